@@ -1,4 +1,5 @@
-//! Puts the program that `RACKWRIGHT_TRAFFIC_RDMA` names where `src/carried.rs` includes it; nothing, where it names none.
+//! Copies the program in `RACKWRIGHT_TRAFFIC_RDMA` to where `src/carried.rs` includes it; without the variable the file is
+//! empty.
 
 use std::error::Error;
 use std::path::PathBuf;

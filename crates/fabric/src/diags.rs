@@ -1,4 +1,4 @@
-//! The tools of `infiniband-diags`: what a fabric looks like, and what stands in the ports themselves.
+//! The tools of `infiniband-diags`: read the topology of a fabric, and tables and counters from the ports themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,25 +9,25 @@ use rackwright_site::fabric::{Dump, Fabric, Guid, Tables};
 use crate::error::FabricError;
 use crate::tool::Tools;
 
-/// Reads a fabric from a port of this machine.
+/// Reads a fabric through a port of this machine.
 #[derive(Debug, Clone)]
 pub struct Diags {
     tools: Tools,
 }
 
-/// Counters of a port that are not zero.
+/// The error counters of a port that are not zero.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortErrors {
     /// Node GUID of the device.
     pub device: Guid,
-    /// Its port.
+    /// Port number of the device.
     pub port: u8,
-    /// By the names that `ibqueryerrors` has for them.
+    /// Values by the counter names of `ibqueryerrors`.
     pub counters: BTreeMap<String, u64>,
 }
 
 impl Diags {
-    /// With these tools.
+    /// Reads with these tools.
     pub fn new(tools: Tools) -> Self {
         Self { tools }
     }
@@ -35,7 +35,7 @@ impl Diags {
     /// Devices and links, by `ibnetdiscover`.
     ///
     /// # Errors
-    /// It does not work, or what it prints is no dump.
+    /// The tool fails, or its output is not a valid dump.
     pub async fn discover(&self) -> Result<Dump, FabricError> {
         let text = self.tools.run("ibnetdiscover", &[]).await?;
         Ok(dump::read(&text, Limits::default())?)
@@ -44,7 +44,7 @@ impl Diags {
     /// The port GUID of the master subnet manager, by `sminfo`.
     ///
     /// # Errors
-    /// There is none, or it does not answer.
+    /// There is no master, or it does not answer.
     pub async fn master(&self) -> Result<Guid, FabricError> {
         let text = self.tools.run("sminfo", &[]).await?;
         let text = String::from_utf8_lossy(&text);
@@ -57,7 +57,8 @@ impl Diags {
         })
     }
 
-    /// The tables of these ports, by `smpquery`: each from the port itself. Those that do not answer are noted.
+    /// The P_Key tables of these ports, by `smpquery`: each from the port itself. Ports that do not answer are listed in
+    /// the result.
     pub async fn tables(&self, ports: &BTreeSet<Guid>) -> Tables {
         let mut tables = Tables::default();
         let asked: Vec<_> = ports.iter().map(|port| self.asked(*port)).collect();
@@ -79,7 +80,7 @@ impl Diags {
         (port, self.table(port).await)
     }
 
-    /// By GUID, not by LID: a LID may be another port's by the time it is asked.
+    /// Addressed by GUID, not by LID: meanwhile another port may have got the LID.
     async fn table(&self, port: Guid) -> Result<Vec<u16>, FabricError> {
         let text = self.tools.run("smpquery", &["-G", "pkeys", &port.to_string()]).await?;
         let text = String::from_utf8_lossy(&text);
@@ -89,25 +90,25 @@ impl Diags {
         })
     }
 
-    /// Ports whose error counters are not zero, by `ibqueryerrors`.
+    /// Ports with error counters that are not zero, by `ibqueryerrors`.
     ///
     /// # Errors
-    /// It does not work.
+    /// The tool fails.
     pub async fn errors(&self) -> Result<Vec<PortErrors>, FabricError> {
         let text = self.tools.run("ibqueryerrors", &[]).await?;
         Ok(port_errors(&String::from_utf8_lossy(&text)))
     }
 }
 
-/// The port GUIDs of all channel adapters that are up, aggregation nodes left out.
+/// The port GUIDs of all channel adapters that are up, without aggregation nodes.
 pub fn end_ports(fabric: &Fabric) -> BTreeSet<Guid> {
     let adapters = fabric.devices().filter(|(_, device)| device.is_adapter());
     let ports = adapters.flat_map(|(ix, _)| fabric.ports(ix).iter().filter(|port| port.up));
     ports.filter_map(|port| port.guid).collect()
 }
 
-/// `   0: 0xffff 0x8001 0x0000 ...` in rows of eight, then `64 pkeys capacity for this port`. Rows must follow each
-/// other: a gap would be a place of which nothing is known.
+/// Parses `   0: 0xffff 0x8001 0x0000 ...` in rows of eight, then `64 pkeys capacity for this port`. A gap between rows is
+/// refused: its entries would be unknown.
 fn p_keys(text: &str) -> Option<Vec<u16>> {
     let mut table = Vec::new();
     let mut capacity = None;
@@ -126,7 +127,7 @@ fn p_keys(text: &str) -> Option<Vec<u16>> {
             table.push(u16::from_str_radix(key.strip_prefix("0x")?, 16).ok()?);
         }
     }
-    // The last block is printed whole, even if the port has fewer places.
+    // The last block is printed whole, even if the port has fewer entries.
     (capacity? <= table.len()).then_some(table)
 }
 
@@ -143,7 +144,7 @@ fn port_errors(text: &str) -> Vec<PortErrors> {
         let Some((guid, port)) = place.split_once(" port ") else {
             continue;
         };
-        // The sum over all ports has ALL for its port.
+        // The line with port ALL is the sum over all ports.
         let (Ok(device), Ok(port)) = (guid.parse(), port.trim().parse()) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! Everything that can go wrong between us and a fabric.
+//! The errors of reading and changing a fabric.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,80 +10,80 @@ use rackwright_site::fabric::partition::{ConfError, Difference, PartitionError};
 use crate::tool::ToolError;
 use crate::ufm::UfmError;
 
-/// Differences that an error names at most.
+/// Most differences that an error lists.
 const MAX_NAMED: usize = 5;
 
 /// Why a fabric could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
-    /// A tool did not do its work.
+    /// A tool failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// What `ibnetdiscover` printed is no dump.
+    /// The output of `ibnetdiscover` is not a valid dump.
     #[error("the fabric cannot be read")]
     Dump(#[from] DumpError),
-    /// What a tool printed has not the form that it should have.
+    /// The output of a tool has an unexpected form.
     #[error("{tool} printed something that is not understood: {text:?}")]
     Output {
-        /// The tool.
+        /// Name of the tool.
         tool: &'static str,
-        /// The beginning of it.
+        /// The beginning of the output.
         text: String,
     },
-    /// The partitions that are wanted cannot be told to a manager. Nothing was changed.
+    /// The wanted partitions cannot be expressed for a manager. Nothing was changed.
     #[error("the partitions cannot be applied")]
     Partitions(#[from] PartitionError),
-    /// A file of partitions is not one that OpenSM would read as it is meant. Nothing was changed.
+    /// OpenSM would not read a partition file as it is meant. Nothing was changed.
     #[error("the partition file is refused before OpenSM sees it")]
     Conf(#[from] ConfError),
     /// A file could not be read or written.
     #[error("cannot {doing} {}", path.display())]
     File {
-        /// What was tried.
+        /// The attempted action.
         doing: &'static str,
-        /// The file.
+        /// The file's path.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
-    /// OpenSM is not running where it should.
+    /// OpenSM is not running, with the reason.
     #[error("OpenSM cannot be told to read its files: {0}")]
     NoManager(String),
-    /// OpenSM did not end a sweep in time.
+    /// OpenSM did not finish a sweep within this time.
     #[error("OpenSM has not finished a sweep within {} s", .0.as_secs_f64())]
     NoSweep(Duration),
-    /// OpenSM says that it could not read its partitions, which opens them all.
+    /// OpenSM reports that it could not read its partitions, which opens all of them.
     #[error("OpenSM refused the partition file: {line}; {rolled_back}")]
     Refused {
-        /// Its words.
+        /// OpenSM's log line.
         line: String,
-        /// What was done then.
+        /// The result of the rollback.
         rolled_back: RolledBack,
     },
     /// Ports have other keys than wanted.
     #[error("{} differ from what is wanted: {}; {rolled_back}", ports(.differences), first(.differences))]
     Mismatch {
-        /// All of them.
+        /// All differences.
         differences: Vec<Difference>,
-        /// What was done then.
+        /// The result of the rollback.
         rolled_back: RolledBack,
     },
-    /// UFM did not do as asked.
+    /// UFM failed or refused.
     #[error(transparent)]
     Ufm(#[from] UfmError),
-    /// This manager cannot do that as it is set up.
+    /// The manager's setup does not support the action.
     #[error("{0}")]
     Unsupported(&'static str),
 }
 
-/// What became of a change that did not work out.
+/// The result of rolling back a failed change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RolledBack {
-    /// The former state is back, and the manager has taken it.
+    /// The former state is restored, and the manager has accepted it.
     Yes,
-    /// There was no sound former state: all partitions but the closed default one are gone.
+    /// There was no valid former state: all partitions are removed except the closed default one.
     ToClosed,
-    /// It could not be brought back, and why: somebody must look.
+    /// The rollback failed, with the reason: an operator must look.
     Failed(String),
 }
 

@@ -1,8 +1,8 @@
-//! Fabric managers: how Rackwright reads an InfiniBand fabric and tells it who may talk to whom.
+//! Fabric managers: Rackwright reads an InfiniBand fabric through them and sets which ports may communicate.
 //!
-//! What partitions should be and what is wrong with a fabric is decided in `rackwright-site`; this crate gathers and does.
-//! [`FabricManager`] is the one trait; [`OpenSm`] and [`Ufm`] are behind it, [`Diags`] runs the tools of
-//! `infiniband-diags` that both read ports with. Every tool and every request is bounded in time and in size.
+//! `rackwright-site` computes the partitions and judges a fabric; this crate reads and writes. [`FabricManager`] is the one
+//! trait; [`OpenSm`] and [`Ufm`] implement it, and [`Diags`] runs the tools of `infiniband-diags` with which both read
+//! ports. Every tool and every request is bounded in time and in size.
 
 mod diags;
 mod error;

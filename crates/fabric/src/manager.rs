@@ -1,4 +1,4 @@
-//! What every fabric manager can do.
+//! The interface of every fabric manager.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,66 +9,66 @@ use rackwright_site::fabric::{Dump, Guid, Partitions, Tables};
 
 use crate::error::FabricError;
 
-/// Where tables come from.
+/// The source of P_Key tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// From the ports themselves, by subnet management packets: proves isolation, and that a key is gone.
+    /// The ports themselves, by subnet management packets: proves isolation, and that a key is gone.
     Ports,
-    /// From the manager, which believes that ports are so. Proves nothing about a port.
+    /// The manager's own records: they prove nothing about a port.
     Manager,
 }
 
 /// P_Key tables of a fabric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// The tables.
+    /// The table of each port.
     pub tables: Tables,
     /// Ports of subnet managers.
     pub managers: BTreeSet<Guid>,
-    /// How sure they are.
+    /// The source of the tables.
     pub proof: Proof,
 }
 
-/// A change that worked out.
+/// A successful change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// Whether anything had to be changed.
+    /// The fabric was changed; false: it was as wanted.
     pub changed: bool,
-    /// Members that are not in the fabric now: they get their keys when they come.
+    /// Members that are not in the fabric now: they get their keys when they join.
     pub absent: BTreeSet<Guid>,
-    /// What was read back.
+    /// The tables read back after the change.
     pub reading: Reading,
 }
 
-/// Something that manages a fabric.
+/// A fabric manager.
 ///
-/// Changes to one fabric must come from one place at a time; an implementation queues them. A change whose future is
-/// dropped midway leaves the fabric between two states: run it to its end, in a task of its own.
+/// Changes to one fabric must come from one place at a time; an implementation queues them. Dropping the future of a change
+/// midway leaves the fabric between two states: run a change to its end, in its own task.
 #[async_trait]
 pub trait FabricManager: fmt::Debug + Send + Sync {
-    /// What it is, for people.
+    /// The manager's name for people.
     fn name(&self) -> &'static str;
 
-    /// Devices and links as they are now.
+    /// Devices and links at present.
     ///
     /// # Errors
     /// The fabric cannot be read.
     async fn topology(&self) -> Result<Dump, FabricError>;
 
-    /// Makes the partitions these and no others, reads back every port, and undoes the change if that shows anything else.
+    /// Sets exactly these partitions, reads back every port, and undoes the change if a port differs.
     ///
     /// # Errors
-    /// [`FabricError::Partitions`] and [`FabricError::Conf`] before anything was changed; [`FabricError::Mismatch`] and
-    /// [`FabricError::Refused`] say what became of the former state.
+    /// [`FabricError::Partitions`] and [`FabricError::Conf`]: nothing was changed. [`FabricError::Mismatch`] and
+    /// [`FabricError::Refused`] have the result of the rollback.
     async fn apply(&self, wanted: &Partitions) -> Result<Applied, FabricError>;
 
-    /// Every end port's table.
+    /// The P_Key table of every end port.
     ///
     /// # Errors
-    /// The fabric cannot be read. Single ports that cannot are noted in the reading.
+    /// The fabric cannot be read. Single unreadable ports are listed in the reading.
     async fn tables(&self) -> Result<Reading, FabricError>;
 
-    /// Whether the fabric's own guards are up.
+    /// The state of the fabric's own protections.
     ///
     /// # Errors
     /// The fabric cannot be read.

@@ -1,4 +1,4 @@
-//! Running programs of others: bounded in time, in output and in number, and killed when nobody waits for them any more.
+//! Runs external programs, bounded in time, output and number; a program is killed when its caller is dropped.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,23 +10,23 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::sync::Semaphore;
 
-/// Bytes of a program's complaints that are kept.
+/// Bytes kept of a program's standard error.
 const MAX_COMPLAINT_BYTES: usize = 2_000;
 
-/// How programs are run.
+/// Settings of external programs.
 #[derive(Debug, Clone)]
 pub struct ToolSettings {
-    /// Where they are; none for the search path.
+    /// Folder of the programs; none: the search path.
     pub folder: Option<PathBuf>,
-    /// Where they run, and leave what they leave; none for where this process does.
+    /// Working directory, where the programs may leave files; none: that of this process.
     pub directory: Option<PathBuf>,
-    /// Variables beside those of this process.
+    /// Further environment variables.
     pub environment: Vec<(String, String)>,
     /// Longest time for one run.
     pub timeout: Duration,
-    /// Bytes that one run may print.
+    /// Most bytes that one run may print.
     pub output_bytes: usize,
-    /// Runs at the same time.
+    /// Most concurrent runs.
     pub at_once: usize,
 }
 
@@ -43,46 +43,46 @@ impl Default for ToolSettings {
     }
 }
 
-/// Why a program did not do its work.
+/// Why a program failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// It could not be started or waited for.
+    /// The program could not be started or waited for.
     #[error("{tool} cannot be run")]
     Start {
-        /// The program.
+        /// Name of the program.
         tool: String,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
-    /// It took too long and was killed.
+    /// The program exceeded its time and was killed.
     #[error("{tool} was stopped after {} s", .after.as_secs_f64())]
     TimedOut {
-        /// The program.
-        tool: String,
-        /// How long it had.
-        after: Duration,
-    },
-    /// It printed too much and was killed.
-    #[error("{tool} was stopped after printing {bytes} bytes")]
-    TooMuch {
-        /// The program.
+        /// Name of the program.
         tool: String,
         /// The limit.
+        after: Duration,
+    },
+    /// The program printed too much and was killed.
+    #[error("{tool} was stopped after printing {bytes} bytes")]
+    TooMuch {
+        /// Name of the program.
+        tool: String,
+        /// The limit in bytes.
         bytes: usize,
     },
-    /// It ended with a failure.
+    /// The program ended with a failure.
     #[error("{tool} failed ({status}): {complaint}")]
     Failed {
-        /// The program.
+        /// Name of the program.
         tool: String,
         /// Its exit status.
         status: ExitStatus,
-        /// The beginning of what it said about that.
+        /// The beginning of its standard error.
         complaint: String,
     },
 }
 
-/// Runs programs.
+/// Runs external programs.
 #[derive(Debug, Clone)]
 pub struct Tools {
     settings: Arc<ToolSettings>,
@@ -90,7 +90,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// With these settings.
+    /// Runs programs with these settings.
     pub fn new(settings: ToolSettings) -> Self {
         let places = Arc::new(Semaphore::new(settings.at_once.max(1)));
         Self {
@@ -99,15 +99,15 @@ impl Tools {
         }
     }
 
-    /// How many run at the same time.
+    /// Most concurrent runs.
     pub fn at_once(&self) -> usize {
         self.settings.at_once.max(1)
     }
 
-    /// Runs a program to its end and answers with what it printed.
+    /// Runs a program to its end and returns its output.
     ///
     /// # Errors
-    /// It cannot be run, takes too long, prints too much, or fails.
+    /// The program cannot be run, takes too long, prints too much, or fails.
     pub async fn run(&self, tool: &str, arguments: &[&str]) -> Result<Vec<u8>, ToolError> {
         let start = |source| ToolError::Start {
             tool: tool.to_owned(),
@@ -169,7 +169,7 @@ impl Tools {
     }
 }
 
-/// All of a stream; none if it is longer than that.
+/// All of a stream; none if it is longer than `most` bytes.
 async fn bounded(stream: impl AsyncRead + Unpin, most: usize) -> io::Result<Option<Vec<u8>>> {
     let mut read = Vec::new();
     let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
@@ -177,7 +177,7 @@ async fn bounded(stream: impl AsyncRead + Unpin, most: usize) -> io::Result<Opti
     Ok((read.len() <= most).then_some(read))
 }
 
-/// The beginning of a stream, which is read to its end.
+/// The beginning of a stream; reads the stream to its end.
 async fn beginning(mut stream: impl AsyncRead + Unpin) -> String {
     let mut kept = Vec::new();
     let mut buffer = [0; 4096];

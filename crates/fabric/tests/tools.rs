@@ -1,4 +1,4 @@
-//! Programs of others: bounded in time and in output, and their complaints are told.
+//! External programs: bounded in time and in output, and their error messages are reported.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;

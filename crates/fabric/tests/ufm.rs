@@ -1,4 +1,4 @@
-//! UFM, played by a server that answers as its documentation says. No real UFM was there.
+//! UFM, played by a server that answers by UFM's documentation. Not tested against a real UFM.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -12,12 +12,12 @@ use rackwright_fabric::{FabricError, FabricManager as _, Proof, Ufm, UfmAccess, 
 use rackwright_site::fabric::{Guid, PKey, Partition, Partitions};
 use serde_json::{Value, json};
 
-/// What the played UFM holds and how it misbehaves.
+/// The state of the played UFM, and its faults.
 #[derive(Default)]
 struct Played {
     pkeys: BTreeMap<String, BTreeMap<String, (String, bool)>>,
     requests: Vec<String>,
-    /// Additions for this key are answered with 200 and forgotten.
+    /// Additions for this key are answered with 200 and dropped.
     forgets: Option<String>,
     /// Additions for this key are refused.
     refuses: Option<String>,

@@ -1,4 +1,4 @@
-//! When the password of a node's BMC is to be changed, and how a wish for that has ended.
+//! When the password of a node's BMC must change, and how a requested change ended.
 
 use crate::chart::State;
 use crate::effect::Effect;
@@ -6,44 +6,44 @@ use crate::facts::{Facts, Outcome};
 use crate::node::Node;
 use crate::time::Timestamp;
 
-/// What the site wants of the passwords of its BMCs.
+/// The site's rules for the passwords of its BMCs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AccountRules {
-    /// They are ours: changed after the enrolment, and from time to time.
+    /// The control plane owns the passwords: it changes them after the enrolment, and from time to time.
     pub is_ours: bool,
-    /// Longest time between changes, in microseconds; 0: as long as they last.
+    /// Longest time between changes, in microseconds; 0: no time limit.
     pub every_us: i64,
-    /// Changed whenever the node is taken back from whoever had it.
+    /// The password changes whenever the node is taken back from its customer.
     pub at_reclaim: bool,
 }
 
-/// What is known of the account by which a node's BMC is entered.
+/// The state of the account by which the control plane logs in to a node's BMC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Account {
-    /// What the site wants.
+    /// The site's rules.
     pub rules: AccountRules,
-    /// This node's operators look after its password themselves.
+    /// This node's operators manage its password themselves.
     pub is_kept: bool,
-    /// No password is known yet: those of the factory list are tried.
+    /// No password is known yet: the factory list is tried.
     pub is_unknown: bool,
-    /// The account has another name than the site wants.
+    /// The account's name differs from the name that the site wants.
     pub is_other: bool,
-    /// When a password of ours was proven last; none: it is the one that the node was enrolled with.
+    /// When a password of the control plane was last proven; none: the password is the one from the enrolment.
     pub changed_at: Option<Timestamp>,
-    /// When an operator asked for a change.
+    /// When an operator last requested a change.
     pub asked_at: Option<Timestamp>,
-    /// A change was begun, and which of two passwords is good is not proven.
+    /// A change was begun, and it is not proven which of the two passwords is valid.
     pub is_pending: bool,
-    /// The BMC refuses what is known: nothing is tried before somebody changes that or asks.
+    /// The BMC refuses the known password: no login is tried until an operator changes the password or requests a change.
     pub is_refused: bool,
-    /// Nobody logs in before then, so that the account is not locked.
+    /// No login is made before this time, so that the BMC does not lock the account.
     pub closed_until: Option<Timestamp>,
-    /// The node's place among all, in thousandths: so that not all are due at once.
+    /// The node's place among all nodes, in thousandths: spreads the changes over time.
     pub spread: u16,
 }
 
 impl Account {
-    /// From when on the password is to be changed; none: nobody wants that.
+    /// When the password is due to change; none: no change is wanted.
     #[must_use]
     pub fn due(&self, node: &Node) -> Option<Timestamp> {
         if self.is_refused {
@@ -57,7 +57,7 @@ impl Account {
         due.map(|due| self.closed_until.map_or(due, |until| until.max(due)))
     }
 
-    /// When an operator asked for a change that was not made since.
+    /// When an operator requested a change that is not made yet.
     #[must_use]
     pub fn asked(&self) -> Option<Timestamp> {
         self.asked_at
@@ -74,15 +74,15 @@ impl Account {
         if node.state == State::Reclaiming && self.rules.at_reclaim && changed < node.since {
             return Some(node.since);
         }
-        // Between four fifths and all of the time, so that passwords changed together do not stay together.
+        // Between four fifths and all of the time: passwords that changed together drift apart.
         let fifth = self.rules.every_us / 5;
         let spread = fifth / 1000 * i64::from(self.spread.min(1000));
         (self.rules.every_us > 0).then(|| changed.plus(fifth * 4 + spread))
     }
 }
 
-/// How a wish of `asked` has ended: done, or given up with the last failure's words after `tries` failures or one that
-/// trying again does not mend. None while it is still being worked on.
+/// How the change requested at `asked` ended: done, or given up with the message of the last failure, after `tries`
+/// failures or after one failure that a retry cannot mend. None while the change is still in progress.
 #[must_use]
 pub fn account_outcome(facts: &Facts, asked: Timestamp, tries: usize) -> Option<Result<(), String>> {
     let mut failures = 0;

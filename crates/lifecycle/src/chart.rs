@@ -4,19 +4,19 @@
 use crate::names::names;
 
 names! {
-    /// Where a node is in its life.
+    /// The states of a node.
     State {
-        /// Known by its BMC's address; nothing was read yet.
+        /// Known by its BMC's address; nothing has been read yet.
         Discovered = "discovered",
-        /// Being booted into the agent to learn what it holds.
+        /// Being booted into the agent, which reports the inventory.
         Inspecting = "inspecting",
         /// Clean, known and free.
         Available = "available",
-        /// Claimed; nothing was written yet.
+        /// Claimed; nothing has been written yet.
         Allocated = "allocated",
         /// An image is being written.
         Imaging = "imaging",
-        /// Booting what was written.
+        /// Booting the written image.
         Rebooting = "rebooting",
         /// The installed system is being checked.
         Validating = "validating",
@@ -24,22 +24,22 @@ names! {
         Active = "active",
         /// Being erased.
         Reclaiming = "reclaiming",
-        /// A step gave up; the reason is kept.
+        /// A step gave up; the reason is stored.
         Failed = "failed",
         /// Not to be used until it has been erased.
         Quarantined = "quarantined",
-        /// Out of service by an operator's word.
+        /// An operator took the node out of service.
         Maintenance = "maintenance",
     }
 }
 
-/// What holds of a node in a state. Everything that treats states differently by a property asks here, so that a new state has its
-/// properties in one row.
+/// The properties of a node in a state. All code that treats states differently by a property reads them here, so a new
+/// state has its properties in one row.
 #[derive(Debug, Clone, Copy)]
 struct Traits {
-    /// Nothing happens to the node until somebody wants something.
+    /// Nothing happens to the node until an operator or a customer requests something.
     is_at_rest: bool,
-    /// The control plane boots the agent on the node. In every other state no agent counts.
+    /// The control plane boots the agent on the node. In every other state an agent is ignored.
     boots_agent: bool,
     /// The control plane starts the machine.
     starts_machine: bool,
@@ -47,11 +47,11 @@ struct Traits {
     is_unused: bool,
     /// The customer may be using the node: in `active` always, in the others after a reimage.
     may_be_used: bool,
-    /// From and to how many percent the state makes of a deploy, an enrolment or a release.
+    /// First and last percent of the state's share of a deploy, an enrolment or a release.
     share: (u32, u32),
 }
 
-/// Nothing is true of a state but what its row says.
+/// The base of every row: no property holds.
 const NONE: Traits = Traits {
     is_at_rest: false,
     boots_agent: false,
@@ -61,13 +61,13 @@ const NONE: Traits = Traits {
     share: (99, 100),
 };
 
-/// A node that waits for somebody's wish.
+/// A node that waits for a request.
 const AT_REST: Traits = Traits {
     is_at_rest: true,
     ..NONE
 };
 
-/// A node whose machine runs the agent, with nobody's system on it.
+/// A node that runs the agent and no customer's system.
 const WITH_AGENT: Traits = Traits {
     boots_agent: true,
     starts_machine: true,
@@ -76,7 +76,7 @@ const WITH_AGENT: Traits = Traits {
     ..NONE
 };
 
-/// A node whose machine runs what was written.
+/// A node that runs the written image.
 const STARTED: Traits = Traits {
     starts_machine: true,
     may_be_used: true,
@@ -118,37 +118,37 @@ impl State {
         }
     }
 
-    /// Nothing happens to a node in it until somebody wants something.
+    /// Nothing happens to the node until an operator or a customer requests something.
     #[must_use]
     pub const fn is_at_rest(self) -> bool {
         self.traits().is_at_rest
     }
 
-    /// The control plane boots the agent on a node in it. In every other state no agent counts.
+    /// The control plane boots the agent on the node. In every other state an agent is ignored.
     #[must_use]
     pub const fn boots_agent(self) -> bool {
         self.traits().boots_agent
     }
 
-    /// The control plane starts the machine of a node in it, with the agent or with what was written.
+    /// The control plane starts the machine, with the agent or with the written image.
     #[must_use]
     pub const fn starts_machine(self) -> bool {
         self.traits().starts_machine
     }
 
-    /// No customer's system runs on a node in it, claimed or not: a restart disturbs nobody.
+    /// No customer's system runs on the node, claimed or not: a restart is harmless.
     #[must_use]
     pub const fn is_unused(self) -> bool {
         self.traits().is_unused
     }
 
-    /// The customer of a node in it may be using the node: in `active` always, in the others after a reimage.
+    /// The customer may be using the node: in `active` always, in the other states after a reimage.
     #[must_use]
     pub const fn may_be_used(self) -> bool {
         self.traits().may_be_used
     }
 
-    /// From and to how many percent the state makes of a deploy, an enrolment or a release.
+    /// First and last percent of the state's share of a deploy, an enrolment or a release.
     #[must_use]
     pub const fn share(self) -> (u32, u32) {
         self.traits().share
@@ -156,7 +156,7 @@ impl State {
 }
 
 names! {
-    /// The only ways from one state to another: past events.
+    /// The only ways from one state to another, named as past events.
     Edge {
         /// The BMC answered and named its machine.
         Enrolled = "enrolled",
@@ -178,21 +178,21 @@ names! {
         Reimaged = "reimaged",
         /// The claim ended.
         Released = "released",
-        /// Every drive was erased and proven so.
+        /// Every drive was erased, with proof.
         Erased = "erased",
         /// A step gave up.
         Failed = "failed",
-        /// To be inspected again.
+        /// Sent back to inspection.
         Reinspect = "reinspect",
-        /// To be imaged again.
+        /// Sent back to imaging.
         Retried = "retried",
-        /// Not trusted any more.
+        /// No longer trusted.
         Condemned = "condemned",
         /// Taken out of service.
         Held = "held",
-        /// Back into service with its claim, to be checked again.
+        /// Returned to service with its claim, to be checked again.
         Revalidate = "revalidate",
-        /// Let back in, by way of an erase.
+        /// Returned to service by way of an erase.
         Readmitted = "readmitted",
     }
 }
@@ -200,13 +200,12 @@ names! {
 /// One row of the chart: an edge, the states it leaves, the state it enters and the guard in words.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// The edge.
     pub edge: Edge,
-    /// States it may leave.
+    /// States that the edge may leave.
     pub from: &'static [State],
     /// The state it enters.
     pub to: State,
-    /// What `decide` asks for beside; empty when nothing.
+    /// The further condition in `decide`; empty: none.
     pub guard: &'static str,
 }
 
@@ -279,14 +278,14 @@ const fn row(edge: Edge, from: &'static [State], to: State, guard: &'static str)
 }
 
 impl Edge {
-    /// The edge's row.
+    /// The edge's row in the chart.
     #[must_use]
     pub fn row(self) -> &'static Row {
-        // `every_edge_has_one_row` proves that the row is there.
+        // The test `every_edge_has_one_row` proves that the row exists.
         CHART.iter().find(|r| r.edge == self).unwrap_or(&CHART[0])
     }
 
-    /// Where the edge leads from `state`, if it may be taken there.
+    /// The state that the edge enters from `state`, if the chart allows it.
     #[must_use]
     pub fn target(self, state: State) -> Option<State> {
         let row = self.row();

@@ -1,8 +1,8 @@
-//! What can be done to a machine.
+//! The effects: actions on a machine.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a machine boots from next.
+/// The source of a machine's next boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BootTarget {
@@ -16,11 +16,11 @@ pub enum BootTarget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Network {
-    /// It reaches nothing.
+    /// A network that reaches nothing.
     Quarantine,
-    /// It reaches the control plane.
+    /// A network that reaches the control plane.
     Provisioning,
-    /// The network of the cluster, or of the customer, that has the node.
+    /// The network of the cluster or the customer that has the node.
     Customer,
 }
 
@@ -40,15 +40,15 @@ impl Network {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
-    /// Read the BMC: who it is, which MAC addresses, power.
+    /// Read the BMC: the machine's identity, its MAC addresses, its power.
     Identify,
     /// Read the power state.
     ObservePower,
     /// Set where the machine boots from next.
     SetBoot(BootTarget),
-    /// Switch on and see it on.
+    /// Switch on and see the machine on.
     PowerOn,
-    /// Switch off and see it off.
+    /// Switch off and see the machine off.
     PowerOff,
     /// Read that the machine is still off, so that its memory has lost what it held.
     ProvePowerOff,
@@ -56,30 +56,31 @@ pub enum Effect {
     WriteImage,
     /// Have the agent erase every drive.
     EraseDrives,
-    /// Wait until the installed system lets us in.
+    /// Wait until the installed system accepts the provisioning key.
     AwaitHost,
     /// Check the installed system from within.
     Validate,
     /// Check a system that was handed over before, from outside: its power and its SSH host key.
     ValidateFromOutside,
-    /// Take our key off the machine and prove that it no longer opens it.
+    /// Take the provisioning key off the machine and prove that it no longer opens the machine.
     HandOver,
-    /// Read the settings of the firmware and write those that are not as wanted; they count from the next start on.
+    /// Read the settings of the firmware and write those that differ from the wanted ones; they take effect at the next
+    /// start.
     ApplySettings,
-    /// Read the BMC's list of drives, machine on.
+    /// Read the BMC's list of drives, with the machine on.
     ReadDrives,
-    /// Read what is foreign on the BMC, and change nothing.
+    /// Read the foreign things on the BMC, and change nothing.
     ReadBmcState,
-    /// Remove from the BMC what is foreign, and prove by a second reading that it is gone.
+    /// Remove the foreign things from the BMC, and prove by a second reading that they are gone.
     CleanBmc,
-    /// Read the settings of the firmware after a start and see that they are as wanted.
+    /// Read the settings of the firmware after a start, and verify them.
     VerifySettings,
-    /// Bring the firmware to what the SKU wants, one piece after the other. It reads what is installed first, goes on with
-    /// an update that the BMC has begun, and reads back.
+    /// Bring the firmware to the versions that the SKU wants, one component after the other. Reads the installed versions
+    /// first, continues an update that the BMC has begun, and reads back.
     UpdateFirmware,
     /// Move the node's switch ports to a network, and read them back in it.
     SetNetwork(Network),
-    /// Give the BMC a password of ours and prove it; find the one that is good where that is not known.
+    /// Give the BMC a new password of the control plane and prove it; first find the valid one where that is unknown.
     ChangePassword,
 }
 

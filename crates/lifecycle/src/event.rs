@@ -5,7 +5,7 @@ use std::fmt;
 use crate::chart::Edge;
 use crate::cluster::Edge as ClusterEdge;
 
-/// The callers that may see events of a kind. Operators see all.
+/// The callers that may see events of a kind. Operators see every kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Audience {
     /// Operators, and the customer that has the event's target.
@@ -24,18 +24,18 @@ macro_rules! event_kinds {
             Edge(Edge),
             /// A cluster took an edge of the chart of clusters.
             Cluster(ClusterEdge),
-            /// An alarm of power or cooling equipment: the kind of its finding, alone, with `-cleared` or with `-ignored`.
+            /// An alarm of power or cooling equipment: the kind of its finding, alone, or with `-cleared` or `-ignored`.
             Facility(String),
             $(#[doc = concat!("`", $name, "`")] $variant,)+
-            /// A kind that this version does not know: of another version's event.
+            /// A kind that this version does not know: from an event of another version.
             Unknown(String),
         }
 
-        /// The kinds with one name each.
+        /// The kinds with a fixed name.
         const FIXED: &[(EventKind, &str, Audience)] = &[$((EventKind::$variant, $name, Audience::$audience)),+];
 
         impl EventKind {
-            /// The name of a kind that has one.
+            /// The name, for a kind with a fixed name.
             fn fixed_name(&self) -> Option<&'static str> {
                 match self {
                     $(Self::$variant => Some($name),)+
@@ -168,7 +168,8 @@ impl EventKind {
         }
     }
 
-    /// True when the customer that has the event's target may see events of this kind. A kind that is not known is hidden.
+    /// True when the customer that has the event's target may see events of this kind. Kinds unknown to this version are
+    /// hidden.
     #[must_use]
     pub fn is_for_customers(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! What is known of a machine, and how surely.
+//! The facts about a machine, and how certain each one is.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,23 +6,23 @@ use crate::account::Account;
 use crate::effect::{BootTarget, Effect, Network};
 use crate::time::Timestamp;
 
-/// Something read from the world.
+/// A value read from the machine or its surroundings.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reading<T> {
-    /// Nobody has ever looked.
+    /// Never read.
     #[default]
     Never,
-    /// It was known, or is being changed: nobody can say since then.
+    /// Unknown since a moment: the value was known before, or is being changed.
     Unknown {
-        /// Since when.
+        /// The start of the uncertainty.
         since: Timestamp,
     },
-    /// It was seen.
+    /// Read.
     Known {
-        /// What was seen.
+        /// The value.
         value: T,
-        /// When.
+        /// When it was read.
         at: Timestamp,
     },
 }
@@ -45,7 +45,7 @@ impl<T> Reading<T> {
     }
 }
 
-/// Power as the BMC tells it.
+/// Power as the BMC reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Power {
@@ -61,13 +61,13 @@ pub enum Power {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bmc {
-    /// It does, and it has told who it is.
+    /// It answers, and it has given its identity.
     Identified,
-    /// It does not, and why.
+    /// It does not answer, with the reason.
     Unreachable(String),
 }
 
-/// Our agent on the machine.
+/// The state of the control plane's agent on the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Agent {
@@ -92,105 +92,107 @@ pub enum Outcome {
     Succeeded,
     /// Not done.
     Failed {
-        /// A stable word for the kind of failure.
+        /// A stable word for the kind of failure, for programs.
         code: String,
         /// A sentence for the operator.
         message: String,
-        /// The same again may help.
+        /// A retry of the same may help.
         retryable: bool,
     },
-    /// We ended before it did; whether it was done is not known.
+    /// The control plane stopped before the effect ended; whether the effect happened is unknown.
     Interrupted,
 }
 
 /// One try of one effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// What was tried.
+    /// The effect that was tried.
     pub effect: Effect,
-    /// When it was written down.
+    /// When the attempt was stored, before it began.
     pub started_at: Timestamp,
     /// When it ended; none while open.
     pub ended_at: Option<Timestamp>,
-    /// It counts as failed after this moment.
+    /// An attempt still open after this moment counts as failed.
     pub deadline: Timestamp,
     /// How it ended.
     pub outcome: Outcome,
-    /// The boot of the agent it was given to, for what the agent does.
+    /// The boot of the agent that got the job, for work of the agent.
     pub boot_id: Option<String>,
 }
 
-/// What bears on updates of firmware.
+/// The facts that decide about firmware updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FirmwareFacts {
-    /// The node's SKU wants versions of some, and updates are made on the way into the pool. Told where it matters only.
+    /// The node's SKU wants firmware versions, and updates are made on the way into the pool. Set only where it matters.
     pub wanted: bool,
-    /// An update was begun and its end is not known: the machine may be in the middle of a flash.
+    /// An update was begun and its end is unknown: the machine may be in the middle of a flash.
     pub under_way: bool,
-    /// Until when the maintenance window of whoever has the node is open, if it is.
+    /// The end of the open maintenance window of the node's holder; none: no window is open.
     pub open_until: Option<Timestamp>,
-    /// When it opens next.
+    /// When the maintenance window opens next.
     pub opens_at: Option<Timestamp>,
 }
 
-/// What the control plane saw of the boots into the agent, beside the agent's connection.
+/// The control plane's observations of the boots into the agent, beside the agent's connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BootFacts {
-    /// How often a boot was contested since the node entered its state: two machines answered for it, or the machine did not
-    /// prove which one it is.
+    /// Contested boots since the node entered its state: two machines answered for the boot, or the machine did not prove
+    /// its identity.
     pub contests: u32,
-    /// The last of these contests: when, and what was seen, as a sentence for people.
+    /// The last contest: when, and what was seen, as a sentence for people.
     pub contested: Option<(Timestamp, String)>,
-    /// In the last of these contests the machine did not prove which one it is. Else two machines answered.
+    /// In the last contest the machine did not prove its identity. Else two machines answered.
     pub is_unproven: bool,
-    /// Microseconds from power-on to registration in the last boot that was not contested; 0 where there was none.
+    /// Microseconds from power-on to registration in the last uncontested boot; 0: there was none.
     pub usual_us: i64,
 }
 
-/// What the site wants done about foreign things on BMCs.
+/// The site's policy for foreign things on BMCs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BmcCare {
-    /// Nothing is read.
+    /// The BMC is not searched for foreign things.
     #[default]
     None,
-    /// They are read and told.
+    /// Foreign things are read and reported.
     Report,
-    /// They are also removed between customers, and a node whose BMC keeps them goes to quarantine.
+    /// Foreign things are also removed between customers, and a node whose BMC keeps them goes to quarantine.
     Clean,
 }
 
-/// Everything `decide` may know.
+/// Everything that `decide` may know.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
-    /// The BMC.
+    /// Whether the BMC answers, as last read.
     pub bmc: Reading<Bmc>,
-    /// Power.
+    /// The power, as the BMC last reported it.
     pub power: Reading<Power>,
-    /// What we set the machine to boot from, as read back. Unknown once it may have been used up.
+    /// The boot target that the control plane set, as read back. Unknown once a boot may have used it up.
     pub boot_target: Reading<BootTarget>,
-    /// The agent.
+    /// Whether the agent is connected.
     pub agent: Reading<Agent>,
-    /// Its boots.
+    /// The boots into the agent.
     pub boots: BootFacts,
-    /// The agent's inventory; what matters here is when it came.
+    /// When the agent reported its inventory; the content does not matter here.
     pub inventory: Reading<()>,
-    /// Settings of the firmware are wanted of this machine.
+    /// The SKU wants settings of this machine's firmware.
     pub wants_settings: bool,
-    /// What is wanted of its BMC between customers.
+    /// The site's policy for this node's BMC between customers.
     pub bmc_care: BmcCare,
     /// Attempts since the present state was entered, oldest first.
     pub attempts: Vec<Attempt>,
     /// The control plane sets the node's switch ports.
     pub manages_ports: bool,
-    /// The network in which all of the node's switch ports were read. Unknown since a port was read elsewhere.
+    /// The network in which all of the node's switch ports were read. Unknown since a port was read in another network.
     pub network: Reading<Network>,
-    /// The site holds nodes whose cables are elsewhere, and in its present boot the agent heard of one: which, in words.
+    /// A miscabled card, in words: the site holds back nodes with wrong cables, and the agent of the present boot found
+    /// one.
     pub miscabled: Option<String>,
-    /// What is wanted of its firmware, and when.
+    /// The firmware updates that are wanted, and when.
     pub firmware: FirmwareFacts,
-    /// Microseconds since then in line for what others had: they do not count for the state's deadline.
+    /// Microseconds of this state spent waiting in line for a shared resource: they do not count against the state's
+    /// deadline.
     pub in_line_us: i64,
-    /// The account by which the BMC is entered.
+    /// The account by which the control plane logs in to the BMC.
     pub account: Account,
 }
 
@@ -212,7 +214,8 @@ impl Facts {
         self.of(effect).rfind(|a| a.outcome == Outcome::Succeeded)
     }
 
-    /// Failures of `effect` since its last success, oldest first. An interruption is ours and does not count.
+    /// Failures of `effect` since its last success, oldest first. An interruption is the control plane's own doing and does
+    /// not count.
     #[must_use]
     pub fn failures(&self, effect: Effect) -> Vec<&Attempt> {
         let mut failures: Vec<_> = self
@@ -225,7 +228,7 @@ impl Facts {
         failures
     }
 
-    /// The newest failure of anything, in words.
+    /// The message of the newest failure of any effect.
     #[must_use]
     pub fn last_failure(&self) -> Option<&str> {
         self.attempts.iter().rev().find_map(|a| match &a.outcome {

@@ -1,8 +1,8 @@
 //! The lives of nodes and of clusters as values and pure functions.
 //!
-//! `chart` says which states there are and which edges join them; `decide` looks at a node, at what is known of the
-//! machine and at the time, and answers with one move, one effect or one wait. This crate never sees a clock, a
-//! socket, a database or randomness: what it needs of them comes in as an argument.
+//! `chart` holds the states and the edges that join them. `decide` takes a node, the facts about its machine and the time,
+//! and returns one move, one effect or one wait. This crate has no clock, socket, database or randomness: callers pass such
+//! inputs as arguments.
 
 pub mod account;
 pub mod bmc_state;

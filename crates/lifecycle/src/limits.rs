@@ -1,4 +1,4 @@
-//! How many effects may be under way at once on what machines share: a circuit, a rack, the site and its uplinks.
+//! How many effects may be under way at once on a shared resource: a circuit, a rack, the site and its uplinks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::effect::Effect;
 use crate::time::seconds;
 
-/// The bounds of one site. What is not given is not bounded.
+/// The bounds of one site. An absent bound means unbounded.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Machines that are switched on at once: they draw the most while they start.
+    /// Machines that are switched on at once: the inrush of a start is the highest load.
     pub power_on: PowerOnLimits,
     /// Machines that fetch an image at once.
     pub image: ImageLimits,
@@ -28,7 +28,7 @@ pub struct PowerOnLimits {
     pub per_rack: Option<u32>,
     /// At the whole site.
     pub at_once: Option<u32>,
-    /// A machine counts for so long after it was seen on: until its inrush and the peak of its start are over.
+    /// Seconds for which a machine still counts after it was seen on: until the inrush and the peak of its start are over.
     pub settle_s: u32,
 }
 
@@ -51,17 +51,17 @@ pub struct ImageLimits {
     pub at_once: Option<u32>,
     /// In one rack.
     pub per_rack: Option<u32>,
-    /// What the image servers and their uplinks carry, in 10^6 bytes a second.
+    /// Capacity of the image servers and their uplinks, in 10^6 bytes a second.
     pub bandwidth_mb_s: Option<u32>,
-    /// What one machine takes of it while it writes, in 10^6 bytes a second.
+    /// Share of one machine while it writes, in 10^6 bytes a second.
     pub per_node_mb_s: Option<u32>,
 }
 
 impl ImageLimits {
-    /// Machines at once at the whole site: as it is given and as the bandwidth has room for, whichever is less.
+    /// Machines at once at the whole site: the given bound or the bound by bandwidth, whichever is less.
     fn site(&self) -> Option<u32> {
         let by_bandwidth = match (self.bandwidth_mb_s, self.per_node_mb_s) {
-            // A link that is narrower than one machine is fast still carries one.
+            // A link slower than one machine still carries one machine.
             (Some(all), Some(one)) => Some((all / one.max(1)).max(1)),
             _ => None,
         };
@@ -69,7 +69,7 @@ impl ImageLimits {
     }
 }
 
-/// What is bounded.
+/// The bounded activities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -83,7 +83,7 @@ impl Kind {
     /// Every kind.
     pub const ALL: &'static [Self] = &[Self::PowerOn, Self::Image];
 
-    /// What `effect` counts as; none: it is not bounded.
+    /// The kind that `effect` counts as; none: unbounded.
     #[must_use]
     pub fn of(effect: Effect) -> Option<Self> {
         match effect {
@@ -103,31 +103,31 @@ impl Kind {
     }
 }
 
-/// What machines share that has room for so many at once.
+/// A shared resource with room for a number of machines at once.
 ///
-/// In this order a node takes what it needs, the narrow before the wide, and in this order whoever changes several locks
-/// them.
+/// The order of this type is the locking order: a node takes its resources in this order, the narrow before the wide, and a
+/// caller that changes several locks them in this order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Resource {
-    /// What for.
+    /// The bounded activity.
     pub kind: Kind,
-    /// Shared by whom.
+    /// The machines that share it.
     pub scope: Scope,
 }
 
-/// Machines that share something.
+/// A set of machines that share something.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
-    /// A machine by itself, while an alarm about what it hangs on keeps it from starting.
+    /// One machine alone, while an alarm about its power or cooling keeps it from starting.
     Alarm(String),
-    /// Those on one circuit.
+    /// The machines on one circuit.
     Circuit(String),
-    /// Those on one vertex of the site's power tree.
+    /// The machines on one vertex of the site's power tree.
     Power(String),
-    /// Those in one rack.
+    /// The machines in one rack.
     Rack(String),
-    /// All.
+    /// All machines.
     Site,
 }
 
@@ -143,7 +143,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// As it is stored: kind and scope.
+/// The stored form: kind and scope.
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.kind.as_str(), self.scope)
@@ -151,7 +151,7 @@ impl fmt::Display for Resource {
 }
 
 impl Resource {
-    /// The resource that is stored as `text`.
+    /// Parses the stored form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (kind, scope) = text.split_once(' ')?;
@@ -171,15 +171,15 @@ impl Resource {
 /// One resource that an effect needs, and its bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need {
-    /// What.
+    /// The resource.
     pub resource: Resource,
-    /// So many have room in it.
+    /// The number of permits.
     pub room: u32,
-    /// It stays taken for so long after the effect ended, in microseconds.
+    /// The permit stays taken for this long after the effect ended, in microseconds.
     pub settle_us: i64,
 }
 
-/// Where a node stands, as far as it is known: by its labels `circuit` and `rack`.
+/// The node's circuit and rack, by its labels `circuit` and `rack`, where it has them.
 fn place(labels: &BTreeMap<String, String>) -> (Option<Scope>, Option<Scope>) {
     let label = |name: &str| labels.get(name).filter(|value| !value.is_empty()).cloned();
     (label("circuit").map(Scope::Circuit), label("rack").map(Scope::Rack))
@@ -200,8 +200,8 @@ impl Limits {
             .all(Option::is_none)
     }
 
-    /// What `effect` needs on a node with these labels, in the order in which it is taken. A node that stands on no known
-    /// circuit is bounded by its rack and the site alone, and so on.
+    /// The resources that `effect` needs on a node with these labels, in locking order. A node without a known circuit is
+    /// bounded by its rack and the site alone, and so on.
     #[must_use]
     pub fn needs(&self, effect: Effect, labels: &BTreeMap<String, String>) -> Vec<Need> {
         let Some(kind) = Kind::of(effect) else {
@@ -228,7 +228,7 @@ impl Limits {
         bounded.filter_map(need).collect()
     }
 
-    /// What is wrong with them, a line each, with the field's name.
+    /// The faults of these bounds, a line each, with the field's name.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         let (power_on, image) = (&self.power_on, &self.image);

@@ -1,31 +1,31 @@
-//! Who is next in the line for a resource.
+//! The order of the line for a resource.
 
 use std::collections::BTreeMap;
 
 use crate::time::Timestamp;
 
-/// The first in line of one customer: who has waited longest of its nodes.
+/// The first in line of one customer: its node that has waited longest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     /// The node.
     pub node: String,
-    /// Whom it works for; empty: nobody, as while it is inspected.
+    /// The customer that the node works for; empty: no customer, as while it is inspected.
     pub customer: String,
-    /// An operator asked for this very machine to be switched on.
+    /// An operator requested the power-on of this very machine.
     pub is_urgent: bool,
-    /// The number of this customer's last turn in this line; 0: it had none yet.
+    /// The number of this customer's last turn in this line; 0: no turn yet.
     pub last_turn: i64,
-    /// Since when it waits.
+    /// The start of the wait.
     pub asked_at: Timestamp,
 }
 
-/// Who goes next: what an operator asked for; else the node whose customer has the fewest permits of this resource; else
-/// the one whose customer's last turn is longest ago; else the one that has waited longest. `taken` counts the permits of
-/// each customer.
+/// The next in line: an operator's request first; else the node of the customer with the fewest permits of this resource;
+/// else the node of the customer with the oldest last turn; else the node that has waited longest. `taken` counts the
+/// permits of each customer.
 ///
-/// Nobody waits for ever: permits come back within the deadline of their effect, so a customer's count falls to nothing
-/// while its nodes wait, and of those who have nothing each has its turn before any has another. Without the turns, where
-/// there is room for one only, whoever asked for the most would be served first.
+/// Every node gets its turn: permits return within the deadline of their effect, so a customer's count falls to zero while
+/// its nodes wait, and among customers with no permit each gets a turn before any gets a second. Without the turns, a
+/// resource with one place would always serve the customer with the most requests.
 #[must_use]
 pub fn next<'a>(heads: &'a [Head], taken: &BTreeMap<String, u32>) -> Option<&'a Head> {
     heads.iter().min_by_key(|head| {
@@ -68,12 +68,12 @@ mod tests {
         assert_eq!(first(&[], &taken(0, 0)), None);
     }
 
-    /// A line with room for `room`, where each permit is kept for some turns.
+    /// A line with room for `room` permits, where each permit is held for some turns.
     #[derive(Default)]
     struct Line {
         room: usize,
         waiting: BTreeMap<String, VecDeque<Head>>,
-        /// Customer, and when it gives the permit back.
+        /// Customer, and the turn in which it gives the permit back.
         taken: Vec<(String, i64)>,
         turns: BTreeMap<String, i64>,
         order: Vec<String>,
@@ -124,7 +124,7 @@ mod tests {
             let mut line = Line { room, ..Line::default() };
             let (mut before, mut own) = (0, 0);
             for turn in 0..3000_i64 {
-                // Others come faster than there is room for them, for ever.
+                // Other nodes come faster than the line serves them, for ever.
                 for n in 0..rush * room {
                     line.asks(head(&format!("{turn}-{n}"), &format!("c{}", n % customers), turn));
                 }
@@ -139,7 +139,8 @@ mod tests {
                     break;
                 }
             }
-            // Of who has nothing each has a turn before any has another; and who has a line of its own goes through that.
+            // Among customers with no permit, each has a turn before any has another; a node behind others of its own
+            // customer waits for those too.
             let (one, another) = (line.place("one"), line.place("another"));
             prop_assert!(one.is_some_and(|at| at <= before + customers), "{one:?} of {before}");
             let share = (own + 1 + room) * (customers + 1);
@@ -159,7 +160,7 @@ mod tests {
                 line.turn(turn, 1);
             }
             prop_assert_eq!(line.order.len(), many + few);
-            // Half of the places are theirs as long as they want them.
+            // Half of the places belong to the few customers as long as they want them.
             let last = line.order.iter().rposition(|node| node.starts_with('f')).unwrap();
             prop_assert!(last <= 2 * few, "{:?}", line.order);
         }

@@ -1,4 +1,4 @@
-//! Enumerations whose values have names by which they are stored, logged and counted.
+//! Enumerations with a stable name for each value, as stored, logged and counted.
 
 macro_rules! names {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
@@ -8,7 +8,7 @@ macro_rules! names {
         pub enum $name { $($(#[$vmeta])* $variant),+ }
 
         impl $name {
-            /// Every value, in the order of the chart.
+            /// Every value, in the order of the declaration.
             pub const ALL: &'static [$name] = &[$($name::$variant),+];
 
             /// The name as stored, logged and counted.

@@ -1,4 +1,4 @@
-//! A node as the decisions see it: what is, and what its users want.
+//! A node as the decisions see it: its state, and the requests of its users.
 
 use std::collections::BTreeSet;
 
@@ -11,49 +11,49 @@ use crate::time::Timestamp;
 /// One server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Where it is in its life.
+    /// The state in the chart.
     pub state: State,
-    /// Since when.
+    /// When the node entered the state.
     pub since: Timestamp,
-    /// The claim generation in force. Grows with every claim and every reclaim; agents refuse older ones.
+    /// The claim generation in force. It grows with every claim and every reclaim; agents refuse older generations.
     pub generation: u64,
-    /// Who has it and what is to be on it.
+    /// The node's holder and the image that it wants; none: the node is free.
     pub claim: Option<Claim>,
-    /// What its operators asked for.
+    /// The requests of its operators.
     pub wanted: Wanted,
-    /// What is known of the data on its drives.
+    /// The evidence about the data on its drives.
     pub evidence: Evidence,
-    /// Why this record may be older than the machine. Nothing is done to a doubted node before an operator speaks.
+    /// Why this record may be older than the machine. A doubted node is left alone until an operator decides.
     pub doubt: Option<Doubt>,
 }
 
 /// A reason to believe that a node's record is older than its machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doubt {
-    /// What raised it.
+    /// The event that raised the doubt.
     pub cause: DoubtCause,
-    /// Since when.
+    /// When the doubt was raised.
     pub since: Timestamp,
-    /// What was found, as a sentence.
+    /// The finding, as a sentence.
     pub why: String,
-    /// The highest claim generation that the machine has shown; 0 if it has shown none.
+    /// The highest claim generation that the machine has shown; 0: it has shown none.
     pub generation: u64,
 }
 
 names! {
-    /// What raises a doubt.
+    /// The causes of a doubt.
     DoubtCause {
         /// The database was restored from a backup.
         Restored = "restored",
-        /// The machine knows a newer claim generation than the record.
+        /// The machine has shown a newer claim generation than the record has.
         Generation = "generation",
     }
 }
 
-/// Added to a node's generation when a doubt ends. An older database cannot tell how many claims it has missed; agents
-/// refuse every generation below the highest that they know.
+/// Added to a node's generation when a doubt ends. An older database has missed an unknown number of claims; agents refuse
+/// every generation below the highest that they know.
 const GENERATION_JUMP: u64 = 1 << 16;
-/// The agent takes a generation further ahead than this for forged (`MAX_LEAD` in its `disk::marker`), and so do we.
+/// A generation further ahead than this is taken for forged, by the agent (`MAX_LEAD` in its `disk::marker`) and here.
 const GENERATION_LEAD: u64 = 1 << 20;
 
 impl Node {
@@ -66,39 +66,39 @@ impl Node {
     }
 }
 
-/// A node's membership of whoever it was given to.
+/// The terms under which a node was given to its holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// The generation the claim was made with.
+    /// The generation with which the claim was made.
     pub generation: u64,
     /// Grows with every deployment under this claim, from 1.
     pub deployment: u32,
-    /// Digest of the image version that is wanted.
+    /// Digest of the wanted image version.
     pub image_digest: String,
-    /// The image's name as it was asked for.
+    /// The image's name as requested.
     pub image_name: String,
     /// Host name of the installed system.
     pub hostname: String,
-    /// Public keys of its users.
+    /// SSH public keys of the users of the installed system.
     pub ssh_authorized_keys: Vec<String>,
-    /// Its users gave cloud-config with this deployment. The text is sealed beside the node until the hand-over.
+    /// The users gave cloud-config with this deployment. The text is stored sealed beside the node until the hand-over.
     #[serde(default)]
     pub has_user_data: bool,
-    /// The same text in the clear, in rows that older versions wrote. The next start seals or drops it.
+    /// The cloud-config in the clear, in rows that older versions wrote. The next start seals or drops it.
     #[serde(default, rename = "user_data", skip_serializing_if = "String::is_empty")]
     pub plain_user_data: String,
-    /// Drive to write to; empty: the agent chooses.
+    /// The drive to write to; empty: the agent chooses.
     pub root_drive: String,
     /// Read the whole disk back after writing.
     pub verify_whole_disk: bool,
-    /// Set when the claim shall end.
+    /// The claim is to end.
     pub release_requested: bool,
-    /// The deployment that was handed over last; our key is off the machine since.
+    /// The deployment that was handed over last; since then the provisioning key is off the machine.
     pub handed_over: Option<u32>,
-    /// Whom the node works for, as the caller says; empty: nobody in particular. Where there is a line, customers share.
+    /// The customer that the node works for, as the caller gave it; empty: none. Customers take turns in a line.
     #[serde(default)]
     pub customer: String,
-    /// The cluster that it is a node of.
+    /// The node's place in its cluster; none: the node was deployed alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Seat>,
 }
@@ -106,48 +106,49 @@ pub struct Claim {
 /// A node's place in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seat {
-    /// The cluster.
+    /// The cluster's name.
     pub cluster: String,
-    /// When the cluster let its nodes be handed over. Until then one that has passed its own checks waits for the others.
+    /// When the cluster let its nodes be handed over. Until then a node that has passed its own checks waits for the
+    /// others.
     pub let_go: Option<Timestamp>,
-    /// The build of the cluster that the node's claim was made of: which image, with which keys and user data.
+    /// The build of the cluster that the claim was made from: image, keys and user data.
     #[serde(default)]
     pub build: u32,
 }
 
-/// Standing wishes. They are levels, not messages: an edge that fulfils one clears it.
+/// Standing requests. They are levels, not messages: an edge that fulfils a request clears it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Wanted {
-    /// Take it out of service, with the reason.
+    /// Take the node out of service, with the reason.
     pub hold: Option<String>,
-    /// Quarantine it, with the reason.
+    /// Quarantine the node, with the reason.
     pub condemn: Option<String>,
     /// Bring a held node back.
     pub resume: bool,
     /// Try a failed node again.
     pub retry: bool,
-    /// Erase and let back in.
+    /// Erase the node and return it to the pool.
     pub readmit: bool,
-    /// Inspect it again, which has settings of its firmware written.
+    /// Inspect the node again, which writes the wanted settings of its firmware.
     pub reinspect: bool,
-    /// Power, while the node is at rest.
+    /// A power change, while the node is at rest.
     pub power: Option<PowerRequest>,
-    /// What its SKU wants of firmware, while the node is at rest: when it was asked for.
+    /// When a firmware update to the SKU's versions was requested, for a node at rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firmware: Option<Timestamp>,
 }
 
-/// An operator's wish for the power of a node at rest.
+/// An operator's power request for a node at rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerRequest {
-    /// What is wanted.
+    /// The wanted power.
     pub goal: PowerGoal,
-    /// When it was asked for: only what was done later counts.
+    /// When it was requested: only later effects count.
     pub at: Timestamp,
 }
 
-/// What can be asked of the power.
+/// The power states that can be requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PowerGoal {
@@ -155,11 +156,11 @@ pub enum PowerGoal {
     On,
     /// Off.
     Off,
-    /// Seen off, then on.
+    /// Seen off, then switched on.
     Cycle,
 }
 
-/// What is known of the data on a node's drives.
+/// The evidence about the data on a node's drives.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Evidence {
@@ -169,11 +170,11 @@ pub struct Evidence {
     pub clean_at: Option<Timestamp>,
     /// Digest of the image that was written completely; none after an erase or while a write is under way.
     pub image_digest: Option<String>,
-    /// The deployment that wrote it.
+    /// The deployment that wrote this image.
     pub deployment: Option<u32>,
-    /// When all drives were last proven erased, as the agent reported it.
+    /// When the agent last reported all drives as proven erased.
     pub erased_at: Option<Timestamp>,
-    /// Serial numbers of the drives that were there when something was written, since all were last proven erased.
+    /// Serial numbers of the drives that were present at a write since the last proven erase of all drives.
     pub drives: BTreeSet<String>,
 }
 
@@ -188,7 +189,7 @@ impl Evidence {
         }
     }
 
-    /// True when nothing was ever written or what was written has been erased since.
+    /// True when nothing was ever written, or everything written has been erased since.
     #[must_use]
     pub fn is_untouched(&self) -> bool {
         match (self.written_at, self.erased_at) {
@@ -198,7 +199,7 @@ impl Evidence {
         }
     }
 
-    /// Drives that may hold what was written and are not among those that were erased.
+    /// Drives that may hold written data and are not among the erased ones.
     #[must_use]
     pub fn missing(&self, erased: &BTreeSet<String>) -> BTreeSet<String> {
         self.drives.difference(erased).cloned().collect()

@@ -1,4 +1,4 @@
-//! The kinds of operations: what a caller asks for, and follows until it ends.
+//! The kinds of operations: a caller requests an operation and follows it until it ends.
 
 use crate::names::names;
 
@@ -21,7 +21,7 @@ names! {
         Resume = "resume",
         /// A failed node does the failed work again.
         Retry = "retry",
-        /// The firmware settings of a node are brought to what is wanted.
+        /// The firmware settings of a node are brought to the wanted values.
         Settings = "settings",
         /// A node is switched on, off, or off and on.
         Power = "power",

@@ -1,4 +1,4 @@
-//! What an edge does to the node, and when what somebody asked for has ended.
+//! The effect of an edge on the node, and when a request has ended.
 
 use crate::chart::{Edge, State};
 pub use crate::decide::{firmware_outcome, power_outcome};
@@ -26,7 +26,7 @@ pub fn apply(node: &Node, edge: Edge, now: Timestamp) -> Option<Node> {
             }
         }
         Edge::Released | Edge::Readmitted => {
-            // An operator has said that everything on the machine goes: its record holds again from here.
+            // The operator has agreed to lose everything on the machine: its record holds again from here.
             next.believe();
             next.generation += 1;
             next.wanted.readmit = false;
@@ -47,10 +47,10 @@ pub fn apply(node: &Node, edge: Edge, now: Timestamp) -> Option<Node> {
             next.wanted.hold = None;
             next.wanted.reinspect = false;
         }
-        // Whoever has it now is not disturbed by what was wanted of it before.
+        // Earlier requests do not disturb the new holder.
         Edge::Claimed => next.wanted.reinspect = false,
         Edge::Condemned => {
-            // Only what is asked for after the quarantine ends it.
+            // Only a request made after the quarantine ends it.
             next.wanted.condemn = None;
             next.wanted.readmit = false;
             next.wanted.reinspect = false;
@@ -66,10 +66,10 @@ pub fn apply(node: &Node, edge: Edge, now: Timestamp) -> Option<Node> {
     Some(next)
 }
 
-/// What somebody asked of one node.
+/// A request about one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// Under management and known: ends in available.
+    /// Under management and inspected: ends in available.
     Enroll,
     /// Handed over with the wanted image: ends in active.
     Deploy,
@@ -77,13 +77,12 @@ pub enum Request {
     Release,
     /// Back in service: ends in available or active.
     Resume,
-    /// Settings of its firmware written and seen: ends in available, by way of another inspection.
+    /// Settings of its firmware written and verified: ends in available, by way of another inspection.
     Settings,
 }
 
 impl Request {
-    /// How the request ended now that the node is in `state`; None while it has not. The error says which state
-    /// ended it.
+    /// How the request ended now that the node is in `state`; None while it has not. The error is the state that ended it.
     #[must_use]
     pub fn ended(self, state: State) -> Option<Result<(), State>> {
         let good = match self {

@@ -1,4 +1,4 @@
-//! How long things may take and how often they are tried.
+//! Time limits and retry budgets.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,13 +12,13 @@ use crate::time::Timestamp;
 pub struct Policy {
     /// From power-on until the agent reports.
     pub agent_boot_s: u32,
-    /// From power-on until the agent is given a job or its report counts, at least. A second machine with the same MAC
-    /// address shows itself within this time. A node waits at least as long as its last boot took.
+    /// Least time from power-on until the agent gets a job or its report counts. A second machine with the same MAC address
+    /// shows itself within this time. A node waits at least as long as its last boot took.
     pub agent_quiet_s: u32,
-    /// How long a machine is off between a customer's system and the agent that erases, at least, as read from its BMC.
-    /// Memory of the host and of GPUs loses what it holds meanwhile.
+    /// Least time for which a machine is off between a customer's system and the agent that erases, as read from its BMC.
+    /// Memory of the host and of GPUs loses its content meanwhile.
     pub power_off_s: u32,
-    /// From power-on until the installed system lets us in.
+    /// From power-on until the installed system accepts the provisioning key.
     pub host_boot_s: u32,
     /// Writing one image.
     pub write_image_s: u32,
@@ -28,19 +28,19 @@ pub struct Policy {
     pub validate_s: u32,
     /// One conversation with a BMC, power transitions included.
     pub bmc_s: u32,
-    /// Bringing the firmware of one machine to what its SKU wants, all pieces together.
+    /// Bringing the firmware of one machine to the SKU's versions, all components together.
     pub firmware_s: u32,
     /// How long a lost agent may take to come back before it counts as gone.
     pub agent_grace_s: u32,
-    /// How old a reading of the power may be before it is taken again.
+    /// How old a reading of the power may be before the power is read again.
     pub power_age_s: u32,
     /// Tries of one effect before its state gives up.
     pub tries: u32,
     /// Boots into the agent or the installed system before the state gives up.
     pub boots: u32,
-    /// Starts after which settings of the firmware may still be otherwise before the state gives up.
+    /// Starts after which firmware settings may still differ from the wanted ones before the state gives up.
     pub settings_tries: u32,
-    /// First pause after a failed try; doubles with every further one.
+    /// First pause after a failed try; it doubles with every further failure.
     pub backoff_s: u32,
     /// Longest pause between tries.
     pub backoff_max_s: u32,
@@ -93,9 +93,9 @@ impl Policy {
             Effect::ProvePowerOff => self.bmc_s,
             Effect::ReadDrives | Effect::ReadBmcState | Effect::ApplySettings | Effect::VerifySettings => self.bmc_s,
             Effect::SetNetwork(_) => self.bmc_s,
-            // It reads everything twice.
+            // A cleaning reads everything twice.
             Effect::CleanBmc => self.bmc_s.saturating_mul(2),
-            // It logs in several times, and stands in line for a while.
+            // A change logs in several times, and waits in line for a while.
             Effect::ChangePassword => self.bmc_s.saturating_mul(3),
             Effect::WriteImage => self.write_image_s,
             Effect::EraseDrives => self.erase_s,
@@ -105,7 +105,7 @@ impl Policy {
         })
     }
 
-    /// When a node that entered `state` at `since` has been there too long. None for states of rest.
+    /// When a node that entered `state` at `since` is overdue. None for states of rest.
     #[must_use]
     pub fn state_deadline(&self, state: State, since: Timestamp) -> Option<Timestamp> {
         let boots = us(self.agent_boot_s) * i64::from(self.boots) + us(self.bmc_s) * 4;
@@ -129,7 +129,6 @@ impl Policy {
         Some(since.plus(span))
     }
 
-    /// How long a lost agent may take to come back, in microseconds.
     #[must_use]
     pub fn agent_grace_us(&self) -> i64 {
         us(self.agent_grace_s)
@@ -141,8 +140,8 @@ impl Policy {
         us(self.agent_boot_s)
     }
 
-    /// How long after its power-on an agent is not believed yet, in microseconds, where the last boot took `usual_us`.
-    /// Never longer than a boot may take.
+    /// Microseconds after its power-on before an agent is believed, where the last boot took `usual_us`. At most the time
+    /// that a boot may take.
     #[must_use]
     pub fn agent_quiet_us(&self, usual_us: i64) -> i64 {
         us(self.agent_quiet_s).max(usual_us).min(self.agent_boot_us())

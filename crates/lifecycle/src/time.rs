@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// Later than everything that happens.
+    /// Later than every real moment.
     pub const END: Self = Self(i64::MAX);
 
     /// The point `span_us` microseconds later.
@@ -23,7 +23,7 @@ impl Timestamp {
         const DAY_S: i64 = 24 * 60 * 60;
         let since = self.0.div_euclid(1_000_000);
         let (days, second) = (since.div_euclid(DAY_S), since.rem_euclid(DAY_S));
-        // Years that begin in March, so that a leap day is the last day; eras of 400 years, which have as many days each.
+        // Years begin in March here, so that a leap day is the last day; each era of 400 years has the same number of days.
         let days = days + 719_468;
         let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
         let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! When a machine that somebody uses may be disturbed.
+//! When a machine in use may be disturbed.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,26 +8,26 @@ const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const DAY: i64 = 24 * 60 * MINUTE;
 const WEEK: i64 = 7 * DAY;
-/// 1 January 1970 was a Thursday: so much later the first Monday began.
+/// 1 January 1970 was a Thursday: the first Monday began this much later.
 const FIRST_MONDAY: i64 = 4 * DAY;
 
-/// A span that comes back each week, in UTC.
+/// A span that recurs each week, in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weekly {
-    /// 0 is Monday.
+    /// Day of the week; 0 is Monday.
     pub day: u8,
     /// Minutes after midnight.
     pub start_min: u16,
-    /// How long it lasts, in minutes; it may go beyond midnight.
+    /// Duration in minutes; it may go beyond midnight.
     pub minutes: u16,
 }
 
-/// A span.
+/// A span of time, `[from, to)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// It begins.
+    /// First moment.
     pub from: Timestamp,
-    /// It is over.
+    /// First moment after the span.
     pub to: Timestamp,
 }
 
@@ -42,7 +42,7 @@ pub struct MaintenanceWindow {
 }
 
 impl Weekly {
-    /// The span of the week that holds `now`, or of the one before where that is not over yet.
+    /// The spans of this week and of the week before, which may still be open.
     fn around(self, now: Timestamp) -> [Span; 2] {
         let week = (now.0 - FIRST_MONDAY).div_euclid(WEEK);
         [week - 1, week].map(|week| self.of_week(week))
@@ -58,7 +58,7 @@ impl Weekly {
 }
 
 impl MaintenanceWindow {
-    /// Until when it is open, if it is open at `now`.
+    /// The end of the open span, if a span is open at `now`.
     #[must_use]
     pub fn open_until(&self, now: Timestamp) -> Option<Timestamp> {
         let weekly = self.weekly.iter().flat_map(|one| one.around(now));
@@ -68,7 +68,7 @@ impl MaintenanceWindow {
             .max()
     }
 
-    /// When it opens next, after `now`.
+    /// When the next span opens, after `now`.
     #[must_use]
     pub fn opens_after(&self, now: Timestamp) -> Option<Timestamp> {
         let week = (now.0 - FIRST_MONDAY).div_euclid(WEEK);

@@ -1,4 +1,4 @@
-//! Whole stories: decisions taken one after the other on a machine where everything goes wrong, until the node is at rest.
+//! Whole stories: one decision after the other on a machine where everything goes wrong, until the node is at rest.
 
 use rackwright_lifecycle::outcome::apply;
 use rackwright_lifecycle::{
@@ -6,7 +6,7 @@ use rackwright_lifecycle::{
     decide, seconds,
 };
 
-/// How the machine answers one effect.
+/// The machine's answer to one effect.
 type Answer = fn(Effect) -> Outcome;
 
 fn broken(effect: Effect) -> Outcome {
@@ -17,7 +17,7 @@ fn broken(effect: Effect) -> Outcome {
     }
 }
 
-/// A BMC that works on a machine that never gets anywhere.
+/// A working BMC on a machine that never boots.
 fn dead_machine(effect: Effect) -> Outcome {
     match effect {
         Effect::PowerOn | Effect::PowerOff | Effect::SetBoot(_) | Effect::ObservePower | Effect::Identify => {
@@ -71,7 +71,7 @@ fn see(facts: &mut Facts, effect: Effect, now: Timestamp) {
     }
 }
 
-/// Lives on until the node waits for an operator or for nothing; answers where, and how much was done on the way.
+/// Runs until the node waits for an operator or rests; returns the state and the number of effects.
 fn end_of(mut node: Node, answer: Answer, agent: &Reading<rackwright_lifecycle::Agent>) -> (State, usize) {
     let policy = Policy::default();
     let mut facts = Facts {
@@ -155,7 +155,7 @@ fn an_erase_that_fails_again_and_again_ends_in_quarantine() {
             _ => Outcome::Succeeded,
         }
     }
-    // The agent is taken for one of the right boot from the first look on.
+    // The agent counts as one of the right boot from the first decision on.
     let present = Reading::Known {
         value: rackwright_lifecycle::Agent::Present {
             boot_id: "b".into(),

@@ -1,5 +1,5 @@
-//! Changes a second on SQLite, each acknowledged when it is on disk: as the store makes them (they share transactions), and
-//! with a COMMIT for each, in the same run. Prints a line of JSON for each number of writers: `make bench-store`.
+//! Changes a second on SQLite, each acknowledged after it is on disk: in shared transactions, as the store commits them,
+//! and with a COMMIT for each, in the same run. Prints a line of JSON for each number of writers: `make bench-store`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use rackwright_store::{EventRow, Store};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-/// How long each way is measured, by turns.
+/// Measurement time of each way, in alternating turns.
 const TURN: Duration = Duration::from_secs(1);
 const TURNS: usize = 3;
 
@@ -26,7 +26,7 @@ fn event(n: i64) -> EventRow {
     }
 }
 
-/// Changes made in one turn. With `alone` held from begin to end of each, no two can share a transaction.
+/// Changes made in one turn. A change that holds `alone` from begin to end shares no transaction.
 async fn turn(store: &Store, writers: usize, alone: Option<Arc<Mutex<()>>>) -> f64 {
     let begun = Instant::now();
     let mut tasks = JoinSet::new();

@@ -1,4 +1,4 @@
-//! The account by which a node's BMC is entered, and names and passwords that machines come with.
+//! The account of a node's BMC, and factory credentials.
 
 use rackwright_lifecycle::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,68 +6,68 @@ use serde::{Deserialize, Serialize};
 use crate::sql::{Row, statement};
 use crate::{Result, Store, WriteTx};
 
-/// What is known of a BMC's account beside its name and password.
+/// The state of a BMC's account, beside user name and password.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BmcAccount {
-    /// When a password of ours was proven last; none: it is the one that the node was enrolled with.
+    /// When a password of the control plane was last proven; none: the password is the one from the enrolment.
     pub changed_at: Option<Timestamp>,
-    /// When an operator asked for a change.
+    /// When an operator requested a change.
     pub asked_at: Option<Timestamp>,
-    /// A change that was begun, and is not proven.
+    /// A change that was begun and is not proven.
     pub pending: Option<PendingPassword>,
-    /// When the BMC refused name and password. They are not sent again before they are changed or somebody asks.
+    /// When the BMC refused user name and password. They are not sent again until they change or an operator requests it.
     pub refused_at: Option<Timestamp>,
-    /// Nobody logs in before then.
+    /// No login is made before this time.
     pub closed_until: Option<Timestamp>,
-    /// When the BMC locks an account, as it said last.
+    /// The BMC's lockout policy, as last reported.
     pub lockout: Option<Lockout>,
-    /// Logins that may have been refused, oldest first: written down before they are tried.
+    /// Logins that may have been refused, oldest first; each is stored before it is tried.
     pub tries: Vec<Timestamp>,
     /// Factory credentials, by id, that this BMC refused.
     pub refused_factory: Vec<String>,
 }
 
-/// A password that is to follow, written down before the BMC is told.
+/// The next password, stored before it is sent to the BMC.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingPassword {
-    /// The account's name.
+    /// User name of the account.
     pub username: String,
-    /// Sealed as the present one is.
+    /// Sealed, like the present one.
     pub password: Vec<u8>,
     /// When it was made.
     pub at: Timestamp,
     /// How often the BMC refused it.
     pub refused_new: u32,
-    /// How often the BMC refused the one before it.
+    /// How often the BMC refused the previous password.
     pub refused_old: u32,
 }
 
-/// When a BMC locks an account.
+/// A BMC's lockout policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lockout {
-    /// Refused logins that lock it; 0: none does.
+    /// Refused logins that lock the account; 0: no lockout.
     pub threshold: u32,
-    /// Until refused logins, or the lock, are forgotten, in seconds.
+    /// Seconds until the BMC forgets refused logins, or the lock.
     pub window_s: u32,
 }
 
-/// Name and password that machines of a kind come with.
+/// A factory user name and password of a kind of machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FactoryCredential {
-    /// Made when it was added.
+    /// Unique id, made when it was added.
     pub id: String,
-    /// Of vendor or product, with `*` and `?`.
+    /// Matches vendor or product, with `*` and `?`.
     pub pattern: String,
-    /// The account's name.
+    /// User name of the account.
     pub username: String,
     /// Sealed for this row.
     pub password: Vec<u8>,
-    /// Lower ones are tried first.
+    /// Lower numbers are tried first.
     pub place: i64,
-    /// Who added it.
+    /// The operator who added it.
     pub created_by: String,
-    /// When.
+    /// When it was added.
     pub created_at: Timestamp,
 }
 
@@ -86,7 +86,7 @@ fn from_row(row: &Row) -> Result<FactoryCredential> {
 }
 
 impl Store {
-    /// All factory credentials, in the order in which they are tried.
+    /// All factory credentials, in the order of the tries.
     ///
     /// # Errors
     /// The database failed.
@@ -98,7 +98,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Adds one.
+    /// Adds a factory credential.
     ///
     /// # Errors
     /// The database failed.
@@ -112,7 +112,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// How many there are.
+    /// Number of factory credentials.
     ///
     /// # Errors
     /// The database failed.
@@ -122,7 +122,7 @@ impl WriteTx {
         row.map_or(Ok(0), |row| Ok(row.try_get("n")?))
     }
 
-    /// Takes one away; false when there is none of that id.
+    /// Removes a factory credential; false: no credential has that id.
     ///
     /// # Errors
     /// The database failed.

@@ -1,4 +1,4 @@
-//! Boots into the agent: for each node the newest one, who got its plan, who registered, and who contested it.
+//! Boots into the agent: for each node the newest boot, with its plan, its registration and its contests.
 
 use rackwright_lifecycle::Timestamp;
 
@@ -8,55 +8,55 @@ use crate::{Result, Store, WriteTx};
 /// The newest boot of a node into the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentBootRow {
-    /// The node.
+    /// Id of the node.
     pub node_id: String,
     /// The id of the effect that switched the machine on.
     pub boot: String,
-    /// The state of the node that it belongs to, by when that was entered.
+    /// The node's state at the boot, by the time at which the node entered that state.
     pub state_since: Timestamp,
     /// When the machine was switched on.
     pub powered_on_at: Timestamp,
     /// MAC address of the last plan.
     pub mac: String,
-    /// Address of the last plan: the registration must come from there.
+    /// Address of the last plan: the registration must come from this address.
     pub address: String,
-    /// Hash of the last plan's token.
+    /// Hash of the token in the last plan.
     pub token_hash: String,
-    /// How many plans were given.
+    /// Number of plans given.
     pub plans: i64,
-    /// The kernel's boot id, as registered; empty: nobody has registered.
+    /// The kernel's boot id, as registered; empty: no agent has registered.
     pub kernel_boot_id: String,
     /// SHA-256 of the registered public key.
     pub key_sha256: String,
-    /// When it was registered.
+    /// When the agent registered.
     pub registered_at: Timestamp,
     /// Contests since the node entered its state.
     pub contests: u32,
-    /// When the last one was; 0: there was none.
+    /// Time of the last contest; 0: there was none.
     pub contested_at: Timestamp,
-    /// What was seen then, as a sentence for people.
+    /// The observation of that contest, as a sentence for people.
     pub contested_why: String,
-    /// Microseconds from power-on to registration in the last boot that was not contested; 0: not known.
+    /// Microseconds from power-on to registration in the last uncontested boot; 0: unknown.
     pub usual_us: i64,
-    /// How the machine of this boot was known: "tpm", "bmc", "address only"; empty: no session was taken yet.
+    /// How the machine of this boot was identified: "tpm", "bmc", "address only"; empty: there was no session yet.
     pub identity: String,
-    /// The TPM that answered in this boot, as in [`crate::Spec::tpm_ek`]; empty: none did.
+    /// The TPM that answered in this boot, as in [`crate::Spec::tpm_ek`]; empty: no TPM answered.
     pub tpm_ek: String,
-    /// What the TPM says of what was started: "as served", or why that is not proven; empty: no TPM was asked.
+    /// The TPM's statement about the started software: "as served", or why that is not proven; empty: no TPM was asked.
     pub measured: String,
-    /// What the last contest was about.
+    /// The cause of the last contest.
     pub contest_kind: ContestKind,
-    /// Whether the BMC brings the machine a secret in this boot: "inserted", or why it does not; empty: it was not asked to.
+    /// The secret that the BMC brings in this boot: "inserted", or why it does not; empty: not requested.
     pub bmc_secret: String,
 }
 
-/// What a contest is about.
+/// The cause of a contest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ContestKind {
     /// Two machines answered for one boot.
     #[default]
     SecondMachine,
-    /// The machine did not prove which one it is.
+    /// The machine did not prove its identity.
     Identity,
 }
 
@@ -120,7 +120,7 @@ fn from_row(row: &Row) -> Result<AgentBootRow> {
 }
 
 impl Store {
-    /// The newest boot of a node into the agent; none: there was none yet.
+    /// The newest boot of a node into the agent; none: there was none.
     ///
     /// # Errors
     /// The database failed.
@@ -131,7 +131,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// The same, as this change sees it. Lock the node first.
+    /// As [`Store::agent_boot`], within this change. Lock the node first.
     ///
     /// # Errors
     /// The database failed.
@@ -140,7 +140,7 @@ impl WriteTx {
         row.as_ref().map(from_row).transpose()
     }
 
-    /// Stores the newest boot of a node into the agent, in place of the one before.
+    /// Stores the newest boot of a node into the agent, and replaces the one before.
     ///
     /// # Errors
     /// The database failed.

@@ -1,27 +1,27 @@
-//! Which replica a node's agent is connected to. One write a connection and one at its end, none a heartbeat.
+//! The replica that has the connection of a node's agent. A connection costs one write, its end another, a heartbeat none.
 
 use rackwright_lifecycle::Timestamp;
 
 use crate::sql::{Query, statement};
 use crate::{Change, Result, Store, StoreError, WriteTx};
 
-/// Who has the connection of a node's agent.
+/// The connection of a node's agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hold {
-    /// The replica; empty: none.
+    /// The replica that has it; empty: none.
     pub replica: String,
-    /// Grows with every connection and with every end of one. A decision that was made before is refused.
+    /// Grows with every connection and with every end of one. A decision based on an older number is refused.
     pub session: i64,
     /// When the last connection was found to be gone.
     pub gone_at: Timestamp,
-    /// What the connection belongs to. A connection that belongs to anything else counts for nothing.
+    /// The claim and the boot of the connection. A connection with other values is ignored.
     pub of: AgentSession,
-    /// How the machine was known: "tpm", "address only", or empty where that was not recorded.
+    /// How the machine was identified: "tpm", "bmc", "address only"; empty: not recorded.
     pub identity: String,
 }
 
 impl Hold {
-    /// As it is after the connection has ended.
+    /// Marks the end of the connection.
     pub fn end(&mut self, now: Timestamp) {
         self.replica.clear();
         self.session += 1;
@@ -29,7 +29,7 @@ impl Hold {
     }
 }
 
-/// What the session of an agent belongs to.
+/// The claim and the boot of an agent's session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentSession {
     /// The claim generation of the node.
@@ -39,18 +39,18 @@ pub struct AgentSession {
 }
 
 impl Store {
-    /// Nodes whose agent is connected to `replica`, with the numbers of the connections.
+    /// Nodes with an agent connected to `replica`, and the numbers of the connections.
     ///
     /// # Errors
     /// The database failed.
     pub async fn held_agents(&self, replica: &str) -> Result<Vec<(String, i64)>> {
-        // The condition of the index, for who looks for one by it.
+        // Repeats the condition of the partial index, so that the index is used.
         let sql = "SELECT id, agent_session FROM nodes WHERE agent_holder = $1 AND agent_holder <> ''";
         let rows = statement(sql).bind(replica).fetch_all(&self.readers).await?;
         rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
     }
 
-    /// Ends every connection of agents to `replica`: what a former process of it had is gone. Their nodes are due.
+    /// Ends every agent connection of `replica`, left by a former process of it. Their nodes become due.
     ///
     /// # Errors
     /// The database failed.
@@ -60,7 +60,7 @@ impl Store {
         self.freed(statement(query).bind(now.0).bind(replica)).await
     }
 
-    /// Ends every connection of agents to replicas that were not heard of since `since`. Their nodes are due.
+    /// Ends every agent connection of replicas without a heartbeat since `since`. Their nodes become due.
     ///
     /// # Errors
     /// The database failed.
@@ -70,7 +70,7 @@ impl Store {
         self.freed(statement(query).bind(now.0).bind(since.0)).await
     }
 
-    /// Nodes that somebody is at are left for the next time: no two changes wait for each other here.
+    /// Skips nodes that another change has locked, until the next call: so two changes never wait for each other here.
     fn free(&self, who: &str) -> String {
         format!(
             "WITH held AS MATERIALIZED (SELECT id FROM nodes WHERE agent_holder <> '' AND {who}{}) \
@@ -88,7 +88,7 @@ impl Store {
         Ok(freed)
     }
 
-    /// Makes `ca_sha256` the authority of the site on this database, if it has none yet. Answers the one it has.
+    /// Makes `ca_sha256` the site's authority in this database, if it has none yet. Returns the one it has.
     ///
     /// # Errors
     /// The database failed.
@@ -101,8 +101,8 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Notes that a node's agent is connected to `replica` from now on, wherever it was before, what that connection
-    /// belongs to, and how the machine is known. Answers the number of this connection.
+    /// Stores that a node's agent is connected to `replica`, wherever it was before, with the session's claim and boot and
+    /// the machine's identity. Returns the number of this connection.
     ///
     /// # Errors
     /// `NotFound`.
@@ -122,7 +122,8 @@ impl WriteTx {
         Ok(row.try_get(0)?)
     }
 
-    /// Notes that the connection of that number is gone; its node is due. Answers false when it was not the present one.
+    /// Stores the end of the connection with that number; its node becomes due. Returns false if it was not the present
+    /// connection.
     ///
     /// # Errors
     /// The database failed.
@@ -139,8 +140,8 @@ impl WriteTx {
         Ok(is_done)
     }
 
-    /// Nodes whose agent's session this change ends, with the number from which on a session counts again: whoever has such a
-    /// connection ends it after the commit.
+    /// Nodes with an agent session that this change ends, and the number from which on a session is valid again: the holder
+    /// of such a connection closes it after the commit.
     pub fn take_parted(&mut self) -> Vec<(String, i64)> {
         std::mem::take(&mut self.parted)
     }

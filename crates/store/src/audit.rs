@@ -1,4 +1,4 @@
-//! The audit: records that are added and read, never changed. What they say is the caller's.
+//! The audit: records are added and read, never changed. The caller decides their content.
 
 use rackwright_lifecycle::Timestamp;
 
@@ -32,7 +32,7 @@ pub struct AuditRow {
     pub signature: String,
 }
 
-/// Which records a search finds. An empty field finds all.
+/// Conditions of a search. An empty field matches every record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AuditFilter {
     /// Resource name of the caller.
@@ -43,7 +43,7 @@ pub struct AuditFilter {
     pub method: String,
     /// Resource name of the target.
     pub target: String,
-    /// Only records whose outcome is not `OK`.
+    /// Only records with another outcome than `OK`.
     pub only_failed: bool,
     /// Not before this time.
     pub since: Option<Timestamp>,
@@ -69,7 +69,7 @@ fn row(row: &Row) -> Result<AuditRow> {
     })
 }
 
-/// The conditions of a filter and their parameters, of which the first one is `$first`.
+/// The conditions of a filter and their parameters; the first parameter is `$first`.
 fn conditions(filter: &AuditFilter, first: usize) -> (String, Vec<Parameter<'_>>) {
     let (mut sql, mut parameters) = (String::new(), Vec::new());
     let mut add = |condition: &str, parameter| {
@@ -115,7 +115,7 @@ fn bind<'a>(query: Query<'a>, parameters: Vec<Parameter<'a>>) -> Query<'a> {
 }
 
 impl Store {
-    /// Records after a position, oldest first.
+    /// Records after a position, oldest first, at most `limit`.
     ///
     /// # Errors
     /// The database failed.
@@ -126,7 +126,7 @@ impl Store {
         query.fetch_all(&self.readers).await?.iter().map(row).collect()
     }
 
-    /// Records before a position, newest first.
+    /// Records before a position, newest first, at most `limit`.
     ///
     /// # Errors
     /// The database failed.
@@ -150,7 +150,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Position and hash of the end of the chain. No other change adds a record until this change ends.
+    /// Position and hash of the end of the chain, locked: no other change adds a record until this change ends.
     ///
     /// # Errors
     /// The database failed, or the row was removed.
@@ -173,10 +173,10 @@ impl WriteTx {
         row.map(|row| Ok(row.try_get(0)?)).transpose()
     }
 
-    /// Adds a record at the end of the chain. Call `audit_head` before, and nothing else that locks afterwards.
+    /// Adds a record at the end of the chain. Call `audit_head` before, and take no other lock afterwards.
     ///
     /// # Errors
-    /// The database failed, or has a record at that position.
+    /// The database failed, or a record exists at that position.
     pub async fn add_audit(&mut self, row: &AuditRow) -> Result<()> {
         let sql = format!("INSERT INTO audit ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)");
         let query = statement(sql)

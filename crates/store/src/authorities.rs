@@ -1,4 +1,4 @@
-//! The rotation of the site's authority: who still has certificates of a former one, and where it has ended.
+//! The rotation of the site's authority: remaining certificates of a former authority, and the end of the rotation.
 
 use rackwright_lifecycle::Timestamp;
 
@@ -6,7 +6,7 @@ use crate::sql::statement;
 use crate::{Result, Store, WriteTx};
 
 impl Store {
-    /// SHA-256 of the authority without which no replica may start. Empty: no rotation has ended yet.
+    /// SHA-256 of the authority that every starting replica must have. Empty: no rotation has ended yet.
     ///
     /// # Errors
     /// The database failed.
@@ -15,7 +15,7 @@ impl Store {
         row.await?.map_or(Ok(String::new()), |row| Ok(row.try_get(0)?))
     }
 
-    /// Members by name with a newest certificate that is good at `now` and not signed by this authority.
+    /// Names of members with a newest certificate that is valid at `now` and not signed by this authority.
     ///
     /// # Errors
     /// The database failed.
@@ -25,7 +25,7 @@ impl Store {
         rows.await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Nodes by id with a connected agent with a newest certificate that is not signed by this authority.
+    /// Ids of nodes with a connected agent and a newest certificate that is not signed by this authority.
     ///
     /// # Errors
     /// The database failed.
@@ -36,7 +36,7 @@ impl Store {
         rows.await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// How many unused tokens of members are good at `now`. Such a token comes with the pin of the present authority.
+    /// Number of unused member tokens that are valid at `now`. Such a token comes with the pin of the present authority.
     ///
     /// # Errors
     /// The database failed.
@@ -46,7 +46,7 @@ impl Store {
         Ok(row.await?.try_get(0)?)
     }
 
-    /// Keeps the authority that signed the newest certificate of the agent of a node's newest boot.
+    /// Stores the authority that signed the newest certificate of the agent in a node's newest boot.
     ///
     /// # Errors
     /// The database failed.
@@ -60,7 +60,7 @@ impl Store {
 const AGENT: &str = "UPDATE agent_boots SET authority = $2 WHERE node_id = $1 AND authority <> $2";
 
 impl WriteTx {
-    /// The same as [`Store::agent_renewed`], within this change.
+    /// As [`Store::agent_renewed`], within this change.
     ///
     /// # Errors
     /// The database failed.
@@ -70,7 +70,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Ends a rotation: no replica may start without this authority, and all others are retired.
+    /// Ends a rotation: a replica cannot start without this authority, and all other authorities are retired.
     ///
     /// # Errors
     /// The database failed.

@@ -1,6 +1,6 @@
-//! Copies of the whole database, taken while daemons use it, and put back.
+//! Backup and restore of the whole database; a backup may be taken while daemons run.
 //!
-//! SQLite copies itself (`VACUUM INTO`); `pg_dump` and `pg_restore` of PostgreSQL do that for a server's database.
+//! SQLite copies itself (`VACUUM INTO`); PostgreSQL uses `pg_dump` and `pg_restore`.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,14 +16,14 @@ use crate::database::Server;
 use crate::error::DatabaseError;
 use crate::{Database, StoreError, schema};
 
-/// How long a server may take to close the connections of processes that have ended.
+/// Time that a server may take to close the connections of ended processes.
 const CLOSING: Duration = Duration::from_secs(3);
-/// Between two looks.
+/// Between two checks.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Longest text of another program that an error repeats.
+/// Most characters of another program's output in an error.
 const WORDS_MAX: usize = 2000;
 
-/// Why a database was not copied or put back.
+/// Why a backup or a restore failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// The database failed.
@@ -32,33 +32,33 @@ pub enum BackupError {
     /// The database cannot be reached.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The database has no site yet, or is none of ours.
+    /// The database has no site yet, or is not a database of Rackwright.
     #[error("{0} holds no site: no rackwrightd has run on it")]
     NoSite(String),
-    /// A file failed.
+    /// A file operation failed.
     #[error("{}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// PostgreSQL's program is not there.
+    /// PostgreSQL's program is not installed.
     #[error("{program} cannot be started: install the client programs of PostgreSQL, of the server's version or newer")]
     NoProgram {
-        /// The program.
+        /// Name of the program.
         program: &'static str,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
     /// PostgreSQL's program failed.
     #[error("{program} failed and changed nothing: {words}")]
     Program {
-        /// The program.
+        /// Name of the program.
         program: &'static str,
-        /// What the program said.
+        /// The program's output.
         words: String,
     },
     /// Other connections use the database.
@@ -80,14 +80,14 @@ impl From<sqlx::Error> for BackupError {
     }
 }
 
-/// The site of a database, and how old the database is.
+/// The site of a database, and the age of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabaseSite {
     /// SHA-256 of the certificate of the site's authority.
     pub authority: String,
-    /// Random, the same for all copies of the database.
+    /// Random id, the same in all copies of the database.
     pub id: String,
-    /// Grows while a daemon runs.
+    /// A counter that grows while a daemon runs.
     pub age: i64,
     /// Version of the schema.
     pub schema: i64,
@@ -103,7 +103,7 @@ impl Database {
         schema::newest()
     }
 
-    /// Whether the database is a SQLite file.
+    /// The path of a SQLite file; none for a server.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         match self {
@@ -112,10 +112,10 @@ impl Database {
         }
     }
 
-    /// The site of the database. Changes nothing.
+    /// The site of the database. Reads only.
     ///
     /// # Errors
-    /// [`BackupError`]; `NoSite` also where an older version made the database.
+    /// [`BackupError`]; `NoSite` also for a database that an older version made.
     pub async fn site(&self) -> Result<DatabaseSite, BackupError> {
         match self {
             Self::File(path) => {
@@ -139,10 +139,10 @@ impl Database {
         }
     }
 
-    /// Copies the database, as it is at one moment, into a new file. Daemons may use the database meanwhile.
+    /// Copies the database, as of one moment, into a new file. Daemons may use the database meanwhile.
     ///
     /// # Errors
-    /// [`BackupError`]; the file may be there in part.
+    /// [`BackupError`]; a partial file may remain.
     pub async fn back_up(&self, to: &Path) -> Result<(), BackupError> {
         match self {
             Self::File(path) => {
@@ -156,18 +156,18 @@ impl Database {
         }
     }
 
-    /// Puts a copy in the place of the database on a server: all or nothing. No daemon may be connected. A SQLite file
-    /// is put back by its name.
+    /// Replaces the database on a server by a copy, all or nothing. No daemon may be connected. A SQLite file is restored
+    /// by renaming, not here.
     ///
     /// # Errors
-    /// [`BackupError`]; the database is as it was.
+    /// [`BackupError`]; the database is unchanged.
     pub async fn put_back(&self, from: &Path) -> Result<(), BackupError> {
         let Self::Server(server) = self else { return Ok(()) };
         let mut connection = server.options()?.connect().await?;
         let others = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
                       AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
         let begun = Instant::now();
-        // A server closes the connections of a process that has ended a moment later, and tells of that in no other way.
+        // A server closes the connections of an ended process with a short delay, and gives no notice.
         loop {
             let others: i64 = sqlx::query(others).fetch_one(&mut connection).await?.try_get(0)?;
             match others {
@@ -219,7 +219,7 @@ fn site_of_file(path: &Path) -> Result<DatabaseSite, BackupError> {
     });
     site.map_err(|error| match error {
         rusqlite::Error::QueryReturnedNoRows => no_site(),
-        // No such table or column.
+        // The table or column is missing.
         error if error.sqlite_error_code() == Some(rusqlite::ErrorCode::Unknown) => no_site(),
         other => other.into(),
     })
@@ -250,13 +250,13 @@ impl Server {
                 .password()
                 .map(|text| percent_decode_str(text).decode_utf8_lossy().into_owned()),
         };
-        // An address that can hold no password holds none.
+        // Fails only for an address that cannot have a password.
         let _ = url.set_password(None);
         Ok((url, password))
     }
 
-    /// Runs a program of PostgreSQL on the database and a file. The password is in the environment of the program, where
-    /// only this user and root can read it.
+    /// Runs a PostgreSQL program on the database and a file. The password is in the program's environment, which only this
+    /// user and root can read.
     async fn run(&self, program: &'static str, arguments: &[&str], file: &Path) -> Result<(), BackupError> {
         let (url, password) = self.address()?;
         let mut command = Command::new(program);

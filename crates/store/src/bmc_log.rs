@@ -1,4 +1,4 @@
-//! What was read of a node's event log at its BMC, and what is wanted of that BMC beside the node's life.
+//! The stored event log of a node's BMC, and work on that BMC outside the node's state chart.
 
 use rackwright_lifecycle::Timestamp;
 
@@ -8,27 +8,27 @@ use crate::{Result, Store, WriteTx};
 /// One node's row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BmcLogRow {
-    /// The node.
+    /// Id of the node.
     pub node: String,
-    /// `read`, `clear`, `ac-cycle`, or nothing.
+    /// `read`, `clear`, `ac-cycle`, or empty: no work is pending.
     pub wanted: String,
-    /// What it is wanted of, or how.
+    /// Argument of the work, such as the log to clear.
     pub argument: String,
-    /// When it was asked for. By it an outcome is known to be this one's.
+    /// When it was requested. Identifies the request to which an outcome belongs.
     pub wanted_at: Timestamp,
-    /// Who asked.
+    /// The member who requested it.
     pub wanted_by: String,
-    /// When it is to be done, or until when somebody has it.
+    /// When the work is due, or the end of the lease of the replica that does it.
     pub due_at: Timestamp,
-    /// What was done last: a kind and words about it.
+    /// The last work done: its kind and a description.
     pub done: String,
-    /// When.
+    /// When it was done.
     pub done_at: Timestamp,
-    /// Why it was not done.
+    /// Why the last work failed.
     pub error: String,
-    /// When the log was read last; 0 for never.
+    /// When the log was last read; 0: never.
     pub read_at: Timestamp,
-    /// What was read, as JSON.
+    /// The log as JSON.
     pub body: String,
 }
 
@@ -51,7 +51,7 @@ fn row_of(row: &Row) -> Result<BmcLogRow> {
 }
 
 impl Store {
-    /// What is known of a node's log; none where nobody ever asked.
+    /// The stored log and work of a node; none: nothing was ever requested.
     ///
     /// # Errors
     /// The database failed.
@@ -61,7 +61,7 @@ impl Store {
         row.as_ref().map(row_of).transpose()
     }
 
-    /// Whether anything is to be done at `now`.
+    /// Whether any work is due at `now`.
     ///
     /// # Errors
     /// The database failed.
@@ -76,7 +76,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// What is known of a node's log.
+    /// As [`Store::bmc_log`], within this change.
     ///
     /// # Errors
     /// The database failed.
@@ -86,7 +86,7 @@ impl WriteTx {
         row.as_ref().map(row_of).transpose()
     }
 
-    /// Wants something of a node's BMC, in place of whatever was wanted before.
+    /// Requests work on a node's BMC, and replaces any earlier request.
     ///
     /// # Errors
     /// The database failed.
@@ -102,7 +102,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Takes what is due at `now`, at most `limit`, and has it until `until`.
+    /// Leases due work until `until`, at most `limit` rows.
     ///
     /// # Errors
     /// The database failed.
@@ -124,7 +124,8 @@ impl WriteTx {
         Ok(taken)
     }
 
-    /// Keeps what came of it, unless something else is wanted by now. What was read before stays where nothing was read now.
+    /// Stores the outcome; false: another request has replaced this one. `row` must repeat the former reading where the work read
+    /// none.
     ///
     /// # Errors
     /// The database failed.

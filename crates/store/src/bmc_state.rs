@@ -1,4 +1,4 @@
-//! What was foreign on nodes' BMCs when they were last read.
+//! Foreign things on nodes' BMCs, as of the last reading.
 
 use rackwright_lifecycle::Timestamp;
 use rackwright_lifecycle::bmc_state::uefi::Baseline;
@@ -12,28 +12,28 @@ use crate::{Result, Store, WriteTx};
 /// One thing or part of a BMC.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BmcStateLine {
-    /// How it stands.
+    /// The state of the thing or part.
     pub held: Held,
     /// The part of the BMC.
     pub part: Part,
-    /// In words, without secrets.
+    /// Description for people, without secrets.
     pub words: String,
 }
 
-/// What was read of one BMC.
+/// The last reading of one BMC.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BmcStateRow {
     /// When it was read.
     pub read_at: Timestamp,
-    /// When it was last proven to hold nothing foreign.
+    /// When it was last proven free of foreign things.
     pub proven_at: Option<Timestamp>,
-    /// Each thing that is worth telling.
+    /// Each reportable thing.
     pub lines: Vec<BmcStateLine>,
     /// The persistent boot order, as the BMC writes it.
     pub boot_order: Vec<String>,
 }
 
-/// As stored.
+/// The stored form.
 #[derive(Serialize, Deserialize)]
 struct Body {
     lines: Vec<BmcStateLine>,
@@ -53,7 +53,7 @@ fn read(node: &str, row: &Row) -> Result<BmcStateRow> {
 }
 
 impl Store {
-    /// What was last read of a node's BMC.
+    /// The last reading of a node's BMC.
     ///
     /// # Errors
     /// The database failed.
@@ -62,7 +62,7 @@ impl Store {
         row.as_ref().map(|row| read(node, row)).transpose()
     }
 
-    /// What a node's boot options and Secure Boot are held against.
+    /// The baseline for a node's boot options and Secure Boot.
     ///
     /// # Errors
     /// The database failed.
@@ -76,7 +76,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Stores what was read of a node's BMC. A reading that proves nothing keeps the time of the last proof.
+    /// Stores a reading of a node's BMC. A reading without a proof keeps the time of the last proof.
     ///
     /// # Errors
     /// The database failed.
@@ -95,7 +95,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Stores what a node's boot options and Secure Boot are held against from now on.
+    /// Stores the baseline for a node's boot options and Secure Boot.
     ///
     /// # Errors
     /// The database failed.

@@ -1,4 +1,4 @@
-//! What was seen of booting machines, and the addresses they got.
+//! Observations of booting machines, and the addresses leased to them.
 
 use rackwright_lifecycle::Timestamp;
 
@@ -7,11 +7,11 @@ use crate::{Result, Store, StoreError, WriteTx};
 
 /// Stages kept for one MAC address.
 const STAGES_KEPT: i64 = 200;
-/// Unknown machines kept in all: anybody on the wire can make one up. The one seen longest ago makes room.
+/// Unknown machines kept in all. Any host on the network can fake one, so the machine seen longest ago is dropped first.
 const UNKNOWN_KEPT: i64 = 4096;
-/// Bytes kept of unknown machines' inventories in all. Those of the machines seen longest ago make room.
+/// Bytes of unknown machines' inventories kept in all. The inventories of the machines seen longest ago are dropped first.
 const UNKNOWN_INVENTORIES_KEPT: i64 = 32 << 20;
-/// Stages dropped with one statement: others who want to write wait no longer than that takes.
+/// Stages dropped with one statement: bounds the wait of other writers.
 const STAGES_DROPPED: i64 = 5000;
 
 /// A stage of a boot.
@@ -19,17 +19,17 @@ const STAGES_DROPPED: i64 = 5000;
 pub struct BootStageRow {
     /// MAC address.
     pub mac: String,
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
-    /// Which.
+    /// Name of the stage.
     pub stage: String,
-    /// In words.
+    /// Description for people.
     pub detail: String,
-    /// From where.
+    /// The sender's address.
     pub remote: String,
 }
 
-/// A machine that asked to boot and belongs to no node.
+/// A machine that requested a boot and belongs to no node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownMachineRow {
     /// MAC address.
@@ -40,11 +40,11 @@ pub struct UnknownMachineRow {
     pub last_seen: Timestamp,
     /// Client architecture.
     pub architecture: String,
-    /// Relay it came through.
+    /// Relay of its request.
     pub relay: String,
-    /// SMBIOS UUID it named.
+    /// SMBIOS UUID in its request.
     pub system_uuid: String,
-    /// What it holds, as its agent reported it; none before, and of machines that only asked.
+    /// The agent's inventory, encoded; none: no agent has reported.
     pub inventory: Option<Vec<u8>>,
 }
 
@@ -84,7 +84,7 @@ impl Store {
             .collect()
     }
 
-    /// Machines nobody enrolled, by MAC address.
+    /// Machines of no enrolled node, by MAC address.
     ///
     /// # Errors
     /// The database failed.
@@ -94,7 +94,7 @@ impl Store {
         rows.iter().map(unknown_machine).collect()
     }
 
-    /// Drops stages older than `oldest`, and of the others all but the newest `kept`. Answers how many.
+    /// Drops stages older than `oldest`, and all but the newest `kept` of the others. Returns the number dropped.
     ///
     /// # Errors
     /// The database failed; some may have been dropped.
@@ -124,7 +124,7 @@ impl Store {
         Ok(dropped)
     }
 
-    /// All addresses given out, and to which MAC addresses.
+    /// All leased addresses: pairs of MAC address and address.
     ///
     /// # Errors
     /// The database failed.
@@ -134,7 +134,7 @@ impl Store {
         rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
     }
 
-    /// The address given to a MAC address.
+    /// The address leased to a MAC address.
     ///
     /// # Errors
     /// The database failed.
@@ -168,7 +168,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// A machine nobody enrolled, if it was seen.
+    /// A machine of no enrolled node, if it was seen.
     ///
     /// # Errors
     /// The database failed.
@@ -179,8 +179,8 @@ impl WriteTx {
         row.as_ref().map(unknown_machine).transpose()
     }
 
-    /// Keeps what a machine nobody enrolled holds, if the machine itself is kept. Of all such inventories together a bounded
-    /// number of bytes stays: those of the machines seen longest ago go.
+    /// Stores the inventory of a machine of no enrolled node, if the machine itself is stored. All such inventories
+    /// together are bounded in bytes: those of the machines seen longest ago are dropped.
     ///
     /// # Errors
     /// The database failed.
@@ -196,8 +196,8 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Notes a machine nobody enrolled; what it reported before stays. Answers true when it was not known before, or not any
-    /// more.
+    /// Stores a machine of no enrolled node; its earlier inventory stays. Returns true if the machine was not stored
+    /// before.
     ///
     /// # Errors
     /// The database failed.
@@ -226,16 +226,16 @@ impl WriteTx {
         Ok(is_new)
     }
 
-    /// Gives an address to a MAC address.
+    /// Leases an address to a MAC address.
     ///
     /// # Errors
-    /// `Exists` when another MAC address has it.
+    /// `Exists`: another MAC address has it.
     pub async fn give_address(&mut self, mac: &str, address: &str, now: Timestamp) -> Result<()> {
         let exists = || StoreError::Exists {
             kind: "address",
             id: address.to_owned(),
         };
-        // Asked first: on PostgreSQL a refused statement would end the change.
+        // Checked first: on PostgreSQL a refused statement would end the change.
         let query = statement("SELECT mac FROM addresses WHERE address = $1 AND mac <> $2");
         let taken = query.bind(address).bind(mac).fetch_optional(&mut self.tx).await?;
         if taken.is_some() {

@@ -1,4 +1,4 @@
-//! Clusters: the record, which nodes are theirs, leases, history.
+//! Clusters: the record, their nodes, leases, history.
 
 use std::collections::BTreeMap;
 
@@ -11,40 +11,40 @@ use crate::nodes::{COLUMNS as NODE_COLUMNS, Filter};
 use crate::sql::{Row, statement};
 use crate::{NetworkTest, NodeRecord, Result, Scope, Store, StoreError, WriteTx};
 
-/// Edges of nodes that come close behind each other wake their cluster once.
+/// Edges of nodes in quick succession wake their cluster once.
 const SETTLE_US: i64 = 100_000;
 
-/// What was asked for.
+/// The requested cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ClusterSpec {
-    /// SKU of the site.
+    /// SKU of the site file.
     pub sku: String,
     /// Nodes in use.
     pub nodes: u32,
-    /// Nodes beside these.
+    /// Further nodes as spares.
     pub spares: u32,
     /// "non-blocking", "best-effort", "2:1".
     pub bandwidth: String,
     /// "images/{image}"
     pub image_name: String,
-    /// Of its version.
+    /// Digest of the image version.
     pub image_digest: String,
-    /// Public keys of its users.
+    /// SSH public keys of the users.
     pub ssh_authorized_keys: Vec<String>,
-    /// cloud-config of its users, sealed; none where there is none, and when the cluster is released.
+    /// cloud-config of the users, sealed; none: not given, or the cluster is released.
     #[serde(default, rename = "sealed_user_data", skip_serializing_if = "Option::is_none")]
     pub user_data: Option<SealedUserData>,
-    /// The same text in the clear, in rows that older versions wrote. The next start seals or drops it.
+    /// The cloud-config in the clear, in rows that older versions wrote. The next start seals or drops it.
     #[serde(default, rename = "user_data", skip_serializing_if = "String::is_empty")]
     pub plain_user_data: String,
-    /// Drive to write to; empty: the agent chooses.
+    /// The drive to write to; empty: the agent chooses.
     pub root_drive: String,
     /// Read whole disks back after writing.
     pub verify_whole_disk: bool,
 }
 
 impl ClusterSpec {
-    /// Takes over what is on the nodes of `other`: image, keys, cloud-config, drive.
+    /// Copies the build of `other`: image, keys, cloud-config, drive.
     pub fn take_build(&mut self, other: &Self) {
         self.image_name.clone_from(&other.image_name);
         self.image_digest.clone_from(&other.image_digest);
@@ -56,18 +56,18 @@ impl ClusterSpec {
     }
 }
 
-/// cloud-config that all nodes of a cluster get. The cluster's row keeps it for nodes that join, are replaced or get
-/// another image later.
+/// cloud-config for all nodes of a cluster. The cluster's row keeps it for nodes that join, are replaced or are reimaged
+/// later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedUserData {
-    /// The build that it was given with. The seal is bound to this number.
+    /// The build with which it was given. The seal is bound to this number.
     pub build: u32,
     /// The sealed text.
     #[serde(with = "hex_text")]
     pub sealed: Vec<u8>,
 }
 
-/// Bytes as hex digits: in JSON a third of what a list of numbers takes.
+/// Bytes as hex digits: a third of the size of a list of numbers in JSON.
 mod hex_text {
     use serde::{Deserialize as _, Deserializer, Serializer, de};
 
@@ -80,32 +80,32 @@ mod hex_text {
     }
 }
 
-/// A build that nodes had before.
+/// A former build of the nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Former {
-    /// Its number.
+    /// Number of the build.
     pub build: u32,
-    /// What was asked for then.
+    /// The spec of that build.
     pub spec: ClusterSpec,
 }
 
-/// A node that was put in the place of another.
+/// A replaced node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replaced {
-    /// The one that is out.
+    /// The node that left.
     pub node: String,
-    /// The one in its place.
+    /// Its replacement.
     pub by: String,
-    /// When.
+    /// When it was replaced.
     pub at: Timestamp,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
 /// A cluster's row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClusterRecord {
-    /// Chosen by whoever asked for it.
+    /// Chosen by the caller.
     pub id: String,
     /// Never reused.
     pub uid: String,
@@ -113,35 +113,35 @@ pub struct ClusterRecord {
     pub version: i64,
     /// The cluster as the decisions see it.
     pub cluster: Cluster,
-    /// Whose it is.
+    /// The owning customer.
     pub customer: String,
-    /// What was asked for.
+    /// The requested cluster.
     pub spec: ClusterSpec,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Where it stands: nodes, spares and links by their names in the site, as whoever writes it likes it.
+    /// The placement: nodes, spares and links by their names in the site file, in the caller's encoding.
     pub placement: String,
-    /// Reserved, in watts.
+    /// Reserved power, in watts.
     pub reserved_watts: f64,
-    /// Number of its partition key; none where there is no fabric manager.
+    /// Number of its partition key; none: there is no fabric manager.
     pub partition: Option<u16>,
-    /// Version of the partitions that holds what the cluster needs.
+    /// Version of the partitions that satisfies the cluster.
     pub partitions_version: u64,
     /// Why it is degraded or failed.
     pub reason: String,
-    /// The last search for another node that found none.
+    /// The last search for a replacement node that found none.
     pub swap: Option<Swap>,
-    /// Nodes that were replaced, oldest first.
+    /// Replaced nodes, oldest first.
     pub replaced: Vec<Replaced>,
-    /// What was on its nodes before the build that is wanted now.
+    /// The build before the wanted one.
     pub former: Option<Former>,
     /// The tests of the network between its nodes; none before the first.
     pub network: Option<NetworkTest>,
-    /// What it waits for.
+    /// The reason of the wait.
     pub wait_why: String,
-    /// When somebody looks at it next.
+    /// When the next step is due.
     pub due_at: Timestamp,
-    /// First asked for.
+    /// When it was requested.
     pub created_at: Timestamp,
     /// Last changed.
     pub updated_at: Timestamp,
@@ -174,22 +174,22 @@ struct Body {
 /// One edge taken by a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterHistoryRow {
-    /// The edge.
+    /// Name of the edge.
     pub edge: String,
-    /// From.
+    /// The state before.
     pub from: State,
-    /// To.
+    /// The state after.
     pub to: State,
-    /// When.
+    /// When the edge was taken.
     pub at: Timestamp,
     /// Microseconds spent in the former state.
     pub spent_us: i64,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// Changes the row in any case, also that of a cluster that is due already: who looks at it and is about to put it to rest
-/// would not notice otherwise.
+/// Changes the row even if the cluster is already due: a step in progress, about to put the cluster to rest, then sees the
+/// change and is refused.
 const WAKE: &str = "UPDATE clusters SET due_at = CASE WHEN due_at > $1 THEN $1 ELSE due_at - 1 END WHERE id = $2";
 
 const COLUMNS: &str = "SELECT id, uid, version, state, state_since, customer, body, due_at, wait_why, created_at, updated_at \
@@ -215,7 +215,7 @@ fn state_of(row: &Row, column: &str, id: &str) -> Result<State> {
 }
 
 impl ClusterRecord {
-    /// A cluster that was just asked for, with nothing reserved.
+    /// A newly requested cluster, without a reservation.
     #[must_use]
     pub fn new(id: String, uid: String, customer: String, spec: ClusterSpec, now: Timestamp) -> Self {
         Self {
@@ -250,8 +250,8 @@ impl ClusterRecord {
         }
     }
 
-    /// Whether a node of it may have to be given this image version: one that takes another's place, or in a rollback of the
-    /// rollout under way.
+    /// Whether a node of the cluster may still need this image version: as a replacement, or in a rollback of the present
+    /// rollout.
     #[must_use]
     pub fn needs_image(&self, digest: &str) -> bool {
         let former = self.former.as_ref().filter(|_| self.cluster.rollout.is_some());
@@ -320,7 +320,7 @@ impl Store {
     /// One cluster.
     ///
     /// # Errors
-    /// `NotFound`: there is none, or it is not theirs.
+    /// `NotFound`: there is none, or it is outside the scope.
     pub async fn cluster(&self, scope: &Scope, id: &str) -> Result<ClusterRecord> {
         let sql = format!("{COLUMNS} WHERE id = $1{}", scope.rows("customer", 2));
         let query = scope.bind(statement(sql).bind(id));
@@ -393,7 +393,7 @@ impl Store {
             .collect()
     }
 
-    /// Takes up to `limit` due clusters until `lease_end`: two replicas never get the same one.
+    /// Leases up to `limit` due clusters until `lease_end`: two replicas never get the same one.
     ///
     /// # Errors
     /// The database failed.
@@ -408,7 +408,7 @@ impl Store {
         rows.iter().map(|r| Ok(r.try_get(0)?)).collect()
     }
 
-    /// The cluster that a node is one of, also while it leaves and nobody claims it.
+    /// The cluster of a node, also while the node leaves and has no claim.
     ///
     /// # Errors
     /// The database failed.
@@ -418,7 +418,7 @@ impl Store {
         row.map(|row| Ok(row.try_get(0)?)).transpose()
     }
 
-    /// When the next cluster is due; none when there is none.
+    /// When the next cluster is due; none: there is no cluster.
     ///
     /// # Errors
     /// The database failed.
@@ -436,7 +436,7 @@ impl Store {
         Ok(())
     }
 
-    /// Makes every cluster due that is not at its end.
+    /// Makes every cluster due that is not released.
     ///
     /// # Errors
     /// The database failed.
@@ -447,10 +447,10 @@ impl Store {
         Ok(())
     }
 
-    /// Puts a cluster to rest until `until`, as it was decided of what was read.
+    /// Puts a cluster to rest until `until`, by a decision about `seen`.
     ///
     /// # Errors
-    /// `Conflict`: it was changed or made due since.
+    /// `Conflict`: the cluster was changed or made due since.
     pub async fn rest_cluster(&self, seen: &ClusterRecord, why: &str, until: Timestamp) -> Result<()> {
         let sql = "UPDATE clusters SET due_at = $1, wait_why = $2 WHERE id = $3 AND version = $4 AND due_at = $5";
         let query = statement(sql).bind(until.0).bind(why).bind(&seen.id);
@@ -463,8 +463,8 @@ impl Store {
 }
 
 impl WriteTx {
-    /// One cluster, as it is within this change. Nobody else changes it until this change ends. Nodes are locked before it:
-    /// their steps do so too.
+    /// One cluster within this change, locked until the change ends. Lock nodes before their cluster: the steps of nodes do
+    /// so too.
     ///
     /// # Errors
     /// `NotFound`.
@@ -472,10 +472,10 @@ impl WriteTx {
         self.cluster_of(&Scope::Site, id).await
     }
 
-    /// The same, for whoever `scope` says.
+    /// As `cluster`, for the callers in `scope`.
     ///
     /// # Errors
-    /// `NotFound`: there is none, or it is not theirs.
+    /// `NotFound`: there is none, or it is outside the scope.
     pub async fn cluster_of(&mut self, scope: &Scope, id: &str) -> Result<ClusterRecord> {
         let (theirs, lock) = (scope.rows("customer", 2), self.kind.for_update());
         let sql = format!("{COLUMNS} WHERE id = $1{theirs}{lock}");
@@ -484,7 +484,7 @@ impl WriteTx {
         ClusterRecord::from_row(&row.ok_or_else(|| not_found(id))?)
     }
 
-    /// Clusters that hold something, by id.
+    /// Clusters that are not released, by id.
     ///
     /// # Errors
     /// The database failed.
@@ -494,7 +494,7 @@ impl WriteTx {
         rows.iter().map(ClusterRecord::from_row).collect()
     }
 
-    /// A new cluster, due at once.
+    /// Inserts a new cluster, due at once.
     ///
     /// # Errors
     /// `Exists`.
@@ -516,7 +516,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Writes a cluster back, due at once. `record.version` must be the one that was read; it becomes the new one.
+    /// Writes a cluster back, due at once. `record.version` must be the version that was read; it becomes the new one.
     ///
     /// # Errors
     /// `Conflict`.
@@ -539,10 +539,10 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Makes a node the cluster's.
+    /// Adds a node to a cluster.
     ///
     /// # Errors
-    /// `Conflict`: it is another cluster's, or this one's already.
+    /// `Conflict`: the node is in a cluster already.
     pub async fn add_cluster_node(&mut self, cluster: &str, node: &str) -> Result<()> {
         let sql = "INSERT INTO cluster_nodes (node_id, cluster_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
         let query = statement(sql).bind(node).bind(cluster);
@@ -575,7 +575,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Writes an edge into the cluster's history.
+    /// Adds an edge to the cluster's history.
     ///
     /// # Errors
     /// The database failed.
@@ -589,16 +589,16 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Forgets a cluster.
+    /// Deletes a cluster.
     ///
     /// # Errors
-    /// `Conflict` when it changed since.
+    /// `Conflict`: it was changed since.
     pub async fn delete_cluster(&mut self, record: &ClusterRecord) -> Result<()> {
         let query = statement("DELETE FROM clusters WHERE id = $1 AND version = $2").bind(&record.id);
         if query.bind(record.version).execute(&mut self.tx).await? == 0 {
             return Err(conflict(&record.id));
         }
-        // Whoever takes the name next has windows of their own.
+        // The next cluster of this name has its own windows.
         let query = statement("DELETE FROM maintenance_windows WHERE target = $1");
         query
             .bind(format!("clusters/{}", record.id))

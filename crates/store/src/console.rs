@@ -5,7 +5,7 @@ use rackwright_lifecycle::Timestamp;
 use crate::sql::{Row, statement};
 use crate::{Result, Store, WriteTx};
 
-/// Keys that a member may have.
+/// Most SSH keys of one member.
 pub const SSH_KEYS_MAX: i64 = 32;
 
 /// A member's SSH key.
@@ -13,13 +13,13 @@ pub const SSH_KEYS_MAX: i64 = 32;
 pub struct SshKeyRow {
     /// `SHA256:` and base64.
     pub fingerprint: String,
-    /// Whose.
+    /// Name of the member.
     pub member: String,
     /// In OpenSSH's form, without a comment.
     pub public_key: String,
-    /// First registered.
+    /// When it was registered.
     pub created_at: Timestamp,
-    /// The member's epoch then: a key of another epoch has ended.
+    /// The member's epoch at that time: a key of an older epoch is invalid.
     pub epoch: u64,
 }
 
@@ -36,7 +36,7 @@ fn key(row: &Row) -> Result<SshKeyRow> {
 }
 
 impl Store {
-    /// Whose a key is; none: nobody's.
+    /// A key and its member; none: the key is not registered.
     ///
     /// # Errors
     /// The database failed.
@@ -56,7 +56,7 @@ impl Store {
         rows.iter().map(key).collect()
     }
 
-    /// The host key that must answer for the console of an enrolled node at an address; none: not known yet.
+    /// The host key pinned for the console of an enrolled node at an address; none: not pinned yet.
     ///
     /// # Errors
     /// The database failed.
@@ -79,7 +79,8 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Registers a key. False, and nothing is changed: it is registered already, or the member has as many as they may have.
+    /// Registers a key. Returns false and changes nothing if it is registered already, or the member has the most keys
+    /// allowed.
     ///
     /// # Errors
     /// The database failed.
@@ -96,7 +97,7 @@ impl WriteTx {
         Ok(query.execute(&mut self.tx).await? > 0)
     }
 
-    /// Removes a key: of this member, or of anybody where none is named. False: there is none such.
+    /// Removes a key: only of this member, or of any member where none is given. False: there is no such key.
     ///
     /// # Errors
     /// The database failed.
@@ -106,7 +107,7 @@ impl WriteTx {
         Ok(query.execute(&mut self.tx).await? > 0)
     }
 
-    /// Says which host key must answer at an address from now on; empty: whichever answers next is kept.
+    /// Pins the host key for an address; empty: the next key that the BMC shows is pinned.
     ///
     /// # Errors
     /// The database failed.
@@ -120,7 +121,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Keeps the host key that answered first. False: one is kept already, and stays.
+    /// Pins the first host key seen. False: one is pinned already, and stays.
     ///
     /// # Errors
     /// The database failed.
@@ -131,7 +132,7 @@ impl WriteTx {
         Ok(query.execute(&mut self.tx).await? > 0)
     }
 
-    /// Keeps a sealed private key of the site. False: there is one already, and it stays.
+    /// Stores a sealed private key of the site. False: there is one already, and it stays.
     ///
     /// # Errors
     /// The database failed.

@@ -1,4 +1,4 @@
-//! What the database says of all nodes together: read when somebody asks, kept by nobody.
+//! Counts over all nodes, read on demand and not cached.
 
 use rackwright_lifecycle::Timestamp;
 
@@ -6,7 +6,7 @@ use crate::sql::{Row, statement};
 use crate::{Result, Store};
 
 impl Store {
-    /// How many nodes are in each state.
+    /// Number of nodes in each state.
     ///
     /// # Errors
     /// The database failed.
@@ -18,7 +18,7 @@ impl Store {
         rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
     }
 
-    /// How many nodes wait, by state and by the kind of what they wait for (`Wait::label`). Nodes at rest do not wait.
+    /// Number of waiting nodes, by state and by the kind of the wait (`Wait::label`). Nodes at rest do not wait.
     ///
     /// # Errors
     /// The database failed.
@@ -29,7 +29,7 @@ impl Store {
         rows.iter().map(row).collect()
     }
 
-    /// Since when the node is in each state that has been in it longest; of states in which nodes stay, nothing.
+    /// For each state, when its longest-staying node entered it; `active` and `available`, where nodes stay, are omitted.
     ///
     /// # Errors
     /// The database failed.
@@ -41,7 +41,7 @@ impl Store {
             .collect()
     }
 
-    /// How many nodes are due and taken by nobody.
+    /// Number of nodes that are due and not leased.
     ///
     /// # Errors
     /// The database failed.

@@ -1,4 +1,4 @@
-//! Where the database is, and what the two kinds of databases do differently beside their schema.
+//! The location of the database, and the differences between the two kinds of databases beside their schema.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,17 +16,17 @@ use crate::readers::{SqliteReaders, empty_log, open_writer};
 use crate::sql::On;
 use crate::{Result, Store, StoreError, schema};
 
-/// The longest wait for a connection, and for making one.
+/// Longest wait for a connection, and for connecting.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A connection that was idle for longer is tried before it is used: the server may have gone meanwhile.
+/// A connection idle for longer is tested before use: the server may be gone.
 const IDLE: Duration = Duration::from_secs(1);
-/// Connections that read.
+/// Connections for reads.
 const READERS: u32 = 8;
-/// Connections that write.
+/// Connections for writes.
 const WRITERS: u32 = 16;
-/// Connections that listen and speak for hints.
+/// Connections for hints: one listens, one sends.
 const HINTS: u32 = 2;
-/// What may stand behind the `?` of a PostgreSQL URL. Nothing else: it would be ignored, or printed.
+/// Parameters allowed after the `?` of a PostgreSQL URL. Others are refused: they would be ignored, or printed.
 const PARAMETERS: &[&str] = &[
     "application_name",
     "host",
@@ -38,15 +38,15 @@ const PARAMETERS: &[&str] = &[
     "sslrootcert",
 ];
 
-/// Every connection to PostgreSQL. No statement, no wait for a lock and no change whose owner is gone lasts for ever.
-/// What a server or role sets otherwise for isolation, and for acknowledging before it is safe, does not count here.
+/// Sent on every connection to PostgreSQL. Statements, lock waits and abandoned changes have time limits. Settings of the
+/// server or role for isolation, and for early acknowledgement, are overridden.
 const POSTGRES: &str = "SET client_min_messages = warning; SET statement_timeout = '30s'; SET lock_timeout = '10s'; \
                         SET idle_in_transaction_session_timeout = '60s'; \
                         SET default_transaction_isolation = 'read committed'; \
                         SELECT set_config('synchronous_commit', 'on', false) \
                         WHERE current_setting('synchronous_commit') = 'off'";
 
-/// Which of the two it is, and the few words of SQL that they do not share.
+/// The kind of database, and the few words of SQL that differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Sqlite,
@@ -54,7 +54,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// At the end of a SELECT: nobody else changes these rows until the change ends. On SQLite nobody else writes at all.
+    /// Suffix of a SELECT that locks the rows until the change ends. SQLite has only one writer, and needs none.
     pub(crate) fn for_update(self) -> &'static str {
         match self {
             Self::Sqlite => "",
@@ -62,7 +62,7 @@ impl Kind {
         }
     }
 
-    /// The same, but rows that somebody else is at are left out.
+    /// As `for_update`, but skips rows that another change has locked.
     pub(crate) fn for_update_skip_locked(self) -> &'static str {
         match self {
             Self::Sqlite => "",
@@ -71,10 +71,10 @@ impl Kind {
     }
 }
 
-/// Where the database is. Shown without its password.
+/// The location of the database. Displayed without its password.
 #[derive(Clone)]
 pub enum Database {
-    /// A SQLite file; its folder has to be there.
+    /// A SQLite file; its folder must exist.
     File(PathBuf),
     /// A PostgreSQL server.
     Server(Server),
@@ -102,7 +102,7 @@ impl fmt::Display for Database {
         let mut url = server.url.clone();
         let socket = url.query_pairs().find(|(key, _)| key == "host").map(|(_, host)| host);
         let socket = socket.map(|host| format!(" at {host}")).unwrap_or_default();
-        // An address that can hold no password holds none.
+        // Fails only for an address that cannot have a password.
         let _ = url.set_password(None);
         url.set_query(None);
         write!(f, "{url}{socket}")
@@ -116,11 +116,11 @@ impl fmt::Debug for Database {
 }
 
 impl Database {
-    /// A database as settings name it: the absolute path of a file, or `postgres://USER[:PASSWORD]@HOST[:PORT]/NAME`. The
-    /// password may be in a file instead, of which the first line counts, or where libpq looks: `PGPASSFILE`, `~/.pgpass`.
+    /// Parses the location from settings: the absolute path of a file, or `postgres://USER[:PASSWORD]@HOST[:PORT]/NAME`.
+    /// The password may be in the first line of a file instead, or where libpq looks: `PGPASSFILE`, `~/.pgpass`.
     ///
     /// # Errors
-    /// What is wrong with it, in words and without the password.
+    /// The fault in words, without the password.
     pub fn parse(text: &str, password_file: Option<PathBuf>) -> std::result::Result<Self, String> {
         if !text.starts_with("postgres://") && !text.starts_with("postgresql://") {
             if !Path::new(text).is_absolute() || text.contains("://") {
@@ -186,7 +186,7 @@ impl Database {
     async fn open_server(&self, server: &Server) -> Result<Store> {
         let options = server.options()?;
         let named = |error: sqlx::Error| self.named(DatabaseError::from(error).into());
-        // By itself, without the pool: that would try until its time is over and then not say why.
+        // Outside the pool: the pool would retry until its timeout and then hide the reason.
         let connecting = async {
             let mut connection = options.connect().await?;
             connection.execute(POSTGRES).await?;
@@ -206,7 +206,7 @@ impl Database {
         })
     }
 
-    /// What the database said, with its name and what to do.
+    /// The error with the database's name and a hint.
     fn named(&self, error: StoreError) -> StoreError {
         match error {
             StoreError::Database(source) | StoreError::Contended(source) => StoreError::Open {
@@ -232,7 +232,7 @@ impl Server {
     pub(crate) fn options(&self) -> Result<PgConnectOptions> {
         let mut url = self.url.clone();
         if let Some(path) = &self.password_file {
-            // Refused only by addresses without a host, which were refused before.
+            // Fails only for addresses without a host, which were refused before.
             let _ = url.set_password(Some(&self.password_in(path)?));
         }
         if !url.query_pairs().any(|(key, _)| key == "application_name") {
@@ -263,16 +263,16 @@ fn pool(connections: u32) -> PgPoolOptions {
         })
 }
 
-/// Begins a transaction. Who stops waiting for it leaves none open behind: sqlx-postgres 0.9 sends no ROLLBACK for a BEGIN
-/// that was sent and whose answer nobody took, and the next change of one statement on that connection would be part of a
-/// transaction that nobody commits. So the answer is always taken, in a task of its own.
+/// Begins a transaction, and leaves none open if the caller stops waiting: sqlx-postgres 0.9 sends no ROLLBACK for a BEGIN
+/// with an answer that was never read, and the next one-statement change on that connection would join a transaction that
+/// is never committed. So a separate task always reads the answer.
 pub(crate) async fn begin(pool: &PgPool) -> std::result::Result<Transaction<'static, Postgres>, DatabaseError> {
     let pool = pool.clone();
     let begun = tokio::spawn(async move { pool.begin().await }).await;
     Ok(begun.map_err(|_| DatabaseError::Ending)??)
 }
 
-/// A pool of its own: hints wait for no change, and no change for them.
+/// A separate pool, so that hints and changes never wait for each other.
 fn hints(options: PgConnectOptions) -> Hints {
     let pool = PgPoolOptions::new()
         .max_connections(HINTS)
@@ -281,14 +281,14 @@ fn hints(options: PgConnectOptions) -> Hints {
     Hints::through(pool)
 }
 
-/// Who carries out changes.
+/// Executes changes.
 #[derive(Debug, Clone)]
 pub(crate) enum Writer {
     Sqlite(Group),
     Postgres(PgPool),
 }
 
-/// Who carries out what only reads.
+/// Executes reads.
 #[derive(Debug, Clone)]
 pub(crate) enum Readers {
     Sqlite(SqliteReaders),
@@ -304,7 +304,7 @@ impl<'a> From<&'a Readers> for On<'a> {
     }
 }
 
-/// What to do about a database that cannot be opened.
+/// A hint for a database that cannot be opened.
 fn hint(kind: Kind, error: &DatabaseError) -> String {
     if kind == Kind::Sqlite {
         return "is its folder there, may we write to it, and is it a database of ours?".into();

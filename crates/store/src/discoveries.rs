@@ -1,4 +1,4 @@
-//! Searches for BMCs: how far each is, and what it has found.
+//! Searches for BMCs: their progress and their findings.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,58 +10,58 @@ use crate::{Result, Store, StoreError, WriteTx};
 /// A search.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DiscoveryRow {
-    /// That of its operation.
+    /// The same id as its operation.
     pub id: String,
-    /// Member who asked.
+    /// The member who requested it.
     pub requested_by: String,
-    /// When.
+    /// When it was requested.
     pub created_at: Timestamp,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
     /// `listening`, `looking`, `judging` or `done`.
     pub phase: String,
-    /// How it ended when not well.
+    /// Why it did not end well.
     pub message: String,
-    /// What was asked for; JSON.
+    /// The request, as JSON.
     pub spec: String,
-    /// What was learned before addresses are looked at; JSON.
+    /// Targets learned before the probing, as JSON.
     pub heard: String,
     /// Sealed credentials.
     pub secrets: Vec<u8>,
     /// All targets before this one are done.
     pub reached: i64,
-    /// Targets.
+    /// Number of targets.
     pub total: i64,
-    /// Targets that did not answer.
+    /// Number of targets without an answer.
     pub silent: i64,
-    /// The replica at work.
+    /// The replica that runs it.
     pub owner: String,
-    /// Until when nobody else takes it up.
+    /// End of the lease: no other replica takes the search before.
     pub lease_until: Timestamp,
 }
 
-/// A BMC, or what else answered.
+/// A BMC, or another host that answered.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FindingRow {
-    /// The search.
+    /// Id of the search.
     pub discovery: String,
-    /// Sorts as addresses do.
+    /// Sort key that orders findings by address.
     pub place: String,
     /// `https://10.0.0.5`
     pub address: String,
-    /// What it is.
+    /// State of the finding.
     pub state: String,
-    /// Place of the entry of the same machine; empty: it is the entry.
+    /// `place` of the main finding of the same machine; empty: this is the main finding.
     pub first: String,
-    /// The node that it is, was or has become.
+    /// The node that the machine is, was or has become.
     pub node: String,
-    /// More about the state, in a sentence without an end.
+    /// Details of the state: a sentence without a full stop.
     pub why: String,
-    /// Logins that were tried.
+    /// Number of logins tried.
     pub tries: i64,
-    /// What was read; JSON.
+    /// The BMC's data, as JSON.
     pub body: String,
-    /// Sealed: the login that was good; empty: none.
+    /// The login that worked, sealed; empty: none.
     pub login: Vec<u8>,
 }
 
@@ -122,7 +122,7 @@ impl Store {
         discovery(&row.ok_or_else(|| not_found(id))?)
     }
 
-    /// Searches, newest first, before `before` (empty: from the newest).
+    /// Searches before `before`, newest first (empty: from the newest).
     ///
     /// # Errors
     /// The database failed.
@@ -132,7 +132,7 @@ impl Store {
         rows.fetch_all(&self.readers).await?.iter().map(discovery).collect()
     }
 
-    /// Searches that this replica may take up: its own, and those whose replica has not been heard of.
+    /// Searches that this replica may run: its own, and those with an expired lease.
     ///
     /// # Errors
     /// The database failed.
@@ -146,7 +146,7 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Takes a search up. False when somebody else has.
+    /// Leases a search. False: another replica has it.
     ///
     /// # Errors
     /// The database failed.
@@ -174,8 +174,8 @@ impl Store {
         finding(&row?)
     }
 
-    /// Findings after `after`, in the order of their addresses; of one state, with an empty one all that are finished but further
-    /// addresses of others, and with `*` those, too.
+    /// Findings after `after`, by address. `state` selects one state; empty: all finished ones except further addresses of
+    /// other findings; `*`: all finished ones.
     ///
     /// # Errors
     /// The database failed.
@@ -193,7 +193,7 @@ impl Store {
         rows.fetch_all(&self.readers).await?.iter().map(finding).collect()
     }
 
-    /// Addresses of the same machines as these entries, by the entries' places.
+    /// Further addresses of the machines of these main findings: pairs of the main finding's place and address.
     ///
     /// # Errors
     /// The database failed.
@@ -205,7 +205,7 @@ impl Store {
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
-    /// How many findings of each state there are.
+    /// Number of findings in each state.
     ///
     /// # Errors
     /// The database failed.
@@ -216,7 +216,7 @@ impl Store {
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
-    /// Logins that were tried at each place that is not finished.
+    /// Number of logins tried at each unfinished place.
     ///
     /// # Errors
     /// The database failed.
@@ -226,7 +226,7 @@ impl Store {
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
-    /// Places that are finished: whoever goes on with the search does not look at them again.
+    /// Finished places: a resumed search skips them.
     ///
     /// # Errors
     /// The database failed.
@@ -236,7 +236,7 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Writes down that a login is about to be tried: a crash must not have it tried more often than is allowed.
+    /// Stores that a login is about to be tried, so that a crash does not exceed the allowed tries.
     ///
     /// # Errors
     /// The database failed.
@@ -251,7 +251,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Searches that have not ended. Nobody else begins one until this change ends.
+    /// Unfinished searches, locked: no other search begins until this change ends.
     ///
     /// # Errors
     /// The database failed.
@@ -263,7 +263,7 @@ impl WriteTx {
         rows.iter().map(discovery).collect()
     }
 
-    /// A new search. Of those that ended only the newest `keep` stay.
+    /// Inserts a new search. Of the finished ones only the newest `keep` stay.
     ///
     /// # Errors
     /// The database failed.
@@ -292,7 +292,8 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Stores how far a search is. False when it is another replica's by now, or has ended: then nothing may be stored.
+    /// Stores the progress of a search. False: another replica has it now, or it has ended; then the caller must store
+    /// nothing.
     ///
     /// # Errors
     /// The database failed.
@@ -306,7 +307,7 @@ impl WriteTx {
         Ok(query.execute(&mut self.tx).await? > 0)
     }
 
-    /// Forgets the credentials of a search: it has ended.
+    /// Deletes the credentials of a finished search.
     ///
     /// # Errors
     /// The database failed.
@@ -316,7 +317,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Stores findings, each in the place of what is known of its address in that search.
+    /// Stores findings; each replaces the former finding of its address in that search.
     ///
     /// # Errors
     /// The database failed.

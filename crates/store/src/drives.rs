@@ -1,4 +1,4 @@
-//! Drives of nodes according to each source. No report of an erase changes them.
+//! Drives of nodes, as each source lists them. The report of an erase never changes them.
 
 use rackwright_lifecycle::Timestamp;
 use rackwright_lifecycle::drives::{DriveList, Source};
@@ -21,7 +21,7 @@ fn read(node: &str, row: &Row) -> Result<DriveList> {
 }
 
 impl Store {
-    /// The drives of a node according to each source.
+    /// The drive lists of a node, one for each source.
     ///
     /// # Errors
     /// The database failed.
@@ -32,7 +32,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// The same in a change.
+    /// As [`Store::drive_lists`], within this change.
     ///
     /// # Errors
     /// The database failed.
@@ -41,7 +41,7 @@ impl WriteTx {
         rows.iter().map(|row| read(node, row)).collect()
     }
 
-    /// Stores the drives according to one source, in place of its former list.
+    /// Stores the list of one source, and replaces its former list.
     ///
     /// # Errors
     /// The database failed.

@@ -1,4 +1,4 @@
-//! Tries of effects.
+//! Attempts of effects.
 
 use rackwright_lifecycle::{Attempt, Effect, Kind, Outcome, Timestamp};
 
@@ -6,22 +6,22 @@ use crate::error::corrupt;
 use crate::sql::{Row, statement};
 use crate::{Result, Store, StoreError, WriteTx};
 
-/// One try of one effect on one node.
+/// One attempt of one effect on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EffectRow {
-    /// The operation id that the agent's ledger knows.
+    /// The operation id in the agent's ledger.
     pub id: String,
-    /// The node.
+    /// Id of the node.
     pub node_id: String,
-    /// The state it was begun in, by when that was entered.
+    /// The node's state at the attempt, by the time at which the node entered that state.
     pub state_since: Timestamp,
     /// From 1 within its state.
     pub number: i64,
-    /// Claim generation it was begun with.
+    /// Claim generation at the attempt.
     pub generation: u64,
     /// The replica that makes it.
     pub owner: String,
-    /// What was tried and how it went.
+    /// The effect and its outcome.
     pub attempt: Attempt,
 }
 
@@ -75,7 +75,7 @@ fn outcome_columns(outcome: &Outcome) -> (&'static str, &str, &str, bool) {
 }
 
 impl Store {
-    /// Tries within the state entered at `since`, oldest first, at most the newest 200.
+    /// Attempts within the state entered at `since`, oldest first, at most the newest 200.
     ///
     /// # Errors
     /// The database failed.
@@ -88,7 +88,7 @@ impl Store {
         rows.iter().rev().map(from_row).collect()
     }
 
-    /// One try.
+    /// One attempt.
     ///
     /// # Errors
     /// The database failed.
@@ -98,7 +98,7 @@ impl Store {
         row.as_ref().map(from_row).transpose()
     }
 
-    /// All tries of one effect on a node, oldest first: what the tests hold against the agent's ledger.
+    /// All attempts of one effect on a node, oldest first. Tests compare them with the agent's ledger.
     ///
     /// # Errors
     /// The database failed.
@@ -115,7 +115,7 @@ impl Store {
 }
 
 impl Store {
-    /// All open tries.
+    /// All open attempts.
     ///
     /// # Errors
     /// The database failed.
@@ -125,7 +125,7 @@ impl Store {
         rows.iter().map(from_row).collect()
     }
 
-    /// Open tries of one replica: at its start, what its former process left.
+    /// Open attempts of one replica: at its start, those that its former process left.
     ///
     /// # Errors
     /// The database failed.
@@ -135,7 +135,7 @@ impl Store {
         rows.iter().map(from_row).collect()
     }
 
-    /// Open tries of replicas that were not heard of since `since`: what dead ones left.
+    /// Open attempts of replicas without a heartbeat since `since`: left by dead replicas.
     ///
     /// # Errors
     /// The database failed.
@@ -150,7 +150,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// The open try of a node.
+    /// The open attempt of a node.
     ///
     /// # Errors
     /// The database failed.
@@ -160,7 +160,7 @@ impl WriteTx {
         row.as_ref().map(from_row).transpose()
     }
 
-    /// Tries within the state entered at `since`, oldest first, as this change sees them.
+    /// Attempts within the state entered at `since`, oldest first, within this change.
     ///
     /// # Errors
     /// The database failed.
@@ -169,7 +169,7 @@ impl WriteTx {
         Ok(rows.into_iter().map(|row| row.attempt).collect())
     }
 
-    /// The same, as they are stored.
+    /// As `attempts`, as whole rows.
     ///
     /// # Errors
     /// The database failed.
@@ -181,10 +181,10 @@ impl WriteTx {
         rows.iter().map(from_row).collect()
     }
 
-    /// Writes a try down before it is made.
+    /// Stores an attempt before it is made.
     ///
     /// # Errors
-    /// `Conflict` when the node has an open one.
+    /// `Conflict`: the node has an open attempt.
     pub async fn begin_effect(&mut self, row: &EffectRow) -> Result<()> {
         let sql = "INSERT INTO effects (id, node_id, state_since, effect, attempt, generation, owner, boot_id, \
                    started_at, deadline, ended_at, outcome, code, message, retryable) \
@@ -205,7 +205,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Ends a try, and what it had a place in comes free. Answers false when it had ended before.
+    /// Ends an attempt and frees its permits. Returns false if it had ended before.
     ///
     /// # Errors
     /// The database failed.
@@ -221,7 +221,7 @@ impl WriteTx {
         let ended = query.bind(now.0).bind(id).fetch_optional(&mut self.tx).await?;
         let Some(row) = ended else { return Ok(false) };
         let effect = Effect::parse(row.try_get(0)?);
-        // An update of firmware may have a place for a start in the middle of it.
+        // A firmware update may have a permit for a start in the middle of it.
         if effect == Some(Effect::UpdateFirmware) || effect.and_then(Kind::of).is_some() {
             self.give_permits_back(id, now).await?;
         }

@@ -1,4 +1,4 @@
-//! What can go wrong with what is kept.
+//! The errors of the store.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// A failure of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Nothing of that name.
+    /// No object has that name.
     #[error("{kind} {id:?} does not exist")]
     NotFound {
         /// "node", "image", "operation", ...
@@ -22,7 +22,7 @@ pub enum StoreError {
         /// Its id.
         id: String,
     },
-    /// Somebody changed it since it was read.
+    /// The object was changed since it was read.
     #[error("{kind} {id:?} was changed by somebody else meanwhile; read it again")]
     Conflict {
         /// "node", "image", ...
@@ -35,7 +35,7 @@ pub enum StoreError {
     KeyReused {
         /// The key.
         key: String,
-        /// What it was used for.
+        /// The method of the first request.
         method: String,
     },
     /// The MAC address belongs to another node.
@@ -43,60 +43,60 @@ pub enum StoreError {
     MacTaken {
         /// The address.
         mac: String,
-        /// Its node.
+        /// The node that has it.
         node: String,
     },
-    /// The file was written by a newer program.
+    /// A newer version of this program wrote the database.
     #[error("the database has schema {found}, this program knows up to {known}; start the newer program")]
     NewerSchema {
-        /// In the file.
+        /// Version in the database.
         found: i64,
-        /// Here.
+        /// Newest version that this program knows.
         known: i64,
     },
-    /// A row does not read as what it should be.
+    /// A row cannot be decoded.
     #[error("{what} {id:?} cannot be read back")]
     Corrupt {
-        /// Which kind of row.
+        /// The kind of row.
         what: &'static str,
         /// Its id.
         id: String,
-        /// Why.
+        /// The decoding error.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The database cannot be opened.
     #[error("the database {database} cannot be opened; {hint}")]
     Open {
-        /// Where it is, without its password.
+        /// The database, without its password.
         database: String,
-        /// What to do.
+        /// The remedy.
         hint: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: DatabaseError,
     },
-    /// The password of the database cannot be read.
+    /// The password file cannot be read.
     #[error("the database's password file {} cannot be read", path.display())]
     PasswordFile {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// Others changed the same at the same time, and this was not done.
+    /// A concurrent change of the same data; this change was not made.
     #[error("others changed the same at the same time; try again")]
     Contended(#[source] DatabaseError),
-    /// The transaction that the change was a part of did not stay, and so nothing of the change.
+    /// The transaction of this change was rolled back, and with it the change.
     #[error("the database did not take the change: {0}")]
     NotCommitted(String),
-    /// The database itself.
+    /// The database itself failed.
     #[error("the database failed")]
     Database(#[source] DatabaseError),
 }
 
-/// What the database, or the way there, says.
+/// An error of the database or of the connection.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
     /// SQLite.
@@ -105,16 +105,16 @@ pub enum DatabaseError {
     /// PostgreSQL.
     #[error(transparent)]
     Postgres(#[from] sqlx::Error),
-    /// An answer has no such column, or it is of another type.
+    /// A result has no such column, or the column has another type.
     #[error("column {0:?} is not there or of another type")]
     Column(String),
-    /// An answer that has one row in any case has none.
+    /// A result that always has one row has none.
     #[error("the answer is empty")]
     NoRow,
-    /// SQLite has ended the transaction before.
+    /// SQLite ended the transaction earlier.
     #[error("the transaction was ended: {0}")]
     Ended(String),
-    /// It was closed.
+    /// The database was closed.
     #[error("the database is being closed")]
     Ending,
 }
@@ -129,7 +129,7 @@ impl DatabaseError {
         }
     }
 
-    /// A row with the same key is there.
+    /// True if a row with the same key exists.
     pub(crate) fn is_unique_violation(&self) -> bool {
         // SQLITE_CONSTRAINT_UNIQUE, SQLITE_CONSTRAINT_PRIMARYKEY; SQLSTATE unique_violation.
         matches!(self.code().as_deref(), Some("2067" | "1555" | "23505"))
@@ -145,9 +145,9 @@ impl From<rusqlite::Error> for StoreError {
 impl From<DatabaseError> for StoreError {
     fn from(error: DatabaseError) -> Self {
         match error.code().as_deref() {
-            // PostgreSQL: serialization failure, deadlock, a lock not had in time.
+            // PostgreSQL: serialization failure, deadlock, lock timeout.
             Some("40001" | "40P01" | "55P03") => Self::Contended(error),
-            // SQLite: the other writer was not done in time.
+            // SQLite: the other writer did not finish in time.
             Some("5" | "517") => Self::Contended(error),
             _ => Self::Database(error),
         }
@@ -155,12 +155,12 @@ impl From<DatabaseError> for StoreError {
 }
 
 impl StoreError {
-    /// True when the same again may succeed.
+    /// True when a retry may succeed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Conflict { .. } | Self::Contended(_) | Self::NotCommitted(_) | Self::Open { .. } => true,
-            // By SQLSTATE: values that cannot be stored, broken constraints and faulty statements stay what they are.
+            // By SQLSTATE: unstorable values, broken constraints and faulty statements fail again.
             Self::Database(error) => {
                 let code = error.code();
                 let class = code.as_deref().filter(|c| c.len() == 5).map_or("", |c| &c[..2]);

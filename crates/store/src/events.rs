@@ -19,29 +19,29 @@ const EVENTS_PLACED: i64 = 1000;
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EventRow {
-    /// Set by the store.
+    /// Place in the log; set by the store.
     pub position: i64,
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
     /// Kind.
     pub kind: EventKind,
-    /// Resource name.
+    /// Resource name of the target.
     pub target: String,
     /// A sentence.
     pub message: String,
-    /// More.
+    /// Further values by name.
     pub attributes: BTreeMap<String, String>,
 }
 
 impl Store {
-    /// Gives positions to the events that have none yet, as PostgreSQL keeps them until somebody asks.
+    /// Gives positions to events that have none yet: on PostgreSQL that happens at the next read.
     ///
-    /// Who follows the log asks for what is after the position it has seen, and so must never find a lower one later. A
-    /// number taken while a change is under way gives no such promise: of two changes, the one with the higher number may
-    /// commit first. And to hold a lock from taking the number until the commit would make the commits of all changes
-    /// wait for each other. So a change leaves its events in an inbox, and positions are given to what was committed: by
-    /// one at a time, who holds the counter's row until all can see what was placed. The inbox's own numbers keep the order
-    /// of changes that follow each other, as all changes of one node do.
+    /// A follower of the log requests everything after the last position it has seen, so a lower position must never appear
+    /// later. A number drawn during a change cannot promise that: of two changes, the one with the higher number may commit
+    /// first. A lock from the number to the commit would make the commits of all changes wait for each other. So a change
+    /// leaves its events in an inbox, and positions are given to committed events only, by one process at a time, which
+    /// holds the counter's row until the placed events are visible. The numbers of the inbox keep the order of successive
+    /// changes; all changes of one node are successive.
     async fn place_events(&self) -> Result<()> {
         let Writer::Postgres(pool) = &self.writer else {
             return Ok(());
@@ -49,7 +49,7 @@ impl Store {
         if !self.has_unplaced_events().await? {
             return Ok(());
         }
-        // Of all who ask in this process one does it.
+        // Of all callers in this process, one does the work.
         let _placing = self.placing.lock().await;
         while self.has_unplaced_events().await? {
             let mut tx = Tx::Own(begin(pool).await?);
@@ -75,7 +75,7 @@ impl Store {
         Ok(query.fetch_optional(&self.readers).await?.is_some())
     }
 
-    /// Events after a position, oldest first; of one target when it is not empty.
+    /// Events after a position, oldest first; only of `target` where it is not empty.
     ///
     /// # Errors
     /// The database failed.
@@ -105,7 +105,7 @@ impl Store {
             .collect()
     }
 
-    /// Oldest and newest position kept; (0, 0) when there is none.
+    /// Oldest and newest stored position; (0, 0): there is no event.
     ///
     /// # Errors
     /// The database failed.
@@ -116,8 +116,8 @@ impl Store {
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
 
-    /// Drops events older than `oldest`, but never the newest: it holds the position that followers are at. Answers how
-    /// many.
+    /// Drops events older than `oldest`, except the newest event, which holds the followers' position. Returns the number
+    /// dropped.
     ///
     /// # Errors
     /// The database failed.
@@ -131,17 +131,17 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Adds an event, at the end of the change.
+    /// Adds an event; `commit` writes it.
     ///
     /// # Errors
-    /// None; kept for the day that there are some.
+    /// Never fails at present; reserved.
     pub async fn add_event(&mut self, event: &EventRow) -> Result<()> {
         self.events.push(event.clone());
         Ok(())
     }
 
-    /// Writes the events down, as the last statements before the commit: with their positions on SQLite, where nobody
-    /// else writes meanwhile, without on PostgreSQL.
+    /// Writes the events, as the last statements before the commit: with positions on SQLite, which has a single writer,
+    /// and without positions on PostgreSQL.
     pub(crate) async fn append_events(&mut self) -> Result<()> {
         let events = std::mem::take(&mut self.events);
         let mut position = None;
@@ -178,7 +178,7 @@ impl WriteTx {
     }
 }
 
-/// The placeholders of the `n`th row of so many columns: `($1, $2)`, `($3, $4)`, ...
+/// The placeholders of row `n` (from 0) with `columns` columns: `($1, $2)`, `($3, $4)`, ...
 fn values(columns: usize, n: usize) -> String {
     let places: Vec<String> = (1..=columns).map(|c| format!("${}", n * columns + c)).collect();
     format!("({})", places.join(", "))

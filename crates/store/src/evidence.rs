@@ -1,11 +1,11 @@
-//! Proof: validation reports and erase certificates, as the messages they are handed out as.
+//! Proofs: validation reports and erase certificates, stored as the encoded messages that clients get.
 
 use std::collections::BTreeMap;
 
 use crate::sql::{Row, statement};
 use crate::{Result, Scope, Store, StoreError, WriteTx};
 
-/// Which kind of proof.
+/// The kinds of proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
     /// A validation report.
@@ -26,7 +26,7 @@ impl Proof {
 /// A place in the chain of erase certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainEntry {
-    /// From 1.
+    /// Number in the chain, from 1.
     pub number: u64,
     /// SHA-256 of the certificate's payload, 64 hex digits.
     pub payload_hash: String,
@@ -39,9 +39,9 @@ pub struct ChainEntry {
 /// The newest place in the chain of erase certificates.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChainHead {
-    /// Its number; 0: there is none.
+    /// Number in the chain; 0: the chain is empty.
     pub number: u64,
-    /// Its hash, 64 hex digits; empty: there is none.
+    /// Its hash, 64 hex digits; empty: the chain is empty.
     pub hash: String,
 }
 
@@ -58,7 +58,7 @@ fn head(row: Option<&Row>) -> Result<ChainHead> {
 }
 
 impl Store {
-    /// Places in the chain of erase certificates after a number, in order.
+    /// Places in the chain of erase certificates after a number, in order, at most `limit`.
     ///
     /// # Errors
     /// The database failed.
@@ -99,7 +99,8 @@ impl Store {
         row.map_or(Ok(String::new()), |row| Ok(row.try_get(0)?))
     }
 
-    /// Proofs of a node, newest first, before a position; for a customer those from when the node was theirs.
+    /// Proofs of a node before a position, newest first; for a customer only those from the time when the customer had the
+    /// node.
     ///
     /// # Errors
     /// The database failed.
@@ -121,7 +122,7 @@ impl Store {
         rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
     }
 
-    /// The newest report of each node of a cluster, by node. Nodes without one are left out.
+    /// The newest report of each node of a cluster, by node. Nodes without a report are omitted.
     ///
     /// # Errors
     /// The database failed.
@@ -134,7 +135,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// The newest place in the chain of erase certificates. No other change adds to the chain until this one ends.
+    /// The newest place in the chain of erase certificates, locked: no other change extends the chain until this one ends.
     ///
     /// # Errors
     /// The database failed.
@@ -144,10 +145,11 @@ impl WriteTx {
         head(row.as_ref())
     }
 
-    /// Keeps an erase certificate as the newest place of the chain; `hash` is the hash of that place. Read the head before.
+    /// Stores an erase certificate as the newest place of the chain, with the hash `hash` of that place. Read the head
+    /// before.
     ///
     /// # Errors
-    /// `Exists`: an id is given once.
+    /// `Exists`: the id is used already.
     pub async fn add_to_erase_chain(&mut self, id: &str, node: &str, entry: &ChainEntry, hash: &str) -> Result<()> {
         self.add_proof(Proof::EraseCertificate, id, node, &entry.body).await?;
         let number = i64::try_from(entry.number).unwrap_or(i64::MAX);
@@ -160,7 +162,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Keeps the SHA-256 of the last quote of a node's newest boot.
+    /// Stores the SHA-256 of the last quote of a node's newest boot.
     ///
     /// # Errors
     /// The database failed.
@@ -170,10 +172,10 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Keeps a proof.
+    /// Stores a proof.
     ///
     /// # Errors
-    /// `Exists`: an id is given once.
+    /// `Exists`: the id is used already.
     pub async fn add_proof(&mut self, kind: Proof, id: &str, node: &str, body: &[u8]) -> Result<()> {
         let sql = format!(
             "INSERT INTO {} (id, node_id, body, customer) \

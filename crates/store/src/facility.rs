@@ -1,4 +1,4 @@
-//! What meters and sensors said last, what is wrong now, and which nodes that holds.
+//! The last readings of meters and sensors, the open alarms, and the nodes that the alarms hold.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,53 +7,53 @@ use rackwright_lifecycle::Timestamp;
 use crate::sql::{Row, statement};
 use crate::{Change, Result, Store, WriteTx};
 
-/// What was read of one thing.
+/// The last reading of one piece of equipment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadingRow {
     /// `node`, `pdu` or `cooling`.
     pub kind: String,
-    /// Its name in the site.
+    /// Its name in the site file.
     pub name: String,
     /// When it was read.
     pub at: Timestamp,
     /// When it was stored.
     pub stored_at: Timestamp,
-    /// JSON.
+    /// The values, as JSON.
     pub body: String,
 }
 
-/// Something that is wrong now.
+/// An open alarm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlarmRow {
     /// Kind and subject: `leak cdu/cdu-1`.
     pub id: String,
-    /// What.
+    /// The kind of fault.
     pub kind: String,
-    /// Of what.
+    /// The faulty thing.
     pub subject: String,
-    /// How bad it is.
+    /// `warning` or `critical`.
     pub severity: String,
-    /// What is wrong, in a sentence without an end.
+    /// The fault: a sentence without a full stop.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     pub advice: String,
-    /// What was measured, in thousandths of the unit.
+    /// The measured value, in thousandths of the unit.
     pub measured: Option<i64>,
-    /// What it may be, in thousandths of the unit.
+    /// The permitted value, in thousandths of the unit.
     pub limit: Option<i64>,
-    /// Of the figures.
+    /// The unit of both values.
     pub unit: String,
-    /// How many nodes hang on it.
+    /// Number of affected nodes.
     pub nodes: i64,
-    /// Which: a digest of their names.
+    /// Digest of the affected nodes' names.
     pub which: String,
-    /// They must not be switched on.
+    /// The affected nodes must not be switched on.
     pub blocks: bool,
-    /// They are not given to new clusters.
+    /// The affected nodes are not given to new clusters.
     pub cordons: bool,
-    /// Since when.
+    /// When the alarm was opened.
     pub opened_at: Timestamp,
-    /// When it was last found to be so.
+    /// When the fault was last seen.
     pub seen_at: Timestamp,
 }
 
@@ -93,12 +93,12 @@ fn reading(row: &Row) -> Result<ReadingRow> {
     })
 }
 
-/// What keeps a node from being switched on: the one alarm that was first.
+/// The oldest alarm that keeps a node from being switched on.
 const BLOCK: &str = "SELECT a.message FROM facility_holds h JOIN facility_alarms a ON a.id = h.alarm_id \
                      WHERE h.node_id = $1 AND h.blocks = 1 ORDER BY a.opened_at, a.id LIMIT 1";
 
 impl Store {
-    /// Readings stored at `since` or later, oldest first, at most `limit`.
+    /// Readings stored at or after `since`, oldest first, at most `limit`.
     ///
     /// # Errors
     /// The database failed.
@@ -109,7 +109,7 @@ impl Store {
         rows.fetch_all(&self.readers).await?.iter().map(reading).collect()
     }
 
-    /// How many things of each kind have a reading taken at `since` or later.
+    /// Number of things of each kind with a reading taken at or after `since`.
     ///
     /// # Errors
     /// The database failed.
@@ -129,7 +129,7 @@ impl Store {
         row.await?.as_ref().map(reading).transpose()
     }
 
-    /// Address and certificate that a PDU or a cooling unit is known by.
+    /// The pinned address and certificate of a PDU or a cooling unit.
     ///
     /// # Errors
     /// The database failed.
@@ -139,7 +139,7 @@ impl Store {
         row.map(|row| Ok(row.try_get(0)?)).transpose()
     }
 
-    /// Everything that has a pin, by kind and name.
+    /// Everything with a pin, as pairs of kind and name.
     ///
     /// # Errors
     /// The database failed.
@@ -172,7 +172,7 @@ impl Store {
         rows.fetch_all(&self.readers).await?.iter().map(alarm).collect()
     }
 
-    /// Nodes that an alarm holds, after `after`, at most `limit`.
+    /// Nodes that an alarm holds, by id after `after`, at most `limit`.
     ///
     /// # Errors
     /// The database failed.
@@ -193,7 +193,7 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// What keeps a node from being switched on.
+    /// The message of the alarm that keeps a node from being switched on.
     ///
     /// # Errors
     /// The database failed.
@@ -204,7 +204,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Stores readings, each unless a newer one of the same thing is there.
+    /// Stores readings; a reading older than the stored one of the same thing is ignored.
     ///
     /// # Errors
     /// The database failed.
@@ -212,7 +212,7 @@ impl WriteTx {
         let sql = "INSERT INTO facility_readings (kind, name, at, stored_at, body) VALUES ($1, $2, $3, $4, $5) \
                    ON CONFLICT (kind, name) DO UPDATE SET at = excluded.at, stored_at = excluded.stored_at, \
                    body = excluded.body WHERE facility_readings.at <= excluded.at";
-        // In one order, whoever else stores some of the same.
+        // In a fixed order, so that concurrent changes do not deadlock.
         let mut sorted: Vec<&ReadingRow> = rows.iter().collect();
         sorted.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
         for row in sorted {
@@ -223,7 +223,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Keeps the address and the certificate by which a PDU or a cooling unit is known from now on.
+    /// Pins the address and the certificate of a PDU or a cooling unit.
     ///
     /// # Errors
     /// The database failed.
@@ -235,7 +235,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Forgets by what a PDU or a cooling unit was known.
+    /// Deletes the pin of a PDU or a cooling unit.
     ///
     /// # Errors
     /// The database failed.
@@ -245,7 +245,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Forgets readings that are older than `before`.
+    /// Deletes readings stored before `before`.
     ///
     /// # Errors
     /// The database failed.
@@ -255,9 +255,9 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Opens an alarm, or notes that it is still so; `nodes` are those that it holds from now on. The time at which it was
-    /// opened first stays. Nodes that it blocked and does not block any more are due if they wait for alarms to clear. True when
-    /// some are.
+    /// Opens an alarm, or renews it and keeps its opening time; an alarm that blocks or cordons holds `nodes` from now on.
+    /// Nodes that it blocked before and no longer blocks become due if they wait for alarms to clear. Returns true if a node
+    /// became due.
     ///
     /// # Errors
     /// The database failed.
@@ -327,7 +327,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Clears an alarm. Nodes that wait for alarms to clear are due then.
+    /// Clears an alarm. The nodes that it blocked become due if they wait for alarms to clear.
     ///
     /// # Errors
     /// The database failed.
@@ -342,7 +342,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// What keeps a node from being switched on, within this change.
+    /// As [`Store::power_block`], within this change.
     ///
     /// # Errors
     /// The database failed.
@@ -353,7 +353,7 @@ impl WriteTx {
 }
 
 impl Store {
-    /// Tells other processes that nodes may be due: after a change that made many due at once.
+    /// Tells the other processes that nodes may be due, after a change that made many due at once.
     pub fn say_due(&self) {
         self.hints.say(Change::Due);
     }

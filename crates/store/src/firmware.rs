@@ -1,4 +1,4 @@
-//! Firmware: files, what nodes had last, what is under way, and when machines may be disturbed.
+//! Firmware: files, the last readings, running updates, and maintenance windows.
 
 use rackwright_lifecycle::Timestamp;
 
@@ -10,52 +10,52 @@ use crate::{Result, Store, StoreError, WriteTx};
 pub struct FirmwareFileRow {
     /// `sha256:` and 64 hexadecimal digits.
     pub digest: String,
-    /// What it is for.
+    /// The component that it updates.
     pub component: String,
-    /// The version that it brings.
+    /// The version that it installs.
     pub version: String,
     /// Name of the file.
     pub name: String,
-    /// Size.
+    /// Size in bytes.
     pub bytes: i64,
     /// When it was added.
     pub created_at: Timestamp,
 }
 
-/// What a node's BMC said last of its firmware.
+/// A node's firmware, as its BMC last reported it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirmwareSeenRow {
     /// The node.
     pub node: String,
-    /// When.
+    /// When the BMC was read.
     pub at: Timestamp,
-    /// JSON.
+    /// The inventory, as JSON.
     pub body: String,
 }
 
-/// An update under way.
+/// A running update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirmwareUpdateRow {
     /// The node.
     pub node: String,
-    /// The file.
+    /// Digest of the file.
     pub digest: String,
-    /// When it was last changed.
+    /// When the row was last changed.
     pub changed_at: Timestamp,
-    /// JSON.
+    /// The progress, as JSON.
     pub body: String,
 }
 
-/// When machines may be disturbed.
+/// A maintenance window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WindowRow {
     /// `nodes/{node}` or `clusters/{cluster}`.
     pub target: String,
-    /// Of the claim that it counts for; 0 of a cluster.
+    /// Claim generation for which it holds; 0 for a cluster.
     pub generation: i64,
     /// When it was set.
     pub changed_at: Timestamp,
-    /// JSON.
+    /// The spans, as JSON.
     pub body: String,
 }
 
@@ -109,7 +109,7 @@ impl Store {
         rows.fetch_all(&self.readers).await?.iter().map(file).collect()
     }
 
-    /// What the BMCs of nodes after `after` up to `last` said last, by node.
+    /// The last reports of the BMCs of the nodes after `after` up to `last`, by node.
     ///
     /// # Errors
     /// The database failed.
@@ -119,7 +119,7 @@ impl Store {
         rows.fetch_all(&self.readers).await?.iter().map(seen).collect()
     }
 
-    /// What the BMC of a node said last.
+    /// The last report of a node's BMC.
     ///
     /// # Errors
     /// The database failed.
@@ -129,10 +129,10 @@ impl Store {
         row.as_ref().map(seen).transpose()
     }
 
-    /// Keeps what a node's BMC said.
+    /// Stores a report of a node's BMC.
     ///
     /// # Errors
-    /// The database failed, or there is no such node.
+    /// The database failed, or the node does not exist.
     pub async fn put_firmware_seen(&self, row: &FirmwareSeenRow) -> Result<()> {
         let sql = "INSERT INTO firmware_seen (node_id, at, body) VALUES ($1, $2, $3) \
                    ON CONFLICT (node_id) DO UPDATE SET at = excluded.at, body = excluded.body";
@@ -140,7 +140,7 @@ impl Store {
         self.execute(query.bind(row.body.as_str())).await.map(drop)
     }
 
-    /// The update that is under way on a node.
+    /// The running update of a node.
     ///
     /// # Errors
     /// The database failed.
@@ -149,15 +149,15 @@ impl Store {
         row.as_ref().map(update).transpose()
     }
 
-    /// Writes down how far an update is.
+    /// Stores the progress of an update.
     ///
     /// # Errors
-    /// The database failed, or there is no such node.
+    /// The database failed, or the node does not exist.
     pub async fn put_firmware_update(&self, row: &FirmwareUpdateRow) -> Result<()> {
         self.execute(put_update(row)).await.map(drop)
     }
 
-    /// Forgets the update of a node: it is over.
+    /// Deletes the update of a node: it is over.
     ///
     /// # Errors
     /// The database failed.
@@ -166,7 +166,7 @@ impl Store {
         self.execute(query).await.map(drop)
     }
 
-    /// When a node or a cluster may be disturbed, as its owner or an operator has set it.
+    /// The maintenance window of a node or a cluster.
     ///
     /// # Errors
     /// The database failed.
@@ -186,7 +186,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// The update that is under way on a node.
+    /// As [`Store::firmware_update`], within this change.
     ///
     /// # Errors
     /// The database failed.
@@ -195,16 +195,16 @@ impl WriteTx {
         row.as_ref().map(update).transpose()
     }
 
-    /// Writes down how far an update is, with what else is changed.
+    /// As [`Store::put_firmware_update`], within this change.
     ///
     /// # Errors
-    /// The database failed, or there is no such node.
+    /// The database failed, or the node does not exist.
     pub async fn put_firmware_update(&mut self, row: &FirmwareUpdateRow) -> Result<()> {
         put_update(row).execute(&mut self.tx).await?;
         Ok(())
     }
 
-    /// Adds a firmware file. One of the same digest that says the same stays as it is.
+    /// Adds a firmware file. An identical file with the same digest stays unchanged.
     ///
     /// # Errors
     /// `Exists`: the digest has another component or version, or the version another digest.
@@ -233,7 +233,7 @@ impl WriteTx {
         }
     }
 
-    /// Removes a firmware file that no update uses; false where an update does.
+    /// Removes a firmware file; false: an update uses it.
     ///
     /// # Errors
     /// `NotFound`.
@@ -250,7 +250,7 @@ impl WriteTx {
         Ok(statement(sql).bind(digest).execute(&mut self.tx).await? == 1)
     }
 
-    /// Sets when a node or a cluster may be disturbed.
+    /// Sets the maintenance window of a node or a cluster.
     ///
     /// # Errors
     /// The database failed.

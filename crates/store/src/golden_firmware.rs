@@ -1,45 +1,45 @@
-//! What TPMs say of the firmware of nodes, and the golden values of SKUs.
+//! Firmware values from nodes' TPMs, and the golden values of SKUs.
 
 use rackwright_lifecycle::Timestamp;
 
 use crate::sql::{Row, statement};
 use crate::{Result, Store, StoreError, WriteTx};
 
-/// What the TPM of a node says of its firmware.
+/// The firmware values from a node's TPM.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FirmwareValuesRow {
-    /// The node.
+    /// Id of the node.
     pub node: String,
-    /// When these values were first seen; 0: none were seen yet.
+    /// When these values were first seen; 0: no values were seen yet.
     pub first_seen_at: Timestamp,
-    /// The TPM that said so, as in [`crate::Spec::tpm_ek`].
+    /// The TPM that reported them, as in [`crate::Spec::tpm_ek`].
     pub tpm_ek: String,
-    /// JSON; empty: nothing was seen yet.
+    /// The values, as JSON; empty: no values were seen yet.
     pub body: String,
-    /// The last difference that an event named; empty: there is none.
+    /// The last difference that an event reported; empty: none.
     pub reported: String,
-    /// The last update by the control plane that no session has followed yet; 0: there is none.
+    /// When the control plane last updated the firmware, if no session has followed yet; 0: no such update.
     pub updated_at: Timestamp,
-    /// What that update brought.
+    /// The version of that update.
     pub updated_to: String,
 }
 
 /// Golden values of a SKU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoldenFirmwareRow {
-    /// Follows from SKU and values.
+    /// Derived from SKU and values.
     pub id: String,
     /// The SKU.
     pub sku: String,
-    /// JSON, as that of the node.
+    /// The values, as JSON, as in [`FirmwareValuesRow`].
     pub body: String,
     /// When they were approved.
     pub approved_at: Timestamp,
-    /// The operator.
+    /// The operator who approved them.
     pub approved_by: String,
     /// The node that showed them.
     pub node: String,
-    /// The operator's words.
+    /// The operator's reason.
     pub reason: String,
 }
 
@@ -72,7 +72,7 @@ fn golden(row: &Row) -> Result<GoldenFirmwareRow> {
 }
 
 impl Store {
-    /// What the TPM of a node says of its firmware.
+    /// The firmware values from a node's TPM.
     ///
     /// # Errors
     /// The database failed.
@@ -99,11 +99,11 @@ impl Store {
         rows.fetch_all(&self.readers).await?.iter().map(golden).collect()
     }
 
-    /// Notes that the control plane has updated the firmware of a node. Updates that no session has followed yet are named
+    /// Stores that the control plane has updated the firmware of a node. Updates since the last session are listed
     /// together.
     ///
     /// # Errors
-    /// The database failed, or there is no such node.
+    /// The database failed, or the node does not exist.
     pub async fn note_firmware_updated(&self, node: &str, at: Timestamp, to: &str) -> Result<()> {
         let sql = "INSERT INTO node_firmware_values \
                    (node_id, first_seen_at, tpm_ek, body, reported, updated_at, updated_to) \
@@ -118,7 +118,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// What the TPM of a node says of its firmware.
+    /// As [`Store::firmware_values`], within this change.
     ///
     /// # Errors
     /// The database failed.
@@ -127,10 +127,10 @@ impl WriteTx {
         row.as_ref().map(values).transpose()
     }
 
-    /// Stores what the TPM of a node says of its firmware.
+    /// Stores the firmware values from a node's TPM.
     ///
     /// # Errors
-    /// The database failed, or there is no such node.
+    /// The database failed, or the node does not exist.
     pub async fn put_firmware_values(&mut self, row: &FirmwareValuesRow) -> Result<()> {
         let sql = "INSERT INTO node_firmware_values \
                    (node_id, first_seen_at, tpm_ek, body, reported, updated_at, updated_to) \
@@ -149,7 +149,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// The golden values of a SKU, the newest first.
+    /// As [`Store::golden_firmware_of`], within this change.
     ///
     /// # Errors
     /// The database failed.
@@ -158,7 +158,7 @@ impl WriteTx {
         rows.fetch_all(&mut self.tx).await?.iter().map(golden).collect()
     }
 
-    /// Adds golden values. Values that are approved already keep their first approval: false.
+    /// Adds golden values. Returns false for values that are approved already; they keep their first approval.
     ///
     /// # Errors
     /// The database failed.
@@ -176,7 +176,7 @@ impl WriteTx {
         Ok(query.execute(&mut self.tx).await? == 1)
     }
 
-    /// Removes golden values. Answers what they were.
+    /// Removes golden values, and returns them.
     ///
     /// # Errors
     /// `NotFound`.

@@ -1,12 +1,11 @@
-//! Changes of SQLite that are made stay together: group commit.
+//! Group commit for SQLite: concurrent changes share one transaction.
 //!
-//! SQLite has one writer, and each COMMIT waits for the disk. So changes that come close behind each other share one
-//! transaction, each in a savepoint of its own: whoever has filled its change lets those who wait already go
-//! first, and then commits for all. Nobody is told that a change stays before that COMMIT has come back; when
-//! it fails, it has failed for all of them.
+//! SQLite has one writer, and each COMMIT waits for the disk. So changes in quick succession share one transaction, each in
+//! its own savepoint: a complete change lets the changes already waiting for the writer go first, and then commits for all.
+//! A change is acknowledged only after that COMMIT has returned; a failed COMMIT fails all of its changes.
 //!
-//! Statements of a change are carried out in place (`sql.rs`). What waits for the disk or for another process goes to a
-//! thread that may wait, and takes the writer along: who asked for it may be dropped meanwhile.
+//! Statements of a change run in place (`sql.rs`). Work that waits for the disk or for another process runs on a blocking
+//! thread, which owns the writer meanwhile: the caller may be dropped in the middle.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -22,47 +21,47 @@ use crate::readers::{PATIENCE, is_busy, open_writer};
 use crate::sql::{Done, On, Query};
 use crate::{Result, StoreError};
 
-/// Takes the one place of a writer at once: a change that reads first never finds it taken later.
+/// Takes the writer lock at the beginning: a change that reads first then cannot find the lock taken later.
 const BEGIN: &str = "BEGIN IMMEDIATE";
-/// The savepoint that every transaction has from then on.
+/// The first savepoint of every transaction.
 const FIRST: &str = "SAVEPOINT change";
-/// A savepoint in place of the one before it, of which nothing has to be undone any more. That the old one has to be there
-/// matters: a savepoint alone would begin another transaction where SQLite has ended this one, and what it undid by that
-/// would be acknowledged.
+/// Replaces the savepoint of a finished change by a new one. RELEASE requires the old savepoint, and that is the point: a
+/// SAVEPOINT alone would begin a new transaction where SQLite has ended this one, and the lost changes would be
+/// acknowledged.
 const NEXT: [&str; 2] = ["RELEASE change", "SAVEPOINT change"];
 
-/// The one writer of a SQLite database, and what it has not committed yet.
+/// The single writer of a SQLite database, and its uncommitted transaction.
 #[derive(Debug, Clone)]
 pub(crate) struct Group(Arc<Mutex<Writer>>);
 
 #[derive(Debug)]
 struct Writer {
     path: PathBuf,
-    /// None before the first change, and after one that left the last connection in doubt.
+    /// None before the first change, and after a change that left the connection in doubt.
     connection: Option<Connection>,
     open: Option<Open>,
     is_closed: bool,
 }
 
-/// A transaction that changes take part in.
+/// An open transaction, shared by changes.
 #[derive(Debug)]
 struct Open {
     batch: Arc<Batch>,
-    /// At least one change is complete: the next one needs a savepoint.
+    /// At least one change is complete: the next change needs a new savepoint.
     has_changes: bool,
-    /// SQLite has ended the transaction, as it does when the disk is full or broken.
+    /// SQLite has ended the transaction, as it does when the disk is full or broken; the reason.
     broken: Option<String>,
 }
 
-/// Changes that stay, or do not, together.
+/// Changes that are committed or lost together.
 #[derive(Debug, Default)]
 struct Batch {
-    /// Set when it is known; the words say why they do not stay.
+    /// Set once the outcome is known; an error is the reason of the loss.
     outcome: OnceLock<std::result::Result<(), String>>,
 }
 
 impl Writer {
-    /// Begins a transaction, and opens the file first if that has to be done.
+    /// Begins a transaction, and opens the file first if necessary.
     fn begin(&mut self, patience: Duration) -> std::result::Result<(), DatabaseError> {
         if self.is_closed {
             return Err(DatabaseError::Ending);
@@ -72,7 +71,7 @@ impl Writer {
             None => open_writer(&self.path)?,
         };
         connection.busy_timeout(patience)?;
-        // A connection that fails at this is not used again, but for a lock that somebody else has for a while.
+        // A connection that fails here is not reused, except after a lock conflict.
         let begun = run(&connection, BEGIN);
         if begun.as_ref().err().is_none_or(is_busy) {
             self.connection = Some(connection);
@@ -87,7 +86,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Sees to it that a transaction is open, if nothing has to be waited for. False: it may take longer.
+    /// Opens a transaction if that needs no wait. False: it may take longer.
     fn opens_at_once(&mut self) -> std::result::Result<bool, DatabaseError> {
         if self.open.is_some() {
             return Ok(true);
@@ -101,7 +100,7 @@ impl Writer {
         }
     }
 
-    /// Runs a statement of the group's own, which fails only when the transaction is no more.
+    /// Runs a statement of the group itself; a failure means that the transaction is gone.
     fn run_own(&mut self, sql: &str) {
         let Some(open) = &mut self.open else { return };
         let done = self.connection.as_ref().ok_or(DatabaseError::Ending);
@@ -110,7 +109,7 @@ impl Writer {
         }
     }
 
-    /// Carries out a statement of a change.
+    /// Runs a statement of a change.
     fn run(&mut self, query: &Query<'_>) -> std::result::Result<Done, DatabaseError> {
         let (Some(connection), Some(open)) = (&self.connection, &mut self.open) else {
             return Err(DatabaseError::Ending);
@@ -125,7 +124,7 @@ impl Writer {
         done
     }
 
-    /// Undoes the change that was begun last; nothing is left open for it alone.
+    /// Undoes the last change; a transaction without other changes is rolled back.
     fn undo(&mut self) {
         match &self.open {
             Some(open) if open.broken.is_some() => {}
@@ -135,7 +134,7 @@ impl Writer {
         self.end(Err("there is no change in it".into()));
     }
 
-    /// Commits what is open, if it is the batch that is meant.
+    /// Commits the open transaction, if it is this batch.
     fn commit(&mut self, batch: &Arc<Batch>) {
         if self.is_open(batch) {
             if self.open.as_ref().is_some_and(|open| open.broken.is_none()) {
@@ -149,13 +148,13 @@ impl Writer {
         self.open.as_ref().is_some_and(|open| Arc::ptr_eq(&open.batch, batch))
     }
 
-    /// Tells the batch what has become of it. A connection that is not as it should be is not used again.
+    /// Publishes the outcome of the batch. A connection in an unexpected state is not reused.
     fn end(&mut self, outcome: std::result::Result<(), String>) {
         let Some(open) = self.open.take() else { return };
         if open.broken.is_some() || !self.connection.as_ref().is_some_and(Connection::is_autocommit) {
             self.connection = None;
         }
-        // It is set once: nobody else has this transaction.
+        // Never set twice: only this call owns the transaction.
         let _ = open.batch.outcome.set(open.broken.map_or(outcome, Err));
     }
 }
@@ -164,7 +163,7 @@ fn run(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.raw_execute().map(|_| ())
 }
 
-/// Does what may wait on a thread for that. It is done to its end, even if nobody waits for it any more.
+/// Runs work that may block on a blocking thread. It runs to its end even if the caller is dropped.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| StoreError::NotCommitted("this process is ending".into()))
@@ -180,7 +179,7 @@ impl Group {
         })))
     }
 
-    /// Begins a change, when those that began before it are complete.
+    /// Begins a change, after the earlier ones are complete.
     pub(crate) async fn begin(&self) -> Result<Part> {
         let mut writer = Arc::clone(&self.0).lock_owned().await;
         if !writer.opens_at_once()? {
@@ -191,14 +190,14 @@ impl Group {
             })
             .await?;
         }
-        // The first one has the savepoint that the transaction began with.
+        // The first change uses the transaction's own savepoint.
         if writer.open.as_ref().is_some_and(|open| open.has_changes) {
             NEXT.into_iter().for_each(|sql| writer.run_own(sql));
         }
         Part::of(self, writer)
     }
 
-    /// A change of one statement.
+    /// Runs a change of one statement.
     pub(crate) async fn execute(&self, query: Query<'_>) -> Result<Done> {
         if query.is_aside {
             let (mut part, query) = (self.begin().await?, query.into_owned());
@@ -208,7 +207,8 @@ impl Group {
         }
         let mut writer = Arc::clone(&self.0).lock_owned().await;
         let mut part = if writer.opens_at_once()? {
-            // Without a savepoint: SQLite makes it whole or not at all, and nobody can leave in the middle of it.
+            // Without a savepoint: a single statement is atomic in SQLite, and the caller cannot be dropped in the middle
+            // of it.
             Part::of(self, writer)?
         } else {
             drop(writer);
@@ -223,7 +223,7 @@ impl Group {
         }
     }
 
-    /// Commits a batch, unless somebody has.
+    /// Commits a batch, unless it is committed already.
     async fn commit(&self, batch: Arc<Batch>) -> Result<()> {
         let mut writer = Arc::clone(&self.0).lock_owned().await;
         if !writer.is_open(&batch) {
@@ -232,11 +232,11 @@ impl Group {
         aside(move || writer.commit(&batch)).await
     }
 
-    /// Commits what is complete and closes the file.
+    /// Commits the complete changes and closes the file.
     pub(crate) async fn close(&self) {
         let mut writer = Arc::clone(&self.0).lock_owned().await;
         writer.is_closed = true;
-        // Nobody is told of how that went: what was committed is there either way.
+        // The result does not matter: acknowledged changes are committed already.
         let _ = aside(move || {
             if let Some(batch) = writer.open.as_ref().map(|open| open.batch.clone()) {
                 writer.commit(&batch);
@@ -247,10 +247,10 @@ impl Group {
     }
 }
 
-/// A change in its savepoint. Dropped, nothing of it stays.
+/// A change in its savepoint. Dropping it undoes the change.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// None once it is complete.
+    /// None once the change is complete.
     writer: Option<OwnedMutexGuard<Writer>>,
     group: Group,
     batch: Arc<Batch>,
@@ -280,7 +280,7 @@ impl Part {
         self.writer.as_mut().ok_or(DatabaseError::Ending)?.run(query)
     }
 
-    /// The change is complete: lets the writer go.
+    /// Marks the change as complete and releases the writer.
     fn keep(mut self) -> End {
         if let Some(writer) = &mut self.writer
             && let Some(open) = &mut writer.open
@@ -294,10 +294,10 @@ impl Part {
         }
     }
 
-    /// The change is complete; waits until it stays.
+    /// Marks the change as complete, and waits for the commit.
     pub(crate) async fn commit(self) -> Result<()> {
         let end = self.keep();
-        // It comes after those who wait for the writer already.
+        // Queues behind the changes that wait for the writer already.
         end.group.commit(end.batch.clone()).await?;
         match end.batch.outcome.get() {
             Some(Ok(())) => Ok(()),
@@ -319,7 +319,7 @@ impl Drop for Part {
     }
 }
 
-/// Brings a batch to its end when nobody waits for it any more: SQLite's lock must not stay taken.
+/// Ends a batch when no caller waits for it any more: SQLite's lock must not stay taken.
 #[derive(Debug)]
 struct End {
     group: Group,
@@ -331,7 +331,7 @@ impl Drop for End {
         if self.batch.outcome.get().is_some() {
             return;
         }
-        // Without a runtime nobody is there who could wait for the lock.
+        // Without a runtime no other task can wait for the lock.
         if let Ok(runtime) = Handle::try_current() {
             let (group, batch) = (self.group.clone(), Arc::clone(&self.batch));
             runtime.spawn(async move { group.commit(batch).await });
@@ -339,7 +339,7 @@ impl Drop for End {
     }
 }
 
-/// A transaction for one change: its own on PostgreSQL, a part of one on SQLite.
+/// The transaction of one change: a whole one on PostgreSQL, a part of one on SQLite.
 #[derive(Debug)]
 pub(crate) enum Tx {
     Own(Transaction<'static, Postgres>),

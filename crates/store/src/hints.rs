@@ -1,9 +1,9 @@
-//! Hints between the replicas of a site on PostgreSQL: something became due, events were added.
+//! Hints between the replicas of a site on PostgreSQL: nodes became due, or events were added.
 //!
-//! A hint carries nothing and promises nothing. Who gets one looks into the database, as they do from time to time anyway:
-//! several hints may come as one, one may be lost with a connection or with its sender, and after a lost connection
-//! everybody is told to look. That is why it is sent after the commit, not with it: `NOTIFY` within a change would make
-//! the commits of all changes wait for each other.
+//! A hint carries no data and gives no guarantee. Its receiver reads the database, which it also does at intervals: several
+//! hints may arrive as one, a hint may be lost with a connection or with its sender, and after a lost connection every
+//! receiver gets a hint. Therefore a hint is sent after the commit, not with it: `NOTIFY` within a change would make the
+//! commits of all changes wait for each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,17 +16,17 @@ use tokio::task::JoinSet;
 
 use crate::Store;
 
-/// The channels. Their names are the only content.
+/// The channels. Their names are the only content of a hint.
 const DUE: &str = "rackwright_due";
 const EVENTS: &str = "rackwright_events";
-/// Between two hints of one replica: many changes are told as one.
+/// Between two hints of one replica: merges many changes into one hint.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Between two looks without a hint, should the server be one that passes none on.
+/// Between two checks without a hint, for servers that do not forward hints.
 const ANYWAY: Duration = Duration::from_secs(5);
-/// After a connection was lost.
+/// Pause after a lost connection.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What may have happened.
+/// The content of a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// A node may have become due.
@@ -35,7 +35,7 @@ pub enum Change {
     Events,
 }
 
-/// What other replicas, and this one, may have changed. From `Store::changes`.
+/// A stream of hints from this and other replicas. From `Store::changes`.
 #[derive(Debug)]
 pub struct Changes {
     due: watch::Receiver<()>,
@@ -43,7 +43,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Waits for the next hint; for ever on SQLite, where nobody else is.
+    /// Waits for the next hint; for ever on SQLite, which has no other replicas.
     pub async fn next(&mut self) -> Change {
         tokio::select! {
             Ok(()) = self.due.changed() => Change::Due,
@@ -53,7 +53,7 @@ impl Changes {
     }
 }
 
-/// One channel of this process: what it has to say, and who listens.
+/// One channel of this process: its unsent hints and its listeners.
 #[derive(Debug)]
 struct Channel {
     name: &'static str,
@@ -87,7 +87,7 @@ impl Shared {
     }
 }
 
-/// The hints of one store. Its tasks end with it.
+/// The hints of one store. Dropping it ends its tasks.
 #[derive(Debug)]
 pub(crate) struct Hints {
     shared: Arc<Shared>,
@@ -95,7 +95,7 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
-    /// Hints that reach nobody.
+    /// Hints without a server, which go nowhere.
     pub(crate) fn none() -> Self {
         let shared = Arc::new(Shared {
             due: Channel::new(DUE),
@@ -106,7 +106,7 @@ impl Hints {
         Self { shared, _tasks }
     }
 
-    /// Hints through a server; uses two connections of the pool.
+    /// Hints through a server; takes two connections of the pool.
     pub(crate) fn through(pool: PgPool) -> Self {
         let mut hints = Self::none();
         hints._tasks.spawn(speak(pool.clone(), hints.shared.clone()));
@@ -115,7 +115,7 @@ impl Hints {
         hints
     }
 
-    /// Tells the others, soon.
+    /// Sends a hint to the other replicas, within `PAUSE`.
     pub(crate) fn say(&self, change: Change) {
         let channel = match change {
             Change::Due => &self.shared.due,
@@ -127,7 +127,7 @@ impl Hints {
 }
 
 impl Store {
-    /// Hints of what others change from now on. Nothing is promised: who waits for something looks by themselves, too.
+    /// Hints of other replicas' changes from now on. No guarantee: a waiting caller must also check at intervals.
     #[must_use]
     pub fn changes(&self) -> Changes {
         Changes {
@@ -182,7 +182,7 @@ async fn listen(pool: PgPool, shared: Arc<Shared>) {
 async fn listen_once(pool: &PgPool, shared: &Shared) -> sqlx::Result<()> {
     let mut listener = PgListener::connect_with(pool).await?;
     listener.listen_all(shared.channels().map(|c| c.name)).await?;
-    // What was said while nobody listened.
+    // Hints sent before this connection are lost: check everything.
     shared.heard_all();
     while let Some(hint) = listener.try_recv().await? {
         for channel in shared.channels() {

@@ -1,4 +1,4 @@
-//! Images, their versions, and uploads under way.
+//! Images, their versions, and running uploads.
 
 use rackwright_lifecycle::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -10,49 +10,49 @@ use crate::{Result, Store, StoreError, WriteTx};
 /// An image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageRow {
-    /// Chosen when it was first added.
+    /// Chosen with the first version.
     pub id: String,
     /// Never reused.
     pub uid: String,
     /// Grows with every change.
     pub version: i64,
-    /// First added.
+    /// When it was added.
     pub created_at: Timestamp,
     /// Last changed.
     pub updated_at: Timestamp,
 }
 
-/// A version.
+/// A version of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageVersionRow {
-    /// Its image.
+    /// Id of its image.
     pub image_id: String,
     /// "b3-" and 64 hex digits.
     pub digest: String,
-    /// When it was taken in.
+    /// When it was imported.
     pub created_at: Timestamp,
-    /// What is in it.
+    /// Size, source and patterns.
     pub body: ImageVersionBody,
 }
 
-/// What is in a version.
+/// The stored properties of a version.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ImageVersionBody {
-    /// Size of the disk it makes, in bytes.
+    /// Size of the disk image, in bytes.
     pub logical_bytes: u64,
-    /// Bytes that are not in zero chunks.
+    /// Bytes outside zero chunks.
     pub data_bytes: u64,
-    /// Bytes as stored.
+    /// Stored bytes, after compression.
     pub compressed_bytes: u64,
-    /// Chunks.
+    /// Number of chunks.
     pub chunks: u32,
     /// SHA-256 of the uploaded file, hex.
     pub source_sha256: String,
     /// Format of the uploaded file.
     pub source_format: String,
-    /// Key id of the verified signature; empty where there was none.
+    /// Key id of the verified signature; empty: none was verified.
     pub signed_by: String,
-    /// Pattern of the OS's ID; empty where nothing is said.
+    /// Pattern of the OS's ID; empty: none.
     #[serde(default)]
     pub os_id: String,
     /// Pattern of the OS's VERSION_ID.
@@ -63,37 +63,37 @@ pub struct ImageVersionBody {
     pub kernel: String,
 }
 
-/// An upload.
+/// A running upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UploadRow {
     /// UUID.
     pub id: String,
-    /// Image it is for.
+    /// Id of the image.
     pub image_id: String,
-    /// Who began it.
+    /// The member who began it.
     pub owner: String,
-    /// Under which idempotency key.
+    /// Its idempotency key.
     pub key: String,
-    /// What was announced.
+    /// The announced properties of the file.
     pub body: UploadBody,
-    /// The import, once it was begun.
+    /// The import's operation, once it was begun.
     pub operation: Option<String>,
-    /// When it was begun.
+    /// When the upload began.
     pub created_at: Timestamp,
 }
 
-/// What was announced of an upload.
+/// The announced properties of an upload.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct UploadBody {
     /// Size of the file in bytes.
     pub size_bytes: u64,
     /// SHA-256, hex.
     pub sha256: String,
-    /// Format; empty: told from its first bytes.
+    /// Format; empty: detected from the first bytes.
     pub format: String,
-    /// minisign signature; empty when there is none.
+    /// minisign signature; empty: none.
     pub signature: String,
-    /// Pattern of the OS's ID; empty where nothing is said.
+    /// Pattern of the OS's ID; empty: none.
     #[serde(default)]
     pub os_id: String,
     /// Pattern of the OS's VERSION_ID.
@@ -157,7 +157,7 @@ impl Store {
         })?)
     }
 
-    /// Images by id after `after`.
+    /// Images by id after `after`, at most `limit`.
     ///
     /// # Errors
     /// The database failed.
@@ -196,7 +196,7 @@ impl Store {
         })?)
     }
 
-    /// Uploads whose import was begun and has not ended: to be begun again after a restart.
+    /// Uploads with an unfinished import, which is begun again after a restart.
     ///
     /// # Errors
     /// The database failed.
@@ -222,7 +222,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// The upload begun by that owner under that key.
+    /// The upload of that owner and idempotency key.
     ///
     /// # Errors
     /// The database failed.
@@ -237,10 +237,10 @@ impl WriteTx {
             .transpose()
     }
 
-    /// A new upload.
+    /// Inserts a new upload.
     ///
     /// # Errors
-    /// `Exists`: its owner has one under that key.
+    /// `Exists`: its owner has one with that key.
     pub async fn insert_upload(&mut self, row: &UploadRow) -> Result<()> {
         let body = serde_json::to_string(&row.body).map_err(|e| corrupt("upload", &row.id, e))?;
         let sql = "INSERT INTO uploads (id, image_id, owner, key, body, operation, created_at) \
@@ -261,10 +261,10 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Notes which operation imports an upload.
+    /// Stores the operation that imports an upload.
     ///
     /// # Errors
-    /// `Conflict` when another one does already, or it is gone.
+    /// `Conflict`: another operation imports it already, or it was deleted.
     pub async fn begin_import(&mut self, upload: &str, operation: &str) -> Result<()> {
         let query = statement("UPDATE uploads SET operation = $1 WHERE id = $2 AND operation IS NULL")
             .bind(operation)
@@ -278,7 +278,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Forgets an upload.
+    /// Deletes an upload.
     ///
     /// # Errors
     /// The database failed.
@@ -290,7 +290,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Adds a version, and its image where it is the first. The same version again moves to the front.
+    /// Adds a version, and its image with the first version. A version that exists already becomes the newest.
     ///
     /// # Errors
     /// The database failed.
@@ -322,12 +322,12 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Removes a version; the image goes with its last one.
+    /// Removes a version; the image is removed with its last version.
     ///
     /// # Errors
     /// `NotFound`.
     pub async fn delete_image_version(&mut self, image: &str, digest: &str) -> Result<()> {
-        // First of all: a version that is being added meanwhile must not go with the image below.
+        // Locks the image first: a version added meanwhile must not be lost with the image below.
         let sql = format!("SELECT id FROM images WHERE id = $1{}", self.kind.for_update());
         let locked = statement(sql).bind(image);
         locked.fetch_optional(&mut self.tx).await?;
@@ -346,7 +346,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Digests of all versions: what the chunk store must keep.
+    /// Digests of all versions, which the chunk store must keep.
     ///
     /// # Errors
     /// The database failed.

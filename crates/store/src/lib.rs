@@ -1,12 +1,12 @@
-//! Everything that is kept: schema, queries, leases. SQL is written here and nowhere else.
+//! All stored data: schema, queries, leases. This crate contains all SQL of the project.
 //!
-//! SQLite in a file for one daemon, PostgreSQL for several. Both run the same queries (`sql.rs`), and one suite of tests; what
-//! differs is in `database.rs` (how to connect and lock) and in `schema.rs` (names of types).
+//! SQLite in a file for one daemon, PostgreSQL for several. Both run the same queries (`sql.rs`) and the same test suite;
+//! the differences are in `database.rs` (connecting and locking) and in `schema.rs` (names of types).
 //!
-//! A change is a `WriteTx`: begun, filled and committed without anything but the database being waited for in between.
-//! Nodes carry a version; a write names the version it read and is refused when somebody was faster. SQLite has one writer
-//! at a time. PostgreSQL has many, each of which sees what was committed before each of its statements: whoever decides
-//! by what it read locks that first (`WriteTx::node` does), a node before anything that hangs on it.
+//! A change is a `WriteTx`: it is begun, filled and committed, and waits only for the database in between. Nodes have a
+//! version; a write gives the version that it read and is refused if the node was changed since. SQLite has one writer at a
+//! time. PostgreSQL has many, and each statement sees what was committed before it: a change that decides by a row locks
+//! the row first (`WriteTx::node` does), a node before everything that belongs to it.
 
 mod accounts;
 mod agent_boots;
@@ -109,7 +109,7 @@ use group::Tx;
 use hints::Hints;
 use sql::{Query, Row, statement};
 
-/// Answer of everything here.
+/// Result of the store's functions.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
 /// The database.
@@ -119,40 +119,41 @@ pub struct Store {
     writer: Writer,
     readers: Readers,
     hints: Arc<Hints>,
-    /// Held by who gives positions to events.
+    /// Held while events get their positions.
     placing: Arc<Mutex<()>>,
 }
 
-/// A change under way. Dropped without `commit`, nothing of it stays.
+/// A change in progress. Dropping it without `commit` undoes it.
 #[derive(Debug)]
 pub struct WriteTx {
     kind: Kind,
     tx: Tx,
-    /// Added at the end, by `commit`.
+    /// Events that `commit` writes at the end.
     events: Vec<EventRow>,
-    /// Nodes that it makes due.
+    /// Nodes that become due.
     due: Vec<String>,
-    /// Nodes whose turn it has become.
+    /// Nodes that have got their turn.
     called: Vec<String>,
-    /// Operations that it ends.
+    /// Operations that end.
     ended: Vec<String>,
-    /// Whether it changes what a member may do.
+    /// The change alters a member's rights.
     changes_members: bool,
-    /// Nodes whose agent's session it ends, with the number from which on a session counts again.
+    /// Nodes with an agent session that the change ends, and the number from which on a session is valid again.
     parted: Vec<(String, i64)>,
     hints: Arc<Hints>,
 }
 
 impl Store {
-    /// Opens the database, making the file where there is none, and brings its schema up to date.
+    /// Opens the database, creates a missing SQLite file, and brings the schema up to date.
     ///
     /// # Errors
-    /// It cannot be opened or reached: named without its password, with what to do. Its schema is newer than this program.
+    /// The database cannot be opened or reached: the error has its name without the password, and a hint. Or its schema is
+    /// newer than this program.
     pub async fn open(database: impl Into<Database>) -> Result<Self> {
         database.into().open().await
     }
 
-    /// Begins a change. On SQLite others wait until it is complete or dropped.
+    /// Begins a change. On SQLite other changes wait until it is complete or dropped.
     ///
     /// # Errors
     /// The database cannot be reached.
@@ -174,7 +175,7 @@ impl Store {
         })
     }
 
-    /// A change of one statement; answers how many rows it changed.
+    /// Runs a change of one statement; returns the number of changed rows.
     async fn execute(&self, query: Query<'_>) -> Result<u64> {
         match &self.writer {
             Writer::Sqlite(group) => Ok(group.execute(query).await?.changed),
@@ -182,7 +183,7 @@ impl Store {
         }
     }
 
-    /// A change of one statement that answers with rows.
+    /// Runs a change of one statement that returns rows.
     async fn fetch_changed(&self, query: Query<'_>) -> Result<Vec<Row>> {
         match &self.writer {
             Writer::Sqlite(group) => Ok(group.execute(query).await?.rows),
@@ -190,7 +191,7 @@ impl Store {
         }
     }
 
-    /// Empties the write-ahead log of a SQLite file: it holds former contents of rows. A server keeps its own log.
+    /// Empties the write-ahead log of a SQLite file, which holds former contents of rows. A server manages its own log.
     ///
     /// # Errors
     /// The database failed.
@@ -204,7 +205,7 @@ impl Store {
         Ok(emptied.map_err(DatabaseError::Sqlite)?)
     }
 
-    /// Closes all connections; what was committed is in the database.
+    /// Closes all connections; committed changes are in the database.
     pub async fn close(&self) {
         match &self.readers {
             Readers::Sqlite(readers) => readers.close(),
@@ -218,16 +219,17 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Makes the change stay. When the connection breaks in the middle of this, it may have stayed.
+    /// Commits the change. If the connection breaks during the commit, the change may or may not be stored.
     ///
     /// # Errors
-    /// The database could not write it, or refused a part of it before; then nothing of it stays.
+    /// The database could not write the change, or refused a part of it before; then the whole change is undone.
     pub async fn commit(mut self) -> Result<()> {
         let has_events = !self.events.is_empty();
         if has_events {
             self.append_events().await?;
         } else if self.kind == Kind::Postgres {
-            // A change of which a statement was refused is rolled back by COMMIT, and that counts as success there.
+            // PostgreSQL's COMMIT rolls back a change with a refused statement and reports success; this statement fails
+            // instead.
             statement("SELECT 1").execute(&mut self.tx).await?;
         }
         self.tx.commit().await?;

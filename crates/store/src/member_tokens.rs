@@ -1,34 +1,35 @@
-//! One-time tokens for new members, as members see them: without the secret, and without its hash.
+//! One-time tokens for new members, as members see them: without the secret and without its hash.
 
 use rackwright_lifecycle::Timestamp;
 
 use crate::sql::{Row, statement};
 use crate::{MemberRow, Result, Scope, Store, TokenRow, WriteTx};
 
-/// What the tokens are for, in the table of all.
+/// The purpose of these tokens in the common token table.
 const PURPOSE: &str = "member";
 
-/// The first 16 hex digits of the hash name a token. The hash is of 256 random bits, so that they tell nothing of the token.
+/// The first 16 hex digits of the hash are the token's id. The hash is over 256 random bits, so the id reveals nothing
+/// about the token.
 const TOKENS: &str = "SELECT SUBSTR(hash, 1, 16) AS id, subject, body, expires_at, made_by FROM tokens \
                       WHERE purpose = $1 AND used_at IS NULL AND expires_at > $2";
 
 /// An unused token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberTokenRow {
-    /// Names the token, and is no secret.
+    /// Id of the token; not secret.
     pub id: String,
     /// The new member.
     pub member: String,
-    /// What the member gets.
+    /// The member's role and customer.
     pub given: MemberRow,
-    /// Good until then.
+    /// The token expires at this time.
     pub expires_at: Timestamp,
-    /// The member who made it; empty: the control plane's own host.
+    /// The member who created it; empty: created on the control plane's own host.
     pub made_by: String,
 }
 
 impl MemberRow {
-    /// As a token keeps it: the role, and behind a slash the customer.
+    /// The stored form: the role, and after a slash the customer.
     #[must_use]
     pub fn to_body(&self) -> String {
         match self.customer.as_str() {
@@ -37,7 +38,7 @@ impl MemberRow {
         }
     }
 
-    /// The same, read back.
+    /// Parses the stored form.
     #[must_use]
     pub fn of_body(body: &str) -> Self {
         let (role, customer) = body.split_once('/').unwrap_or((body, ""));
@@ -59,7 +60,7 @@ fn token(row: &Row) -> Result<MemberTokenRow> {
 }
 
 impl Store {
-    /// Unused tokens that are good at `now`, by id after `after`, at most `limit`.
+    /// Unused tokens that are valid at `now`, by id after `after`, at most `limit`.
     ///
     /// # Errors
     /// The database failed.
@@ -81,7 +82,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Adds a token for a new member, and the member who made it.
+    /// Adds a token for a new member, with the member who created it.
     ///
     /// # Errors
     /// The database failed.
@@ -107,7 +108,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Ends an unused token. None: the scope shows no unused token of this id.
+    /// Ends an unused token. None: there is no unused token of this id within the scope.
     ///
     /// # Errors
     /// The database failed.

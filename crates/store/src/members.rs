@@ -5,61 +5,61 @@ use rackwright_lifecycle::Timestamp;
 use crate::sql::{Row, statement};
 use crate::{Result, Scope, Store, StoreError, WriteTx};
 
-/// A one-time token, known by its hash.
+/// A one-time token, stored by its hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenRow {
     /// Hash of the token.
     pub hash: String,
     /// "member", "boot", "agent" or "console".
     pub purpose: String,
-    /// Whom it is for: a member, a MAC address.
+    /// The recipient: a member or a MAC address.
     pub subject: String,
-    /// More, as its user likes it.
+    /// Further data, in the caller's encoding.
     pub body: String,
-    /// Good until then.
+    /// The token expires at this time.
     pub expires_at: Timestamp,
 }
 
 const MEMBERS: &str = "SELECT name, role, customer, epoch, created_at, used_at, certificate_ends_at FROM members";
 
-/// What a member may do.
+/// A member's rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberRow {
-    /// "operator", "viewer", "customer-admin", "customer-user".
+    /// "operator", "viewer", "auditor", "customer-admin" or "customer-user".
     pub role: String,
-    /// Whose member it is; empty: the site's.
+    /// The member's customer; empty: a member of the site.
     pub customer: String,
 }
 
 /// A member as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberRecord {
-    /// Name.
+    /// Unique name.
     pub name: String,
     /// Role and customer.
     pub given: MemberRow,
-    /// Certificates and SSH keys of another epoch have ended.
+    /// Certificates and SSH keys of another epoch are invalid.
     pub epoch: u64,
-    /// When the member joined first.
+    /// When the member first joined.
     pub created_at: Timestamp,
-    /// The last use, to the hour; none is known of members who have not called since this is kept.
+    /// The last use, to the hour; none: no call since this is recorded.
     pub used_at: Option<Timestamp>,
-    /// The end of the certificate that was issued last; none is known of certificates from before this is kept.
+    /// The end of the newest certificate; none: it was issued before this is recorded.
     pub certificate_ends_at: Option<Timestamp>,
 }
 
-/// Secrets of one deployment: SSH keys, of which the private parts are sealed, and the cloud-config of its users, sealed.
+/// Secrets of one deployment: SSH keys with sealed private parts, and the sealed cloud-config of its users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeploymentKeys {
     /// The host's public key.
     pub host_public: String,
     /// The host's private key, sealed.
     pub host_private: Vec<u8>,
-    /// Our public key.
+    /// The public part of the provisioning key.
     pub provision_public: String,
-    /// Our private key, sealed.
+    /// The private part of the provisioning key, sealed.
     pub provision_private: Vec<u8>,
-    /// cloud-config of the node's users, sealed; empty where there is none, and after the hand-over.
+    /// cloud-config of the node's users, sealed; empty: none was given, or the node is handed over.
     pub user_data: Vec<u8>,
 }
 
@@ -88,7 +88,7 @@ impl Store {
         rows.iter().map(member).collect()
     }
 
-    /// Members with a last certificate that ends after `now` and by `until`, if no event has warned of that end.
+    /// Members with a newest certificate that ends after `now` and by `until`, if no event has warned of that end yet.
     ///
     /// # Errors
     /// The database failed.
@@ -102,7 +102,7 @@ impl Store {
         rows.iter().map(member).collect()
     }
 
-    /// Notes that a member has called, unless that was noted at or after `since`.
+    /// Stores that a member has called, unless a call at or after `since` is stored already.
     ///
     /// # Errors
     /// The database failed.
@@ -133,7 +133,7 @@ impl Store {
         })
     }
 
-    /// Drops tokens that ended before `oldest`.
+    /// Deletes tokens that expired before `oldest`.
     ///
     /// # Errors
     /// The database failed.
@@ -172,9 +172,8 @@ fn member(row: &Row) -> Result<MemberRecord> {
 }
 
 impl WriteTx {
-    /// Adds a member in the epoch `epoch`, or changes the role of a member who is there and keeps its epoch. Answers with the
-    /// member's epoch. None, and nothing is changed: the name is that of another customer's member, or of one of the site's
-    /// own.
+    /// Adds a member with the epoch `epoch`, or changes the role of an existing member, who keeps the epoch. Returns the
+    /// member's epoch. Returns None and changes nothing if the name belongs to a member of another customer or of the site.
     ///
     /// # Errors
     /// The database failed.
@@ -196,7 +195,7 @@ impl WriteTx {
         Ok(epoch.map(|epoch| u64::try_from(epoch).unwrap_or(0)))
     }
 
-    /// A member, as it is within this change, locked until the change ends.
+    /// A member within this change, locked until the change ends.
     ///
     /// # Errors
     /// The database failed.
@@ -206,8 +205,8 @@ impl WriteTx {
         row.as_ref().map(member).transpose()
     }
 
-    /// A member that the scope shows, and all operators, locked until the change ends. If two operators delete each other at the
-    /// same time, the second change finds its target to be the last operator.
+    /// A member within the scope, and all operators, locked until the change ends. If two operators delete each other at
+    /// the same time, the second change finds its target to be the last operator.
     ///
     /// # Errors
     /// The database failed.
@@ -240,8 +239,8 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Ends what a member can come in with: certificates, by the new epoch, SSH keys, and unused tokens, also those that the
-    /// member made for others. The member stays, and comes back with a new token.
+    /// Ends every access of a member: certificates, by the new epoch, SSH keys, and unused tokens, including those that the
+    /// member created for others. The member remains, and can return with a new token.
     ///
     /// # Errors
     /// The database failed.
@@ -252,7 +251,7 @@ impl WriteTx {
         self.end_credentials(name).await
     }
 
-    /// Deletes a member, and ends what `revoke_member` ends.
+    /// Deletes a member, and ends the same accesses as `revoke_member`.
     ///
     /// # Errors
     /// The database failed.
@@ -274,8 +273,8 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Keeps the end of a certificate that is issued to a member, and the hash of the authority that signed it. False, and
-    /// nothing is changed: the member is in another epoch, or there is none.
+    /// Stores the end of a certificate that is issued to a member, and the hash of the authority that signed it. Returns
+    /// false and changes nothing if the member has another epoch or does not exist.
     ///
     /// # Errors
     /// The database failed.
@@ -291,7 +290,8 @@ impl WriteTx {
         Ok(query.bind(authority).execute(&mut self.tx).await? > 0)
     }
 
-    /// Notes that an event warns of the end of a member's certificate. False: one has done so, or the certificate was renewed.
+    /// Stores that an event warns of the end of a member's certificate. False: one has done so, or the certificate was
+    /// renewed.
     ///
     /// # Errors
     /// The database failed.
@@ -301,13 +301,13 @@ impl WriteTx {
         Ok(query.execute(&mut self.tx).await? > 0)
     }
 
-    /// Whether this change changes what a member may do.
+    /// Whether this change alters a member's rights.
     #[must_use]
     pub fn changes_members(&self) -> bool {
         self.changes_members
     }
 
-    /// How many members there are.
+    /// Number of members.
     ///
     /// # Errors
     /// The database failed.
@@ -318,7 +318,8 @@ impl WriteTx {
             .try_get(0)?)
     }
 
-    /// Adds a token. Of one purpose and subject only the newest few are kept: who asks often does not fill the table.
+    /// Adds a token. Only the newest few of one purpose and subject are kept, so that repeated requests cannot fill the
+    /// table.
     ///
     /// # Errors
     /// The database failed.
@@ -347,7 +348,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// A token and whether it was used, without using it.
+    /// A token, and whether it was used; does not use it.
     ///
     /// # Errors
     /// The database failed.
@@ -371,7 +372,7 @@ impl WriteTx {
         Ok(Some((token, row.try_get::<Option<i64>>("used_at")?.is_some())))
     }
 
-    /// Uses a token up. None when there is none, it was used, or it has ended: the caller learns no more than that.
+    /// Uses a token. None: it does not exist, was used, or has expired; the caller cannot tell which.
     ///
     /// # Errors
     /// The database failed.
@@ -379,8 +380,8 @@ impl WriteTx {
         self.use_token_as(hash, purpose, "", now).await
     }
 
-    /// The same, but whoever is known by `who` may use it again until it ends: an answer may be lost on the way. Nobody can
-    /// where `who` is empty.
+    /// As `use_token`, but a caller with the same non-empty `who` may use the token again until it expires, because an
+    /// answer may be lost.
     ///
     /// # Errors
     /// The database failed.
@@ -407,7 +408,7 @@ impl WriteTx {
         }))
     }
 
-    /// Forgets the private keys and user data of a node's deployments. After a hand-over or a release nothing needs them.
+    /// Deletes the private keys and user data of a node's deployments. They are not needed after a hand-over or a release.
     ///
     /// # Errors
     /// The database failed.
@@ -419,7 +420,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Keeps sealed user data of a deployment that an older version kept elsewhere.
+    /// Stores sealed user data of a deployment, moved from where an older version kept them.
     ///
     /// # Errors
     /// `NotFound`.
@@ -436,7 +437,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Forgets all keys of a node that was erased.
+    /// Deletes all keys of an erased node.
     ///
     /// # Errors
     /// The database failed.
@@ -446,7 +447,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Keeps the keys and user data of a deployment, and forgets those of the node's earlier deployments.
+    /// Stores the keys and user data of a deployment, and deletes those of the node's earlier deployments.
     ///
     /// # Errors
     /// `Exists`: keys of a deployment are never replaced.

@@ -1,22 +1,22 @@
-//! What the Ethernet cards of nodes heard by LLDP.
+//! The switch ports that nodes' Ethernet cards heard by LLDP.
 
 use rackwright_lifecycle::Timestamp;
 
 use crate::sql::{Row, statement};
 use crate::{Result, Store, WriteTx};
 
-/// What a node's cards heard last.
+/// The last LLDP report of a node's cards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeNeighbours {
-    /// The node.
+    /// Id of the node.
     pub node: String,
-    /// The boot of the kernel in which it was heard.
+    /// The kernel's boot id at the report.
     pub boot_id: String,
-    /// When it came.
+    /// When the report arrived.
     pub heard_at: Timestamp,
-    /// The agent's message.
+    /// The agent's encoded message.
     pub body: Vec<u8>,
-    /// The differences that have become events; empty: none.
+    /// The differences that were reported as events; empty: none.
     pub told: String,
 }
 
@@ -33,7 +33,7 @@ fn row(row: &Row) -> Result<NodeNeighbours> {
 }
 
 impl Store {
-    /// What a node's cards heard last; none: the agent has never reported.
+    /// The last report of a node's cards; none: the agent has never reported.
     ///
     /// # Errors
     /// The database failed.
@@ -44,7 +44,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// The same, as it is now.
+    /// As [`Store::node_neighbours`], within this change.
     ///
     /// # Errors
     /// The database failed.
@@ -53,7 +53,7 @@ impl WriteTx {
         found.as_ref().map(row).transpose()
     }
 
-    /// Keeps what a node's cards heard, in place of what they heard before.
+    /// Stores a report of a node's cards, and replaces the former one.
     ///
     /// # Errors
     /// The database failed.

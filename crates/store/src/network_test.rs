@@ -1,53 +1,53 @@
-//! What is kept of the tests of the network between a cluster's nodes.
+//! The stored results of the network tests between a cluster's nodes.
 
 use std::collections::BTreeMap;
 
 use rackwright_lifecycle::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The last test, and which nodes have passed one.
+/// The last test, and the nodes that have passed one.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NetworkTest {
-    /// Why none is made; empty where one is.
+    /// Why no test is made; empty: a test is made.
     pub skipped: String,
-    /// Names the last run. Another one's result does not count.
+    /// Id of the last run. Results of other runs are ignored.
     pub run: String,
-    /// The replica that makes it.
+    /// The replica that runs it.
     pub replica: String,
     /// When it began.
     pub begun_at: Option<Timestamp>,
-    /// Lost if it is not heard of until then; none: it has ended.
+    /// Without a result until this time the run is lost; none: it has ended.
     pub until: Option<Timestamp>,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
     /// Nodes of the last run, each with its deployment.
     pub members: BTreeMap<String, String>,
-    /// Nodes that have passed, each with the deployment that was tested.
+    /// Nodes that have passed, each with the tested deployment.
     pub passed: BTreeMap<String, String>,
-    /// Nodes at fault: the deployment that was tested, and what is wrong.
+    /// Faulty nodes: the tested deployment, and the fault.
     pub faults: BTreeMap<String, (String, String)>,
-    /// What else is in the way, for people.
+    /// Any other fault, for people.
     pub blocked: String,
-    /// It is tried again then.
+    /// When the test is made again.
     pub again_at: Option<Timestamp>,
-    /// Rates that were usual, in Gbit/s, as whoever judges keeps them.
+    /// Usual rates in Gbit/s, by the keys of the judging code.
     pub usual: BTreeMap<String, f64>,
-    /// For the validation report.
+    /// Rows for the validation report.
     pub rows: Vec<NetworkRow>,
 }
 
 /// A line of the validation report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkRow {
-    /// What was tested.
+    /// The tested object.
     pub subject: String,
-    /// The check.
+    /// Name of the check.
     pub check: String,
     /// "passed", "failed", "skipped"
     pub verdict: String,
-    /// What was measured, with its unit.
+    /// The measured value, with its unit.
     pub measured: String,
-    /// What is wanted, with its unit.
+    /// The wanted value, with its unit.
     pub wanted: String,
 }

@@ -6,27 +6,27 @@ use crate::error::corrupt;
 use crate::sql::{Row, statement};
 use crate::{Result, Store, WriteTx};
 
-/// The network to which a node's ports were wished last.
+/// The network last requested for a node's ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeNetwork {
-    /// The node.
+    /// Id of the node.
     pub node: String,
     /// The network.
     pub network: Network,
-    /// Its VLAN then.
+    /// The network's VLAN at that time.
     pub vlan: u16,
-    /// Grows with every wish for the node.
+    /// Grows with every request for the node.
     pub step: u64,
 }
 
 /// A VLAN and its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VlanRow {
-    /// The number.
+    /// VLAN number.
     pub vlan: u16,
-    /// The cluster or customer.
+    /// The cluster or customer that owns it.
     pub owner: String,
-    /// When a port was last wished into it, or out of it.
+    /// When a port was last requested into it or out of it.
     pub changed_at: Timestamp,
 }
 
@@ -51,7 +51,7 @@ fn network_row(row: &Row) -> Result<NodeNetwork> {
 }
 
 impl Store {
-    /// The network to which a node's ports were wished last; none: never.
+    /// The network last requested for a node's ports; none: never.
     ///
     /// # Errors
     /// The database failed.
@@ -71,7 +71,7 @@ impl Store {
         rows.iter().map(network_row).collect()
     }
 
-    /// The VLANs that have an owner, by number.
+    /// The VLANs with an owner, by number.
     ///
     /// # Errors
     /// The database failed.
@@ -90,13 +90,13 @@ impl Store {
 }
 
 impl WriteTx {
-    /// The VLAN of an owner: the one that it has, or the lowest free one of the range, which is the owner's from then on. None:
-    /// all are taken.
+    /// The VLAN of an owner: the present one, or else the lowest free one of the range, which the owner gets. None: all are
+    /// taken.
     ///
     /// # Errors
     /// The database failed.
     pub async fn vlan_of(&mut self, owner: &str, (first, last): (u16, u16), now: Timestamp) -> Result<Option<u16>> {
-        // Locked: two owners ask one after the other.
+        // Locks the hall: two owners cannot draw at the same time.
         self.hall().await?;
         let query = statement("SELECT vlan FROM vlans WHERE owner = $1").bind(owner);
         if let Some(row) = query.fetch_optional(&mut self.tx).await? {
@@ -115,7 +115,7 @@ impl WriteTx {
         Ok(Some(free))
     }
 
-    /// Writes down to which network a node's ports are moved next. Answers with the step of the wish.
+    /// Stores the network to which a node's ports are moved next. Returns the step of the request.
     ///
     /// # Errors
     /// The database failed.
@@ -132,8 +132,8 @@ impl WriteTx {
         Ok(u64::try_from(row.try_get::<i64>("step")?).unwrap_or(0))
     }
 
-    /// Takes a VLAN from its owner, if no port is wished into it, and none was wished into it or out of it since
-    /// `read_since`, when a reading began that found it on no port. Answers whether it is free now.
+    /// Frees a VLAN, if no port is requested into it, and no port was requested into or out of it since `read_since`, when
+    /// a reading began that found the VLAN on no port. Returns whether it is free now.
     ///
     /// # Errors
     /// The database failed.

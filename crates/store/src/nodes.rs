@@ -12,25 +12,25 @@ use crate::seen::readings_text;
 use crate::sql::{Row, statement};
 use crate::{AgentSession, BmcAccount, Change, Hold, Result, Scope, Store, StoreError, WriteTx, restored, waits};
 
-/// How to reach the node's BMC, and what class of machine it is.
+/// The address and login of the node's BMC, and the class of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Spec {
-    /// https://HOST[:PORT][/BASE]
+    /// `https://HOST[:PORT][/BASE]`
     pub bmc_address: String,
-    /// User name at the BMC.
+    /// User name for the BMC.
     pub bmc_username: String,
     /// Sealed password.
     pub bmc_password: Vec<u8>,
-    /// SHA-256 of the BMC's certificate, "sha256:" and 64 hex digits; empty until one was seen.
+    /// SHA-256 of the BMC's certificate, "sha256:" and 64 hex digits; empty: none was seen yet.
     pub bmc_certificate: String,
-    /// Path of the system at the BMC; empty when there is only one.
+    /// Path of the system at the BMC; empty: the BMC has only one.
     pub bmc_system: String,
-    /// SKU.
+    /// Class of the machine.
     pub sku: String,
-    /// What else is known of the account.
+    /// The state of the account.
     #[serde(default)]
     pub account: BmcAccount,
-    /// Where the BMC tells of the job that makes the settings count that were written last; empty: it made none of them.
+    /// Where the BMC reports the job that applies the last written settings; empty: there is no such job.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings_job: Vec<String>,
     /// The enrolled TPM: "sha256:" and the digest of its endorsement key's public area; empty: none is enrolled.
@@ -38,41 +38,41 @@ pub struct Spec {
     pub tpm_ek: String,
 }
 
-/// What the BMC told about the machine.
+/// The machine's identity, as the BMC reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Identity {
     /// SMBIOS UUID, lower case.
     pub uuid: String,
-    /// Serial number.
+    /// Serial number of the system.
     pub serial: String,
-    /// Maker.
+    /// Manufacturer.
     pub vendor: String,
-    /// Model.
+    /// Model name.
     pub model: String,
     /// MAC addresses, lower case with colons.
     pub macs: Vec<String>,
-    /// Whether the BMC says something of the firmware of components (`ComponentIntegrity`).
+    /// The BMC reports firmware measurements of components (`ComponentIntegrity`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attests_components: bool,
 }
 
-/// Readings that outlive a restart.
+/// Readings that survive a restart of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Readings {
-    /// The BMC.
+    /// Whether the BMC answers.
     pub bmc: Reading<Bmc>,
-    /// Power.
+    /// The power state.
     pub power: Reading<Power>,
-    /// Boot target as set.
+    /// The boot target, as set and read back.
     pub boot_target: Reading<BootTarget>,
     /// The network in which all of its switch ports were read.
     pub network: Reading<Network>,
-    /// When the inventory came.
+    /// When the agent reported the inventory.
     pub inventory: Reading<()>,
-    /// The agent, as last seen by whoever it was connected to.
+    /// The agent, as last seen by the replica with its connection.
     pub agent: Reading<Agent>,
-    /// The boot of the agent that connected last, and when it first did.
+    /// The agent's last boot, and when it first connected.
     pub boot: Option<(String, Timestamp)>,
 }
 
@@ -83,35 +83,36 @@ pub struct NodeRecord {
     pub id: String,
     /// Never reused.
     pub uid: String,
-    /// Grows with every change of what was decided or asked; 0 before the first write.
+    /// Grows with every change of a decision or a request; 0 before the first write.
     pub version: i64,
     /// The node as the decisions see it.
     pub node: Node,
-    /// Spec.
+    /// How to reach the BMC.
     pub spec: Spec,
-    /// Labels.
+    /// Labels by key.
     pub labels: BTreeMap<String, String>,
-    /// Who it is.
+    /// The machine's identity.
     pub identity: Identity,
-    /// Why it is failed, quarantined or held.
+    /// Why the node is failed, quarantined or held.
     pub reason: String,
-    /// Readings.
+    /// The last readings.
     pub readings: Readings,
-    /// Who has the connection of its agent.
+    /// The connection of its agent.
     pub hold: Hold,
-    /// Address of the machine: installed systems are reached there. Empty when none is known.
+    /// Address of the installed system. Empty: unknown.
     pub address: String,
-    /// How that is known: "dhcp" (we gave it), "connection" (its agent's registered boot came from there), or empty.
+    /// Source of the address: "dhcp" (leased by the control plane), "connection" (the agent's registered boot came from
+    /// it), or empty.
     pub address_witness: String,
-    /// What it waits for.
+    /// What the node waits for.
     pub wait: Wait,
-    /// Until when.
+    /// End of the wait.
     pub wait_until: Timestamp,
-    /// When somebody looks at it next. Every change of the node by anybody else sets it.
+    /// When the next step is due. Every change by others sets it.
     pub due_at: Timestamp,
-    /// First seen.
+    /// When it was enrolled.
     pub created_at: Timestamp,
-    /// Last changed.
+    /// When it was last changed.
     pub updated_at: Timestamp,
 }
 
@@ -127,20 +128,20 @@ struct Body {
     reason: String,
 }
 
-/// One edge taken.
+/// One edge taken by a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryRow {
-    /// The edge.
+    /// Name of the edge.
     pub edge: String,
-    /// From.
+    /// The state before.
     pub from: State,
-    /// To.
+    /// The state after.
     pub to: State,
-    /// When.
+    /// When the edge was taken.
     pub at: Timestamp,
     /// Microseconds spent in the former state.
     pub spent_us: i64,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -152,7 +153,7 @@ pub type Filter = Vec<Term>;
 pub struct Term {
     /// "state", "sku", "name" or "labels.KEY".
     pub field: String,
-    /// Compared by text.
+    /// Compared as text.
     pub value: String,
     /// True for `!=`.
     pub negated: bool,
@@ -162,20 +163,20 @@ pub(crate) const COLUMNS: &str = "SELECT id, uid, version, state, state_since, b
                        created_at, updated_at, agent_holder, agent_session, agent_gone_at, agent_generation, agent_boot, \
                        agent_identity, address_witness, doubt_cause, doubt_since, doubt_why, doubt_generation FROM nodes n";
 
-/// Whose turn a node is: of the replica that makes its open try; else of the one that its agent is connected to; else
-/// of any. Empty: of any.
+/// The replica that must take a node: the one that makes its open attempt; else the one with the agent's connection. Empty:
+/// any replica.
 const TURN: &str = "COALESCE((SELECT e.owner FROM effects e WHERE e.node_id = nodes.id AND e.ended_at IS NULL), \
                     agent_holder)";
 
 impl NodeRecord {
-    /// Digests of the image the node is given and of the one it holds; empty where there is none.
+    /// Digests of the claimed image and of the image on the drive; empty: none.
     fn images(&self) -> (&str, &str) {
         let claimed = self.node.claim.as_ref().map_or("", |c| &c.image_digest);
         let held = self.node.evidence.image_digest.as_deref().unwrap_or_default();
         (claimed, held)
     }
 
-    /// Whose it is by its claim; empty: nobody's.
+    /// The customer of the claim; empty: none.
     fn customer(&self) -> &str {
         self.node.claim.as_ref().map_or("", |claim| &claim.customer)
     }
@@ -246,7 +247,7 @@ fn not_found(id: &str) -> StoreError {
     }
 }
 
-/// The filter as conditions, and what they compare with: parameters from `$1` on.
+/// The filter as SQL conditions, and their parameters from `$1` on.
 fn conditions(filter: &Filter) -> (String, Vec<&str>) {
     let (mut sql, mut values) = (String::new(), Vec::new());
     let mut place = |value| {
@@ -279,7 +280,7 @@ impl Store {
     /// One node.
     ///
     /// # Errors
-    /// `NotFound`: there is none, or it is not theirs.
+    /// `NotFound`: there is none, or it is outside the scope.
     pub async fn node(&self, scope: &Scope, id: &str) -> Result<NodeRecord> {
         let sql = format!("{COLUMNS} WHERE id = $1{}", scope.rows("customer", 2));
         let row = scope
@@ -312,7 +313,7 @@ impl Store {
             .collect()
     }
 
-    /// The node a MAC address belongs to.
+    /// The node that has a MAC address.
     ///
     /// # Errors
     /// The database failed.
@@ -325,7 +326,7 @@ impl Store {
             .transpose()?)
     }
 
-    /// The inventory as the agent sent it, if it ever did.
+    /// The inventory as the agent reported it; none: never reported.
     ///
     /// # Errors
     /// `NotFound`.
@@ -333,7 +334,7 @@ impl Store {
         self.kept_inventory(id, "reported").await
     }
 
-    /// The inventory that the machine is expected to have; none before its first inspection.
+    /// The expected inventory of the machine; none before its first inspection.
     ///
     /// # Errors
     /// `NotFound`.
@@ -373,7 +374,7 @@ impl Store {
             .collect()
     }
 
-    /// Takes up to `limit` due nodes whose turn is `replica`'s, or anybody's, until `lease_end`. One statement: two runners
+    /// Leases up to `limit` due nodes that `replica` may take, until `lease_end`. A single statement, so that two runners
     /// never get the same node.
     ///
     /// # Errors
@@ -385,7 +386,7 @@ impl Store {
         lease_end: Timestamp,
         limit: i64,
     ) -> Result<Vec<String>> {
-        // Read once, as a table: as a subquery PostgreSQL may run it again for each row, and then takes more than `limit`.
+        // MATERIALIZED: PostgreSQL may run a subquery again for each row, and then take more than `limit`.
         let sql = format!(
             "WITH due AS MATERIALIZED (SELECT id FROM nodes WHERE due_at <= $2 AND {TURN} IN ('', $4) \
              ORDER BY due_at LIMIT $3{}) \
@@ -397,7 +398,7 @@ impl Store {
         rows.iter().map(|r| Ok(r.try_get(0)?)).collect()
     }
 
-    /// When the next node is due that `replica` may take; none when there is no such node.
+    /// When the next node that `replica` may take is due; none: there is no such node.
     ///
     /// # Errors
     /// The database failed.
@@ -407,7 +408,7 @@ impl Store {
         Ok(row.map(|row| row.try_get(0)).transpose()?.map(Timestamp))
     }
 
-    /// Makes a node due, whatever it waits for.
+    /// Makes a node due, whatever its wait.
     ///
     /// # Errors
     /// The database failed.
@@ -418,10 +419,10 @@ impl Store {
         Ok(())
     }
 
-    /// Puts a node to rest until `until`, with what it waits for, as it was decided of what was read.
+    /// Puts a node to rest until `until`, with its wait, by a decision about `seen`.
     ///
     /// # Errors
-    /// `Conflict`: it was changed or made due since, or its agent came or went.
+    /// `Conflict`: the node was changed or made due since, or its agent came or went.
     pub async fn rest(&self, seen: &NodeRecord, wait: &Wait, until: Timestamp) -> Result<()> {
         let sql = "UPDATE nodes SET due_at = $1, wait = $2, wait_until = $1, wait_kind = $7 \
                    WHERE id = $3 AND version = $4 AND agent_session = $5 AND due_at = $6";
@@ -440,7 +441,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// One node, as it is within this change. Nobody else changes it until this change ends.
+    /// One node within this change, locked until the change ends.
     ///
     /// # Errors
     /// `NotFound`.
@@ -448,10 +449,10 @@ impl WriteTx {
         self.node_of(&Scope::Site, id).await
     }
 
-    /// The same, for whoever `scope` says.
+    /// As `node`, for the callers in `scope`.
     ///
     /// # Errors
-    /// `NotFound`: there is none, or it is not theirs.
+    /// `NotFound`: there is none, or it is outside the scope.
     pub async fn node_of(&mut self, scope: &Scope, id: &str) -> Result<NodeRecord> {
         let (theirs, lock) = (scope.rows("customer", 2), self.kind.for_update());
         let sql = format!("{COLUMNS} WHERE id = $1{theirs}{lock}");
@@ -463,7 +464,7 @@ impl WriteTx {
         NodeRecord::from_row(&row)
     }
 
-    /// A new node, due at once.
+    /// Inserts a new node, due at once.
     ///
     /// # Errors
     /// `Exists`.
@@ -498,9 +499,9 @@ impl WriteTx {
         self.put_labels(record).await
     }
 
-    /// Writes a node back, due at once, but for its labels. `record.version` must be the one that was read; it becomes the new one. Its agent
-    /// must not have come or gone since either. What the node waited for in another state is over. A node that enters another state or gets another claim generation has no
-    /// agent from then on: the session of the former one ends with this change.
+    /// Writes a node back without its labels, due at once. `record.version` must be the version that was read; it becomes
+    /// the new one. Its agent must not have come or gone since. A new state ends the wait. A new state or claim generation
+    /// ends the agent's session with this change.
     ///
     /// # Errors
     /// `Conflict`.
@@ -569,7 +570,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Sets when a node is due: a runner keeps its lease over a change of its own, as the last thing of it.
+    /// Sets when a node is due. A runner calls it last in its own change, to keep its lease.
     ///
     /// # Errors
     /// The database failed.
@@ -580,7 +581,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Makes a node found by the labels that its record has: whoever changes them does this after `save_node`.
+    /// Indexes a node by the labels of its record. Call it after `save_node` when labels change.
     ///
     /// # Errors
     /// The database failed.
@@ -601,16 +602,16 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Makes `macs` the node's MAC addresses.
+    /// Sets the node's MAC addresses.
     ///
     /// # Errors
-    /// `MacTaken` when one belongs to another node.
+    /// `MacTaken`: an address belongs to another node.
     pub async fn put_macs(&mut self, id: &str, macs: &[String]) -> Result<()> {
         statement("DELETE FROM nics WHERE node_id = $1")
             .bind(id)
             .execute(&mut self.tx)
             .await?;
-        // In one order for all who do this, so that no two of them wait for each other.
+        // In a fixed order, so that concurrent changes do not deadlock.
         for mac in macs.iter().collect::<BTreeSet<_>>() {
             let query = statement("INSERT INTO nics (mac, node_id) VALUES ($1, $2) ON CONFLICT (mac) DO NOTHING");
             if query.bind(mac).bind(id).execute(&mut self.tx).await? == 0 {
@@ -621,7 +622,7 @@ impl WriteTx {
                         mac: mac.clone(),
                         node: row.try_get(0)?,
                     },
-                    // Taken by another node, which gave it up just now.
+                    // Another node had it and released it just now.
                     None => StoreError::Conflict {
                         kind: "node",
                         id: id.to_owned(),
@@ -634,11 +635,11 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Forgets a node and all that hangs on it but its erase certificates and reports, and that its machine holds data
-    /// if it does.
+    /// Deletes a node and its rows, except its erase certificates and reports. Remembers that the machine holds data, if it
+    /// does.
     ///
     /// # Errors
-    /// `Conflict` when it changed since.
+    /// `Conflict`: it was changed since.
     pub async fn delete_node(&mut self, record: &NodeRecord) -> Result<()> {
         let query = statement("DELETE FROM nodes WHERE id = $1 AND version = $2").bind(&record.id);
         if query.bind(record.version).execute(&mut self.tx).await? == 0 {
@@ -647,13 +648,13 @@ impl WriteTx {
                 id: record.id.clone(),
             });
         }
-        // Generations begin anew with the next node of that name.
+        // The next node of this name begins with new generations.
         let query = statement("DELETE FROM maintenance_windows WHERE target = $1");
         query.bind(format!("nodes/{}", record.id)).execute(&mut self.tx).await?;
         self.remember_unerased(record).await
     }
 
-    /// Writes an edge into the node's history.
+    /// Adds an edge to the node's history.
     ///
     /// # Errors
     /// The database failed.
@@ -674,7 +675,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// True when some node holds, or is being given, this image version.
+    /// A node that has or is getting this image version; none: no node.
     ///
     /// # Errors
     /// The database failed.

@@ -1,4 +1,4 @@
-//! Operations: what somebody asked for and how it ended.
+//! Operations: requests and their outcomes.
 
 use rackwright_lifecycle::{OperationKind, Timestamp};
 
@@ -13,23 +13,23 @@ pub struct OperationRow {
     pub id: String,
     /// Grows with every change.
     pub version: i64,
-    /// What was asked for.
+    /// The kind of request.
     pub kind: OperationKind,
-    /// Resource name.
+    /// Resource name of the target.
     pub target: String,
-    /// Member who asked.
+    /// The member who requested it.
     pub requested_by: String,
-    /// When.
+    /// When it was requested.
     pub created_at: Timestamp,
-    /// It fails after that.
+    /// After this time it fails.
     pub deadline: Timestamp,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
-    /// gRPC code it ended with; 0 is good.
+    /// gRPC status code of the outcome; 0: success.
     pub code: i32,
-    /// A sentence when it did not end well.
+    /// A sentence about a failure.
     pub message: String,
-    /// Somebody asked for an end.
+    /// An end was requested.
     pub cancel_requested: bool,
 }
 
@@ -65,7 +65,7 @@ impl Store {
     /// One operation.
     ///
     /// # Errors
-    /// `NotFound`: there is none, or it is on nothing of theirs.
+    /// `NotFound`: there is none, or its target is outside the scope.
     pub async fn operation(&self, scope: &Scope, id: &str) -> Result<OperationRow> {
         let sql = format!("{COLUMNS} WHERE id = $1{}", scope.targets("operations.created_at", 2));
         let query = scope.bind(statement(sql).bind(id));
@@ -98,7 +98,7 @@ impl Store {
         query.fetch_all(&self.readers).await?.iter().map(from_row).collect()
     }
 
-    /// Operations that are not done and whose deadline has passed.
+    /// Open operations past their deadline, at most 100.
     ///
     /// # Errors
     /// The database failed.
@@ -115,7 +115,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// One operation, as it is within this change. Nobody else changes it until this change ends.
+    /// One operation within this change, locked until the change ends.
     ///
     /// # Errors
     /// `NotFound`.
@@ -125,7 +125,7 @@ impl WriteTx {
         from_row(&row.ok_or_else(|| not_found(id))?)
     }
 
-    /// A new operation.
+    /// Inserts a new operation.
     ///
     /// # Errors
     /// The database failed.
@@ -145,7 +145,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Operations on a target that are not done, oldest first.
+    /// Open operations on a target, oldest first.
     ///
     /// # Errors
     /// The database failed.
@@ -160,7 +160,7 @@ impl WriteTx {
             .collect()
     }
 
-    /// Ends an operation. Answers false when it had ended before.
+    /// Ends an operation. Returns false if it had ended before.
     ///
     /// # Errors
     /// The database failed.
@@ -175,12 +175,12 @@ impl WriteTx {
         Ok(has_ended)
     }
 
-    /// The operations that this change ends, once: whoever waits for them is told after the commit.
+    /// The operations that this change ends, once; the caller notifies their waiters after the commit.
     pub fn take_ended(&mut self) -> Vec<String> {
         std::mem::take(&mut self.ended)
     }
 
-    /// Notes that somebody asked for an end. Answers false when it has ended.
+    /// Stores that an end was requested. Returns false if the operation has ended.
     ///
     /// # Errors
     /// The database failed.

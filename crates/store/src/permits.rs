@@ -1,12 +1,12 @@
-//! Places in what machines share, and the lines for them: so many may be switched on at once on a circuit, and so on.
+//! Permits for shared resources, and the lines for them: a circuit allows a number of machines to start at once, and so on.
 //!
-//! A node takes what an effect needs one after the other, the narrow before the wide, and keeps what it has while it
-//! waits for more. As all do so in one order, none of them waits for another in a circle; as each line is fair by itself,
-//! each gets on. A permit is taken while its row says so: from the change that gives it to the change that ends the effect
-//! it is for (`WriteTx::end_effect`), or until its settling time is over, or its node leaves the line or is forgotten.
+//! A node takes the permits of an effect one after the other, the narrow before the wide, and keeps what it has while it
+//! waits for more. The common order prevents circular waits, and each line is fair, so every node makes progress. A permit
+//! is taken as long as its row exists: from the change that gives it to the change that ends its effect
+//! (`WriteTx::end_effect`), or until its settling time is over, or its node leaves the line or is deleted.
 //!
-//! Whoever gives one back calls who is next: gives it the permit and makes its node due. A permit that is settling comes
-//! free by time alone; for that the first in line is due at that moment.
+//! A returned permit goes to the next in line, and that node becomes due. A settling permit becomes free by time alone, so
+//! the first in line is scheduled for that moment.
 
 use std::collections::BTreeMap;
 
@@ -17,56 +17,56 @@ use crate::error::{DatabaseError, corrupt};
 use crate::sql::{Row, statement};
 use crate::{Result, Store, WriteTx, waits};
 
-/// A node in line is looked at again after this, whatever happens: the safety net, in microseconds.
+/// A node in line is looked at again after this time in any case, in microseconds: a safety net.
 const NET_US: i64 = minutes(10);
 
-/// A node's place in one resource, or in the line for it.
+/// A node's permit for one resource, or its place in the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
-    /// In what.
+    /// The resource.
     pub resource: Resource,
-    /// When the node asked for the first thing that its effect needs.
+    /// When the node requested the first permit of its effect.
     pub asked_at: Timestamp,
-    /// The node has it; else it stands in line.
+    /// The node has the permit; else it waits in line.
     pub is_taken: bool,
-    /// The try that it is used for, under way or ended; none while the node still waits for more.
+    /// The attempt that uses it, under way or ended; none: the node still waits for other permits.
     pub effect: Option<String>,
-    /// Until when it stays taken after that; none while it is used.
+    /// End of the settling time after the attempt; none: it is in use.
     pub free_at: Option<Timestamp>,
 }
 
-/// A node that asks.
+/// A node that requests permits.
 #[derive(Debug, Clone, Copy)]
 pub struct Asker<'a> {
     /// The node.
     pub node: &'a str,
-    /// Whom it works for.
+    /// The customer that it works for.
     pub customer: &'a str,
-    /// An operator asked for this very machine.
+    /// An operator requested this very machine.
     pub is_urgent: bool,
-    /// Since when it asks for what its effect needs.
+    /// The start of its request.
     pub asked_at: Timestamp,
 }
 
-/// What a node was told that has to wait.
+/// Why a node has to wait in line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InLine {
-    /// For what.
+    /// The resource.
     pub resource: Resource,
-    /// So many have a place in it.
+    /// Permits taken.
     pub taken: u32,
-    /// So many have room.
+    /// Permits in all.
     pub room: u32,
 }
 
-/// A resource as it is now.
+/// The present state of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Queue {
-    /// So many have room; 0: nobody ever asked.
+    /// Permits in all; 0: never requested.
     pub room: u32,
-    /// So many have a place.
+    /// Permits taken.
     pub taken: u32,
-    /// So many stand in line.
+    /// Nodes in line.
     pub waiting: u32,
 }
 
@@ -86,7 +86,7 @@ fn count(row: &Row, column: usize) -> Result<u32> {
 }
 
 impl Store {
-    /// What a node has a place in or waits for, in the order in which it is taken.
+    /// A node's permits and places in lines, in locking order.
     ///
     /// # Errors
     /// The database failed.
@@ -98,19 +98,19 @@ impl Store {
         Ok(permits)
     }
 
-    /// How long a node stood in line before the tries of the state entered at `since`, in microseconds.
+    /// Time that a node waited in line before the attempts of the state entered at `since`, in microseconds.
     ///
     /// # Errors
     /// The database failed.
     pub async fn in_line_us(&self, node: &str, since: Timestamp) -> Result<i64> {
-        // Not SUM, which answers with another type on PostgreSQL.
+        // Not SUM, which returns another type on PostgreSQL.
         let sql = "SELECT in_line_us FROM effects WHERE node_id = $1 AND state_since = $2 AND in_line_us > 0";
         let rows = statement(sql).bind(node).bind(since.0).fetch_all(&self.readers);
         let each = rows.await?.iter().map(|r| r.try_get::<i64>(0)).collect::<Vec<_>>();
         each.into_iter().try_fold(0_i64, |sum, us| Ok(sum.saturating_add(us?)))
     }
 
-    /// A resource at `now`. Counts everybody in it and in its line: for whoever asks, not for decisions.
+    /// The state of a resource at `now`. Counts all rows: for display, not for decisions.
     ///
     /// # Errors
     /// The database failed.
@@ -128,7 +128,7 @@ impl Store {
         })
     }
 
-    /// How many in the line for `resource` asked before `node`, of those that are called like it. Counts them.
+    /// Number of nodes in the line for `resource` of the same or a higher rank that asked before `node`. Counts rows.
     ///
     /// # Errors
     /// The database failed.
@@ -139,7 +139,7 @@ impl Store {
         count(&query.fetch_one(&self.readers).await?, 0)
     }
 
-    /// By kind: how many nodes use permits of it at `now`, and how many wait for one.
+    /// For each kind: the number of nodes that use permits at `now`, and the number that wait for one.
     ///
     /// # Errors
     /// The database failed.
@@ -154,8 +154,8 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Takes what an effect needs, as far as there is room and it is the node's turn; the node's row has to be locked
-    /// (`WriteTx::node`). Answers what it has to wait for: then the node rests, and is due when its turn comes.
+    /// Takes the permits of an effect, as far as there is room and it is the node's turn. Lock the node's row before
+    /// (`WriteTx::node`). Returns the resource to wait for, if any: then the node rests, and becomes due at its turn.
     ///
     /// # Errors
     /// The database failed.
@@ -166,7 +166,7 @@ impl WriteTx {
             if self.take_if_free(asker, need, now).await? || self.has(asker, &text, now).await? {
                 continue;
             }
-            // Before others are called, who may have this very node due at an earlier time.
+            // Before others are called, because they may set an earlier time for this very node.
             self.put_due(asker.node, now.plus(NET_US)).await?;
             let taken = self.call(&text, now).await?;
             if !self.has(asker, &text, now).await? {
@@ -180,7 +180,7 @@ impl WriteTx {
         Ok(None)
     }
 
-    /// Notes what a node in line waits for, until whenever it is due.
+    /// Stores the wait of a node in line, until the node is due.
     ///
     /// # Errors
     /// The database failed.
@@ -192,7 +192,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// What the node has taken is from now on used by a try that was just begun, after so many microseconds in line.
+    /// Assigns the node's unused permits to an attempt that has just begun, after `in_line_us` microseconds in line.
     ///
     /// # Errors
     /// The database failed.
@@ -206,7 +206,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Gives back what a node has taken and uses for nothing, and takes it out of every line. Its row has to be locked.
+    /// Returns a node's unused permits, and takes the node out of every line. Its row must be locked.
     ///
     /// # Errors
     /// The database failed.
@@ -214,7 +214,7 @@ impl WriteTx {
         self.drop_permits(node, " AND effect_id IS NULL", now).await
     }
 
-    /// The same, but for the line in which an alarm keeps it: nobody waits for a machine that must not be switched on.
+    /// As `leave_lines`, except for the line of an alarm: others do not wait for a machine that must not be switched on.
     ///
     /// # Errors
     /// The database failed.
@@ -227,7 +227,7 @@ impl WriteTx {
         .await
     }
 
-    /// The same with what it uses, too: the node is about to be forgotten.
+    /// As `leave_lines`, including permits in use: the node is about to be deleted.
     ///
     /// # Errors
     /// The database failed.
@@ -240,7 +240,7 @@ impl WriteTx {
         let rows = statement(sql).bind(node).fetch_all(&mut self.tx).await?;
         for row in rows {
             let resource: String = row.try_get(0)?;
-            // First: who calls there holds this lock and writes into the rows of others.
+            // Locked first: a change that calls the next node holds this lock and writes rows of other nodes.
             self.lock(&resource).await?;
             let query = statement("DELETE FROM permits WHERE node_id = $1 AND resource = $2").bind(node);
             query.bind(&resource).execute(&mut self.tx).await?;
@@ -249,7 +249,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// What an effect used stays taken for its settling time, and no longer.
+    /// Returns the permits of an effect: they stay taken for their settling time.
     ///
     /// # Errors
     /// The database failed.
@@ -270,13 +270,13 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Nodes whose turn has come by this change: to be woken after it. The change has them due already, but for those that
-    /// somebody else is at.
+    /// Nodes that got their turn by this change; the caller wakes them after the commit. They are due already, except those
+    /// with a row that another change has locked.
     pub fn take_called(&mut self) -> Vec<String> {
         std::mem::take(&mut self.called)
     }
 
-    /// Nobody else gives or takes places in it until this change ends. Its row is there: whoever has a place asked for it.
+    /// Locks a resource until this change ends. Its row exists: every permit begins with a request.
     async fn lock(&mut self, resource: &str) -> Result<()> {
         if self.kind == Database::Sqlite {
             return Ok(());
@@ -286,7 +286,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// The same, and notes how much room there is. On PostgreSQL the row is locked also where nothing is changed.
+    /// As `lock`, and stores the number of permits. PostgreSQL locks the row even if the number is unchanged.
     async fn lock_with_room(&mut self, resource: &str, room: u32) -> Result<()> {
         let sql = "INSERT INTO bounds (resource, room) VALUES ($1, $2) ON CONFLICT (resource) \
                    DO UPDATE SET room = excluded.room WHERE bounds.room <> excluded.room";
@@ -295,8 +295,8 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Puts the node in: with a place where there is room and nobody waits, else into the line. False when it has no place
-    /// by that, or was there before.
+    /// Inserts the node: with a permit where one is free and the line is empty, else into the line. Returns true only if
+    /// that gave it a permit; a node that is there already is left as it is.
     async fn take_if_free(&mut self, asker: Asker<'_>, need: &Need, now: Timestamp) -> Result<bool> {
         let sql = "INSERT INTO permits (node_id, resource, kind, customer, rank, asked_at, settle_us, taken_at) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7, CASE \
@@ -315,8 +315,8 @@ impl WriteTx {
         Ok(put_in.is_some_and(|row| matches!(row.try_get::<Option<i64>>(0), Ok(Some(_)))))
     }
 
-    /// True when the node has a place that it can use now. One that settles after a former try of its own is used on; one
-    /// that has settled is none, and the node stands in line for it.
+    /// True when the node has a permit that it can use now. A permit still settling after the node's own former attempt is
+    /// used again; a settled one is lost, and the node waits in line.
     async fn has(&mut self, asker: Asker<'_>, resource: &str, now: Timestamp) -> Result<bool> {
         let sql = "UPDATE permits SET effect_id = NULL, free_at = NULL, asked_at = $1, customer = $2, rank = $3, \
                    taken_at = CASE WHEN free_at > $4 THEN taken_at END \
@@ -329,8 +329,8 @@ impl WriteTx {
         Ok(query.fetch_optional(&mut self.tx).await?.is_some())
     }
 
-    /// Gives every free place of a resource that is locked to who is next, and sees to it that somebody looks when the
-    /// next one comes free. Answers how many are taken then.
+    /// Gives the free permits of a locked resource to the next nodes in line, and schedules the next node for the moment
+    /// when a settling permit becomes free. Returns the number of permits taken; 0 if the line was empty.
     async fn call(&mut self, resource: &str, now: Timestamp) -> Result<u32> {
         let sql = "DELETE FROM permits WHERE resource = $1 AND taken_at IS NOT NULL AND free_at <= $2";
         let query = statement(sql).bind(resource).bind(now.0);
@@ -345,7 +345,7 @@ impl WriteTx {
         loop {
             let total = taken.values().sum();
             let Some(head) = line::next(&heads, &taken).cloned() else {
-                // Who had the last turns matters to nobody any more.
+                // Without a line the last turns no longer matter.
                 let query = statement("DELETE FROM turns WHERE resource = $1").bind(resource);
                 query.execute(&mut self.tx).await?;
                 return Ok(total);
@@ -373,7 +373,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Of the places that are taken, one may come free by time alone: `node` is due then.
+    /// A settling permit may become free by time alone: `node` becomes due then.
     async fn look_when_free(&mut self, resource: &str, node: &str) -> Result<()> {
         let sql = "SELECT MIN(free_at) FROM permits WHERE resource = $1 AND taken_at IS NOT NULL";
         let row = statement(sql).bind(resource).fetch_one(&mut self.tx).await?;
@@ -384,8 +384,8 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Makes another node due at `at`, without waiting for whoever is at its row: that one waits for us, perhaps. False
-    /// when that may be why it is not due.
+    /// Makes another node due at `at`, without waiting for a lock on its row: the lock's holder may wait for this change.
+    /// False: the row may have been locked, and the node is perhaps not due.
     async fn make_due(&mut self, node: &str, at: Timestamp) -> Result<bool> {
         let sql = format!(
             "UPDATE nodes SET due_at = $1 WHERE id IN (SELECT id FROM nodes WHERE id = $2 AND due_at > $1{})",
@@ -397,7 +397,7 @@ impl WriteTx {
         Ok(is_made || self.kind == Database::Sqlite)
     }
 
-    /// How many permits each customer has.
+    /// Number of permits of each customer.
     async fn taken(&mut self, resource: &str) -> Result<BTreeMap<String, u32>> {
         let sql =
             "SELECT customer, COUNT(*) FROM permits WHERE resource = $1 AND taken_at IS NOT NULL GROUP BY customer";
@@ -405,8 +405,8 @@ impl WriteTx {
         rows.iter().map(|r| Ok((r.try_get(0)?, count(r, 1)?))).collect()
     }
 
-    /// The first of each customer in the line of those who come first by rank. Goes from customer to customer by the index,
-    /// however long the line is.
+    /// The first in line of each customer, within the highest rank in the line. Steps from customer to customer through the
+    /// index, however long the line is.
     async fn heads(&mut self, resource: &str) -> Result<Vec<Head>> {
         let sql = "WITH RECURSIVE line (rank, customer) AS ( \
                      SELECT rank, customer FROM (SELECT rank, customer FROM permits \

@@ -1,4 +1,4 @@
-//! A SQLite file: how it is opened, and the connections that read it.
+//! A SQLite file: opening it, and its connections for reads.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,18 +10,18 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::error::DatabaseError;
 use crate::sql::{Done, PREPARED, Query};
 
-/// How long the file's lock is waited for, should another process have it.
+/// Longest wait for the file's lock, if another process has it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// Every connection that writes. What was acknowledged survives a power cut, not only a crash.
-/// What undoes a savepoint is kept in memory, not in a file.
-/// What is deleted is overwritten in the file, so that a secret that was dropped is not found in a copy of the file later.
+/// Settings of every writing connection. Acknowledged changes survive a power cut, not only a crash. The undo data of
+/// savepoints stay in memory. Deleted content is overwritten in the file, so that a later copy of the file does not contain
+/// a deleted secret.
 const WRITER: &str = "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY; \
                       PRAGMA secure_delete = ON;";
 const WAL: &str = "PRAGMA journal_mode = WAL;";
-/// Between two tries of that. SQLite does not wait by itself for others who want the same of a new file.
+/// Between two tries to switch to WAL. SQLite does not wait by itself for other processes that switch a new file.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Opens the file to write to it, and makes it where it is not there. May wait: not for threads that others need.
+/// Opens the file for writing, and creates it if it is missing. May block: not for async threads.
 pub(crate) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = open(path, flags)?;
@@ -39,13 +39,13 @@ pub(crate) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     }
 }
 
-/// Carries the write-ahead log over into the file and empties it: what was changed since stands in it in the clear, as far
-/// as it was not sealed. Left for the next time where others read.
+/// Moves the write-ahead log into the file and empties it: it contains former contents of rows, in the clear where they
+/// were not sealed. Postponed to the next call while others read.
 pub(crate) fn empty_log(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
-/// Somebody else has the file's lock.
+/// True if another process has the file's lock.
 pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }
@@ -53,14 +53,14 @@ pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
 fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(PATIENCE)?;
-    // A statement's plan does not depend on its parameters, or it would be prepared anew for each: many did, because of
-    // partial indexes.
+    // With QPSG a statement's plan does not depend on its parameters. Otherwise many statements would be prepared anew for
+    // each value, because of partial indexes.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.set_prepared_statement_cache_capacity(PREPARED);
     Ok(connection)
 }
 
-/// Connections that read. There are as many as statements were carried out at once: one for each thread, at the most.
+/// Connections for reads: as many as statements have run at once, at most one for each thread.
 #[derive(Debug, Clone)]
 pub(crate) struct SqliteReaders(Arc<Shared>);
 

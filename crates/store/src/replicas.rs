@@ -1,21 +1,21 @@
-//! Replicas of the control plane: which of them live, and what those that do not have left open.
+//! Replicas of the control plane: which are alive, and the work that dead ones left open.
 
 use rackwright_lifecycle::Timestamp;
 
 use crate::sql::statement;
 use crate::{Result, Store, WriteTx};
 
-/// A replica, and when it was heard of last.
+/// A replica and its last heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaRow {
-    /// Its name, the same at each of its starts.
+    /// Its name, the same after a restart.
     pub id: String,
-    /// When it said that it lives, by its own clock.
+    /// Time of its last heartbeat, by its own clock.
     pub heard_at: Timestamp,
 }
 
 impl Store {
-    /// Says that a replica lives; the first time, that there is one. Never turns back what it said before.
+    /// Stores a heartbeat, and registers a new replica. An older time never replaces a newer one.
     ///
     /// # Errors
     /// The database failed.
@@ -27,8 +27,8 @@ impl Store {
         Ok(())
     }
 
-    /// Says that a replica begins. Answers since when there was always one that lived: without a sign of life from any for
-    /// longer than `silence_us`, or after all had ended in order, since `now`.
+    /// Registers the start of a replica. Returns since when at least one replica was always alive; that is `now` after all
+    /// replicas were silent for longer than `silence_us`, or had stopped in order.
     ///
     /// # Errors
     /// The database failed.
@@ -47,7 +47,7 @@ impl Store {
         Ok(up_since)
     }
 
-    /// Says that a replica ended in order: others need not wait until it counts as dead.
+    /// Removes a replica that stopped in order, so that others need not wait until it counts as dead.
     ///
     /// # Errors
     /// The database failed.
@@ -57,7 +57,7 @@ impl Store {
         Ok(())
     }
 
-    /// Replicas that were heard of at `since` or later, by id: those that live.
+    /// Replicas with a heartbeat at or after `since`, by id: those that are alive.
     ///
     /// # Errors
     /// The database failed.
@@ -74,7 +74,7 @@ impl Store {
             .collect()
     }
 
-    /// Forgets replicas that were not heard of since `oldest`.
+    /// Deletes replicas without a heartbeat since `oldest`.
     ///
     /// # Errors
     /// The database failed.
@@ -85,7 +85,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Takes an open try over from a replica that is dead. Answers false when it has ended.
+    /// Takes over an open attempt of a dead replica. Returns false if the attempt has ended.
     ///
     /// # Errors
     /// The database failed.

@@ -1,28 +1,28 @@
-//! Idempotency: the answers to requests that were made before.
+//! Idempotency: the stored answers of earlier requests.
 
 use rackwright_lifecycle::Timestamp;
 
 use crate::sql::statement;
 use crate::{Result, Store, StoreError, WriteTx};
 
-/// Who asked what under which key.
+/// The identity of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestKey {
-    /// The member.
+    /// The member who sent it.
     pub actor: String,
-    /// The caller's key.
+    /// The idempotency key, chosen by the caller.
     pub key: String,
-    /// The call's name.
+    /// Name of the call.
     pub method: String,
     /// Digest of the request.
     pub digest: String,
 }
 
 impl WriteTx {
-    /// The answer given before to the same request. Who comes with the same key meanwhile waits until this change ends.
+    /// The stored answer of the same request. A concurrent request with the same key waits until this change ends.
     ///
     /// # Errors
-    /// `KeyReused` when the key was used for another request.
+    /// `KeyReused`: the key was used for another request.
     pub async fn replay(&mut self, key: &RequestKey) -> Result<Option<Vec<u8>>> {
         let sql = "INSERT INTO requests (actor, key, method, digest, response, at) VALUES ($1, $2, $3, $4, NULL, 0) \
                    ON CONFLICT (actor, key) DO NOTHING";
@@ -50,10 +50,10 @@ impl WriteTx {
         Ok(Some(row.try_get("response")?))
     }
 
-    /// Keeps the answer to a request, in the same change as what it did.
+    /// Stores the answer of a request, within the change that the request made.
     ///
     /// # Errors
-    /// `Conflict` when there is an answer already.
+    /// `Conflict`: an answer is stored already.
     pub async fn remember(&mut self, key: &RequestKey, response: &[u8], now: Timestamp) -> Result<()> {
         let sql = "INSERT INTO requests (actor, key, method, digest, response, at) VALUES ($1, $2, $3, $4, $5, $6) \
                    ON CONFLICT (actor, key) DO UPDATE SET method = excluded.method, digest = excluded.digest, \
@@ -75,7 +75,7 @@ impl WriteTx {
 }
 
 impl Store {
-    /// Drops answers older than `oldest`.
+    /// Deletes answers older than `oldest`.
     ///
     /// # Errors
     /// The database failed.

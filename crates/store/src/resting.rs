@@ -1,4 +1,4 @@
-//! Nodes by what their states have in common: those at rest, whose power is watched, and those that are worked on.
+//! Nodes by properties of their states: nodes at rest, with watched power, and nodes that are worked on.
 
 use rackwright_lifecycle::{State, Timestamp};
 
@@ -9,26 +9,26 @@ use crate::{Readings, Result, Store};
 /// Rows that are read with one statement.
 const BATCH: usize = 64;
 
-/// A node at rest of which nothing is under way.
+/// A node at rest without an open attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestingRow {
-    /// Its id.
+    /// Id of the node.
     pub id: String,
-    /// Its version.
+    /// Version of its row.
     pub version: i64,
     /// The number of its agent's connection.
     pub session: i64,
-    /// What was seen of it last.
+    /// The last readings.
     pub readings: Readings,
 }
 
-/// States that have a property, as an SQL list.
+/// The states with a property, as an SQL list.
 fn states(is: impl Fn(State) -> bool) -> String {
     let states = State::ALL.iter().filter(|state| is(**state));
     states.map(|state| format!("'{state}'")).collect::<Vec<_>>().join(", ")
 }
 
-/// The node is at rest and not doubted, and no effect of it is under way.
+/// The condition of a node at rest, not doubted, without an open attempt.
 fn at_rest() -> String {
     let states = states(State::is_at_rest);
     format!(
@@ -37,7 +37,7 @@ fn at_rest() -> String {
 }
 
 impl Store {
-    /// Makes every node due that a former process may have left in the middle of something.
+    /// Makes every node due that a former process may have left in the middle of a step.
     ///
     /// # Errors
     /// The database failed.
@@ -50,7 +50,7 @@ impl Store {
         self.execute(statement(sql).bind(now.0).aside()).await
     }
 
-    /// Ids after `after` of nodes at rest of which nothing is under way, in order, at most `limit`.
+    /// Ids after `after` of nodes at rest without an open attempt, in order, at most `limit`.
     ///
     /// # Errors
     /// The database failed.
@@ -64,12 +64,12 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Those of `ids` that are at rest and of which nothing is under way.
+    /// The nodes of `ids` that are at rest without an open attempt.
     ///
     /// # Errors
     /// The database failed.
     pub async fn resting(&self, ids: &[&str]) -> Result<Vec<RestingRow>> {
-        // One text for all batches, so that it is prepared once.
+        // The same SQL text for all batches, so that it is prepared once.
         let places: Vec<String> = (1..=BATCH).map(|n| format!("${n}")).collect();
         let sql = format!(
             "SELECT id, version, agent_session, readings FROM nodes WHERE id IN ({}) AND {}",

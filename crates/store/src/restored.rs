@@ -1,4 +1,4 @@
-//! Databases that were restored or copied, and the nodes whose records are doubted for that.
+//! Restored or copied databases, and the nodes with records that are therefore doubted.
 
 use rackwright_lifecycle::{Doubt, DoubtCause, Timestamp};
 
@@ -6,16 +6,16 @@ use crate::error::corrupt;
 use crate::sql::{Row, statement};
 use crate::{Change, Result, Store, WriteTx};
 
-/// Which database it is, and how old.
+/// The identity and age of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabaseAge {
-    /// Random, the same for all copies of the database.
+    /// Random id, the same in all copies of the database.
     pub id: String,
-    /// Grows whenever a daemon starts, each minute while one runs, and when one ends.
+    /// A counter that grows at each start of a daemon, each minute while one runs, and at each end.
     pub age: i64,
 }
 
-/// The doubt of a node's row.
+/// Reads the doubt from a node's row.
 pub(crate) fn doubt(id: &str, row: &Row) -> Result<Option<Doubt>> {
     let cause: String = row.try_get("doubt_cause")?;
     if cause.is_empty() {
@@ -39,7 +39,7 @@ pub(crate) fn columns(doubt: Option<&Doubt>) -> (&str, i64, &str, i64) {
 }
 
 impl Store {
-    /// How many nodes are doubted.
+    /// Number of doubted nodes.
     ///
     /// # Errors
     /// The database failed.
@@ -48,7 +48,7 @@ impl Store {
         Ok(query.fetch_one(&self.readers).await?.try_get(0)?)
     }
 
-    /// True while a node is doubted because the database was restored: the database may not know every customer of the site.
+    /// True while a node is doubted because the database was restored: the database may then lack customers of the site.
     ///
     /// # Errors
     /// The database failed.
@@ -68,7 +68,7 @@ impl Store {
         row.map(|row| Ok(row.try_get(0)?)).transpose()
     }
 
-    /// Writes down the challenge of a daemon that starts: it finds the challenge here if this is its database, too.
+    /// Stores the challenge of a starting daemon, which finds it here if both use the same database.
     ///
     /// # Errors
     /// The database failed.
@@ -78,7 +78,7 @@ impl Store {
         Ok(())
     }
 
-    /// The challenge that was written down last.
+    /// The last stored challenge.
     ///
     /// # Errors
     /// The database failed.
@@ -89,11 +89,11 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Which database it is and how old; `fresh` becomes the id of one that has none. No other daemon changes the age until
-    /// this change ends.
+    /// The identity and age of the database, locked: no other daemon changes the age until this change ends. `fresh`
+    /// becomes the id of a database without one.
     ///
     /// # Errors
-    /// The database failed, or belongs to no site yet.
+    /// The database failed, or has no site yet.
     pub async fn database_age(&mut self, fresh: &str) -> Result<DatabaseAge> {
         let query = statement("UPDATE site SET database_id = $1 WHERE id = 1 AND database_id = ''").bind(fresh);
         query.execute(&mut self.tx).await?;
@@ -118,7 +118,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Doubts every node, those too that are doubted for another reason, and makes them due. Answers how many there are.
+    /// Doubts every node, including nodes doubted for another reason, and makes them due. Returns the number of nodes.
     ///
     /// # Errors
     /// The database failed.

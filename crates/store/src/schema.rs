@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _
 
 use crate::error::{DatabaseError, StoreError};
 
-/// Every migration, oldest first; its number is its place, from 1.
+/// Every migration, oldest first; its number is its index, from 1.
 const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_agent_holder.sql"),
@@ -41,13 +41,13 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0033_waits.sql"),
 ];
 
-/// The first version that stores no cloud-config in the clear.
+/// The first version that seals every cloud-config.
 const SEALING: &str = include_str!("../migrations/0021_sealing.sql");
 
-/// Who migrates a PostgreSQL database holds this lock: "rackwrig" in ASCII.
+/// The advisory lock of a migration on PostgreSQL: "rackwrig" in ASCII.
 const LOCK: i64 = 0x7261_636b_7772_6967;
 
-/// What PostgreSQL calls otherwise. Text is compared byte by byte, as SQLite does, whatever the database's language.
+/// Words that differ on PostgreSQL. Text is compared byte by byte, as in SQLite, whatever the database's locale.
 const POSTGRES: &[(&str, &str)] = &[
     (
         "INTEGER PRIMARY KEY AUTOINCREMENT",
@@ -80,12 +80,12 @@ const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS schema_version (version BIGIN
 const VERSION: &str = "SELECT COALESCE(MAX(version), 0) AS version FROM schema_version";
 const MIGRATED: &str = "INSERT INTO schema_version (version) VALUES ($1)";
 
-/// The version that this program brings a database to.
+/// The newest schema version.
 pub(crate) fn newest() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
 }
 
-/// What has to be done for a schema of version `found`: numbers and statements.
+/// The missing migrations for a schema of version `found`: numbers and statements.
 fn missing(found: i64) -> Result<impl Iterator<Item = (i64, &'static str)>, StoreError> {
     let known = newest();
     if found > known {
@@ -96,7 +96,7 @@ fn missing(found: i64) -> Result<impl Iterator<Item = (i64, &'static str)>, Stor
         .filter(move |(number, _)| *number > found))
 }
 
-/// Clears what versions before `SEALING` left in free pages of the file.
+/// Rebuilds the file without its free pages, where versions before `SEALING` left secrets in the clear.
 fn clear_free_pages(connection: &Connection) -> Result<(), DatabaseError> {
     let has_versions = "SELECT COUNT(*) FROM sqlite_master WHERE name = 'schema_version'";
     let tables: i64 = connection.query_row(has_versions, [], |row| row.get(0))?;
@@ -111,7 +111,7 @@ fn clear_free_pages(connection: &Connection) -> Result<(), DatabaseError> {
     Ok(())
 }
 
-/// Brings the schema up to date. Of several who come at once one does it; the others wait and find it done.
+/// Brings the schema up to date. Of several concurrent processes one migrates; the others wait and find it done.
 pub(crate) fn migrate_sqlite(connection: &mut Connection) -> Result<(), StoreError> {
     clear_free_pages(connection)?;
     let migrate = |connection: &mut Connection| {
@@ -131,11 +131,11 @@ pub(crate) fn migrate_sqlite(connection: &mut Connection) -> Result<(), StoreErr
     migrate(connection).map_err(DatabaseError::Sqlite)?
 }
 
-/// The same on PostgreSQL.
+/// As `migrate_sqlite`, on PostgreSQL.
 pub(crate) async fn migrate_postgres(connection: &mut PgConnection) -> Result<(), StoreError> {
     let mut tx = connection.begin().await.map_err(DatabaseError::from)?;
     let done = async {
-        // Ends with the transaction. CREATE TABLE IF NOT EXISTS alone fails when two come at once.
+        // Ends with the transaction. Needed because concurrent CREATE TABLE IF NOT EXISTS statements can fail.
         let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(LOCK);
         lock.execute(&mut *tx).await?;
         tx.execute(VERSIONS).await?;

@@ -1,22 +1,22 @@
-//! Whose rows a reader may see.
+//! The rows that a reader may see.
 //!
-//! What is not theirs is left out by the query itself, so that it cannot be told from what does not exist. Every function by
-//! which a customer can reach something takes a scope: nobody forgets to say for whom they read.
+//! Each query omits the rows outside the scope, so that they cannot be told from missing ones. Every function that a
+//! customer can reach takes a scope, so that no caller can forget it.
 
 use crate::sql::Query;
 
-/// For whom something is read.
+/// The reader of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// The site's own people and its own work: everything.
+    /// Members of the site and internal work: every row.
     Site,
-    /// Members of a customer: what the customer has now, and what was done with it since they have it. Under an empty name
-    /// nothing is found, although nodes that are nobody's carry that.
+    /// Members of a customer: the customer's present resources, and actions on them since the customer has them. An empty
+    /// name matches no row, although rows without a customer have an empty name.
     Customer(String),
 }
 
 impl Scope {
-    /// The customer; none for the site.
+    /// The customer; none: the site.
     #[must_use]
     pub fn customer(&self) -> Option<&str> {
         match self {
@@ -25,7 +25,7 @@ impl Scope {
         }
     }
 
-    /// A condition to be joined on, where `column` says whose a row is and `$place` is the next parameter. Empty for the site.
+    /// An SQL condition to append: `column` has the row's customer, and `$place` is the next parameter. Empty for the site.
     pub(crate) fn rows(&self, column: &str, place: usize) -> String {
         match self {
             Self::Site => String::new(),
@@ -33,8 +33,8 @@ impl Scope {
         }
     }
 
-    /// The same where `target` names a node or a cluster, and `at` is when something was done with it. A node was others'
-    /// before, and the name of a cluster may have been another's.
+    /// As `rows`, where the column `target` names a node or a cluster, and `at` is the time of the action. Another customer
+    /// may have had the node before, or a former cluster of the same name.
     pub(crate) fn targets(&self, at: &str, place: usize) -> String {
         match self {
             Self::Site => String::new(),
@@ -47,11 +47,11 @@ impl Scope {
         }
     }
 
-    /// Gives the parameter of the condition, as the next one; where there is none, nothing.
+    /// Binds the parameter of the condition, if it has one.
     pub(crate) fn bind<'a>(&'a self, query: Query<'a>) -> Query<'a> {
         match self {
             Self::Site => query,
-            // Among many rows only some are theirs.
+            // Only a few of many rows may match.
             Self::Customer(name) => query.bind(name).aside(),
         }
     }

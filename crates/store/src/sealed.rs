@@ -1,5 +1,5 @@
-//! Sealed secrets as a whole: which are under another key than the one that seals, and what older versions left in the
-//! clear. What a secret is for is known to whoever sealed it; here it is bytes that name their key.
+//! Sealed secrets as a whole: those under another key than the present one, and those that older versions left in the
+//! clear. To this module a secret is only bytes that start with the id of their key; the sealing code knows its purpose.
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use rackwright_lifecycle::Timestamp;
 use crate::sql::{Query, Row, statement};
 use crate::{Result, Store, WriteTx};
 
-/// Bytes in front of a sealed secret that name its format and its key.
+/// Bytes of the header of a sealed secret, with its format and its key id.
 pub const SEAL_HEADER_BYTES: usize = 9;
 
-/// A place where sealed secrets are columns of rows.
+/// A column with sealed secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SealedColumn {
     /// Key: node, generation, deployment.
@@ -31,7 +31,7 @@ pub enum SealedColumn {
 }
 
 impl SealedColumn {
-    /// All of them.
+    /// Every such column.
     pub const ALL: [Self; 7] = [
         Self::HostKey,
         Self::ProvisionKey,
@@ -42,7 +42,7 @@ impl SealedColumn {
         Self::SiteKey,
     ];
 
-    /// Table, column, and the columns of the table's key with whether they are numbers.
+    /// Table, column, and the columns of the table's key; true: a number.
     fn place(self) -> (&'static str, &'static str, &'static [(&'static str, bool)]) {
         const DEPLOYMENT: &[(&str, bool)] = &[("node_id", false), ("generation", true), ("deployment", true)];
         match self {
@@ -60,7 +60,7 @@ impl SealedColumn {
         }
     }
 
-    /// The condition under which a secret needs another seal: `$1` is the header of those that do not.
+    /// The condition of a secret that must be sealed again; `$1` is the header of the present key.
     fn condition(self) -> String {
         let (_, column, _) = self.place();
         format!("length({column}) > {SEAL_HEADER_BYTES} AND substr({column}, 1, {SEAL_HEADER_BYTES}) <> $1")
@@ -70,41 +70,41 @@ impl SealedColumn {
 /// A sealed secret in a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedSecret {
-    /// The key of its row.
+    /// The key of its row, column by column.
     pub key: Vec<String>,
-    /// The secret.
+    /// The sealed bytes.
     pub sealed: Vec<u8>,
 }
 
-/// The keys of a replica.
+/// The keys and authorities of a replica.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReplicaKeys {
-    /// The replica.
+    /// Id of the replica.
     pub replica: String,
-    /// Ids of the keys that it has, newest first.
+    /// Ids of its sealing keys, newest first.
     pub keys: Vec<String>,
-    /// The one that it seals with.
+    /// The key with which it seals.
     pub seals_with: String,
-    /// Hashes of the authorities that it trusts; the one that clients pin first.
+    /// Hashes of the authorities that it trusts; first the one that clients pin.
     pub authorities: Vec<String>,
-    /// The authority that signs client certificates there.
+    /// The authority with which it signs client certificates.
     pub issues_with: String,
 }
 
-/// True where the body holds sealed secrets of a node that are not under the key of this header: `$1` and `$2` are how
-/// those begin that are.
+/// True for a node's body with sealed secrets under another key than that of the header; `$1` and `$2` are the beginnings
+/// of secrets under that key.
 const NODES: &str = "(REPLACE(body, $1, '') LIKE '%\"bmc_password\":[1,%' \
                      OR REPLACE(body, $2, '') LIKE '%\"password\":[1,%')";
-/// The same of a cluster, `$1` alone.
+/// As `NODES`, for a cluster; only `$1`.
 const CLUSTERS: &str = "REPLACE(body, $1, '') LIKE '%\"sealed\":\"%'";
-/// The same of cloud-config in the clear. An empty one is none.
+/// True for a body with a cloud-config in the clear. An empty one does not count.
 const PLAIN: &str = "REPLACE(body, '\"user_data\":\"\"', '') LIKE '%\"user_data\":\"%'";
 
-/// A list of numbers as JSON begins with it, as secrets in a node's body do.
+/// The beginning of a JSON list of numbers, the form of secrets in a node's body.
 fn numbers(header: &[u8]) -> String {
     let mut text = String::from("[");
     for byte in header {
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{byte},");
     }
     text
@@ -141,7 +141,7 @@ fn secret(row: &Row, keys: &[(&str, bool)]) -> Result<SealedSecret> {
 }
 
 impl Store {
-    /// Nodes by id with cloud-config in the clear, as older versions stored it.
+    /// Ids of nodes with a cloud-config in the clear, as older versions stored it, at most `limit`.
     ///
     /// # Errors
     /// The database failed.
@@ -150,7 +150,7 @@ impl Store {
         texts(&statement(sql).bind(limit).aside().fetch_all(&self.readers).await?)
     }
 
-    /// Clusters by id with cloud-config in the clear, as older versions stored it.
+    /// Ids of clusters with a cloud-config in the clear, as older versions stored it, at most `limit`.
     ///
     /// # Errors
     /// The database failed.
@@ -159,7 +159,7 @@ impl Store {
         texts(&statement(sql).bind(limit).aside().fetch_all(&self.readers).await?)
     }
 
-    /// Nodes by id after `after` with a secret that is not under the key of this header.
+    /// Ids of nodes after `after` with a secret that is not under the key of this header.
     ///
     /// # Errors
     /// The database failed.
@@ -169,7 +169,7 @@ impl Store {
         texts(&query.fetch_all(&self.readers).await?)
     }
 
-    /// Clusters by id after `after` with a secret that is not under the key of this header.
+    /// Ids of clusters after `after` with a secret that is not under the key of this header.
     ///
     /// # Errors
     /// The database failed.
@@ -179,7 +179,7 @@ impl Store {
         texts(&query.fetch_all(&self.readers).await?)
     }
 
-    /// Stores which sealing keys and authorities a replica has, and which of them it uses.
+    /// Stores the sealing keys and authorities of a replica, and which of them it uses.
     ///
     /// # Errors
     /// The database failed.
@@ -193,7 +193,7 @@ impl Store {
         Ok(())
     }
 
-    /// The keys of replicas that were heard of at `since` or later.
+    /// The keys of replicas with a heartbeat at or after `since`.
     ///
     /// # Errors
     /// The database failed.
@@ -215,7 +215,7 @@ impl Store {
             .collect()
     }
 
-    /// Id of the sealing key without which no replica may start. Empty: any set of keys will do.
+    /// Id of the sealing key that every starting replica must have. Empty: any set of keys.
     ///
     /// # Errors
     /// The database failed.
@@ -226,7 +226,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// How many secrets are not under the key of this header.
+    /// Number of secrets that are not under the key of this header.
     ///
     /// # Errors
     /// The database failed.
@@ -244,8 +244,8 @@ impl WriteTx {
         Ok(count)
     }
 
-    /// Secrets of a column that are not under the key of this header, in the order of their keys, without the first
-    /// `skip`. Nobody else changes them until this change ends.
+    /// Secrets of a column that are not under the key of this header, by their row's key, without the first `skip`, locked
+    /// until this change ends.
     ///
     /// # Errors
     /// The database failed.
@@ -269,7 +269,7 @@ impl WriteTx {
         rows.iter().map(|row| secret(row, keys)).collect()
     }
 
-    /// Puts another seal around a secret.
+    /// Replaces a sealed secret.
     ///
     /// # Errors
     /// The database failed.
@@ -292,7 +292,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Says that no replica may start without this sealing key.
+    /// Requires this sealing key of every starting replica.
     ///
     /// # Errors
     /// The database failed.

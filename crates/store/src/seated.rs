@@ -1,4 +1,4 @@
-//! The nodes of all clusters at once, as far as lists and the watch over the fabric need them.
+//! The nodes of all clusters, as far as lists and the fabric watch need them.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,26 @@ use crate::{Readings, Result, Scope, Store, waits};
 /// A node of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeatedNode {
-    /// The node.
+    /// Id of the node.
     pub node: String,
-    /// The cluster.
+    /// Id of the cluster.
     pub cluster: String,
-    /// Where the node is in its life.
+    /// The node's state.
     pub state: State,
-    /// Since when.
+    /// When the node entered the state.
     pub since: Timestamp,
-    /// What it waits for.
+    /// The node's wait.
     pub wait: Wait,
-    /// Its power.
+    /// The last reading of its power.
     pub power: Reading<Power>,
 }
 
-/// How many nodes a cluster has.
+/// The size of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SeatedCount {
-    /// All of them, spares included.
+    /// All nodes, spares included.
     pub nodes: u32,
-    /// Those that were handed over and are in use.
+    /// Nodes that are handed over and in use.
     pub active: u32,
 }
 
@@ -49,7 +49,7 @@ fn seated(row: &Row) -> Result<SeatedNode> {
 }
 
 impl Store {
-    /// The nodes of all clusters whose system runs or is being checked, by id.
+    /// The nodes of all clusters with a system that runs or is being checked, by id.
     ///
     /// # Errors
     /// The database failed.
@@ -60,7 +60,7 @@ impl Store {
         rows.iter().map(seated).collect()
     }
 
-    /// Nodes of the clusters whose ids are from `first` to `last`, counted. Clusters without nodes are left out.
+    /// The sizes of the clusters with ids from `first` to `last`. Clusters without nodes are omitted.
     ///
     /// # Errors
     /// The database failed.

@@ -1,4 +1,4 @@
-//! What was seen of nodes: readings, inventories, addresses.
+//! Observations of nodes: readings, inventories, addresses.
 
 use rackwright_lifecycle::{Timestamp, Wait};
 
@@ -6,14 +6,14 @@ use crate::error::corrupt;
 use crate::sql::statement;
 use crate::{NodeRecord, Readings, Result, WriteTx, waits};
 
-/// Readings as they are stored; the same readings are the same text.
+/// The stored form of readings; equal readings give equal text.
 pub(crate) fn readings_text(id: &str, readings: &Readings) -> Result<String> {
     serde_json::to_string(readings).map_err(|e| corrupt("node", id, e))
 }
 
 impl WriteTx {
-    /// Whether a node is as it was read: nothing was decided or asked of it since, its agent is where it was, and nothing else
-    /// was seen. If so, nobody else changes it until this change ends.
+    /// Whether a node is still as it was read: no decision or request, no change of its agent's connection, and no other
+    /// reading since. If true, the node is locked until this change ends.
     ///
     /// # Errors
     /// The database failed.
@@ -29,8 +29,8 @@ impl WriteTx {
         Ok(query.fetch_optional(&mut self.tx).await?.is_some())
     }
 
-    /// Notes what a node waits for and until when, and what is known of it meanwhile, in the change that begins it, as the
-    /// last thing of it.
+    /// Stores a node's wait and its end with the present readings, within the change that begins the wait. Call it last in
+    /// that change.
     ///
     /// # Errors
     /// The database failed.
@@ -47,7 +47,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Stores readings; the node is due. They are not versioned: they are what was seen, not what was decided.
+    /// Stores readings, and makes the node due. Readings are observations, so they do not change the node's version.
     ///
     /// # Errors
     /// The database failed.
@@ -57,7 +57,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Stores readings and when the node is due, as the last thing of a change: as `put_due`.
+    /// Stores readings and when the node is due. Call it last in a change, as `put_due`.
     ///
     /// # Errors
     /// The database failed.
@@ -69,7 +69,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Stores what the agent found, and from where it spoke.
+    /// Stores the inventory that the agent reported.
     ///
     /// # Errors
     /// The database failed.
@@ -81,7 +81,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// From now on the machine is expected to be as it was reported last.
+    /// Makes the last reported inventory the expected one.
     ///
     /// # Errors
     /// The database failed.
@@ -92,7 +92,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Stores where the machine is reached, and how that is known.
+    /// Stores the machine's address and its source.
     ///
     /// # Errors
     /// The database failed.

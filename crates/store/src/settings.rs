@@ -1,33 +1,33 @@
-//! How the settings of nodes' firmware stood when they were last read.
+//! The firmware settings of nodes, as of the last reading.
 
 use rackwright_lifecycle::Timestamp;
 
 use crate::sql::{Row, statement};
 use crate::{Result, Store, WriteTx};
 
-/// What was read last of one node.
+/// The last reading of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingsRow {
-    /// The node.
+    /// Id of the node.
     pub node: String,
     /// When it was read.
     pub read_at: Timestamp,
-    /// When all were last as wanted after a start that the control plane made.
+    /// When all settings were last verified after a start by the control plane.
     pub verified_at: Option<Timestamp>,
-    /// Since when they are otherwise than wanted.
+    /// When the settings began to differ from the wanted ones.
     pub drifted_at: Option<Timestamp>,
-    /// JSON.
+    /// The settings, as JSON.
     pub body: String,
 }
 
-/// What was read of a node's settings just now.
+/// A new reading of a node's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingsRead {
-    /// After a start that the control plane made; such a reading proves something.
+    /// Read after a start by the control plane: only such a reading is a proof.
     pub is_proof: bool,
-    /// All are as wanted.
+    /// All settings are as wanted.
     pub is_as_wanted: bool,
-    /// JSON.
+    /// The settings, as JSON.
     pub body: String,
 }
 
@@ -44,7 +44,7 @@ fn read(row: &Row) -> Result<SettingsRow> {
 }
 
 impl Store {
-    /// How a node's settings stood when they were last read.
+    /// The last reading of a node's settings.
     ///
     /// # Errors
     /// The database failed.
@@ -65,7 +65,7 @@ impl Store {
             .collect()
     }
 
-    /// How many nodes there are, and of how many settings were read.
+    /// Number of nodes, and number of nodes with a reading.
     ///
     /// # Errors
     /// The database failed.
@@ -75,7 +75,7 @@ impl Store {
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
 
-    /// Nodes after `after` whose settings are otherwise than wanted, by id, at most `limit`.
+    /// Nodes after `after` with settings that differ from the wanted ones, by id, at most `limit`.
     ///
     /// # Errors
     /// The database failed.
@@ -89,8 +89,8 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Keeps what was read of a node's settings. True when they have just become otherwise than wanted, or otherwise in
-    /// another way than before.
+    /// Stores a reading of a node's settings. Returns true if they have just begun to differ, or differ in another way than
+    /// before.
     ///
     /// # Errors
     /// The database failed.
@@ -112,7 +112,7 @@ impl WriteTx {
         Ok(!seen.is_as_wanted && is_other)
     }
 
-    /// Forgets what was read of a node's settings: nothing is wanted of it any more.
+    /// Deletes the reading of a node's settings: no settings are wanted of it any more.
     ///
     /// # Errors
     /// The database failed.

@@ -1,4 +1,4 @@
-//! The site as it was applied, and what holds of its hall as a whole.
+//! The applied site, and the state of its hall as a whole.
 
 use rackwright_lifecycle::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use crate::{Result, Store, StoreError, WriteTx};
 /// A file of the site.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteFile {
-    /// Path by which findings name it.
+    /// The file's path in findings.
     pub name: String,
     /// YAML.
     pub text: String,
@@ -19,26 +19,26 @@ pub struct SiteFile {
 /// A version of the site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteRow {
-    /// From 1, each one more than the one before.
+    /// From 1, without gaps.
     pub version: i64,
     /// The same for all versions.
     pub uid: String,
-    /// Of the files.
+    /// Digest of the files.
     pub digest: String,
     /// The files.
     pub files: Vec<SiteFile>,
-    /// Member who applied it.
+    /// The member who applied it.
     pub applied_by: String,
-    /// When.
+    /// When it was applied.
     pub applied_at: Timestamp,
 }
 
-/// What holds of the hall as a whole: one row.
+/// The state of the hall as a whole: a single row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HallRow {
-    /// Grows with everything that is reserved or freed.
+    /// Grows with every reservation and release.
     pub version: i64,
-    /// Partition keys and what is known of the ports, as whoever writes it likes it; empty at first.
+    /// Partition keys and the state of the ports, in the caller's encoding; empty at first.
     pub fabric: String,
 }
 
@@ -69,7 +69,7 @@ fn hall(row: &Row) -> Result<HallRow> {
 }
 
 impl Store {
-    /// The site as it was applied last.
+    /// The site as last applied.
     ///
     /// # Errors
     /// The database failed.
@@ -79,7 +79,7 @@ impl Store {
         row.as_ref().map(site).transpose()
     }
 
-    /// Number of the version that was applied last; 0: none was.
+    /// The newest version number; 0: no site was applied.
     ///
     /// # Errors
     /// The database failed.
@@ -88,7 +88,7 @@ impl Store {
         Ok(row.fetch_one(&self.readers).await?.try_get(0)?)
     }
 
-    /// The hall.
+    /// The hall's row.
     ///
     /// # Errors
     /// The database failed.
@@ -96,7 +96,8 @@ impl Store {
         hall(&statement(HALL).fetch_one(&self.readers).await?)
     }
 
-    /// Makes `replica` the one that brings partitions to the fabric, until `until`. False while another one is.
+    /// Leases the fabric to `replica` until `until`: only that replica writes partitions. False: another replica has the
+    /// lease.
     ///
     /// # Errors
     /// The database failed.
@@ -132,7 +133,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Writes what is known of the fabric, which reserves and frees nothing. The hall must have been read within this change.
+    /// Writes the state of the fabric; reserves and frees nothing. The hall must have been read within this change.
     ///
     /// # Errors
     /// The database failed.
@@ -142,8 +143,8 @@ impl WriteTx {
         Ok(())
     }
 
-    /// The hall, as it is within this change. Nobody else reserves or frees until this change ends: it is locked before any
-    /// node or cluster.
+    /// The hall within this change, locked: no other change reserves or frees until this one ends. Lock it before any node
+    /// or cluster.
     ///
     /// # Errors
     /// The database failed.
@@ -152,7 +153,7 @@ impl WriteTx {
         hall(&statement(sql).fetch_one(&mut self.tx).await?)
     }
 
-    /// Writes the hall back, which makes it another version.
+    /// Writes the hall back with a new version.
     ///
     /// # Errors
     /// `Conflict`: it was changed since it was read.
@@ -169,10 +170,10 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Adds a version of the site; `row.version` must be the next one. Old ones are forgotten.
+    /// Adds a version of the site; `row.version` must be the next number. The oldest versions are deleted.
     ///
     /// # Errors
-    /// `Conflict`: another one was applied since.
+    /// `Conflict`: another version was applied since.
     pub async fn insert_site(&mut self, row: &SiteRow) -> Result<()> {
         let files = serde_json::to_vec(&row.files).map_err(|e| corrupt("site", &row.version.to_string(), e))?;
         let sql = "INSERT INTO sites (version, uid, digest, files, applied_by, applied_at) \

@@ -1,8 +1,8 @@
-//! One way to ask both databases: a statement with its parameters in, rows out.
+//! One interface to both databases: a statement with its parameters in, rows out.
 //!
-//! Statements to SQLite are carried out on the thread that asks: one takes some microseconds, far less than to wake another
-//! thread and be woken by it. What may take long there, because of many rows, goes `aside` to a thread that may wait, and so do
-//! the statements that wait for the disk (`group.rs`). To PostgreSQL they go by sqlx.
+//! Statements for SQLite run on the calling thread: one takes a few microseconds, far less than waking another thread and
+//! back. Statements on many rows, which may take long, go `aside` to a blocking thread, and so do statements that wait for
+//! the disk (`group.rs`). PostgreSQL is reached by sqlx.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use sqlx::{AssertSqlSafe, ColumnIndex, Decode, Postgres, Row as _, Type};
 
 use crate::error::DatabaseError;
 
-/// Statements that SQLite keeps prepared for a connection.
+/// Prepared statements that SQLite caches for a connection.
 pub(crate) const PREPARED: usize = 256;
-/// A statement that takes longer than this is told of.
+/// A statement that takes longer is logged.
 const SLOW: Duration = Duration::from_secs(1);
 
 type Answer<T> = std::result::Result<T, DatabaseError>;
@@ -110,12 +110,12 @@ impl<'a> From<&'a Vec<u8>> for Value<'a> {
 pub(crate) struct Query<'a> {
     pub(crate) sql: Cow<'static, str>,
     values: Vec<Value<'a>>,
-    /// It may take long: on SQLite a thread for that does it.
+    /// The statement may take long: on SQLite it runs on a blocking thread.
     pub(crate) is_aside: bool,
     is_once: bool,
 }
 
-/// A statement. Its text is ours; whatever comes from elsewhere is bound.
+/// A statement. Its text is fixed in this crate; values from outside are bound as parameters.
 pub(crate) fn statement<'a>(sql: impl Into<Cow<'static, str>>) -> Query<'a> {
     Query {
         sql: sql.into(),
@@ -126,19 +126,19 @@ pub(crate) fn statement<'a>(sql: impl Into<Cow<'static, str>>) -> Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// Gives the next parameter.
+    /// Binds the next parameter.
     pub(crate) fn bind(mut self, value: impl Into<Value<'a>>) -> Self {
         self.values.push(value.into());
         self
     }
 
-    /// It may take long, because of many rows. Inside of a change it is carried out in place all the same.
+    /// Marks a statement that may take long, because of many rows. Within a change it still runs in place.
     pub(crate) fn aside(mut self) -> Self {
         self.is_aside = true;
         self
     }
 
-    /// It is not kept prepared: its text seldom comes again.
+    /// Does not cache the prepared statement: its text seldom recurs.
     pub(crate) fn once(mut self) -> Self {
         self.is_once = true;
         self
@@ -153,7 +153,7 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Carries it out; answers how many rows it changed.
+    /// Runs the statement; returns the number of changed rows.
     pub(crate) async fn execute(self, on: impl Into<On<'_>>) -> Answer<u64> {
         match on.into() {
             On::Sqlite(link) => Ok(link.run(&self)?.changed),
@@ -185,12 +185,12 @@ impl<'a> Query<'a> {
         Ok(row.map(Row::Postgres))
     }
 
-    /// The first row, which has to be there.
+    /// The first row; its absence is an error.
     pub(crate) async fn fetch_one(self, on: impl Into<On<'_>>) -> Answer<Row> {
         self.fetch_optional(on).await?.ok_or(DatabaseError::NoRow)
     }
 
-    /// For PostgreSQL.
+    /// The statement for PostgreSQL.
     fn prepared(self) -> sqlx::query::Query<'a, Postgres, PgArguments> {
         let query = sqlx::query(AssertSqlSafe(self.sql.into_owned())).persistent(!self.is_once);
         self.values.into_iter().fold(query, |query, value| match value {
@@ -200,11 +200,11 @@ impl<'a> Query<'a> {
         })
     }
 
-    /// On SQLite.
+    /// Runs it on SQLite.
     fn run(&self, connection: &Connection) -> rusqlite::Result<Done> {
         let mut prepared = connection.prepare_cached(&self.sql)?;
         for index in 1..=prepared.parameter_count() {
-            // SQLite takes `$1` for a name and numbers names by where they stand first.
+            // SQLite treats `$1` as a name, and numbers names by their first occurrence.
             let number = prepared
                 .parameter_name(index)
                 .and_then(|name| name.get(1..)?.parse().ok());
@@ -232,7 +232,7 @@ impl<'a> Query<'a> {
         })
     }
 
-    /// On SQLite; tells of what takes long.
+    /// Runs it on SQLite, and logs a slow statement.
     pub(crate) fn run_on(&self, connection: &Connection) -> Answer<Done> {
         tracing::trace!(sql = %self.sql, "statement");
         let begun = Instant::now();
@@ -245,13 +245,13 @@ impl<'a> Query<'a> {
     }
 }
 
-/// What SQLite answered.
+/// The result of a statement on SQLite.
 pub(crate) struct Done {
     pub(crate) rows: Vec<Row>,
     pub(crate) changed: u64,
 }
 
-/// Where a statement is carried out.
+/// The target of a statement.
 pub(crate) enum On<'a> {
     Sqlite(&'a mut crate::group::Part),
     Readers(&'a crate::readers::SqliteReaders),
@@ -265,14 +265,14 @@ impl<'a> From<&'a sqlx::PgPool> for On<'a> {
     }
 }
 
-/// A value as SQLite gave it.
+/// A value from SQLite.
 #[derive(Debug, Clone)]
 pub(crate) enum Cell {
     Null,
     Integer(i64),
     Text(String),
     Blob(Vec<u8>),
-    /// Nothing of ours: no column is a real number, and all text is UTF-8.
+    /// A type that the schema does not use: a real number, or text that is not UTF-8.
     Other,
 }
 
@@ -288,14 +288,14 @@ impl From<ValueRef<'_>> for Cell {
     }
 }
 
-/// A row of an answer.
+/// A row of a result.
 pub(crate) enum Row {
     Sqlite { columns: Arc<[String]>, cells: Vec<Cell> },
     Postgres(PgRow),
 }
 
 impl Row {
-    /// A column's value, by its name or its place from 0.
+    /// A column's value, by its name or its index from 0.
     pub(crate) fn try_get<'r, T: Get<'r>>(&'r self, at: impl At) -> Answer<T> {
         match self {
             Self::Postgres(row) => Ok(row.try_get(at)?),
@@ -308,7 +308,7 @@ impl Row {
     }
 }
 
-/// How a column is named.
+/// A column's name or index.
 pub(crate) trait At: ColumnIndex<PgRow> + ToString {
     fn place(&self, columns: &[String]) -> Option<usize>;
 }
@@ -325,7 +325,7 @@ impl At for &str {
     }
 }
 
-/// What a column's value can be read as.
+/// A type as which a column's value can be read.
 pub(crate) trait Get<'r>: Type<Postgres> + Decode<'r, Postgres> {
     fn get(cell: &'r Cell) -> Option<Self>;
 }

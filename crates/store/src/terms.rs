@@ -1,30 +1,30 @@
-//! Reserved terms: what customers have contracted.
+//! Reserved terms: the contracts of customers.
 
 use rackwright_lifecycle::Timestamp;
 
 use crate::sql::{Row, statement};
 use crate::{Result, Scope, Store, StoreError, WriteTx};
 
-/// So many nodes of a SKU for a customer, in the seconds `[from_s, to_s)` since 1970 UTC.
+/// A number of nodes of a SKU for a customer, in the seconds `[from_s, to_s)` since 1970 UTC.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TermRow {
-    /// Chosen by whoever sets it.
+    /// Chosen by the caller.
     pub id: String,
     /// Never reused.
     pub uid: String,
     /// Grows with every change, from 1.
     pub version: i64,
-    /// Whose.
+    /// The customer of the contract.
     pub customer: String,
-    /// SKU.
+    /// The class of machines.
     pub sku: String,
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: u32,
     /// First second.
     pub from_s: i64,
     /// The second after the last one.
     pub to_s: i64,
-    /// First set.
+    /// When it was created.
     pub created_at: Timestamp,
     /// Last changed.
     pub updated_at: Timestamp,
@@ -71,7 +71,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// One term, as it is within this change, if there is one. Nobody else changes it until this change ends.
+    /// One term within this change, if it exists, locked until the change ends.
     ///
     /// # Errors
     /// The database failed.
@@ -81,10 +81,10 @@ impl WriteTx {
         row.as_ref().map(term).transpose()
     }
 
-    /// Writes a term. `row.version` is the version that it gets: 1 for a new one, else one more than was read.
+    /// Writes a term. `row.version` is its new version: 1 for a new term, else one more than was read.
     ///
     /// # Errors
-    /// `Conflict`: it was changed or made since it was read.
+    /// `Conflict`: it was changed or created since it was read.
     pub async fn put_term(&mut self, row: &TermRow) -> Result<()> {
         let sql = "INSERT INTO terms (id, uid, version, customer, sku, nodes, from_s, to_s, created_at, updated_at) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (id) DO UPDATE SET \
@@ -101,7 +101,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Forgets a term as it was read.
+    /// Deletes a term in the version that was read.
     ///
     /// # Errors
     /// `Conflict`: it was changed since.

@@ -1,4 +1,4 @@
-//! Machines that were forgotten while they held data: what is known of them outlives the node.
+//! Machines deleted while they held data: this record outlives the node.
 
 use rackwright_lifecycle::Timestamp;
 
@@ -7,7 +7,7 @@ use crate::sql::statement;
 use crate::{Result, WriteTx};
 
 impl WriteTx {
-    /// Remembers that the machine of a node that is being forgotten holds data, if it does.
+    /// Stores that the machine of a node under deletion holds data, if it does.
     pub(crate) async fn remember_unerased(&mut self, record: &NodeRecord) -> Result<()> {
         let evidence = &record.node.evidence;
         let Some(written_at) = evidence.written_at.filter(|_| !evidence.is_untouched()) else {
@@ -22,8 +22,8 @@ impl WriteTx {
         Ok(())
     }
 
-    /// When the machine with these MAC addresses was last written to, if it was forgotten with that on it. From here on
-    /// its node has to remember.
+    /// When the machine with these MAC addresses was last written, if it was deleted with data on it. Removes the record:
+    /// from here on the new node must remember it.
     ///
     /// # Errors
     /// The database failed.

@@ -1,7 +1,7 @@
-//! What customers used: one row for each time that a node was in use, in whole seconds.
+//! The use of nodes by customers: one row for each use of a node, in whole seconds.
 //!
-//! Rows of a node never overlap, whatever the clocks of replicas say: one begins at the end of the former one at the
-//! earliest, and ends at its own beginning at the earliest.
+//! Rows of a node never overlap, whatever the replicas' clocks show: a use begins no earlier than the end of the former
+//! one, and ends no earlier than its own beginning.
 
 use rackwright_lifecycle::usage::{Effect, Holder, second_of};
 use rackwright_lifecycle::{State, Timestamp};
@@ -9,33 +9,33 @@ use rackwright_lifecycle::{State, Timestamp};
 use crate::sql::{Query, Row, statement};
 use crate::{NodeRecord, Result, Scope, Store, StoreError, WriteTx};
 
-/// One time that a node was in use.
+/// One use of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageRow {
-    /// In the order in which they were begun. Set by the store.
+    /// Grows in the order of the beginnings. Set by the store.
     pub position: i64,
-    /// The node, by its id; it may be gone by now.
+    /// Id of the node, which may be deleted since.
     pub node: String,
-    /// Whose it was.
+    /// The customer and cluster that used it.
     pub holder: Holder,
-    /// SKU, as it was when this began.
+    /// The node's SKU at the beginning.
     pub sku: String,
     /// First second since 1970 UTC.
     pub from_s: i64,
-    /// The second after the last one; none while it is in use.
+    /// The second after the last one; none: still in use.
     pub to_s: Option<i64>,
 }
 
-/// Seconds `[from_s, to_s)` since 1970 UTC, and whose use in them.
+/// The seconds `[from_s, to_s)` since 1970 UTC, and the customer and cluster to select.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Period<'a> {
     /// First second.
     pub from_s: i64,
     /// The second after the last one.
     pub to_s: i64,
-    /// Empty: of all customers.
+    /// Empty: all customers.
     pub customer: &'a str,
-    /// Empty: of all clusters and of none.
+    /// Empty: all uses, with or without a cluster.
     pub cluster: &'a str,
 }
 
@@ -43,8 +43,8 @@ const COLUMNS: &str = "SELECT position, node_id, customer, cluster_id, sku, from
                        WHERE from_s < $1 AND (to_s IS NULL OR to_s > $2 AND to_s > from_s) \
                        AND ($3 = '' OR customer = $3) AND ($4 = '' OR cluster_id = $4)";
 
-/// The rows of a period that lie within `scope`, joined by `further`, which begins with the parameter `$5` and whose first
-/// free one is `$place`.
+/// The rows of a period within `scope`, narrowed by `further`, which begins with the parameter `$5`; `$place` is the first
+/// free parameter after it.
 fn narrowed<'a>(scope: &Scope, place: usize, period: &Period<'a>, further: &str) -> Query<'a> {
     let sql = format!("{COLUMNS}{} {further}", scope.rows("customer", place));
     let query = statement(sql).bind(period.to_s).bind(period.from_s);
@@ -66,8 +66,8 @@ fn usage(row: &Row) -> Result<UsageRow> {
 }
 
 impl Store {
-    /// What was in use in a period, as it was begun, after the position `after`, at most `limit` rows. Not clipped; what
-    /// took no second is left out.
+    /// Uses in a period after the position `after`, in the order of their beginnings, at most `limit` rows. Not clipped;
+    /// uses without a full second are omitted.
     ///
     /// # Errors
     /// The database failed.
@@ -78,8 +78,7 @@ impl Store {
         rows.iter().map(usage).collect()
     }
 
-    /// The same by customer and SKU, and who was in use first of these: after the row `after`, from the first when there is
-    /// none.
+    /// As `usage`, ordered by customer, SKU and beginning: after the row `after`, or from the first row.
     ///
     /// # Errors
     /// The database failed.
@@ -103,8 +102,7 @@ impl Store {
         rows.iter().map(usage).collect()
     }
 
-    /// Begins what is missing for nodes that are active: they were handed over before there was a place to write that down.
-    /// Answers how many.
+    /// Begins missing uses of active nodes, which were handed over before uses were recorded. Returns their number.
     ///
     /// # Errors
     /// The database failed.
@@ -133,7 +131,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Writes down what an edge at `at` did to the use of a node, which must have been read or saved within this change.
+    /// Stores the effect of an edge at `at` on the use of a node, which must have been read or saved within this change.
     ///
     /// # Errors
     /// The database failed.
@@ -166,7 +164,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Begins it unless it runs.
+    /// Begins a use unless one runs.
     async fn begin_usage(&mut self, record: &NodeRecord, holder: &Holder, at_s: i64) -> Result<()> {
         let sql = "INSERT INTO usage (node_id, customer, cluster_id, sku, from_s) \
                    SELECT $1, $2, $3, $4, CASE WHEN former.to_s > $5 THEN former.to_s ELSE $5 END \

@@ -1,11 +1,11 @@
-//! What nodes wait for, as columns.
+//! The stored form of nodes' waits.
 
 use rackwright_lifecycle::Wait;
 
 use crate::Result;
 use crate::error::corrupt;
 
-/// The columns `wait` and `wait_kind`; both are empty at rest, as most nodes are.
+/// The columns `wait` and `wait_kind`; both are empty at rest, the state of most nodes.
 pub(crate) fn columns(id: &str, wait: &Wait) -> Result<(String, &'static str)> {
     match wait {
         Wait::Rest => Ok((String::new(), "")),
@@ -16,7 +16,7 @@ pub(crate) fn columns(id: &str, wait: &Wait) -> Result<(String, &'static str)> {
     }
 }
 
-/// The column `wait`.
+/// Parses the column `wait`.
 pub(crate) fn from_text(id: &str, text: &str) -> Result<Wait> {
     match text {
         "" => Ok(Wait::Rest),

@@ -3,64 +3,64 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// How to use it.
+/// The usage text.
 const USAGE: &str = "usage: rackwright-traffic serve --deadline-s N [--port P]\n       \
                      rackwright-traffic run --ms N [--streams N] [--one-way] [--tcp] LANE[/PEER]=ADDRESS:PORT...\n       \
                      rackwright-traffic verbs\n\
                      The token, 32 hex digits, is in RACKWRIGHT_TRAFFIC_TOKEN.";
-/// A test is seconds; nobody means an hour.
+/// Longest time of a direction: a test takes seconds.
 const LONGEST_MS: u64 = 600_000;
-/// A server outlives no validation.
+/// Longest deadline of a server: longer than any validation.
 const LONGEST_S: u64 = 6 * 3600;
-/// Threads on both sides.
+/// Most streams; each takes a thread on both sides.
 const MOST_STREAMS: u32 = 64;
-/// A machine has no more adapters.
+/// Most lanes: more than the adapters of any machine.
 const MOST_LANES: usize = 64;
 
-/// What to do.
+/// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Start a server that goes on alone, and say where it listens.
+    /// Start a server in the background, and print where it listens.
     Serve {
-        /// It ends by itself after so long.
+        /// The server ends by itself after this time.
         deadline: Duration,
-        /// 0: any that is free.
+        /// Port; 0: any free port.
         port: u16,
     },
-    /// Be that server.
+    /// Run that server in the foreground.
     Listen {
-        /// As above.
+        /// As in `Serve`.
         deadline: Duration,
-        /// As above.
+        /// As in `Serve`.
         port: u16,
     },
     /// Measure.
     Run(Order),
-    /// Say whether RDMA can be used at all.
+    /// Print whether RDMA is usable at all.
     Verbs,
 }
 
-/// What to measure.
+/// A measurement to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
-    /// How long each direction sends.
+    /// Time of sending in each direction.
     pub lasts: Duration,
     /// Connections for each lane.
     pub streams: u32,
-    /// Only send: no latency, nothing back.
+    /// Only send: no latency, no opposite direction.
     pub one_way: bool,
-    /// Not by RDMA, even where that is possible.
+    /// Only by TCP, even where RDMA is possible.
     pub tcp: bool,
-    /// All at once.
+    /// Lanes, measured all at once.
     pub lanes: Vec<Goal>,
 }
 
-/// Where one lane goes.
+/// The target of one lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Goal {
-    /// Name of our own adapter; `-`: whichever way the system routes.
+    /// Name of this machine's adapter; `-`: by the system's routing.
     pub lane: String,
-    /// Name of the server's, where the address is not that adapter's own: by RDMA only.
+    /// Name of the server's adapter, where `address` is not that adapter's own: only by RDMA.
     pub peer: Option<String>,
     /// The server's address.
     pub address: IpAddr,
@@ -92,10 +92,10 @@ fn goal(word: &str) -> Result<Goal, String> {
 }
 
 impl Command {
-    /// Reads the words after the program's name.
+    /// Parses the words after the program's name.
     ///
     /// # Errors
-    /// What is wrong with them, and how they should be.
+    /// The fault of the words, and the correct form.
     pub fn of(words: &[String]) -> Result<Self, String> {
         let (verb, rest) = words.split_first().ok_or_else(|| USAGE.to_owned())?;
         let (mut deadline_s, mut port, mut ms, mut streams) = (0, 0, 0, 1);

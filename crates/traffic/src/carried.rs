@@ -1,10 +1,10 @@
-//! The dynamic program that the static one carries.
+//! The dynamically linked program inside the static one.
 //!
-//! libibverbs and the adapters' drivers are of the system, and only a program that is linked dynamically can load them. So
-//! `make traffic` builds this crate twice, and `build.rs` puts the first program into the second. Where the machine has an
-//! adapter, the static program asks the other one whether the library can be loaded and, if so, becomes it. Nothing is
-//! written to a disk: it lies in memory, and has no path. Where it cannot run (another C library, an older one, no
-//! libibverbs), the static program goes on, by TCP, and says why.
+//! libibverbs and the adapters' drivers belong to the system, and only a dynamically linked program can load them. So `make
+//! traffic` builds this crate twice, and `build.rs` embeds the first program in the second. Where the machine has an
+//! adapter, the static program runs the embedded one to check whether the library can be loaded and, if so, executes it in
+//! its own place. The embedded program is in memory, without a path; no disk is written. Where it cannot run (another or an
+//! older C library, no libibverbs), the static program continues by TCP and reports why.
 
 #![allow(unsafe_code)]
 
@@ -17,15 +17,15 @@ use std::sync::OnceLock;
 
 use crate::lanes;
 
-/// Nothing, where it was built without.
+/// The embedded program; empty: built without one.
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/carried"));
-/// Of what the other one says.
+/// Most characters of the embedded program's message.
 const WORDS: usize = 160;
 
-/// Why there is no RDMA.
+/// Why RDMA is not available.
 pub static WHY: OnceLock<String> = OnceLock::new();
 
-/// Becomes the other program, with the same words; or comes back, and [`WHY`] tells why.
+/// Executes the embedded program with the same arguments; if that fails, it returns and [`WHY`] has the reason.
 pub fn go_on(words: &[String]) {
     if let Err(why) = become_it(words) {
         WHY.get_or_init(|| why);
@@ -54,7 +54,7 @@ fn become_it(words: &[String]) -> Result<(), String> {
             .trim_start_matches(&path);
         return Err(line.chars().filter(|c| !c.is_control()).take(WORDS).collect());
     }
-    // Under the name that it was brought by: its folder is found by it, and whoever ends it finds it by that.
+    // Under the original name: the program finds its folder by that name, and so does the step that ends it.
     let name = std::env::current_exe().map_err(|e| format!("the program does not know its own place: {e}"))?;
     let error = Command::new(&path).arg0(name).args(words).exec();
     Err(format!("the program of RDMA does not run here: {error}"))

@@ -1,4 +1,4 @@
-//! The side that asks, and measures.
+//! The client, which measures.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, SocketAddrV6, TcpStream};
@@ -12,18 +12,18 @@ use crate::report::{Lane, Measured, Rate, Report, RoundTrip, Transport};
 use crate::wire::{self, Mode, PATIENCE, Taken, Token};
 use crate::{lanes, tcp_info};
 
-/// For a connection.
+/// Limit for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Round trips that are measured, unless their time is up before.
+/// Number of measured round trips, if `PING_TIME` allows.
 const PINGS: usize = 400;
 const PING_TIME: Duration = Duration::from_millis(500);
-/// So many before the first that counts.
+/// Round trips before the first measured one.
 const WARM_UP: usize = 10;
 
 /// Measures every lane, all at once, and prints the report.
 ///
 /// # Errors
-/// There is no token. A lane that cannot be measured says so in the report.
+/// There is no token. A lane that fails is not an error: the report has the reason.
 pub fn run(order: &Order) -> Result<(), String> {
     let token = wire::token()?;
     let own = lanes::found();
@@ -135,10 +135,10 @@ fn by_rdma(order: &Order, goal: &Goal, way: &Way, token: &Token, measured: &mut 
     Ok(())
 }
 
-/// How a lane's connections are made.
+/// The route of a lane's connections.
 struct Way {
     to: SocketAddr,
-    /// The interface they leave by; none: as the system routes.
+    /// The outgoing interface; none: by the system's routing.
     by: Option<String>,
 }
 
@@ -157,7 +157,7 @@ impl Way {
             }
             address => SocketAddr::new(address, goal.port),
         };
-        // The machine's address is not reached by the adapter.
+        // The machine's address is not reached through the adapter.
         let by = lane.interface.clone().filter(|_| goal.peer.is_none());
         Ok(Self { to, by })
     }
@@ -213,10 +213,10 @@ fn round_trip(mut times: Vec<Duration>) -> RoundTrip {
     }
 }
 
-/// One stream's share: what was taken, and segments sent again.
+/// The result of one stream: the bytes taken, and TCP retransmissions.
 type Share = (Taken, u64);
 
-/// Several streams at once, all connected before the first of them sends.
+/// Runs several streams at once; all are connected before the first of them sends.
 fn together(
     way: &Way,
     token: &Token,

@@ -1,19 +1,21 @@
-//! Who is connected to a server, and how long it goes on: until its deadline, or until nobody has asked for it for a while.
+//! The connections of a server, and its end: at its deadline, or after a time without a client or a sign that the test goes
+//! on.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Connections at once; who comes later is hung up on. Below the 1024 files that a process mostly may have open.
+/// Most connections; further ones are closed. Below 1024, the usual limit of open files for a process.
 const MOST: usize = 960;
-/// Of these, connections that have not shown the token yet.
+/// Most connections that have not shown the token yet.
 const MOST_UNKNOWN: usize = 256;
-/// Without a connection that has shown the token, and without a sign of whoever began the test, a server ends after so long.
+/// A server ends after this time without a connection that has shown the token, and without a sign from the test's
+/// initiator.
 pub const IDLE: Duration = Duration::from_secs(60);
-/// Written anew, beside the program, by whoever began the test while it goes on.
+/// File next to the program; the test's initiator rewrites it while the test goes on.
 const ALIVE: &str = "alive";
-/// Between two looks.
+/// Interval between two checks.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The connections of a server.
@@ -21,12 +23,12 @@ const LOOK: Duration = Duration::from_millis(500);
 pub struct Guests {
     unknown: AtomicUsize,
     known: AtomicUsize,
-    /// When somebody who knows the token was last there.
+    /// When a client with the token or a sign of the test was last seen.
     last: Mutex<Instant>,
 }
 
 impl Guests {
-    /// Nobody yet.
+    /// No connections yet.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             unknown: AtomicUsize::new(0),
@@ -35,10 +37,10 @@ impl Guests {
         })
     }
 
-    /// A place for another connection, if there is one.
+    /// Admits another connection, if there is room.
     pub fn admit(self: &Arc<Self>) -> Option<Guest> {
         let unknown = self.unknown.fetch_add(1, Ordering::SeqCst);
-        // Dropped where there is no room, it counts back.
+        // Without room it is dropped, which decrements the count again.
         let guest = Guest {
             guests: Arc::clone(self),
             is_known: false,
@@ -47,7 +49,7 @@ impl Guests {
         is_room.then_some(guest)
     }
 
-    /// Notes that the test goes on.
+    /// Stores that the test goes on.
     fn touch(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
@@ -60,7 +62,7 @@ impl Guests {
     }
 }
 
-/// One connection; gives its place back when dropped.
+/// One connection; dropping it frees its place.
 #[derive(Debug)]
 pub struct Guest {
     guests: Arc<Guests>,
@@ -68,7 +70,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// It has shown the token.
+    /// The client has shown the token.
     pub fn know(&mut self) {
         if !self.is_known {
             self.is_known = true;
@@ -89,7 +91,7 @@ impl Drop for Guest {
     }
 }
 
-/// Returns at the deadline, or when nobody was there for `idle`.
+/// Returns at the deadline, or after `idle` without a client or a sign.
 pub fn wait_for_end(guests: &Guests, folder: Option<&Path>, deadline: Duration, idle: Duration) {
     let begun = Instant::now();
     let alive = || -> Option<SystemTime> { folder?.join(ALIVE).metadata().ok()?.modified().ok() };
@@ -98,7 +100,7 @@ pub fn wait_for_end(guests: &Guests, folder: Option<&Path>, deadline: Duration, 
         #[expect(clippy::disallowed_methods, reason = "the thread of the watch does nothing else")]
         std::thread::sleep(LOOK.min(idle / 4));
         let now = alive();
-        // Only that it is another: the machine's clock may be set meanwhile.
+        // Any other time counts: the machine's clock may be set meanwhile.
         if now != seen {
             seen = now;
             guests.touch();
@@ -106,10 +108,10 @@ pub fn wait_for_end(guests: &Guests, folder: Option<&Path>, deadline: Duration, 
     }
 }
 
-/// The folder that was made for this program alone, if it runs from one.
+/// The folder that was made only for this program, if the program runs from such a folder.
 pub fn own_folder() -> Option<PathBuf> {
     let lies = std::env::current_exe().ok().and_then(|program| made_for(&program));
-    // What runs from memory is called as what it was brought as.
+    // The embedded program runs from memory under the original name.
     lies.or_else(|| made_for(Path::new(&std::env::args_os().next()?)))
 }
 

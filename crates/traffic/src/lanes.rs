@@ -1,5 +1,5 @@
-//! Adapters of a fabric by which this machine can be reached: by TCP where their network interfaces (IPoIB, RoCE) have
-//! link-local addresses, which come without anybody's configuration; by RDMA also without.
+//! The fabric adapters through which this machine can be reached: by TCP where their network interfaces (IPoIB, RoCE) have
+//! link-local addresses, which need no configuration; by RDMA also without addresses.
 //!
 //! Read from `/sys/class/infiniband` (Documentation/ABI/stable/sysfs-class-infiniband of the kernel) and
 //! `/proc/net/if_inet6`.
@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::rdma;
 use crate::report::Lane;
 
-/// Those of this machine, by name.
+/// The adapters of this machine, by name.
 pub fn found() -> Vec<Lane> {
     let mut lanes = all();
     lanes.retain(|lane| lane.address.is_some() || rdma::usable(&lane.name).is_ok());
@@ -22,20 +22,20 @@ fn all() -> Vec<Lane> {
     below(Path::new("/sys/class"), &addresses)
 }
 
-/// The name of the one with this address.
+/// The name of the adapter with this address.
 pub fn at(address: IpAddr) -> Option<String> {
     let mut lanes = all().into_iter();
     let lane = lanes.find(|lane| lane.address.is_some_and(|own| IpAddr::V6(own) == address));
     lane.map(|lane| lane.name)
 }
 
-/// Whether this machine has any device of that kind.
+/// Whether this machine has any RDMA device.
 #[cfg(target_feature = "crt-static")]
 pub fn are_there() -> bool {
     !names(Path::new("/sys/class/infiniband")).is_empty()
 }
 
-/// The number of a network interface.
+/// The index of a network interface.
 pub fn index(interface: &str) -> Option<u32> {
     read(&Path::new("/sys/class/net").join(interface).join("ifindex"))?
         .parse()
@@ -66,7 +66,7 @@ fn below(class: &Path, addresses: &str) -> Vec<Lane> {
     lanes
 }
 
-/// None: the port is down.
+/// The lane of a port; none: the port is down.
 fn lane(folder: &Path, device: &str, port: &str, addresses: &str) -> Option<Lane> {
     let here = folder.join("ports").join(port);
     if !read(&here.join("state"))?.contains("ACTIVE") {
@@ -86,7 +86,8 @@ fn lane(folder: &Path, device: &str, port: &str, addresses: &str) -> Option<Lane
     })
 }
 
-/// RoCE names it with the GID; IPoIB's is the device's interface of that port.
+/// The network interface of a port. For RoCE it is listed with the GID; for IPoIB it is the device's interface with the
+/// port's number.
 fn interface(folder: &Path, here: &Path, port: &str) -> Option<String> {
     if let Some(name) = read(&here.join("gid_attrs/ndevs/0")).filter(|name| !name.is_empty()) {
         return Some(name);
@@ -99,7 +100,7 @@ fn interface(folder: &Path, here: &Path, port: &str) -> Option<String> {
     })
 }
 
-/// The address of scope link (0x20) of an interface, of the kernel's list.
+/// The link-local address (scope 0x20) of an interface, from the kernel's list.
 fn link_local(addresses: &str, interface: &str) -> Option<Ipv6Addr> {
     addresses.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -135,7 +136,7 @@ mod tests {
             let net = format!("infiniband/{device}/device/net/ib{}", &device[5..]);
             put(root, &format!("{net}/dev_port"), "0\n");
         }
-        // RoCE: the GID's own interface.
+        // RoCE: the interface of the GID.
         put(root, "infiniband/rocep1/ports/2/state", "4: ACTIVE");
         put(
             root,
@@ -148,7 +149,7 @@ mod tests {
                          fe80000000000000020203fffe040506 03 40 20 80     eth1\n";
         let found = below(root, addresses);
         let names: Vec<&str> = found.iter().map(|lane| lane.name.as_str()).collect();
-        // mlx5_1 is down, and mlx5_2's interface has no address.
+        // mlx5_1 is down, and the interface of mlx5_2 has no address.
         assert_eq!(names, ["mlx5_0", "mlx5_2", "rocep1:2"]);
         assert_eq!(found[1].address, None);
         assert_eq!(found[0].guid, "0xa088c20300123400");

@@ -1,9 +1,9 @@
-//! Traffic between two machines, measured: `serve` on one, `run` on the other.
+//! Measures traffic between two machines: `serve` on one, `run` on the other.
 //!
-//! It is copied to machines whose systems hold nothing of ours, runs once and is removed: one static program, no
-//! configuration, and no files but the folder that it was brought in, which the server removes when it ends alone. RDMA needs
-//! the system's own library: where there is an adapter, the static program goes on as a dynamic one that it carries
-//! (`carried`), and by TCP where that cannot be. Whoever does not know the token that both sides were given is sent nothing.
+//! It is copied to machines without any other software of Rackwright, runs once and is removed: one static program, no
+//! configuration, and no files except its folder, which the server removes when it ends by itself. RDMA needs the system's
+//! own library: where there is an adapter, the static program executes an embedded dynamic one (`carried`), and uses TCP
+//! where that fails. A client without the token that both sides were given gets no data.
 
 // A test may read clocks and files, and wait for what it started.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]

@@ -1,26 +1,26 @@
-//! What is printed: one line of JSON each.
+//! The printed results, each as one line of JSON.
 
 use serde::Serialize;
 
-/// A server listens.
+/// The first line of a server that listens.
 #[derive(Debug, Serialize)]
 pub struct Ready {
-    /// Where.
+    /// Its port.
     pub port: u16,
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
-    /// Adapters of this machine by which it can be reached, beside its address.
+    /// Adapters through which this machine can be reached, beside its address.
     pub lanes: Vec<Lane>,
 }
 
-/// An adapter of a fabric with an address of its own.
+/// A fabric adapter with an address of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Lane {
-    /// `mlx5_0`; `mlx5_0:2` for another port than the first.
+    /// `mlx5_0`; `mlx5_0:2` for a port other than the first.
     pub name: String,
     /// GUID of the port, as `0x...`.
     pub guid: String,
-    /// Its link-local address; none: it can be used by RDMA only.
+    /// Its link-local address; none: usable only by RDMA.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<std::net::Ipv6Addr>,
     /// Its network interface.
@@ -28,35 +28,35 @@ pub struct Lane {
     pub interface: Option<String>,
 }
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// In the order of the command line.
     pub lanes: Vec<Measured>,
 }
 
-/// What carried the bytes.
+/// The transport of the bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
-    /// Connections.
+    /// TCP connections.
     #[default]
     Tcp,
-    /// Writes of queue pairs.
+    /// RDMA writes of queue pairs.
     Rdma,
 }
 
-/// Of one lane.
+/// The result of one lane.
 #[derive(Debug, Default, Serialize)]
 pub struct Measured {
-    /// Its name.
+    /// Name of the lane.
     pub lane: String,
-    /// How.
+    /// The transport used.
     pub transport: Transport,
-    /// Why it was not by RDMA, where an adapter was asked for.
+    /// Why RDMA was not used, where the order named an adapter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_rdma: Option<String>,
-    /// Why it could not be measured to the end.
+    /// Why the measurement failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// From here to the server.
@@ -70,24 +70,24 @@ pub struct Measured {
     pub round_trip: Option<RoundTrip>,
 }
 
-/// Of one direction, all streams together: what has arrived.
+/// The received bytes of one direction, over all streams.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Rate {
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Of the stream that took longest.
+    /// Time of the slowest stream.
     pub seconds: f64,
-    /// 10^9 bits a second.
+    /// Rate in 10^9 bits a second.
     pub gbit_per_s: f64,
-    /// TCP segments that were sent again; 0 by RDMA, where the adapter does that and does not tell.
+    /// TCP retransmissions; 0 by RDMA, where the adapter retransmits and does not report it.
     pub retransmits: u64,
 }
 
-/// Microseconds.
+/// Round-trip times in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RoundTrip {
-    /// Half of them are quicker.
+    /// Half of the round trips take at most this time.
     pub p50_us: f64,
-    /// 99 of 100 are.
+    /// 99 % of the round trips take at most this time.
     pub p99_us: f64,
 }

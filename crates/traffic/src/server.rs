@@ -1,4 +1,4 @@
-//! The side that answers.
+//! The server.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,19 +14,19 @@ use crate::report::Ready;
 use crate::wire::{self, Mode, PATIENCE, Token};
 use crate::{lanes, rdma, tcp_info};
 
-/// After a connection that could not be taken, mostly because too many files are open.
+/// Pause after a failed accept, which mostly means too many open files.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Longer than any direction of a test.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Starts a server in a process group of its own, which outlives the login that started it, and prints its first line.
+/// Starts a server in its own process group, so that it outlives the login that started it, and prints its first line.
 ///
 /// # Errors
 /// It did not start.
 pub fn start(deadline: Duration, port: u16) -> Result<(), String> {
-    // Not by its path: it may have none any more (see `carried`).
+    // Not by its path: the embedded program has none (see `carried`).
     let mut child = Command::new("/proc/self/exe")
-        // The name tells where it was brought to.
+        // The original name shows the program's folder.
         .arg0(std::env::args_os().next().unwrap_or_default())
         .arg("listen")
         .args([
@@ -64,14 +64,14 @@ fn bind(port: u16) -> io::Result<TcpListener> {
         socket.listen(256)?;
         Ok::<_, io::Error>(TcpListener::from(socket))
     };
-    // A system without IPv6 has IPv4.
+    // A system without IPv6 listens on IPv4.
     both().or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
 }
 
-/// Serves until the deadline, or until nobody has asked for a while; then this process ends and takes its folder with it.
+/// Serves until the deadline, or until the test shows no sign for a while; then this process ends and removes its folder.
 ///
 /// # Errors
-/// There is no token, or nobody can listen.
+/// There is no token, or the port cannot be bound.
 pub fn listen(deadline: Duration, port: u16) -> Result<(), String> {
     let token = wire::token()?;
     let listener = bind(port).map_err(|e| format!("cannot listen on port {port}: {e}"))?;
@@ -103,7 +103,7 @@ pub fn listen(deadline: Duration, port: u16) -> Result<(), String> {
     Ok(())
 }
 
-/// Serves every connection in a thread of its own.
+/// Serves every connection in its own thread.
 #[expect(
     clippy::disallowed_methods,
     reason = "the main thread only accepts connections, and this program has no async code"
@@ -111,12 +111,12 @@ pub fn listen(deadline: Duration, port: u16) -> Result<(), String> {
 pub fn serve(listener: &TcpListener, token: Token, guests: &Arc<Guests>) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
-            // Tried again at once, it fails again at once.
+            // An immediate retry would fail again.
             std::thread::sleep(PAUSE);
             continue;
         };
         let Some(mut guest) = guests.admit() else { continue };
-        // A client that breaks off, or that there is no thread for, is the client's to tell.
+        // A client that breaks off, or gets no thread, reports that itself.
         let answering = move || answer(stream, &token, &mut guest);
         if std::thread::Builder::new().spawn(answering).is_err() {
             std::thread::sleep(PAUSE);
@@ -149,7 +149,7 @@ fn answer(mut stream: TcpStream, token: &Token, guest: &mut Guest) -> io::Result
             stream.write_all(&wire::END)?;
             stream.write_all(&retransmits.to_be_bytes())?;
         }
-        // What failed there is told to the client in its own words.
+        // A failure there is reported to the client over the connection.
         Mode::Rdma => return rdma::answer(stream, lasts.min(LONGEST)).or(Ok(())),
     }
     stream.shutdown(Shutdown::Write)

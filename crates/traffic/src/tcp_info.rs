@@ -1,12 +1,12 @@
-//! What the kernel says of a connection. The only module of this program that may be `unsafe`.
+//! The kernel's statistics of a TCP connection.
 
 #![allow(unsafe_code)]
 
 use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
 
-/// Segments that were sent again over the connection's life (`tcpi_total_retrans` of `linux/tcp.h`); none where the
-/// kernel does not tell.
+/// TCP segments that were sent again over the connection's life (`tcpi_total_retrans` of `linux/tcp.h`); none: the kernel
+/// does not report it.
 pub fn retransmits(stream: &TcpStream) -> Option<u64> {
     // SAFETY: tcp_info is a structure of integers, for which all zeros are values.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };

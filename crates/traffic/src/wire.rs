@@ -1,38 +1,38 @@
-//! What the two sides say to each other: a header from the client, a byte back, then as the header says.
+//! The protocol of the two sides: a header from the client, a byte back, then by the mode in the header.
 //!
 //! | mode | client | server |
 //! |---|---|---|
-//! | ping | bytes, one by one | each back |
-//! | sink | sends until its time is up, and closes its side | bytes and nanoseconds, both as u64 |
-//! | source | reads | sends until its time is up, then [`END`] and its retransmits as u64, and closes |
-//! | rdma | agrees with the server on queue pairs (see [`rdma`](crate::rdma)) | the same |
+//! | ping | sends bytes, one by one | sends each back |
+//! | sink | sends until its time is up, and closes its side | sends bytes and nanoseconds, both as u64 |
+//! | source | reads | sends until its time is up, then [`END`] and its retransmissions as u64, and closes |
+//! | rdma | negotiates queue pairs with the server (see [`rdma`](crate::rdma)) | the same |
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Begins a header.
+/// First bytes of a header.
 const MAGIC: [u8; 4] = *b"RWT1";
-/// Magic, token, mode, milliseconds.
+/// Bytes of a header: magic, token, mode, milliseconds.
 const HEADER: usize = 4 + 16 + 1 + 4;
-/// What a server answers to a header that it takes.
+/// The server's answer to an accepted header.
 const TAKEN: u8 = b'+';
-/// Comes behind the last block of a source: without it the server broke off.
+/// Follows the last block of a source: without it the server broke off.
 pub const END: [u8; 8] = *b"RWT1 end";
-/// [`END`] and a number.
+/// Bytes of [`END`] and a number.
 pub const TAIL: usize = 16;
-/// Sent at once.
+/// Bytes sent with one call.
 pub const BLOCK: usize = 256 * 1024;
-/// Whoever says nothing for so long is hung up on.
+/// A silent peer is disconnected after this time.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What both sides were given, and nobody else.
+/// The shared secret of both sides.
 pub type Token = [u8; 16];
 
-/// The token of this process.
+/// The token in this process's environment.
 ///
 /// # Errors
-/// There is none.
+/// The environment has no valid token.
 pub fn token() -> Result<Token, String> {
     let text = std::env::var("RACKWRIGHT_TRAFFIC_TOKEN").unwrap_or_default();
     let wrong = || "RACKWRIGHT_TRAFFIC_TOKEN must be 32 hex digits".to_owned();
@@ -46,16 +46,16 @@ pub fn token() -> Result<Token, String> {
     Ok(token)
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Latency.
+    /// Measures latency.
     Ping,
     /// The server reads.
     Sink,
     /// The server sends.
     Source,
-    /// Queue pairs send.
+    /// Queue pairs carry the bytes.
     Rdma,
 }
 
@@ -82,10 +82,10 @@ impl Mode {
     }
 }
 
-/// Asks a server.
+/// Sends a header and waits for the server's acceptance.
 ///
 /// # Errors
-/// It hung up, which a wrong token brings.
+/// The server hung up, as it does after a wrong token.
 pub fn ask(stream: &mut TcpStream, token: &Token, mode: Mode, lasts: Duration) -> io::Result<()> {
     let mut header = Vec::with_capacity(HEADER);
     header.extend_from_slice(&MAGIC);
@@ -104,7 +104,7 @@ pub fn ask(stream: &mut TcpStream, token: &Token, mode: Mode, lasts: Duration) -
     }
 }
 
-/// Reads all of it within one limit, however small the pieces are in which it comes. Leaves a read timeout behind.
+/// Fills the buffer within one time limit, however small the received pieces are. Leaves a read timeout set.
 fn read_within(stream: &mut TcpStream, buffer: &mut [u8], limit: Duration) -> io::Result<()> {
     let (begun, mut filled) = (Instant::now(), 0);
     while filled < buffer.len() {
@@ -121,15 +121,15 @@ fn read_within(stream: &mut TcpStream, buffer: &mut [u8], limit: Duration) -> io
     Ok(())
 }
 
-/// Hears a client: what it wants, if it knows the token. Leaves a read timeout behind.
+/// Reads a client's header: the mode and the duration, if the token is right. Leaves a read timeout set.
 ///
 /// # Errors
-/// It does not, or it has not said so within the limit.
+/// The token is wrong, or the header did not arrive within the limit.
 pub fn hear(stream: &mut TcpStream, token: &Token, limit: Duration) -> io::Result<(Mode, Duration)> {
     let mut header = [0; HEADER];
     read_within(stream, &mut header, limit)?;
     let refused = || io::Error::new(io::ErrorKind::PermissionDenied, "no client of this test");
-    // Every byte is looked at, so that the time taken says nothing of the token.
+    // Compares every byte, so that the time taken reveals nothing about the token.
     let differs = header[4..20].iter().zip(token).fold(0, |sum, (a, b)| sum | (a ^ b));
     if header[..4] != MAGIC || differs != 0 {
         return Err(refused());
@@ -153,16 +153,16 @@ pub fn send(stream: &mut TcpStream, lasts: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// What was read, and how long that took from the first byte to the last.
+/// The bytes read, and the time from the first byte to the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Time.
+    /// Time from the first byte to the last.
     pub took: Duration,
 }
 
-/// Reads until the other side closes; gives the last [`TAIL`] bytes as well.
+/// Reads until the other side closes; also returns the last [`TAIL`] bytes.
 ///
 /// # Errors
 /// The other side is gone, or silent for [`PATIENCE`].

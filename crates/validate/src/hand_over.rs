@@ -1,8 +1,9 @@
-//! Hand-over: from here on the machine is the customer's.
+//! The hand-over gives the machine to the customer.
 //!
-//! The provisioning key is removed wherever login could find it, and from the seed partition; then one more login
-//! with it must be refused. Only that refusal, by a machine that shows the expected host key, counts as success. So the
-//! whole step is free to repeat: where the key is gone already, the first login is refused and nothing else happens.
+//! The script removes the provisioning key from every place where login could find it, and from the seed partition; then
+//! one more login with the key must be refused. Only such a refusal, by a machine that shows the expected host key, counts
+//! as success. So the whole step is idempotent: where the key is gone already, the first login is refused and nothing else
+//! happens.
 
 use std::time::Duration;
 
@@ -17,41 +18,41 @@ const LIMITS: RunLimits = RunLimits {
     timeout: Duration::from_secs(120),
     output_max_bytes: 64 * 1024,
 };
-/// How long the proof may meet a machine that does not answer.
+/// Longest time for which the machine may be unreachable during the proof.
 const PROOF_LIMIT: Duration = Duration::from_secs(60);
 const PROOF_POLL: Duration = Duration::from_millis(250);
 const EXTRA_FILES_MAX: usize = 64;
 
-/// What hand-over did. That there is a value at all means that the key was refused.
+/// The result of a hand-over. Its existence proves that the key was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOver {
-    /// Files that the key was taken out of, those on the seed partition as `seed:PATH`; empty where it was gone before.
+    /// Files from which the key was removed, those on the seed partition as `seed:PATH`; empty: the key was gone before.
     pub removed_from: Vec<String>,
-    /// What became of the key in the seed.
+    /// The state of the key in the seed.
     pub seed: SeedScrub,
 }
 
-/// What became of the key on the seed partition. It opens nothing any more by itself, but a seed reader that runs again
-/// would bring it back; so the private half should be forgotten after hand-over in any case.
+/// The state of the key on the seed partition. The key there opens nothing by itself, but a second run of a seed reader
+/// would install it again. So the private half must be deleted after the hand-over in any case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SeedScrub {
-    /// It is not there (any more).
+    /// The key is not there (any more).
     Clean,
     /// There is no seed partition.
     Absent,
-    /// It could not be changed, and why.
+    /// The partition could not be changed, with the reason.
     Failed(String),
-    /// Not looked at: the key was refused before anything was done.
+    /// Not examined: the key was refused before.
     NotLookedAt,
 }
 
-/// Why the machine was not handed over. Free to repeat.
+/// Why the machine was not handed over. The hand-over may be repeated.
 #[derive(Debug, thiserror::Error)]
 pub enum HandOverError {
     /// The connection or the command failed.
     #[error(transparent)]
     Ssh(#[from] SshError),
-    /// A path that cannot be given to a shell safely.
+    /// A path that cannot be passed to a shell safely.
     #[error("{0:?} cannot be searched for the provisioning key: give an absolute path without quotes and line ends")]
     Path(String),
     /// The script could not remove the key.
@@ -59,20 +60,20 @@ pub enum HandOverError {
     Removal {
         /// Address and port.
         at: std::net::SocketAddr,
-        /// In the script's words.
+        /// The script's message.
         why: String,
     },
-    /// It was removed, and still lets us in: it lies somewhere else.
+    /// The key was removed and is still accepted: there is another copy of it.
     #[error("{at} still accepts the provisioning key after its removal from {removed}; find where else it lies")]
     StillAccepted {
         /// Address and port.
         at: std::net::SocketAddr,
-        /// The files, or "nowhere".
+        /// The changed files, or "nowhere".
         removed: String,
     },
 }
 
-/// Logs in and hands the machine over; `extra_files` are further places where its image keeps authorized keys.
+/// Logs in and hands the machine over; `extra_files` are further places of authorized keys in its image.
 pub async fn hand_over(target: &SshTarget, extra_files: &[String]) -> Result<HandOver, HandOverError> {
     match Session::connect(target).await {
         Ok(session) => hand_over_in(session, target, extra_files).await,
@@ -84,7 +85,7 @@ pub async fn hand_over(target: &SshTarget, extra_files: &[String]) -> Result<Han
     }
 }
 
-/// The same through a session that is open already, which ends with it.
+/// As [`hand_over`], through an open session, which it closes.
 pub async fn hand_over_in(
     session: Session,
     target: &SshTarget,
@@ -106,7 +107,7 @@ pub async fn hand_over_in(
             Some(("seed", "clean")) => outcome.seed = SeedScrub::Clean,
             Some(("seed", "absent")) => outcome.seed = SeedScrub::Absent,
             Some(("seed", why)) => outcome.seed = SeedScrub::Failed(why.into()),
-            // What fails on the seed is told, and does not stop the rest.
+            // A failure on the seed partition is reported, and does not stop the rest.
             Some(("failed", why)) if output.status != 0 => return Err(failed(why.into())),
             _ => ended |= line.trim_end() == END,
         }
@@ -124,7 +125,7 @@ pub async fn hand_over_in(
     Ok(outcome)
 }
 
-/// A fresh login that must fail, and fail for the right reason.
+/// A fresh login that must be refused by the expected machine.
 async fn prove_refused(target: &SshTarget, outcome: &HandOver) -> Result<(), HandOverError> {
     let deadline = Instant::now() + PROOF_LIMIT;
     loop {
@@ -154,7 +155,7 @@ fn script(blob: &str, extra_files: &[String]) -> Result<String, HandOverError> {
     if extra_files.len() > EXTRA_FILES_MAX {
         return Err(HandOverError::Path(format!("{} files", extra_files.len())));
     }
-    // Base64 and checked paths: nothing in them ends a single-quoted string.
+    // Base64 and checked paths: they cannot end a single-quoted string.
     Ok(format!("blob='{blob}'\nextra='{}'\n{SCRIPT}", extra_files.join("\n")))
 }
 

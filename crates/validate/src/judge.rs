@@ -1,4 +1,4 @@
-//! The verdicts: readings against the inventory, the image and the profile. Pure.
+//! The verdicts: compares readings with the inventory, the image and the profile. Pure.
 
 mod parts;
 mod rates;
@@ -27,35 +27,35 @@ pub const CHECKS: &[&str] = &[
     "systemd-state",
 ];
 
-/// What the machine should be.
+/// The expected machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expected {
-    /// As the agent reported it.
+    /// The parts, as the agent reported them.
     pub inventory: Inventory,
-    /// The boot id of the ramdisk (or of the system that ran before); `None` where none is known.
+    /// The boot id of the ramdisk (or of the former system); `None`: unknown.
     pub former_boot_id: Option<String>,
-    /// Digest of the image version that was written.
+    /// Digest of the written image version.
     pub image_digest: String,
-    /// The generation of the claim.
+    /// Generation of the claim.
     pub claim_generation: u64,
-    /// The name that the seed gave it.
+    /// The host name from the seed.
     pub hostname: String,
-    /// What the image says of the system in it.
+    /// The image's statements about its system.
     pub image_says: ImageSays,
 }
 
-/// What an image says of the system in it: patterns such as a profile has, and held beside those. `None`: nothing.
+/// An image's statements about its system: patterns, which hold beside those of the profile. `None`: no statement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImageSays {
-    /// Of the OS's ID.
+    /// Pattern of the OS's ID.
     pub os_id: Option<String>,
-    /// Of the OS's VERSION_ID.
+    /// Pattern of the OS's VERSION_ID.
     pub os_version_id: Option<String>,
-    /// Of the kernel's release.
+    /// Pattern of the kernel's release.
     pub kernel: Option<String>,
 }
 
-/// Judges every check, in the order of [`CHECKS`]; those that the profile skips say so.
+/// Runs every check, in the order of [`CHECKS`]; a check that the profile skips is reported as skipped.
 pub fn judge(profile: &Profile, expected: &Expected, readings: &Readings, clock: &ClockSpan) -> Vec<Check> {
     CHECKS
         .iter()
@@ -68,7 +68,7 @@ pub fn judge(profile: &Profile, expected: &Expected, readings: &Readings, clock:
         .collect()
 }
 
-/// Whether a list of checks lets a machine through: something was judged, and nothing failed.
+/// Whether the checks accept a machine: at least one passed, and none failed.
 pub fn passed(checks: &[Check]) -> bool {
     let with = |verdict: Verdict| checks.iter().any(|check| check.verdict == verdict as i32);
     with(Verdict::Pass) && !with(Verdict::Fail) && !with(Verdict::Unspecified)
@@ -94,7 +94,7 @@ fn judge_one(id: &str, profile: &Profile, expected: &Expected, readings: &Readin
         "clock-offset" => rates::clock_offset(profile.clock_offset_max_ms, readings, clock).check(id, &of_profile),
         "disk-read-rate" => rates::disk_read(profile.disk_read_min_mb_per_s, readings).check(id, &of_profile),
         "systemd-state" => rates::systemd(profile, readings).check(id, &of_profile),
-        // A check in the list that nobody judges must never pass.
+        // A check in the list without a judge must never pass.
         _ => Finding::fail("", "", "this check has no judge").check(id, &of_profile),
     }
 }

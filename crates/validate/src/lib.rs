@@ -1,14 +1,15 @@
-//! Validates an installed system over SSH, hands it over, and makes the seed that lets us in.
+//! Validates an installed system over SSH, hands it over, and makes the seed with the provisioning key.
 //!
-//! The order of one deploy: [`seed`] goes to the disk with the image; [`wait_reachable`] returns a [`Session`] as soon
-//! as the installed system lets the provisioning key in (and shows the host key that we made); [`probe`] reads the
-//! machine with one shell script; [`judge`] compares, purely, with the inventory and a [`Profile`]; [`hand_over`]
-//! removes the provisioning key and proves that it is refused. [`Logins`] keeps the session from one of these to the next.
+//! The order of a deployment: [`seed`] is written to the disk with the image; [`wait_reachable`] returns a [`Session`] as
+//! soon as the installed system accepts the provisioning key and shows the host key from the seed; [`probe`] reads the
+//! machine with one shell script; [`judge`] compares, purely, with the inventory and a [`Profile`]; [`hand_over`] removes
+//! the provisioning key and proves that it is refused. [`Logins`] keeps the session between these steps.
 //!
-//! [`serve_traffic`], [`measure`] and [`stop_traffic`] test the network between machines, by a program that is brought along.
+//! [`serve_traffic`], [`measure`] and [`stop_traffic`] test the network between machines, with a program that is copied to
+//! them.
 //!
-//! Nothing needs to be installed on the machine but a POSIX shell and what belongs to it (busybox will do), and no
-//! other host key than the expected one is ever talked to.
+//! The machine needs only a POSIX shell and its usual tools (busybox will do). A machine with another host key than the
+//! expected one gets no data.
 
 mod hand_over;
 mod judge;

@@ -1,5 +1,5 @@
-//! Logins that are kept from one step of a deployment to the next: from the first answer of the installed system over its
-//! validation to the hand-over, which mostly follow each other at once.
+//! Open logins, kept between the steps of a deployment: from the first answer of the installed system over its validation
+//! to the hand-over. These steps mostly follow each other at once.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,21 +12,21 @@ use crate::hand_over::{HandOver, HandOverError, hand_over, hand_over_in};
 use crate::probe::{Probe, ProbeError, ProbeOptions, probe};
 use crate::ssh::{Session, SshTarget, wait_reachable};
 
-/// A login that nobody has taken up by then is closed.
+/// An unused login is closed after this time.
 const KEEP: Duration = Duration::from_secs(15);
-/// Between looks for such logins.
+/// Interval between checks for unused logins.
 const ROUND: Duration = Duration::from_secs(5);
-/// No more than these are kept; who comes later logs in again.
+/// Most logins kept; a further deployment logs in again.
 const MOST: usize = 512;
 
-/// Whose system it is: a login is of use only to the deployment that it was made for.
+/// The deployment for which a login was made; the login is valid for no other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Deployment {
-    /// The node.
+    /// Id of the node.
     pub node: String,
-    /// Its claim generation.
+    /// Claim generation of the node.
     pub generation: u64,
-    /// The deployment under that claim.
+    /// Number of the deployment under that claim.
     pub number: u32,
 }
 
@@ -36,7 +36,7 @@ struct Kept {
     session: Session,
 }
 
-/// The logins, one for each deployment.
+/// The open logins, one for each deployment.
 #[derive(Debug, Default)]
 pub struct Logins {
     kept: Mutex<HashMap<Deployment, Kept>>,
@@ -69,10 +69,10 @@ impl Logins {
         }
     }
 
-    /// Reads the machine by the login of the step before, or by a new one until `deadline`, which is kept in turn.
+    /// Reads the machine by the login of the former step, or by a new one until `deadline`, and keeps the login.
     ///
     /// # Errors
-    /// Those of [`wait_reachable`] and [`probe`]; a kept login that turns out to be of no use is none.
+    /// Those of [`wait_reachable`] and [`probe`]; a broken kept login is no error.
     pub async fn probe(
         &self,
         deployment: &Deployment,
@@ -102,7 +102,7 @@ impl Logins {
         }
     }
 
-    /// Hands the machine over by the login of the step before, or by a new one; none is kept.
+    /// Hands the machine over by the login of the former step, or by a new one, and keeps no login.
     ///
     /// # Errors
     /// Those of [`hand_over`].
@@ -123,7 +123,7 @@ impl Logins {
         hand_over(target, extra_files).await
     }
 
-    /// Closes logins that nobody took up, until told to stop; then all.
+    /// Closes unused logins until `stop` is cancelled, then all logins.
     pub async fn tidy(&self, stop: CancellationToken) {
         let mut is_end = false;
         while !is_end {

@@ -8,18 +8,18 @@ use crate::ssh::{RunLimits, Session, SshError};
 
 const SCRIPT: &str = include_str!("probe.sh");
 const OUTPUT_MAX_BYTES: usize = 1024 * 1024;
-/// Beyond the waits that the options ask for: the reading itself, on a slow emulated machine under load.
+/// Added to the waits of the options: the time of the reading itself, on a slow emulated machine under load.
 const SLACK: Duration = Duration::from_secs(120);
-/// The clock is asked again while the answer is less sure than this, a few times.
+/// The clock is read again, up to `CLOCK_TRIES` times, while the uncertainty is larger than this.
 const CLOCK_SPAN_WANTED: Duration = Duration::from_millis(500);
 const CLOCK_TRIES: u32 = 3;
 
-/// What the script may take its time for.
+/// Limits and amounts for the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeOptions {
-    /// How long systemd may take to finish booting, in seconds.
+    /// Longest wait for systemd to finish booting, in seconds.
     pub systemd_wait_s: u32,
-    /// How much of the root drive is read at first, in MiB; 0: nothing.
+    /// First sample of the root drive, in MiB; 0: no reading.
     pub disk_read_sample_mib: u32,
 }
 
@@ -32,21 +32,21 @@ impl From<&Profile> for ProbeOptions {
     }
 }
 
-/// Our own clock around a reading of the machine's.
+/// The control plane's clock around a reading of the machine's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockSpan {
     /// Before the request was sent.
     pub sent: SystemTime,
-    /// After the answer had come.
+    /// After the answer arrived.
     pub received: SystemTime,
 }
 
-/// Everything that was read.
+/// The result of a reading.
 #[derive(Debug, Clone)]
 pub struct Probe {
-    /// The machine's own words.
+    /// The machine's own report.
     pub readings: Readings,
-    /// When its clock was read.
+    /// When the machine's clock was read.
     pub clock: ClockSpan,
 }
 
@@ -56,7 +56,7 @@ pub enum ProbeError {
     /// The connection or the command failed.
     #[error(transparent)]
     Ssh(#[from] SshError),
-    /// The script ran and its output is of no use. Retrying seldom helps.
+    /// The script ran and its output is unusable. A retry seldom helps.
     #[error("the probe on {at} failed (exit status {status}; {stderr})")]
     Readings {
         /// Address and port.
@@ -65,13 +65,13 @@ pub enum ProbeError {
         status: u32,
         /// The end of its standard error.
         stderr: String,
-        /// What is wrong with its output.
+        /// The fault of the output.
         #[source]
         source: ReadingsError,
     },
 }
 
-/// Reads the machine at the other end of a session.
+/// Reads the machine of an open session.
 pub async fn probe(session: &Session, options: ProbeOptions) -> Result<Probe, ProbeError> {
     let script = format!(
         "wait_s={}\nsample_mib={}\n{SCRIPT}",
@@ -99,13 +99,13 @@ pub async fn probe(session: &Session, options: ProbeOptions) -> Result<Probe, Pr
     Ok(Probe { readings, clock })
 }
 
-/// The clock of this computer, with which the machine's is compared.
+/// The clock of this computer, the reference for the machine's clock.
 #[expect(clippy::disallowed_methods, reason = "both ends of the comparison are real clocks")]
 fn local_time() -> SystemTime {
     SystemTime::now()
 }
 
-/// The reading with the shortest way there and back.
+/// The reading with the shortest round trip.
 async fn read_clock(session: &Session) -> Result<(ClockSpan, Option<ClockReading>), SshError> {
     let limits = RunLimits {
         timeout: Duration::from_secs(30),
@@ -118,7 +118,7 @@ async fn read_clock(session: &Session) -> Result<(ClockSpan, Option<ClockReading
         let output = session.run("date +clock=%s.%N </dev/null\n", limits).await?;
         let took = began.elapsed();
         let reading = ClockReading::parse(&String::from_utf8_lossy(&output.stdout));
-        // The monotonic clock measures the way; a step of our own clock meanwhile must not make it look short.
+        // The monotonic clock measures the round trip: a step of the wall clock must not make it look short.
         let span = ClockSpan {
             sent,
             received: sent + took,
@@ -149,7 +149,7 @@ mod tests {
 
     use super::SCRIPT;
 
-    /// A structure of type 17 with its size and extended size, and its strings.
+    /// An SMBIOS structure of type 17 with its size and extended size, and its strings.
     fn module(size: u16, extended: u32, strings: &[u8]) -> Vec<u8> {
         let mut data = vec![0; 0x5c];
         (data[0], data[1]) = (17, 0x5c);

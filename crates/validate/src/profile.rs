@@ -13,63 +13,63 @@ use crate::judge::CHECKS;
 const DEFAULT: &str = include_str!("../profiles/default.yaml");
 const FILE_MAX_BYTES: usize = 64 * 1024;
 
-/// Checked thresholds.
+/// The checked thresholds of a profile.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// What reports call it.
+    /// Its name in reports.
     pub name: String,
     /// For people.
     pub description: String,
-    /// How far MemTotal may lie from the inventory's, either way.
+    /// Largest deviation of MemTotal from the inventory, either way, in percent.
     pub memory_tolerance_percent: f64,
-    /// How far the machine's clock may lie from ours, either way.
+    /// Largest offset of the machine's clock, either way, in milliseconds.
     pub clock_offset_max_ms: u64,
-    /// Floor of the root drive's sequential reads, decimal megabytes.
+    /// Least rate of sequential reads from the root drive, in 10^6 bytes a second.
     pub disk_read_min_mb_per_s: f64,
-    /// What is read at first.
+    /// First sample of the root drive, in MiB.
     pub disk_read_sample_mib: u32,
-    /// How long systemd may take to finish booting.
+    /// Longest wait for systemd to finish booting, in seconds.
     pub systemd_wait_s: u32,
     /// States of `systemctl is-system-running` that pass; "none" for another init.
     pub systemd_states: Vec<String>,
-    /// Patterns of failed units that do not count.
+    /// Patterns of failed units that are ignored.
     pub ignored_failed_units: Vec<String>,
-    /// Drives beyond the inventory.
+    /// Verdict on drives that are not in the inventory.
     pub unexpected_drives: Unexpected,
-    /// Network interfaces beyond the inventory.
+    /// Verdict on network interfaces that are not in the inventory.
     pub unexpected_nics: Unexpected,
-    /// PCI devices beyond the inventory.
+    /// Verdict on PCI devices that are not in the inventory.
     pub unexpected_pci_devices: Unexpected,
-    /// Pattern of the OS's ID, where one is expected.
+    /// Pattern of the OS's ID; none: any.
     pub os_id: Option<String>,
-    /// Pattern of the OS's VERSION_ID, where one is expected.
+    /// Pattern of the OS's VERSION_ID; none: any.
     pub os_version_id: Option<String>,
-    /// Pattern of the kernel's release, where one is expected.
+    /// Pattern of the kernel's release; none: any.
     pub kernel: Option<String>,
-    /// Ids of checks that do not apply.
+    /// Ids of skipped checks.
     pub skip: Vec<String>,
-    /// Floor of each test between two nodes of a cluster, the slower direction; 0: none.
+    /// Least rate of each test between two nodes of a cluster, in its slower direction; 0: no limit.
     pub network_min_gbit_per_s: f64,
-    /// Floor of the same as a part of what is usual in the cluster, 0 to 1; 0: none.
+    /// The same as a share of the cluster's usual rate, 0 to 1; 0: no limit.
     pub network_min_share: f64,
 }
 
-/// What a part beyond the inventory means.
+/// The verdict on a part that is not in the inventory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unexpected {
     /// The check fails.
     Fail,
-    /// It is only mentioned.
+    /// The part is only reported.
     Allow,
 }
 
-/// One thing that is wrong with a profile.
+/// One fault of a profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Counted from 1; 0 where the fault has no place.
+    /// Line from 1; 0: the fault has no line.
     pub line: u64,
-    /// What, and what to write.
+    /// The fault and its remedy.
     pub message: String,
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// All that is wrong with a profile. Permanent.
+/// All faults of a profile. Permanent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileError {
     /// The file's name.
@@ -128,7 +128,7 @@ struct Wire {
     network_min_share: Option<Spanned<f64>>,
 }
 
-/// Where a profile says nothing: half of what is usual is no noise any more.
+/// Default of the profile: below half of the usual rate is more than noise.
 const NETWORK_SHARE: f64 = 0.5;
 
 #[derive(Deserialize)]
@@ -160,7 +160,7 @@ impl Profile {
         let wire: Wire = serde_saphyr::from_str(yaml).map_err(|error| {
             let line = error.location().map_or(0, |place| place.line());
             let message = error.without_snippet().to_string();
-            // The place is told once, and by the line's own text: the parser names no field.
+            // The line number is reported once, with the line's text, because the parser does not name the field.
             let message = message.split(" at line ").next().unwrap_or(&message);
             let text = usize::try_from(line)
                 .ok()
@@ -264,8 +264,8 @@ impl Wire {
     }
 }
 
-/// Whether `text` fits a pattern in which `*` stands for any run of characters and `?` for one. Linear in space, and
-/// at worst quadratic in time: only the last star is ever gone back to.
+/// Whether `text` matches a pattern in which `*` stands for any run of characters and `?` for one. Linear in space and at
+/// worst quadratic in time: it backtracks only to the last star.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t, mut star) = (0, 0, None);

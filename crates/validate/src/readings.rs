@@ -1,38 +1,38 @@
-//! What a machine said about itself, and the parser of `probe.sh`'s output.
+//! A machine's report about itself, and the parser of `probe.sh`'s output.
 //!
-//! Tolerant: unknown keys, odd lines and missing values are left out, because images differ. Strict where a verdict
-//! needs it: output without its begin and end is refused as a whole, and a value that does not parse counts as not read.
+//! Tolerant: unknown keys, odd lines and missing values are ignored, because images differ. Strict where a verdict needs
+//! it: output without its begin and end is refused as a whole, and an unparsable value counts as not read.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const BEGIN: &str = "begin=rackwright-probe-1";
 const END: &str = "end=rackwright-probe-1";
-/// The most entries of any list; the largest machines have some hundreds of PCI devices.
+/// Most entries of a list; the largest machines have some hundreds of PCI devices.
 const LIST_MAX: usize = 4096;
-/// The longest text that is kept of a value.
+/// Most characters kept of a value.
 const TEXT_MAX: usize = 4096;
-/// Of `/sys/block/*/size`, whatever the drive's own block size.
+/// Unit of `/sys/block/*/size`, whatever the drive's own block size.
 const SECTOR_BYTES: u64 = 512;
 
-/// Why a probe's output is of no use.
+/// Why a probe's output is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadingsError {
-    /// Something else answered, such as a forced command.
+    /// Another program answered, such as a forced command.
     #[error("the output does not begin as a probe's: {0:?}")]
     NoBegin(String),
-    /// It was cut off.
+    /// The output was cut off.
     #[error("the output was cut off after {0} lines")]
     NoEnd(usize),
 }
 
-/// A machine as its installed system sees it. `None` and empty text: not readable.
+/// A machine as its installed system reports it. `None` and empty text: not readable.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Readings {
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot_id: String,
     /// Seconds since the kernel started.
     pub uptime_s: Option<f64>,
-    /// From `/etc/os-release`.
+    /// The content of `/etc/os-release`.
     pub os: OsRelease,
     /// As `uname -r`.
     pub kernel_release: String,
@@ -46,25 +46,25 @@ pub struct Readings {
     pub cpus: Option<u32>,
     /// MemTotal, in bytes.
     pub memory_bytes: Option<u64>,
-    /// Sizes of the populated memory slots in bytes, from the SMBIOS table; none where that cannot be read.
+    /// Sizes of the populated memory slots in bytes, from the SMBIOS table; empty: the table is not readable.
     pub memory_modules: Vec<u64>,
     /// Whole drives.
     pub drives: Vec<DriveReading>,
-    /// Network interfaces on a bus, virtual functions left out.
+    /// Network interfaces on a bus, without virtual functions.
     pub nics: Vec<NicReading>,
     /// All PCI functions, virtual ones marked.
     pub pci_devices: Vec<PciReading>,
     /// The machine's clock.
     pub clock: Option<ClockReading>,
-    /// As `systemctl is-system-running`; "none" where another init runs.
+    /// As `systemctl is-system-running`; "none": another init runs.
     pub systemd_state: String,
     /// Units in state failed, at most 50.
     pub failed_units: Vec<String>,
     /// The drive below the root file system.
     pub root_drive: String,
-    /// How fast it read.
+    /// The read rate of the root drive.
     pub disk_read: Option<DiskRead>,
-    /// Why it could not be read.
+    /// Why the root drive could not be read.
     pub disk_read_error: String,
     /// The content of `/etc/rackwright/image`.
     pub image: ImageMarker,
@@ -73,11 +73,11 @@ pub struct Readings {
 /// From `/etc/os-release`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OsRelease {
-    /// Such as "debian".
+    /// ID, such as "debian".
     pub id: String,
-    /// Such as "12".
+    /// VERSION_ID, such as "12".
     pub version_id: String,
-    /// For people.
+    /// PRETTY_NAME, for people.
     pub pretty_name: String,
 }
 
@@ -86,11 +86,11 @@ pub struct OsRelease {
 pub struct DriveReading {
     /// The kernel's name.
     pub name: String,
-    /// Its size.
+    /// Size in bytes.
     pub size_bytes: u64,
-    /// Whether the kernel calls it removable.
+    /// The kernel reports the drive as removable.
     pub removable: bool,
-    /// Empty where the kernel does not tell.
+    /// Serial number; empty where the kernel does not report it.
     pub serial: String,
 }
 
@@ -110,54 +110,54 @@ pub struct NicReading {
 pub struct PciReading {
     /// Domain:bus:device.function.
     pub address: String,
-    /// Vendor.
+    /// PCI vendor id.
     pub vendor_id: u32,
-    /// Device.
+    /// PCI device id.
     pub device_id: u32,
-    /// A virtual function that the installed system made.
+    /// A virtual function, made by the installed system.
     pub virtual_function: bool,
 }
 
-/// A clock's answer.
+/// A reading of the machine's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockReading {
-    /// The time told, rounded down to `resolution`.
+    /// The reported time, rounded down to `resolution`.
     pub time: SystemTime,
-    /// 1 s where the machine's `date` knows no fractions.
+    /// 1 s where the machine's `date` has no fractions.
     pub resolution: Duration,
 }
 
 /// One measurement of sequential reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskRead {
-    /// The drive.
+    /// Name of the drive.
     pub name: String,
-    /// How much was read.
+    /// Bytes read.
     pub bytes: u64,
-    /// How long it took, to 10 ms.
+    /// Duration of the read, to 10 ms.
     pub duration: Duration,
     /// "direct", or "cold-cache" where direct reads are not possible.
     pub method: String,
 }
 
 impl DiskRead {
-    /// Decimal megabytes a second; a measurement below the clock's 10 ms counts as 10 ms.
+    /// Rate in 10^6 bytes a second; a duration below the clock's 10 ms counts as 10 ms.
     pub fn mb_per_s(&self) -> f64 {
         self.bytes as f64 / 1e6 / self.duration.as_secs_f64().max(0.01)
     }
 }
 
-/// What the seed left on the installed system.
+/// The marker that the seed left on the installed system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImageMarker {
     /// Digest of the image version.
     pub digest: String,
-    /// Claim generation.
+    /// Generation of the claim.
     pub generation: Option<u64>,
 }
 
 impl Readings {
-    /// Parses the output of `probe.sh`; what comes before its begin (a shell's greeting) is skipped.
+    /// Parses the output of `probe.sh`; text before its begin (a shell's greeting) is skipped.
     pub fn parse(output: &str) -> Result<Self, ReadingsError> {
         let mut lines = output.lines().map(str::trim_end).skip_while(|line| *line != BEGIN);
         if lines.next().is_none() {
@@ -229,7 +229,7 @@ impl Readings {
 }
 
 impl ClockReading {
-    /// Parses `clock=SECONDS.NANOSECONDS`; anything but nine digits behind the point means whole seconds.
+    /// Parses `clock=SECONDS.NANOSECONDS`; without exactly nine digits after the point the reading has whole seconds.
     pub fn parse(output: &str) -> Option<Self> {
         let value = output.lines().find_map(|line| line.trim().strip_prefix("clock="))?;
         let (seconds, fraction) = value.split_once('.').unwrap_or((value, ""));
@@ -252,7 +252,7 @@ fn drive(value: &str) -> Option<DriveReading> {
     let sectors: u64 = fields.next()?.parse().ok()?;
     let removable = fields.next()? == "1";
     let serial = text(fields.next().unwrap_or(""));
-    // A reader without a medium has size 0.
+    // A card reader without a medium has size 0.
     let size_bytes = sectors.checked_mul(SECTOR_BYTES).filter(|bytes| *bytes > 0)?;
     Some(DriveReading {
         name,
@@ -306,7 +306,7 @@ fn push<T>(list: &mut Vec<T>, item: Option<T>) {
     }
 }
 
-/// Trimmed, bounded, and without control characters: it ends up in reports and on terminals.
+/// Trims and bounds a text, and removes control characters: it is shown in reports and on terminals.
 fn text(value: &str) -> String {
     value
         .trim()
@@ -316,7 +316,7 @@ fn text(value: &str) -> String {
         .collect()
 }
 
-/// `os-release` values may be quoted as a shell quotes.
+/// Removes quotes: `os-release` values may be quoted as in a shell.
 fn unquote(value: &str) -> &str {
     let value = value.trim();
     let inner = |quote| value.strip_prefix(quote).and_then(|v| v.strip_suffix(quote));

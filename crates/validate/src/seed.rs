@@ -1,19 +1,20 @@
-//! The seed: files on a partition labelled CIDATA that give an installed system its name, its host key, who may log in,
-//! and the marker of its image.
+//! The seed: files on a partition labelled CIDATA that give an installed system its name, its host key, its login keys and
+//! the marker of its image.
 //!
-//! Two readers are served. cloud-init's NoCloud source reads `meta-data`, `user-data` and `network-config`; images
-//! without cloud-init read the plain files below `rackwright/`, one value a file.
+//! It serves two readers. cloud-init's NoCloud source reads `meta-data`, `user-data` and `network-config`; images without
+//! cloud-init read the plain files below `rackwright/`, one value in each file.
 //!
 //! Decisions, each checked against cloud-init 22.4:
 //!
-//! - The keys stand in `meta-data` (`public-keys`), one a line: the customer's user data cannot replace them, and
-//!   hand-over can take a line out and leave valid YAML.
-//! - Everything else of ours is user data, not vendor data: vendor data yields to the customer's. With user data of the
-//!   customer's, ours come last in a MIME archive in two parts. The first, `write_files`, is appended to the customer's
-//!   list (`merge_how`); the second (host key, host name, root login) replaces, as is cloud-init's default.
-//! - Interfaces are matched by MAC address with `set-name`. Patterns such as `en*` would do under netplan alone: the
-//!   renderers for ifupdown, systemd-networkd and NetworkManager take the entry's id for an interface's name. Without
-//!   MAC addresses there is no `network-config`, and cloud-init falls back to DHCP on the first interface with a link.
+//! - The keys are in `meta-data` (`public-keys`), one in each line: the customer's user data cannot replace them, and the
+//!   hand-over can remove a line and leave valid YAML.
+//! - All other settings of the control plane are user data, not vendor data, because the customer's user data overrides
+//!   vendor data. If the customer has user data, the control plane's come last in a MIME archive, in two parts. The first,
+//!   `write_files`, is appended to the customer's list (`merge_how`); the second (host key, host name, root login)
+//!   replaces, which is cloud-init's default.
+//! - Interfaces are matched by MAC address with `set-name`. Patterns such as `en*` work only with netplan: the renderers
+//!   for ifupdown, systemd-networkd and NetworkManager use the entry's id as the interface's name. Without MAC addresses
+//!   there is no `network-config`, and cloud-init falls back to DHCP on the first interface with a link.
 
 use std::collections::BTreeMap;
 
@@ -27,51 +28,51 @@ const KEYS_MAX: usize = 100;
 const KEY_LINE_MAX: usize = 8 * 1024;
 const USER_DATA_MAX: usize = 256 * 1024;
 const NICS_MAX: usize = 64;
-/// Linux's limit of a host name.
+/// Linux's limit for a host name, in bytes.
 const HOSTNAME_MAX: usize = 64;
-/// Cannot occur in base64, which is all that stands between the boundaries besides our own text.
+/// Cannot occur in base64, the encoding of everything between the boundaries except the fixed text.
 const BOUNDARY: &str = "==rackwright-seed==";
 
-/// What goes into a seed.
+/// The values of a seed.
 #[derive(Debug, Clone)]
 pub struct SeedSpec {
-    /// New for each installation, or cloud-init would not act again.
+    /// New for each installation: cloud-init acts only on a new id.
     pub instance_id: String,
     /// The machine's name, with or without a domain.
     pub hostname: String,
-    /// The line of the key that validation logs in with.
+    /// The public key line of the provisioning key.
     pub provisioning_public_key: String,
-    /// The customer's own lines.
+    /// Public key lines of the customer.
     pub customer_keys: Vec<String>,
     /// The private half of the host key, in OpenSSH's format.
     pub host_private_key: SecretString,
-    /// The public half, as a line.
+    /// The public half, as a key line.
     pub host_public_key: String,
-    /// MAC addresses of the interfaces to be set up by DHCP, the one booted from first.
+    /// MAC addresses of the interfaces for DHCP, first the one that booted.
     pub macs: Vec<String>,
     /// Digest of the image version: `b3-` and 64 hex digits.
     pub image_digest: String,
-    /// The claim's generation.
+    /// Generation of the claim.
     pub generation: u64,
-    /// The customer's own user data, in any form cloud-init knows but compressed.
+    /// The customer's own user data, in any form that cloud-init accepts, except compressed.
     pub user_data: Option<String>,
 }
 
-/// What is wrong with a seed's values. Permanent.
+/// The fault of a seed's values. Permanent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SeedError {
-    /// The name is no host name.
+    /// The name is not a valid host name.
     #[error("{0:?} is no host name: use labels of 1 to 63 of a-z 0-9 - joined by dots, 64 characters at most")]
     Hostname(String),
-    /// The instance id would not be safe everywhere.
+    /// The instance id has unsafe characters.
     #[error("{0:?} is no instance id: use 1 to 64 of a-z A-Z 0-9 . _ -")]
     InstanceId(String),
-    /// A key line that sshd would not take, or that carries more than a key.
+    /// A key line that sshd would refuse, or that contains more than a key.
     #[error("{which} is refused: {why}")]
     Key {
-        /// Which of the keys.
+        /// Names the key.
         which: String,
-        /// What is wrong and what to write.
+        /// The fault and its remedy.
         why: &'static str,
     },
     /// Too many keys.
@@ -83,12 +84,12 @@ pub enum SeedError {
     /// Not a MAC address.
     #[error("{0:?} is no MAC address")]
     Mac(String),
-    /// User data that cannot be passed on.
+    /// User data that cannot be embedded.
     #[error("the user data is refused: {0}")]
     UserData(&'static str),
 }
 
-/// Makes the files of a seed: path below the partition's root, and content.
+/// Makes the files of a seed: content by path below the partition's root.
 pub fn seed(spec: &SeedSpec) -> Result<BTreeMap<String, Vec<u8>>, SeedError> {
     let keys = authorized_keys(spec)?;
     check_hostname(&spec.hostname)?;
@@ -161,7 +162,7 @@ fn user_data(spec: &SeedSpec, host_private: &str, host_public: &str, marker: &st
         "write_files": files,
     });
     let mut text = format!("Content-Type: multipart/mixed; boundary=\"{BOUNDARY}\"\nMIME-Version: 1.0\n");
-    // As text/plain cloud-init looks at the first line to tell what it is.
+    // For text/plain, cloud-init detects the format from the first line.
     push_part(&mut text, "text/plain", "customer", customers);
     push_part(
         &mut text,
@@ -174,7 +175,7 @@ fn user_data(spec: &SeedSpec, host_private: &str, host_public: &str, marker: &st
     Ok(text)
 }
 
-/// JSON is YAML, and has one way to quote.
+/// JSON is valid YAML, with a single way of quoting.
 fn cloud_config(value: &serde_json::Value) -> String {
     format!("#cloud-config\n{value:#}\n")
 }
@@ -209,7 +210,7 @@ fn network_config(macs: &[String]) -> Result<Option<String>, SeedError> {
             return Err(SeedError::Mac(cut(&mac)));
         }
         let name = format!("net{n}");
-        // Booting does not wait for interfaces beyond the first.
+        // The boot does not wait for interfaces after the first.
         let entry = json!({ "match": { "macaddress": mac }, "set-name": name, "dhcp4": true, "optional": n > 0 });
         ethernets.insert(name, entry);
     }
@@ -238,7 +239,7 @@ fn authorized_keys(spec: &SeedSpec) -> Result<Vec<String>, SeedError> {
     Ok(keys)
 }
 
-/// A line with a key and nothing else: no options before it, one line, printable.
+/// A printable line with a key and nothing else: no options before the key.
 fn key_line(which: &str, line: &str) -> Result<String, SeedError> {
     let refuse = |why| {
         Err(SeedError::Key {
@@ -353,7 +354,7 @@ fn check_user_data(text: &str) -> Result<(), SeedError> {
     Ok(())
 }
 
-/// A double-quoted YAML scalar: JSON's strings are some of YAML's.
+/// A double-quoted YAML scalar: every JSON string is one.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

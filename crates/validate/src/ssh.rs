@@ -1,7 +1,7 @@
-//! SSH to one machine whose host key is known beforehand.
+//! SSH to one machine with a known host key.
 //!
-//! Only the Ed25519 host key is negotiated, so that a machine which also has RSA and ECDSA keys shows the one we made.
-//! Every step has a time limit and every output a bound: the other side may be broken or hostile.
+//! Only an Ed25519 host key is negotiated, so that a machine which also has RSA and ECDSA keys shows the key from the seed.
+//! Every step has a time limit and every output a size limit: the other side may be broken or hostile.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -16,16 +16,16 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-/// Between two attempts to log in.
+/// Pause between two login attempts.
 const POLL: Duration = Duration::from_millis(250);
-/// For the TCP connection: a machine that is up answers at once, one that is not must not hold us.
+/// Limit for the TCP connection: a running machine answers at once, and one that is down must not delay the caller.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// From the connection to the server's first bytes.
 const BANNER_LIMIT: Duration = Duration::from_secs(10);
-/// Key exchange and login; emulated machines take seconds.
+/// Limit for key exchange and login; emulated machines take seconds.
 const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 
-/// Where to log in, as whom, and who must answer.
+/// The machine, the user, the keys on both sides.
 #[derive(Debug, Clone)]
 pub struct SshTarget {
     /// The machine's address.
@@ -34,13 +34,13 @@ pub struct SshTarget {
     pub port: u16,
     /// Usually "root".
     pub user: String,
-    /// The one host key that is accepted: an OpenSSH public key line, Ed25519.
+    /// The only accepted host key: an OpenSSH public key line, Ed25519.
     pub host_key: String,
-    /// The key to log in with, in OpenSSH's private key format.
+    /// The login key, in OpenSSH's private key format.
     pub private_key: SecretString,
 }
 
-/// Why something over SSH failed.
+/// An error over SSH.
 #[derive(Debug, thiserror::Error)]
 pub enum SshError {
     /// Permanent: the target itself is wrong.
@@ -48,46 +48,46 @@ pub enum SshError {
     Target {
         /// Address and port.
         at: SocketAddr,
-        /// Which part, and why.
+        /// Which part is wrong, and why.
         what: String,
     },
-    /// Retryable: nobody listens (yet).
+    /// Retryable: no server listens (yet).
     #[error("cannot connect to {at} for SSH")]
     Connect {
         /// Address and port.
         at: SocketAddr,
-        /// Why.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// Retryable: no answer in time.
+    /// Retryable: no answer within the limit.
     #[error("{at} gave no answer within {limit_s} s while {what}")]
     Timeout {
         /// Address and port.
         at: SocketAddr,
-        /// What was going on.
+        /// The step that timed out.
         what: &'static str,
         /// The limit in seconds.
         limit_s: u64,
     },
-    /// Another machine or another system answers: nothing was sent to it. Retryable while the system may still boot.
+    /// Another machine or another system answers; it was sent nothing. Retryable while the system may still boot.
     #[error(
         "{at} shows the host key {presented}, not the expected {expected}: another system runs there, or the seed was not read"
     )]
     HostKeyMismatch {
         /// Address and port.
         at: SocketAddr,
-        /// Fingerprint.
+        /// Fingerprint of the expected key.
         expected: String,
-        /// Fingerprint, or why there is none.
+        /// Fingerprint of the presented key, or why there is none.
         presented: String,
     },
-    /// The key does not (yet, or any more) let us in.
+    /// The server refuses the login key (not yet, or no longer accepted).
     #[error("{at} refuses the key for user {user}")]
     AuthRefused {
         /// Address and port.
         at: SocketAddr,
-        /// Who tried.
+        /// User name of the login.
         user: String,
     },
     /// Retryable: the protocol broke off.
@@ -95,13 +95,13 @@ pub enum SshError {
     Protocol {
         /// Address and port.
         at: SocketAddr,
-        /// What was going on.
+        /// The step that failed.
         what: &'static str,
-        /// Why.
+        /// The protocol error.
         #[source]
         source: Box<russh::Error>,
     },
-    /// Permanent: the output was cut off and nothing of it is used.
+    /// Permanent: the output exceeded the limit, and all of it is discarded.
     #[error("a command on {at} wrote more than {limit} bytes")]
     OutputTooLarge {
         /// Address and port.
@@ -115,20 +115,20 @@ pub enum SshError {
         /// Address and port.
         at: SocketAddr,
     },
-    /// The caller gave up.
+    /// The caller cancelled.
     #[error("waiting for SSH on {at} was cancelled")]
     Cancelled {
         /// Address and port.
         at: SocketAddr,
     },
-    /// The deadline passed; the source is what the last attempt met.
+    /// The deadline passed; the source is the error of the last attempt.
     #[error("{at} could not be reached by SSH within {waited_s} s ({attempts} attempts)")]
     NotReachable {
         /// Address and port.
         at: SocketAddr,
-        /// How long, in seconds.
+        /// Time waited, in seconds.
         waited_s: u64,
-        /// How often.
+        /// Number of attempts.
         attempts: u32,
         /// The last attempt's error.
         #[source]
@@ -137,7 +137,7 @@ pub enum SshError {
 }
 
 impl SshError {
-    /// Whether another try may end differently while a machine boots.
+    /// Whether a retry may succeed while a machine boots.
     pub fn is_retryable(&self) -> bool {
         !matches!(
             self,
@@ -146,16 +146,16 @@ impl SshError {
     }
 }
 
-/// Bounds of one command.
+/// Limits of one command.
 #[derive(Debug, Clone, Copy)]
 pub struct RunLimits {
     /// From the request to the exit status.
     pub timeout: Duration,
-    /// Of standard output and standard error together.
+    /// Most bytes of standard output and standard error together.
     pub output_max_bytes: usize,
 }
 
-/// What a command left.
+/// The result of a command.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// The exit status.
@@ -167,7 +167,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// The last part of standard error, for an error message.
+    /// The last 400 characters of standard error, for an error message.
     pub fn stderr_tail(&self) -> String {
         let text = String::from_utf8_lossy(&self.stderr);
         let text: Vec<char> = text.trim().chars().filter(|c| !c.is_control() || *c == '\n').collect();
@@ -202,13 +202,13 @@ impl SshTarget {
         if host.algorithm() != Algorithm::Ed25519 {
             return Err(wrong("its host key is not an Ed25519 key"));
         }
-        // The error of the decoder is left out on purpose: it may quote the key.
+        // The decoder's error is discarded on purpose: it may quote the key.
         let private = russh::keys::decode_secret_key(self.private_key.expose_secret(), None)
             .map_err(|_| wrong("its private key is not an unencrypted OpenSSH key"))?;
         Ok((host, private))
     }
 
-    /// The base64 part of the public key that belongs to the private key.
+    /// The base64 part of the public key of the login key.
     pub(crate) fn login_key_blob(&self) -> Result<String, SshError> {
         use russh::keys::PublicKeyBase64 as _;
         Ok(self.keys()?.1.public_key().public_key_base64())
@@ -256,8 +256,8 @@ impl Session {
         }
     }
 
-    /// Makes a file on the machine, in a folder that is made for it and that nobody else may enter. Both must be plain words:
-    /// a shell reads them.
+    /// Writes a file on the machine, in a folder that it creates with mode 700. Both names must be plain words: a shell
+    /// reads them.
     pub async fn put(&self, folder: &str, file: &str, bytes: &[u8], timeout: Duration) -> Result<Output, SshError> {
         let command = format!("mkdir -m 700 -p {folder} && cat >{folder}/{file}");
         match timeout_at(Instant::now() + timeout, self.exec(&command, bytes.to_vec(), 64 * 1024)).await {
@@ -302,12 +302,12 @@ impl Session {
         Ok(Output { status, stdout, stderr })
     }
 
-    /// Whether it has ended, by either side.
+    /// Whether either side has closed the session.
     pub fn is_closed(&self) -> bool {
         self.handle.is_closed()
     }
 
-    /// Says good-bye; dropping the session only cuts the connection.
+    /// Disconnects in order; dropping the session only cuts the connection.
     pub async fn close(self) {
         let bye = self.handle.disconnect(russh::Disconnect::ByApplication, "", "");
         let _ = timeout(CONNECT_LIMIT, bye).await;
@@ -318,8 +318,8 @@ impl Session {
     }
 }
 
-/// Tries to log in until it works, the deadline passes or the caller cancels. Another host key and a refused key count
-/// as "not yet": the machine may still be shutting down its former system, or reading its seed.
+/// Tries to log in until a login succeeds, the deadline passes or the caller cancels. A wrong host key and a refused login
+/// key count as "not yet": the machine may still be shutting down its former system, or reading its seed.
 pub async fn wait_reachable(
     target: &SshTarget,
     deadline: Instant,
@@ -356,7 +356,7 @@ pub async fn wait_reachable(
     }
 }
 
-/// Connects and waits for the server's first byte, so that a machine which accepts and then hangs costs little.
+/// Connects and waits for the server's first byte, so that a machine which accepts and then hangs costs little time.
 async fn open_stream(at: SocketAddr) -> Result<TcpStream, SshError> {
     let stream = match timeout(CONNECT_LIMIT, TcpStream::connect(at)).await {
         Err(_) => {
@@ -404,7 +404,7 @@ async fn login(
     };
     let connected = client::connect_stream(Arc::new(config), stream, Pinned { host }).await;
     let mut handle = connected.map_err(|error| match error {
-        // A server without an Ed25519 host key is not the one we gave such a key.
+        // A server without an Ed25519 host key has not read the seed with such a key.
         PinnedError::Russh(russh::Error::NoCommonAlgo {
             kind: AlgorithmKind::Key,
             theirs,
@@ -434,7 +434,7 @@ fn protocol(at: SocketAddr, what: &'static str, source: russh::Error) -> SshErro
     }
 }
 
-/// Accepts one host key.
+/// Accepts exactly one host key.
 struct Pinned {
     host: PublicKey,
 }

@@ -1,7 +1,7 @@
-//! The traffic program on machines that let us in: brought, started, asked, removed.
+//! The traffic program on machines with an open login: copied, started, queried, removed.
 //!
-//! The program comes with the login, runs from a folder below `/run` that only root may enter, and ends by itself. Every
-//! answer is bounded and parsed: the machine may be broken or hostile.
+//! The program is copied over the login, runs from a folder that only root may enter, below `/run` if possible, and ends by
+//! itself. Every answer is bounded and parsed: the machine may be broken or hostile.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,86 +12,86 @@ use serde::Deserialize;
 use crate::ssh::{Output, RunLimits, Session, SshError, SshTarget};
 
 const SCRIPT: &str = include_str!("traffic.sh");
-/// Folders that may let a program run, the best first: some systems mount one or the other `noexec`.
+/// Candidate folders for the program, best first: some systems mount one or the other `noexec`.
 const FOLDERS: [&str; 4] = ["/run", "/dev/shm", "/tmp", "/var/tmp"];
-/// For the program on its way: some megabytes at some 100 kB/s.
+/// Limit for copying the program: some megabytes at some 100 kB/s.
 const SEND_LIMIT: Duration = Duration::from_secs(60);
-/// For what takes no time.
+/// Limit for quick steps.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Of an answer.
+/// Most bytes of an answer.
 const OUTPUT_MAX_BYTES: usize = 256 * 1024;
-/// What is taken of a machine's own words.
+/// Most characters kept of a machine's message.
 const WORDS: usize = 200;
 
-/// The program, for machines of one architecture.
+/// The program for machines of one architecture.
 #[derive(Debug, Clone)]
 pub struct TrafficProgram {
-    /// As it is in its file.
+    /// Content of its file.
     pub bytes: Arc<[u8]>,
-    /// SHA-256 of that, in hex.
+    /// SHA-256 of the content, in hex.
     pub sha256: String,
 }
 
-/// What a run of tests has in common.
+/// The common settings of a run of tests.
 #[derive(Debug, Clone)]
 pub struct TrafficSetup {
-    /// Lower-case letters, digits and hyphens: names the folder on the machines.
+    /// Lower-case letters, digits and hyphens: part of the folder's name on the machines.
     pub id: String,
-    /// 32 hex digits that only the machines of this run are told.
+    /// 32 hex digits, known only to the machines of this run.
     pub token: String,
-    /// Servers end by themselves after so long, in seconds.
+    /// Servers end by themselves after this time, in seconds.
     pub deadline_s: u64,
-    /// Where they listen; 0: at any free port.
+    /// Port of the servers; 0: any free port.
     pub port: u16,
 }
 
-/// A server that runs on a machine.
+/// A running server on a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
-    /// Where the program is.
+    /// Folder of the program.
     pub folder: String,
-    /// Where it listens.
+    /// Its port.
     pub port: u16,
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
-    /// Adapters by which it can be reached, beside the machine's address.
+    /// Adapters through which it can be reached, beside the machine's address.
     pub lanes: Vec<ServedLane>,
 }
 
 /// An adapter with an address of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ServedLane {
-    /// As the machine names it: `mlx5_0`.
+    /// Name on the machine: `mlx5_0`.
     pub name: String,
-    /// GUID of its port, `0x...`; empty where it is not told.
+    /// GUID of its port, `0x...`; empty: unknown.
     #[serde(default)]
     pub guid: String,
-    /// Where it can be reached by the same adapter of another machine; none: by RDMA only.
+    /// Its address for the same adapter of another machine; none: only by RDMA.
     #[serde(default)]
     pub address: Option<IpAddr>,
 }
 
-/// What to measure.
+/// A measurement to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
-    /// How long each direction sends.
+    /// Milliseconds of sending in each direction.
     pub ms: u64,
     /// Connections for each lane.
     pub streams: u32,
-    /// Only send.
+    /// Only send, do not receive.
     pub one_way: bool,
-    /// Not by RDMA, even where that is possible.
+    /// Only by TCP, even where RDMA is possible.
     pub tcp: bool,
-    /// All at once.
+    /// Lanes, measured all at once.
     pub lanes: Vec<Goal>,
 }
 
-/// Where one lane goes.
+/// The target of one lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Goal {
-    /// The lane's name, or `-`: as the machine routes.
+    /// The lane's name, or `-`: by the machine's own routing.
     pub lane: String,
-    /// The server's lane, where the address is not that lane's own: by RDMA only.
+    /// The server's lane, where `address` is not that lane's own: only by RDMA.
     pub peer: Option<String>,
     /// The server's address.
     pub address: IpAddr,
@@ -99,29 +99,29 @@ pub struct Goal {
     pub port: u16,
 }
 
-/// What carried the bytes.
+/// The transport of the bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
-    /// Connections.
+    /// TCP connections.
     #[default]
     Tcp,
-    /// Writes from adapter to adapter.
+    /// RDMA writes from adapter to adapter.
     Rdma,
 }
 
-/// Of one lane.
+/// The result of one lane.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub struct Measured {
-    /// As in the order.
+    /// The lane's name in the order.
     pub lane: String,
-    /// How.
+    /// The transport used.
     #[serde(default)]
     pub transport: Transport,
-    /// Why it was not by RDMA, where an adapter was asked for.
+    /// Why RDMA was not used, where the order named an adapter.
     #[serde(default)]
     pub no_rdma: Option<String>,
-    /// Why it could not be measured to the end.
+    /// Why the measurement failed.
     #[serde(default)]
     pub error: Option<String>,
     /// From the machine to the server.
@@ -130,56 +130,56 @@ pub struct Measured {
     /// From the server to the machine.
     #[serde(default)]
     pub received: Option<Rate>,
-    /// A byte there and back.
+    /// The time of a byte there and back.
     #[serde(default)]
     pub round_trip: Option<RoundTrip>,
 }
 
-/// Of one direction: what has arrived.
+/// The received bytes of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub struct Rate {
-    /// 10^9 bits a second.
+    /// Rate in 10^9 bits a second.
     pub gbit_per_s: f64,
-    /// TCP segments that were sent again.
+    /// Number of TCP retransmissions.
     #[serde(default)]
     pub retransmits: u64,
 }
 
-/// Microseconds.
+/// Round-trip times in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub struct RoundTrip {
-    /// 99 of 100 are quicker.
+    /// 99 % of the round trips take at most this time.
     pub p99_us: f64,
 }
 
-/// Why a machine does not take part.
+/// Why a machine cannot take part.
 #[derive(Debug, thiserror::Error)]
 pub enum TrafficError {
     /// The connection or the command failed.
     #[error(transparent)]
     Ssh(#[from] SshError),
-    /// The program does not run there: no folder may run programs, or it is for another architecture.
+    /// The program cannot run there: no folder may run programs, or the architecture differs.
     #[error("the traffic program does not run on {at}: {why}")]
     Program {
         /// Address and port.
         at: std::net::SocketAddr,
-        /// The machine's words.
+        /// The machine's message.
         why: String,
     },
-    /// What it printed is no answer.
+    /// The program's output is not a valid answer.
     #[error("the traffic program on {at} gave no answer: {why}")]
     Answer {
         /// Address and port.
         at: std::net::SocketAddr,
-        /// What is wrong with it.
+        /// The fault of the answer.
         why: String,
     },
-    /// What was brought may still be there, or what an earlier test left.
+    /// The copied program may still be there, or parts of an earlier test.
     #[error("the traffic program could not be removed from {at}: {why}")]
     Left {
         /// Address and port.
         at: std::net::SocketAddr,
-        /// The machine's words.
+        /// The machine's message.
         why: String,
     },
 }
@@ -201,7 +201,7 @@ fn few(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(WORDS).collect()
 }
 
-/// Words that a shell reads as one, whatever they are.
+/// True for a text that a shell reads as one plain word.
 fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-:/".contains(c))
 }
@@ -214,7 +214,7 @@ async fn step(session: &Session, variables: &str, limit: Duration) -> Result<Out
     session.run(&format!("{variables}{SCRIPT}"), limits).await
 }
 
-/// The value of a line `key=value`, and only of an answer that is whole.
+/// The value of a line `key=value`, only from a complete answer.
 fn value(output: &Output, key: &str, step: &str) -> Result<String, String> {
     let text = String::from_utf8_lossy(&output.stdout);
     let end = format!("end=rackwright-traffic-{step}-1");
@@ -225,11 +225,11 @@ fn value(output: &Output, key: &str, step: &str) -> Result<String, String> {
     }
 }
 
-/// Ends servers that earlier tests left on the machine, removes their files, brings the program and starts a server.
-/// Nothing stays of it where that fails, as long as the session holds; else the server ends by itself within a minute.
+/// Ends servers that earlier tests left on the machine, removes their files, copies the program and starts a server. On
+/// failure everything is removed again as long as the session works; otherwise the server ends by itself within a minute.
 ///
 /// # Errors
-/// No login, what was left cannot be removed, or no folder of the machine where the program runs.
+/// No login, parts of earlier tests that cannot be removed, or no folder of the machine that may run the program.
 pub async fn serve_traffic(
     session: &Session,
     program: &TrafficProgram,
@@ -238,10 +238,10 @@ pub async fn serve_traffic(
     serve_traffic_below(session, program, setup, &FOLDERS).await
 }
 
-/// [`serve_traffic`] below the first of these folders that lets a program run. Their paths must be plain words.
+/// As [`serve_traffic`], below the first of these folders that may run a program. Their paths must be plain words.
 ///
 /// # Errors
-/// As above.
+/// Those of [`serve_traffic`].
 pub async fn serve_traffic_below(
     session: &Session,
     program: &TrafficProgram,
@@ -261,7 +261,7 @@ pub async fn serve_traffic_below(
         };
         why.push_str(&format!("{}{parent}: {words}", if why.is_empty() { "" } else { "; " }));
         let stopped = stop_in(session, &folder).await;
-        // The first fault tells more than that cleaning failed for the same reason.
+        // The first error says more than a failed cleanup for the same reason.
         tried.map(drop)?;
         stopped?;
     }
@@ -295,7 +295,7 @@ async fn serve_in(
         at: session.at(),
         why: e.to_string(),
     })?;
-    // Names go to another machine's shell.
+    // The names are passed to another machine's shell.
     let lanes = ready
         .lanes
         .into_iter()
@@ -308,10 +308,10 @@ async fn serve_in(
     }))
 }
 
-/// Has a machine measure the way to others.
+/// Measures from a machine to others.
 ///
 /// # Errors
-/// No login, or no answer. A lane that could not be measured is no error: it says so itself.
+/// No login, or no answer. A lane that fails is not an error: its result has the reason.
 pub async fn measure(
     session: &Session,
     here: &Served,
@@ -356,28 +356,28 @@ fn further(order: &Order) -> &'static str {
     }
 }
 
-/// Tells a server that its test goes on: without this, and without connections, it ends by itself after a minute.
+/// Keeps a server running: without this call and without connections it ends by itself after a minute.
 ///
 /// # Errors
-/// The connection or the command failed, or the server is not there any more.
+/// The connection or the command failed, or the server has ended.
 pub async fn keep_traffic(session: &Session, served: &Served) -> Result<(), TrafficError> {
     let output = step(session, &format!("step=keep\nfolder='{}'\n", served.folder), LIMIT).await?;
     let wrong = |why: String| TrafficError::Answer { at: session.at(), why };
     value(&output, "kept", "keep").map(drop).map_err(wrong)
 }
 
-/// Ends a server and removes what was brought.
+/// Ends a server and removes the copied files.
 ///
 /// # Errors
-/// The connection or the command failed, or something is still there.
+/// The connection or the command failed, or a part is still there.
 pub async fn stop_traffic(session: &Session, served: &Served) -> Result<(), TrafficError> {
     stop_in(session, &served.folder).await
 }
 
-/// [`stop_traffic`], and once more with a new login if that failed: the session may have broken meanwhile.
+/// As [`stop_traffic`], with a second try by a new login if the first fails: the session may have broken meanwhile.
 ///
 /// # Errors
-/// As above, of the second try.
+/// Those of [`stop_traffic`], of the second try.
 pub async fn clear_traffic(session: &Session, target: &SshTarget, served: &Served) -> Result<(), TrafficError> {
     let Err(error) = stop_traffic(session, served).await else {
         return Ok(());

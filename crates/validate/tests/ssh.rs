@@ -1,4 +1,4 @@
-//! Against real servers: who is let in, who is talked to, and what happens when the other side misbehaves.
+//! Tests against real servers: which logins succeed, which machines are trusted, and how misbehaving servers are handled.
 
 #![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
 #![allow(clippy::unwrap_used)]
@@ -24,7 +24,7 @@ const LIMITS: RunLimits = RunLimits {
     output_max_bytes: 1 << 20,
 };
 
-/// A short look.
+/// A quick reading.
 const PROBE: ProbeOptions = ProbeOptions {
     systemd_wait_s: 0,
     disk_read_sample_mib: 0,
@@ -100,7 +100,7 @@ async fn a_server_without_our_kind_of_host_key_is_another() {
     let config = server.dir.path().join("sshd_config");
     let text = fs::read_to_string(&config).unwrap().replace("host_key\n", "rsa_key\n");
     fs::write(&config, text).unwrap();
-    // sshd reads its configuration again for no connection: start another one on it.
+    // A running sshd does not read its configuration again for a connection: another one is started on it.
     let port = free_port();
     let text = fs::read_to_string(&config)
         .unwrap()
@@ -156,7 +156,7 @@ async fn login_works_as_soon_as_the_server_is_there() {
         let reached = wait_reachable(&late, Instant::now() + LIMIT, &CancellationToken::new()).await;
         (reached.map(|_| ()), Instant::now())
     });
-    // A relay stands for the machine that comes up later.
+    // A relay plays a machine that comes up later.
     drop(login(&server).await);
     tokio::time::sleep(Duration::from_millis(600)).await;
     let relay = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
@@ -197,7 +197,7 @@ async fn waiting_ends_at_the_deadline_and_when_cancelled() {
 #[tokio::test]
 async fn a_server_that_hangs_is_bounded() {
     let server = sshd("");
-    // One that accepts and says nothing, and one that greets and then says nothing.
+    // One server accepts and stays silent; another greets and then stays silent.
     for greeting in ["", "SSH-2.0-OpenSSH_9.2\r\n"] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -259,7 +259,7 @@ async fn commands_are_bounded_in_time_and_output() {
         session.run("kill -9 $$", LIMITS).await,
         Err(SshError::NoStatus { .. })
     ));
-    // The session is still of use.
+    // The session still works.
     assert_eq!(session.run("echo on", LIMITS).await.unwrap().stdout, b"on\n");
     assert!(begun.elapsed() < LIMIT);
 }
@@ -441,7 +441,7 @@ async fn one_login_serves_the_steps_of_a_deployment_and_no_other() {
     probe(2).await;
     assert_eq!(accepted(), 2, "{}", server.log());
 
-    // The machine ends the login of the second: the next step notices and logs in again.
+    // The machine ends the login of the second deployment: the next step notices it and logs in again.
     server.end_logins();
     probe(2).await;
     assert_eq!(accepted(), 3, "{}", server.log());
@@ -480,14 +480,14 @@ async fn logins_that_nobody_takes_up_are_closed_at_the_end() {
 async fn hand_over_fails_while_the_key_still_opens() {
     let server = sshd("");
     drop(login(&server).await);
-    // The file is not among those that are searched.
+    // The file is not among the searched ones.
     let error = hand_over(&server.target(), &[]).await.unwrap_err();
     assert!(
         matches!(&error, HandOverError::StillAccepted { removed, .. } if removed == "nowhere"),
         "{error:?}"
     );
     drop(login(&server).await);
-    // Nor does a machine with another host key count as one that refuses.
+    // A machine with another host key does not count as one that refuses the key.
     let other = SshTarget {
         host_key: key("other").public_line().into(),
         ..server.target()
@@ -537,7 +537,7 @@ async fn dropbear_is_served_alike() {
     let read = probe(&session, options).await.unwrap();
     assert!(!read.readings.boot_id.is_empty() && read.readings.cpus.is_some());
     drop(session);
-    // Its key lies where every image's does: nothing has to be told.
+    // The key is in the usual place: no extra file is needed.
     let done = hand_over(&server.target(), &[])
         .await
         .unwrap_or_else(|e| panic!("{e:?}\n{}", server.log()));

@@ -46,7 +46,7 @@ fn setup(id: &str) -> TrafficSetup {
     }
 }
 
-/// Stands for the program: what it was told comes back.
+/// Plays the program and echoes its arguments.
 const ECHO: &str = "#!/bin/sh\n\
     case $1 in\n\
     serve) echo '{\"port\":4242,\"pid\":0,\"lanes\":[{\"name\":\"mlx5_0\",\"guid\":\"0x1\",\"address\":\"fe80::1\",\"interface\":\"ib0\"},\
@@ -54,7 +54,7 @@ const ECHO: &str = "#!/bin/sh\n\
     run) echo \"{\\\"lanes\\\":[{\\\"lane\\\":\\\"-\\\",\\\"error\\\":\\\"$* $RACKWRIGHT_TRAFFIC_TOKEN\\\"},{\\\"lane\\\":\\\"not asked\\\"}]}\" ;;\n\
     esac\n";
 
-/// Servers that other tests started are no business of this one: each has folders of its own.
+/// Each test has its own folders, so that it does not touch the servers of other tests.
 async fn serve_in(
     folders: &[&Path],
     session: &Session,
@@ -65,8 +65,7 @@ async fn serve_in(
     serve_traffic_below(session, program, &setup(id), &parents).await
 }
 
-/// A server as an earlier test left it: it runs, and only its process says so. Dropped without having been ended by
-/// anybody, it is.
+/// A server left by an earlier test: it runs, and only its process shows it. Dropping it ends it.
 struct Left {
     folder: PathBuf,
     child: Child,
@@ -168,7 +167,7 @@ async fn what_an_earlier_test_left_is_ended_and_removed_before_another_begins() 
     let (server, dir, other) = (sshd(""), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let session = login(&server).await;
     let mut left = [Left::below(dir.path(), "old"), Left::below(dir.path(), "older")];
-    // Its files are gone, it is not.
+    // Its files are gone, but it still runs.
     std::fs::remove_dir_all(&left[1].folder).unwrap();
     let mut elsewhere = Left::below(other.path(), "old");
     let served = serve_in(&[dir.path()], &session, &program(ECHO), "new").await.unwrap();

@@ -1,4 +1,4 @@
-//! Files that are replaced in one step: whoever reads sees the former or the new one, also after a power cut.
+//! Atomic replacement of files: a reader sees the former or the new file, even after a power cut.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -7,7 +7,7 @@ use std::path::Path;
 use super::folder;
 use crate::error::FabricError;
 
-/// Bytes of a file that are read at most.
+/// Most bytes read from a file.
 const MAX_BYTES: u64 = 64 << 20;
 
 pub(super) fn failed(doing: &'static str, path: &Path, source: io::Error) -> FabricError {
@@ -26,7 +26,7 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, FabricError> {
     }
 }
 
-/// Writes a file beside, flushes it to the disk, and moves it into place.
+/// Writes a file next to the target, flushes it to the disk, and renames it.
 pub(super) fn replace(path: &Path, text: &str) -> Result<(), FabricError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");

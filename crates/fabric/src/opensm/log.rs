@@ -1,4 +1,4 @@
-//! OpenSM's log, followed by the kernel's notices: a sweep that ended, a partition file that was refused.
+//! Follows OpenSM's log by inotify, for two events: the end of a sweep, and a refused partition file.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -12,24 +12,24 @@ use super::file::failed;
 use super::folder;
 use crate::error::FabricError;
 
-/// Bytes of new log that are looked at in one go.
+/// Bytes of new log that one step reads.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// Longest line; more of it is not looked at.
+/// Longest line; the rest of a longer line is ignored.
 const LINE_BYTES: usize = 4_096;
 
-/// What the log told.
+/// An event in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// A sweep that changed something ended.
+    /// The end of a sweep that changed something.
     SubnetUp,
-    /// The partition file could not be read: everything is open now.
+    /// The partition file could not be read, and every partition is open now; the log line.
     Refused(String),
 }
 
-/// Follows a log from where it ends now.
+/// Follows a log from its present end.
 pub(super) struct Follower {
     path: PathBuf,
-    /// The kernel's notices; what they say does not matter, only that there are some.
+    /// Wake-ups by inotify; only their arrival matters, not their content.
     notices: Receiver,
     at: u64,
     line: Vec<u8>,
@@ -39,7 +39,7 @@ pub(super) struct Follower {
 impl Follower {
     pub(super) fn start(path: &Path) -> Result<Self, FabricError> {
         let fail = |source| failed("follow", path, source);
-        // The folder, so that a log that is begun anew is followed too.
+        // Watches the folder, so that a log that is created anew is followed too.
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).map_err(|e| fail(e.into()))?;
         let flags = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;
         inotify.add_watch(folder(path), flags).map_err(|e| fail(e.into()))?;
@@ -61,7 +61,7 @@ impl Follower {
         })
     }
 
-    /// The next thing that the log tells. Several sweeps that ended since the last call are one: only the last counts.
+    /// The next event of the log. Several ends of sweeps since the last call count as one.
     pub(super) async fn next(&mut self) -> Result<Seen, FabricError> {
         loop {
             self.catch_up().map_err(|source| failed("follow", &self.path, source))?;
@@ -92,7 +92,7 @@ impl Follower {
             Err(error) => return Err(error),
         };
         if file.metadata()?.len() < self.at {
-            // Begun anew.
+            // The log was created anew.
             self.at = 0;
             self.line.clear();
         }

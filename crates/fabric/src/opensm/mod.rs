@@ -1,8 +1,8 @@
-//! OpenSM on this machine: its files, its signal, its log, and what the ports say in the end.
+//! OpenSM on this machine: its files, its signal, its log, and the final reading of the ports.
 //!
-//! OpenSM reads `partitions.conf` when it gets SIGHUP, and fails open: a file that it cannot read, or that is not there,
-//! makes every port a full member of the default partition. So nothing reaches the file that was not parsed here first,
-//! the file changes in one step, and every port's table is read back before a change counts as done.
+//! OpenSM reads `partitions.conf` on SIGHUP, and fails open: if the file is unreadable or missing, every port becomes a
+//! full member of the default partition. So only text that was parsed here first is written, the file is replaced
+//! atomically, and every port's table is read back before a change counts as done.
 
 mod file;
 mod log;
@@ -25,27 +25,28 @@ use crate::error::{FabricError, RolledBack};
 use crate::manager::{Applied, FabricManager, Proof, Reading};
 use log::{Follower, Seen};
 
-/// Which process OpenSM is.
+/// How to find the OpenSM process.
 #[derive(Debug, Clone)]
 pub enum Process {
-    /// The one whose number stands in this file.
+    /// The process id is in this file.
     File(PathBuf),
-    /// This one.
+    /// The process id.
     Number(u32),
 }
 
-/// Where OpenSM has its things.
+/// The files and limits of OpenSM.
 #[derive(Debug, Clone)]
 pub struct OpenSmSettings {
-    /// `partitions.conf`, as OpenSM was told by `-P`.
+    /// `partitions.conf`, as given to OpenSM by `-P`.
     pub partitions: PathBuf,
-    /// Its log, as told by `-f`. With `-d2` it is written at once; without, a sweep may be seen late.
+    /// OpenSM's log, as given by `-f`. With `-d2` it is written at once; without, the end of a sweep may be seen late.
     pub log: PathBuf,
-    /// Its options (`opensm.conf`), for the health page; none if there is no such file.
+    /// OpenSM's options (`opensm.conf`), for the health check; none: there is no such file.
     pub options: Option<PathBuf>,
-    /// The process.
+    /// The OpenSM process.
     pub process: Process,
-    /// Longest time from the signal until every port has what is wanted. 20 s of sweep for 8,192 ports, and the reading.
+    /// Longest time from the signal until every port has the wanted keys. A sweep of 8,192 ports takes 20 s, and the
+    /// reading comes on top.
     pub deadline: Duration,
 }
 
@@ -58,7 +59,7 @@ pub struct OpenSm {
 }
 
 impl OpenSm {
-    /// With these settings, read by these tools.
+    /// With these settings; reads ports with these tools.
     pub fn new(settings: OpenSmSettings, diags: Diags) -> Self {
         Self {
             settings,
@@ -67,10 +68,10 @@ impl OpenSm {
         }
     }
 
-    /// Applies partitions that somebody else wrote down, after reading them as strictly as our own.
+    /// Applies partitions from a text of another author, parsed as strictly as this program's own.
     ///
     /// # Errors
-    /// [`FabricError::Conf`] if OpenSM would not read the text as it is meant; else as [`FabricManager::apply`].
+    /// [`FabricError::Conf`] if OpenSM would not read the text as it is meant; else those of [`FabricManager::apply`].
     pub async fn apply_text(&self, text: &str) -> Result<Applied, FabricError> {
         let wanted = partition::parse(text)?;
         self.apply(&wanted).await
@@ -88,7 +89,7 @@ impl OpenSm {
                 number.map_err(FabricError::NoManager)?
             }
         };
-        // A number that was another program's by now must not be signalled.
+        // The number may belong to another program by now, which must not be signalled.
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         if name.trim() != "opensm" {
             return Err(FabricError::NoManager(format!(
@@ -114,7 +115,7 @@ impl OpenSm {
         Ok((reading, ports))
     }
 
-    /// Puts a text into the file, has OpenSM read it, and waits until the ports have what it says.
+    /// Writes the file, has OpenSM read it, and waits until the ports have the wanted keys.
     async fn bring_about(&self, text: &str, wanted: &Partitions) -> Result<Reading, Trouble> {
         let mut follower = Follower::start(&self.settings.log).map_err(Trouble::Untouched)?;
         file::replace(&self.settings.partitions, text).map_err(Trouble::Untouched)?;
@@ -134,7 +135,7 @@ impl OpenSm {
                 Ok(Ok(Seen::Refused(line))) => return Err(Trouble::Refused(line)),
                 Ok(Ok(Seen::SubnetUp)) => {}
             }
-            // The sweep that ended may have begun before the signal: what ports have decides, and else the next sweep.
+            // The finished sweep may have begun before the signal: the ports decide, and otherwise the next sweep.
             let (reading, ports) = self.read().await.map_err(Trouble::Other)?;
             let found = compare(wanted, &reading.managers, ports, &reading.tables);
             if found.is_empty() {
@@ -144,7 +145,7 @@ impl OpenSm {
         }
     }
 
-    /// Brings back the former file, or closes everything if there was none that could be read.
+    /// Restores the former file, or closes every partition if the former file was missing or invalid.
     async fn roll_back(&self, former: Option<&str>) -> RolledBack {
         let sound = former.and_then(|text| Some((text.to_owned(), partition::parse(text).ok()?)));
         let is_former = sound.is_some();
@@ -171,9 +172,9 @@ impl OpenSm {
 enum Trouble {
     /// Nothing was changed.
     Untouched(FabricError),
-    /// OpenSM could not read it.
+    /// OpenSM could not read it; the log line.
     Refused(String),
-    /// Ports have something else.
+    /// Ports have other keys.
     Mismatch(Vec<partition::Difference>),
     /// Anything else, after the file was changed.
     Other(FabricError),
@@ -266,7 +267,7 @@ impl FabricManager for OpenSm {
 }
 
 impl OpenSm {
-    /// Ports that may be full members of the default partition: the managers', and those that the file names.
+    /// Ports that may be full members of the default partition: those of subnet managers, and those in the file.
     fn full_members(&self, managers: BTreeSet<Guid>) -> Result<BTreeSet<Guid>, FabricError> {
         let named = file::read(&self.settings.partitions)?.and_then(|text| partition::parse(&text).ok());
         Ok(managers
@@ -284,7 +285,7 @@ fn absent(wanted: &Partitions, ports: &BTreeSet<Guid>) -> BTreeSet<Guid> {
     members.filter(|member| !ports.contains(member)).copied().collect()
 }
 
-/// The folder of a file; the current one for a bare name.
+/// The folder of a file; for a bare name the current one.
 fn folder(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

@@ -1,4 +1,4 @@
-//! Requests to UFM: bounded in time and size, never redirected, never with a key in an error.
+//! Requests to UFM: bounded in time and size, never redirected, and without credentials in errors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,67 +18,67 @@ use url::{Host, Url};
 use super::{UfmAccess, UfmSettings};
 use crate::error::RolledBack;
 
-/// Characters of UFM's words that an error holds.
+/// Most characters of UFM's message in an error.
 const MAX_WORDS: usize = 300;
 
-/// Why UFM did not do as asked.
+/// Why UFM failed or refused.
 #[derive(Debug, thiserror::Error)]
 pub enum UfmError {
-    /// It cannot be set up like this.
+    /// The settings are unusable, with the reason.
     #[error("UFM cannot be used like this: {0}")]
     Setup(String),
-    /// No answer, or not all of it.
+    /// No answer, or an incomplete one.
     #[error("{method} {path}: UFM does not answer")]
     NoAnswer {
-        /// What was asked for.
+        /// Method of the request.
         method: Method,
-        /// Where.
+        /// Path of the request.
         path: String,
-        /// Why not.
+        /// The cause.
         source: reqwest::Error,
     },
     /// An answer of another status than 2xx.
     #[error("{method} {path}: UFM answers {status}: {words}")]
     Status {
-        /// What was asked for.
+        /// Method of the request.
         method: Method,
-        /// Where.
+        /// Path of the request.
         path: String,
-        /// The status.
+        /// The status code.
         status: StatusCode,
-        /// The beginning of its words.
+        /// The beginning of UFM's message.
         words: String,
     },
-    /// An answer beyond the limit.
+    /// An answer larger than the limit.
     #[error("{path}: UFM's answer has more than {most} bytes")]
     TooLarge {
-        /// Where.
+        /// Path of the request.
         path: String,
-        /// The limit.
+        /// The limit in bytes.
         most: usize,
     },
-    /// An answer that has not the form it should have.
+    /// An answer of an unexpected form.
     #[error("UFM's answer is not understood: {0}")]
     Answer(String),
-    /// A key of somebody else.
+    /// A key outside the configured range.
     #[error("{key} is not ours: our keys are {first} to {last}")]
     NotOurs {
         /// The key.
         key: PKey,
-        /// First of ours.
+        /// First key of the range.
         first: PKey,
-        /// Last of ours.
+        /// Last key of the range.
         last: PKey,
     },
-    /// It said yes, and has something else.
+    /// UFM accepted a change and did not make it; the differences.
     #[error("UFM did not take what it was told: {}", .0.join("; "))]
     NotTaken(Vec<String>),
     /// A change that failed midway.
     #[error("{why}; {rolled_back}")]
     Undone {
-        /// What went wrong.
+        /// The cause.
         why: String,
-        /// What was done then.
+        /// The result of the rollback.
         rolled_back: RolledBack,
     },
 }
@@ -91,7 +91,8 @@ pub(super) struct Client {
     answer_bytes: usize,
 }
 
-/// Who may sign UFM's certificate. Without TLS, only UFM on this machine is talked to: the password would be seen.
+/// The TLS settings: which authorities may sign UFM's certificate. Without TLS only UFM on this machine is allowed, because
+/// the password would be visible on the network.
 fn tls(settings: &UfmSettings) -> Result<ClientConfig, UfmError> {
     let setup = |error: &dyn std::fmt::Display| UfmError::Setup(error.to_string());
     let mut roots = RootCertStore::empty();

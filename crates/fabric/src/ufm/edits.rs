@@ -1,4 +1,4 @@
-//! From what UFM has to what it should have, in as few requests as can be.
+//! The smallest list of requests from UFM's present partitions to the wanted ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,24 +7,24 @@ use serde_json::{Value, json};
 
 use super::views::Held;
 
-/// GUIDs in one path: UFM's web server takes 8 KB of it.
+/// Most GUIDs in one path: UFM's web server accepts paths of 8 KB.
 const MAX_IN_PATH: usize = 200;
-/// GUIDs in one body.
+/// Most GUIDs in one body.
 const MAX_IN_BODY: usize = 2_000;
 
 /// One request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Edit {
-    /// Take members away. Before anything is added, so that nobody is in two partitions meanwhile.
+    /// Remove members. Sent before additions, so that no port is in two partitions meanwhile.
     Remove { key: PKey, guids: Vec<Guid> },
-    /// Make a partition without members.
+    /// Create a partition without members.
     Create { body: Value },
     /// Add members of one kind.
     Add { body: Value },
 }
 
 impl Edit {
-    /// For errors.
+    /// The unfulfilled request, for errors.
     pub(super) fn words(&self) -> String {
         match self {
             Self::Remove { key, guids } => format!("{} ports are still in {key}", guids.len()),
@@ -37,7 +37,7 @@ impl Edit {
     }
 }
 
-/// Removals first, then what is new.
+/// The requests, removals first.
 pub(super) fn edits(held: &BTreeMap<PKey, Held>, wanted: &BTreeMap<PKey, Partition>) -> Vec<Edit> {
     let (mut removals, mut additions) = (Vec::new(), Vec::new());
     let keys: BTreeSet<PKey> = held.keys().chain(wanted.keys()).copied().collect();
@@ -85,12 +85,12 @@ pub(super) fn edits(held: &BTreeMap<PKey, Held>, wanted: &BTreeMap<PKey, Partiti
     removals.into_iter().chain(additions).collect()
 }
 
-/// UFM writes GUIDs without `0x`.
+/// The form of GUIDs in UFM: without `0x`.
 fn bare(guid: Guid) -> String {
     format!("{:016x}", guid.get())
 }
 
-/// For a path.
+/// GUIDs for a path.
 pub(super) fn csv(guids: &[Guid]) -> String {
     guids.iter().map(|guid| bare(*guid)).collect::<Vec<_>>().join(",")
 }

@@ -1,8 +1,8 @@
 //! NVIDIA UFM by its REST interface (UFM Enterprise REST API guide, "PKey GUIDs" and "Ports").
 //!
-//! Only keys of our own range are ever written: other partitions of the same UFM are somebody else's. Members are sent as
-//! sets. What UFM answers is its belief about the fabric and proves nothing about a port: with [`Diags`] on a machine of
-//! the fabric, tables are read from the ports themselves.
+//! Only keys of the configured range are ever written: UFM's other partitions belong to others. Members are sent as sets.
+//! UFM's answers are its own records of the fabric and prove nothing about a port: with [`Diags`] on a machine of the
+//! fabric, tables are read from the ports themselves.
 
 mod client;
 mod edits;
@@ -26,42 +26,43 @@ use client::Client;
 pub use client::UfmError;
 use edits::Edit;
 
-/// How UFM knows us.
+/// The credentials for UFM.
 #[derive(Debug, Clone)]
 pub enum UfmAccess {
-    /// A user, by `/ufmRest`.
+    /// A user and password, by `/ufmRest`.
     User {
-        /// Name.
+        /// User name.
         name: String,
-        /// Password.
+        /// The user's password.
         password: SecretString,
     },
     /// An access token, by `/ufmRestV3`.
     Token(SecretString),
 }
 
-/// Which UFM, and what of it is ours.
+/// The UFM server, and the range of keys that this program owns.
 #[derive(Debug, Clone)]
 pub struct UfmSettings {
-    /// `https://ufm.example`; the path of the interface is added.
+    /// `https://ufm.example`; the path of the interface is appended.
     pub url: Url,
-    /// Certificates in PEM, by one of which its own must be signed. Not needed for UFM on this machine without TLS.
+    /// Authority certificates in PEM, one of which must have signed UFM's certificate. Not needed for UFM on this machine
+    /// without TLS.
     pub authorities: Vec<u8>,
-    /// How it knows us.
+    /// The credentials.
     pub access: UfmAccess,
-    /// First key that is ours.
+    /// First key of the owned range.
     pub first: PKey,
-    /// Last key that is ours.
+    /// Last key of the owned range.
     pub last: PKey,
     /// Longest time for one request.
     pub timeout: Duration,
-    /// Bytes of an answer that are read at most.
+    /// Most bytes read of an answer.
     pub answer_bytes: usize,
-    /// Longest time until ports have what UFM was told; looked at only where ports can be read.
+    /// Longest time until the ports have what UFM accepted; used only where ports can be read.
     pub deadline: Duration,
 }
 
-/// An UFM.
+/// A UFM server.
 #[derive(Debug)]
 pub struct Ufm {
     settings: UfmSettings,
@@ -71,10 +72,10 @@ pub struct Ufm {
 }
 
 impl Ufm {
-    /// With these settings. With tools, ports are read; without, UFM is believed and nothing is proven.
+    /// With these settings. With tools the ports are read; without tools UFM's records are used, and nothing is proven.
     ///
     /// # Errors
-    /// The URL or the certificates are unusable, or the range has the default partition's key in it.
+    /// The URL or the certificates are unusable, or the range includes the key of the default partition.
     pub fn new(settings: UfmSettings, diags: Option<Diags>) -> Result<Self, FabricError> {
         if settings.first > settings.last || settings.last == PKey::DEFAULT {
             return Err(UfmError::Setup(format!("no range of keys: {} to {}", settings.first, settings.last)).into());
@@ -92,7 +93,7 @@ impl Ufm {
         (self.settings.first..=self.settings.last).contains(&key)
     }
 
-    /// Our partitions as UFM has them.
+    /// The partitions of the owned range, as UFM has them.
     async fn ours(&self) -> Result<BTreeMap<PKey, views::Held>, UfmError> {
         let answer = self.client.get("resources/pkeys", &[("guids_data", "true")]).await?;
         let mut all = views::partitions(&answer)?;
@@ -120,7 +121,7 @@ impl Ufm {
         Ok(())
     }
 
-    /// Tells UFM the difference and asks whether it has it now.
+    /// Sends UFM the difference, and checks that UFM has it now. Returns whether anything was sent.
     async fn bring_about(&self, wanted: &BTreeMap<PKey, Partition>) -> Result<bool, FabricError> {
         let edits = edits::edits(&self.ours().await?, wanted);
         if edits.is_empty() {
@@ -142,7 +143,7 @@ impl Ufm {
         }
     }
 
-    /// Waits until the ports themselves have what is wanted: UFM answers before its subnet manager has swept.
+    /// Waits until the ports themselves have the wanted keys: UFM answers before its subnet manager has swept.
     async fn proven(&self, diags: &Diags, wanted: &Partitions) -> Result<Reading, Vec<Trouble>> {
         let deadline = tokio::time::Instant::now() + self.settings.deadline;
         loop {
@@ -151,7 +152,7 @@ impl Ufm {
             if differences.is_empty() {
                 return Ok(reading);
             }
-            // No event tells of the end of a sweep of somebody else's subnet manager, so ports are asked again and again.
+            // There is no event at the end of a sweep by UFM's subnet manager, so the ports are polled.
             let pause = tokio::time::Instant::now() + Duration::from_millis(500);
             if pause > deadline {
                 return Err(differences.into_iter().map(Trouble::Difference).collect());
@@ -160,7 +161,7 @@ impl Ufm {
         }
     }
 
-    /// What ports have otherwise than wanted, as far as it is about our keys.
+    /// The differences of the ports from the wanted partitions, for keys of the owned range.
     fn own_differences(
         &self,
         wanted: &Partitions,
@@ -187,7 +188,7 @@ impl Ufm {
         })
     }
 
-    /// Tables as UFM believes them to be.
+    /// The tables by UFM's own records.
     async fn believed(&self) -> Result<Reading, FabricError> {
         let answer = self.client.get("resources/pkeys", &[("guids_data", "true")]).await?;
         let mut read: BTreeMap<Guid, Vec<u16>> =
@@ -300,7 +301,7 @@ impl FabricManager for Ufm {
         }
     }
 
-    /// UFM does not tell its subnet manager's keys, so of those nothing is known.
+    /// UFM does not expose the keys of its subnet manager, so these are unknown.
     async fn health(&self) -> Result<Vec<HealthCheck>, FabricError> {
         let reading = self.tables().await?;
         Ok(health(None, &reading.managers, &reading.tables))

@@ -1,4 +1,4 @@
-//! What of UFM's answers is used, whatever else is in them.
+//! The parts of UFM's answers that are used; all other fields are ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// The partition that would bring this about again.
+    /// The partition that would recreate this state.
     pub(super) fn partition(&self, key: PKey) -> Partition {
         Partition {
             name: self.name.clone(),
@@ -37,8 +37,8 @@ impl Held {
     }
 }
 
-/// `{"0x0010": {"partition": "name", "guids": [{"guid": "..", "membership": "full", "index0": true}]}}`. Keys whose number
-/// is not understood are nobody we know; a member that is not understood is an error, because it would be overlooked.
+/// Parses `{"0x0010": {"partition": "name", "guids": [{"guid": "..", "membership": "full", "index0": true}]}}`. Unparsable
+/// keys are ignored as foreign; an unparsable member is an error, because it would be overlooked.
 pub(super) fn partitions(answer: &Value) -> Result<BTreeMap<PKey, Held>, UfmError> {
     let object = answer
         .as_object()
@@ -90,7 +90,7 @@ fn short(value: &Value) -> String {
     value.to_string().chars().take(100).collect()
 }
 
-/// `[{"guid": "0x0002c903000e0b72", ...}]`: port GUIDs; entries without one are ports of nobody we know.
+/// Parses `[{"guid": "0x0002c903000e0b72", ...}]`: port GUIDs; entries without a GUID are ignored as foreign.
 pub(super) fn ports(answer: &Value) -> Result<BTreeSet<Guid>, UfmError> {
     let list = answer
         .as_array()

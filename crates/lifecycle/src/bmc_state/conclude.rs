@@ -1,42 +1,42 @@
-//! What came of cleaning a BMC.
+//! The result of cleaning a BMC.
 
 use serde::{Deserialize, Serialize};
 
 use super::{BmcReading, Item, Listed, Part, Unknown, Verdict, Wish, judge};
 
-/// About as many things go into one sentence.
+/// Most things that one sentence names.
 const NAMED_MAX: usize = 4;
 
-/// How one thing or part of a BMC stands.
+/// The state of one thing or part of a BMC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Held {
-    /// Removed, and a second reading proves it.
+    /// Removed, with a second reading as proof.
     Removed,
-    /// Not the control plane's, and still there.
+    /// Foreign, and still there.
     Foreign,
-    /// Not the control plane's, and kept by the site.
+    /// Foreign, and kept by the site's rules.
     Kept,
-    /// Not known.
+    /// Unknown: the part could not be judged.
     Unknown,
-    /// Not the control plane's, and gone with the machine's next start, as its BMC says.
+    /// Foreign, and gone after the machine's next start: the BMC accepted the change.
     Waiting,
 }
 
-/// What came of it: each thing, and why the node is held back.
+/// The result: each reportable thing, and why the node is held back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conclusion {
-    /// Each thing that is worth telling.
+    /// Each reportable thing: its state, its part, its words.
     pub lines: Vec<(Held, Part, String)>,
-    /// Why the node must not go on, in words for the operator. None: the BMC is as wished.
+    /// Why the node must not go on, in words for the operator. None: the BMC is as wanted.
     pub refusal: Option<String>,
-    /// The same again may help.
+    /// A retry may help.
     pub retryable: bool,
 }
 
-/// Concludes from what was found, what the BMC refused to remove (with its words), and what the last reading shows.
+/// Concludes from the things found, the things that the BMC refused to remove (with its messages), and the last reading.
 ///
-/// `last` is the reading after the removals; the first one where nothing had to be removed.
+/// `last` is the reading after the removals, or the first reading where nothing had to be removed.
 #[must_use]
 pub fn conclude(node: &str, found: &Verdict, refused: &[(Item, String)], last: &BmcReading, wish: &Wish) -> Conclusion {
     let left = judge(last, wish);
@@ -59,11 +59,11 @@ pub fn conclude(node: &str, found: &Verdict, refused: &[(Item, String)], last: &
         if held == Held::Foreign && item.part == Part::BootOptions {
             options.push(words);
         } else if held == Held::Foreign && item.part != Part::BootOverride {
-            // The boot into the agent sets the override anyway.
+            // A remaining override is harmless: each boot into the agent sets it anew.
             named.push(words);
         }
     }
-    // A boot option behind those of the inspection starts nothing; an order that has it elsewhere is named itself.
+    // A boot option behind those of the inspection starts nothing; a wrong order is named as an item of its own.
     if !is_order_read(last) {
         named.append(&mut options);
     }
@@ -80,7 +80,7 @@ pub fn conclude(node: &str, found: &Verdict, refused: &[(Item, String)], last: &
     done
 }
 
-/// How a thing stands that is still there after everything was done, with the BMC's refusal.
+/// The state of a thing that remained after all removals, with the BMC's refusal if there is one.
 fn standing(item: &Item, refusal: Option<&String>, wish: &Wish) -> (Held, String) {
     let place = format!("{} at {}", item.words(), item.path);
     match refusal {
@@ -102,7 +102,7 @@ fn is_order_read(reading: &BmcReading) -> bool {
     reading.iter().any(is_it)
 }
 
-/// The same thing in two readings. Slots are used again, so the path alone is not enough.
+/// True for the same thing in two readings. BMCs reuse slots, so the path alone is not enough.
 fn is_same(a: &Item, b: &Item) -> bool {
     (a.part, &a.path, &a.name) == (b.part, &b.path, &b.name)
 }

@@ -1,7 +1,7 @@
-//! What a customer's system can leave on its BMC, and what of it may stay.
+//! Judges the traces that a customer's system can leave on its BMC.
 //!
-//! A machine's root reaches its BMC in band (KCS, host interface) as an administrator. So between two customers everything
-//! on the BMC that lets somebody in or reports to somebody must be the control plane's own, or be named by the site.
+//! Root on a machine reaches its BMC in band (KCS, host interface) as an administrator. So between two customers,
+//! everything on the BMC that lets a user in or sends reports must be the control plane's own, or be named by the site.
 
 mod conclude;
 #[cfg(test)]
@@ -20,9 +20,9 @@ pub use conclude::{Conclusion, Held, conclude};
 pub enum Part {
     /// Local accounts.
     Accounts,
-    /// Directories whose accounts may log in: LDAP and the like.
+    /// Directories of accounts that may log in: LDAP and the like.
     Directories,
-    /// SSH keys and certificates of the account that the control plane logs in with.
+    /// SSH keys and certificates of the control plane's account.
     Keys,
     /// Event subscriptions.
     Subscriptions,
@@ -47,8 +47,8 @@ pub enum Part {
 }
 
 impl Part {
-    /// Every part, in the order in which they are put right: sessions after the accounts that could open new ones, the boot order
-    /// after the options in it, Secure Boot after its keys.
+    /// Every part, in the order of cleaning: sessions after the accounts that could open new ones, the boot order after the
+    /// options in it, Secure Boot after its keys.
     pub const ALL: [Self; 13] = [
         Self::Accounts,
         Self::Directories,
@@ -65,7 +65,7 @@ impl Part {
         Self::Sessions,
     ];
 
-    /// The name in sentences, of several.
+    /// The name of several such things in a sentence.
     #[must_use]
     pub fn plural(self) -> &'static str {
         match self {
@@ -85,7 +85,7 @@ impl Part {
         }
     }
 
-    /// The name in sentences, of one.
+    /// The name of one such thing in a sentence.
     #[must_use]
     pub fn singular(self) -> &'static str {
         match self {
@@ -105,7 +105,7 @@ impl Part {
         }
     }
 
-    /// What the machine's firmware holds: a change may show only after the next start.
+    /// True for parts that the machine's firmware holds: a change may show only after the next start.
     #[must_use]
     pub fn is_of_firmware(self) -> bool {
         matches!(
@@ -114,12 +114,12 @@ impl Part {
         )
     }
 
-    /// Ways from the machine into its BMC.
+    /// True for a way from the machine into its BMC.
     fn is_in_band(self) -> bool {
         matches!(self, Self::HostInterfaces | Self::Kcs)
     }
 
-    /// Whether a BMC that has no such part has nothing of it. Every BMC has accounts: one that shows none hides them.
+    /// True where a BMC without this part has nothing of it. Every BMC has accounts: a BMC that shows none hides them.
     fn is_absent_where_not_offered(self) -> bool {
         self != Self::Accounts
     }
@@ -128,13 +128,13 @@ impl Part {
 /// One thing in a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// The part.
+    /// The part that contains it.
     pub part: Part,
     /// User name, destination, or id.
     pub name: String,
-    /// More about it: role, address, state. Never a secret.
+    /// Role, address or state, for people. Never a secret.
     pub detail: String,
-    /// The BMC's resource.
+    /// Path of the BMC's resource.
     pub path: String,
     /// The user of a session; empty for everything else.
     pub user: String,
@@ -143,7 +143,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// As sentences name it.
+    /// Name and detail, for a sentence.
     #[must_use]
     pub fn words(&self) -> String {
         let detail = if self.detail.is_empty() {
@@ -155,62 +155,62 @@ impl Item {
     }
 }
 
-/// How the reading of a part ended.
+/// The result of reading a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listed {
-    /// Everything in the part is known.
+    /// Every thing in the part was read.
     Whole(Vec<Item>),
     /// The BMC has no such part, or shows none.
     NotOffered,
-    /// The BMC has it and it could not be read, in words.
+    /// The BMC has the part, and reading it failed, with the reason.
     Unread(String),
 }
 
-/// One reading of a BMC.
+/// One reading of a BMC: the result for each part.
 pub type BmcReading = Vec<(Part, Listed)>;
 
-/// What the site wants of BMCs between customers.
+/// The site's rules for BMCs between customers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// The account that the control plane logs in with.
+    /// The control plane's account.
     pub own: String,
-    /// Further accounts that stay.
+    /// Further accounts that may stay.
     pub keep_accounts: Vec<String>,
-    /// Destinations of subscriptions that stay; one that ends in `*` is the beginning of a destination.
+    /// Destinations of subscriptions that may stay; a destination that ends in `*` is a prefix.
     pub keep_subscriptions: Vec<String>,
-    /// Directories stay.
+    /// Directories may stay.
     pub keep_directories: bool,
-    /// Host interfaces and KCS are closed.
+    /// Host interfaces and KCS must be closed.
     pub close_in_band: bool,
-    /// A part that cannot be read does not hold the node back.
+    /// An unreadable part does not hold the node back.
     pub allow_unknown: bool,
-    /// The machine starts again before the last reading, so that a change of its firmware may still wait for that start.
+    /// The machine starts again before the last reading, so a change of its firmware may still wait for that start.
     pub starts_again: bool,
 }
 
-/// A reading held against the wish.
+/// A reading judged by the site's rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// What must go.
+    /// Things that must be removed.
     pub foreign: Vec<Item>,
     /// Accounts that stay because the site names them. Their passwords may have been changed in band.
     pub kept: Vec<Item>,
-    /// Parts of which nobody can say whether they hold something foreign, with the reason.
+    /// Parts that may hold foreign things, with the reason of the doubt.
     pub unknown: Vec<Unknown>,
 }
 
 /// A part that cannot be judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unknown {
-    /// The part.
+    /// The part in doubt.
     pub part: Part,
-    /// Why.
+    /// The reason, for people.
     pub why: String,
-    /// Reading again may help.
+    /// Another reading may help.
     pub may_pass: bool,
 }
 
-/// Holds a reading against the wish.
+/// Judges a reading by the site's rules.
 #[must_use]
 pub fn judge(reading: &BmcReading, wish: &Wish) -> Verdict {
     let mut verdict = Verdict::default();
@@ -240,8 +240,9 @@ pub fn judge(reading: &BmcReading, wish: &Wish) -> Verdict {
     verdict
 }
 
-/// Accounts are foreign unless they are ours, named by the site, or disabled. Where our own account cannot be told from the
-/// others, none is foreign and the part is unknown: removing the wrong one would lock the control plane out.
+/// An account is foreign unless it is the control plane's, named by the site, or disabled. Where the control plane's own
+/// account is ambiguous, no account is foreign and the part is unknown: removing the wrong account would lock the control
+/// plane out.
 fn judge_accounts(items: &[Item], wish: &Wish, verdict: &mut Verdict) {
     let named = |name: &str| items.iter().filter(|item| item.name == name).count();
     let mut unknown = |why: String| {
@@ -251,7 +252,7 @@ fn judge_accounts(items: &[Item], wish: &Wish, verdict: &mut Verdict) {
             may_pass: false,
         });
     };
-    // Some BMCs write names in another letter case than they take them.
+    // Some BMCs report names in another letter case than they accept.
     let own: Vec<&Item> = match named(&wish.own) {
         0 => {
             let is_own = |item: &&Item| item.name.eq_ignore_ascii_case(&wish.own);

@@ -170,13 +170,13 @@ fn what_comes_back_or_is_refused_holds_the_node_in_words_that_name_the_resource(
         .refusal
         .expect("it is held");
     assert!(words.contains("405"), "{words}");
-    // What is known to be there is never allowed as unknown.
+    // `allow_unknown` never allows a foreign thing that is known to be there.
     let lax = Wish {
         allow_unknown: true,
         ..wish()
     };
     assert!(conclude("n1", &found, &[], &first, &lax).refusal.is_some());
-    // An override that cannot be cleared is told, and holds nothing: each boot of ours sets it.
+    // An override that cannot be cleared is reported, and does not hold the node: each boot of the control plane sets it.
     let boot = vec![(Part::BootOverride, Listed::Whole(vec![item(Part::BootOverride, "Cd")]))];
     let done = conclude("n1", &judge(&boot, &wish()), &[], &boot, &wish());
     assert!(done.refusal.is_none() && done.lines.len() == 1);
@@ -198,7 +198,7 @@ fn what_cannot_be_read_holds_the_node_unless_the_site_allows_it() {
         let done = conclude("n1", &judge(reading, &lax), &[], reading, &lax);
         assert_eq!((done.refusal, done.lines.len()), (None, 1));
     }
-    // A removal that no second reading shows is not told as one.
+    // A removal without a second reading as proof is not reported as a removal.
     let first = accounts(&[account(1, "root"), account(2, "evil")]);
     let unread: BmcReading = vec![(Part::Accounts, Listed::Unread("500".into()))];
     let done = conclude("n1", &judge(&first, &wish()), &[], &unread, &wish());

@@ -1,6 +1,6 @@
-//! What decides what a machine starts, held against what stood there at its inspection.
+//! Compares the boot settings of a machine's firmware with those at its inspection.
 //!
-//! Root on a machine can put a boot option of its own first, switch Secure Boot off, and add a key by which a program of its own
+//! Root on a machine can put its own boot option first, switch Secure Boot off, or add a key, so that its own program
 //! starts on the next customer's machine.
 
 use std::collections::BTreeMap;
@@ -10,26 +10,26 @@ use serde::{Deserialize, Serialize};
 use super::{BmcReading, Item, Listed, Part};
 use crate::time::Timestamp;
 
-/// In front of the names of boot options that the agent makes. It removes them when it erases the drives.
+/// Prefix of the names of boot options that the agent makes. The agent removes them when it erases the drives.
 const AGENTS: &str = "Rackwright: ";
 
-/// What a BMC shows of something.
+/// A part of the firmware's boot settings, as a BMC shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shown<T> {
-    /// The whole of it.
+    /// Read in full.
     Known(T),
-    /// The BMC does not show it.
+    /// The BMC does not show the part.
     NotOffered,
-    /// The reason why it could not be read.
+    /// Reading failed, with the reason.
     Unread(String),
-    /// It was never read.
+    /// Never read.
     #[default]
     NotRead,
 }
 
 impl<T> Shown<T> {
-    /// What is known.
+    /// The value, where it was read.
     #[must_use]
     pub fn known(&self) -> Option<&T> {
         match self {
@@ -42,7 +42,7 @@ impl<T> Shown<T> {
         if self.rank() == 0 { other } else { self }
     }
 
-    /// Known goes before not offered, and that before everything else.
+    /// Order of certainty: known, then not offered, then the rest.
     fn rank(&self) -> u8 {
         match self {
             Self::Known(_) => 2,
@@ -55,13 +55,13 @@ impl<T> Shown<T> {
 /// One boot option.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootOption {
-    /// As the boot order names it: `Boot0001`. Firmware may number its options anew.
+    /// The name in the boot order: `Boot0001`. Firmware may renumber its options.
     pub reference: String,
     /// The name for people.
     pub name: String,
     /// The UEFI device path; empty where the BMC does not show it.
     pub device: String,
-    /// The BMC's resource.
+    /// Path of the BMC's resource.
     pub path: String,
 }
 
@@ -70,23 +70,23 @@ impl BootOption {
         (&self.name, &self.device) == (&other.name, &other.device)
     }
 
-    /// The agent made it: it starts a file from a partition, which the erase takes away.
+    /// The agent made this option: it starts a file from a partition, which the erase removes.
     fn is_of_the_agent(&self) -> bool {
         self.name.starts_with(AGENTS) && self.device.contains("HD(")
     }
 }
 
-/// How Secure Boot stands.
+/// The state of Secure Boot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecureBoot {
-    /// On from the next start; absent where the BMC does not say.
+    /// On from the next start; absent where the BMC does not report it.
     pub enabled: Option<bool>,
     /// `SetupMode`, `UserMode`, `AuditMode` or `DeployedMode`.
     pub mode: Option<String>,
 }
 
 impl SecureBoot {
-    /// Any program can change the keys.
+    /// In these modes any program can change the keys.
     fn is_unlocked(&self) -> bool {
         matches!(self.mode.as_deref(), Some("SetupMode" | "AuditMode"))
     }
@@ -95,13 +95,13 @@ impl SecureBoot {
 /// One key of Secure Boot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
-    /// `PK`, `KEK`, `db`.
+    /// `PK`, `KEK` or `db`.
     pub database: String,
     /// The subject of a certificate; the kind of a hash.
     pub name: String,
-    /// What tells it from others: a digest, else what the BMC says of it.
+    /// Unique identity: a digest, else the BMC's description.
     pub identity: String,
-    /// The BMC's resource.
+    /// Path of the BMC's resource.
     pub path: String,
 }
 
@@ -116,18 +116,18 @@ impl Key {
     }
 }
 
-/// The keys of Secure Boot.
+/// The key databases of Secure Boot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keys {
-    /// Those that let programs start, or let databases be changed.
+    /// Keys that let programs start, or let databases be changed.
     pub entries: Vec<Key>,
-    /// The number of entries in the list of revoked programs, where there is one.
+    /// The number of entries in the list of revoked programs, where the BMC shows the list.
     pub revoked: Option<u64>,
-    /// The BMC's resource of each database, by its id.
+    /// Path of the BMC's resource of each database, by the database's id.
     pub databases: BTreeMap<String, String>,
 }
 
-/// One reading of what decides what a machine starts.
+/// One reading of the boot settings of a machine's firmware.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Uefi {
@@ -137,23 +137,23 @@ pub struct Uefi {
     pub order: Shown<Vec<String>>,
     /// Secure Boot.
     pub secure_boot: Shown<SecureBoot>,
-    /// Its keys.
+    /// The keys of Secure Boot.
     pub keys: Shown<Keys>,
 }
 
-/// What later readings are held against.
+/// The reading with which later readings are compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Baseline {
-    /// When it was read, or when the last part of it was.
+    /// When it was read; the latest time where parts were read at different times.
     pub read_at: Timestamp,
-    /// A part of it was read when a customer had had the machine already.
+    /// A part of it was first read after a customer had had the machine.
     pub is_late: bool,
-    /// What stood there.
+    /// The boot settings at that time.
     pub seen: Uefi,
 }
 
 impl Baseline {
-    /// A reading of an inspection in place of an older baseline, which stays for what could not be read.
+    /// The reading of an inspection replaces the older baseline, except for the parts that could not be read.
     #[must_use]
     pub fn of_inspection(seen: Uefi, at: Timestamp, older: Option<Self>) -> Self {
         let older = older.unwrap_or_default();
@@ -176,7 +176,7 @@ impl Baseline {
         }
     }
 
-    /// Parts that the BMC does not show, or that could not be read.
+    /// Parts that the baseline does not have: the BMC does not show them, or reading them failed.
     #[must_use]
     pub fn not_shown(&self) -> Vec<Part> {
         let known = [
@@ -189,7 +189,7 @@ impl Baseline {
         missing.map(|(part, _)| part).collect()
     }
 
-    /// Takes over what the reading shows and the baseline does not. Answers whether that is anything.
+    /// Adopts the parts that the reading has and the baseline lacks. Returns whether there were any.
     pub fn fill(&mut self, seen: &Uefi, at: Timestamp) -> bool {
         let filled = [
             fill(&mut self.seen.options, &seen.options),
@@ -214,14 +214,14 @@ fn fill<T: Clone>(mine: &mut Shown<T>, seen: &Shown<T>) -> bool {
     is_new
 }
 
-/// What the site wants of what decides what a machine starts, beside the baseline.
+/// The site's rules for boot settings, beside the baseline.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UefiWish {
-    /// Names of boot options that stay; one that ends in `*` is the beginning of a name.
+    /// Names of boot options that may stay; a name that ends in `*` is a prefix.
     pub keep_boot_options: Vec<String>,
-    /// Whether Secure Boot is on, in place of the baseline.
+    /// Whether Secure Boot must be on; overrides the baseline.
     pub secure_boot: Option<bool>,
-    /// Databases and digests of keys that stay.
+    /// Databases and digests of keys that may stay.
     pub keys: Vec<(String, String)>,
 }
 
@@ -245,7 +245,7 @@ impl UefiWish {
     }
 }
 
-/// Each part of a reading with what in it is not as at the inspection.
+/// The differences of a reading from the inspection, for each part.
 #[must_use]
 pub fn differences(seen: &Uefi, base: &Uefi, wish: &UefiWish) -> BmcReading {
     vec![
@@ -275,7 +275,7 @@ pub fn differences(seen: &Uefi, base: &Uefi, wish: &UefiWish) -> BmcReading {
     ]
 }
 
-/// References of the boot options that stand first, as at the inspection; nothing where the baseline has no order.
+/// References of the boot options that must stand first, as at the inspection; empty where the baseline has no order.
 #[must_use]
 pub fn wished_order(seen: &Uefi, base: &Uefi) -> Vec<String> {
     let order = base.order.known().cloned().unwrap_or_default();
@@ -290,7 +290,7 @@ pub fn wished_order(seen: &Uefi, base: &Uefi) -> Vec<String> {
     order.iter().filter_map(now_called).collect()
 }
 
-/// Whether Secure Boot is to be switched on or off; nothing where it is as wished.
+/// Whether Secure Boot must be switched on (true) or off (false); None: it is as wanted.
 #[must_use]
 pub fn wished_secure_boot(seen: &Uefi, base: &Uefi, wish: &UefiWish) -> Option<bool> {
     let (seen, base) = (seen.secure_boot.known()?, base.secure_boot.known()?);
@@ -328,7 +328,8 @@ fn option_item(option: &BootOption) -> Item {
     item(Part::BootOptions, &option.name, detail, &option.path)
 }
 
-/// The options of the inspection stand first, in their order. Those that the site keeps may stand anywhere.
+/// The boot order, if it is wrong: the options of the inspection must stand first, in their order. Options that the site
+/// keeps may stand anywhere.
 fn wrong_order(order: &[String], seen: &Uefi, base: &Uefi, wish: &UefiWish) -> Option<Item> {
     let wished = wished_order(seen, base);
     let options = seen.options.known().map(Vec::as_slice).unwrap_or_default();
@@ -378,7 +379,7 @@ fn key_items(seen: &Keys, base: &Keys, wish: &UefiWish) -> Vec<Item> {
     let database = |id: &str| seen.databases.get(id).cloned().unwrap_or_default();
     let missing = base.entries.iter().filter(|key| !has(&seen.entries, key));
     items.extend(missing.map(|key| Item {
-        // A reset of the database brings it back.
+        // The name of the database: a reset of the database restores the key.
         user: key.database.clone(),
         ..item(
             Part::SecureBootKeys,

@@ -22,7 +22,7 @@ fn key(database: &str, digest: &str) -> Key {
     }
 }
 
-/// As at the inspection.
+/// The boot settings at the inspection.
 fn base() -> Uefi {
     Uefi {
         options: Shown::Known(vec![option(0, "pxe"), option(1, "disk")]),
@@ -39,7 +39,7 @@ fn base() -> Uefi {
     }
 }
 
-/// What is changed about the options, their order, Secure Boot and its keys.
+/// The boot settings at the inspection with a change of the options, their order, Secure Boot or its keys.
 fn with(change: impl FnOnce(&mut Vec<BootOption>, &mut Vec<String>, &mut SecureBoot, &mut Keys)) -> Uefi {
     let mut seen = base();
     let Uefi {
@@ -77,7 +77,7 @@ fn names(seen: &Uefi, wish: &UefiWish) -> Vec<(Part, String)> {
 #[test]
 fn what_stands_as_at_the_inspection_is_not_foreign() {
     assert_eq!(names(&base(), &UefiWish::default()), []);
-    // Firmware numbered its options anew.
+    // The firmware renumbered its options.
     let anew = with(|options, order, _, _| {
         *options = vec![option(7, "disk"), option(9, "pxe")];
         *order = vec!["Boot0009".into(), "Boot0007".into()];
@@ -86,7 +86,7 @@ fn what_stands_as_at_the_inspection_is_not_foreign() {
     // More revoked programs are an update.
     let revoked = with(|_, _, _, keys| keys.revoked = Some(80));
     assert_eq!(names(&revoked, &UefiWish::default()), []);
-    // The option that the agent made, which goes with the drives.
+    // The agent's own option, which the erase removes.
     let agents = with(|options, order, _, _| {
         options.push(BootOption {
             device: "HD(1,GPT,x)/\\EFI\\BOOT\\BOOTX64.EFI".into(),
@@ -115,7 +115,7 @@ fn a_boot_option_and_an_order_of_somebody_else_are_foreign_unless_the_site_keeps
         ]
     );
     assert_eq!(wished_order(&seen, &base()), ["Boot0000", "Boot0001"]);
-    // Behind our options it is foreign and starts nothing.
+    // Behind the options of the inspection it is foreign and starts nothing.
     let behind = with(|options, order, _, _| {
         options.push(option(5, "evil"));
         order.push("Boot0005".into());
@@ -130,7 +130,7 @@ fn a_boot_option_and_an_order_of_somebody_else_are_foreign_unless_the_site_keeps
         ..UefiWish::default()
     };
     assert_eq!(names(&seen, &keeping), []);
-    // A name of the agent's alone is not enough.
+    // The prefix of the agent's names alone is not enough.
     let named = with(|options, _, _, _| options.push(option(5, "Rackwright: evil")));
     assert_eq!(names(&named, &UefiWish::default()).len(), 1);
     let swapped = with(|_, order, _, _| order.swap(0, 1));
@@ -162,7 +162,7 @@ fn secure_boot_that_is_off_or_unlocked_and_keys_that_came_or_went_are_foreign() 
         ]
     );
     assert_eq!(wished_secure_boot(&seen, &base(), &UefiWish::default()), Some(true));
-    // The site's wish goes before the inspection.
+    // The site's rule overrides the inspection.
     let site = UefiWish {
         secure_boot: Some(false),
         keys: vec![("db".into(), "ee".into())],
@@ -194,14 +194,14 @@ fn what_the_bmc_shows_no_more_or_cannot_show_is_unknown_and_what_it_never_showed
     let parts: Vec<Part> = verdict.unknown.iter().map(|unknown| unknown.part).collect();
     assert_eq!(parts, [Part::BootOptions, Part::SecureBoot]);
     assert!(verdict.foreign.is_empty());
-    // What was never shown is taken over when it first shows.
+    // A part that shows for the first time is adopted.
     let mut late = Baseline {
         seen: less,
         ..Baseline::default()
     };
     assert!(late.fill(&base(), Timestamp(9)) && late.is_late && late.seen == base());
     assert!(!late.fill(&unread, Timestamp(10)) && late.seen == base());
-    // An inspection replaces it, but for what could not be read.
+    // An inspection replaces the baseline, except for the parts that could not be read.
     let again = Baseline::of_inspection(unread.clone(), Timestamp(11), Some(late.clone()));
     assert!(again.is_late && again.seen.options == base().options && again.seen.order == Shown::NotOffered);
     assert_eq!(again.not_shown(), [Part::BootOrder, Part::SecureBoot]);
@@ -209,7 +209,7 @@ fn what_the_bmc_shows_no_more_or_cannot_show_is_unknown_and_what_it_never_showed
     assert!(!whole.is_late && whole.not_shown().is_empty());
 }
 
-/// What comes of a machine that still is as `last` when everything was done.
+/// The conclusion for a machine that is still as `last` after all removals.
 fn concluded(last: &Uefi, refused: &[(Item, String)], starts_again: bool) -> Conclusion {
     let wish = Wish {
         starts_again,
@@ -231,7 +231,7 @@ fn a_change_may_wait_for_the_start_before_the_last_reading_and_for_no_other() {
         words.contains("another start") && words.contains("readmit n1"),
         "{words}"
     );
-    // What the BMC refuses waits for nothing.
+    // A refused change does not wait for a start.
     let item = items(&differences(&off, &base(), &UefiWish::default()), Part::SecureBoot).remove(0);
     let refused = concluded(&off, &[(item, "403 Forbidden".into())], true);
     assert!(refused.refusal.is_some_and(|words| words.contains("403")));
@@ -252,13 +252,13 @@ fn a_boot_option_that_stays_holds_the_node_unless_it_stands_behind_ours() {
         "{behind:?}"
     );
     assert!(concluded(&at(0), &[], false).refusal.is_some());
-    // A new order that waits for the start puts it behind.
+    // A new order that waits for the start puts the option behind the others.
     let item = items(&differences(&at(0), &base(), &UefiWish::default()), Part::BootOptions).remove(0);
     let refused = [(item, "405".to_owned())];
     assert_eq!(concluded(&at(0), &refused, true).refusal, None);
     let words = concluded(&at(0), &refused, false).refusal.expect("it is held");
     assert!(words.contains("boot order \"evil, pxe, disk\""), "{words}");
-    // Where the BMC shows no order, behind cannot be proven.
+    // Where the BMC shows no order, the option's place cannot be proven.
     let hidden = Uefi {
         order: Shown::NotOffered,
         ..base()

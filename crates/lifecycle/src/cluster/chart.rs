@@ -3,57 +3,57 @@
 use crate::names::names;
 
 names! {
-    /// Where a cluster is in its life.
+    /// The states of a cluster.
     State {
-        /// Nodes, power, cooling, links and partition key are its own.
+        /// Nodes, power, cooling, links and partition key are reserved for it.
         Reserved = "reserved",
-        /// Nodes are imaged and checked, the partition is set up.
+        /// Nodes are imaged and checked, and the partition is set up.
         Building = "building",
-        /// Every node is checked and the partition proven: all of it is handed over.
+        /// Every node is checked and the partition proven: the whole cluster is handed over.
         Validating = "validating",
-        /// In its customer's hands.
+        /// In use by its customer.
         Ready = "ready",
-        /// In its customer's hands, and a node of it is not in order.
+        /// In use, and one of its nodes is out of order.
         Degraded = "degraded",
-        /// In its customer's hands, and nodes join or leave it.
+        /// In use, and nodes join or leave it.
         Resizing = "resizing",
-        /// In its customer's hands, and its nodes get another image, some at a time.
+        /// In use, and its nodes get another image, some at a time.
         Reimaging = "reimaging",
-        /// Nodes are erased, the partition is taken from the ports.
+        /// Nodes are erased, and the partition's key is removed from the ports.
         Releasing = "releasing",
-        /// Nothing of it is left but its history.
+        /// Only its history remains.
         Released = "released",
-        /// It could not be built in time; it holds what was reserved until it is released.
+        /// The build missed its deadline; the cluster holds its reservation until it is released.
         Failed = "failed",
     }
 }
 
 names! {
-    /// The only ways from one state to another: past events.
+    /// The only ways from one state to another, named as past events.
     Edge {
         /// Work on its nodes began.
         Started = "started",
         /// Every node is checked and the partition proven.
         Built = "built",
-        /// Something of it must be made anew before it can be handed over.
+        /// A part of it must be built again before the hand-over.
         Rebuilt = "rebuilt",
-        /// Every node is its customer's.
+        /// Every node is handed over to its customer.
         HandedOver = "handedover",
-        /// A node of it is not in order.
+        /// One of its nodes is out of order.
         Degraded = "degraded",
-        /// Nodes are to join or to leave it.
+        /// A request adds nodes or gives nodes back.
         Resized = "resized",
-        /// Its nodes are to have another image.
+        /// A reimage of its nodes was requested.
         Reimaged = "reimaged",
         /// All its nodes are in order again.
         Restored = "restored",
-        /// Nobody shall have it any more.
+        /// An operator, the customer or the lease's end releases it.
         Released = "released",
         /// All nodes are free and no port has its partition's key.
         Freed = "freed",
-        /// It could not be built in time.
+        /// The build missed its deadline.
         Failed = "failed",
-        /// Built once more.
+        /// The build starts once more.
         Retried = "retried",
     }
 }
@@ -61,9 +61,8 @@ names! {
 /// One row of the chart: an edge, the states it leaves and the state it enters.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// The edge.
     pub edge: Edge,
-    /// States it may leave.
+    /// States that the edge may leave.
     pub from: &'static [State],
     /// The state it enters.
     pub to: State,
@@ -98,7 +97,7 @@ const fn row(edge: Edge, from: &'static [State], to: State) -> Row {
 }
 
 impl Edge {
-    /// Where the edge leads from `state`, if it may be taken there.
+    /// The state that the edge enters from `state`, if the chart allows it.
     #[must_use]
     pub fn target(self, state: State) -> Option<State> {
         let row = CHART.iter().find(|row| row.edge == self && row.from.contains(&state));

@@ -1,4 +1,4 @@
-//! What to do about a cluster now. Level-triggered, pure, total and deterministic, as of nodes.
+//! Decides what to do about a cluster now. Level-triggered, pure, total and deterministic, as for nodes.
 
 use std::fmt;
 
@@ -6,69 +6,70 @@ use super::chart::{Edge, State};
 use super::facts::{Cluster, Facts, Member, Network, Partition, Standing};
 use crate::time::{Timestamp, minutes, seconds};
 
-/// A cluster that is not built after so long has failed, in minutes.
+/// A cluster that is not built within this time has failed, in minutes.
 pub const BUILD_DEADLINE_MIN: i64 = 24 * 60;
-/// A search for another node that found none is made again after so long, in seconds.
+/// Pause after a search for a replacement node that found none, in seconds.
 pub const SWAP_PAUSE_S: i64 = 60;
-/// A checked node whose link to the fabric was seen down or slow for so long is replaced before the hand-over, in seconds.
+/// A checked node is replaced before the hand-over when its link to the fabric stays down or slow for this long, in
+/// seconds.
 pub const LINK_GRACE_S: i64 = 15 * 60;
-/// So long before the end of a lease notice of it is given, in seconds: a week, a day, an hour.
+/// Times of the notices before the end of a lease, in seconds: a week, a day, an hour.
 pub const NOTICES_S: [i64; 3] = [7 * 24 * 3600, 24 * 3600, 3600];
-/// A cluster with nothing to do is looked at again after so long, in seconds.
+/// An idle cluster is looked at again after this time, in seconds.
 const LOOK_S: i64 = 3600;
 
-/// The answer.
+/// The decision about one cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing to do before `until`, unless something changes.
+    /// Nothing to do before `until`, unless a fact changes.
     Wait {
-        /// For what.
+        /// The reason of the wait.
         why: Wait,
-        /// Look again then.
+        /// When to decide again.
         until: Timestamp,
     },
-    /// Do this.
+    /// Apply this effect.
     Act(Effect),
     /// Take this edge.
     Move {
-        /// The edge.
+        /// The edge to take.
         edge: Edge,
-        /// Why; empty where the edge's name says it.
+        /// The reason; empty where the edge's name is enough.
         reason: String,
     },
 }
 
-/// What can be done for a cluster. Each is one change of the database.
+/// A change for a cluster. Each is one transaction of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Put another node in the place of this one.
+    /// Replace this node by another one.
     Replace {
-        /// The node.
+        /// The node to replace.
         node: String,
-        /// Why.
+        /// The reason, for people.
         reason: String,
     },
-    /// Test the network between the nodes that are checked.
+    /// Test the network between the checked nodes.
     TestNetwork,
-    /// Let every node that was checked be handed over.
+    /// Let every checked node be handed over.
     LetHandOver,
-    /// Have these nodes erased and freed.
+    /// Erase and free these nodes.
     ReleaseNodes(Vec<String>),
-    /// Take the ports of these nodes, which were erased, out of the partition.
+    /// Take the ports of these erased nodes out of the partition.
     CutOff(Vec<String>),
-    /// These nodes were erased: they are no nodes of it any more, with their power, cooling and links.
+    /// Remove these erased nodes from the cluster, and free their power, cooling and links.
     Part(Vec<String>),
     /// Write the image of the wanted build to these nodes.
     Reimage(Vec<String>),
-    /// Too many nodes failed with the new image: write it to no more.
+    /// Too many nodes failed with the new image: write it to no further node, with the reason.
     StopRollout(String),
-    /// Too many nodes failed with the new image: the former one is wanted.
+    /// Too many nodes failed with the new image: return to the former image, with the reason.
     RollBack(String),
-    /// Say that the lease ends.
+    /// Announce the end of the lease.
     Notice {
-        /// Notices given with this one.
+        /// Number of notices given, this one included.
         given: usize,
-        /// When it ends.
+        /// When the lease ends.
         lease_end: Timestamp,
     },
 }
@@ -76,46 +77,46 @@ pub enum Effect {
 /// Why nothing is done at the moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wait {
-    /// At rest.
+    /// At rest: for a request.
     Rest,
-    /// For nodes that are imaged and checked.
+    /// For nodes to be imaged and checked.
     Nodes {
-        /// So many are on their way.
+        /// Nodes on their way.
         coming: usize,
-        /// Of so many.
+        /// All nodes.
         of: usize,
     },
-    /// For the partition to be proven, or to be proven gone.
+    /// For the partition to be proven, or to be proven gone, with the fault.
     Partition(String),
-    /// For a node to take the place of one that is lost.
+    /// For a node to replace a lost one.
     Node {
         /// The lost one.
         lost: String,
-        /// What is in the way.
+        /// Why no replacement was found.
         refused: String,
     },
-    /// For the test of the network between its nodes.
+    /// For the test of the network between its nodes, with the fault.
     Network(String),
-    /// For nodes to be handed over.
+    /// For this number of nodes to be handed over.
     HandOver(usize),
-    /// For nodes to be erased.
+    /// For this number of nodes to be erased.
     Erase(usize),
     /// For nodes to get another image.
     Reimage {
-        /// So many have it and are their customer's again.
+        /// Nodes that have the image and are in use again.
         done: usize,
-        /// Of so many.
+        /// All nodes.
         of: usize,
-        /// So many failed with it.
+        /// Nodes that failed with it.
         failed: usize,
     },
-    /// For somebody to say how a rollout that stopped goes on.
+    /// For an operator to decide how a stopped rollout goes on, with the reason of the stop.
     Rollout(String),
-    /// For a link of a node that is its customer's to be mended.
+    /// For the link of a node in use to be mended.
     Link {
         /// The node.
         node: String,
-        /// What is the matter.
+        /// What is wrong with the link.
         why: String,
     },
 }
@@ -150,7 +151,7 @@ pub(super) fn go(edge: Edge, reason: impl Into<String>) -> Decision {
     Decision::Move { edge, reason }
 }
 
-/// Decides.
+/// Decides about one cluster.
 #[must_use]
 pub fn decide(cluster: &Cluster, facts: &Facts, now: Timestamp) -> Decision {
     let ctx = Ctx { cluster, facts, now };
@@ -178,7 +179,7 @@ pub(super) struct Ctx<'a> {
 }
 
 impl Ctx<'_> {
-    /// A release, by somebody's word or by the lease's end, and the notices before that.
+    /// The release, on request or at the lease's end, and the notices before that.
     fn ending(&self) -> Option<Decision> {
         Edge::Released.target(self.cluster.state)?;
         if self.cluster.wanted.release {
@@ -203,7 +204,7 @@ impl Ctx<'_> {
             .count()
     }
 
-    /// Those that stay: a node that is to leave is missed by nobody.
+    /// The members that stay; a node that is to leave needs no replacement.
     pub(super) fn staying(&self) -> impl Iterator<Item = &Member> {
         let leave = &self.cluster.wanted.leave;
         self.facts
@@ -212,7 +213,7 @@ impl Ctx<'_> {
             .filter(move |member| !leave.contains(&member.node))
     }
 
-    /// Nodes that are to leave: erased, and then the cluster's no more.
+    /// Erases the nodes that are to leave, and then removes them from the cluster.
     fn shed(&self) -> Option<Decision> {
         let leave = &self.cluster.wanted.leave;
         let is_its_customers = matches!(
@@ -232,11 +233,11 @@ impl Ctx<'_> {
             return Some(Decision::Act(Effect::ReleaseNodes(held)));
         }
         let freed = leaving(|standing| *standing == Standing::Freed);
-        // All at once: what they held is given back with one change.
+        // All leaving nodes together, so that one change returns their reservation.
         if leaving(|_| true).len() != freed.len() {
             return None;
         }
-        // Nobody else has them before their ports are proven out of the partition.
+        // A node is free for others only after its ports are proven out of the partition.
         match &self.facts.partition {
             Partition::None => Some(Decision::Act(Effect::Part(freed))),
             _ if !self.cluster.wanted.is_leave_cut => Some(Decision::Act(Effect::CutOff(freed))),
@@ -245,18 +246,18 @@ impl Ctx<'_> {
         }
     }
 
-    /// Nodes that are to leave and are not erased yet.
+    /// The wait for the nodes that are to leave.
     fn parting(&self) -> Option<Decision> {
         let left = self.cluster.wanted.leave.len();
         (left > 0).then(|| self.look_again(Wait::Erase(left)))
     }
 
-    /// The first node that is not in order, or that somebody wants replaced, and why.
+    /// The first node that is out of order or to be replaced on request, and why.
     fn out_of_order(&self) -> Option<(String, String)> {
         self.out_of_order_of(|_| true)
     }
 
-    /// The same of some nodes.
+    /// As `out_of_order`, for the members that `is_one` selects.
     pub(super) fn out_of_order_of(&self, is_one: impl Fn(&Member) -> bool) -> Option<(String, String)> {
         self.staying().filter(|member| is_one(member)).find_map(|member| {
             let why = match &member.standing {
@@ -270,8 +271,8 @@ impl Ctx<'_> {
         })
     }
 
-    /// The first node that is its customer's and whose link is not as it should be. Nobody takes it away from them:
-    /// an operator does, who knows what runs on it.
+    /// The first node in use with a faulty link. The cluster keeps the node: an operator decides about it, knowing its
+    /// workload.
     fn impaired(&self) -> Option<(String, String)> {
         let mut members = self.facts.members.iter();
         members.find_map(|member| {
@@ -292,7 +293,7 @@ impl Ctx<'_> {
         format!("network: {why}")
     }
 
-    /// Replaces a node that is not in order, unless the last search was just made.
+    /// Replaces a node that is out of order, unless the last search has just failed.
     pub(super) fn replace(&self) -> Option<Decision> {
         let (node, reason) = self.out_of_order()?;
         Some(self.replace_one(node, reason))
@@ -309,7 +310,7 @@ impl Ctx<'_> {
         Decision::Act(Effect::Replace { node, reason })
     }
 
-    /// Nodes on their way, then the partition.
+    /// The wait for nodes on their way, then for the partition.
     fn missing(&self) -> Option<Decision> {
         let is_coming = |member: &&Member| member.standing == Standing::Coming;
         let coming = self.staying().filter(is_coming).count();
@@ -345,16 +346,16 @@ impl Ctx<'_> {
             .unwrap_or_else(|| go(Edge::HandedOver, ""))
     }
 
-    /// What is between a cluster whose nodes are all checked and one that is its customer's.
+    /// The steps from all nodes checked to the hand-over.
     fn hand_over(&self) -> Option<Decision> {
         let checked = self.count(|standing| *standing == Standing::Checked);
         (checked > 0).then(|| self.network().unwrap_or(Decision::Act(Effect::LetHandOver)))
     }
 
-    /// The test of the network between the nodes, before anybody has them.
+    /// The test of the network between the nodes, before the hand-over.
     fn network(&self) -> Option<Decision> {
         match &self.facts.network {
-            // Nodes at fault are out of order, and replaced before this is asked.
+            // A faulty node is out of order, and is replaced before this point.
             Network::Off | Network::Passed | Network::Faulty(_) => None,
             Network::Untested => Some(Decision::Act(Effect::TestNetwork)),
             Network::Running(until) => Some(self.wait(Wait::Network(String::new()), *until)),
@@ -390,8 +391,8 @@ impl Ctx<'_> {
             .unwrap_or_else(|| go(Edge::Restored, ""))
     }
 
-    /// What is between a cluster in use and one that is in order. A node for which there is no other holds up nobody: those that
-    /// are checked are handed over meanwhile.
+    /// The next step from a cluster in use to a cluster in order. A node without a replacement holds up no other node: the
+    /// checked nodes are handed over meanwhile.
     pub(super) fn mended(&self) -> Option<Decision> {
         match (self.replace(), self.whole()) {
             (Some(Decision::Wait { .. }), Some(act @ Decision::Act(_))) => Some(act),
@@ -400,13 +401,13 @@ impl Ctx<'_> {
         }
     }
 
-    /// A link that made it degraded and is still not as it should be.
+    /// The wait for a link that made the cluster degraded and is still faulty.
     fn unmended(&self) -> Option<Decision> {
         let (node, why) = self.impaired().filter(|_| self.cluster.state == State::Degraded)?;
         Some(self.look_again(Wait::Link { node, why }))
     }
 
-    /// What is between a cluster that has all its nodes and one that is in order.
+    /// The next step from a cluster with all its nodes to a cluster in order.
     pub(super) fn whole(&self) -> Option<Decision> {
         self.missing().or_else(|| self.hand_over()).or_else(|| self.parting())
     }
@@ -451,7 +452,7 @@ impl Ctx<'_> {
         self.wait(why, self.now.plus(seconds(LOOK_S)))
     }
 
-    /// Waits, but not past what the lease brings.
+    /// Waits until `until`, or until the next event of the lease if that is earlier.
     fn wait(&self, why: Wait, until: Timestamp) -> Decision {
         let until = match self.cluster.lease_end {
             Some(end) if Edge::Released.target(self.cluster.state).is_some() => {
@@ -464,7 +465,7 @@ impl Ctx<'_> {
     }
 }
 
-/// Why a node that is checked and not handed over is no good, once its link was out of order for longer than a reboot.
+/// Why a checked node before its hand-over is unusable: its link has been faulty for longer than a reboot takes.
 fn overdue_link(member: &Member) -> Option<String> {
     let impaired = member.impaired.as_ref()?;
     let is_overdue = impaired.seen.since(impaired.since) >= seconds(LINK_GRACE_S);

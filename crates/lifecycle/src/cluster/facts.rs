@@ -1,4 +1,4 @@
-//! What decisions about a cluster look at.
+//! The inputs of decisions about a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,118 +13,118 @@ use crate::time::Timestamp;
 /// One cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cluster {
-    /// Where it is in its life.
+    /// The state in the chart.
     pub state: State,
-    /// Since when.
+    /// When the cluster entered the state.
     pub since: Timestamp,
-    /// What was asked of it.
+    /// The requests for it.
     pub wanted: Wanted,
-    /// Released by itself then.
+    /// The cluster is released at this time; none: the lease has no end.
     pub lease_end: Option<Timestamp>,
-    /// So many of the notices of its lease's end were given.
+    /// Number of notices of the lease's end that were given.
     pub notices: usize,
-    /// What is to be on its nodes has this number. It is another one with every image, key and cloud-config.
+    /// The number of the wanted build. Every change of the image, the keys or the cloud-config gives a new number.
     pub build: u32,
-    /// Its nodes are being brought to that build, some at a time.
+    /// The nodes are being brought to that build, some at a time.
     pub rollout: Option<Rollout>,
 }
 
-/// How nodes in their customer's hands get another image.
+/// How nodes in use get another image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rollout {
-    /// So many nodes at most are not in their customer's hands at any time; at least 1.
+    /// Most nodes that may be out of use at any time; at least 1.
     pub max_unavailable: u32,
-    /// The nodes of one leaf are done before those of the next are begun.
+    /// The nodes of one leaf are done before those of the next leaf begin.
     pub by_leaf: bool,
-    /// It goes on while no more nodes than these have failed with the new image.
+    /// The rollout goes on while at most this many nodes have failed with the new image.
     pub max_failures: u32,
-    /// So many failed with it and have been replaced.
+    /// Number of nodes that failed with it and have been replaced.
     #[serde(default)]
     pub failed: u32,
     /// Nodes that failed with it and are to be tried again.
     #[serde(default)]
     pub again: BTreeSet<String>,
-    /// When more have failed: back to the former image by itself. Else it stops, and waits for somebody.
+    /// When more have failed: true returns to the former image; false stops the rollout until an operator decides.
     pub roll_back: bool,
-    /// It is on the way back.
+    /// The rollout is the return to the former image.
     pub is_back: bool,
-    /// Why it stopped.
+    /// Why the rollout stopped; none: it did not stop.
     pub stopped: Option<String>,
 }
 
-/// Standing wishes. They are levels, not messages: an edge or an effect that fulfils one clears it.
+/// Standing requests. They are levels, not messages: an edge or an effect that fulfils a request clears it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Wanted {
-    /// Nobody shall have it any more.
+    /// Release the cluster.
     pub release: bool,
-    /// Build a failed one once more.
+    /// Build a failed cluster once more.
     pub retry: bool,
     /// Replace these nodes, each with the reason.
     pub replace: BTreeMap<String, String>,
-    /// Give these nodes back: they are erased first, and the cluster's until then.
+    /// Give these nodes back: they are erased first, and belong to the cluster until then.
     pub leave: BTreeSet<String>,
-    /// The partition that is wanted is without the ports of those.
+    /// The wanted partition already excludes the ports of the leaving nodes.
     pub is_leave_cut: bool,
 }
 
-/// A node of it.
+/// A node of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// The node.
+    /// The node's id.
     pub node: String,
-    /// How it stands.
+    /// The node's progress in the cluster.
     pub standing: Standing,
-    /// The build that it has or is getting.
+    /// The build that the node has or is getting.
     pub build: u32,
-    /// It joins: the cluster has never let it be handed over.
+    /// The node joins: the cluster has not let it be handed over yet.
     pub is_new: bool,
-    /// Another image can be written to it now.
+    /// Another image can be written to the node now.
     pub is_writable: bool,
-    /// It failed before it was its customer's with what was to be on it.
+    /// The node failed before its hand-over with the wanted build.
     pub is_failed: bool,
-    /// Nodes with the same number share a leaf, or whatever the smallest part of the fabric is.
+    /// Nodes with the same number share a leaf, or the smallest part of the fabric.
     pub leaf: u32,
-    /// What is wrong with its links to the fabric; none while its system does not run.
+    /// The fault of the node's links to the fabric; none while the node's system does not run.
     pub impaired: Option<Impaired>,
 }
 
-/// A node whose link to the fabric is down, or slower than planned.
+/// A fault of a node's link to the fabric: down, or slower than planned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Impaired {
-    /// Since when that is known of the node in its present state.
+    /// When the fault was first seen in the node's present state.
     pub since: Timestamp,
-    /// When the fabric was last looked at, and it was still so.
+    /// When the fault was last seen.
     pub seen: Timestamp,
-    /// Which link, and what is the matter with it.
+    /// Which link, and its fault.
     pub why: String,
 }
 
-/// How a node of a cluster stands.
+/// The progress of a node in its cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
     /// On its way: imaged, booted, checked.
     Coming,
     /// Checked; it waits for the rest of the cluster.
     Checked,
-    /// Its customer's.
+    /// In use by its customer.
     HandedOver,
-    /// Not in order, and why.
+    /// Out of order, with the reason.
     Lost(String),
     /// Being erased.
     Leaving,
-    /// Not the cluster's any more.
+    /// No longer the cluster's.
     Freed,
 }
 
 impl Standing {
-    /// Not in order, or not the cluster's any more.
+    /// Out of order, or no longer the cluster's.
     #[must_use]
     pub fn is_out(&self) -> bool {
         matches!(self, Self::Lost(_) | Self::Leaving | Self::Freed)
     }
 
-    /// In a word.
+    /// The name as shown.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -138,7 +138,7 @@ impl Standing {
     }
 }
 
-/// How a node stands in the cluster `cluster`: by itself, by what it waits for, and by why it is where it is.
+/// The progress of a node in the cluster `cluster`, from its state, its wait, and the reason of its state.
 #[must_use]
 pub fn standing(cluster: &str, node: &Node, wait: &NodeWait, reason: &str) -> Standing {
     let (state, claim) = (node.state, node.claim.as_ref());
@@ -147,7 +147,7 @@ pub fn standing(cluster: &str, node: &Node, wait: &NodeWait, reason: &str) -> St
     let is_let_go = claim.cluster.as_ref().is_some_and(|seat| seat.let_go.is_some());
     if claim.release_requested {
         return match state {
-            // An operator's now.
+            // The node belongs to an operator now.
             NodeState::Quarantined | NodeState::Maintenance => Standing::Freed,
             _ => Standing::Leaving,
         };
@@ -159,16 +159,16 @@ pub fn standing(cluster: &str, node: &Node, wait: &NodeWait, reason: &str) -> St
             Standing::Lost(format!("{state}{because}{reason}"))
         }
         NodeState::Reclaiming => Standing::Leaving,
-        // Else another image is wanted on it.
+        // Otherwise another image is wanted on it.
         NodeState::Active if claim.handed_over == Some(claim.deployment) => Standing::HandedOver,
-        // Once it was let go, what it waited for before says nothing.
+        // After the cluster let it go, an earlier wait does not count.
         NodeState::Validating if !is_let_go && *wait == NodeWait::Cluster => Standing::Checked,
         _ => Standing::Coming,
     }
 }
 
-/// Whether a node failed, and its customer never had what was to be on it. One that an operator holds or distrusts, or that broke
-/// later, has not failed with that.
+/// True for a node that failed before its hand-over with the wanted build. A node that an operator holds or distrusts, or
+/// that broke later, does not count.
 #[must_use]
 pub fn has_failed(node: &Node) -> bool {
     let is_theirs = node
@@ -178,7 +178,7 @@ pub fn has_failed(node: &Node) -> bool {
     node.state == NodeState::Failed && !node.wanted.retry && !is_theirs
 }
 
-/// A node as a member of the cluster `cluster`. `leaf`: nodes with the same number share one.
+/// A node as a member of the cluster `cluster`. Nodes with the same `leaf` share a leaf.
 #[must_use]
 pub fn member(cluster: &str, id: &str, node: &Node, leaf: u32, wait: &NodeWait, reason: &str) -> Member {
     let seat = node.claim.as_ref().and_then(|claim| claim.cluster.as_ref());
@@ -200,60 +200,60 @@ pub fn member(cluster: &str, id: &str, node: &Node, leaf: u32, wait: &NodeWait, 
     }
 }
 
-/// How the cluster's partition stands.
+/// The state of the cluster's partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Partition {
     /// There is no fabric manager.
     None,
-    /// Not every port has been read with what it should have, and why not, as far as is known.
+    /// Not every port of the fabric has been read with the right keys yet, with the reason where it is known.
     Pending(String),
-    /// Every port of the fabric was read, and has what it should.
+    /// Every port of the fabric was read and has the right keys.
     Proven,
-    /// Ports have been read without its key, every one that had it.
+    /// Every port that had the partition's key was read without it.
     Gone,
 }
 
-/// How the tests of the network between its checked nodes stand.
+/// The state of the network tests between the checked nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Network {
-    /// None is made.
+    /// Tests are switched off.
     #[default]
     Off,
-    /// None was made with all of the nodes that are checked now.
+    /// No test has covered all of the checked nodes.
     Untested,
-    /// One runs, and is lost if it is not heard of until then.
+    /// A test runs; without a message until this time it counts as lost.
     Running(Timestamp),
     /// All checked nodes have passed.
     Passed,
-    /// These nodes are at fault, or their cables, each with the words for it.
+    /// These nodes or their cables are at fault, each with the reason.
     Faulty(BTreeMap<String, String>),
-    /// Something else is at fault, or it could not be made; made again then.
+    /// Another fault, or the test could not run.
     Blocked {
-        /// What is in the way.
+        /// The fault.
         fault: String,
-        /// When.
+        /// When the test is made again.
         again: Timestamp,
     },
 }
 
-/// The last search for a node in place of another that found none.
+/// The last search for a replacement node, which found none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swap {
-    /// When.
+    /// When it was made.
     pub at: Timestamp,
-    /// What is in the way.
+    /// Why it found none.
     pub refused: String,
 }
 
-/// What is known of a cluster.
+/// The facts about a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// Its nodes.
+    /// The nodes of the cluster.
     pub members: Vec<Member>,
-    /// Its partition.
+    /// The state of its partition.
     pub partition: Partition,
-    /// The last search for another node that found none.
+    /// The last search for a replacement node that found none.
     pub swap: Option<Swap>,
-    /// The network between its nodes.
+    /// The state of the network tests between its nodes.
     pub network: Network,
 }

@@ -1,7 +1,7 @@
 //! The life of a cluster as values and pure functions.
 //!
-//! A cluster does little itself: its nodes are imaged, checked and erased by their own lives, and the fabric manager sets
-//! up its partition. What is decided here is when all of that is enough, and what to do about what is missing.
+//! A cluster does little itself: its nodes are imaged, checked and erased by their own charts, and the fabric manager sets
+//! up its partition. This module decides when the cluster is complete, and how to replace what is missing.
 
 mod chart;
 mod decide;

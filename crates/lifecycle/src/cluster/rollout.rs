@@ -1,4 +1,4 @@
-//! Another image on the nodes of a cluster that is in its customer's hands, some at a time.
+//! Writes another image to the nodes of a cluster in use, some at a time.
 
 use super::Edge;
 use super::decide::{Ctx, Decision, Effect, Wait, go};
@@ -7,10 +7,10 @@ use super::facts::{Member, Rollout, Standing};
 impl Ctx<'_> {
     pub(super) fn reimaging(&self) -> Decision {
         let Some(rollout) = &self.cluster.rollout else {
-            // It was rolled out, or nobody wants it any more.
+            // The rollout is complete or was cancelled.
             return self.mended().unwrap_or_else(|| go(Edge::Restored, ""));
         };
-        // Those that another image cannot mend. That none can be had in their place holds up nobody else.
+        // Nodes that another image cannot mend. A missing replacement does not hold up the other nodes.
         let broken = self.out_of_order_of(|member| self.is_beyond(member));
         if let Some(replace) = broken.map(|(node, why)| self.replace_one(node, why))
             && matches!(replace, Decision::Act(_))
@@ -22,7 +22,7 @@ impl Ctx<'_> {
             .unwrap_or_else(|| self.rolled_out())
     }
 
-    /// Whether it can only be replaced.
+    /// True for a node that can only be replaced.
     fn is_beyond(&self, member: &Member) -> bool {
         let is_asked_for = self.cluster.wanted.replace.contains_key(&member.node);
         let can_be_written = self.is_old(member) && member.is_writable;
@@ -35,7 +35,8 @@ impl Ctx<'_> {
         is_again || member.build != self.cluster.build
     }
 
-    /// Whether it failed with the new image, and not of itself later, or because somebody took it out of service.
+    /// True for a node that failed with the new image. A later failure, or a removal from service by an operator, does not
+    /// count.
     fn failed_with_it(&self, member: &Member) -> bool {
         !self.is_old(member) && member.is_failed && member.standing.is_out()
     }
@@ -67,7 +68,7 @@ impl Ctx<'_> {
         }))
     }
 
-    /// Nodes to write to now. None: none at the moment.
+    /// The nodes to write to now. None: no node at the moment.
     fn next_batch(&self, rollout: &Rollout) -> Option<Decision> {
         let is_away = |member: &&Member| member.standing != Standing::HandedOver;
         let away = self.staying().filter(is_away).count();
@@ -77,7 +78,7 @@ impl Ctx<'_> {
             .filter(|member| self.is_old(member) && member.is_writable)
             .collect();
         old.sort_by_key(|member| (member.leaf, &member.node));
-        // Whoever is away already is not missed more than before.
+        // A node that is out of use already takes no room.
         let (lost, served): (Vec<&Member>, Vec<&Member>) = old.into_iter().partition(is_away);
         let leaf = match rollout.by_leaf {
             false => None,
@@ -95,14 +96,14 @@ impl Ctx<'_> {
         (!batch.is_empty()).then_some(Decision::Act(Effect::Reimage(batch)))
     }
 
-    /// The leaf of which a node is getting the new image.
+    /// The leaf with a node that is getting the new image.
     fn leaf_in_work(&self) -> Option<u32> {
         let is_at_work =
             |member: &&Member| !self.is_old(member) && member.standing == Standing::Coming && !member.is_new;
         self.staying().find(is_at_work).map(|member| member.leaf)
     }
 
-    /// Nothing can be written to now: all is done, or nodes are under way, or what failed takes up the room.
+    /// The decision when nothing can be written now: all is done, nodes are under way, or failed nodes take up the room.
     fn rolled_out(&self) -> Decision {
         let is_done = |member: &&Member| !self.is_old(member) && member.standing == Standing::HandedOver;
         let (done, of) = (self.staying().filter(is_done).count(), self.staying().count());

@@ -1,4 +1,4 @@
-//! A cluster whose nodes get another image, played to its end: what is decided is done, node by node.
+//! A simulated cluster gets another image until it comes to rest: every decision is carried out, node by node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,18 +7,18 @@ use crate::time::Timestamp;
 
 const NOW: Timestamp = Timestamp(1_000_000_000_000);
 
-/// A played cluster.
+/// A simulated cluster.
 struct Play {
     cluster: Cluster,
     members: Vec<Member>,
     swap: Option<Swap>,
-    /// Builds that fail on each node.
+    /// True for a build that fails on a node.
     bad: fn(&str, u32) -> bool,
-    /// Nodes that can take the place of others.
+    /// Nodes available as replacements.
     free: u32,
-    /// Most nodes that were away at once.
+    /// Most nodes that were out of use at once.
     most_away: usize,
-    /// Leaves of which nodes were under way at once.
+    /// Most leaves with nodes under way at once.
     leaves_at_once: usize,
     writes: BTreeMap<String, u32>,
     stopped: Option<String>,
@@ -81,7 +81,7 @@ impl Play {
         }
     }
 
-    /// What it waits for at last, in its last state.
+    /// Runs until the cluster comes to rest; returns its last wait.
     fn run(&mut self) -> Wait {
         for _ in 0..10_000 {
             let away = |member: &&Member| member.standing != Standing::HandedOver;
@@ -107,7 +107,7 @@ impl Play {
         panic!("it does not come to rest: {:?}", self.members);
     }
 
-    /// The first node under way gets where it goes.
+    /// The first node under way arrives or fails.
     fn a_node_comes_on(&mut self) -> bool {
         let Some(member) = self.members.iter_mut().find(|m| m.standing == Standing::Coming) else {
             return false;
@@ -219,7 +219,7 @@ fn a_bad_image_stops_at_the_first_failure_too_many() {
         let touched = play.writes.len() as u32 + play.replaced;
         assert!(touched <= 2 * (borne + 1), "{borne}: {touched}");
         assert_eq!(play.cluster.state, State::Reimaging);
-        // Somebody mends what was wrong with it, and has it go on.
+        // An operator mends the fault and resumes the rollout.
         play.bad = |_, _| false;
         let lost = play.members.iter().filter(|member| member.standing.is_out());
         let again: BTreeSet<String> = lost.map(|member| member.node.clone()).collect();
@@ -267,7 +267,7 @@ fn what_fails_within_bounds_is_replaced_and_the_others_go_on() {
         (play.cluster.state, play.builds(), play.replaced),
         (State::Ready, [2].into(), 1)
     );
-    // Without a node in its place all others are done where there is room for it.
+    // Without a replacement, all other nodes are done where there is room.
     let mut play = Play::new(
         8,
         4,
@@ -318,7 +318,7 @@ fn nodes_join_and_leave_a_cluster_in_use() {
         }
         other => panic!("{other:?}"),
     };
-    // Who leaves is erased at once; the rest goes on beside it.
+    // A leaving node is erased at once, while the rest goes on.
     let release = Decision::Act(Effect::ReleaseNodes(vec!["n00".into()]));
     assert_eq!(decide(&play.cluster, &play.facts(), NOW), release);
     play.members[0].standing = Standing::Leaving;
@@ -333,7 +333,7 @@ fn nodes_join_and_leave_a_cluster_in_use() {
     let erase = Wait::Erase(1);
     assert!(matches!(decide(&play.cluster, &play.facts(), NOW), Decision::Wait { why, .. } if why == erase));
     play.members[0].standing = Standing::Freed;
-    // Its ports leave the partition, and are proven to have, before anybody else can have it.
+    // The node's ports leave the partition, with proof, before the node is free for others.
     let cut = Decision::Act(Effect::CutOff(vec!["n00".into()]));
     assert_eq!(decide(&play.cluster, &play.facts(), NOW), cut);
     play.cluster.wanted.is_leave_cut = true;

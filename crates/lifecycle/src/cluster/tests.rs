@@ -308,7 +308,7 @@ fn a_broken_link_degrades_a_cluster_that_is_its_customers_and_takes_no_node_from
         Decision::Wait { why, .. } => assert_eq!(why.to_string(), "the fabric at n1: port of mlx5_3 is down"),
         other => panic!("{other:?}"),
     }
-    // Others are built and handed over meanwhile.
+    // Other nodes are built and handed over meanwhile.
     facts.members[0].standing = CHECKED;
     let decision = decide(&cluster(State::Degraded), &facts, day);
     assert_eq!(decision, Decision::Act(Effect::LetHandOver));
@@ -331,7 +331,7 @@ fn a_checked_node_whose_link_stays_down_is_replaced_after_a_grace_time() {
         Some(Impaired { since: NOW, seen, why })
     };
     let late = NOW.plus(seconds(LINK_GRACE_S));
-    // What was last seen counts, not the clock: the next reading may find it up.
+    // The last observation counts, not the clock: the next reading may find the link up.
     facts.members[1].impaired = impaired(late.plus(-1));
     for state in [State::Building, State::Validating, State::Degraded] {
         let decision = decide(&cluster(state), &facts, NOW.plus(minutes(60)));
@@ -349,7 +349,7 @@ fn a_checked_node_whose_link_stays_down_is_replaced_after_a_grace_time() {
     }
     let validating = decide(&cluster(State::Validating), &facts, late);
     assert_eq!(edge(&validating), Some(Edge::Rebuilt));
-    // One that is on its way reboots, and its links with it.
+    // A node on its way reboots, and its links go down and up with it.
     facts.members[1].standing = COMING;
     let decision = decide(&cluster(State::Building), &facts, late);
     assert!(matches!(decision, Decision::Wait { .. }), "{decision:?}");

@@ -1,5 +1,5 @@
-//! The password of the BMC: a change that was begun is ended before anything else is asked of the BMC; one that is due is
-//! made while the node is at rest, enrolled or taken back.
+//! The password of the BMC. A change that was begun ends before any other request to the BMC. A due change is made while
+//! the node is at rest, enrolled or taken back.
 
 use super::{Ctx, Decision, Line, Wait};
 use crate::chart::State;
@@ -7,11 +7,11 @@ use crate::effect::Effect;
 use crate::facts::Outcome;
 use crate::time::minutes;
 
-/// After a change was given up it is tried again so much later, in minutes, where only a rule wants it.
+/// After a change was given up, a change that only a rule wants is tried again after this many minutes.
 const AGAIN_MIN: i64 = 24 * 60;
 
 impl Ctx<'_> {
-    /// Which of two passwords is good is not known: nothing else can be done through the BMC.
+    /// Ends a change that was begun: while the valid password is unknown, the BMC cannot be used for anything else.
     pub(super) fn half_changed(&self) -> Option<Decision> {
         let account = &self.facts.account;
         if !account.is_pending {
@@ -27,14 +27,14 @@ impl Ctx<'_> {
         Some(self.attempt_for_state(Effect::ChangePassword))
     }
 
-    /// The password is as it is wanted, or a change was given up for now; else the next try.
+    /// Ok when the password is as wanted or the change was given up for now; else the next try.
     pub(super) fn password(&self) -> Line<()> {
         let account = &self.facts.account;
         let Some(due) = account.due(self.node) else {
             return Ok(());
         };
         if self.now < due {
-            // Without any password there is nothing else to do.
+            // Without a known password nothing else can be done.
             return if account.is_unknown {
                 Err(Decision::Wait {
                     why: Wait::Lockout,
@@ -44,7 +44,7 @@ impl Ctx<'_> {
                 Ok(())
             };
         }
-        // What is promised of a node that is taken back is kept, or the node is set apart.
+        // The promise for a node that is taken back holds: the change succeeds, or the node is set apart.
         if self.node.state != State::Reclaiming && !account.is_unknown && self.has_given_up() {
             return Ok(());
         }

@@ -1,8 +1,8 @@
 //! Getting the agent to run on a machine, from any power state.
 //!
-//! The machine may be off, on with whatever it ran, half-way through a boot of ours, or hanging in its firmware. A
-//! running system that is not our agent is switched off and seen off before the boot target is set, because the target
-//! is good for one boot only and a reset that is not seen may have used it up.
+//! The machine may be off, on with any system, half-way through a boot of the control plane, or stuck in its firmware. If
+//! the running system is not the agent, the machine is switched off, and seen off, before the boot target is set: the
+//! target is good for one boot only, and an unseen reset may have used it up.
 
 use super::{Ctx, Decision, Line, Wait};
 use crate::chart::State;
@@ -10,10 +10,11 @@ use crate::effect::{BootTarget, Effect, Network};
 use crate::facts::{Agent, Attempt, Outcome, Power, Reading};
 use crate::time::Timestamp;
 
-/// The power-on, by its place among the attempts of the present state, whose boot may bring the agent now.
+/// The power-on whose boot may bring the agent now, by its index among the attempts of the present state.
 ///
-/// The control plane made it in this state, it succeeded or is under way, nothing has switched the machine since, and the
-/// power is not known to be off. None: whatever asks for a boot or calls itself the agent is not what was switched on.
+/// The control plane made the power-on in this state, it succeeded or is under way, nothing has switched the machine since,
+/// and the power is not known to be off. None: a boot request or an agent comes from something other than the machine that
+/// was switched on.
 pub fn expected_boot<'a, I>(state: State, attempts: I, power: &Reading<Power>) -> Option<usize>
 where
     I: DoubleEndedIterator<Item = &'a Attempt> + ExactSizeIterator,
@@ -32,8 +33,8 @@ pub(super) fn switches(effect: Effect) -> bool {
 }
 
 impl Ctx<'_> {
-    /// The agent is connected, from a boot of this state: the machine was seen off in this state and switched on by us
-    /// since. What ran on it before, which may be somebody else's and may lie about what it is, does not count.
+    /// The agent is connected, from a boot of this state: the machine was seen off in this state, and the control plane has
+    /// switched it on since. The system that ran before does not count: it may be another's, and may lie about what it is.
     pub(super) fn agent_of_this_state(&self) -> Line<()> {
         let booted_since = self.boot().map_or(Timestamp::END, |a| a.started_at);
         self.agent_booted(booted_since, self.node.since)
@@ -73,8 +74,8 @@ impl Ctx<'_> {
         })
     }
 
-    /// The machine was off when it was last seen, not long before `since`, nothing speaks against that, and its boot target is to
-    /// be set: the power is read back together with the target.
+    /// The machine was off when it was last seen, shortly before `since`, no later fact contradicts that, and its boot
+    /// target is still to be set: the power is read back together with the target.
     fn was_left_off(&self, since: Timestamp) -> bool {
         let oldest = self.now.plus(-self.policy.power_age_us());
         let is_off =
@@ -83,7 +84,8 @@ impl Ctx<'_> {
         is_off && is_silent && !self.facts.manages_ports && self.facts.boot_target.fresh(self.node.since).is_none()
     }
 
-    /// Boots that were to bring the agent; those before settings of the firmware were found otherwise did.
+    /// The number of boots meant to bring the agent. The boots before a reading that found wrong firmware settings did
+    /// bring it, and are not counted.
     fn boots(&self) -> usize {
         let round = self.settings_round();
         self.facts
@@ -157,12 +159,12 @@ mod tests {
         let imaging = claimed(State::Imaging);
         let set = Decision::Act(Effect::SetBoot(BootTarget::Network));
         assert_eq!(decide_at(&imaging, &facts, 6), set);
-        // Read back with the target: off.
+        // The power is read back with the target: off.
         facts.boot_target = known(BootTarget::Network, 7);
         let mut off = facts.clone();
         off.power = known(Power::Off, 7);
         assert_eq!(decide_at(&imaging, &off, 8), Decision::Act(Effect::PowerOn));
-        // The BMC did not show the power there.
+        // The BMC did not report the power with the target.
         assert_eq!(decide_at(&imaging, &facts, 8), Decision::Act(Effect::ObservePower));
         // The machine was switched on by hand: the target may be used up.
         let mut on = facts.clone();
@@ -171,7 +173,7 @@ mod tests {
         assert_eq!(decide_at(&imaging, &on, 8), Decision::Act(Effect::PowerOff));
         on.power = known(Power::Off, 9);
         assert_eq!(decide_at(&imaging, &on, 10), set);
-        // Where switch ports are moved, the power is read before them; a reading that is too old says nothing.
+        // Where switch ports are moved, the power is read before them; a reading that is too old does not count.
         facts.boot_target = Reading::Unknown { since: at(0) };
         let managed = Facts {
             manages_ports: true,

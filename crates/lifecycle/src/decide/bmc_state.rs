@@ -1,8 +1,8 @@
-//! The BMC between customers: cleaned with the machine off, before the boot into the agent and again at the end.
+//! The BMC between customers: cleaned with the machine off, before the boot into the agent, and again at the end.
 //!
-//! The first time keeps the former customer out of the erase. Until the erase the machine may still boot what the former
-//! customer installed, which can put back what was removed, so what counts for the next customer is read after the last
-//! time that the machine ran.
+//! The first cleaning keeps the former customer out of the erase. Until the erase the machine may still boot the former
+//! customer's system, which can put back what was removed. So the proof for the next customer is read after the machine's
+//! last run.
 
 use super::{Ctx, Decision, Line};
 use crate::effect::Effect;
@@ -22,8 +22,8 @@ impl Ctx<'_> {
         }
     }
 
-    /// The BMC is as wished, as read after everything that could have changed it: the last run of the machine, and a change
-    /// of the password, which may have made another account.
+    /// The BMC is as wanted, as read after everything that can change it: the machine's last run, a firmware update, and a
+    /// change of the password, which may have made another account.
     pub(super) fn bmc_proven(&self) -> Line<()> {
         if self.facts.bmc_care != BmcCare::Clean {
             return self.bmc_reported();
@@ -39,7 +39,7 @@ impl Ctx<'_> {
         Err(self.attempt_since(Effect::CleanBmc, since))
     }
 
-    /// What is foreign on the BMC was read and told once in this state. A reading that fails holds nothing up.
+    /// The foreign things on the BMC were read and reported once in this state. A failed reading does not hold up the node.
     pub(super) fn bmc_reported(&self) -> Line<()> {
         let has_ended = |outcome: &Outcome| matches!(outcome, Outcome::Succeeded | Outcome::Failed { .. });
         let is_read = self.facts.of(Effect::ReadBmcState).any(|a| has_ended(&a.outcome));

@@ -33,7 +33,7 @@ fn a_bmc_is_cleaned_after_power_off_and_before_the_boot_into_the_agent() {
     facts.attempts.push(tried(Effect::CleanBmc, 10, 11, Outcome::Succeeded));
     let network = Decision::Act(Effect::SetBoot(BootTarget::Network));
     assert_eq!(decide_at(&node, &facts, 12), network);
-    // Where the site wants nothing removed, nothing is.
+    // Where the site only wants reports, nothing is removed.
     assert_eq!(decide_at(&node, &off(BmcCare::Report), 12), network);
 }
 
@@ -77,7 +77,7 @@ fn a_node_becomes_available_only_with_a_reading_after_the_machine_ran_last() {
     facts.attempts.pop();
     facts.attempts.push(tried(Effect::CleanBmc, 41, 42, Outcome::Succeeded));
     assert_eq!(edge_of(&decide_at(&node, &facts, 43)), Some(Edge::Erased));
-    // A new account of ours was made since: which accounts are foreign is another question.
+    // The control plane has made a new account since: the foreign accounts must be judged anew.
     facts
         .attempts
         .push(tried(Effect::ChangePassword, 44, 45, Outcome::Succeeded));
@@ -93,7 +93,7 @@ fn an_inspection_reports_and_removes_nothing_and_a_reading_that_fails_holds_noth
         bmc: known(Bmc::Identified, 0),
         ..off(BmcCare::Clean)
     };
-    // The machine runs first: its firmware tells the BMC of boot options when it starts.
+    // The machine runs first: at a start its firmware reports boot options to the BMC.
     let network = Decision::Act(Effect::SetBoot(BootTarget::Network));
     assert_eq!(decide_at(&node, &facts, 2), network);
     facts.inventory = known((), 5);

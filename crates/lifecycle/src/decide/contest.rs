@@ -1,8 +1,8 @@
 //! Contested boots of a node: two machines answer for one boot, or a machine does not prove that it is the node's.
 //!
-//! A MAC address can be copied, so no machine is believed: the session ends, the node is power-cycled, and the next boot
-//! begins with nobody registered. If that boot is contested as well, the node is quarantined. An inspection ends as failed
-//! instead if the machine did not prove itself, since nothing was given to the machine yet.
+//! A MAC address can be copied, so neither machine is believed: the session ends, the node is power-cycled, and the next
+//! boot begins with no agent registered. If that boot is contested as well, the node is quarantined. An inspection ends as
+//! failed instead if the machine did not prove itself, because the machine has received nothing yet.
 
 use super::{Ctx, Decision, Line, Wait, go_because};
 use crate::chart::{Edge, State};
@@ -10,10 +10,10 @@ use crate::effect::Effect;
 use crate::facts::{Attempt, Facts, Outcome, Power};
 use crate::time::Timestamp;
 
-/// The code of a job that was broken off because its boot was contested.
+/// The failure code of a job that was broken off because its boot was contested.
 pub const CONTESTED: &str = "boot-contested";
 
-/// How an open job of a contested boot ends.
+/// The outcome that closes an open job of a contested boot; None: no contest since the job began.
 pub(super) fn verdict(open: &Attempt, facts: &Facts) -> Option<Outcome> {
     let (at, what) = facts.boots.contested.as_ref()?;
     (*at >= open.started_at).then(|| Outcome::Failed {
@@ -24,7 +24,8 @@ pub(super) fn verdict(open: &Attempt, facts: &Facts) -> Option<Outcome> {
 }
 
 impl Ctx<'_> {
-    /// What a contest in this state asks for: quarantine after the second one, else a power cycle.
+    /// The decision after a contest in this state: first a power cycle, after the second contest quarantine (for an unproven
+    /// machine in inspection: failed). None: nothing to do about it.
     pub(super) fn contested(&self) -> Option<Decision> {
         let boots = &self.facts.boots;
         let (at, what) = boots.contested.as_ref().filter(|_| self.node.state.boots_agent())?;
@@ -50,7 +51,7 @@ impl Ctx<'_> {
         Some(self.attempt(Effect::PowerOff))
     }
 
-    /// What an agent reported counts from here on: an earlier report may be that of the second machine.
+    /// The time from which an agent's reports count: an earlier report may come from the second machine.
     pub(super) fn evidence_since(&self) -> Timestamp {
         let contested = self.facts.boots.contested.as_ref().map(|(at, _)| *at);
         self.node.since.max(contested.unwrap_or_default())
@@ -62,8 +63,8 @@ impl Ctx<'_> {
         self.facts.succeeded(job).filter(|a| a.started_at >= since)
     }
 
-    /// Enough time has passed since the power-on for the node's own machine to have asked for its boot. Until then an agent
-    /// gets no job and its report does not count: a faster machine with a copied MAC address would be believed.
+    /// Enough time has passed since the power-on for the node's own machine to have requested its boot. Until then the
+    /// agent gets no job and its report does not count: else a faster machine with a copied MAC address would be believed.
     pub(super) fn no_second_machine(&self) -> Line<()> {
         let Some(boot) = self.boot() else { return Ok(()) };
         let quiet_us = self.policy.agent_quiet_us(self.facts.boots.usual_us);

@@ -1,4 +1,4 @@
-//! Which boot brings the agent, when it is believed, and what two machines in one boot lead to.
+//! Tests: which boot brings the agent, when the agent is believed, and the effect of two machines in one boot.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn a_contested_boot_ends_the_job_and_the_power_and_a_second_one_quarantines() {
             matches!(&verdict, Some(Outcome::Failed { code, message, retryable: true }) if code == CONTESTED && message == what),
             "{verdict:?}"
         );
-        // What was reported before the contest does not count either.
+        // A report from before the contest does not count either.
         facts
             .attempts
             .push(tried(Effect::EraseDrives, 2, 3, Outcome::Succeeded));
@@ -141,7 +141,7 @@ fn an_agent_is_not_believed_before_the_nodes_own_machine_could_have_booted() {
         decide_at(&node(State::Inspecting), &facts, 91),
         Decision::Act(Effect::ReadDrives)
     );
-    // A list of the BMC that was compared before a contest is read again.
+    // A BMC's list of drives that was compared before a contest is read again.
     facts
         .attempts
         .push(tried(Effect::ReadDrives, 91, 92, Outcome::Succeeded));
@@ -164,7 +164,7 @@ fn an_agent_is_not_believed_before_the_nodes_own_machine_could_have_booted() {
         decide_at(&node(State::Inspecting), &facts, 300),
         Decision::Act(Effect::ReadDrives)
     );
-    // Never longer than a boot may take.
+    // At most the time that a boot may take.
     assert_eq!(
         Policy::default().agent_quiet_us(i64::MAX),
         Policy::default().agent_boot_us()

@@ -1,5 +1,5 @@
-//! Firmware: on the way into the pool where the SKU wants it, and where somebody asked for it. Never on a machine that
-//! somebody has, unless its maintenance window is open.
+//! Firmware updates: on the way into the pool where the SKU wants them, and on an operator's request. A machine with a
+//! customer is updated only while its maintenance window is open.
 
 use super::{Ctx, Decision, Line, Wait};
 use crate::effect::Effect;
@@ -7,9 +7,9 @@ use crate::facts::{Attempt, Facts, Outcome};
 use crate::time::{Timestamp, minutes};
 
 impl Ctx<'_> {
-    /// An update that was begun goes on before anything else switches the machine, whatever is wanted by now: a flash that is
-    /// cut off may leave it dead. Not on a machine that somebody uses, and never for ever: where the state has a way out it
-    /// is given up, elsewhere the update is.
+    /// An update that was begun goes on before anything else switches the machine, whatever is wanted by now: an
+    /// interrupted flash may leave the machine dead. Two bounds: a machine in use is not updated, and a stuck update ends.
+    /// Where the state has a way out, the state gives up; elsewhere the update does.
     pub(super) fn half_updated(&self) -> Option<Decision> {
         if !self.facts.firmware.under_way || !self.may_go_on() {
             return None;
@@ -30,7 +30,7 @@ impl Ctx<'_> {
         self.node.state.is_unused() || self.may_disturb()
     }
 
-    /// What the SKU wants is installed, was tried in this state with success, or there is nothing that it wants.
+    /// The firmware that the SKU wants is installed, an update succeeded in this state, or the SKU wants none.
     pub(super) fn firmware_of_sku(&self) -> Line<()> {
         if !self.facts.firmware.wanted || self.facts.succeeded(Effect::UpdateFirmware).is_some() {
             return Ok(());
@@ -38,7 +38,7 @@ impl Ctx<'_> {
         Err(self.attempt(Effect::UpdateFirmware))
     }
 
-    /// Nobody asked for firmware, or it has been done, or given up, or it is not the time for it; else the update.
+    /// Ok when no firmware update is requested, or it is done or given up, or it is not the time for it; else the update.
     pub(super) fn firmware_wish(&self) -> Line<()> {
         let Some(asked) = self.node.wanted.firmware else {
             return Ok(());
@@ -49,7 +49,7 @@ impl Ctx<'_> {
         Err(self.persist(Effect::UpdateFirmware))
     }
 
-    /// How a node at rest waits that wants firmware and has somebody on it: for its window.
+    /// How a node at rest waits when a firmware update is wanted and a customer has the node: for its maintenance window.
     pub(super) fn rest_for_window(&self, rest: Decision) -> Decision {
         let is_left = self.facts.firmware.under_way && !self.has_given_up_update();
         let is_asked = self
@@ -71,7 +71,7 @@ impl Ctx<'_> {
         self.node.claim.is_none() || self.facts.firmware.open_until.is_some_and(|until| self.now < until)
     }
 
-    /// Time of this state that went into updates, in microseconds: it is not the state's own.
+    /// Time of this state that went into updates, in microseconds: it does not count against the state's deadline.
     pub(super) fn updating_us(&self) -> i64 {
         let spans = self
             .facts
@@ -81,8 +81,8 @@ impl Ctx<'_> {
     }
 }
 
-/// How a wish for firmware that was made at `asked` has ended: done, or given up with the last failure's words. None while
-/// it is still being worked on.
+/// How a firmware update requested at `asked` ended: done, or given up with the message of the last failure, after `tries`
+/// failures or after one failure that a retry cannot mend. None while it is still in progress.
 #[must_use]
 pub fn firmware_outcome(facts: &Facts, asked: Timestamp, tries: usize) -> Option<Result<(), String>> {
     let mut failed = 0;

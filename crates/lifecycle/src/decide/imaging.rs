@@ -1,7 +1,7 @@
 //! Imaging: a fresh boot into the agent, then the image is written.
 //!
-//! The boot must be one of this state: the job carries the customer's host key, user data and login keys, and an agent
-//! that was there before may be anybody's.
+//! The boot must be one of this state: the job carries the customer's host key, user data and login keys, and an agent that
+//! was there before may be an impostor.
 
 use super::{Ctx, Line, Never, go};
 use crate::chart::Edge;
@@ -10,7 +10,7 @@ use crate::effect::{Effect, Network};
 impl Ctx<'_> {
     pub(super) fn imaging(&self) -> Line<Never> {
         if self.uncontested(Effect::WriteImage).is_some() {
-            // The agent may hear of it only while it writes. What is installed hears nothing for us.
+            // LLDP reaches the agent only while it runs; the installed system reports no cables to the control plane.
             self.cabled()?;
             return Err(go(Edge::Written));
         }

@@ -1,4 +1,4 @@
-//! Discovered and inspecting: who it is, then what it holds.
+//! Discovered and inspecting: first the machine's identity, then its inventory.
 
 use super::{Ctx, Decision, Line, Never, Wait, go, go_because};
 use crate::chart::Edge;
@@ -6,13 +6,13 @@ use crate::effect::Effect;
 use crate::facts::Bmc;
 use crate::facts::Reading;
 
-/// An enrolment asks the BMC who it is, and the first inspection follows at once: then it is not asked again. Before any
-/// other the board may have been changed.
+/// An enrolment reads the BMC's identity, and the first inspection follows at once and does not read it again. Before any
+/// later inspection the board may have been changed.
 const JUST_ENROLLED_US: i64 = 5_000_000;
 
 impl Ctx<'_> {
-    /// The BMC's list of drives was read in this state, after the agent came: many BMCs know the drives of a running
-    /// machine only. A list that was compared with the inventory of a contested boot does not count.
+    /// The BMC's list of drives was read in this state, after the agent came: many BMCs know only the drives of a running
+    /// machine. A list that was compared with the inventory of a contested boot does not count.
     pub(super) fn drives_of_bmc(&self) -> Line<()> {
         match self.uncontested(Effect::ReadDrives) {
             Some(_) => Ok(()),
@@ -46,7 +46,7 @@ impl Ctx<'_> {
             self.drives_of_bmc()?;
             self.settings_verified()?;
             self.off_since(at)?;
-            // After the machine ran: its firmware tells the BMC of boot options and keys when it starts.
+            // After the machine ran: at a start its firmware reports boot options and keys to the BMC.
             self.bmc_reported()?;
             return Err(go(Edge::Inspected));
         }

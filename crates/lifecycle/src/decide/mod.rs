@@ -1,8 +1,8 @@
-//! What to do about a node now.
+//! Decides what to do about a node now.
 //!
-//! Level-triggered, pure, total and deterministic: the same node, facts and time give the same decision, and nothing
-//! is remembered between calls. Progress within a state is read off the facts. Each phase has a file with its
-//! checklist; the first unmet line decides.
+//! Level-triggered, pure, total and deterministic: the same node, facts and time give the same decision, and no state is
+//! kept between calls. The facts show the progress within a state. Each phase has a file with its checklist; the first
+//! unmet line decides.
 
 mod account;
 mod agent_boot;
@@ -43,28 +43,28 @@ pub use resting::power_outcome;
 pub use settings::DIFFERS;
 pub use wait::Wait;
 
-/// The answer.
+/// The decision about one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing to do before `until`, unless something changes.
+    /// Nothing to do before `until`, unless a fact changes.
     Wait {
-        /// For what.
+        /// The reason of the wait.
         why: Wait,
-        /// Look again then.
+        /// When to decide again.
         until: Timestamp,
     },
-    /// Do this.
+    /// Start this effect.
     Act(Effect),
     /// Take this edge.
     Move {
-        /// The edge.
+        /// The edge to take.
         edge: Edge,
-        /// Why, as a sentence for the history; empty where the edge's name says it.
+        /// The reason, as a sentence for the history; empty where the edge's name is enough.
         reason: String,
     },
 }
 
-/// What a checklist looks at.
+/// The inputs of a checklist.
 struct Ctx<'a> {
     node: &'a Node,
     facts: &'a Facts,
@@ -72,10 +72,10 @@ struct Ctx<'a> {
     now: Timestamp,
 }
 
-/// A checklist line that is not met yet ends the checklist with a decision.
+/// An unmet checklist line ends the checklist with a decision.
 type Line<T> = Result<T, Decision>;
 
-/// Decides.
+/// Decides about one node.
 #[must_use]
 pub fn decide(node: &Node, facts: &Facts, policy: &Policy, now: Timestamp) -> Decision {
     let ctx = Ctx {
@@ -128,10 +128,10 @@ pub fn decide(node: &Node, facts: &Facts, policy: &Policy, now: Timestamp) -> De
     }
 }
 
-/// How an open attempt has to be closed because its performer cannot end it any more. None: leave it open.
+/// The outcome that closes an open attempt that its performer can no longer end. None: leave it open.
 ///
-/// For what the agent does: a second machine answered for its boot, the machine was booted again, or the agent has been
-/// away for longer than the grace.
+/// An attempt ends at its deadline. A job of the agent also ends when its boot is contested, when the machine was booted
+/// again, or when the agent has been away for longer than the grace.
 #[must_use]
 pub fn verdict_on_open(open: &Attempt, facts: &Facts, policy: &Policy, now: Timestamp) -> Option<Outcome> {
     let lost = |message: String| {
@@ -183,7 +183,7 @@ pub fn verdict_on_open(open: &Attempt, facts: &Facts, policy: &Policy, now: Time
     }
 }
 
-/// True when somebody wants the node out of its state: what is under way and can be ended should end.
+/// True when a request takes the node out of its state: interruptible work under way should end.
 #[must_use]
 pub fn is_interrupted(node: &Node) -> bool {
     let policy = Policy::default();
@@ -198,7 +198,7 @@ pub fn is_interrupted(node: &Node) -> bool {
     .is_some()
 }
 
-/// An uninhabited answer: every checklist ends in a decision.
+/// An uninhabited value: every checklist ends in a decision.
 enum Never {}
 
 fn go(edge: Edge) -> Decision {
@@ -216,7 +216,7 @@ fn go_because(edge: Edge, reason: impl Into<String>) -> Decision {
 }
 
 impl Ctx<'_> {
-    /// Nothing is done to a doubted node. An operator can set it apart, or have it erased while nobody has it.
+    /// A doubted node is left alone. An operator can set it apart, or have it erased while no customer has it.
     fn doubted(&self, doubt: &Doubt) -> Decision {
         let wanted = &self.node.wanted;
         let open = |edge: Edge| edge.target(self.node.state).is_some();
@@ -235,7 +235,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// What operators and customers want goes before what is under way.
+    /// Requests of operators and customers come before the work under way.
     fn intent(&self) -> Option<Decision> {
         let wanted = &self.node.wanted;
         let open = |edge: Edge| edge.target(self.node.state).is_some();
@@ -266,10 +266,10 @@ impl Ctx<'_> {
         None
     }
 
-    /// A state that has a deadline is left when it has passed.
+    /// Leaves a state after its deadline.
     fn overdue(&self) -> Option<Decision> {
         let seat = self.node.claim.as_ref().and_then(|claim| claim.cluster.as_ref());
-        // The time in which a node waits for the others of its cluster is not its own.
+        // The time in which a node waits for the other nodes of its cluster does not count.
         let let_go = seat
             .filter(|_| self.node.state == State::Validating)
             .and_then(|seat| seat.let_go);
@@ -286,12 +286,12 @@ impl Ctx<'_> {
             "{} took longer than {minutes} min; last failure: {last}",
             self.node.state
         );
-        // Allocated has no way out: nothing is done there that could hang.
+        // Allocated has no way out: it has no step that can hang.
         self.way_out().map(|edge| go_because(edge, reason))
     }
 
-    /// The edge by which the state gives up. A release that cannot be finished leaves data behind: that node is
-    /// quarantined, not merely failed.
+    /// The edge by which the state gives up. An unfinished release leaves data behind, so that node is quarantined, not
+    /// merely failed.
     fn way_out(&self) -> Option<Edge> {
         let edge = match self.node.state {
             State::Reclaiming => Edge::Condemned,
@@ -304,12 +304,12 @@ impl Ctx<'_> {
         go_because(self.way_out().unwrap_or(Edge::Failed), reason)
     }
 
-    /// Do `effect`, unless its budget is spent or it has to rest after a failure.
+    /// Starts `effect`, unless its budget is spent or it has to pause after a failure.
     fn attempt(&self, effect: Effect) -> Decision {
         self.attempt_since(effect, Timestamp::default())
     }
 
-    /// The same with a budget of its own from `since` on.
+    /// As `attempt`, with a separate budget from `since` on.
     fn attempt_since(&self, effect: Effect, since: Timestamp) -> Decision {
         let mut failures = self.facts.failures(effect);
         failures.retain(|attempt| attempt.started_at >= since);
@@ -333,7 +333,7 @@ impl Ctx<'_> {
         self.after_backoff(effect, failures.len(), last, message)
     }
 
-    /// Like `attempt` for states that cannot fail: never gives up, ever more slowly.
+    /// As `attempt`, for states that cannot fail: the tries never end, with ever longer pauses.
     fn persist(&self, effect: Effect) -> Decision {
         let failures = self.facts.failures(effect);
         let Some(last) = failures.last() else {
@@ -360,7 +360,7 @@ impl Ctx<'_> {
         Decision::Act(effect)
     }
 
-    /// The power, read not before `oldest`; else the decision to read it.
+    /// The power, read at or after `oldest`; else the decision to read it.
     fn power_since(&self, oldest: Timestamp) -> Line<Power> {
         let oldest = oldest.max(self.now.plus(-self.policy.power_age_us()));
         match (self.facts.power.fresh(oldest), &self.facts.power) {
@@ -387,7 +387,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// Seen off at or after `since`; else the decision that leads there.
+    /// The machine was seen off at or after `since`; else the decision that leads there.
     fn off_since(&self, since: Timestamp) -> Line<()> {
         match self.facts.power.fresh(since) {
             Some(Power::Off) => Ok(()),

@@ -1,9 +1,9 @@
-//! Switch ports: the network that a node's ports have to be in, by its state.
+//! Switch ports: the network that a node's ports must be in, by the node's state.
 //!
 //! | state | network |
 //! |---|---|
 //! | inspecting, imaging | provisioning, read in this state before the machine is switched on |
-//! | rebooting, validating | provisioning, until our key is off the machine; then the customer's, before the hand-over |
+//! | rebooting, validating | provisioning until the provisioning key is off the machine, then the customer's |
 //! | active, and held or failed after the hand-over | the customer's |
 //! | reclaiming | quarantine before the machine is switched off, provisioning before it is switched on |
 //! | quarantined | quarantine |
@@ -18,7 +18,7 @@ use crate::facts::{Outcome, Power, Reading};
 use crate::time::Timestamp;
 
 impl Ctx<'_> {
-    /// All ports of the node were read in this network, not before `since`.
+    /// All ports of the node were read in this network, at or after `since`.
     pub(super) fn in_network(&self, network: Network, since: Timestamp) -> Line<()> {
         if !self.facts.manages_ports || self.facts.network.fresh(since) == Some(&network) {
             return Ok(());
@@ -26,9 +26,9 @@ impl Ctx<'_> {
         Err(self.persist(Effect::SetNetwork(network)))
     }
 
-    /// No card was heard on another switch port than the site file says, where the site holds such nodes. A card that heard
-    /// nothing is none: many switches do not send LLDP. The node goes on when the cable is put right, or waits until the end of
-    /// its state's time.
+    /// No card of the node hears another switch port than the site file states, where the site holds such nodes back. A
+    /// card that hears nothing is no fault: many switches do not send LLDP. The node goes on when the cable is put right,
+    /// or waits until the state's deadline.
     pub(super) fn cabled(&self) -> Line<()> {
         let Some(why) = self.facts.miscabled.clone() else {
             return Ok(());
@@ -41,8 +41,8 @@ impl Ctx<'_> {
         })
     }
 
-    /// What the customer installed still runs: its ports leave the customer's network before anything else. A switch that
-    /// refuses does not keep the machine on: the ports are moved while it is off, before the boot into the agent.
+    /// The customer's system still runs: its ports leave the customer's network first of all. A switch that refuses does
+    /// not keep the machine on: the ports are moved while the machine is off, before the boot into the agent.
     pub(super) fn away_from_customer(&self) -> Line<()> {
         let away = Effect::SetNetwork(Network::Quarantine);
         let has_ended = |outcome: &Outcome| matches!(outcome, Outcome::Succeeded | Outcome::Failed { .. });
@@ -55,8 +55,8 @@ impl Ctx<'_> {
         Err(Decision::Act(away))
     }
 
-    /// The network of a node at rest. A node whose ports were never set keeps them while its customer has it: it was handed
-    /// over before the control plane set ports.
+    /// The network of a node at rest. A node whose ports were never set keeps its network while its customer has the node:
+    /// the hand-over was before the control plane set ports.
     pub(super) fn network_wish(&self) -> Line<()> {
         let claim = self.node.claim.as_ref();
         let handed_over = claim.is_some_and(|claim| claim.handed_over == Some(claim.deployment));

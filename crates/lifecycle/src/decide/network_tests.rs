@@ -34,7 +34,7 @@ fn edge_of(decision: &Decision) -> Option<Edge> {
 fn no_machine_boots_into_the_agent_before_its_ports_were_read_in_provisioning() {
     for state in [State::Imaging, State::Reclaiming] {
         let node = claimed(state);
-        // What was read before the state began does not count.
+        // A reading from before the state began does not count.
         for network in [
             Reading::Never,
             Reading::Unknown { since: Timestamp(1) },
@@ -50,7 +50,7 @@ fn no_machine_boots_into_the_agent_before_its_ports_were_read_in_provisioning() 
         let proven = facts(Power::Off, known(Network::Provisioning, 1));
         let boots = Decision::Act(Effect::SetBoot(BootTarget::Network));
         assert_eq!(decide_at(&node, &proven, 2), boots);
-        // A site that does not have its ports set is not asked for them.
+        // A site without managed ports has no port steps.
         let mut unmanaged = facts(Power::Off, Reading::Never);
         unmanaged.manages_ports = false;
         assert_eq!(decide_at(&node, &unmanaged, 2), boots);
@@ -98,7 +98,7 @@ fn a_machine_whose_cable_is_elsewhere_is_neither_written_nor_booted_into_what_wa
     };
     assert_eq!(waits(&decide_at(&node, &facts, 6)), why);
     assert_eq!(decide_at(&node, &right, 6), Decision::Act(Effect::WriteImage));
-    // Heard only after the image was begun.
+    // The card was heard only after the write began.
     let written = tried(Effect::WriteImage, 6, 7, Outcome::Succeeded);
     facts.attempts.push(written.clone());
     assert_eq!(waits(&decide_at(&node, &facts, 8)), why);
@@ -119,7 +119,7 @@ fn a_port_that_is_not_moved_holds_the_node_with_the_words_of_the_failure() {
         let move_to = Effect::SetNetwork(Network::Provisioning);
         facts.attempts.push(tried(move_to, 2 + s, 2 + s, kept));
     }
-    // It is tried again for as long as the state lasts, however often it failed.
+    // The move is tried again as long as the state lasts, however often it fails.
     let decision = decide_at(&node, &facts, 23);
     let Decision::Wait { why, .. } = decision else {
         panic!("{decision:?}")
@@ -163,7 +163,7 @@ fn a_released_machine_leaves_its_customer_before_it_is_switched_off() {
     let away = Effect::SetNetwork(Network::Quarantine);
     facts.attempts.push(tried(away, 2, 3, Outcome::Interrupted));
     assert_eq!(decide_at(&node, &facts, 4), moves(Network::Quarantine));
-    // Neither a switch that refuses nor one that obeys keeps the machine on.
+    // The machine is switched off, whether the switch refuses or obeys.
     for outcome in [failed("no answer", true), Outcome::Succeeded] {
         let mut facts = facts.clone();
         facts.attempts.push(tried(away, 4, 5, outcome));
@@ -193,7 +193,7 @@ fn a_port_of_a_node_at_rest_that_was_read_elsewhere_is_moved_back() {
         let proven = facts(Power::On, known(network, 0));
         assert!(matches!(decide_at(&node, &proven, 2), Decision::Wait { .. }));
     }
-    // It was handed over before the control plane set ports: its network is not taken from it.
+    // The hand-over was before the control plane set ports: the node keeps its network.
     let former = decide_at(&handed_over(State::Active), &facts(Power::On, Reading::Never), 2);
     assert!(matches!(former, Decision::Wait { why: Wait::Rest, .. }), "{former:?}");
 }

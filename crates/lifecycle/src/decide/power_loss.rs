@@ -1,7 +1,7 @@
-//! Memory between customers: a machine keeps what its memory held through a restart, and loses it without power.
+//! Memory between customers: memory keeps its content through a restart, and loses it without power.
 //!
-//! Before each boot into the agent that may erase, the machine is switched off, and its BMC is asked once more after the
-//! policy's least time. Both readings say off, and nothing has switched the machine in between.
+//! Before each boot into the agent that may erase, the machine is switched off, and its BMC is read again after the
+//! policy's least time. Both readings report off, and nothing has switched the machine in between.
 
 use super::agent_boot::switches;
 use super::{Ctx, Decision, Line, Wait};
@@ -10,7 +10,7 @@ use crate::effect::Effect;
 use crate::facts::{Attempt, Outcome};
 use crate::time::Timestamp;
 
-/// A time without power, as read from the BMC at both ends.
+/// A time without power, as the BMC reported it at both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PowerLoss {
     /// The machine was seen off before this moment.
@@ -41,7 +41,7 @@ fn proven(attempts: &[Attempt]) -> Option<PowerLoss> {
 }
 
 impl Ctx<'_> {
-    /// The machine, which is off, has lost its memory; else the decision that leads there.
+    /// The machine is off and its memory has lost its content; else the decision that leads there.
     pub(super) fn without_power_for_long(&self) -> Line<()> {
         let attempts = &self.facts.attempts;
         let is_needed = self.node.state == State::Reclaiming && self.uncontested(Effect::EraseDrives).is_none();
@@ -51,7 +51,7 @@ impl Ctx<'_> {
         let last = attempts.iter().rfind(|a| switches(a.effect));
         let off = last.filter(|a| a.effect == Effect::PowerOff && a.outcome == Outcome::Succeeded);
         let Some(off) = off else {
-            // The machine was off already: since when is not known.
+            // The machine was off already, for an unknown time.
             return Err(self.attempt(Effect::PowerOff));
         };
         let until = off.ended_at.unwrap_or(off.started_at).plus(self.policy.power_off_us());
@@ -62,7 +62,7 @@ impl Ctx<'_> {
         Err(self.attempt(Effect::ProvePowerOff))
     }
 
-    /// The boot of the agent came after such a time. A boot of a former version has none.
+    /// The agent's boot came after such a time without power. A boot that an older version of this program made has none.
     pub(super) fn booted_after_power_loss(&self) -> Line<()> {
         if power_loss(&self.facts.attempts).is_some() {
             return Ok(());
@@ -91,7 +91,7 @@ mod tests {
     fn a_machine_is_off_for_the_least_time_before_it_boots_into_the_agent() {
         let node = claimed(State::Reclaiming);
         let mut facts = off(Vec::new());
-        // Off, and it is unknown since when.
+        // Off, for an unknown time.
         assert_eq!(decide_at(&node, &facts, 101), Decision::Act(Effect::PowerOff));
         facts
             .attempts
@@ -112,7 +112,7 @@ mod tests {
             .attempts
             .push(tried(Effect::ProvePowerOff, 112, 113, Outcome::Succeeded));
         assert_eq!(decide_at(&node, &facts, 114), Decision::Act(Effect::PowerOn));
-        // Before each boot: what ran meanwhile may have been the former customer's system.
+        // Required before each boot: the former customer's system may have run meanwhile.
         facts
             .attempts
             .push(tried(Effect::PowerOn, 114, 115, Outcome::Succeeded));
@@ -132,7 +132,7 @@ mod tests {
             ),
             "{waits:?}"
         );
-        // Other states give no machine to another customer.
+        // The other states do not give the machine to another customer.
         assert_eq!(
             decide_at(&claimed(State::Imaging), &off(Vec::new()), 101),
             Decision::Act(Effect::PowerOn)

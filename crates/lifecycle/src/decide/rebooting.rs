@@ -1,7 +1,7 @@
 //! Rebooting: from the agent into the installed system.
 //!
-//! Seen off, told to use its own boot order, switched on, and waited for. A host that does not come is switched off
-//! and on again until the boots are spent.
+//! The machine is seen off, set to its own boot order, switched on, and waited for. A host that does not come up is
+//! switched off and on again until the boots are spent.
 
 use super::{Ctx, Line, Never, go, go_because};
 use crate::chart::Edge;

@@ -1,10 +1,10 @@
-//! Reclaiming: the switch ports leave the customer's network, the machine is off for as long as its memory needs to lose what it
-//! holds, the BMC is cleaned, a fresh boot into the agent, the BMC's list of drives is read, every drive is erased and
-//! proven so, power off, the BMC proven clean.
+//! Reclaiming, in this order: the switch ports leave the customer's network, the BMC is cleaned with the machine off, the
+//! machine stays off until its memory has lost its content, a fresh boot into the agent, the BMC's list of drives is read,
+//! every drive is erased with proof, firmware and settings are checked, power off, the BMC is proven clean.
 //!
-//! The boot must be one of this state: an agent left from before may still run a job of the claim that ended, and what
-//! the former owner runs may call itself our agent. Whatever keeps a drive from being proven erased, a dead BMC too,
-//! condemns the node in the end: it must not go back to the pool.
+//! The boot must be one of this state: an earlier agent may still run a job of the ended claim, and the former owner's
+//! system may pretend to be the agent. Whatever keeps a drive from being proven erased (a dead BMC too) condemns the node
+//! in the end: the node must not return to the pool.
 
 use super::{Ctx, Line, Never, go};
 use crate::chart::Edge;
@@ -14,7 +14,7 @@ use crate::facts::Outcome;
 impl Ctx<'_> {
     pub(super) fn reclaiming(&self) -> Line<Never> {
         if let Some(erased) = self.uncontested(Effect::EraseDrives) {
-            // New firmware may have lost its settings.
+            // A firmware update may have reset the settings.
             self.firmware_of_sku()?;
             self.settings_verified()?;
             self.off_since(erased.ended_at.unwrap_or(erased.started_at))?;

@@ -1,4 +1,4 @@
-//! The states of rest: nothing happens until somebody wants something.
+//! The states of rest: nothing happens until an operator or a customer requests something.
 
 use super::{Ctx, Decision, Line, Never, Wait, go};
 use crate::chart::Edge;
@@ -33,7 +33,7 @@ impl Ctx<'_> {
         Err(self.rest_for_window(self.rest(Wait::Rest)))
     }
 
-    /// Somebody wants a machine that nobody has inspected again.
+    /// A new inspection is requested for a machine without a claim and without data.
     fn reinspection(&self) -> Line<()> {
         if self.node.wanted.reinspect && self.node.claim.is_none() && self.node.evidence.is_untouched() {
             return Err(go(Edge::Reinspect));
@@ -45,7 +45,7 @@ impl Ctx<'_> {
         self.reinspection()?;
         if self.node.wanted.retry {
             match &self.node.claim {
-                // What its owner has on it is not written over: it is checked again.
+                // The owner's data are not overwritten: the node is checked again.
                 Some(claim) if claim.handed_over == Some(claim.deployment) => return Err(go(Edge::Revalidate)),
                 Some(_) => return Err(go(Edge::Retried)),
                 None => {}
@@ -90,7 +90,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// Nobody wants the power changed, or it has been done, or it was given up; else the next step towards it.
+    /// Ok when no power change is wanted, or it is done, or it was given up; else the next step towards it.
     fn power_wish(&self) -> Line<()> {
         let Some(wish) = self.node.wanted.power else {
             return Ok(());
@@ -113,8 +113,8 @@ impl Ctx<'_> {
     }
 }
 
-/// How a wish for the power made at `asked` has ended: done, or given up with the last failure's words after `tries`
-/// failures. None while it is still being worked on.
+/// How a power request made at `asked` ended: done, or given up with the message of the last failure after `tries`
+/// failures. None while it is still in progress.
 pub fn power_outcome(
     facts: &crate::Facts,
     goal: PowerGoal,

@@ -1,16 +1,16 @@
-//! Settings of the firmware: written before the boot that the state makes anyway, read again after it.
+//! Settings of the firmware: written before the boot that the state makes anyway, read again after the boot.
 //!
-//! What is written counts from the next start on, and what a BMC tells of settings is what the last start found. So the
-//! only proof is to read after a start of this state: until then nothing that was read is believed, which a former
-//! owner with root may have had told. A machine whose settings are as wanted is started once, as without any; one whose
-//! settings are not is started once more for each time that they did not stay, and given up after so many.
+//! A written setting takes effect at the next start, and a BMC reports the settings as of the last start. So the only proof
+//! is a reading after a start of this state: an earlier reading is not believed, because a former owner with root may have
+//! forged it. A machine with the wanted settings is started once, as without any; else it is started once more for each
+//! time that the settings did not stay, and given up after the policy's number of tries.
 
 use super::{Ctx, Decision, Line};
 use crate::effect::Effect;
 use crate::facts::{Attempt, Outcome};
 use crate::time::Timestamp;
 
-/// The code of a reading that found settings otherwise than wanted.
+/// The failure code of a reading that found other settings than wanted.
 pub const DIFFERS: &str = "settings-differ";
 
 fn has_ended(attempt: &Attempt) -> bool {
@@ -18,8 +18,8 @@ fn has_ended(attempt: &Attempt) -> bool {
 }
 
 impl Ctx<'_> {
-    /// Written once before the state's first boot. Whatever came of it the boot goes on: what counts is read after it, and
-    /// what a BMC refuses while something else waits for a start may be written then.
+    /// Settings are written once before the state's first boot. The boot goes on whatever the result: the proof is the
+    /// reading after it, and a setting that the BMC refuses because another change waits for a start can be written then.
     pub(super) fn settings_before_boot(&self) -> Line<()> {
         let is_booted = self.facts.of(Effect::PowerOn).next().is_some();
         if !self.facts.wants_settings || is_booted || self.facts.of(Effect::ApplySettings).any(has_ended) {
@@ -28,7 +28,7 @@ impl Ctx<'_> {
         Err(Decision::Act(Effect::ApplySettings))
     }
 
-    /// Settings are as wanted, as read after a start of this state; else the decision that leads there.
+    /// The settings are as wanted, as read after a start of this state; else the decision that leads there.
     pub(super) fn settings_verified(&self) -> Line<()> {
         if !self.facts.wants_settings || self.facts.succeeded(Effect::VerifySettings).is_some() {
             return Ok(());
@@ -45,7 +45,7 @@ impl Ctx<'_> {
                 .facts
                 .of(Effect::ApplySettings)
                 .find(|a| a.outcome == Outcome::Succeeded && a.started_at >= found);
-            // What was refused before that start may be told from another list after it: it has tries of its own.
+            // After that start the BMC may accept what it refused before: these tries have a budget of their own.
             let Some(written) = written.and_then(|a| a.ended_at) else {
                 return Err(self.attempt_since(Effect::ApplySettings, found));
             };
@@ -55,7 +55,7 @@ impl Ctx<'_> {
         Err(self.attempt(Effect::VerifySettings))
     }
 
-    /// Readings that found settings otherwise, with their words, oldest first.
+    /// Readings that found other settings than wanted, with their messages, oldest first.
     fn strays(&self) -> Vec<(&Attempt, &str)> {
         let readings = self.facts.of(Effect::VerifySettings);
         let strays = readings.filter_map(|attempt| match &attempt.outcome {
@@ -65,13 +65,13 @@ impl Ctx<'_> {
         strays.collect()
     }
 
-    /// The last reading that found settings otherwise: boots are counted from there.
+    /// The time of the last reading that found other settings than wanted: boots are counted from there.
     pub(super) fn settings_round(&self) -> Timestamp {
         let last = self.strays().last().and_then(|(attempt, _)| attempt.ended_at);
         last.unwrap_or_default()
     }
 
-    /// The machine has gone through POST since, as the agent shows that came of it.
+    /// The machine has gone through POST since; the agent of that boot is the proof.
     fn started_since(&self, since: Timestamp) -> Line<()> {
         let switched_on = self.facts.of(Effect::PowerOn).find(|a| a.started_at >= since);
         match switched_on {

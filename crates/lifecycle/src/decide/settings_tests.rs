@@ -1,19 +1,19 @@
-//! A machine that `decide` works on until it leaves its state, for every way in which its firmware may behave.
+//! A simulated machine on which `decide` works until it leaves its state, for every behaviour of its firmware.
 
 use super::tests::{at, claimed, decide_at, known, node, tried};
 use super::*;
 use crate::effect::BootTarget;
 use crate::facts::Bmc;
 
-/// How a machine behaves.
+/// The behaviour of a machine.
 #[derive(Debug, Clone, Copy)]
 struct Machine {
     wants: bool,
-    /// So many starts with something written it takes until all is as wanted; 0: it is from the first.
+    /// Number of starts after a write until the settings are as wanted; 0: they are from the first.
     starts: u32,
-    /// The n-th conversation about settings (from 1) is lost; 0: none.
+    /// Number (from 1) of the settings conversation that is lost; 0: none.
     lost: usize,
-    /// The n-th of them ends with this process; 0: none.
+    /// Number of the settings conversation in which this process ends; 0: none.
     killed: usize,
 }
 
@@ -22,10 +22,10 @@ struct Life {
     boots: u32,
     writes: u32,
     talks: usize,
-    /// Writes that a start has followed.
+    /// Writes that were followed by a start.
     effective: u32,
     written_since_start: bool,
-    /// Boots when the settings were last seen to be as wanted.
+    /// Number of boots when the settings were last verified.
     proven_at_boot: Option<u32>,
     effects: Vec<Effect>,
 }
@@ -97,7 +97,7 @@ impl Life {
     }
 }
 
-/// Goes on until an edge is taken.
+/// Runs until an edge is taken.
 fn live(state: State, machine: Machine) -> (Edge, String, Life) {
     live_by(&Policy::default(), state, machine)
 }
@@ -149,7 +149,7 @@ fn nobody_is_available_whose_settings_were_not_read_after_a_start_that_followed_
         (State::Inspecting, Edge::Inspected, Edge::Failed),
         (State::Reclaiming, Edge::Erased, Edge::Condemned),
     ] {
-        // However few tries a single conversation has, the starts have a budget of their own.
+        // A small budget of tries for one conversation does not limit the starts.
         let both = [2, 4].map(|tries| Policy {
             tries,
             ..Policy::default()
@@ -187,7 +187,8 @@ fn a_machine_is_started_no_more_often_than_its_settings_need() {
     for state in [State::Inspecting, State::Reclaiming] {
         let (_, _, nothing) = live(state, machine(false, 5));
         assert_eq!((nothing.boots, nothing.talks), (1, 0));
-        // As wanted, or written before the boot that is made anyway: no further boot, and no further effect but two readings.
+        // Settings as wanted, or written before the boot that is made anyway: no further boot, and only two readings as
+        // further effects.
         for starts in [0, 1] {
             let (_, _, life) = live(state, machine(true, starts));
             assert_eq!((life.boots, life.talks, life.writes), (1, 2, starts), "{state}");
@@ -234,7 +235,7 @@ fn what_can_never_be_fails_at_once_in_the_words_of_the_bmc_but_not_before_the_er
             inventory: known((), 6),
             ..Facts::default()
         };
-        // It may have been refused for what only a start tells: once more after it.
+        // The refusal may be due to a list that only a start renews: one more try after the start.
         assert_eq!(decide_at(&node, &facts, 10), Decision::Act(Effect::VerifySettings));
         facts
             .attempts
@@ -273,7 +274,7 @@ fn only_nobodys_clean_node_is_inspected_again_when_that_is_wanted() {
             "{state} {has_claim} {is_dirty}: {edge:?}"
         );
     }
-    // Whoever was faster has it, and is not disturbed later.
+    // The faster claim wins, and is not disturbed later.
     let mut node = claimed(State::Available);
     node.wanted.reinspect = true;
     assert_eq!(decide_at(&node, &Facts::default(), 1), go(Edge::Claimed));

@@ -308,7 +308,7 @@ fn only_the_inspection_that_follows_an_enrolment_at_once_does_not_ask_who_the_ma
         decide_at(node, &facts, 1) != Decision::Act(Effect::Identify)
     };
     assert!(asked(&node, -5) && !asked(&node, -6));
-    // The board may be another since.
+    // The board may have been changed since.
     node.evidence.clean_at = Some(at(-100));
     assert!(asked(&node, 0) && !asked(&node, -1));
 }
@@ -335,7 +335,7 @@ fn every_state_of_the_agent_wants_a_boot_of_its_own() {
         (State::Imaging, claimed(State::Imaging)),
     ] {
         let mut facts = Facts {
-            // The former owner's system calls itself our agent, and a reading of the power is from before.
+            // The former owner's system pretends to be the agent, and the power reading is from before the state.
             agent: present(5),
             power: known(Power::Off, -1),
             bmc: known(Bmc::Identified, 1),

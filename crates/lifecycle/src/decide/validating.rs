@@ -1,7 +1,7 @@
-//! Validating: the checks, then our key is taken off the machine, and its switch ports go to its customer. A node of a cluster waits between the two until all of
-//! the cluster is handed over.
+//! Validating: the checks pass, the provisioning key is taken off the machine, and the switch ports move to the customer's
+//! network. A node of a cluster waits after its checks until the whole cluster is handed over.
 //!
-//! A node that was handed over before has no key of ours on it any more. It is checked from outside.
+//! A node that was handed over before no longer has the provisioning key. It is checked from outside.
 
 use super::{Ctx, Decision, Line, Never, Wait, go};
 use crate::chart::{Edge, State};
@@ -20,7 +20,7 @@ impl Ctx<'_> {
             if self.facts.succeeded(Effect::ValidateFromOutside).is_some() {
                 return Err(go(Edge::Validated));
             }
-            // Whoever had it in their hands may have switched it off.
+            // The customer may have switched the machine off.
             if self.power_since(Timestamp::default())? == Power::Off {
                 return Err(self.attempt(Effect::PowerOn));
             }
@@ -43,7 +43,7 @@ impl Ctx<'_> {
         Err(self.attempt(Effect::Validate))
     }
 
-    /// Checked, and the cluster that it is a node of has not let it go yet.
+    /// The node passed its checks, and its cluster has not let it go yet.
     pub(super) fn waits_for_cluster(&self) -> bool {
         let seat = self.node.claim.as_ref().and_then(|claim| claim.cluster.as_ref());
         self.node.state == State::Validating

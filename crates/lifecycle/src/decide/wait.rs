@@ -1,4 +1,4 @@
-//! What a node can be waiting for: stored as data, told in words.
+//! The reasons for which a node waits: stored as data, displayed as text.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::limits::{Kind, Resource};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
-    /// At rest: for somebody to want something.
+    /// At rest: for a request.
     #[default]
     Rest,
     /// For an effect under way.
@@ -20,62 +20,61 @@ pub enum Wait {
     Retry {
         /// What failed.
         effect: Effect,
-        /// How.
+        /// The failure's message.
         message: String,
     },
     /// For the power to settle.
     PowerSettling,
-    /// For the memory of the machine, which is off, to lose what it holds.
+    /// For the memory of the switched-off machine to lose its content.
     PowerLoss,
     /// For the machine to boot into the agent.
     AgentBoot,
-    /// For an agent that was there a moment ago.
+    /// For an agent that was connected a moment ago.
     AgentReturn,
-    /// For a second machine with the same MAC address to show itself, if there is one.
+    /// For a possible second machine with the same MAC address to show itself.
     SecondMachine,
-    /// For the agent's inventory.
     Inventory,
-    /// For an operator, who has to decide.
+    /// For an operator's decision.
     Operator,
-    /// Checked: for the other nodes of its cluster.
+    /// The node is checked, and waits for the other nodes of its cluster.
     Cluster,
-    /// For the maintenance window of whoever has it.
+    /// For the maintenance window of the node's holder.
     Window,
-    /// For room in what it shares with others.
+    /// For room in a shared resource.
     Turn {
-        /// In what.
+        /// The resource.
         resource: Resource,
-        /// So many have a place in it.
+        /// Permits taken.
         taken: u32,
-        /// So many have room.
+        /// Permits in all.
         room: u32,
     },
-    /// For refused logins to be forgotten by the BMC, so that its account is not locked.
+    /// For the BMC to forget refused logins, so that it does not lock the account.
     Lockout,
-    /// For alarms about what it hangs on to clear, before it may be switched on.
+    /// For alarms about the node's power and cooling to clear, before the machine may be switched on.
     Alarm {
-        /// What is wrong.
+        /// What is wrong, for people.
         why: String,
     },
-    /// For a cable that is on another switch port than the site file says.
+    /// For a cable that is on another switch port than the site file states.
     Cable {
-        /// Which, and where it is.
+        /// Which cable, and where it is, for people.
         why: String,
     },
-    /// For an operator to say whether the node's record holds.
+    /// For an operator to confirm or reject the node's record.
     Doubt {
-        /// Why it may not hold.
+        /// Why the record may not hold, for people.
         why: String,
     },
-    /// For a new version of this program: the step came to a point that must not be.
+    /// For a new version of this program: the step reached an impossible point.
     Bug {
-        /// Which.
+        /// The impossible point, for people.
         why: String,
     },
 }
 
 impl Wait {
-    /// True for a wait that no time ends: the next look at the node tells nothing about its end.
+    /// True for a wait that no time ends: the time of the next look at the node does not predict its end.
     #[must_use]
     pub fn is_open_ended(&self) -> bool {
         matches!(
@@ -93,7 +92,7 @@ impl Wait {
         )
     }
 
-    /// The kind as a word, for metrics and for the database: without the machine and the message.
+    /// The kind as a word, for metrics and for the database: without the message and the machine's name.
     #[must_use]
     pub fn label(&self) -> &'static str {
         match self {

@@ -5,12 +5,12 @@ use std::fmt;
 
 use super::{DriveList, Group, KnownDrive, ReportedDrive, Source, groups, in_words, meant, plain};
 
-/// What the recorded lists say about a report.
+/// The result of the comparison of a report with the recorded lists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Verdict {
-    /// For each reported drive the witnesses that confirm it, as a certificate names them.
+    /// For each reported drive, the witnesses that confirm it, by their names on a certificate.
     pub witnesses: Vec<BTreeSet<&'static str>>,
-    /// Every difference. One of them refuses the whole report.
+    /// Every difference. A single difference refuses the whole report.
     pub differences: Vec<Difference>,
 }
 
@@ -19,40 +19,40 @@ pub struct Verdict {
 pub enum Difference {
     /// A list has the drive, and the report does not.
     Missing {
-        /// The drive in words.
+        /// The drive, described for people.
         drive: String,
-        /// Bytes, where the list says.
+        /// Size in bytes, where the list has it.
         size_bytes: Option<u64>,
-        /// The list in words.
+        /// The list, described for people.
         recorded_by: String,
-        /// The source of the list.
+        /// The list's source.
         source: Source,
-        /// The serial number.
+        /// The drive's serial number.
         serial: String,
         /// The name in [`crate::Evidence::drives`]; empty for a BMC's entry.
         key: String,
     },
     /// The report has the drive, and the list does not.
     Added {
-        /// The drive in words.
+        /// The drive, described for people.
         drive: String,
-        /// The list in words.
+        /// The list, described for people.
         recorded_by: String,
     },
-    /// No list has the drive with its size.
+    /// No list has the drive with its exact size.
     Unrecorded {
-        /// The drive in words.
+        /// The drive, described for people.
         drive: String,
     },
     /// A field differs.
     Field {
-        /// The drive in words.
+        /// The drive, described for people.
         drive: String,
-        /// The field.
+        /// The name of the field.
         field: &'static str,
         /// The value in the list.
         recorded: String,
-        /// The list in words.
+        /// The list, described for people.
         recorded_by: String,
         /// The value in the report.
         reported: String,
@@ -88,7 +88,7 @@ impl fmt::Display for Difference {
 }
 
 impl DriveList {
-    /// The list in words: its source and its date.
+    /// The list, described for people: its source and its date.
     fn words(&self) -> String {
         let date = self.at.date();
         match self.source {
@@ -100,7 +100,7 @@ impl DriveList {
     }
 }
 
-/// Compares a report with every list.
+/// Compares a report with every recorded list.
 #[must_use]
 pub fn judge(lists: &[DriveList], reported: &[ReportedDrive]) -> Verdict {
     let groups = groups(reported);
@@ -142,7 +142,7 @@ impl Verdict {
     }
 }
 
-/// A list that has each block device with its exact size.
+/// Compares the report with a list that has each block device with its exact size.
 fn exact(list: &DriveList, groups: &[Group<'_>], verdict: &mut Verdict) {
     for group in groups {
         let same = |drive: &&KnownDrive| plain(&drive.serial) == group.serial;
@@ -214,7 +214,7 @@ fn bytes(sizes: &[u64]) -> String {
     format!("{} bytes", sizes.join(" + "))
 }
 
-/// A BMC's list: physical drives, some without a serial number or a size, some sizes rounded.
+/// Compares the report with a BMC's list: physical drives, some without a serial number or a size, some sizes rounded.
 fn physical(list: &DriveList, accepted: &[&KnownDrive], groups: &[Group<'_>], verdict: &mut Verdict) {
     let unnamed = unnamed(list, accepted, groups);
     let lost = unnamed.into_iter().filter(|known| !accepted.contains(known));
@@ -263,14 +263,15 @@ pub fn unnamed_missing(list: &DriveList, reported: &[ReportedDrive]) -> Vec<Know
     unnamed(list, &[], &groups(reported)).into_iter().cloned().collect()
 }
 
-/// A BMC's entries without a serial number that have no reported drive of their own: one that no other entry means, and whose
-/// size and model may be the same. An entry that has a drive confirms nothing. An entry that says nothing is an empty bay.
+/// A BMC's entries without a serial number and without a matching reported drive. An entry matches a drive that no other
+/// entry means, if size and model do not contradict. A match confirms nothing. An entry without size and model is an empty
+/// bay.
 fn unnamed<'a>(list: &'a DriveList, accepted: &[&KnownDrive], groups: &[Group<'_>]) -> Vec<&'a KnownDrive> {
     let named = list.drives.iter().filter(|known| has_serial(known));
     let named: Vec<&str> = named
         .filter_map(|known| Some(meant(groups, known)?.serial.as_str()))
         .collect();
-    // Drives without a serial number are one group.
+    // All drives without a serial number form one group.
     let (alone, together): (Vec<&Group<'_>>, Vec<&Group<'_>>) = groups.iter().partition(|g| !g.serial.is_empty());
     let alone = alone
         .into_iter()
@@ -284,7 +285,7 @@ fn unnamed<'a>(list: &'a DriveList, accepted: &[&KnownDrive], groups: &[Group<'_
     let mut entries: Vec<&KnownDrive> = entries
         .filter(|known| known.size_bytes.is_some() || !plain(&known.model).is_empty())
         .collect();
-    // What fits few drives chooses first, and what an operator accepted chooses last.
+    // Specific entries choose first, because few drives fit them; accepted entries choose last.
     entries.sort_by_key(|known| {
         let is_vague = (known.size_bytes.is_none(), plain(&known.model).is_empty());
         (accepted.contains(known), is_vague)
@@ -303,7 +304,7 @@ fn unnamed<'a>(list: &'a DriveList, accepted: &[&KnownDrive], groups: &[Group<'_
     entries
 }
 
-/// Drives of the BMC that no report covers and that an operator accepted all the same, in words.
+/// Drives of the BMC that no report covers and that an operator accepted nevertheless, in words.
 #[must_use]
 pub fn uncovered(lists: &[DriveList], reported: &[ReportedDrive]) -> Vec<String> {
     let groups = groups(reported);
@@ -320,7 +321,7 @@ pub fn uncovered(lists: &[DriveList], reported: &[ReportedDrive]) -> Vec<String>
     .collect()
 }
 
-/// One name contains the other: a BMC leaves the vendor out, and a kernel cuts SATA models after 16 characters.
+/// True if one name contains the other: a BMC leaves the vendor out, and a kernel cuts SATA models after 16 characters.
 fn models_agree(known: &str, drives: &[&ReportedDrive]) -> bool {
     let known = plain(known);
     known.is_empty()
@@ -330,12 +331,12 @@ fn models_agree(known: &str, drives: &[&ReportedDrive]) -> bool {
         })
 }
 
-/// What a BMC's size says about a reported size.
+/// The comparison of a BMC's size with a reported size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Size {
-    /// The same within rounding.
+    /// Equal within rounding.
     Agrees,
-    /// The same if the BMC mixes up decimal and binary units, as some do: no statement.
+    /// Equal only if the BMC mixes up decimal and binary units, as some do: neither confirms nor refutes.
     Unclear,
     Differs,
 }

@@ -1,9 +1,8 @@
-//! Which drives a machine has, according to sources that are independent of each other, and whether the report of an
-//! erase agrees with them.
+//! The drives of a machine according to independent sources, and whether the report of an erase agrees with them.
 //!
-//! The agent that reports an erase may lie. So its report is compared with lists that were recorded before, or by
-//! somebody else: the BMC's, the accepted inspection's, an operator's. [`judge`] names the sources that confirm each
-//! drive, or every difference; [`too_quick`] finds drives that were erased faster than their link can carry the bytes.
+//! The agent that reports an erase may lie. So its report is compared with lists recorded earlier or by another source: the
+//! BMC, the accepted inspection, an operator. [`judge`] returns the sources that confirm each drive, or every difference;
+//! [`too_quick`] finds drives that were erased faster than their link can carry the bytes.
 
 mod judge;
 mod pace;
@@ -17,7 +16,7 @@ use crate::time::Timestamp;
 pub use judge::{Difference, Verdict, judge, uncovered, unnamed_missing};
 pub use pace::{TooQuick, link_of, too_quick};
 
-/// Who says which drives a machine has.
+/// A source of the list of a machine's drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// The BMC, read while the machine is inspected.
@@ -26,9 +25,9 @@ pub enum Source {
     BmcReclaiming,
     /// The agent, in the inventory of an accepted inspection.
     Inspection,
-    /// An operator, who accepted what an agent reported.
+    /// An operator, by accepting an agent's report.
     Operator,
-    /// The BMC's entries that differed when an operator accepted the drives. They confirm nothing and refute nothing.
+    /// The BMC's entries that differed when an operator accepted the drives. They neither confirm nor refute.
     Accepted,
     /// An agent, in a report that differed from the record. It confirms nothing until an operator accepts it.
     Reported,
@@ -64,7 +63,7 @@ impl Source {
         Self::ALL.iter().copied().find(|source| source.as_str() == text)
     }
 
-    /// The name on an erase certificate; none for a source that confirms nothing.
+    /// The name on an erase certificate; none for a source that cannot confirm.
     #[must_use]
     pub fn witness(self) -> Option<&'static str> {
         match self {
@@ -96,9 +95,9 @@ pub struct KnownDrive {
     pub name: String,
     /// Serial number. Namespaces of one NVMe drive share it.
     pub serial: String,
-    /// Model.
+    /// Model name, as the source writes it.
     pub model: String,
-    /// Bytes; none: the source does not say.
+    /// Size in bytes; none: the source does not report it.
     pub size_bytes: Option<u64>,
     /// World-wide name or namespace identifier.
     pub wwn: String,
@@ -111,13 +110,13 @@ pub struct KnownDrive {
 /// The drives of a machine according to one source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriveList {
-    /// The source.
+    /// The source of the list.
     pub source: Source,
-    /// When the source said so.
+    /// When the source reported the list.
     pub at: Timestamp,
-    /// The operator who accepted the list; else empty.
+    /// The operator who accepted the list; empty for other sources.
     pub by: String,
-    /// The drives.
+    /// One entry for each drive or namespace.
     pub drives: Vec<KnownDrive>,
 }
 
@@ -126,13 +125,13 @@ pub struct DriveList {
 pub struct ReportedDrive {
     /// The kernel's name.
     pub name: String,
-    /// Serial number.
+    /// Serial number; empty: the drive has none.
     pub serial: String,
-    /// Model.
+    /// Model name, as the kernel reports it.
     pub model: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size_bytes: u64,
-    /// Bytes that the method has to read from the drive or write to the drive.
+    /// Bytes that the erase method must read from or write to the drive.
     pub moved_bytes: u64,
 }
 
@@ -148,7 +147,7 @@ impl From<&KnownDrive> for ReportedDrive {
     }
 }
 
-/// Letters and digits in upper case: vendors pad, and write blanks, dashes and case in different ways.
+/// Letters and digits only, in upper case: vendors differ in padding, blanks, dashes and letter case.
 fn plain(text: &str) -> String {
     text.chars()
         .filter(|c| c.is_alphanumeric())
@@ -160,7 +159,7 @@ fn plain(text: &str) -> String {
 struct Group<'a> {
     /// The plain serial number; empty for all drives without one.
     serial: String,
-    /// Places in the report.
+    /// Indexes into the report.
     places: Vec<usize>,
     drives: Vec<&'a ReportedDrive>,
 }
@@ -171,7 +170,7 @@ impl Group<'_> {
         sizes.fold(0, u64::saturating_add)
     }
 
-    /// The drive in words.
+    /// The drive, described for people.
     fn words(&self) -> String {
         let names: Vec<&str> = self.drives.iter().map(|drive| drive.name.as_str()).collect();
         let serial = self.drives.first().map_or("", |drive| drive.serial.trim());
@@ -206,10 +205,10 @@ fn groups(reported: &[ReportedDrive]) -> Vec<Group<'_>> {
     groups
 }
 
-/// Vendors cut serial numbers off, or add to them, behind this many characters at the earliest.
+/// Vendors cut serial numbers or append to them; the first this many characters stay.
 const SERIAL_LEAST: usize = 8;
 
-/// The group that a BMC's entry means.
+/// The group that a BMC's entry refers to.
 fn meant<'a, 'b>(groups: &'a [Group<'b>], entry: &KnownDrive) -> Option<&'a Group<'b>> {
     let serial = plain(&entry.serial);
     let cut = |group: &&Group<'_>| {

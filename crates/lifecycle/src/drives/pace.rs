@@ -1,10 +1,10 @@
-//! The least time of an erase: bytes that have to cross a link cannot cross it faster than the link allows.
+//! The least time of an erase: bytes cannot cross a link faster than the link allows.
 
 use std::fmt;
 
 use super::{DriveList, ReportedDrive, Source, groups, meant, plain};
 
-/// Most bytes a second that a drive's link carries, by protocol. `docs/identity.md` has the sources.
+/// Highest rate of a drive's link in bytes a second, by protocol. `docs/identity.md` has the sources.
 const LINKS: [(&str, &str, u64); 5] = [
     // 6 Gbit/s, 8b/10b.
     ("sata", "SATA", 600_000_000),
@@ -16,10 +16,10 @@ const LINKS: [(&str, &str, u64); 5] = [
     // USB4 version 2: 80 Gbit/s.
     ("usb", "USB", 10_000_000_000),
 ];
-/// For virtual drives and protocols that are not known: what a host's memory carries.
+/// For virtual drives and unknown protocols: the bandwidth of a host's memory.
 const UNKNOWN: (&str, u64) = ("unknown or virtual", 64_000_000_000);
 
-/// The name of a protocol's link and the most bytes a second that the link carries.
+/// The name of a protocol's link and its highest rate in bytes a second.
 #[must_use]
 pub fn link_of(protocol: &str) -> (&'static str, u64) {
     let protocol = plain(protocol).to_lowercase();
@@ -27,16 +27,16 @@ pub fn link_of(protocol: &str) -> (&'static str, u64) {
     found.map_or(UNKNOWN, |(_, name, rate)| (*name, *rate))
 }
 
-/// A drive that was erased faster than is possible.
+/// A drive that was erased faster than its link allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TooQuick {
-    /// The drive in words.
+    /// The drive, described for people.
     pub drive: String,
-    /// The link.
+    /// The name of the link.
     pub link: &'static str,
-    /// Most bytes a second on the link.
+    /// Highest rate of the link, in bytes a second.
     pub bytes_per_s: u64,
-    /// Bytes that have to cross the link.
+    /// Bytes that must cross the link.
     pub bytes: u64,
     /// The least time in microseconds.
     pub least_us: u64,
@@ -61,7 +61,7 @@ impl fmt::Display for TooQuick {
     }
 }
 
-/// The drives of a report that came sooner than the erase can have taken. The protocol is that of the lists, the BMC's
+/// The drives of a report that arrived sooner than the erase can have taken. The protocol comes from the lists, the BMC's
 /// before the agent's. Namespaces of one drive share a link.
 #[must_use]
 pub fn too_quick(lists: &[DriveList], reported: &[ReportedDrive], elapsed_us: u64) -> Vec<TooQuick> {

@@ -35,7 +35,7 @@ fn reported(drives: &[KnownDrive]) -> Vec<ReportedDrive> {
     drives.iter().map(ReportedDrive::from).collect()
 }
 
-/// The differences of a report from the inspection's list, in words.
+/// The differences of a changed report from the inspection's list, in words.
 fn differences(change: impl FnOnce(&mut Vec<ReportedDrive>)) -> Vec<String> {
     let mut report = reported(&two());
     change(&mut report);
@@ -123,7 +123,7 @@ fn a_hidden_namespace_is_a_difference_and_the_honest_report_is_none() {
     let words: Vec<String> = hidden.iter().map(ToString::to_string).collect();
     assert!(words[0].contains("number of namespaces 2 recorded"), "{words:?}");
     assert!(words[1].contains("size 4000 bytes recorded by the BMC"), "{words:?}");
-    // One namespace takes the other's size: the sum is the same.
+    // One namespace grows by the other's loss: the sum stays the same.
     let mut moved = reported(&spaces);
     (moved[0].size_bytes, moved[1].size_bytes) = (2000, 2000);
     let words = judge(&lists, &moved).differences[0].to_string();
@@ -138,8 +138,8 @@ type Entry = (&'static str, &'static str, Option<u64>);
 /// Serial number, model and size of a reported drive.
 type Report = (&'static str, &'static str, u64);
 
-/// As recorded services of BMCs list drives: an entry, a report, and whether the entry confirms or refutes the report; none: no
-/// statement.
+/// Entries as recorded BMCs list drives: an entry, a report, and whether the entry confirms or refutes the report; none: it
+/// does neither.
 const ENTRIES: &[(Entry, Report, Option<bool>)] = &[
     (
         (
@@ -277,18 +277,18 @@ fn each_entry_of_the_bmc_without_a_serial_number_has_a_reported_drive() {
         judged(&[unnamed("0", 0), unnamed("1", BYTES)], &two()),
         [] as [String; 0]
     );
-    // The drive that a serial number names is not free.
+    // A drive that a serial number names is not free for an unnamed entry.
     let hidden = [first, unnamed("1", BYTES), unnamed("2", BYTES)];
     let found = judged(&hidden, &two());
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].starts_with("drive 2 (no serial number) of 1920383410176 bytes: recorded by the BMC"));
-    // A volume has a serial number of its own, and not the size of the disks behind it.
+    // A volume has its own serial number, and another size than the disks behind it.
     let volume = [known("sda", "VOLUME-00001", "MR9560", BYTES * 2)];
     assert_eq!(judged(&[unnamed("1", BYTES), unnamed("2", BYTES)], &volume).len(), 2);
     let blank = [known("sda", "", "SAMSUNG", BYTES)];
     assert_eq!(judged(&[unnamed("1", BYTES)], &blank), [] as [String; 0]);
     assert_eq!(judged(&[unnamed("1", BYTES), unnamed("2", BYTES)], &blank).len(), 1);
-    // The one that an operator accepted is not asked for, and takes no drive from the other.
+    // The entry that an operator accepted is not required, and takes no drive from the other entry.
     let both = list(Source::Bmc, &[unnamed("1", BYTES), unnamed("2", BYTES)]);
     let lost = unnamed_missing(&both, &reported(&blank));
     assert_eq!(lost.len(), 1);

@@ -1,8 +1,8 @@
-//! What of a node's life counts as its customer's use: which edges begin and end it, and what part of it is under a
+//! The part of a node's life that counts as its customer's use: the edges that begin and end it, and the part under a
 //! reserved term. Whole seconds only, so that sums are exact.
 //!
-//! A node is in use while it is `active`, and while it goes from `active` through a reimage back to it. Everything else
-//! is not: a first deployment, a failure, a repair, a quarantine. `docs/metering.md` gives the reasons.
+//! A node is in use while it is `active`, and while a reimage takes it from `active` back to `active`. A first deployment,
+//! a failure, a repair and a quarantine are not use. `docs/metering.md` gives the reasons.
 
 mod split;
 #[cfg(test)]
@@ -14,17 +14,17 @@ use crate::time::{Timestamp, seconds};
 
 pub use split::{InUse, Reserved, Share, split};
 
-/// Whom a node works for.
+/// The customer and the cluster that a node works for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Holder {
-    /// Empty: nobody in particular.
+    /// Empty: no customer in particular.
     pub customer: String,
-    /// Empty: it was deployed by itself.
+    /// Empty: the node was deployed alone.
     pub cluster: String,
 }
 
 impl Holder {
-    /// As the claim has it.
+    /// The holder by the claim.
     #[must_use]
     pub fn of(claim: Option<&Claim>) -> Self {
         let seat = claim.and_then(|claim| claim.cluster.as_ref());
@@ -35,32 +35,32 @@ impl Holder {
     }
 }
 
-/// What an edge does to the use of a node. Each is safe to apply twice: nothing is begun that runs, nothing ended that does
-/// not.
+/// The effect of an edge on the use of a node. Each is idempotent: a running use is not begun again, and an absent use is
+/// not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// In use by the holder from here on; one that is running for this holder goes on.
+    /// In use by the holder from here on; a running use of the same holder continues.
     Begin(Holder),
-    /// One that is running goes on if it is this holder's, and else ends here.
+    /// A running use continues if it is this holder's, and ends here otherwise.
     Keep(Holder),
-    /// One that is running ends here.
+    /// A running use ends here.
     End,
 }
 
-/// What taking `edge` from `before` to `after` does to the use of the node; None: nothing.
+/// The effect of taking `edge` from `before` to `after` on the use of the node; None: no effect.
 #[must_use]
 pub fn effect_of(edge: Edge, before: &Node, after: &Node) -> Option<Effect> {
     match edge {
         Edge::Validated => Some(Effect::Begin(Holder::of(after.claim.as_ref()))),
-        // The same machine may be wanted for somebody else from here on.
+        // From here on the machine may be wanted for another holder.
         Edge::Reimaged => Some(Effect::Keep(Holder::of(after.claim.as_ref()))),
         _ if before.state.may_be_used() && !after.state.may_be_used() => Some(Effect::End),
         _ => None,
     }
 }
 
-/// The second that a moment lies in, since 1970 UTC. Every edge is cut down the same way: what follows another in time
-/// never begins before it ended, and of an edge that ends one use and begins another both get the same second.
+/// The second that contains a moment, since 1970 UTC. Every edge is rounded down the same way: a later use never begins
+/// before the earlier one ended, and an edge that ends one use and begins another gives both the same second.
 #[must_use]
 pub fn second_of(at: Timestamp) -> i64 {
     at.0.div_euclid(seconds(1))

@@ -1,15 +1,15 @@
-//! Which part of the use is under a reserved term.
+//! Splits use into the part under a reserved term and the rest.
 //!
-//! In every second, of the nodes that a customer uses of one SKU, as many are reserved as the terms of that second cover, and
-//! those that have been in use longest come first: so that each interval has a part of its own, the parts of clusters can be
-//! summed, and a period gives the same as its parts, however it is cut.
+//! In every second, the terms of that second cover a number of the nodes that a customer uses of one SKU. Those that have
+//! been in use longest are covered first. So each interval has a part of its own, the parts of clusters can be summed, and
+//! a period gives the same result as the sum of its parts, however it is cut.
 
 use std::collections::BTreeSet;
 
-/// A node in use, all of one customer and SKU: seconds `[from_s, to_s)`, clipped by nothing but the time that is known.
+/// A node in use, all of one customer and SKU: seconds `[from_s, to_s)`, not clipped to the period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InUse {
-    /// Tells those apart that began in the same second: the smaller comes first. No two are equal.
+    /// Orders uses that began in the same second: the smaller comes first. Positions are unique.
     pub position: i64,
     /// First second.
     pub from_s: i64,
@@ -17,7 +17,8 @@ pub struct InUse {
     pub to_s: i64,
 }
 
-/// A reserved term of that customer and SKU: so many nodes in the seconds `[from_s, to_s)`. Terms of the same second add up.
+/// A reserved term of that customer and SKU: `nodes` nodes in the seconds `[from_s, to_s)`. Terms of the same second add
+/// up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reserved {
     /// Nodes.
@@ -31,14 +32,14 @@ pub struct Reserved {
 /// Node-seconds of one interval within a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Share {
-    /// Under a term.
+    /// Seconds under a term.
     pub reserved_s: i64,
-    /// The rest.
+    /// Seconds under no term.
     pub on_demand_s: i64,
 }
 
 impl Share {
-    /// Both.
+    /// The sum of both.
     #[must_use]
     pub fn total_s(self) -> i64 {
         self.reserved_s + self.on_demand_s
@@ -52,7 +53,7 @@ impl std::ops::AddAssign for Share {
     }
 }
 
-/// What happens at a second. In this order within one: who leaves makes room before anybody is counted.
+/// An event of a second. The order within one second: leaving nodes make room before new ones are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
     Leaves(usize),
@@ -60,7 +61,7 @@ enum Turn {
     Covers(i64),
 }
 
-/// Who is longest in use comes first.
+/// The longest in use sorts first.
 type Rank = (i64, i64, usize);
 
 #[derive(Default)]
@@ -68,7 +69,7 @@ struct Sweep {
     covered: i64,
     reserved: BTreeSet<Rank>,
     waiting: BTreeSet<Rank>,
-    /// Since when each is under a term.
+    /// The start of the present cover of each use.
     since_s: Vec<i64>,
     shares: Vec<Share>,
 }
@@ -83,7 +84,7 @@ impl Sweep {
         self.shares[rank.2].reserved_s += now_s - self.since_s[rank.2];
     }
 
-    /// The longest in use are under a term, as many as there is room for.
+    /// Covers the longest in use, up to the terms' number of nodes.
     fn balance(&mut self, now_s: i64) {
         let room = usize::try_from(self.covered).unwrap_or(0);
         while self.reserved.len() < room
@@ -97,7 +98,7 @@ impl Sweep {
             self.settle(last, now_s);
             self.waiting.insert(last);
         }
-        // Somebody who came may have been in use for longer than one who is under a term: the period began meanwhile.
+        // A new arrival may have been in use for longer than a covered node: the period began meanwhile.
         while let (Some(last), Some(first)) = (self.reserved.last().copied(), self.waiting.first().copied())
             && first < last
         {
@@ -110,8 +111,8 @@ impl Sweep {
     }
 }
 
-/// The shares of `uses` in the seconds `[from_s, to_s)`, in their order. All of them must be of one customer and SKU, and
-/// none that is in use in the period may be left out.
+/// The shares of `uses` in the seconds `[from_s, to_s)`, in their order. All must be of one customer and SKU, and every use
+/// within the period must be given.
 #[must_use]
 pub fn split(uses: &[InUse], terms: &[Reserved], from_s: i64, to_s: i64) -> Vec<Share> {
     let clip = |from: i64, to: i64| (from.clamp(from_s, to_s.max(from_s)), to.clamp(from_s, to_s.max(from_s)));

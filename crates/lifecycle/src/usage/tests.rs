@@ -48,7 +48,7 @@ fn holder(customer: &str) -> Holder {
     }
 }
 
-/// What the store does with effects.
+/// Applies effects as the store does.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Book {
     running: Option<Holder>,
@@ -127,8 +127,8 @@ fn a_reimage_for_another_customer_ends_it_for_the_former() {
 }
 
 proptest! {
-    /// Any walk over the chart, whoever the node is reimaged for: in use exactly while active, and after a reimage until
-    /// it is active again or went astray.
+    /// Any walk over the chart, whatever holder a reimage is for: the node is in use exactly while it is active, and after
+    /// a reimage until it is active again or leaves that way.
     #[test]
     fn it_runs_while_active_and_through_a_reimage(
         steps in proptest::collection::vec((any::<proptest::sample::Index>(), any::<bool>()), 1..200)
@@ -143,7 +143,7 @@ proptest! {
             match edge {
                 Edge::Claimed => node.claim = Some(claim(customer, Some("alpha"))),
                 Edge::Reimaged if node.claim.is_some() => node.claim = Some(claim(customer, Some("alpha"))),
-                // Nobody hands a node over that nobody has.
+                // A node without a claim cannot be handed over.
                 Edge::Started | Edge::Retried | Edge::Revalidate if node.claim.is_none() => continue,
                 _ => {}
             }
@@ -164,7 +164,7 @@ proptest! {
         }
     }
 
-    /// What follows in time follows in seconds, also before 1970.
+    /// Moments in order give seconds in order, also before 1970.
     #[test]
     fn seconds_keep_the_order(a in -5_000_000i64..5_000_000, b in -5_000_000i64..5_000_000) {
         let (a, b) = (a.min(b), a.max(b));
@@ -173,7 +173,7 @@ proptest! {
         prop_assert!((second_of(Timestamp(a)) + 1) * 1_000_000 > a);
     }
 
-    /// Second by second, as the rule says it.
+    /// Compares with the rule, second by second.
     #[test]
     fn the_longest_in_use_are_reserved(uses in uses(), terms in terms(), from in 0i64..60, to in 0i64..60) {
         let shares = split(&uses, &terms, from, to);
@@ -194,7 +194,7 @@ proptest! {
         prop_assert_eq!(shares, wanted);
     }
 
-    /// A period is the sum of its parts, for each interval, wherever it is cut.
+    /// For each interval, a period is the sum of its parts, wherever it is cut.
     #[test]
     fn parts_of_a_period_sum_to_it(
         uses in uses(), terms in terms(), from in 0i64..60, to in 0i64..60,

@@ -1,4 +1,4 @@
-//! Which replica has the connection of a node's agent, and what that connection belongs to.
+//! The replica with the connection of a node's agent, and the claim and boot of that connection.
 
 use rackwright_lifecycle::{State, Wait};
 use rackwright_store::{AgentBootRow, ContestKind, Hold, NodeRecord, Scope, Store};
@@ -98,7 +98,7 @@ async fn the_agents_of_the_dead_are_freed_and_those_of_the_living_are_not() {
     assert_eq!(lab.store.held_agents("").await.unwrap(), []);
 }
 
-/// Saves the node after a change of it; answers the connections that this ended, as the change told and as the row has it.
+/// Saves the node after a change; returns the connections that the change ended, and the row.
 async fn ended_by(lab: &Lab, change: impl FnOnce(&mut NodeRecord)) -> (Vec<(String, i64)>, Hold) {
     let mut record = lab.store.node(&Scope::Site, "n1").await.unwrap();
     change(&mut record);

@@ -15,7 +15,7 @@ async fn members_and_agents_without_a_certificate_of_the_new_authority_are_named
     }
     tx.put_member("dan", &member("operator"), 1, at(1)).await.unwrap();
     tx.commit().await.unwrap();
-    // Eve's has ended, and Dan has none.
+    // Eve's certificate has expired, and Dan has none.
     assert_eq!(store.members_without("new", at(100)).await.unwrap(), ["ann"]);
     assert_eq!(store.members_without("old", at(100)).await.unwrap(), ["bob"]);
 

@@ -1,4 +1,4 @@
-//! What is wanted of BMCs, and what was read of their logs.
+//! Requested work on BMCs, and their stored logs.
 
 use rackwright_lifecycle::State;
 use rackwright_store::BmcLogRow;
@@ -52,7 +52,7 @@ async fn what_is_wanted_is_taken_by_one_and_done_once() {
         (kept.wanted.as_str(), kept.body.as_str(), kept.read_at),
         ("", "[1]", at(30))
     );
-    // Whoever had the other one is gone: it is taken again.
+    // The replica with the other lease is gone: the work is taken again.
     assert_eq!(take(&lab, 80, 200).await, ["n1"]);
 }
 

@@ -1,4 +1,4 @@
-//! What was read of nodes' BMCs.
+//! Stored readings of nodes' BMCs.
 
 use rackwright_lifecycle::State;
 use rackwright_lifecycle::bmc_state::uefi::{Baseline, Shown, Uefi};

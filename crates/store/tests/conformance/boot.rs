@@ -1,4 +1,4 @@
-//! What is seen of booting machines: bounded, because anybody on the wire can make it up.
+//! Observations of booting machines: bounded, because any host on the network can fake them.
 
 use rackwright_store::{BootStageRow, StoreError, UnknownMachineRow};
 
@@ -45,7 +45,7 @@ async fn of_each_mac_address_the_newest_200_stages_are_kept_in_order() {
 async fn stages_are_dropped_by_age_and_number() {
     let lab = Lab::new().await;
     let mut tx = lab.store.write().await.unwrap();
-    // More than are dropped at once, of machines nobody asks for again.
+    // More than one statement drops, of machines that are never read again.
     for n in 0..6100 {
         let row = BootStageRow {
             at: at(n),
@@ -103,7 +103,7 @@ async fn unknown_machines_are_bounded() {
     for n in 0..4096 {
         assert!(tx.saw_unknown(&unknown(&format!("m{n:04}"), 100)).await.unwrap());
     }
-    // Seen again, it is not the one that goes.
+    // A machine seen again is not dropped.
     assert!(!tx.saw_unknown(&unknown("m0000", 300)).await.unwrap());
     assert!(tx.saw_unknown(&unknown("one-more", 200)).await.unwrap());
     tx.commit().await.unwrap();
@@ -127,9 +127,9 @@ async fn what_unknown_machines_hold_is_kept_with_them_and_bounded() {
             .await
             .unwrap();
     }
-    // Nobody has seen it: it does not appear by this.
+    // A machine that was never seen is not created by this.
     tx.save_unknown_inventory("nobody", &third, at(900)).await.unwrap();
-    // Seen again, it still holds what it reported.
+    // A machine seen again keeps its inventory.
     tx.saw_unknown(&unknown("m3", 300)).await.unwrap();
     tx.commit().await.unwrap();
     let kept = lab.store.unknown_machines().await.unwrap();

@@ -1,4 +1,4 @@
-//! Changes: whole or not at all, one after the other where they touch the same, there again after a restart.
+//! Changes: atomic, serialized where they touch the same rows, and durable over a restart.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::database::Fresh;
 
 use super::support::{Lab, at, event, given, is_missing, member, node, node_in, rest, try_of};
 
-/// Long enough that a writer that does not wait has gone on.
+/// Long enough for a writer that does not wait to finish.
 const MOMENT: Duration = Duration::from_millis(150);
 
 #[tokio::test]
@@ -30,12 +30,12 @@ async fn a_change_that_is_dropped_leaves_nothing() {
     assert_eq!(lab.store.node_of_mac("m1").await.unwrap(), None);
     assert_eq!(lab.store.event_range().await.unwrap(), (0, 0));
     assert_eq!(lab.store.member("ann").await.unwrap(), None);
-    // The one after it is not hindered.
+    // The next change is not hindered.
     let lab = lab.with(&[node("n1")]).await;
     assert!(lab.store.node(&Scope::Site, "n1").await.is_ok());
 }
 
-/// `second` wants to change the node that `first` changes: it waits, then sees what `first` did.
+/// `second` changes the same node as `first`: it waits, then sees the change of `first`.
 async fn second_waits_for_first(first: &Store, second: Store) {
     let mut tx = first.write().await.unwrap();
     let mut record = tx.node("n1").await.unwrap();
@@ -220,7 +220,7 @@ async fn a_change_of_which_a_part_was_refused_does_not_pass_for_done() {
         if with_event {
             tx.add_event(&event("enrolled", "nodes/n1", 100)).await.unwrap();
         }
-        // Either all of it but the refused part is kept, or it is said that none is.
+        // Either everything except the refused part is stored, or the commit reports a failure.
         let kept = tx.commit().await.is_ok();
         assert_eq!(lab.store.member("ann").await.unwrap().is_some(), kept);
     }

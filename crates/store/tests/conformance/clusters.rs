@@ -179,7 +179,7 @@ async fn due_clusters_are_taken_once_and_what_changed_meanwhile_does_not_rest() 
     lab.store.rest_cluster(&seen, "nodes", at(9_000_000)).await.unwrap();
     let rested = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
     assert_eq!((rested.wait_why.as_str(), rested.due_at), ("nodes", at(9_000_000)));
-    // What it waited for ends with the state; another change leaves it.
+    // A change of state ends the wait; another change leaves it.
     for (state, since, waits) in [
         (rested.cluster.state, rested.cluster.since, "nodes"),
         (State::Failed, at(3000), ""),
@@ -197,7 +197,7 @@ async fn due_clusters_are_taken_once_and_what_changed_meanwhile_does_not_rest() 
     lab.store.rest_cluster(&seen, "nodes", at(9_000_000)).await.unwrap();
     let rested = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
 
-    // A node's edge wakes it, a moment later; who rests it of what was read before is refused.
+    // A node's edge wakes the cluster a moment later; a decision on older data is refused.
     let mut tx = lab.store.write().await.unwrap();
     tx.wake_cluster("alpha", at(2000)).await.unwrap();
     tx.commit().await.unwrap();
@@ -213,7 +213,7 @@ async fn who_is_about_to_rest_notices_that_a_due_cluster_is_woken_once_more() {
     insert(&lab, &cluster("alpha", "acme"), &[]).await.unwrap();
     lab.store.wake_cluster("alpha", at(50)).await.unwrap();
     let seen = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
-    // A node's edge that this one has not seen.
+    // A node's edge after the read.
     lab.store.wake_cluster("alpha", at(60)).await.unwrap();
     let refused = lab.store.rest_cluster(&seen, "", at(9_000)).await;
     assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");

@@ -1,4 +1,4 @@
-//! Searches for BMCs: whose each is, how far it is, and what it has found.
+//! Searches for BMCs: their replica, their progress, and their findings.
 
 use rackwright_store::{DiscoveryRow, FindingRow, StoreError};
 
@@ -54,13 +54,13 @@ async fn one_replica_at_a_time_works_on_a_search() {
     assert!(store.take_discovery("d1", "a", at(1), at(60)).await.unwrap());
     assert!(store.discoveries_to_take("b", at(59)).await.unwrap().is_empty());
     assert!(!store.take_discovery("d1", "b", at(59), at(100)).await.unwrap());
-    // Its own is taken up at once: after a restart.
+    // A replica takes its own search at once, as after a restart.
     assert_eq!(store.discoveries_to_take("a", at(2)).await.unwrap(), ["d1"]);
     let mut row = store.discovery("d1").await.unwrap();
     row.reached = 5;
     row.lease_until = at(70);
     assert!(save(&lab, &row).await);
-    // A dead one's is taken over, and it can store nothing from then on.
+    // Another replica takes over from a dead one, which then can store nothing.
     assert!(store.take_discovery("d1", "b", at(71), at(130)).await.unwrap());
     row.reached = 6;
     assert!(!save(&lab, &row).await);

@@ -1,4 +1,4 @@
-//! Drives according to each source.
+//! Drive lists by source.
 
 use rackwright_lifecycle::drives::{DriveList, KnownDrive, Source};
 

@@ -1,4 +1,4 @@
-//! Tries of effects: written down before they are made, one open a node, ended once.
+//! Attempts of effects: stored before they are made, one open for each node, ended once.
 
 use rackwright_lifecycle::{Effect, Outcome};
 
@@ -101,7 +101,7 @@ async fn only_tries_of_the_state_asked_for_count_the_newest_200_in_order() {
     tx.end_effect(&former.id, &Outcome::Succeeded, at(60)).await.unwrap();
     for number in 1..=205 {
         let mut row = try_of("n1", Effect::Identify, number);
-        // All at the same instant: the order they were written in decides.
+        // All at the same instant: the order of writing decides.
         row.attempt.started_at = at(100);
         tx.begin_effect(&row).await.unwrap();
         tx.end_effect(&row.id, &failure("no", true), at(200)).await.unwrap();

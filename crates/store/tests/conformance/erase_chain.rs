@@ -4,7 +4,7 @@ use rackwright_store::{ChainEntry, ChainHead, Store};
 
 use super::support::{Lab, node};
 
-/// Adds `count` certificates, each to the head that the change sees.
+/// Adds `count` certificates, each after the head that the change reads.
 async fn add(store: &Store, name: &str, count: u64) {
     for place in 0..count {
         let mut tx = store.write().await.unwrap();

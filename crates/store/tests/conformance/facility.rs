@@ -113,7 +113,7 @@ async fn an_alarm_holds_nodes_until_it_clears_and_then_wakes_those_that_waited()
     assert_eq!(lab.store.alarms_of("n2").await.unwrap().len(), 2);
     assert_eq!(lab.store.held_by(&first.id, "ghost", 1).await.unwrap(), ["n1"]);
 
-    // Still so, of fewer nodes: the time at which it was opened stays.
+    // The alarm persists with fewer nodes: the opening time stays.
     let again = AlarmRow {
         opened_at: at(900),
         seen_at: at(900),

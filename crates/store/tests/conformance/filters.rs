@@ -55,7 +55,7 @@ async fn terms_are_joined_by_and() {
         (&["name=c"], &["c"]),
         (&["name!=c"], &["a", "b", "d"]),
         (&["labels.rack=r1"], &["a", "c"]),
-        // Who has no such label does not have that value.
+        // A node without the label does not have that value.
         (&["labels.rack!=r1"], &["b", "d"]),
         (&["labels.hot="], &["a"]),
         (&["labels.r%=r1"], &[]),

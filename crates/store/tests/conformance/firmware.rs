@@ -1,4 +1,4 @@
-//! Firmware files, what was seen, what is under way, and windows.
+//! Firmware files, last reports, running updates, and windows.
 
 use rackwright_lifecycle::{State, Timestamp};
 use rackwright_store::{FirmwareFileRow, FirmwareSeenRow, FirmwareUpdateRow, StoreError, WindowRow};

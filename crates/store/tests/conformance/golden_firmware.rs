@@ -1,4 +1,4 @@
-//! What TPMs say of firmware, and golden values.
+//! Firmware values from TPMs, and golden values.
 
 use rackwright_lifecycle::{State, Timestamp};
 use rackwright_store::{FirmwareValuesRow, GoldenFirmwareRow, StoreError};

@@ -54,7 +54,7 @@ async fn the_first_version_makes_the_image_and_the_newest_comes_first() {
     assert_eq!(digests(&lab, "noble").await, ["b3-2", "b3-1"]);
     assert_eq!(lab.store.image_versions("noble").await.unwrap()[1], first);
 
-    // The same bytes again are the newest again, not another version.
+    // The same bytes again become the newest version, not another one.
     add(&lab, &[version("noble", "b3-1", 300)]).await;
     assert_eq!(digests(&lab, "noble").await, ["b3-1", "b3-2"]);
     assert_eq!(lab.store.image("noble").await.unwrap().version, 3);

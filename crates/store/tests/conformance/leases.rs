@@ -1,4 +1,4 @@
-//! Which node is looked at next, by whom, and until when.
+//! The next node to work on: its replica, and the end of the lease.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ async fn a_due_node_is_taken_once_and_again_when_the_lease_has_ended() {
 #[tokio::test]
 async fn the_longest_due_are_taken_first_and_no_more_than_asked_for() {
     let mut records = Vec::new();
-    // By name they would come in another order.
+    // Sorted by name they would come in another order.
     for (id, us) in [("a", 500), ("b", 300), ("c", 400), ("d", 100), ("e", 200)] {
         let mut record = node(id);
         record.created_at = at(us);
@@ -45,7 +45,7 @@ async fn runners_that_ask_at_once_never_get_the_same_node() {
     let lab = Lab::new().await.with(&records).await;
     let mut runners = tokio::task::JoinSet::new();
     for _ in 0..6 {
-        // Each with connections of its own, as another process has them.
+        // Each task has its own connections, as another process would.
         let store = lab.other().await;
         runners.spawn(async move {
             let mut mine = Vec::new();
@@ -96,7 +96,7 @@ async fn what_was_made_due_after_it_was_read_does_not_rest() {
     assert!(matches!(stale, Err(StoreError::Conflict { .. })), "{stale:?}");
     assert_eq!(lab.store.next_due("replica-1").await.unwrap(), Some(at(300)));
 
-    // Neither a lease of its own nor a wait of its own makes it due for others.
+    // The replica's own lease and wait do not make the node due for others.
     let mut tx = lab.store.write().await.unwrap();
     tx.wake("n1", at(310)).await.unwrap();
     tx.wait("n1", &Wait::PowerSettling, at(700), &seen.readings)
@@ -142,7 +142,7 @@ async fn what_a_former_process_left_in_the_middle_is_woken() {
     for state in State::ALL {
         rest(&lab.store, state.as_str(), &Wait::Rest, at(5000)).await;
     }
-    // At rest, but for an effect that never ended; and one that did.
+    // One node at rest has an effect that never ended; another has one that did.
     let mut tx = lab.store.write().await.unwrap();
     tx.begin_effect(&try_of("active", Effect::PowerOff, 1)).await.unwrap();
     tx.begin_effect(&try_of("failed", Effect::PowerOff, 1)).await.unwrap();
@@ -186,7 +186,7 @@ async fn a_node_is_taken_by_who_makes_its_open_try_then_by_who_has_its_agent() {
         tx.hold_agent(id, "r2", &session_of(0), "address only").await.unwrap();
     }
     for id in ["tried", "both"] {
-        // Of "replica-1".
+        // Owned by "replica-1".
         tx.begin_effect(&try_of(id, Effect::PowerOff, 1)).await.unwrap();
     }
     tx.commit().await.unwrap();
@@ -213,7 +213,7 @@ async fn a_node_is_taken_by_who_makes_its_open_try_then_by_who_has_its_agent() {
     );
 }
 
-/// A wait of a former state would be shown until the next step, and could be taken for one of the new state.
+/// Otherwise a wait of a former state would be shown until the next step, and could be mistaken for one of the new state.
 #[tokio::test]
 async fn a_wait_ends_with_the_state_and_outlasts_other_changes() {
     let lab = Lab::new().await.with(&[node("n1")]).await;

@@ -1,4 +1,4 @@
-//! Events and proof: logs that grow at one end.
+//! Events and proofs: append-only logs.
 
 use rackwright_store::{EventRow, Proof, Scope, Store};
 
@@ -57,7 +57,7 @@ async fn a_position_is_never_given_out_twice() {
     add(&lab.store, &[event("one", "t", 100), event("two", "t", 200)]).await;
     assert_eq!(lab.store.forget_events(at(200)).await.unwrap(), 1);
     assert_eq!(lab.store.event_range().await.unwrap(), (2, 2));
-    // The newest stays: followers are at its position.
+    // The newest event stays, because followers are at its position.
     assert_eq!(lab.store.forget_events(at(999)).await.unwrap(), 0);
     assert_eq!(lab.store.event_range().await.unwrap(), (2, 2));
     add(&lab.store, &[event("three", "t", 300)]).await;

@@ -1,4 +1,4 @@
-//! Members: their epochs, how they are listed and ended, and tokens as members see them.
+//! Members: epochs, lists, revocation, and tokens as members see them.
 
 use rackwright_store::{MemberRow, Scope, SshKeyRow, Store, TokenRow};
 
@@ -232,7 +232,7 @@ async fn with_a_member_end_its_tokens_and_keys_and_what_it_made_for_others() {
     }
 }
 
-/// The migration alone, over what the schema before it held.
+/// Runs only the migration, over rows of the schema before it.
 #[tokio::test]
 async fn members_keys_and_tokens_of_an_older_schema_are_kept_in_epoch_0() {
     let lab = Lab::new().await;

@@ -1,5 +1,5 @@
-//! Conformance: what everything above relies on when it keeps something. Only the public API, on a fresh database for
-//! every test. The same tests run on both databases; `crate::database::Fresh` is a database of the kind at hand.
+//! Conformance: the guarantees of the store on which all other crates rely. Uses only the public API, with a fresh database
+//! for every test. The same tests run on both databases; `crate::database::Fresh` is a database of the present kind.
 
 mod accounts;
 mod agents;

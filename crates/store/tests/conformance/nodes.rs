@@ -1,4 +1,4 @@
-//! Nodes: what is written is read back, versions guard it, MAC addresses belong to one node.
+//! Nodes: rows are read back as written, versions guard them, and a MAC address belongs to one node.
 
 use rackwright_lifecycle::{Bmc, BootTarget, Edge, Effect, Evidence, Power, Reading, State, Wait};
 use rackwright_store::{HistoryRow, Identity, Proof, Readings, Scope, Store, StoreError};
@@ -18,7 +18,7 @@ fn full_record() -> rackwright_store::NodeRecord {
         erased_at: Some(at(3)),
         drives: ["S1".to_owned(), "S2".to_owned()].into(),
     };
-    // Sealed: any bytes, not text.
+    // Sealed passwords are arbitrary bytes, not text.
     record.spec.bmc_password = vec![0, 255, 254, b'"', b'\\', 0];
     record.labels = [("rack".to_owned(), "r1".to_owned())].into();
     record.identity = Identity {
@@ -203,10 +203,10 @@ async fn inventories_of_an_older_schema_are_kept() {
     assert_eq!(store.inventory("n1").await.unwrap(), Some(vec![2]));
     assert_eq!(store.expected_inventory("n1").await.unwrap(), Some(vec![1]));
     assert_eq!(store.inventory("n2").await.unwrap(), None);
-    // A wait that was stored as a sentence is decided anew.
+    // A wait stored as a sentence is decided anew.
     let record = store.node(&Scope::Site, "n1").await.unwrap();
     assert_eq!((record.wait, record.due_at), (Wait::Rest, at(300)));
-    // Whose a node is comes out of its claim.
+    // A node's customer comes from its claim.
     let acme = Scope::Customer("acme".into());
     let theirs = store.nodes(&acme, &Vec::new(), "", 10).await.unwrap();
     assert_eq!(theirs.iter().map(|n| n.id.as_str()).collect::<Vec<_>>(), ["n2"]);
@@ -237,7 +237,7 @@ async fn a_mac_address_belongs_to_one_node_and_is_free_when_that_is_gone() {
     let lab = Lab::new().await.with(&[node("n1"), node("n2")]).await;
     let mut tx = lab.store.write().await.unwrap();
     tx.put_macs("n1", std::slice::from_ref(&mac)).await.unwrap();
-    // The same again is no fault, and one that is not named any more is free.
+    // The same addresses again are no error, and an address no longer listed is free.
     tx.put_macs("n1", &[mac.clone(), other.clone()]).await.unwrap();
     tx.put_macs("n1", std::slice::from_ref(&mac)).await.unwrap();
     tx.put_macs("n2", std::slice::from_ref(&other)).await.unwrap();
@@ -298,7 +298,7 @@ async fn deleting_is_guarded_and_leaves_only_proof() {
         assert_eq!(kept.len(), 1);
         assert_eq!(kept[0].1, body.as_bytes());
     }
-    // A save of what was deleted is as stale as one of what was changed.
+    // A save after a deletion is as stale as one after a change.
     let mut tx = lab.store.write().await.unwrap();
     assert!(is_conflict(&tx.save_node(&mut fresh.clone(), at(300)).await));
 }
@@ -320,7 +320,7 @@ async fn history_is_newest_first_and_bounded() {
     }
     tx.add_history("n2", Edge::Enrolled, &row(1)).await.unwrap();
     tx.commit().await.unwrap();
-    // In the order it was written, whatever the clock did.
+    // In the order of writing, whatever the timestamps.
     assert_eq!(lab.store.history("n1", 2).await.unwrap(), [row(250), row(300)]);
     assert_eq!(lab.store.history("n1", 10).await.unwrap().len(), 3);
 }

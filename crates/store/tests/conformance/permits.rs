@@ -1,4 +1,4 @@
-//! Places in what machines share: never more than there is room for, given back however an effect ends, fair.
+//! Permits for shared resources: never more than the bound, returned however an effect ends, fair.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use rackwright_store::{Asker, InLine, NodeRecord, Queue, Store, StoreError, Writ
 
 use super::support::{Lab, at, node, rest, try_of};
 
-/// Long after everything here.
+/// Long after every other time in these tests.
 const LATER: i64 = 1_000_000_000;
 
 fn limits(per_circuit: u32, at_once: Option<u32>, settle_s: u32) -> Limits {
@@ -35,7 +35,7 @@ fn circuit(name: &str) -> Resource {
     }
 }
 
-/// Nodes with these names, at rest for long.
+/// Nodes with these names, at rest for a long time.
 async fn resting(names: &[&str]) -> Lab {
     let records: Vec<NodeRecord> = names.iter().map(|name| node(name)).collect();
     let lab = Lab::new().await.with(&records).await;
@@ -45,7 +45,7 @@ async fn resting(names: &[&str]) -> Lab {
     lab
 }
 
-/// As `node` of `customer` asks at `now`; then, if it may, begins to switch it on.
+/// Requests permits for `node` of `customer` at `now`, and begins the power-on if it has them.
 async fn begin(tx: &mut WriteTx, who: (&str, &str), needs: &[Need], now: i64) -> Result<Option<InLine>, StoreError> {
     let (node, customer) = who;
     tx.node(node).await?;
@@ -64,7 +64,7 @@ async fn begin(tx: &mut WriteTx, who: (&str, &str), needs: &[Need], now: i64) ->
     Ok(wait)
 }
 
-/// The same in a change of its own.
+/// As `begin`, in a change of its own.
 async fn begun(store: &Store, who: (&str, &str), needs: &[Need], now: i64) -> Option<InLine> {
     let mut tx = store.write().await.unwrap();
     let wait = begin(&mut tx, who, needs, now).await.unwrap();
@@ -72,7 +72,7 @@ async fn begun(store: &Store, who: (&str, &str), needs: &[Need], now: i64) -> Op
     wait
 }
 
-/// Ends its switching on. Answers whose turn it has become.
+/// Ends the node's power-on. Returns the nodes that got their turn.
 async fn ended(store: &Store, node: &str, now: i64) -> Vec<String> {
     let mut tx = store.write().await.unwrap();
     tx.node(node).await.unwrap();
@@ -114,7 +114,7 @@ async fn there_is_room_for_so_many_and_whoever_ends_calls_the_next() {
 
     assert_eq!(ended(&lab.store, "n1", 300).await, ["n3"]);
     assert_eq!(due(&lab.store, 300).await, ["n3"]);
-    // It has its place before it begins: nobody comes in between.
+    // The next node has its permit before it begins: no other node can get in between.
     assert_eq!(queue(&lab.store, "c1", 300).await, (2, 0));
     assert!(begun(&lab.store, ("n1", ""), &on_c1, 301).await.is_some());
     assert_eq!(begun(&lab.store, ("n3", ""), &on_c1, 302).await, None);
@@ -137,7 +137,7 @@ async fn a_place_settles_and_the_first_in_line_is_due_when_it_has() {
     assert_eq!(due(&lab.store, settled).await, ["n2"]);
     assert_eq!(begun(&lab.store, ("n2", ""), &on_c1, settled).await, None);
     assert_eq!(queue(&lab.store, "c1", settled).await, (1, 1));
-    // Without anybody in line it comes free by itself, and is its own node's until then.
+    // With an empty line it becomes free by itself, and is its own node's until then.
     ended(&lab.store, "n2", settled).await;
     let mut tx = lab.store.write().await.unwrap();
     tx.node("n3").await.unwrap();
@@ -201,7 +201,7 @@ async fn a_node_keeps_what_it_has_while_it_waits_for_more() {
     assert_eq!(ended(&lab.store, "n1", 300).await, ["n2"]);
     assert_eq!(begun(&lab.store, ("n2", ""), &on_c2, 301).await, None);
     assert_eq!(ended(&lab.store, "n2", 400).await, ["n3"]);
-    // Called for the circuit; the site has room for it too.
+    // Called for the circuit; the site has room too.
     assert_eq!(begun(&lab.store, ("n3", ""), &on_c2, 401).await, None);
     let permits = lab.store.permits("n3").await.unwrap();
     assert!(permits.iter().all(|p| p.is_taken && p.effect.is_some()), "{permits:?}");
@@ -226,7 +226,7 @@ async fn whoever_leaves_or_is_forgotten_gives_back_what_it_had() {
     assert!(begun(&lab.store, ("n4", ""), &on_c2, 301).await.is_some());
     let wait = begun(&lab.store, ("n3", ""), &on_c2, 301).await.unwrap();
     assert_eq!(wait.resource.scope, Scope::Site);
-    // A node in the middle of it is forgotten.
+    // A node is deleted in the middle of its effect.
     let mut tx = lab.store.write().await.unwrap();
     let record = tx.node("n1").await.unwrap();
     tx.forget_permits("n1", at(302)).await.unwrap();
@@ -283,10 +283,10 @@ async fn more_room_lets_more_in_and_less_room_lets_nobody_out() {
     );
 }
 
-/// How many have begun, and how many wait.
+/// Number of nodes that have begun, and number that wait.
 type Told = (usize, usize);
 
-/// Eight who ask at the same time, each from a store of its own.
+/// Eight nodes request permits at the same time, each with its own store.
 async fn rush(lab: &Lab, all_needs: impl Fn(usize) -> Vec<Need>) -> Told {
     let mut askers = tokio::task::JoinSet::new();
     for n in 0..8 {
@@ -333,7 +333,7 @@ async fn many_who_end_and_begin_at_once_lose_no_place_and_nobody() {
     for (n, node) in names.iter().cloned().enumerate() {
         let (store, needs) = (lab.other().await, needs(&limits, &format!("c{}", n % 2)));
         nodes.spawn(async move {
-            // Looks when it is called, as a step does; and asks the database, not its own clock, whether it is.
+            // Looks when it is called, as a step does, and asks the database, not its own clock, whether it was called.
             loop {
                 let mut tx = store.write().await.unwrap();
                 match begin(&mut tx, (&node, ""), &needs, 200).await {

@@ -1,4 +1,4 @@
-//! Several who do the same at the same time: it is done once, or each gets its own.
+//! Concurrent equal requests: the work is done once, or each gets its own result.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,10 @@ use rackwright_store::{ImageVersionBody, ImageVersionRow, RequestKey, Scope, Sto
 
 use super::support::{Lab, at, node};
 
-/// How many come at once.
+/// Number of concurrent callers.
 const COMERS: usize = 8;
 
-/// What each of many comers does, all at once, each from a store of its own.
+/// Runs the same action by all callers at once, each with its own store.
 async fn at_once<T, F>(lab: &Lab, act: impl Fn(Store, usize) -> F) -> Vec<T>
 where
     T: Send + 'static,
@@ -55,7 +55,7 @@ async fn a_mac_address_that_many_nodes_claim_at_once_is_given_to_one() {
     let records: Vec<_> = (0..COMERS).map(|n| node(&format!("n{n}"))).collect();
     let lab = Lab::new().await.with(&records).await;
     let claimed = at_once(&lab, |store, n| async move {
-        // Some name them the other way round.
+        // Half of them list the addresses in reverse.
         let mut macs = vec!["m1".to_owned(), "m2".to_owned()];
         if n % 2 == 0 {
             macs.reverse();

@@ -1,4 +1,4 @@
-//! Replicas: who lives, and what the dead left open.
+//! Replicas: which are alive, and the open work of dead ones.
 
 use rackwright_lifecycle::{Effect, Outcome};
 use rackwright_store::{EffectRow, ReplicaRow};
@@ -40,7 +40,7 @@ async fn a_replica_lives_while_it_says_so() {
     lab.store.replica_ended("a").await.unwrap();
     lab.store.replica_ended("a").await.unwrap();
     assert_eq!(living(0).await, []);
-    // It starts again, or was only thought to be dead.
+    // It starts again, or was falsely taken for dead.
     lab.store.replica_lives("b", at(300)).await.unwrap();
     assert_eq!(living(300).await, [replica("b", 300)]);
 }
@@ -50,13 +50,13 @@ async fn the_time_that_agents_could_come_to_some_replica_outlasts_each_of_them()
     let lab = Lab::new().await;
     let begins = async |id, us| lab.store.replica_begins(id, at(us), 30).await.unwrap();
     assert_eq!(begins("a", 100).await, at(100));
-    // Killed and started again and again, by turns.
+    // Killed and restarted repeatedly, by turns.
     for (id, us) in [("b", 120), ("a", 150), ("b", 180), ("b", 181)] {
         assert_eq!(begins(id, us).await, at(100), "{id} at {us}");
     }
     lab.store.replica_lives("a", at(200)).await.unwrap();
     assert_eq!(begins("b", 230).await, at(100));
-    // Nobody was there for too long.
+    // No replica was alive for too long.
     assert_eq!(begins("a", 261).await, at(261));
     assert_eq!(begins("b", 262).await, at(261));
     for id in ["a", "b"] {

@@ -1,4 +1,4 @@
-//! Idempotency: the same request gets the first answer, another one under the same key is refused.
+//! Idempotency: a repeated request gets the first answer, another request with the same key is refused.
 
 use rackwright_store::{RequestKey, StoreError};
 

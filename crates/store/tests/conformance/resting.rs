@@ -1,4 +1,4 @@
-//! Nodes at rest: which are, and what is read of them.
+//! Nodes at rest, and their stored readings.
 
 use rackwright_lifecycle::{Effect, Outcome, Power, Reading, State};
 use rackwright_store::{Readings, RestingRow};

@@ -6,7 +6,7 @@ use rackwright_store::{
 
 use super::support::{Lab, at, claim, node};
 
-/// A secret under the key of this number: a header and what follows.
+/// A secret under the key of this number: a header and a body.
 fn under(key: u8, what: u8) -> Vec<u8> {
     let mut sealed = vec![1; SEAL_HEADER_BYTES];
     sealed[1..].fill(key);
@@ -45,7 +45,7 @@ async fn secrets_under_another_key_are_found_wherever_they_are() {
     let mut records = [node("n1"), node("n2"), node("n3")];
     records[0].spec.bmc_password = under(1, 5);
     records[1].spec.bmc_password = under(2, 5);
-    // It has none, and none is older.
+    // It has no password, and therefore none under an older key.
     records[2].spec.bmc_password = Vec::new();
     let lab = lab.with(&records).await;
     let mut tx = lab.store.write().await.unwrap();
@@ -126,7 +126,7 @@ async fn plain_user_data_of_older_versions_is_found_and_an_empty_one_is_none() {
         let mut claim = claim("b3-1");
         claim.plain_user_data = text.into();
         record.node.claim = Some(claim);
-        // Words of others that look like it.
+        // A text from outside that looks like it.
         record.reason = "\"user_data\":\"x\"".into();
         record
     };

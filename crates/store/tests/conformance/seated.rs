@@ -1,4 +1,4 @@
-//! The nodes of all clusters at once.
+//! The nodes of all clusters.
 
 use rackwright_lifecycle::{Power, Reading, State as NodeState};
 use rackwright_store::{Proof, Scope, SeatedCount};

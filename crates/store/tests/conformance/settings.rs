@@ -1,4 +1,4 @@
-//! What was read of the settings of nodes' firmware.
+//! Stored readings of nodes' firmware settings.
 
 use rackwright_lifecycle::State;
 use rackwright_store::SettingsRead;
@@ -25,7 +25,7 @@ async fn drift_is_news_once_and_proof_is_kept_beside_it() {
     let nodes = [node_in("n1", State::Available), node_in("n2", State::Active)];
     let lab = Lab::new().await.with(&nodes).await;
     assert_eq!(lab.store.node_settings("n1").await.unwrap(), None);
-    // Read and as wanted, but after nobody's start: no proof.
+    // As wanted, but not read after a start by the control plane: no proof.
     assert!(!put(&lab, "n1", &seen(false, true, "a"), 10).await);
     let of = async |node: &str| lab.store.node_settings(node).await.unwrap().unwrap();
     assert_eq!(of("n1").await.verified_at, None);

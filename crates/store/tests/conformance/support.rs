@@ -1,4 +1,4 @@
-//! A database of one's own and rows to put into it.
+//! A fresh database for a test, and rows for it.
 
 use rackwright_lifecycle::{
     Attempt, Claim, Effect, EventKind, Evidence, Node, Outcome, State, Timestamp, Wait, Wanted,
@@ -9,7 +9,7 @@ use rackwright_store::{
 
 use crate::database::Fresh;
 
-/// A store on a database that goes with it.
+/// A store and its database; both end together.
 pub struct Lab {
     pub store: Store,
     pub database: Fresh,
@@ -25,12 +25,12 @@ impl Lab {
         Self { store, database }
     }
 
-    /// Another store on the same database, as another process has it.
+    /// Another store on the same database, as in another process.
     pub async fn other(&self) -> Store {
         Store::open(self.database.database()).await.unwrap()
     }
 
-    /// Puts nodes in, as they are given.
+    /// Inserts nodes as given.
     pub async fn with(self, records: &[NodeRecord]) -> Self {
         let mut tx = self.store.write().await.unwrap();
         for record in records {
@@ -45,7 +45,7 @@ pub fn at(us: i64) -> Timestamp {
     Timestamp(us)
 }
 
-/// A node in `state`, first seen and so due at 100.
+/// A node in `state`, created and therefore due at 100.
 pub fn node_in(id: &str, state: State) -> NodeRecord {
     NodeRecord {
         id: id.to_owned(),
@@ -80,7 +80,7 @@ pub fn node_in(id: &str, state: State) -> NodeRecord {
     }
 }
 
-/// What the session of an agent belongs to, of the generation.
+/// An agent's session in this claim generation.
 pub fn session_of(generation: u64) -> AgentSession {
     AgentSession {
         generation,
@@ -88,7 +88,7 @@ pub fn session_of(generation: u64) -> AgentSession {
     }
 }
 
-/// Puts a node to rest, as it is.
+/// Puts an unchanged node to rest.
 pub async fn rest(store: &Store, id: &str, wait: &Wait, until: Timestamp) {
     let record = store.node(&Scope::Site, id).await.unwrap();
     store.rest(&record, wait, until).await.unwrap();
@@ -117,7 +117,7 @@ pub fn claim(digest: &str) -> Claim {
     }
 }
 
-/// The try number `number` of `effect`, begun at 100 + `number`.
+/// Attempt `number` of `effect`, begun at 100 + `number`.
 pub fn try_of(node: &str, effect: Effect, number: i64) -> EffectRow {
     EffectRow {
         id: format!("{node}-{}-{number}", effect.as_str()),
@@ -156,7 +156,7 @@ pub fn member(role: &str) -> MemberRow {
     }
 }
 
-/// What a stored member may do.
+/// The rights of a stored member.
 pub async fn given(store: &Store, name: &str) -> Option<MemberRow> {
     store.member(name).await.unwrap().map(|member| member.given)
 }

@@ -1,4 +1,4 @@
-//! A customer finds what is theirs and nothing else.
+//! A customer finds its own rows and no others.
 
 use rackwright_lifecycle::State;
 use rackwright_store::{MemberRow, NodeRecord, Proof, Scope, StoreError, Term};
@@ -18,7 +18,7 @@ fn of(id: &str, customer: &str) -> NodeRecord {
     record
 }
 
-/// Nodes of two customers and of nobody, with a cluster each.
+/// Nodes of two customers and free nodes, with a cluster for each customer.
 async fn lab() -> Lab {
     let nodes = [
         of("a1", "acme"),
@@ -38,7 +38,7 @@ async fn nodes(lab: &Lab, scope: &Scope, filter: &[Term], after: &str) -> Vec<St
     found.into_iter().map(|n| n.id).collect()
 }
 
-/// Gives a node to a customer, or to nobody, at a time.
+/// Gives a node to a customer at a time; an empty name frees it.
 async fn give(lab: &Lab, id: &str, customer: &str, us: i64) {
     let mut tx = lab.store.write().await.unwrap();
     let mut record = tx.node(id).await.unwrap();
@@ -78,7 +78,7 @@ async fn a_customer_finds_their_nodes_and_no_others() {
     };
     assert!(nodes(&lab, &acme, std::slice::from_ref(&named), "").await.is_empty());
     assert_eq!(nodes(&lab, &bolt, &[named], "").await, ["b1"]);
-    // Nodes of nobody are not those of a customer without a name.
+    // Free nodes do not belong to a customer with an empty name.
     assert!(nodes(&lab, &scope(""), &[], "").await.is_empty());
     assert!(is_missing(&lab.store.node(&scope(""), "f1").await));
 
@@ -157,7 +157,7 @@ async fn operations_and_events_are_theirs_whose_node_or_cluster_it_was_then() {
     );
     assert!(lab.store.events(&acme, 0, "nodes/b1", 9).await.unwrap().is_empty());
 
-    // The node goes from one to the other: what was done with it before stays with nobody.
+    // The node moves from one customer to the other: earlier actions on it are then hidden from both.
     give(&lab, "a1", "", 200).await;
     assert_eq!(events(&acme).await, ["clusters/alpha"]);
     give(&lab, "a1", "bolt", 300).await;
@@ -167,7 +167,7 @@ async fn operations_and_events_are_theirs_whose_node_or_cluster_it_was_then() {
     tx.add_event(&event("imaging", "nodes/a1", 300)).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(events(&bolt).await, ["nodes/b1", "clusters/beta", "nodes/a1"]);
-    // A later change by the same customer leaves the beginning where it was.
+    // A later change by the same customer keeps the beginning.
     give(&lab, "a1", "bolt", 400).await;
     assert_eq!(events(&bolt).await.len(), 3);
     assert_eq!(events(&acme).await, ["clusters/alpha"]);

@@ -22,7 +22,7 @@ async fn put(lab: &Lab, rows: &[TokenRow]) {
     tx.commit().await.unwrap();
 }
 
-/// Whether the token could be used up at `now`, in a change of its own.
+/// Uses the token at `now`, in a change of its own.
 async fn use_up(lab: &Lab, hash: &str, purpose: &str, now: i64) -> Option<TokenRow> {
     let mut tx = lab.store.write().await.unwrap();
     let used = tx.use_token(hash, purpose, at(now)).await.unwrap();
@@ -171,7 +171,7 @@ async fn secrets_of_a_deployment_are_kept_until_the_next_one_or_the_hand_over() 
         let found = lab.store.deployment_keys("n1", generation, deployment).await;
         found.unwrap()
     };
-    // A new deployment takes the private keys and the user data of the earlier ones away.
+    // A new deployment deletes the private keys and user data of the earlier ones.
     assert_eq!(read(1, 1).await, public_only(1));
     assert_eq!(read(1, 2).await, public_only(2));
     assert_eq!(read(u64::MAX, 1).await, keys(3));

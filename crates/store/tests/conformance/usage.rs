@@ -1,4 +1,4 @@
-//! What customers used.
+//! The recorded use of nodes.
 
 use rackwright_lifecycle::usage::{Effect, Holder};
 use rackwright_lifecycle::{Seat, State};
@@ -24,7 +24,7 @@ fn begin(customer: &str, cluster: &str) -> Effect {
     Effect::Begin(holder(customer, cluster))
 }
 
-/// A change of the node `id` in the second `s`, and a bit.
+/// A change of the use in second `s`, near the end of that second.
 async fn put(lab: &Lab, record: &NodeRecord, effect: &Effect, s: i64) {
     let mut tx = lab.store.write().await.unwrap();
     tx.put_usage(record, effect, at(s * 1_000_000 + 999_999)).await.unwrap();
@@ -124,7 +124,7 @@ async fn no_clock_that_goes_back_makes_use_overlap() {
     put(&lab, &n1, &begin("acme", ""), 21).await;
     let rows = all(&lab).await;
     let spans: Vec<_> = rows.iter().map(|row| (row.4, row.5)).collect();
-    // What took no second is in no report.
+    // A use without a full second is in no report.
     assert_eq!(spans, [(20, Some(30)), (30, None)]);
 }
 

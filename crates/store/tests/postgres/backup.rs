@@ -1,4 +1,4 @@
-//! A copy of a server's database, taken beside a daemon and put back.
+//! A backup of a server's database beside a running daemon, and its restore.
 
 use rackwright_store::{BackupError, Database, Store};
 
@@ -36,7 +36,7 @@ async fn a_copy_is_put_back_whole_and_only_while_nothing_is_connected() {
     store.close().await;
     drop(store);
 
-    // What is no archive changes nothing.
+    // A broken archive changes nothing.
     let broken = dir.path().join("broken");
     std::fs::write(&broken, &std::fs::read(&copy).unwrap()[..2000]).unwrap();
     let refused = database.put_back(&broken).await.unwrap_err();

@@ -1,7 +1,7 @@
-//! A PostgreSQL server of one's own.
+//! A PostgreSQL server for each test.
 //!
-//! Every test starts one, from a copy of a folder that `initdb` made once: no test disturbs another, any of them may kill
-//! its server, and it does not matter what runs the tests, in how many processes. The server ends with the thread that
+//! Every test starts a server from a copy of a folder that `initdb` made once: tests do not disturb each other, each may
+//! kill its server, and the test runner and its number of processes do not matter. The server ends with the thread that
 //! started it, however that ends.
 
 use std::fs::{self, File};
@@ -16,11 +16,11 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection};
 use tempfile::TempDir;
 
-/// Debian and Ubuntu have the server's programs here, a folder for each version.
+/// Debian and Ubuntu install the server's programs here, a folder for each version.
 const PROGRAMS: &str = "/usr/lib/postgresql";
 /// The server refuses to run as root; this user comes with Debian's package.
 const USER: &str = "postgres";
-/// The role that owns the database, as a site has it: no superuser.
+/// The role that owns the database, as at a site: not a superuser.
 const ROLE: &str = "rackwright";
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -32,12 +32,12 @@ pub struct Fresh {
 }
 
 impl Fresh {
-    /// A server that does not wait for its disk: nobody cuts its power.
+    /// A server that does not wait for its disk: these tests do not cut its power.
     pub async fn new() -> Self {
         Self::start(false).await
     }
 
-    /// A server as it comes.
+    /// A server with default durability.
     pub async fn durable() -> Self {
         Self::start(true).await
     }
@@ -53,13 +53,13 @@ impl Fresh {
         fresh
     }
 
-    /// Waits until it answers.
+    /// Waits until the server answers.
     pub async fn connect(&self) -> PgConnection {
         let start = Instant::now();
         loop {
             let options = PgConnectOptions::new().socket(self.dir.path()).username(ROLE);
             let options = options.database("site");
-            // A server that has only just begun may take a connection and say nothing for its 60 s of patience.
+            // A server that is still starting may accept a connection and stay silent for its whole 60 s timeout.
             let connected = tokio::time::timeout(Duration::from_secs(5), options.connect()).await;
             if let Ok(Ok(connection)) = connected {
                 return connection;
@@ -80,7 +80,7 @@ impl Fresh {
         Database::parse(&self.url(), None).unwrap()
     }
 
-    /// One statement, past the store.
+    /// Runs one statement, bypassing the store.
     pub async fn sql(&self, statement: &str) {
         let mut connection = self.connect().await;
         sqlx::raw_sql(AssertSqlSafe(statement))
@@ -89,13 +89,13 @@ impl Fresh {
             .unwrap();
     }
 
-    /// Ends the server at once, in the middle of whatever it does: what is not in its log is lost.
+    /// Kills the server at once: everything not in its log is lost.
     pub fn kill(&mut self) {
         self.server.kill().unwrap();
         self.server.wait().unwrap();
     }
 
-    /// Starts it again after `kill`. Processes of the former one may still hold its memory: then it is tried again.
+    /// Starts the server again after `kill`. Processes of the former server may still hold its memory: then it tries again.
     pub async fn restart(&mut self) {
         let start = Instant::now();
         loop {
@@ -112,7 +112,7 @@ impl Fresh {
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        // Asked, it takes its children and its shared memory with it.
+        // On a signal the server ends its children and frees its shared memory.
         let pid = self.server.id().to_string();
         let asked = Command::new("kill").args(["-QUIT", &pid]).status();
         if !asked.is_ok_and(|status| status.success()) {
@@ -122,7 +122,7 @@ impl Drop for Fresh {
     }
 }
 
-/// Where `initdb` and `postgres` are: the newest version.
+/// The folder of `initdb` and `postgres`, of the newest version.
 fn programs() -> PathBuf {
     let version = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
     let installed = fs::read_dir(PROGRAMS).into_iter().flatten().flatten().map(|e| e.path());
@@ -139,7 +139,7 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// A command of the server's, as a user it accepts. It ends when this thread does.
+/// A command of the server, as a user that the server accepts. It ends with this thread.
 fn as_user(program: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "QUIT"]);
@@ -190,7 +190,7 @@ fn serve(dir: &Path, durable: bool) -> Child {
     command.spawn().unwrap()
 }
 
-/// A server's folder with the role and its database, made by whoever comes first.
+/// A server's folder with the role and its database; the first test makes it.
 fn template() -> PathBuf {
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
     fs::create_dir_all(kept).unwrap();
@@ -201,7 +201,7 @@ fn template() -> PathBuf {
     if template.is_dir() {
         return template;
     }
-    // Made where the server's user gets to, whatever the path of the checkout.
+    // Made in a folder that the server's user can reach, whatever the path of the checkout.
     let dir = TempDir::new().unwrap();
     own(dir.path());
     let data = dir.path().join("data");
@@ -214,7 +214,7 @@ fn template() -> PathBuf {
         .and_then(|v| v.parse().ok())
         .is_some_and(|v: u32| v >= 15)
     {
-        // Sorts text as people do, which our tables must not. Older servers cannot do so by default.
+        // A locale that sorts text by language, which the tables must override. Older servers have no such default.
         init.args(["--locale-provider=icu", "--icu-locale=en"]);
     }
     ok(&mut init);
@@ -225,14 +225,14 @@ fn template() -> PathBuf {
         .stdout(Stdio::null())
         .stderr(Stdio::inherit());
     let mut single = single.spawn().unwrap();
-    // Every test copies it: what none of them needs is left out.
+    // Every test copies the folder: unneeded parts are dropped.
     let statements = format!(
         "CREATE ROLE {ROLE} LOGIN;\nALTER DATABASE postgres RENAME TO site;\nALTER DATABASE site OWNER TO {ROLE};\n\
          UPDATE pg_database SET datistemplate = false WHERE datname = 'template0';\nDROP DATABASE template0;\n"
     );
     single.stdin.take().unwrap().write_all(statements.as_bytes()).unwrap();
     assert!(single.wait().unwrap().success());
-    // Appears whole or not at all.
+    // Renamed, so that it appears as a whole or not at all.
     let part = template.with_extension("part");
     let _ = fs::remove_dir_all(&part);
     fs::create_dir_all(template.parent().unwrap()).unwrap();

@@ -7,10 +7,10 @@ use rackwright_store::{Change, Changes};
 
 use crate::conformance::support::{Lab, at, event, node, rest};
 
-/// Within this a hint has come, however busy the computer is; without one, the look that is taken anyway.
+/// A hint arrives within this time, however busy the computer is; without hints, the periodic check happens within it.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Waits until nothing was hinted at for a while.
+/// Waits until no hint has come for a while.
 async fn quiet(changes: &mut Changes) {
     while tokio::time::timeout(Duration::from_millis(300), changes.next())
         .await
@@ -31,7 +31,7 @@ async fn another_replica_hears_of_events_and_of_what_is_due() {
     let mut changes = other.changes();
     hear(&mut changes, Change::Due).await;
     let mut quickest = Duration::MAX;
-    // Now and then it looks without a hint. Not every time.
+    // The periodic check without a hint may happen in some rounds, but not in every round.
     for round in 0..5 {
         quiet(&mut changes).await;
         let start = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! The conformance suite on a PostgreSQL server of its own, and what only a server can show.
+//! The conformance suite on a PostgreSQL server of its own, and the tests that need a server.
 
 #![allow(clippy::unwrap_used)]
 

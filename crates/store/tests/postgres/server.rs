@@ -1,4 +1,4 @@
-//! What only a server can show.
+//! Tests that need a server.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::Barrier;
 use crate::conformance::support::{Lab, at, event, member};
 use crate::database::Fresh;
 
-/// Long enough that who does not wait has gone on.
+/// Long enough for a task that does not wait to finish.
 const MOMENT: Duration = Duration::from_millis(150);
 
 async fn add(store: &Store, event: &EventRow) -> Result<(), StoreError> {
@@ -21,7 +21,7 @@ async fn add(store: &Store, event: &EventRow) -> Result<(), StoreError> {
     tx.commit().await
 }
 
-/// Positions and kinds, in the order they are read in.
+/// Positions and kinds, in reading order.
 async fn log(store: &Store, after: i64) -> Vec<(i64, String)> {
     let events = store.events(&Scope::Site, after, "", 1000).await.unwrap();
     events.into_iter().map(|e| (e.position, e.kind.to_string())).collect()
@@ -37,7 +37,7 @@ async fn of_two_changes_at_once_the_one_that_is_seen_first_comes_first() {
     add(&lab.store, &event("quick", "t", 50)).await.unwrap();
     assert_eq!(log(&lab.store, 0).await, [(1, "quick".into())]);
     sqlx::raw_sql("COMMIT").execute(&mut slow).await.unwrap();
-    // Begun first, committed last: a follower who is at 1 finds it.
+    // Begun first, committed last: a follower at position 1 finds it.
     assert_eq!(log(&lab.store, 1).await, [(2, "slow".into())]);
     assert_eq!(lab.store.event_range().await.unwrap(), (1, 2));
 }
@@ -46,7 +46,7 @@ async fn of_two_changes_at_once_the_one_that_is_seen_first_comes_first() {
 async fn what_is_being_placed_is_not_seen_in_part() {
     let lab = Lab::new().await;
     let mut placing = lab.database.connect().await;
-    // Somebody took a position, and has not committed for as long as we like.
+    // Another process has drawn a position and has not committed yet.
     let place = "BEGIN; SELECT last FROM event_counter FOR UPDATE; UPDATE event_counter SET last = 1; \
                  INSERT INTO events VALUES (1, 100, 'first', 't', '', '{}')";
     sqlx::raw_sql(place).execute(&mut placing).await.unwrap();
@@ -95,7 +95,7 @@ async fn many_followers_see_the_same_log_while_many_write() {
     let first = &logs[0];
     assert!(logs.iter().all(|log| log == first));
     assert!(first.iter().map(|(position, _)| *position).eq(1..=first.len() as i64));
-    // Of each writer in its order.
+    // The events of each writer are in its order.
     for writer in 0..WRITERS {
         let own: Vec<_> = first
             .iter()
@@ -241,7 +241,7 @@ async fn a_store_that_was_open_finds_the_server_again() {
     );
 }
 
-/// An error with all that is behind it, as a log shows it.
+/// An error with all its sources, as a log shows it.
 fn told(error: &StoreError) -> String {
     let mut text = format!("{error} {error:?}");
     let mut source = error.source();

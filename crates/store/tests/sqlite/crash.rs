@@ -1,4 +1,4 @@
-//! A process that is killed in the middle of commits.
+//! A process killed in the middle of commits.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -8,10 +8,10 @@ use rackwright_store::Store;
 use crate::conformance::support::event;
 use crate::database::Fresh;
 
-/// Where the writing process finds the file.
+/// Path of the file, for the writing process.
 const PATH: &str = "RACKWRIGHT_TEST_CRASH";
 
-/// No test: the process that `what_was_acknowledged_outlives_the_process` starts and kills.
+/// Not a test: the process that `what_was_acknowledged_outlives_the_process` starts and kills.
 #[tokio::test]
 #[ignore = "is run by another test"]
 async fn writer() {
@@ -22,7 +22,7 @@ async fn writer() {
         let mut tx = store.write().await.unwrap();
         tx.add_event(&event("written", "t", n)).await.unwrap();
         tx.commit().await.unwrap();
-        // Into the pipe at once, past the harness, which keeps what is printed.
+        // Written directly to the pipe: the test harness would capture printed text.
         let line = format!("acknowledged {n}\n");
         std::io::Write::write_all(&mut std::io::stderr().lock(), line.as_bytes()).unwrap();
     }
@@ -47,7 +47,7 @@ async fn what_was_acknowledged_outlives_the_process() {
                 continue;
             };
             acknowledged = n;
-            // The lines that are on their way already are read, too.
+            // Lines already in the pipe are read as well.
             if !killed && n >= round * 40 {
                 writer.kill().unwrap();
                 killed = true;

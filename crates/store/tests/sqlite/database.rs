@@ -1,4 +1,4 @@
-//! A database file of one's own.
+//! A database file for each test.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use rackwright_store::Database;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-/// A file that goes with its folder.
+/// A file that is deleted with its folder.
 pub struct Fresh {
     dir: TempDir,
 }
@@ -26,7 +26,7 @@ impl Fresh {
         Database::from(&self.path())
     }
 
-    /// One statement, past the store.
+    /// Runs one statement, bypassing the store.
     pub async fn sql(&self, statement: &str) {
         Connection::open(self.path()).unwrap().execute_batch(statement).unwrap();
     }

@@ -1,4 +1,4 @@
-//! What only a file can show.
+//! Tests that need a file.
 
 use rackwright_store::{Database, Store, StoreError};
 

@@ -1,4 +1,4 @@
-//! Changes that share a transaction: each stays or goes by itself, and none is acknowledged before it stays.
+//! Changes that share a transaction: each succeeds or fails by itself, and is acknowledged only after the commit.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ async fn kinds(store: &Store) -> Vec<String> {
     events.into_iter().map(|event| event.kind.to_string()).collect()
 }
 
-/// Makes the file's own transaction end in the middle of a change that adds such an event, as a full disk does.
+/// Makes SQLite end the transaction in the middle of a change that adds such an event, as a full disk does.
 const BREAKS: &str = "CREATE TRIGGER breaks BEFORE INSERT ON events WHEN NEW.kind = 'breaks' \
                       BEGIN SELECT RAISE(ROLLBACK, 'disk is full'); END";
 
@@ -36,7 +36,7 @@ async fn of_changes_made_at_once_each_stays_or_goes_by_itself() {
                 return;
             }
             tx.commit().await.unwrap();
-            // What was acknowledged is there for everybody.
+            // An acknowledged change is visible to every reader.
             let events = store.events(&Scope::Site, 0, "", 10_000).await.unwrap();
             assert!(events.iter().any(|event| event.at.0 == n), "{n} is not there");
         });
@@ -53,7 +53,7 @@ async fn who_stops_waiting_takes_nothing_back_and_leaves_nobody_waiting() {
     let store = Store::open(&fresh.path()).await.unwrap();
     let mut first = store.write().await.unwrap();
     first.add_event(&event("first", "t", 1)).await.unwrap();
-    // Both wait for the writer before the first is complete, so that they are of one batch.
+    // Both wait for the writer before the first is complete, so that all are in one batch.
     let (second, third) = (store.clone(), store.clone());
     let second = tokio::spawn(async move {
         let mut tx = second.write().await.unwrap();
@@ -65,13 +65,13 @@ async fn who_stops_waiting_takes_nothing_back_and_leaves_nobody_waiting() {
         std::future::pending::<()>().await;
     });
     tokio::task::yield_now().await;
-    // Polled once, and gone: the change is complete by then or is none.
+    // Polled once and dropped: the change is complete by then, or undone.
     let gone = tokio::time::timeout(std::time::Duration::ZERO, first.commit()).await;
     third.abort();
     second.await.unwrap().unwrap();
     let kinds = kinds(&store).await;
     assert_eq!(kinds.last().map(String::as_str), Some("second"), "{kinds:?} {gone:?}");
-    // And the writer is free.
+    // The writer is free again.
     store.write().await.unwrap().commit().await.unwrap();
 }
 
@@ -91,7 +91,7 @@ async fn when_the_transaction_breaks_all_of_it_is_refused_and_the_next_works() {
     tokio::task::yield_now().await;
     let (first, other) = (first.commit().await, other.await.unwrap());
     assert!(other.is_err(), "{other:?}");
-    // Whether they shared a transaction is up to the scheduler; what was acknowledged is there, and nothing else.
+    // The scheduler decides whether they share a transaction; exactly the acknowledged changes are stored.
     let expected = match first {
         Ok(()) => vec!["first"],
         Err(StoreError::NotCommitted(_)) => vec![],
@@ -110,7 +110,7 @@ async fn change(store: &Store, kind: &str, n: i64) -> Result<(), StoreError> {
     tx.commit().await
 }
 
-/// Polls it so often and drops it, as a call's is when its caller has gone.
+/// Polls a future `polls` times and drops it, as when a caller goes away.
 async fn give_up(work: impl Future, polls: usize) {
     tokio::pin!(work);
     for _ in 0..polls {
@@ -129,9 +129,9 @@ async fn whoever_gives_up_at_any_moment_harms_nobody_else() {
     for n in 0..600 {
         let polls = n % 30;
         match n % 3 {
-            // Nobody else is there.
+            // No other change waits.
             0 => give_up(change(&store, "given up", 0), polls).await,
-            // Before somebody, and after somebody, who stays.
+            // Before, and after, another change that is kept.
             1 => {
                 tokio::join!(give_up(change(&store, "given up", 0), polls), async {
                     change(&store, "kept", 0).await.unwrap();
@@ -162,7 +162,7 @@ async fn a_statement_that_breaks_the_transaction_acknowledges_nothing_of_it() {
         .await;
     let mut first = store.write().await.unwrap();
     first.add_event(&event("first", "t", 1)).await.unwrap();
-    // These wait for the writer, in this order, before the first is complete: all are of one batch.
+    // These wait for the writer in this order before the first is complete, so that all are in one batch.
     let (breaking, later) = (store.clone(), store.clone());
     let breaking = tokio::spawn(async move { breaking.wake("n1", at(-1)).await });
     tokio::task::yield_now().await;

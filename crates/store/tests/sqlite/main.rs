@@ -1,4 +1,4 @@
-//! The conformance suite on SQLite, and what only a file can show.
+//! The conformance suite on SQLite, and the tests that need a file.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,14 +1,14 @@
-//! What the two sides tell each other of their ends, and the way that both take from it.
+//! The messages in which the two ends describe themselves, and the route that both derive from them.
 
 use serde::{Deserialize, Serialize};
 
 use super::port::{Family, Gid, Pkey};
 
-/// What the client wants.
+/// The kind of measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Messages there and back.
+    /// Round trips of messages.
     Ping,
     /// The client writes.
     Push,
@@ -16,65 +16,65 @@ pub enum Kind {
     Pull,
 }
 
-/// One end.
+/// The description of one end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
-    /// Ethernet; else InfiniBand.
+    /// The link is Ethernet; false: InfiniBand.
     pub is_ethernet: bool,
-    /// In an InfiniBand subnet.
+    /// LID in an InfiniBand subnet.
     pub lid: u16,
-    /// 1 to 5: 256 to 4096 bytes.
+    /// MTU code, 1 to 5: 256 to 4096 bytes.
     pub mtu: u32,
     /// Number of the queue pair.
     pub pair: u32,
-    /// Number of its first packet.
+    /// Sequence number of its first packet.
     pub psn: u32,
-    /// Where it may be written to.
+    /// Address of its memory, for the other end's writes.
     pub address: u64,
-    /// The key for that.
+    /// Remote key of that memory.
     pub key: u32,
-    /// The best first.
+    /// Its addresses, best first.
     pub gids: Vec<Gid>,
-    /// The best first.
+    /// Its partitions, best first.
     pub pkeys: Vec<Pkey>,
 }
 
-/// What the client asks for.
+/// The client's request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// The server's lane; empty: the one with the address that the connection came to.
+    /// The server's lane; empty: the lane with the address of the TCP connection.
     pub lane: String,
-    /// What is measured.
+    /// The kind of measurement.
     pub kind: Kind,
     /// The client's end.
     pub card: Card,
 }
 
-/// What the server says to that.
+/// The server's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// Its end.
+    /// Accepted; the server's end.
     Taken(Card),
-    /// Why it cannot.
+    /// Refused, with the reason.
     Refused(String),
 }
 
-/// How one end reaches the other.
+/// The route from one end to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Way {
-    /// Place of its own partition.
+    /// Index of its own partition.
     pub pkey: u16,
-    /// Place of its own address, and the other's; none: by LID.
+    /// Index of its own address, and the other end's address; none: by LID.
     pub gids: Option<(u8, Gid)>,
-    /// The smaller MTU.
+    /// The smaller MTU code of both ends.
     pub mtu: u32,
 }
 
-/// The ways of both ends, the client's first. Both sides work it out of the same two cards.
+/// The routes of both ends, the client's first. Both sides compute them from the same two cards.
 ///
 /// # Errors
-/// There is none, and why.
+/// There is no common route, with the reason.
 pub fn agree(client: &Card, server: &Card) -> Result<(Way, Way), String> {
     if client.is_ethernet != server.is_ethernet {
         return Err("one adapter's link is Ethernet, the other's InfiniBand".into());
@@ -107,7 +107,7 @@ pub fn agree(client: &Card, server: &Card) -> Result<(Way, Way), String> {
     ))
 }
 
-/// The first partition that both are in, one of them at least as a full member.
+/// The first common partition of which at least one end is a full member.
 fn pkeys(client: &Card, server: &Card) -> Result<(Pkey, Pkey), String> {
     let found = client.pkeys.iter().find_map(|own| {
         let is_met = |other: &&Pkey| (own.key ^ other.key) & 0x7fff == 0 && (own.key | other.key) & 0x8000 != 0;

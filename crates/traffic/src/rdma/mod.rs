@@ -1,15 +1,15 @@
-//! Traffic by RDMA: writes of a reliable queue pair into the other side's memory, which no processor touches.
+//! Traffic by RDMA: a reliable queue pair writes into the other side's memory, without that side's processor.
 //!
-//! A TCP connection with the token (see [`wire`](crate::wire)) carries what both ends must know of each other, one line of
-//! JSON each way ([`card`]); then a byte from the client, and queue pairs do the rest:
+//! A TCP connection with the token (see [`wire`](crate::wire)) carries the descriptions of both ends, one line of JSON each
+//! way ([`card`]); then the client sends a byte, and the queue pairs do the rest:
 //!
 //! | kind | client | server |
 //! |---|---|---|
-//! | ping | sends a byte and waits for one, two bytes at the end | each back |
-//! | push | writes until its time is up, and hangs up | waits for that |
-//! | pull | waits for a line | writes until the time is up, then a line with what came of it |
+//! | ping | sends a byte and waits for a byte; two bytes at the end | sends each back |
+//! | push | writes until its time is up, and closes | waits for the close |
+//! | pull | waits for a line | writes until the time is up, then sends a line with the result |
 //!
-//! A write's completion says that its bytes have arrived at the other adapter, so the side that writes is the one that counts.
+//! A write completes when its bytes have arrived at the other adapter, so the writing side counts.
 
 pub mod card;
 mod port;
@@ -30,21 +30,21 @@ use card::{Answer, Card, Kind, Offer, agree};
 use port::Port;
 use queue::{DEPTH, MESSAGE, Queue};
 
-/// Of a line.
+/// Most bytes of a line.
 const LONGEST_LINE: usize = 16 * 1024;
-/// Polls without a result before others may have the processor: an adapter in software works on the same one.
+/// Polls without a result before the thread yields: a software adapter runs on the same processor.
 const SPINS: u32 = 64;
 /// Bytes of the last message of a ping.
 const LAST: u32 = 2;
-/// Both ends are ready.
+/// Sent by the client when both ends are ready.
 const GO: u8 = b'g';
 
-/// Why nothing was measured.
+/// Why a measurement failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// There is no RDMA between the two: TCP may be tried.
+    /// RDMA is not possible between the two ends: TCP may be tried.
     Unavailable(String),
-    /// There is, and it failed.
+    /// RDMA is possible, and failed.
     Failed(String),
 }
 
@@ -60,7 +60,7 @@ impl From<String> for Fault {
     }
 }
 
-/// What came of a pull, from the server.
+/// The result of a pull, from the server.
 #[derive(Debug, Serialize, Deserialize)]
 struct Outcome {
     bytes: u64,
@@ -68,24 +68,24 @@ struct Outcome {
     error: Option<String>,
 }
 
-/// Whether this program can load what RDMA needs here.
+/// Checks that this program can load the RDMA library here.
 ///
 /// # Errors
-/// It cannot, and why.
+/// The library cannot be loaded, with the reason.
 pub fn available() -> Result<(), String> {
     sys::verbs().map(drop)
 }
 
-/// Whether a lane of this machine can be used.
+/// Checks that a lane of this machine is usable.
 ///
 /// # Errors
-/// It cannot, and why.
+/// The lane is not usable, with the reason.
 pub fn usable(lane: &str) -> Result<(), String> {
     Queue::new(Port::of(lane)?, 0).map(drop)
 }
 
 fn own(lane: &str) -> Result<Queue, String> {
-    // Numbers of packets need not be secret, only different from run to run.
+    // Packet sequence numbers need not be secret, only different from run to run.
     let psn = RandomState::new().hash_one(lane) as u32;
     Queue::new(Port::of(lane)?, psn)
 }
@@ -111,17 +111,18 @@ fn take<T: DeserializeOwned>(stream: &mut TcpStream) -> io::Result<T> {
     }
 }
 
-/// A connected queue pair, and the connection by which it was agreed.
+/// A connected queue pair, and the TCP connection that negotiated it.
 pub struct Joined {
     queue: Queue,
     peer: Card,
     stream: TcpStream,
 }
 
-/// Connects a lane with one of the server's: with that name, or with the address that the connection goes to. The server waits for the client to begin.
+/// Connects a lane with a lane of the server: by name, or by the address of the TCP connection. The server waits for the
+/// client to begin.
 ///
 /// # Errors
-/// One of the two cannot, or nobody answers.
+/// One of the two ends cannot, or the server does not answer.
 pub fn join(mut stream: TcpStream, lane: &str, peer_lane: Option<&str>, kind: Kind) -> Result<Joined, Fault> {
     let mut queue = own(lane).map_err(|why| Fault::Unavailable(format!("here: {why}")))?;
     let card = queue.card();
@@ -143,10 +144,10 @@ pub fn join(mut stream: TcpStream, lane: &str, peer_lane: Option<&str>, kind: Ki
     Ok(Joined { queue, peer, stream })
 }
 
-/// The server's side of it, to the end.
+/// Runs the server's side of a measurement to its end.
 ///
 /// # Errors
-/// The client is gone, or RDMA failed, which it sees as well.
+/// The client is gone, or RDMA failed, which the client sees as well.
 pub fn answer(mut stream: TcpStream, lasts: Duration) -> Result<(), Fault> {
     let offer: Offer = take(&mut stream)?;
     let asked = stream.local_addr()?.ip();
@@ -173,7 +174,7 @@ pub fn answer(mut stream: TcpStream, lasts: Duration) -> Result<(), Fault> {
     stream.read_exact(&mut byte)?;
     match offer.kind {
         Kind::Ping => echo(&mut queue, Instant::now() + lasts + PATIENCE)?,
-        // What is written comes by itself; the client's end is this one's.
+        // The writes need no action here; the client ends the measurement.
         Kind::Push => {
             stream.set_read_timeout(Some(lasts + PATIENCE))?;
             stream.read_exact(&mut byte)?;
@@ -195,7 +196,7 @@ pub fn answer(mut stream: TcpStream, lasts: Duration) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Polls without a result; now and then others may have the processor.
+/// Polls without a result, with a yield now and then.
 struct Patience {
     idle: u32,
     lasts: Duration,
@@ -203,7 +204,7 @@ struct Patience {
 }
 
 impl Patience {
-    /// For so long without a result.
+    /// Gives up after this time without a result.
     fn of(lasts: Duration) -> Self {
         let until = Instant::now() + lasts;
         Self { idle: 0, lasts, until }
@@ -231,7 +232,7 @@ impl Patience {
     }
 }
 
-/// Writes until the time is up, and then until all has arrived.
+/// Writes until the time is up, and then waits until everything has arrived.
 fn write(queue: &mut Queue, peer: &Card, lasts: Duration) -> Result<Taken, String> {
     let (mut bytes, mut took) = (0, Duration::ZERO);
     let begun = Instant::now();
@@ -254,7 +255,7 @@ fn write(queue: &mut Queue, peer: &Card, lasts: Duration) -> Result<Taken, Strin
     }
 }
 
-/// The bytes of the next message.
+/// The size of the next message in bytes.
 fn next(queue: &mut Queue) -> Result<u32, String> {
     let mut patience = Patience::of(PATIENCE);
     loop {
@@ -274,7 +275,7 @@ fn echo(queue: &mut Queue, until: Instant) -> Result<(), String> {
 }
 
 impl Joined {
-    /// Writes.
+    /// Writes to the server.
     ///
     /// # Errors
     /// A write failed.
@@ -289,7 +290,7 @@ impl Joined {
     /// A write failed there, or the server is gone.
     pub fn pull(mut self, lasts: Duration) -> Result<Taken, Fault> {
         self.stream.write_all(&[GO])?;
-        // The server is patient with its adapter for as long.
+        // The server waits for its adapter as long.
         self.stream.set_read_timeout(Some(lasts + 2 * PATIENCE))?;
         let outcome: Outcome = take(&mut self.stream)?;
         match outcome.error {
@@ -301,7 +302,7 @@ impl Joined {
         }
     }
 
-    /// Times of round trips, until there are so many or the time is up.
+    /// Times of round trips, up to `most` or until the time is up.
     ///
     /// # Errors
     /// A message was lost.
@@ -320,7 +321,7 @@ impl Joined {
             }
         }
         self.queue.send(LAST as usize)?;
-        // It must have arrived before the queue pair is gone.
+        // The message must arrive before the queue pair is destroyed.
         let mut patience = Patience::of(PATIENCE);
         while self.queue.on_their_way() > 0 {
             self.queue.poll()?;

@@ -1,21 +1,21 @@
-//! Ports of adapters, as `/sys/class/infiniband` tells of them: addresses and partitions.
+//! Ports of adapters, as listed in `/sys/class/infiniband`: addresses and partitions.
 
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Entries of a table that are looked at.
+/// Most entries of a table that are read.
 const MOST_ENTRIES: usize = 1024;
-/// Entries that are offered.
+/// Most entries that are offered.
 const MOST_OFFERED: usize = 32;
 
 /// A port of an adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
-    /// `mlx5_0`
+    /// Name of the adapter: `mlx5_0`.
     pub device: String,
-    /// 1 and up.
+    /// Port number, from 1.
     pub number: u8,
     folder: PathBuf,
 }
@@ -23,18 +23,18 @@ pub struct Port {
 /// An address of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gid {
-    /// Its place in the table.
+    /// Index in the port's table.
     pub index: u8,
     /// The address.
     pub address: Ipv6Addr,
 }
 
-/// A partition that a port is in.
+/// A partition of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pkey {
-    /// Its place in the table.
+    /// Index in the port's table.
     pub index: u16,
-    /// The highest bit: a full member.
+    /// P_Key; the highest bit means full membership.
     pub key: u16,
 }
 
@@ -48,7 +48,7 @@ fn read(path: &Path) -> Option<String> {
     Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
-/// Numbers that a folder's entries have as names, in order.
+/// The numeric names of a folder's entries, in order.
 fn numbers(folder: &Path) -> Vec<u16> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let names = entries
@@ -60,10 +60,10 @@ fn numbers(folder: &Path) -> Vec<u16> {
 }
 
 impl Port {
-    /// The port of a lane: `mlx5_0`, or `mlx5_0:2` for another than the first.
+    /// The port of a lane: `mlx5_0`, or `mlx5_0:2` for a port other than the first.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such port.
     pub fn of(lane: &str) -> Result<Self, String> {
         Self::below(Path::new("/sys/class/infiniband"), lane)
     }
@@ -83,7 +83,7 @@ impl Port {
         })
     }
 
-    /// Addresses of RoCE v2, those that route first: of IPv4, global ones of IPv6, those of the link.
+    /// The RoCE v2 addresses, the best routable first: IPv4, global IPv6, link-local.
     pub fn gids(&self) -> Vec<Gid> {
         let of = |index: u16| {
             let types = self.folder.join("gid_attrs/types").join(index.to_string());
@@ -98,7 +98,7 @@ impl Port {
         gids
     }
 
-    /// Partitions: those of full members first, and the default one behind the others.
+    /// The partitions: full memberships first, the default partition last within each kind.
     pub fn pkeys(&self) -> Vec<Pkey> {
         let of = |index: u16| {
             let text = read(&self.folder.join("pkeys").join(index.to_string()))?;
@@ -112,19 +112,19 @@ impl Port {
     }
 }
 
-/// What reaches what.
+/// The kinds of addresses that can reach each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
-    /// An address of IPv4 in one of IPv6.
+    /// An IPv4 address mapped to IPv6.
     V4,
-    /// A global one.
+    /// A global IPv6 address.
     V6,
-    /// Of the link.
+    /// A link-local address.
     Link,
 }
 
 impl Family {
-    /// That of an address.
+    /// The kind of an address.
     pub fn of(address: Ipv6Addr) -> Self {
         match address.to_ipv4_mapped() {
             Some(_) => Self::V4,

@@ -1,7 +1,7 @@
-//! A reliable queue pair with the memory that it may reach: the safe side of [`sys`](super::sys).
+//! A reliable queue pair and its memory: the safe interface to [`sys`](super::sys).
 //!
-//! A [`Queue`] owns everything from the open device to the memory and gives it back in the opposite order. One thread at a
-//! time uses it.
+//! A [`Queue`] owns everything from the open device to the memory and frees it in reverse order. Only one thread at a time
+//! uses it.
 
 #![allow(unsafe_code)]
 
@@ -16,23 +16,23 @@ use super::sys::{self, Completion, Verbs};
 
 /// Bytes of a message, and of the memory at each end.
 pub const MESSAGE: usize = 256 * 1024;
-/// Messages on their way at once.
+/// Most messages in flight.
 pub const DEPTH: u32 = 32;
-/// Receive requests at once.
+/// Most receive requests.
 const RECEIVES: u32 = 4;
-/// Where what comes is put, behind what goes, in a test of latency.
+/// Offset of received messages, behind the sent ones, in a test of latency.
 const ARRIVALS: u64 = 4096;
-/// Completions that are fetched at once.
+/// Most completions fetched at once.
 const FETCH: usize = 16;
-/// 4.096 µs * 2^14 = 67 ms until a packet is sent again, and that six times: seven are without end to soft-RoCE.
+/// 4.096 µs * 2^14 = 67 ms until a packet is sent again, up to six times: soft-RoCE treats seven as unlimited.
 const TIMEOUT: u8 = 14;
 const RETRIES: u8 = 6;
-/// As often again where the other side has no receive request yet, each time after 0.64 ms (code 12).
+/// Timer code 12 (0.64 ms) and number of retries while the other side has no receive request yet.
 const NOT_READY: (u8, u8) = (12, 6);
-/// Routers between two ends.
+/// Most routers between two ends.
 const HOP_LIMIT: u8 = 64;
 
-/// Memory that the adapter reads and writes. Only its address is used here: no reference is ever made to it.
+/// Memory that the adapter reads and writes. This program uses only its address and never makes a reference to it.
 struct Memory(NonNull<u8>);
 
 impl Memory {
@@ -57,7 +57,7 @@ impl Drop for Memory {
     }
 }
 
-/// A queue pair. What is not made yet, or cannot be made, is null.
+/// A queue pair. Parts that are not made yet, or could not be made, are null.
 pub struct Queue {
     port: Port,
     verbs: &'static Verbs,
@@ -68,9 +68,9 @@ pub struct Queue {
     pair: *mut sys::Pair,
     psn: u32,
     attributes: sys::PortAttributes,
-    /// Sends and writes that have no completion yet.
+    /// Sends and writes without a completion yet.
     on_their_way: u32,
-    // Behind the others: `drop` gives them back first.
+    // The last field: `drop` frees the others first.
     memory: Memory,
 }
 
@@ -135,7 +135,7 @@ fn open(verbs: &Verbs, port: &Port) -> Result<*mut sys::Context, String> {
 }
 
 impl Queue {
-    /// Makes one on a port, not connected yet. `psn`: 24 bits that the other side cannot know beforehand.
+    /// Makes a queue pair on a port, not connected yet. `psn`: 24 bits that the other side cannot predict.
     ///
     /// # Errors
     /// The library, the device, a permission or memory is missing, or the port is not active.
@@ -143,7 +143,7 @@ impl Queue {
         let verbs = sys::verbs()?;
         let memory = Memory::new()?;
         let context = open(verbs, &port)?;
-        // From here on it is given back whatever happens.
+        // From here on `drop` frees it in any case.
         let mut queue = Self {
             port,
             verbs,
@@ -215,7 +215,7 @@ impl Queue {
         }
     }
 
-    /// What the library answers with an error's number, or -1.
+    /// Checks a result of the library: 0, an error number, or -1 with `errno`.
     fn checked(&self, failed: i32, what: &str) -> Result<(), String> {
         let error = match failed {
             0 => return Ok(()),
@@ -225,7 +225,7 @@ impl Queue {
         Err(format!("{} cannot {what}: {error}", self.port))
     }
 
-    /// This end, for the other side.
+    /// The description of this end.
     pub fn card(&self) -> Card {
         // SAFETY: both were made, and are read-only from then on.
         let (pair, key) = unsafe { ((*self.pair).number, (*self.region).remote_key) };
@@ -243,7 +243,7 @@ impl Queue {
         }
     }
 
-    /// Connects it with the other end; afterwards either may begin.
+    /// Connects this end with the other one; afterwards either may begin.
     ///
     /// # Errors
     /// The adapter refuses.
@@ -302,7 +302,7 @@ impl Queue {
         }
     }
 
-    /// Has a message written to the other side's memory.
+    /// Writes a message to the other side's memory.
     ///
     /// # Errors
     /// The adapter refuses.
@@ -310,7 +310,7 @@ impl Queue {
         self.post(sys::WRITE, MESSAGE, peer.address, peer.key)
     }
 
-    /// Sends a few bytes.
+    /// Sends `bytes` bytes, at most `ARRIVALS`.
     ///
     /// # Errors
     /// The adapter refuses.
@@ -343,12 +343,12 @@ impl Queue {
         Ok(())
     }
 
-    /// Messages that were sent and have not arrived yet.
+    /// Messages sent that have not arrived yet.
     pub fn on_their_way(&self) -> u32 {
         self.on_their_way
     }
 
-    /// Makes room for a message that [`send`](Self::send) brings.
+    /// Posts a receive request, for a message of [`send`](Self::send).
     ///
     /// # Errors
     /// The adapter refuses.
@@ -368,10 +368,10 @@ impl Queue {
         self.checked(failed, "receive")
     }
 
-    /// What has come to an end since the last call, without waiting.
+    /// The completions since the last call, without waiting.
     ///
     /// # Errors
-    /// A request failed: with device, port and the status by its name.
+    /// A request failed: the error has device, port and the name of the status.
     pub fn poll(&mut self) -> Result<Done, String> {
         let mut fetched = [Completion::default(); FETCH];
         // SAFETY: as in `post`.
@@ -400,11 +400,11 @@ impl Queue {
 const SENT: u64 = 1;
 const RECEIVED: u64 = 2;
 
-/// What has come to an end.
+/// Completed messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Messages that were sent, and have arrived.
+    /// Messages sent that have arrived.
     pub sent: u32,
-    /// Bytes of a message that came.
+    /// Bytes of a received message.
     pub received: Option<u32>,
 }

@@ -1,6 +1,6 @@
-//! libibverbs, loaded when it is needed: the calls and structures of version IBVERBS_1.1 of its interface, which has been
-//! kept since 2008 (`infiniband/verbs.h` of rdma-core). Posting and polling have no symbol of their own: they are entries
-//! of the table that every open device has.
+//! libibverbs, loaded on demand: the calls and structures of version IBVERBS_1.1 of its interface, which is stable since
+//! 2008 (`infiniband/verbs.h` of rdma-core). Posting and polling have no symbols: they are entries of a table in every open
+//! device.
 
 #![allow(unsafe_code)]
 
@@ -8,15 +8,15 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
 use std::sync::OnceLock;
 
-/// `ibv_device`, of which only the address matters.
+/// `ibv_device`; only its address is used.
 #[repr(C)]
 pub struct Device([u8; 0]);
 
-/// `ibv_pd`, of which only the address matters.
+/// `ibv_pd`; only its address is used.
 #[repr(C)]
 pub struct Domain([u8; 0]);
 
-/// The part of `ibv_context` that is used, with the table of `ibv_context_ops` in it.
+/// The used part of `ibv_context`, which contains the table `ibv_context_ops`.
 #[repr(C)]
 pub struct Context {
     device: *mut Device,
@@ -30,30 +30,30 @@ pub struct Context {
     pub post_recv: Option<unsafe extern "C" fn(*mut Pair, *mut ReceiveRequest, *mut *mut ReceiveRequest) -> c_int>,
 }
 
-/// The part of `ibv_cq` that is used.
+/// The used part of `ibv_cq`.
 #[repr(C)]
 pub struct Completions {
     context: *mut Context,
 }
 
-/// The part of `ibv_qp` that is used.
+/// The used part of `ibv_qp`.
 #[repr(C)]
 pub struct Pair {
     context: *mut Context,
     before: [*const c_void; 5],
     handle: u32,
-    /// Its number.
+    /// Number of the queue pair.
     pub number: u32,
 }
 
-/// The part of `ibv_mr` that is used.
+/// The used part of `ibv_mr`.
 #[repr(C)]
 pub struct Region {
     before: [*const c_void; 4],
     handle: u32,
-    /// For requests of this side.
+    /// Key for requests of this side.
     pub local_key: u32,
-    /// For requests of the other side.
+    /// Key for requests of the other side.
     pub remote_key: u32,
 }
 
@@ -61,22 +61,22 @@ pub struct Region {
 #[repr(C)]
 #[derive(Default)]
 pub struct PortAttributes {
-    /// 4: active.
+    /// Port state; 4: active.
     pub state: u32,
     max_mtu: u32,
-    /// 1 to 5: 256 to 4096 bytes.
+    /// MTU code, 1 to 5: 256 to 4096 bytes.
     pub active_mtu: u32,
     numbers: [u32; 5],
     pkeys: u16,
-    /// 0 where the link is no InfiniBand.
+    /// LID; 0: the link is not InfiniBand.
     pub lid: u16,
     sm_lid: u16,
     small: [u8; 8],
-    /// 2: Ethernet.
+    /// Link layer; 2: Ethernet.
     pub link_layer: u8,
     flags: u8,
     more_capabilities: u16,
-    /// Room for what a later version may add.
+    /// Room for fields of later versions.
     spare: [u32; 16],
 }
 
@@ -84,13 +84,13 @@ pub struct PortAttributes {
 #[repr(C)]
 #[derive(Default)]
 pub struct Capacity {
-    /// Send requests at once.
+    /// Most send requests.
     pub sends: u32,
-    /// Receive requests at once.
+    /// Most receive requests.
     pub receives: u32,
-    /// Pieces of a send request.
+    /// Most pieces of a send request.
     pub send_pieces: u32,
-    /// Pieces of a receive request.
+    /// Most pieces of a receive request.
     pub receive_pieces: u32,
     pub(super) inline_bytes: u32,
 }
@@ -100,13 +100,13 @@ pub struct Capacity {
 pub struct PairSetup {
     /// Unused.
     pub owner: *mut c_void,
-    /// Where completions of sends go.
+    /// Queue for completions of sends.
     pub sent: *mut Completions,
-    /// Where completions of receives go.
+    /// Queue for completions of receives.
     pub received: *mut Completions,
     /// Unused.
     pub shared: *mut c_void,
-    /// How much at once.
+    /// Limits of the queue pair.
     pub capacity: Capacity,
     /// [`RELIABLE`]
     pub kind: u32,
@@ -123,22 +123,22 @@ pub struct Gid(pub [u8; 16]);
 #[repr(C)]
 #[derive(Default)]
 pub struct Path {
-    /// Where to.
+    /// Address of the other side.
     pub gid: Gid,
     pub(super) flow_label: u32,
-    /// Place of our own in the port's table.
+    /// Index of the own address in the port's table.
     pub own_gid: u8,
-    /// Routers on the way.
+    /// Most routers on the way.
     pub hop_limit: u8,
     pub(super) traffic_class: u8,
-    /// Where to, in an InfiniBand subnet.
+    /// LID of the other side, in an InfiniBand subnet.
     pub lid: u16,
     pub(super) service_level: u8,
     pub(super) path_bits: u8,
     pub(super) static_rate: u8,
-    /// 1: by GID.
+    /// 1: route by GID.
     pub is_global: u8,
-    /// Our own port.
+    /// Number of the own port.
     pub port: u8,
 }
 
@@ -149,39 +149,39 @@ pub struct PairAttributes {
     /// [`INIT`], [`READY_TO_RECEIVE`], [`READY_TO_SEND`]
     pub state: u32,
     pub(super) current_state: u32,
-    /// As `active_mtu` of a port.
+    /// As [`PortAttributes::active_mtu`].
     pub path_mtu: u32,
     pub(super) migration: u32,
     pub(super) qkey: u32,
-    /// First number of the packets that come.
+    /// First sequence number of received packets.
     pub receive_psn: u32,
-    /// First number of those that go.
+    /// First sequence number of sent packets.
     pub send_psn: u32,
-    /// The other side's queue pair.
+    /// Number of the other side's queue pair.
     pub peer: u32,
-    /// What the other side may do.
+    /// Rights of the other side.
     pub access: c_uint,
     pub(super) capacity: Capacity,
-    /// The way there.
+    /// The route to the other side.
     pub path: Path,
     pub(super) alternative: Path,
-    /// Place of the partition in the port's table.
+    /// Index of the partition in the port's table.
     pub pkey_index: u16,
     pub(super) alternative_pkey: u16,
     pub(super) drained: [u8; 2],
-    /// Reads at once.
+    /// Most concurrent reads.
     pub reads: u8,
-    /// Reads of the other side at once.
+    /// Most concurrent reads by the other side.
     pub peer_reads: u8,
-    /// How long the other side is to wait when no receive request is there.
+    /// Timer code: how long the other side must wait while there is no receive request.
     pub not_ready_timer: u8,
-    /// Our own port.
+    /// Number of the own port.
     pub port: u8,
     /// 4.096 µs * 2^this until a packet is sent again.
     pub timeout: u8,
-    /// How often, 7 at most.
+    /// Number of retries, at most 7.
     pub retries: u8,
-    /// How often where the other side has no receive request; 7: for ever.
+    /// Retries while the other side has no receive request; 7: unlimited.
     pub not_ready_retries: u8,
     pub(super) alternative_port: [u8; 2],
     pub(super) rate_limit: u32,
@@ -190,9 +190,9 @@ pub struct PairAttributes {
 /// `ibv_sge`
 #[repr(C)]
 pub struct Piece {
-    /// Where it lies.
+    /// Address of the memory.
     pub address: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub length: u32,
     /// [`Region::local_key`]
     pub key: u32,
@@ -201,38 +201,38 @@ pub struct Piece {
 /// `ibv_send_wr`
 #[repr(C)]
 pub struct SendRequest {
-    /// Comes back with the completion.
+    /// Returned with the completion.
     pub id: u64,
-    /// The next one.
+    /// The next request; null: none.
     pub next: *mut SendRequest,
-    /// What is sent.
+    /// The pieces to send.
     pub pieces: *mut Piece,
-    /// How many.
+    /// Number of pieces.
     pub count: c_int,
     /// [`SEND`], [`WRITE`]
     pub operation: u32,
-    /// None where all are signalled.
+    /// 0: `signal_all` covers every request.
     pub flags: c_uint,
     /// Unused.
     pub immediate: u32,
-    /// Where to, of a write.
+    /// Target address of a write.
     pub remote_address: u64,
     /// [`Region::remote_key`] of the other side.
     pub remote_key: u32,
-    /// What other operations need.
+    /// Fields of other operations.
     pub rest: [u64; 9],
 }
 
 /// `ibv_recv_wr`
 #[repr(C)]
 pub struct ReceiveRequest {
-    /// Comes back with the completion.
+    /// Returned with the completion.
     pub id: u64,
-    /// The next one.
+    /// The next request; null: none.
     pub next: *mut ReceiveRequest,
-    /// Where to.
+    /// The pieces to fill.
     pub pieces: *mut Piece,
-    /// How many.
+    /// Number of pieces.
     pub count: c_int,
 }
 
@@ -240,14 +240,14 @@ pub struct ReceiveRequest {
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
 pub struct Completion {
-    /// Of the request.
+    /// Id of the request.
     pub id: u64,
     /// 0: success; `STATUS` names the others.
     pub status: u32,
     operation: u32,
-    /// The adapter's own word for the error.
+    /// The adapter's own error code.
     pub vendor_error: u32,
-    /// Of a receive.
+    /// Bytes of a received message.
     pub bytes: u32,
     immediate: u32,
     pair: u32,
@@ -259,7 +259,7 @@ pub struct Completion {
     path_bits: u8,
 }
 
-// The figures are those of a C compiler with rdma-core's header, on a machine with pointers of 64 bits.
+// The offsets and sizes come from a C compiler with rdma-core's header, on a machine with 64-bit pointers.
 const _: () = {
     assert!(offset_of!(Context, poll_cq) == 8 + 88 && offset_of!(Context, post_send) == 8 + 200);
     assert!(offset_of!(Context, post_recv) == 8 + 208);
@@ -278,11 +278,11 @@ const _: () = {
 
 /// `IBV_QPT_RC`
 pub const RELIABLE: u32 = 2;
-/// `IBV_QPS_INIT` and what it wants: state, partition, port, access.
+/// `IBV_QPS_INIT` and its required attributes: state, partition, port, access.
 pub const INIT: (u32, c_int) = (1, 57);
-/// `IBV_QPS_RTR` and what it wants: state, path, MTU, peer, its first packet, its reads, timer.
+/// `IBV_QPS_RTR` and its required attributes: state, path, MTU, peer, its first packet, its reads, timer.
 pub const READY_TO_RECEIVE: (u32, c_int) = (2, 1_216_897);
-/// `IBV_QPS_RTS` and what it wants: state, timeout, retries, first packet, reads.
+/// `IBV_QPS_RTS` and its required attributes: state, timeout, retries, first packet, reads.
 pub const READY_TO_SEND: (u32, c_int) = (3, 77_313);
 /// `IBV_WR_SEND`
 pub const SEND: u32 = 2;
@@ -329,13 +329,13 @@ pub fn status(status: u32) -> String {
     name.map_or(format!("status {status}"), |name| format!("IBV_WC_{name}"))
 }
 
-// A static program has no use for them: it loads nothing.
+// Unused in a static program, which cannot load a library.
 #[cfg_attr(target_feature = "crt-static", allow(dead_code))]
 const FILE: &str = "libibverbs.so.1";
 
 macro_rules! library {
     ($($(#[$doc:meta])* $name:ident: $symbol:literal, $type:ty;)*) => {
-        /// The calls that are used.
+        /// The used calls.
         pub struct Verbs { $($(#[$doc])* pub $name: $type,)* }
 
         impl Verbs {
@@ -356,42 +356,42 @@ macro_rules! library {
 }
 
 library! {
-    /// All devices, ended by null.
+    /// Lists all devices, terminated by null.
     get_device_list: c"ibv_get_device_list", unsafe extern "C" fn(*mut c_int) -> *mut *mut Device;
-    /// What that gave.
+    /// Frees the list.
     free_device_list: c"ibv_free_device_list", unsafe extern "C" fn(*mut *mut Device);
-    /// Of one.
+    /// The name of a device.
     get_device_name: c"ibv_get_device_name", unsafe extern "C" fn(*mut Device) -> *const c_char;
-    /// Opens one.
+    /// Opens a device.
     open_device: c"ibv_open_device", unsafe extern "C" fn(*mut Device) -> *mut Context;
-    /// Its end.
+    /// Closes a device.
     close_device: c"ibv_close_device", unsafe extern "C" fn(*mut Context) -> c_int;
-    /// A port of one.
+    /// Reads the attributes of a port.
     query_port: c"ibv_query_port", unsafe extern "C" fn(*mut Context, u8, *mut PortAttributes) -> c_int;
-    /// A protection domain.
+    /// Makes a protection domain.
     alloc_pd: c"ibv_alloc_pd", unsafe extern "C" fn(*mut Context) -> *mut Domain;
-    /// Its end.
+    /// Frees a protection domain.
     dealloc_pd: c"ibv_dealloc_pd", unsafe extern "C" fn(*mut Domain) -> c_int;
-    /// Makes memory known to the adapter.
+    /// Registers memory with the adapter.
     reg_mr: c"ibv_reg_mr", unsafe extern "C" fn(*mut Domain, *mut c_void, usize, c_int) -> *mut Region;
-    /// Its end.
+    /// Deregisters memory.
     dereg_mr: c"ibv_dereg_mr", unsafe extern "C" fn(*mut Region) -> c_int;
-    /// A queue of completions.
+    /// Makes a completion queue.
     create_cq: c"ibv_create_cq", unsafe extern "C" fn(*mut Context, c_int, *mut c_void, *mut c_void, c_int) -> *mut Completions;
-    /// Its end.
+    /// Destroys a completion queue.
     destroy_cq: c"ibv_destroy_cq", unsafe extern "C" fn(*mut Completions) -> c_int;
-    /// A queue pair.
+    /// Makes a queue pair.
     create_qp: c"ibv_create_qp", unsafe extern "C" fn(*mut Domain, *mut PairSetup) -> *mut Pair;
-    /// Its next state.
+    /// Changes the state of a queue pair.
     modify_qp: c"ibv_modify_qp", unsafe extern "C" fn(*mut Pair, *mut PairAttributes, c_int) -> c_int;
-    /// Its end.
+    /// Destroys a queue pair.
     destroy_qp: c"ibv_destroy_qp", unsafe extern "C" fn(*mut Pair) -> c_int;
 }
 
-/// The library of this system.
+/// The library of this system, loaded once.
 ///
 /// # Errors
-/// It is not installed, or this program is linked statically and can load nothing.
+/// The library is not installed, or this program is linked statically and cannot load it.
 pub fn verbs() -> Result<&'static Verbs, String> {
     static VERBS: OnceLock<Result<Verbs, String>> = OnceLock::new();
     VERBS.get_or_init(load).as_ref().map_err(Clone::clone)

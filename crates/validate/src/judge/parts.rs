@@ -1,4 +1,4 @@
-//! Checks of the parts: equal to the inventory, no less and no more.
+//! Checks of the parts: they must equal the inventory.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use super::Finding;
 use crate::profile::Unexpected;
 use crate::readings::{DriveReading, Readings};
 
-/// ARPHRD number of Ethernet. An IPoIB address holds a queue pair number that changes with every boot, and HCAs are
-/// known by their GUIDs.
+/// ARPHRD number of Ethernet. IPoIB addresses are not compared: they contain a queue pair number that changes with every
+/// boot, and HCAs are identified by their GUIDs.
 const ETHERNET: u32 = 1;
-/// How many parts a sentence names.
+/// Most parts that a sentence names.
 const NAMED_MAX: usize = 8;
 
 pub(super) fn cpu_count(inventory: &Inventory, readings: &Readings) -> Finding {
@@ -57,7 +57,7 @@ pub(super) fn memory(tolerance_percent: f64, inventory: &Inventory, readings: &R
     }
     let sizes: Vec<u64> = inventory.memory_modules.iter().map(|m| m.size_bytes).collect();
     let (wanted, found) = (sorted(sizes), sorted(readings.memory_modules.clone()));
-    // Where one side cannot read the table there is only what the kernels can use.
+    // Where one side cannot read the SMBIOS table, only the kernels' usable memory is compared.
     if wanted.is_empty() || found.is_empty() {
         return judged(measured, threshold, &faults);
     }
@@ -83,13 +83,13 @@ fn judged(measured: String, threshold: String, faults: &[String]) -> Finding {
     }
 }
 
-/// Drives are equal when their sizes are and, where both sides know them, their serial numbers. Names may differ.
+/// Drives are equal if their sizes are, and their serial numbers where both sides have them. Names may differ.
 pub(super) fn drives(unexpected: Unexpected, inventory: &Inventory, readings: &Readings) -> Finding {
     let wanted: Vec<&Drive> = inventory.drives.iter().filter(|drive| !drive.removable).collect();
     let mut found: Vec<&DriveReading> = readings.drives.iter().filter(|drive| !drive.removable).collect();
     let counts = (found.len(), wanted.len());
     let mut missing = Vec::new();
-    // First those that a serial number names, so that none of them is taken for another of the same size.
+    // Drives with a serial number first, so that none of them is matched to another drive of the same size.
     let (named, unnamed): (Vec<&Drive>, Vec<&Drive>) = wanted
         .into_iter()
         .partition(|drive| !drive.serial_number.trim().is_empty());
@@ -119,7 +119,7 @@ pub(super) fn drives(unexpected: Unexpected, inventory: &Inventory, readings: &R
     compare("drives", counts, &missing, &extra, unexpected)
 }
 
-/// Interfaces are equal when their MAC addresses are.
+/// Interfaces are equal if their MAC addresses are.
 pub(super) fn nics(unexpected: Unexpected, inventory: &Inventory, readings: &Readings) -> Finding {
     let is_mac = |mac: &str| mac.len() == 17;
     let mut found: BTreeMap<&str, &str> = readings
@@ -145,8 +145,8 @@ pub(super) fn nics(unexpected: Unexpected, inventory: &Inventory, readings: &Rea
     compare("network interfaces", counts, &missing, &extra, unexpected)
 }
 
-/// PCI devices are equal when there are as many of each vendor and device id. Virtual functions, and devices behind
-/// bridges that only a driver of the installed system opens (domains beyond ffff), are left out.
+/// PCI devices are equal if the counts of each vendor and device id are. Virtual functions are ignored, and so are devices
+/// behind bridges that only a driver of the installed system opens (domains beyond ffff).
 pub(super) fn pci_devices(unexpected: Unexpected, inventory: &Inventory, readings: &Readings) -> Finding {
     let plain = |address: &str| address.find(':').is_none_or(|digits| digits <= 4);
     let mut balance: BTreeMap<(u32, u32), i64> = BTreeMap::new();

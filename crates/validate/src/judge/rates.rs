@@ -1,4 +1,4 @@
-//! Checks of what was measured: the clock, the root drive, the service manager.
+//! Checks of measurements: the clock, the root drive, the service manager.
 
 use std::time::SystemTime;
 
@@ -7,9 +7,9 @@ use crate::probe::ClockSpan;
 use crate::profile::{Profile, matches};
 use crate::readings::Readings;
 
-/// The machine read its clock at some moment between `sent` and `received`, and the true value lies within the
-/// reading's resolution: so the offset lies in an interval. The nearest end is judged; an interval wider than the
-/// threshold proves nothing and fails.
+/// The machine read its clock at some moment between `sent` and `received`, and the true value lies within the reading's
+/// resolution: so the offset lies in an interval. The end of the interval nearest to zero is judged; an interval wider than
+/// the threshold proves nothing and fails.
 pub(super) fn clock_offset(max_ms: u64, readings: &Readings, span: &ClockSpan) -> Finding {
     let threshold = format!("at most ± {max_ms} ms");
     let Some(reading) = readings.clock else {
@@ -110,7 +110,7 @@ fn list(units: &[&String]) -> String {
     units.iter().map(|unit| unit.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Milliseconds from `from` to `to`; negative when `to` comes first.
+/// Milliseconds from `from` to `to`; negative if `to` is earlier.
 fn between_ms(from: SystemTime, to: SystemTime) -> f64 {
     match to.duration_since(from) {
         Ok(later) => later.as_secs_f64() * 1e3,

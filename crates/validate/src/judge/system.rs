@@ -1,4 +1,4 @@
-//! The operating system and its kernel, against what the image says and what the profile expects: both must hold.
+//! Checks of the operating system and its kernel against the image's statements and the profile: both must hold.
 
 use rackwright_api::v1::Check;
 
@@ -6,9 +6,9 @@ use super::{Finding, ImageSays, of_profile};
 use crate::profile::{Profile, matches};
 use crate::readings::Readings;
 
-/// One pattern, and what it is held against.
+/// One pattern, and the value that must match it.
 struct Wanted<'a> {
-    /// As /etc/os-release calls it; empty for the kernel.
+    /// The key in /etc/os-release; empty for the kernel.
     key: &'static str,
     pattern: &'a str,
     from: String,
@@ -62,7 +62,7 @@ fn wanted<'a, const N: usize>(all: [(&'static str, Option<&'a str>, &str, &'a st
     given.collect()
 }
 
-/// Who expects something; the profile where nobody does, because it could.
+/// The source of the expectation; without any, the profile, which could have one.
 fn source(wanted: &[Wanted<'_>], of_profile: String) -> String {
     let mut from: Vec<&str> = wanted.iter().map(|w| w.from.as_str()).collect();
     from.dedup();
@@ -98,7 +98,7 @@ fn judged(measured: String, wanted: &[Wanted<'_>], read_from: &str) -> Finding {
     }
 }
 
-/// A value that no threshold was set for.
+/// A value without a threshold.
 fn recorded(found: String, from: &str) -> Finding {
     if found.is_empty() {
         let why = format!("{from} tells nothing, and neither the image nor the profile expects anything");

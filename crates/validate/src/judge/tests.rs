@@ -1,4 +1,4 @@
-//! One machine on which everything passes, and one change a case.
+//! One machine that passes every check, and one change for each case.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -150,7 +150,7 @@ fn report(change: impl FnOnce(&mut Case)) -> Vec<Check> {
     judge(&case.profile, &case.expected, &case.readings, &case.clock)
 }
 
-/// Ids with any verdict but the one that the healthy machine gets, as `id: verdict: detail`.
+/// Checks with another verdict than on the healthy machine, as `id: verdict: detail`.
 fn differences(change: impl FnOnce(&mut Case)) -> Vec<String> {
     let healthy = report(|_| {});
     report(change)
@@ -161,7 +161,7 @@ fn differences(change: impl FnOnce(&mut Case)) -> Vec<String> {
         .collect()
 }
 
-/// Asserts that the change alters the verdict of exactly one check, and what its sentence says.
+/// Asserts that the change alters the verdict of exactly one check, and that its sentence contains `says`.
 #[track_caller]
 fn alters(id: &str, verdict: Verdict, says: &str, change: impl FnOnce(&mut Case)) {
     let found = differences(change);
@@ -241,7 +241,7 @@ fn os_and_kernel() {
     });
 }
 
-/// The healthy machine with Debian 12, as its image says.
+/// The healthy machine with Debian 12, as its image states.
 fn debian(change: impl FnOnce(&mut Case)) -> Vec<Check> {
     let mut checks = report(|c| {
         c.readings.os.id = "debian".into();
@@ -280,7 +280,7 @@ fn what_the_image_says_is_held_beside_the_profile() {
     judged(&other, "kernel", Verdict::Fail, "6.1.* (image)", "image");
     assert!(other[1].detail.contains("than the image expects"), "{other:?}");
 
-    // Both must hold, and who of them does not is told.
+    // Both patterns must hold, and the report names the source of the one that fails.
     let both = debian(|c| {
         c.profile.os_id = Some("ubuntu".into());
         c.profile.kernel = Some("6.*".into());
@@ -295,7 +295,7 @@ fn what_the_image_says_is_held_beside_the_profile() {
     let kernels = "6.1.* (image), 6.* (profile default)";
     judged(&both, "kernel", Verdict::Pass, kernels, "image, profile default");
 
-    // A system that tells nothing is not what the image says.
+    // A system without os-release does not match the image's patterns.
     let silent = debian(|c| {
         c.readings.os = Default::default();
         c.readings.kernel_release.clear();
@@ -307,7 +307,7 @@ fn what_the_image_says_is_held_beside_the_profile() {
     );
 }
 
-/// A reimage to another OS: the same SKU and profile, and the other image says something else.
+/// A reimage to another OS: the same SKU and profile, but other statements of the image.
 #[test]
 fn another_image_is_judged_by_what_it_says_itself() {
     let to_ubuntu = |says: &str| {
@@ -349,7 +349,7 @@ fn processors_and_memory() {
     });
 }
 
-/// 24 modules of 32 GiB, of which the agent's kernel can use all but 1.6 %.
+/// 24 modules of 32 GiB; the agent's kernel can use all except 1.6 %.
 fn of_24_modules(case: &mut Case) {
     let module = MemoryModule {
         size_bytes: 32 * GIB,
@@ -364,13 +364,13 @@ fn of_24_modules(case: &mut Case) {
 #[test]
 fn one_module_of_24_is_missed() {
     same(of_24_modules);
-    // Both kernels tell less, and the table has one less.
+    // Both kernels report less, and the table has one module less.
     fails("memory", "4.4 % less than the inventory; not the memory modules", |c| {
         of_24_modules(c);
         c.readings.memory_modules.pop();
         c.readings.memory_bytes = Some(723 * GIB);
     });
-    // The firmware lists a module that it does not let the kernel use.
+    // The firmware lists a module, but the kernel may not use it.
     fails("memory", "4.4 % less", |c| {
         of_24_modules(c);
         c.readings.memory_bytes = Some(723 * GIB);
@@ -381,7 +381,7 @@ fn one_module_of_24_is_missed() {
         c.readings.memory_modules.clear();
         c.readings.memory_bytes = Some(723 * GIB);
     });
-    // However generous the profile: modules are equal or they are not.
+    // A generous tolerance does not matter: modules are equal or they are not.
     let halved = |c: &mut Case| {
         of_24_modules(c);
         c.profile.memory_tolerance_percent = 50.0;
@@ -390,7 +390,7 @@ fn one_module_of_24_is_missed() {
     fails("memory", "not the memory modules of the inventory", halved);
     let told = report(halved).into_iter().find(|c| c.id == "memory").unwrap();
     assert!(told.measured.contains("in 24 modules") && told.threshold.contains("in 24 modules"));
-    // The agent could not read it: then there is nothing to compare.
+    // The agent could not read the table: nothing is compared.
     same(|c| {
         of_24_modules(c);
         c.expected.inventory.memory_modules.clear();
@@ -431,7 +431,7 @@ fn drives_by_serial_and_size() {
         with_stranger(c);
         c.readings.drives[2].removable = true;
     });
-    // A kernel that tells no serial numbers: sizes must do.
+    // A kernel without serial numbers: the sizes must do.
     same(|c| c.readings.drives.iter_mut().for_each(|d| d.serial.clear()));
     alters("drives", Verdict::NotApplicable, "no drives", |c| {
         c.expected.inventory.drives.clear()
@@ -528,7 +528,7 @@ fn clock_offsets() {
             resolution: Duration::from_nanos(1),
         });
     });
-    // A clock of whole seconds: 0.9 s more of it may be true.
+    // A clock of whole seconds: the true time may be up to 0.9 s later.
     same(|c| {
         c.clock = ClockSpan {
             sent: at(3_400),

@@ -238,7 +238,7 @@ fn a_host_key_of_another_pair_is_refused() {
     }
 }
 
-/// Kinds of keys in use beside our own; made by ssh-keygen.
+/// Usual kinds of customers' keys, made by ssh-keygen.
 #[test]
 fn customers_may_use_the_usual_kinds_of_keys() {
     let dir = tempfile::tempdir().unwrap();

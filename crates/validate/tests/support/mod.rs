@@ -1,4 +1,4 @@
-//! Real SSH servers on loopback: Debian's sshd and dropbear, run by the test with keys and files of their own.
+//! Real SSH servers on loopback: Debian's sshd and dropbear, each with its own keys and files.
 
 #![allow(clippy::unwrap_used, dead_code)]
 
@@ -14,10 +14,10 @@ use rackwright_validate::SshTarget;
 use secrecy::ExposeSecret as _;
 use tempfile::TempDir;
 
-/// Plenty for a loaded machine; nothing here waits for it to pass.
+/// Ample time for a loaded machine; no test waits for it to pass.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// A server that dies with the test.
+/// A server that ends with the test.
 pub struct Server {
     child: Child,
     pub dir: TempDir,
@@ -29,7 +29,7 @@ pub struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Through sudo, the child is sudo, which cannot take its own child with it.
+        // Under sudo the child is sudo, which cannot end its own child.
         if let Ok(pid) = fs::read_to_string(self.dir.path().join("root-pid")) {
             let _ = as_root("kill").arg(pid.trim()).status();
         } else {
@@ -71,7 +71,7 @@ impl Server {
             .collect()
     }
 
-    /// Kills them, as a machine that goes down does; the server itself stays.
+    /// Kills these processes, as when a machine goes down; the server itself stays.
     pub fn end_logins(&self) {
         for process in self.logins() {
             let killed = Command::new("kill").args(["-9", &process]).status();
@@ -123,7 +123,7 @@ pub fn sshd(options: &str) -> Server {
     }
 }
 
-/// A program that only root may use: through sudo where the tests are run by somebody else.
+/// A program that only root may run; uses sudo if the tests run as another user.
 fn as_root(program: &str) -> Command {
     if whoami() == "root" {
         return Command::new(program);
@@ -133,7 +133,7 @@ fn as_root(program: &str) -> Command {
     command
 }
 
-/// dropbear, which reads `~/.ssh/authorized_keys` alone: so it gets a /root of its own in a mount namespace.
+/// dropbear reads only `~/.ssh/authorized_keys`, so it gets its own /root in a mount namespace.
 pub fn dropbear() -> Server {
     let (dir, host, login) = (tempfile::tempdir().unwrap(), key("host"), key("provisioning"));
     let path = dir.path().to_owned();
