@@ -1,11 +1,11 @@
-//! Boots of nodes into the agent: who gets the boot plan, who may register, and whose session counts.
+//! Boots of nodes into the agent: which machine gets the boot plan, which agent may register, and which session counts.
 //!
-//! A boot is named by the id of the effect that switched the machine on. One boot has one registration: a kernel's boot id
-//! and a key. A MAC address can be copied, so when two machines answer for one boot neither is believed: the boot counts as
+//! A boot has the id of the effect that switched the machine on. One boot has one registration: a kernel's boot id and a
+//! key. A MAC address can be copied. When two machines answer for one boot, the daemon believes neither: the boot becomes
 //! contested, the session ends, and the decisions power-cycle the node (`decide/contest.rs`). A machine that does not prove
-//! itself by its TPM contests its boot as well.
+//! itself by its TPM also contests its boot.
 //!
-//! Everything here is done in one change with the node locked, so that any replica comes to the same answer.
+//! Everything here happens in one change with the node locked, so that every replica reaches the same result.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -26,33 +26,33 @@ use crate::core::Core;
 use crate::golden_firmware;
 use crate::golden_firmware::components::ComponentReading;
 
-/// From the boot plan to the agent's registration: kernel and ramdisk are fetched and started in between.
+/// From the boot plan to the agent's registration. In between, the machine fetches and starts kernel and ramdisk.
 const AGENT_TOKEN_S: i64 = 900;
-/// Boot plans for one boot, before anybody registers. The store keeps as many tokens of one MAC address.
+/// Boot plans for one boot before an agent registers. The store keeps as many tokens of one MAC address.
 const PLANS_MAX: i64 = 8;
-/// Between two events about refused agents of one node.
+/// Least time between two events about refused agents of one node.
 const REFUSAL_EVENT_S: i64 = 3600;
-/// Nodes remembered for that.
+/// Most nodes in [`Refusals`].
 const REFUSALS_KEPT: usize = 4096;
 
-/// Why a machine gets no plan or an agent is not taken. For people; holds no secret.
+/// Why a machine gets no plan, or why an agent is refused. Text for people; it holds no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refused(pub String);
 
-/// An answer of the database, or what the rules say.
+/// A result of the rules, or a failure of the database.
 pub type Answer<T> = Result<Result<T, Refused>, StoreError>;
 
 fn refused<T>(why: impl Into<String>) -> Answer<T> {
     Ok(Err(Refused(why.into())))
 }
 
-/// Who asks: a MAC address and an IP address, as far as known. Neither is proven.
+/// The machine that sends a request: its MAC address and IP address, as far as known. Neither is proven.
 #[derive(Debug, Clone, Copy)]
 pub struct Asker<'a> {
     /// Lower case, with colons.
     pub mac: &'a str,
-    /// Empty: not known.
+    /// Empty: unknown.
     pub address: &'a str,
 }
 
@@ -65,20 +65,20 @@ impl std::fmt::Display for Asker<'_> {
     }
 }
 
-/// An IP address as it is stored: that of an IPv4 client is the same on either kind of socket.
+/// An IP address as it is stored. An IPv4 client has the same text on an IPv4 socket and on a dual-stack socket.
 #[must_use]
 pub fn address_text(address: Option<IpAddr>) -> String {
     address.map(|a| a.to_canonical().to_string()).unwrap_or_default()
 }
 
-/// The boot that may bring the agent of a node now, of the effects of its present state.
+/// The boot, among the effects of the node's present state, from which the node's agent may come now.
 #[must_use]
 pub fn expected<'a>(record: &NodeRecord, rows: &'a [EffectRow]) -> Option<&'a EffectRow> {
     let attempts = rows.iter().map(|row| &row.attempt);
     expected_boot(record.node.state, attempts, &record.readings.power).map(|index| &rows[index])
 }
 
-/// What is kept of a boot: the row before, if it is of this boot; else a fresh one that follows it.
+/// The stored row if it is of this boot; else a fresh row that carries over what outlasts a boot.
 fn row_of(before: Option<AgentBootRow>, record: &NodeRecord, boot: &EffectRow) -> AgentBootRow {
     let before = before.unwrap_or_default();
     if before.boot == boot.id {
@@ -103,7 +103,8 @@ fn row_of(before: Option<AgentBootRow>, record: &NodeRecord, boot: &EffectRow) -
     row
 }
 
-/// Keeps whether the BMC brings a machine the secret of the present boot. False: another boot is the present one by now.
+/// Stores whether the BMC brings the machine the secret of the present boot. Returns false when another boot has become the
+/// present one.
 ///
 /// # Errors
 /// The database failed.
@@ -119,14 +120,14 @@ pub async fn note_secret(core: &Core, node: &str, boot: &str, secret: &str) -> R
     Ok(true)
 }
 
-/// What is kept of a node's last boot into the agent, read once for several decisions. A change that decisions have to know of
-/// makes the node due, and the next decision reads all of the node again.
+/// The row of a node's last boot into the agent, read once for several decisions. A change that affects decisions makes the
+/// node due, and the next decision reads the whole node again.
 #[derive(Debug, Default)]
 pub enum LastBoot {
     /// Not read.
     #[default]
     Unread,
-    /// As it was read; none: the node never booted into the agent.
+    /// As it was read. `None`: the node has never booted into the agent.
     Read(Option<Box<AgentBootRow>>),
 }
 
@@ -141,7 +142,7 @@ impl LastBoot {
         })
     }
 
-    /// What a decision has to know of the boots of a node's present state.
+    /// What a decision needs about the boots of a node's present state.
     ///
     /// # Errors
     /// The database failed.
@@ -171,7 +172,7 @@ impl LastBoot {
     }
 }
 
-/// The boot that a node's agent is expected from, and what is kept of it; the node is locked.
+/// The boot from which the node's agent is expected, with its row. The node is locked.
 async fn present(tx: &mut WriteTx, record: &NodeRecord) -> Result<Option<AgentBootRow>, StoreError> {
     if !record.node.state.boots_agent() {
         return Ok(None);
@@ -195,8 +196,8 @@ fn not_expected(record: &NodeRecord) -> String {
 const IS_CONTESTED: &str = "two machines answered for this boot of the node, or one that did not prove its identity: the \
                             node is switched off and on again";
 
-/// Gives a machine of `node` the plan of the present boot: the token of its agent. An earlier plan of this boot is replaced.
-/// The caller commits the change in either case: a refusal may have contested the boot.
+/// Gives a machine of `node` the plan of the present boot: the token of its agent. It replaces an earlier plan of this
+/// boot. The caller commits the change in either case: a refusal may have contested the boot.
 ///
 /// # Errors
 /// The database failed.
@@ -213,7 +214,7 @@ pub async fn give_plan(core: &Core, tx: &mut WriteTx, node: &str, asker: Asker<'
     if row.is_contested() {
         return refused(IS_CONTESTED);
     }
-    // The machine is still off: a request at this time comes from another host.
+    // The machine is still off, so this request comes from another host.
     if row.bmc_secret.is_empty() && core.config.identity.of(&record.spec.sku).asks_bmc(&record) {
         return refused(format!("the BMC of {node} has not taken the medium of this boot yet"));
     }
@@ -243,7 +244,7 @@ pub async fn give_plan(core: &Core, tx: &mut WriteTx, node: &str, asker: Asker<'
     Ok(Ok(shown))
 }
 
-/// Whoever has the plan of a boot, for people.
+/// The machine that has the plan of a boot, as text for people.
 fn holder(row: &AgentBootRow) -> String {
     let asker = Asker {
         mac: &row.mac,
@@ -252,8 +253,8 @@ fn holder(row: &AgentBootRow) -> String {
     asker.to_string()
 }
 
-/// Whether firmware of `node` that looks for something to boot is to be sent to the agent. Firmware that looks again after
-/// an agent has registered in the same boot is a second machine, or the first one after a reset: the boot is contested.
+/// Whether firmware of `node` that looks for something to boot is sent to the agent. If firmware looks again after an agent
+/// registered in the same boot, it belongs to a second machine, or the first machine was reset: the boot becomes contested.
 ///
 /// # Errors
 /// The database failed.
@@ -294,8 +295,8 @@ pub async fn looks_for_boot(
     Ok(false)
 }
 
-/// Notes that a boot is contested. The session that is there ends, nothing that was given for this boot is good any more, and
-/// the node is due: its decisions do the rest.
+/// Marks a boot as contested. Its session ends, every credential of this boot becomes invalid, and the node becomes due:
+/// its decisions do the rest.
 async fn put_contest(
     tx: &mut WriteTx,
     record: &NodeRecord,
@@ -317,19 +318,19 @@ async fn put_contest(
     tx.wake(id, now).await
 }
 
-/// What a machine showed of itself in one session.
+/// The evidence that a machine showed in one session.
 #[derive(Clone, Copy)]
 pub struct Showing<'a> {
-    /// Its TPM.
+    /// The answer about its TPM.
     pub shown: &'a Shown,
-    /// Its components; none: the BMC offers no measurements.
+    /// The firmware of its components. `None`: the BMC offers no measurements.
     pub reading: Option<&'a ComponentReading>,
-    /// The secret of its BMC; none: the agent was not asked.
+    /// The answer about the secret of its BMC. `None`: the agent was not asked.
     pub secret: Option<&'a bmc_secret::Answer>,
 }
 
-/// Judges what a machine showed of itself in the boot that it registered in, and keeps how it is known. A machine that is
-/// refused has contested its boot. The caller commits the change in either case.
+/// Judges a machine's evidence in the boot in which it registered, and stores how it is known. A refused machine has
+/// contested its boot. The caller commits the change in either case.
 ///
 /// # Errors
 /// The database failed.
@@ -387,7 +388,7 @@ pub async fn identify(
     refused(why)
 }
 
-/// How the machine that an effect was given to was known, and the SHA-256 of its last quote; empty: it is not known by a TPM.
+/// How the machine of an effect was known, and the SHA-256 of its last quote. Empty: no TPM identified it.
 ///
 /// # Errors
 /// The database failed.
@@ -409,7 +410,7 @@ pub async fn identity_of(store: &Store, effect: &EffectRow) -> Result<(&'static 
 /// # Errors
 /// The database failed.
 pub async fn enrol_tpm(tx: &mut WriteTx, inspected: &NodeRecord, next: &mut NodeRecord) -> Result<(), StoreError> {
-    // Locks the node: what a machine shows is stored with the node locked.
+    // Locks the node: what a machine shows is also stored under this lock.
     tx.node(&inspected.id).await?;
     let row = tx.agent_boot(&inspected.id).await?;
     let Some(ek) = row.and_then(|row| attestation::to_enrol(inspected, &row)) else {
@@ -466,7 +467,7 @@ async fn contest(
     tx.add_event(&event).await
 }
 
-/// Notes that a boot token which only the machine at `given` was sent came back from another address.
+/// Notes that a boot token came back from another address than `given`, the only one it was sent to.
 ///
 /// # Errors
 /// The database failed.
@@ -479,10 +480,10 @@ pub async fn second_address(tx: &mut WriteTx, node: &str, asker: Asker<'_>, give
     contest(tx, &record, row, what, asker).await
 }
 
-/// Who registers.
+/// An agent that registers.
 #[derive(Debug, Clone, Copy)]
 pub struct Registering<'a> {
-    /// Who and from where.
+    /// Its machine.
     pub asker: Asker<'a>,
     /// The kernel's boot id.
     pub kernel_boot_id: &'a str,
@@ -502,8 +503,8 @@ impl Registering<'_> {
     }
 }
 
-/// Registers the agent of a node with the token of a plan. The very same registration may be repeated, because its answer
-/// may be lost. The caller commits the change in either case: a refusal may have contested the boot.
+/// Registers the agent of a node with the token of a plan. The same registration may be repeated, because its answer may be
+/// lost. The caller commits the change in either case: a refusal may have contested the boot.
 ///
 /// # Errors
 /// The database failed.
@@ -563,7 +564,7 @@ pub async fn register(tx: &mut WriteTx, token: &TokenRow, who: Registering<'_>) 
     Ok(Ok((node.to_owned(), session)))
 }
 
-/// The registration that a session of `of` on a kernel's boot belongs to; the node is locked.
+/// The registration that belongs to the session `of` and to this kernel boot id. The node is locked.
 ///
 /// # Errors
 /// The database failed.
@@ -597,7 +598,7 @@ pub async fn admit(
     Ok(Ok(row))
 }
 
-/// The digest of the image that the agent of this session may read now; none: it may read nothing.
+/// The digest of the image that the agent of this session may read now. `None`: it may read no image.
 ///
 /// # Errors
 /// The database failed.
@@ -630,13 +631,13 @@ pub async fn readable_image(store: &Store, node: &str, of: &AgentSession) -> Res
 /// The hash under which an agent's token is stored.
 ///
 /// # Errors
-/// It is no token.
+/// The text is not a token.
 pub fn token_hash(shown: &str) -> Result<String, Refused> {
     let hash = TokenHash::of(shown).map_err(|_| Refused("the boot token is not valid for this machine".into()))?;
     Ok(hash.to_hex())
 }
 
-/// When agents were refused that an event told of, by node: an agent that is refused comes again every few seconds.
+/// By node, the time of the last event about a refused agent: a refused agent comes back every few seconds.
 #[derive(Debug, Default)]
 pub struct Refusals(Mutex<HashMap<String, Timestamp>>);
 
@@ -658,8 +659,8 @@ impl Refusals {
     }
 }
 
-/// Tells by an event, at most one an hour for each node, that an agent with a certificate of ours was refused. One that is
-/// still on after its work is done is switched off within moments and is not worth an event.
+/// Reports a refused agent that has a certificate of this site: one event an hour for each node. An agent that is still
+/// running after its work is done gives no event, because its machine is switched off within moments.
 pub async fn tell_refusal(core: &Core, node: &str, of: &AgentSession, address: &str, why: &Refused) {
     tracing::info!(node, address, %why, "an agent's session was refused");
     let Ok(record) = core.store.node(&Scope::Site, node).await else {

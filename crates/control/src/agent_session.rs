@@ -1,4 +1,4 @@
-//! What the connection of an agent changes in its node: arrival, ledger, messages, end. The transport is in `grpc`.
+//! What an agent's connection changes in its node: arrival, ledger, messages, end. The transport is in `grpc`.
 
 use prost::Message as _;
 use rackwright_api::v1;
@@ -23,35 +23,35 @@ use crate::text::{SENTENCE_MAX, cut};
 /// An inventory larger than this is refused.
 pub(crate) const INVENTORY_MAX: usize = 4 << 20;
 
-/// An agent that wants to be taken.
+/// An agent that asks to be admitted.
 pub(crate) struct Arriving {
     pub(crate) node: String,
-    /// What its certificate says.
+    /// From its certificate.
     pub(crate) of: AgentSession,
-    /// The address of its connection; empty: not known.
+    /// The address of its connection; empty: unknown.
     pub(crate) remote: String,
     pub(crate) hello: v1::Hello,
-    /// What the machine's components say of their firmware; none: its BMC offers nothing of the kind.
+    /// The firmware of the machine's components. `None`: its BMC offers no measurements.
     pub(crate) reading: Option<ComponentReading>,
-    /// What it answered when it was asked for the secret of its BMC; none: it was not asked.
+    /// Its answer about the secret of its BMC. `None`: it was not asked.
     pub(crate) secret: Option<bmc_secret::Answer>,
 }
 
-/// A connection that was taken.
+/// An admitted connection.
 pub(crate) struct Arrived {
     pub(crate) speaker: Speaker,
-    /// The job that is open.
+    /// The open job.
     pub(crate) open: Option<EffectRow>,
-    /// SHA-256 of the key that was registered.
+    /// SHA-256 of the registered key.
     pub(crate) key_sha256: String,
 }
 
-/// Takes an agent's connection, if its certificate and its kernel are those that registered in the node's present boot, and
-/// the machine has shown what the settings ask for: stores that it is here, and makes what it was told to do ours, whoever
-/// told it.
+/// Admits an agent's connection if its certificate and its kernel registered in the node's present boot and the machine has
+/// shown what the settings require. Stores that the agent is present, and takes over its open job, whichever replica began
+/// that job.
 ///
-/// From the change on the connection is this replica's to decide by. It is remembered before that is seen by anybody, and
-/// while nobody else changes the node: what is begun from here on is sent to it.
+/// From the commit on, this replica decides by the connection. The connection is remembered before the commit, while the
+/// node is locked: every effect that begins from here on is sent to it.
 pub(crate) async fn arrive(
     core: &Core,
     agent: &Arriving,
@@ -144,8 +144,9 @@ pub(crate) async fn arrive(
     }))
 }
 
-/// Keeps where the node is reached: the address that our DHCP gave to the MAC address that booted; where another server gives
-/// addresses, the one that the plan and the registration of this boot came from. Never what the agent says.
+/// Stores the node's address: the address that this site's DHCP gave to the MAC address that booted. Where another server
+/// gives addresses, it is the address that the plan and the registration of this boot came from. The agent's own statement
+/// is never used.
 async fn save_address(core: &Core, tx: &mut WriteTx, boot: &AgentBootRow) -> Result<(), StoreError> {
     if boot.address.is_empty() {
         return Ok(());
@@ -159,12 +160,12 @@ async fn save_address(core: &Core, tx: &mut WriteTx, boot: &AgentBootRow) -> Res
     tx.save_address(&boot.node_id, &boot.address, witness).await
 }
 
-/// A connection, for the boot trace.
+/// The text about a connection in the boot trace.
 pub(crate) fn connected(hello: &v1::Hello) -> String {
     format!("connected {:.1} s after its kernel started", hello.ready_uptime_s)
 }
 
-/// Compares an agent's ledger with the job that is open.
+/// Compares an agent's ledger with the open job.
 pub(crate) async fn welcome(
     core: &Core,
     speaker: &Speaker,
@@ -176,7 +177,7 @@ pub(crate) async fn welcome(
         perform::job_ended(core, speaker, job).await?;
         let is_open = open.as_ref().is_some_and(|o| o.id == job.operation);
         if job.state() == v1::JobState::Running && !is_open {
-            // Given up meanwhile: it stands in the way of what comes next.
+            // Given up meanwhile: the old job would block the next one.
             perform::cancel_job(core, node, &job.operation).await;
         }
     }
@@ -184,21 +185,21 @@ pub(crate) async fn welcome(
         o.attempt.boot_id.as_deref() == Some(hello.boot_id.as_str()) && hello.jobs.iter().all(|j| j.operation != o.id)
     });
     if let Some(open) = unknown_to_agent {
-        // Written down, but the agent may never have heard of it: the same operation id again.
+        // The job is stored, but the agent may never have received it: send it again with the same operation id.
         perform::send_job(core, node, &open).await;
     }
     core.wake(node).await;
     Ok(())
 }
 
-/// Takes what an agent says.
+/// Handles a message of an agent.
 pub(crate) async fn heard(core: &Core, speaker: &Speaker, message: v1::AgentMessage) -> Result<(), StoreError> {
     core.metrics.agent_said();
     let node = speaker.node.as_str();
     match message.message {
         Some(Message::Inventory(mut inventory)) => {
             for nic in &mut inventory.nics {
-                // What was heard comes in a message of its own.
+                // The neighbours come in a message of their own.
                 nic.neighbour.clear();
             }
             let bytes = inventory.encode_to_vec();
@@ -210,7 +211,7 @@ pub(crate) async fn heard(core: &Core, speaker: &Speaker, message: v1::AgentMess
             let mut tx = core.store.write().await?;
             let record = tx.node(node).await?;
             if record.hold.session != speaker.number {
-                // Said on a connection that is over, or that another has followed, of another boot perhaps.
+                // The message came on a connection that is over or was replaced, perhaps of another boot.
                 return Ok(());
             }
             let mut readings = record.readings;
@@ -227,7 +228,7 @@ pub(crate) async fn heard(core: &Core, speaker: &Speaker, message: v1::AgentMess
     Ok(())
 }
 
-/// Notes that a connection is gone, unless another has taken its place.
+/// Notes that a connection is gone, unless a newer one has replaced it.
 pub(crate) async fn farewell(core: &Core, node: &str, number: i64) {
     core.agents.disconnected(node, number);
     let stored = async {

@@ -1,8 +1,8 @@
-//! Agents that are connected to this process, and how far their jobs are. Kept in memory: a heartbeat costs no write.
+//! Agents that are connected to this process, and the progress of their jobs. Kept in memory: a heartbeat costs no write.
 //!
-//! A node's row says which replica has its agent, the number of that connection, and the claim generation and the boot that
-//! it belongs to. A connection of ours that the row does not name, or names otherwise, counts for nothing: the agent is
-//! elsewhere, its claim or its boot is over, or others took this process for dead.
+//! A node's row names the replica that has its agent, the number of that connection, and its claim generation and boot. A
+//! connection of this process that differs from the row does not count: the agent is elsewhere, its claim or its boot is
+//! over, or other replicas took this process for dead.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,27 +15,27 @@ use tokio_util::sync::CancellationToken;
 
 use crate::text::{NAME_MAX, cut};
 
-/// Begins the names in certificates of agents whose machines belong to no node. No node's id has a dot in it.
+/// Prefix of the names in the certificates of agents on machines that belong to no node. No node's id contains a dot.
 pub(crate) const UNKNOWN_PREFIX: &str = "unknown.";
 /// Messages to one agent that may wait to be sent.
 pub const QUEUE: usize = 32;
-/// One of them. Boxed, because a queue takes the memory for 32 at once.
+/// A message to an agent. Boxed, because a queue allocates room for 32 at once.
 pub type ToAgent = Box<ControlMessage>;
 
 /// One connected agent.
 #[derive(Debug, Clone)]
 pub struct Session {
-    /// Differs for every connection of the node: `Hold::session` of its row.
+    /// Unique for every connection of the node: `Hold::session` of its row.
     pub number: i64,
-    /// The claim generation and the boot that it belongs to.
+    /// The claim generation and the boot of the connection.
     pub of: AgentSession,
     /// The kernel's boot id.
     pub boot_id: String,
     /// When this boot first connected.
     pub booted_at: Timestamp,
-    /// When it was last heard.
+    /// When its last message arrived.
     pub heard_at: Timestamp,
-    /// Messages to it.
+    /// Queue of messages to the agent.
     pub sender: mpsc::Sender<ToAgent>,
     /// Ends the connection.
     pub end: CancellationToken,
@@ -44,12 +44,12 @@ pub struct Session {
 #[derive(Debug, Default)]
 struct Inner {
     sessions: HashMap<String, Session>,
-    /// By node: the job that its agent spoke of last, and how far that is.
+    /// By node: the job in the agent's last progress message, and that progress.
     progress: HashMap<String, (String, JobProgress)>,
     next: i64,
 }
 
-/// The registry.
+/// The registry of connected agents.
 #[derive(Debug)]
 pub struct Agents {
     replica: String,
@@ -58,8 +58,8 @@ pub struct Agents {
 }
 
 impl Agents {
-    /// Empty, of that replica; since `up_since` agents could come to it or to another replica: before that none
-    /// can have been missed.
+    /// An empty registry of that replica. `up_since` is the time since which agents can connect to any replica: an absence
+    /// before that means nothing.
     #[must_use]
     pub fn new(replica: &str, up_since: Timestamp) -> Self {
         Self {
@@ -73,21 +73,21 @@ impl Agents {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number for a connection that no row knows of.
+    /// A connection number that no row holds yet.
     pub fn next_number(&self) -> i64 {
         let mut inner = self.lock();
         inner.next += 1;
         inner.next
     }
 
-    /// Adds a connection; an earlier one of the same node is ended.
+    /// Adds a connection and ends an earlier one of the same node.
     pub fn connected(&self, node: &str, session: Session) {
         if let Some(former) = self.lock().sessions.insert(node.to_owned(), session) {
             former.end.cancel();
         }
     }
 
-    /// Removes a connection. Answers false when a newer one has taken its place.
+    /// Removes a connection. Returns false when a newer one has replaced it.
     pub fn disconnected(&self, node: &str, number: i64) -> bool {
         let mut inner = self.lock();
         let is_this = inner.sessions.get(node).is_some_and(|s| s.number == number);
@@ -97,7 +97,7 @@ impl Agents {
         is_this
     }
 
-    /// Ends the connection of a node whose number is below `number`: the database holds that it is over.
+    /// Ends a node's connection if its number is below `number`: according to the database it is over.
     pub fn part(&self, node: &str, number: i64) {
         let mut inner = self.lock();
         if inner.sessions.get(node).is_some_and(|s| s.number < number)
@@ -107,7 +107,7 @@ impl Agents {
         }
     }
 
-    /// How many connections there are of those whose name begins so.
+    /// Number of connections with this name prefix.
     #[must_use]
     pub fn count(&self, prefix: &str) -> usize {
         self.lock()
@@ -117,20 +117,20 @@ impl Agents {
             .count()
     }
 
-    /// Notes that an agent was heard.
+    /// Stores the time of an agent's message.
     pub fn heard(&self, node: &str, number: i64, now: Timestamp) {
         if let Some(session) = self.lock().sessions.get_mut(node).filter(|s| s.number == number) {
             session.heard_at = now;
         }
     }
 
-    /// The connection of a node, whatever its row says.
+    /// The connection of a node, regardless of its row.
     #[must_use]
     pub fn session(&self, node: &str) -> Option<Session> {
         self.lock().sessions.get(node).cloned()
     }
 
-    /// Every connection: of whom, and its number.
+    /// The number of every connection, by name.
     #[must_use]
     pub fn sessions(&self) -> HashMap<String, i64> {
         let inner = self.lock();
@@ -144,7 +144,7 @@ impl Agents {
         }
     }
 
-    /// The connection that a node's row names, if it is one of ours and of the node's present generation.
+    /// The connection that a node's row names, if it is in this process and of the node's present generation.
     #[must_use]
     pub fn held(&self, record: &NodeRecord) -> Option<Session> {
         let hold = &record.hold;
@@ -153,7 +153,7 @@ impl Agents {
             .filter(|session| counts && session.number == hold.session && session.of == hold.of)
     }
 
-    /// What is known of a node's agent: by its connection if that is ours, else as stored.
+    /// What is known of a node's agent: from its connection if that is in this process, else as stored.
     #[must_use]
     pub fn presence(&self, record: &NodeRecord, now: Timestamp) -> Reading<Agent> {
         if let Some(session) = self.held(record) {
@@ -170,12 +170,12 @@ impl Agents {
         let is_present = hold.of.generation == record.node.generation && !hold.of.boot.is_empty();
         let is_elsewhere = !hold.replica.is_empty() && hold.replica != self.replica && is_present;
         match &record.readings.agent {
-            // Whoever has it says when it is gone.
+            // The other replica reports when the agent is gone.
             present @ Reading::Known {
                 value: Agent::Present { .. },
                 ..
             } if is_elsewhere => present.clone(),
-            // Its connection ended, or was one to a process that is gone.
+            // Its connection ended, or the process that had it is gone.
             Reading::Known {
                 value: Agent::Present { .. },
                 at,
@@ -193,8 +193,8 @@ impl Agents {
         }
     }
 
-    /// How far a job is, as the node's agent says. One job a node is kept, and only of agents that are connected: an
-    /// agent that makes up jobs spoils nothing but what is shown of its own.
+    /// Stores the progress of a job, as the node's agent reports it. Only connected agents count, with one job for each
+    /// node: an agent that invents jobs changes only its own display.
     pub fn set_progress(&self, node: &str, effect: &str, progress: JobProgress) {
         let mut inner = self.lock();
         if effect.len() > NAME_MAX || !inner.sessions.contains_key(node) {
@@ -207,7 +207,7 @@ impl Agents {
         inner.progress.insert(node.to_owned(), (effect.to_owned(), progress));
     }
 
-    /// How far a node's job is, if its agent has said so.
+    /// The progress of a node's job, if its agent has reported any.
     #[must_use]
     pub fn progress(&self, node: &str, effect: &str) -> Option<JobProgress> {
         let inner = self.lock();
@@ -215,13 +215,13 @@ impl Agents {
         (of == effect).then(|| progress.clone())
     }
 
-    /// A node's job has ended: what comes next has not begun.
+    /// Forgets the progress when a node's job has ended: the next job has not begun.
     pub fn forget_progress(&self, node: &str) {
         self.lock().progress.remove(node);
     }
 }
 
-/// An agent that was taken, as what it says is taken.
+/// An admitted agent, the source of messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Speaker {
     pub(crate) node: String,

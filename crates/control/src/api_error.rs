@@ -1,4 +1,4 @@
-//! One place that turns failures into gRPC codes with details: a code, the field or device, and a hint.
+//! Turns failures into gRPC codes with details: a code, the field or device, and a hint.
 
 use rackwright_identity::SealError;
 use rackwright_store::StoreError;
@@ -10,7 +10,7 @@ use crate::space::{self, NoRoom};
 /// The domain that error reasons belong to.
 const DOMAIN: &str = "rackwright";
 
-/// The type of the violation of a call that needs `confirm_erase`.
+/// The violation type of a call that needs `confirm_erase`.
 const UNCONFIRMED: &str = "CONFIRM_ERASE";
 
 /// A call's failure.
@@ -22,20 +22,20 @@ pub enum ApiError {
     /// Names in fields of the request are in use.
     #[error("{}", .0.iter().map(|(field, fault)| format!("{field}: {fault}")).collect::<Vec<_>>().join("; "))]
     Taken(Vec<(String, String)>),
-    /// The request is right, but not now.
+    /// The request is valid, but the present state does not allow it.
     #[error("{message}")]
     Precondition {
-        /// Resource it is about.
+        /// The resource.
         subject: String,
-        /// What is in the way.
+        /// What blocks the request.
         message: String,
-        /// What to do.
+        /// What the caller can do.
         hint: String,
     },
-    /// The request erases, and does not say that its caller knows.
+    /// The request erases data, and the caller did not confirm that.
     #[error("{message}")]
     Unconfirmed {
-        /// Resource it is about.
+        /// The resource.
         subject: String,
         /// What would happen.
         message: String,
@@ -43,56 +43,56 @@ pub enum ApiError {
     /// The resource was changed since the caller read it.
     #[error("{subject} has version {found} by now, not {given}; read it again")]
     Stale {
-        /// Resource.
+        /// The resource.
         subject: String,
-        /// Version there.
+        /// Its present version.
         found: String,
-        /// Version the caller named.
+        /// The version in the request.
         given: String,
     },
-    /// Nobody, or nobody we know.
+    /// The caller showed no accepted certificate or token.
     #[error("{0}")]
     Unauthenticated(String),
-    /// Somebody who may not.
+    /// The caller is known and lacks the right.
     #[error("{0}")]
     Forbidden(String),
-    /// No such thing.
+    /// The resource does not exist.
     #[error("{kind} {name:?} does not exist")]
     NotFound {
-        /// Kind.
+        /// Kind of resource.
         kind: &'static str,
-        /// Name.
+        /// Its name in the request.
         name: String,
     },
-    /// Older than what is kept.
+    /// The requested position is older than the retained history.
     #[error("{0}")]
     OutOfRange(String),
-    /// A disk has no room for what was sent.
+    /// A disk has no room for the upload.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
-    /// The member does too much at once.
+    /// The member has too much running at once.
     #[error("{message}")]
     Busy {
         /// What there is too much of.
         message: String,
-        /// What to do.
+        /// What the caller can do.
         hint: String,
     },
-    /// The store.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Something of ours.
+    /// A fault of the daemon itself.
     #[error("{0}")]
     Internal(String),
 }
 
 impl ApiError {
-    /// One wrong field.
+    /// A request with one wrong field.
     pub fn invalid(field: impl Into<String>, fault: impl Into<String>) -> Self {
         Self::Invalid(vec![(field.into(), fault.into())])
     }
 
-    /// User data of a request that could not be sealed.
+    /// The failure to seal the user data in `field`.
     pub fn unsealed(field: &str, error: &SealError) -> Self {
         match error {
             SealError::TooLong { .. } => Self::invalid(field, "it is larger than 256 KiB"),
@@ -100,7 +100,7 @@ impl ApiError {
         }
     }
 
-    /// Not now.
+    /// A request that the present state does not allow.
     pub fn precondition(subject: impl Into<String>, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Precondition {
             subject: subject.into(),

@@ -1,6 +1,6 @@
-//! The identity of a machine by its TPM: what a site asks for, the challenge of a session, and the judgement of the answer.
+//! The identity of a machine by its TPM: what a site requires, the challenge of a session, and the judgement of the answer.
 //!
-//! `docs/identity.md` has the message flow. Here is what needs no stream and no database.
+//! `docs/identity.md` has the message flow. This module holds the parts that need no stream and no database.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,65 +25,67 @@ use crate::text::{SENTENCE_MAX, cut};
 
 /// The machine holds the enrolled TPM.
 pub const BY_TPM: &str = "tpm";
-/// The machine has read the secret that only its BMC brings.
+/// The machine has read the secret that only its BMC delivers.
 pub const BY_BMC: &str = "bmc";
-/// Another machine with the same MAC and IP addresses would have been taken as well.
+/// Known by MAC and IP address only: another machine with the same addresses would have been accepted as well.
 pub const BY_ADDRESS: &str = "address only";
 
-/// The TPM says that the machine started the boot programs, the kernel, the ramdisk and the command line that were served.
+/// The TPM attests that the machine started the boot programs, the kernel, the ramdisk and the command line that were
+/// served.
 pub const AS_SERVED: &str = "as served";
 
-/// What is asked of a class of machines.
+/// The TPM requirement for a class of machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wish {
-    /// No machine is taken without the enrolled TPM: "address only" is refused.
+    /// A machine is accepted only with the enrolled TPM. "address only" is refused.
     Required,
-    /// A machine with a TPM is taken with this TPM only, from its first inspection on. One without a TPM is "address only".
+    /// From its first inspection on, a machine with a TPM is accepted only with this TPM. A machine without one is "address
+    /// only".
     #[default]
     Preferred,
-    /// No TPM is asked. Every machine is "address only".
+    /// The TPM is not asked. Every machine is "address only".
     None,
 }
 
-/// Whether the BMC of a machine has to bring the machine a secret, where the machine has no enrolled TPM.
+/// Whether the BMC of a machine without an enrolled TPM has to deliver a secret to the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BmcWish {
-    /// A machine is taken with its TPM or with the secret: "address only" is refused.
+    /// A machine is accepted with its TPM or with the secret. "address only" is refused.
     Required,
-    /// Where the BMC takes the medium, the machine is taken with the secret only. Elsewhere it is "address only".
+    /// Where the BMC takes the medium, the machine is accepted only with the secret. Elsewhere it is "address only".
     Preferred,
     /// No medium is inserted.
     #[default]
     None,
 }
 
-/// What is asked of the way that a machine started.
+/// The requirement on what a machine started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MeasuredBoot {
-    /// What the TPM says of it is kept and shown.
+    /// The TPM's report is stored and shown.
     #[default]
     Recorded,
-    /// No machine is taken unless its TPM says that it started what was served.
+    /// A machine is accepted only if its TPM attests that it started what was served.
     Required,
 }
 
-/// What follows where a machine's firmware has no golden values of its SKU.
+/// What follows when a machine's firmware has none of the golden values of its SKU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FirmwarePolicy {
-    /// It is shown.
+    /// The difference is shown.
     #[default]
     Recorded,
-    /// An event tells of it.
+    /// An event reports the difference.
     Alarm,
-    /// An event tells of it, and the machine is not taken.
+    /// An event reports the difference, and the machine is refused.
     Hold,
 }
 
-/// The registers that are compared with golden values.
+/// The PCRs that are compared with golden values.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<u8>")]
 pub struct Compared(pub BTreeSet<u8>);
@@ -108,21 +110,21 @@ impl TryFrom<Vec<u8>> for Compared {
     }
 }
 
-/// What is asked of a machine.
+/// The requirements on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Policy {
-    /// Its TPM.
+    /// For its TPM.
     pub tpm: Wish,
-    /// Its start.
+    /// For what it started.
     pub measured_boot: MeasuredBoot,
-    /// Its firmware.
+    /// For its firmware.
     pub firmware: FirmwarePolicy,
-    /// Its BMC.
+    /// For its BMC.
     pub bmc: BmcWish,
 }
 
 impl Policy {
-    /// Whether the BMC of this node has to bring its machine a secret: an enrolled TPM that is asked needs none.
+    /// Whether the BMC of this node has to deliver a secret to its machine. Not needed where an enrolled TPM is asked.
     #[must_use]
     pub fn asks_bmc(self, record: &NodeRecord) -> bool {
         let is_by_tpm = self.tpm != Wish::None && !record.spec.tpm_ek.is_empty();
@@ -130,31 +132,31 @@ impl Policy {
     }
 }
 
-/// The settings `identity`.
+/// The settings block `identity`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// For every SKU without an entry of its own.
+    /// The TPM requirement of every SKU without an entry in `skus`.
     pub tpm: Wish,
-    /// By SKU.
+    /// Exceptions from `tpm`, by SKU.
     pub skus: BTreeMap<String, Wish>,
-    /// For every SKU without an entry of its own.
+    /// The BMC requirement of every SKU without an entry in `bmc_skus`.
     pub bmc: BmcWish,
-    /// By SKU.
+    /// Exceptions from `bmc`, by SKU.
     pub bmc_skus: BTreeMap<String, BmcWish>,
-    /// For every SKU without an entry of its own.
+    /// The requirement on the start of every SKU without an entry in `measured_boot_skus`.
     pub measured_boot: MeasuredBoot,
-    /// By SKU.
+    /// Exceptions from `measured_boot`, by SKU.
     pub measured_boot_skus: BTreeMap<String, MeasuredBoot>,
-    /// For every SKU without an entry of its own.
+    /// The firmware policy of every SKU without an entry in `firmware_skus`.
     pub firmware: FirmwarePolicy,
-    /// By SKU.
+    /// Exceptions from `firmware`, by SKU.
     pub firmware_skus: BTreeMap<String, FirmwarePolicy>,
-    /// The registers that are compared with golden values. PCR 1 is left out by default: it often differs by machine.
+    /// The PCRs that are compared with golden values. PCR 1 is left out by default: it often differs between machines.
     pub firmware_registers: Compared,
-    /// An erase also clears the machine's TPM.
+    /// Whether an erase also clears the machine's TPM.
     pub clear_tpm: bool,
-    /// Measurements of components that are not compared with golden values: some differ by machine.
+    /// Component measurements that are not compared with golden values: some differ between machines.
     pub firmware_ignored_measurements: Ignored,
 }
 
@@ -177,7 +179,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What is asked of machines of a SKU.
+    /// The requirements on machines of a SKU.
     #[must_use]
     pub fn of(&self, sku: &str) -> Policy {
         let measured_boot = self.measured_boot_skus.get(sku).copied();
@@ -189,14 +191,14 @@ impl Settings {
         }
     }
 
-    /// Whether the BMC of any machine is asked to bring a secret.
+    /// Whether any SKU has its BMCs deliver a secret.
     #[must_use]
     pub fn asks_bmcs(&self) -> bool {
         let mut wishes = self.bmc_skus.values();
         self.bmc != BmcWish::None || wishes.any(|wish| *wish != BmcWish::None)
     }
 
-    /// Whether any machine is asked for its TPM.
+    /// Whether any SKU has its TPM asked.
     #[must_use]
     pub fn asks(&self) -> bool {
         let mut wishes = self.skus.values();
@@ -204,7 +206,7 @@ impl Settings {
     }
 }
 
-/// Reads a digest that somebody gave. Answers it as it is stored.
+/// Parses a digest from a setting or request. Returns it as it is stored.
 #[must_use]
 pub fn digest(text: &str) -> Option<String> {
     let hex = text.strip_prefix("sha256:")?;
@@ -212,7 +214,7 @@ pub fn digest(text: &str) -> Option<String> {
     is_digest.then(|| text.to_ascii_lowercase())
 }
 
-/// A challenge of a session that asks no TPM.
+/// The challenge of a session in which no TPM is asked.
 ///
 /// # Errors
 /// There are no random numbers.
@@ -237,16 +239,16 @@ pub struct Pending {
     certificate_sha256: String,
 }
 
-/// A machine has shown that it holds a TPM. Whether it did so for this session is judged with the node's record.
+/// Proof that a machine holds a TPM. Whether the proof is of this session is judged with the node's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
     /// The TPM, as it is stored.
     pub ek: String,
-    /// The digest of the endorsement certificate that it has; empty: it has none. Not judged.
+    /// The digest of its endorsement certificate; empty: it has none. Not judged.
     pub certificate_sha256: String,
-    /// Why it is not proven that the machine started what was served; none: it is proven.
+    /// Why there is no proof that the machine started what was served. `None`: it is proven.
     pub unproven: Option<String>,
-    /// What the quote says of the firmware.
+    /// The firmware's registers in the quote.
     pub firmware: Registers,
     /// SHA-256 of the quote and its signature, 64 hex digits.
     pub quote_sha256: String,
@@ -257,7 +259,7 @@ pub struct Proof {
 /// What a machine showed of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shown {
-    /// No TPM, and why an agent could not use the one that is there.
+    /// No TPM, and why an agent could not use the TPM that is there.
     Nothing(String),
     /// A TPM.
     Tpm(Box<Proof>),
@@ -269,7 +271,7 @@ impl Pending {
     /// Makes the challenge of a session that showed these keys.
     ///
     /// # Errors
-    /// They are no keys of a TPM.
+    /// They are not valid keys of a TPM.
     pub fn new(keys: &v1::TpmKeys, node: &str, of: &AgentSession) -> Result<(Self, v1::Challenge), String> {
         let longest = keys.endorsement_public.len().max(keys.attestation_public.len());
         if longest > PUBLIC_MAX || keys.endorsement_certificate.len() > CERTIFICATE_MAX {
@@ -311,8 +313,8 @@ impl Pending {
         Ok((pending, challenge))
     }
 
-    /// Judges the answer, but for the session that the quote is bound to. `served` are the boot files, or why they cannot be
-    /// compared.
+    /// Judges the answer, except for the session that the quote is bound to. `served` holds the boot files, or why they
+    /// cannot be compared.
     #[must_use]
     pub fn judge(self, answer: &v1::Attestation, served: &Result<Served, String>) -> Shown {
         match self.judged(answer, served) {
@@ -325,7 +327,7 @@ impl Pending {
         if !answer.fault.is_empty() {
             return Err(format!("its agent says: {}", answer.fault));
         }
-        // Good for this one answer: how long a comparison takes tells nothing.
+        // A plain comparison is enough: the secret is valid for this one answer, so timing reveals nothing of use.
         if answer.secret != self.secret {
             return Err("the TPM does not hold both keys: the credential was not opened".into());
         }
@@ -381,7 +383,7 @@ fn as_served(log: &Log<'_>, values: &Values, served: &Result<Served, String>) ->
     boot.judge(served.as_ref()?).map_err(|unproven| unproven.to_string())
 }
 
-/// The event log, which has to replay to the firmware's registers.
+/// Parses the event log, which has to replay to the firmware's registers.
 fn replayed<'a>(log: &'a [u8], values: &Values) -> Result<Log<'a>, String> {
     if log.len() > LOG_MAX {
         return Err("the event log is too long".into());
@@ -398,17 +400,17 @@ fn replayed<'a>(log: &'a [u8], values: &Values) -> Result<Log<'a>, String> {
 pub struct Known {
     /// [`BY_TPM`], [`BY_BMC`] or [`BY_ADDRESS`].
     pub identity: &'static str,
-    /// The TPM that answered; empty: none did.
+    /// The TPM that answered; empty: no TPM answered.
     pub ek: String,
-    /// [`AS_SERVED`], or why that is not proven; empty: no TPM was asked.
+    /// [`AS_SERVED`], or why that is not proven; empty: the TPM was not asked.
     pub measured: String,
 }
 
-/// Judges what a machine showed for a session of `of`, in a boot that it registered in; `has_secret` says that it has the secret
-/// which its BMC brings. The error is a sentence for an operator.
+/// Judges what a machine showed for a session of `of`, in the boot in which it registered. `has_secret` reports whether the
+/// machine has the secret of its BMC. The error is a sentence for an operator.
 ///
 /// # Errors
-/// It is not taken.
+/// The machine is refused.
 pub fn identify(
     policy: Policy,
     record: &NodeRecord,
@@ -435,7 +437,7 @@ pub fn identify(
     Ok(known)
 }
 
-/// How the machine is known without a secret of its BMC.
+/// How the machine is known without the secret of its BMC.
 fn by_tpm(
     policy: Policy,
     record: &NodeRecord,
@@ -461,7 +463,7 @@ fn by_tpm(
         };
     }
     let (id, enrolled) = (&record.id, &record.spec.tpm_ek);
-    // Before one is enrolled, a boot keeps the TPM that it showed first.
+    // Until a TPM is enrolled, a boot keeps the TPM that it showed first.
     let expected = if enrolled.is_empty() { &boot.tpm_ek } else { enrolled };
     let accept =
         |ek: &str| format!("If the board or its TPM was changed: `rackwright node readmit {id} --accept-tpm {ek}`");
@@ -561,7 +563,7 @@ mod tests {
         }))
     }
 
-    /// What is said of a machine: "tpm", "address only", or why it is refused.
+    /// The result for a machine: "tpm", "address only", or why it is refused.
     fn said(wish: Wish, state: State, enrolled: &str, before: &str, shown: &Shown) -> String {
         let mut record = testing::node("n1", state, None);
         record.spec.tpm_ek = enrolled.into();

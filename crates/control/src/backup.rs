@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! rackwright-backup-20261124T101500Z/   0700
-//!   manifest.json                       what the backup is of, and the SHA-256 of each file
+//!   manifest.json                       the origin of the backup, and the SHA-256 of each file
 //!   database.sqlite or database.pgdump
 //!   keys/                               as in the data folder
 //! ```
 //!
 //! A backup is taken while daemons run. A restore puts a backup in the place of a site, and makes the next start doubt every
-//! node: what happened after the backup is not in the database.
+//! node, because the database lacks all changes after the backup.
 
 mod create;
 mod manifest;
@@ -26,73 +26,73 @@ use crate::start::lock::LockError;
 pub use create::create;
 pub use restore::restore;
 
-/// The folder of the keys, in a backup as in the data folder.
+/// The folder of the keys, both in a backup and in the data folder.
 const KEYS: &str = "keys";
 
 /// Why a backup was not taken or not restored.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// The database was not copied or not put back.
+    /// The database could not be copied or restored.
     #[error(transparent)]
     Copy(#[from] CopyError),
-    /// The database.
+    /// The database failed.
     #[error("the database does not answer, so nothing can be written down")]
     Store(#[from] StoreError),
-    /// The audit.
+    /// The audit failed.
     #[error(transparent)]
     Audit(#[from] LocalError),
-    /// The keys.
+    /// The keys cannot be read or written.
     #[error(transparent)]
     Keys(#[from] KeyFileError),
-    /// A running daemon.
+    /// A daemon is running.
     #[error(transparent)]
     Running(#[from] LockError),
-    /// A file failed.
+    /// A file or folder failed.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file.
+        /// Its path.
         path: PathBuf,
-        /// What the system says.
+        /// The reason.
         #[source]
         source: std::io::Error,
     },
-    /// Keys and database are of two sites.
+    /// Keys and database belong to two sites.
     #[error("the database is of a site whose authority is {database}, and the keys in {} are of {keys}", folder.display())]
     OtherSite {
         /// The authority of the database's site.
         database: String,
         /// The authority of the keys.
         keys: String,
-        /// Where the keys are.
+        /// The folder of the keys.
         folder: PathBuf,
     },
-    /// The database is of another version.
+    /// The database has another schema version.
     #[error(
         "the database has schema {found}, and this rackwrightd has {known}: use the rackwrightd that serves the site"
     )]
     Schema {
-        /// In the database.
+        /// The version of the database.
         found: i64,
-        /// Of this program.
+        /// The version of this program.
         known: i64,
     },
-    /// The folder is no whole backup.
+    /// The folder does not hold a complete backup.
     #[error("{} is no whole backup: {fault}", folder.display())]
     Broken {
         /// The folder.
         folder: PathBuf,
-        /// What is wrong.
+        /// The fault.
         fault: String,
     },
     /// The settings name a database of another kind than the backup has.
     #[error("the backup has a {backup} database, and the settings name a {settings} database")]
     OtherKind {
-        /// In the backup.
+        /// The kind in the backup.
         backup: &'static str,
-        /// In the settings.
+        /// The kind in the settings.
         settings: &'static str,
     },
-    /// There is a site already.
+    /// The place already holds a site.
     #[error(
         "{0} holds a site: pass --replace to put the backup in its place. What is there now is moved to \
          DATA/before-restore-TIME"

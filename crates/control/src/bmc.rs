@@ -1,4 +1,4 @@
-//! One client and so one session for each BMC, kept between effects and closed when nothing was wanted of it for a while.
+//! One client, and so one session, for each BMC. It is kept between effects and closed after a time without use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,45 +21,45 @@ use tokio_util::sync::CancellationToken;
 use crate::core::Core;
 use crate::text::{SENTENCE_MAX, cut};
 
-/// Why a BMC cannot be talked to.
+/// Why a BMC cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BmcError {
-    /// The BMC or the way there.
+    /// Redfish: the BMC, or the network on the way to it.
     #[error(transparent)]
     Redfish(#[from] RedfishError),
-    /// The same of one that is asked over IPMI.
+    /// The same over IPMI.
     #[error(transparent)]
     Ipmi(#[from] IpmiError),
-    /// It is asked over IPMI, which has no such thing.
+    /// The BMC has an IPMI address, and IPMI lacks this function.
     #[error("this needs Redfish, and the BMC's address says that it is asked over IPMI")]
     NoRedfish,
-    /// Its password cannot be opened.
+    /// Its sealed password cannot be opened.
     #[error("the sealed BMC password cannot be opened; set it again with `rackwright apply`")]
     Password(#[source] rackwright_identity::SealError),
-    /// The BMC refused them before, and nobody has changed them since.
+    /// The BMC refused name and password before, and they have not been changed since.
     #[error(
         "it refused name and password, and they are not sent again before somebody changes them (`rackwright node update`) \
          or asks (`rackwright node bmc-password rotate`)"
     )]
     LoginRefused,
-    /// Which of two passwords is good is not known.
+    /// A password change is under way: either of two passwords may be valid.
     #[error("its password is being changed; nothing else is asked before that has ended")]
     HalfChanged,
-    /// None was given, and none of the factory list was found good yet.
+    /// No password was given, and none of the factory list has worked yet.
     #[error(
         "no password is known for it; `rackwright node update` gives one, `rackwright bmc credentials add` one to be tried"
     )]
     NoPassword,
-    /// The record may be older than the machine.
+    /// The node is doubted: its record may be older than the machine.
     #[error("the node is doubted, and nothing is asked of its BMC before an operator settles that: {0}")]
     Doubted(String),
-    /// The pinned fingerprint is none.
+    /// The pinned fingerprint does not parse.
     #[error("the pinned certificate {0:?} is not \"sha256:\" and 64 hex digits")]
     Pin(String),
 }
 
 impl BmcError {
-    /// A stable word for the kind of failure, and whether the same again may help.
+    /// A stable name for the kind of failure, and whether the same request may succeed later.
     #[must_use]
     pub fn code(&self) -> (&'static str, bool) {
         match self {
@@ -91,7 +91,7 @@ impl BmcError {
         matches!(self, Self::Redfish(RedfishError::Unauthorized { .. }))
     }
 
-    /// What whoever watches the site's security has to hear of, in the words that tell of the failure.
+    /// The security event of this failure, if it is one. `message` describes the failure.
     #[must_use]
     pub fn security_event(&self, node: &str, message: &str, now: Timestamp) -> Option<EventRow> {
         if self.is_refusal() {
@@ -109,7 +109,7 @@ impl BmcError {
         })
     }
 
-    /// The whole story in one line.
+    /// The error and all its causes in one line.
     #[must_use]
     pub fn told(&self, address: &str) -> String {
         let mut text = format!("BMC {address}: {self}");
@@ -126,7 +126,7 @@ impl BmcError {
     }
 }
 
-/// Power, as the stored readings have it.
+/// A BMC's power state as stored readings express it.
 #[must_use]
 pub fn power_of(state: &PowerState) -> Power {
     match state {
@@ -136,19 +136,19 @@ pub fn power_of(state: &PowerState) -> Power {
     }
 }
 
-/// A session that is not used is closed after this: BMCs have few of them. One that the BMC ended sooner is made again.
+/// An unused session is closed after this time: BMCs have few. A session that the BMC ended sooner is made again.
 const IDLE: Duration = Duration::from_secs(120);
-/// Connections that are not used are closed after this: they take some 60 kB, and BMCs close them after a while, too.
+/// Unused connections are closed after this time: each takes some 60 kB, and BMCs close them after a while, too.
 const REST: Duration = Duration::from_secs(2);
-/// Between looks for either.
+/// Time between two checks for unused sessions and connections.
 const ROUND: Duration = Duration::from_secs(2);
-/// Sessions that are being closed at once.
+/// Sessions that are closed at the same time.
 const CLOSING: usize = 64;
 
-/// A BMC that gives no answer is left alone for a minute at most, give or take half of that.
+/// Longest pause after requests without an answer: a minute, plus or minus half of that.
 const LEFT_ALONE: Duration = Duration::from_secs(90);
 
-/// What a client is made from.
+/// What a client is made from. A change makes a new client.
 #[derive(PartialEq, Eq)]
 struct Access {
     address: String,
@@ -179,20 +179,21 @@ struct Kept {
     is_at_rest: bool,
 }
 
-/// The clients.
+/// The clients of all BMCs.
 #[derive(Default)]
 pub struct Bmcs {
     clients: Mutex<HashMap<String, Kept>>,
     /// Clients that were replaced while an effect or a call used them. Each is closed after its last user.
     retired: Mutex<Vec<Arc<BmcClient>>>,
-    /// None: what is built in.
+    /// `None`: the built-in profiles.
     quirks: Option<Arc<QuirkSet>>,
-    /// Who is silent is left alone by all parts of the daemon, and nobody is asked more at once than he bears.
+    /// Shared by all parts of the daemon: a silent BMC is left alone, and each BMC gets no more requests at once than it
+    /// can bear.
     gates: Arc<Gates>,
 }
 
 impl Bmcs {
-    /// Clients that know these profiles.
+    /// Clients that use these profiles.
     pub fn new(quirks: Option<Arc<QuirkSet>>) -> Self {
         Self {
             quirks,
@@ -200,10 +201,10 @@ impl Bmcs {
         }
     }
 
-    /// The client of a node's BMC, made when there is none for what is known of the BMC now.
+    /// The client of a node's BMC. A new one is made when the access data have changed.
     ///
     /// # Errors
-    /// The BMC does not answer or does not let us in, or the node is doubted.
+    /// The BMC does not answer, it refuses the login, or the node is doubted.
     pub async fn client(&self, record: &NodeRecord, sealer: &Sealer) -> Result<Arc<BmcClient>, BmcError> {
         if let Some(doubt) = &record.node.doubt {
             return Err(BmcError::Doubted(doubt.why.clone()));
@@ -232,7 +233,7 @@ impl Bmcs {
         Ok(client)
     }
 
-    /// Closes a client, or leaves that to the time when its last user has ended.
+    /// Closes a client now, or after its last user has ended.
     async fn retire(&self, kept: Option<Kept>) {
         let Some(Kept { client, .. }) = kept else { return };
         if Arc::strong_count(&client) == 1 {
@@ -252,23 +253,24 @@ impl Bmcs {
         Ok(BmcClient::connect(target, settings).await?)
     }
 
-    /// Waits while the BMC is left alone after several requests without an answer: a try that is not made is none.
+    /// Waits while the BMC is left alone after several requests without an answer. A request that is not sent is not a
+    /// failed try.
     pub async fn until_open(&self, address: &str) {
         self.gates.until_open(address, &SystemEnvironment, LEFT_ALONE).await;
     }
 
-    /// For clients that others make.
+    /// The gates, for clients that are made elsewhere.
     #[must_use]
     pub fn gates(&self) -> Arc<Gates> {
         self.gates.clone()
     }
 
-    /// How many clients are kept.
+    /// Number of clients.
     pub async fn count(&self) -> usize {
         self.clients.lock().await.len()
     }
 
-    /// The next use of a node's BMC makes a new client. The former client is closed after its last user.
+    /// Drops a node's client: the next use makes a new one. The former client is closed after its last user.
     pub async fn forget(&self, node: &str) {
         let former = self.clients.lock().await.remove(node);
         self.retire(former).await;
@@ -282,7 +284,7 @@ impl Bmcs {
         close_many(retired).await;
     }
 
-    /// Closes connections, and later sessions, that nobody uses, until told to stop.
+    /// Closes unused connections, and later unused sessions, until `stop`.
     pub async fn tidy(&self, stop: CancellationToken) {
         loop {
             tokio::select! {
@@ -297,7 +299,7 @@ impl Bmcs {
     async fn close_idle(&self, now: Instant) {
         let idle = {
             let mut clients = self.clients.lock().await;
-            // Whoever works with a client holds it, too.
+            // A part that uses the client holds a reference, too.
             let is_idle =
                 |kept: &Kept, limit| Arc::strong_count(&kept.client) == 1 && now.duration_since(kept.used_at) >= limit;
             for kept in clients
@@ -338,11 +340,11 @@ async fn close(client: Arc<BmcClient>) {
     }
 }
 
-/// Where the BMC of `node` is, and how to get in. Whoever logs in comes by here, but for who changes the password.
+/// The address of the BMC of `node`, with its login. Every login except a password change goes through here.
 ///
 /// # Errors
-/// It is asked over IPMI; it has refused us, or its password is being changed or not known; the password cannot be opened, or
-/// the pinned certificate is none.
+/// The BMC is an IPMI one; it has refused the login; its password is unknown or being changed; the password cannot be
+/// opened; or the pinned certificate does not parse.
 pub fn target(node: &str, spec: &Spec, sealer: &Sealer) -> Result<BmcTarget, BmcError> {
     if is_ipmi(spec) {
         return Err(BmcError::NoRedfish);
@@ -355,10 +357,10 @@ pub fn target(node: &str, spec: &Spec, sealer: &Sealer) -> Result<BmcTarget, Bmc
     })
 }
 
-/// Where a BMC is, without name and password.
+/// The address of a BMC, without name and password.
 ///
 /// # Errors
-/// The pinned certificate is none.
+/// The pinned certificate does not parse.
 pub fn target_without_login(spec: &Spec) -> Result<BmcTarget, BmcError> {
     let pin = match spec.bmc_certificate.as_str() {
         "" => None,
@@ -398,15 +400,15 @@ pub fn is_ipmi(spec: &Spec) -> bool {
     IpmiAddress::is_meant(&spec.bmc_address)
 }
 
-/// The BMC of `node`, which is asked over IPMI.
+/// The IPMI client of the BMC of `node`.
 ///
 /// # Errors
-/// The password cannot be opened, or is none that IPMI can send; the address cannot be used.
+/// The password cannot be opened or cannot be sent over IPMI; or the address cannot be used.
 pub fn ipmi(node: &str, spec: &Spec, sealer: &Sealer, manners: &Arc<Manners>) -> Result<Ipmi, BmcError> {
     ipmi_at(&spec.bmc_address, node, spec, sealer, manners)
 }
 
-/// The same at an address that is not the node's own: what its BMC has over IPMI beside Redfish.
+/// The same at another address than the node's own, for what its BMC offers over IPMI beside Redfish.
 ///
 /// # Errors
 /// As [`ipmi`].
@@ -424,13 +426,13 @@ pub fn ipmi_at(
     Ok(Ipmi::new(address.parse()?, account, manners.clone())?)
 }
 
-/// What a sealed BMC password is bound to.
+/// The purpose to which a sealed BMC password is bound.
 #[must_use]
 pub fn bmc_password_purpose(id: &str) -> String {
     format!("bmc-password:nodes/{id}")
 }
 
-/// No password is known: one of the factory list is to be found.
+/// No password is known: one of the factory list has to be found.
 #[must_use]
 pub fn is_unknown(spec: &Spec) -> bool {
     spec.bmc_password.is_empty() && !spec.bmc_address.is_empty()
@@ -451,7 +453,7 @@ pub fn refused_event(node: &str, message: &str, now: Timestamp) -> EventRow {
     }
 }
 
-/// Settings of a client that reads now and then: a request that fails is repeated by the schedule, not at once.
+/// Settings of a client that reads at intervals: the schedule repeats a failed request, the client does not.
 pub(crate) fn watch_settings(core: &Core) -> rackwright_redfish::Settings {
     rackwright_redfish::Settings {
         quirks: core.config.bmc_quirks.clone(),
@@ -506,7 +508,7 @@ mod tests {
         id: &'static str,
     }
 
-    /// A BMC that has sessions and nothing else; counts the open ones.
+    /// A BMC that only has sessions, and counts the open ones.
     async fn bmc(open: Arc<AtomicI64>) -> String {
         const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
         let root = || async {
@@ -538,7 +540,7 @@ mod tests {
         format!("http://{address}")
     }
 
-    /// A node whose BMC counts its sessions.
+    /// A node with a BMC that counts its sessions.
     async fn counted(core: &testing::TestCore, open: &Arc<AtomicI64>) -> NodeRecord {
         let mut record = testing::node("n1", State::Available, None);
         record.spec.bmc_address = bmc(open.clone()).await;
@@ -560,7 +562,7 @@ mod tests {
         let same = core.bmcs.client(&record, sealer).await.unwrap();
         assert!(Arc::ptr_eq(&used, &same));
         drop(same);
-        // An effect works with the client while another part has had enough of it.
+        // Another part forgets the client while an effect uses it.
         core.bmcs.forget("n1").await;
         assert_eq!(open.load(Ordering::SeqCst), 1, "an effect uses the client");
         assert_eq!(used.get("/redfish/v1/Systems").await.unwrap_err().status(), Some(404));
@@ -571,7 +573,7 @@ mod tests {
         drop(used);
         core.bmcs.close_idle(Instant::now()).await;
         assert_eq!(open.load(Ordering::SeqCst), 1);
-        // Another account, meanwhile used as well.
+        // Another account, while the old client is in use.
         record.spec.bmc_username = "other".into();
         let other = core.bmcs.client(&record, sealer).await.unwrap();
         assert!(!Arc::ptr_eq(&fresh, &other));
@@ -598,7 +600,7 @@ mod tests {
         assert_eq!(open.load(Ordering::SeqCst), 1, "it was used a moment ago");
         core.bmcs.close_idle(Instant::now() + REST).await;
         let rested = core.bmcs.client(&record, sealer).await.unwrap();
-        // There is no such thing, which the BMC says over a new connection.
+        // The resource does not exist, which the BMC answers over a new connection.
         assert_eq!(rested.get("/redfish/v1/Systems").await.unwrap_err().status(), Some(404));
         assert_eq!(open.load(Ordering::SeqCst), 1, "its session outlives its connections");
         drop(rested);

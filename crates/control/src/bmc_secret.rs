@@ -1,8 +1,8 @@
-//! The identity of a machine by a secret that only its BMC brings: the secret of each boot, where the BMC fetches the medium with
-//! it, and the judgement of a machine's answer.
+//! The identity of a machine by a secret that only its BMC delivers: the secret of each boot, the address where the BMC
+//! fetches the medium with it, and the judgement of a machine's answer.
 //!
-//! Secret and address are derived from the site's sealing key, the node, its claim generation and the boot. Nothing of them is
-//! stored, and any replica answers. `docs/identity.md` has the message flow.
+//! Secret and address are derived from the site's sealing key, the node, its claim generation and the boot. Neither is
+//! stored, so any replica can answer. `docs/identity.md` has the message flow.
 
 use std::net::IpAddr;
 
@@ -16,19 +16,19 @@ use crate::agent_boot;
 use crate::core::Core;
 use crate::text::{SENTENCE_MAX, cut};
 
-/// What the boot's row says where the BMC took the medium.
+/// The value in the boot's row after the BMC took the medium.
 pub const INSERTED: &str = "inserted";
 
-/// What the keys of secrets and of addresses are derived for.
+/// The key purposes of secrets and of addresses.
 const SECRETS: &str = "bmc-secrets";
 const ADDRESSES: &str = "bmc-secret-addresses";
-/// What the address of each medium begins with. The name comes last: some BMCs go by its ending.
+/// Prefix and file name of each medium's address. The name comes last: some BMCs check the file extension.
 const PATH: &str = "/medium/v1";
 const NAME: &str = "rackwright.iso";
 
 fn derived(core: &Core, purpose: &str, node: &str, of: &AgentSession) -> SecretBox<[u8; 32]> {
     let key = core.keys.sealer.derive(purpose);
-    // No id has a line feed.
+    // No id contains a line feed.
     let text = format!("{node}\n{}\n{}", of.generation, of.boot);
     SecretBox::init_with_mut(|secret: &mut [u8; 32]| {
         secret.copy_from_slice(blake3::keyed_hash(key.expose_secret(), text.as_bytes()).as_bytes());
@@ -43,10 +43,10 @@ fn seal(core: &Core, node: &str, of: &AgentSession) -> String {
         .collect()
 }
 
-/// What the addresses of all media begin with; None: no boot services run here.
+/// Prefix of the addresses of all media. `None`: this process runs no boot services.
 fn base(core: &Core) -> Option<String> {
     let network = &core.config.boot.as_ref()?.network;
-    // As a BMC writes it when it reads the address as a URL.
+    // A BMC leaves out the default port when it reads the address as a URL.
     let port = match network.http_port {
         80 => String::new(),
         port => format!(":{port}"),
@@ -54,19 +54,19 @@ fn base(core: &Core) -> Option<String> {
     Some(format!("http://{}{port}{PATH}/", network.server_ip))
 }
 
-/// The address at which the BMC of a node fetches the medium of a boot; None: no boot services run here.
+/// The address at which a node's BMC fetches the medium of a boot. `None`: this process runs no boot services.
 #[must_use]
 pub fn url(core: &Core, node: &str, of: &AgentSession) -> Option<String> {
     Some(format!("{}{node}/{}/{NAME}", base(core)?, seal(core, node, of)))
 }
 
-/// Whether a medium with this address is one of ours.
+/// Whether a medium with this address is served by this process.
 #[must_use]
 pub fn is_ours(core: &Core, image: &str) -> bool {
     base(core).is_some_and(|base| image.starts_with(&base))
 }
 
-/// The boot into the agent that a node was switched on for, or is being switched on for.
+/// The boot into the agent for which a node was, or is being, switched on.
 #[must_use]
 pub fn boot_of(record: &NodeRecord, rows: &[EffectRow]) -> Option<AgentSession> {
     let boot = agent_boot::expected(record, rows).filter(|row| row.attempt.effect == Effect::PowerOn)?;
@@ -76,8 +76,8 @@ pub fn boot_of(record: &NodeRecord, rows: &[EffectRow]) -> Option<AgentSession> 
     })
 }
 
-/// The medium that stands at this part of an address. None: the node expects no such boot, or its BMC has another
-/// address.
+/// The medium for this part of an address. `None`: the node expects no such boot, or the request does not come from its
+/// BMC's address.
 ///
 /// # Errors
 /// The database failed.
@@ -97,12 +97,12 @@ pub async fn medium(core: &Core, node: &str, given: &str, remote: IpAddr) -> Res
     if row.is_some_and(|row| row.boot == of.boot && row.is_contested()) {
         return Ok(None);
     }
-    // Compared by their hashes: how far two texts agree does not show in the time that it takes.
+    // The hashes are compared, so that timing does not reveal how many characters agree.
     let is_same = blake3::hash(seal(core, &record.id, &of).as_bytes()) == blake3::hash(given.as_bytes());
     Ok(is_same.then(|| medium::image(derived(core, SECRETS, &record.id, &of).expose_secret())))
 }
 
-/// Whether an address may be that of the node's BMC. A name is not looked up.
+/// Whether an address may be the address of the node's BMC. A host name is not resolved: it always may.
 fn is_of_bmc(record: &NodeRecord, remote: IpAddr) -> bool {
     let address = BmcAddress::parse(&record.spec.bmc_address).ok();
     match address.and_then(|address| address.ip()) {
@@ -111,21 +111,21 @@ fn is_of_bmc(record: &NodeRecord, remote: IpAddr) -> bool {
     }
 }
 
-/// What a machine answered when it was asked for the secret.
+/// A machine's answer about the secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The random bytes of the challenge.
     pub nonce: Vec<u8>,
-    /// The proof; empty: it has none.
+    /// The proof; empty: the machine has none.
     pub proof: Vec<u8>,
-    /// Why it has none.
+    /// Why there is no proof.
     pub fault: String,
 }
 
-/// Whether the machine of a session has the secret of its boot. False: its BMC was not asked to bring one, or does not.
+/// Whether the machine of a session has the secret of its boot. False: its BMC was not asked to deliver one, or does not.
 ///
 /// # Errors
-/// The BMC took the medium, and the machine does not know what is on it: a sentence for an operator.
+/// The BMC took the medium, and the machine does not know the secret on it: a sentence for an operator.
 pub fn judge(
     core: &Core,
     record: &NodeRecord,

@@ -1,4 +1,4 @@
-//! What may stay on BMCs between customers: the settings, and what they make of a node.
+//! What may stay on BMCs between customers: the settings, and their effect on a node.
 
 use rackwright_lifecycle::BmcCare;
 use rackwright_lifecycle::bmc_state::uefi::Baseline;
@@ -9,47 +9,47 @@ use serde::Deserialize;
 use crate::credentials;
 use crate::credentials::settings::FormerAccount;
 
-/// Nodes with this label become available although their BMCs do not show everything.
+/// Nodes with this label become available even if their BMCs do not show everything.
 const ALLOW_LABEL: (&str, &str) = ("rackwright.bmc-state", "unknown-allowed");
-/// The longest name of an account or destination.
+/// The longest name of an account, destination or boot option.
 const NAME_MAX: usize = 256;
-/// Most names of a list.
+/// Most names in a list.
 const NAMES_MAX: usize = 64;
 
-/// What is done about what is not ours.
+/// What the daemon does about foreign entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Foreign {
-    /// It is removed between customers, and a node whose BMC keeps it goes to quarantine.
+    /// Removes them between customers. A node goes to quarantine if its BMC keeps them.
     #[default]
     Remove,
-    /// It is told.
+    /// Only reports them.
     Report,
 }
 
-/// What is done about ways from the machine into its BMC.
+/// What the daemon does about the ways from the machine into its BMC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InBand {
-    /// They stay as they are.
+    /// Leaves them as they are.
     #[default]
     Leave,
-    /// Host interfaces and KCS are closed where the BMC can.
+    /// Closes host interfaces and KCS where the BMC can.
     Close,
 }
 
-/// What is done about boot options and Secure Boot that are not as at the inspection.
+/// What the daemon does about boot options and Secure Boot that differ from the inspection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Uefi {
-    /// They are brought back to what they were.
+    /// Restores them.
     #[default]
     Restore,
-    /// They are not read.
+    /// Does not read them.
     Leave,
 }
 
-/// What becomes of a node whose BMC does not show everything.
+/// What happens to a node if its BMC does not show everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unknown {
@@ -60,30 +60,30 @@ pub enum Unknown {
     Allow,
 }
 
-/// As written in the configuration file.
+/// The settings block `bmc_state`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// What is done about what is not ours.
+    /// What the daemon does about foreign entries.
     pub foreign: Foreign,
-    /// Accounts that stay beside ours.
+    /// Accounts that stay beside the account of this site.
     pub keep_accounts: Vec<String>,
-    /// Destinations of event subscriptions that stay; one that ends in `*` is the beginning of a destination.
+    /// Destinations of event subscriptions that stay. A trailing `*` makes the text a prefix.
     pub keep_subscriptions: Vec<String>,
     /// Account directories (LDAP and the like) stay.
     pub keep_directories: bool,
-    /// What is done about ways from the machine into its BMC.
+    /// What the daemon does about the ways from the machine into its BMC.
     pub in_band: InBand,
-    /// What is done about boot options and Secure Boot.
+    /// What the daemon does about boot options and Secure Boot.
     pub uefi: Uefi,
-    /// Names of boot options that stay beside those of the inspection; one that ends in `*` is the beginning of a name.
+    /// Names of boot options that stay beside those of the inspection. A trailing `*` makes the text a prefix.
     pub keep_boot_options: Vec<String>,
-    /// What becomes of a node whose BMC does not show everything.
+    /// What happens to a node if its BMC does not show everything.
     pub unknown: Unknown,
 }
 
 impl Settings {
-    /// Says what is wrong, a line each.
+    /// Adds each fault of the settings to `faults`.
     pub(crate) fn check(&self, accounts: Option<&credentials::Settings>, faults: &mut Vec<String>) {
         for (field, names) in [
             ("keep_accounts", &self.keep_accounts),
@@ -109,7 +109,7 @@ impl Settings {
         }
     }
 
-    /// What is to be decided about BMCs.
+    /// The instruction for the decisions.
     #[must_use]
     pub fn care(&self) -> BmcCare {
         match self.foreign {
@@ -118,7 +118,7 @@ impl Settings {
         }
     }
 
-    /// What is wanted of the BMC of one node.
+    /// The wanted state of one node's BMC.
     #[must_use]
     pub fn wish(&self, record: &NodeRecord) -> Wish {
         let label = record.labels.get(ALLOW_LABEL.0);
@@ -134,7 +134,7 @@ impl Settings {
     }
 }
 
-/// What a node's boot options and Secure Boot are held against, in one sentence.
+/// The baseline of a node's boot options and Secure Boot, in one sentence.
 #[must_use]
 pub fn baseline_told(baseline: &Baseline) -> String {
     let mut told = format!("compared with the reading of {}", baseline.read_at.date());

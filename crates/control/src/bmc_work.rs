@@ -1,5 +1,5 @@
-//! Does with BMCs what operators ask for beside a node's life: reads and clears event logs, takes the power away altogether.
-//! Each thing is taken from the store by one replica for a while; who dies with it leaves it to another after that.
+//! Does the BMC work that operators request apart from a node's life: reads and clears event logs, and runs AC cycles. One
+//! replica leases each request from the store. If that replica dies, another takes over at the end of the lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use crate::clock;
 use crate::core::Core;
 use crate::text::{SENTENCE_MAX, cut};
 
-/// Between two looks at what other replicas have written down; what this one has is told at once.
+/// Between two checks for requests that other replicas have stored. This replica's own requests notify it at once.
 const TICK: Duration = Duration::from_secs(1);
-/// BMCs at once.
+/// Requests in progress at once.
 const AT_ONCE: usize = 64;
-/// Longest time for one thing, an AC cycle with the return of a slow BMC included.
+/// Longest time for one request, including an AC cycle with the return of a slow BMC.
 const LIMIT: Duration = Duration::from_secs(1200);
-/// For so long one replica has it: longer than it may take.
+/// Length of the lease: longer than a request may take.
 const LEASE_S: i64 = 1260;
 /// How long a BMC may be away in an AC cycle.
 const AWAY: Duration = Duration::from_secs(600);
-/// Entries that are kept of a node, the newest.
+/// Entries kept for a node, the newest.
 const ENTRIES: usize = 2000;
 
 /// Runs until the core stops.
@@ -67,7 +67,7 @@ async fn take(core: &Core, room: usize) -> Result<Vec<BmcLogRow>, StoreError> {
     Ok(rows)
 }
 
-/// What was done, in words, and the log where it was read.
+/// What was done, in words, and the log that was read.
 struct Outcome {
     done: String,
     log: Option<EventLog>,
@@ -86,7 +86,7 @@ async fn perform(core: Arc<Core>, row: BmcLogRow) {
     }
 }
 
-/// Why it was not done, and what whoever watches the security has to hear.
+/// Why it was not done, and the security event, if any.
 type Failure = (String, Option<Box<EventRow>>);
 
 async fn attempt(core: &Core, row: &BmcLogRow) -> Result<Outcome, Failure> {
@@ -94,7 +94,7 @@ async fn attempt(core: &Core, row: &BmcLogRow) -> Result<Outcome, Failure> {
     let record = core.store.node(&Scope::Site, &row.node).await.map_err(plain)?;
     let told = |error: BmcError| {
         let message = error.told(&record.spec.bmc_address);
-        // A refusal is marked and told by whom it is refused to next, with the node's own row in hand.
+        // The next part that is refused marks and reports the refusal: it holds the node's own row.
         let event = match error.is_refusal() {
             true => None,
             false => error.security_event(&record.id, &message, clock::now()),
@@ -106,7 +106,7 @@ async fn attempt(core: &Core, row: &BmcLogRow) -> Result<Outcome, Failure> {
         return Err((why.to_owned(), None));
     }
     if row.wanted == "ac-cycle" && row.argument.is_empty() {
-        // It may have been given to somebody since it was asked for.
+        // The node may have been claimed since the request.
         check_free(&record).map_err(|why| (why, None))?;
         if core.store.firmware_update(&row.node).await.map_err(plain)?.is_some() {
             return Err(("an update of its firmware is under way".to_owned(), None));
@@ -185,7 +185,7 @@ fn event(row: &BmcLogRow, at: Timestamp, message: &str) -> EventRow {
     }
 }
 
-/// Refuses what must not lose power without being forced: what is somebody's, and what is being worked on.
+/// Refuses a node that must not lose power without force: a claimed node, or a node in a state of work.
 pub(crate) fn check_free(record: &NodeRecord) -> Result<(), String> {
     let Some(claim) = &record.node.claim else {
         return match record.node.state.is_at_rest() {

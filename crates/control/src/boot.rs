@@ -1,4 +1,4 @@
-//! What network boot has to be told: who a MAC address is, which address it has, what it may boot, once.
+//! The answers for network boot: the node and the address of a MAC address, and what it may boot, once.
 
 mod alarms;
 mod pools;
@@ -31,16 +31,16 @@ use pools::Pools;
 use unknown::Sightings;
 pub use unknown::Told;
 
-/// From the DHCP answer to the script.
+/// Validity of a boot token: from the DHCP answer to the script.
 const BOOT_TOKEN_S: i64 = 600;
-/// The same of the agent of a machine that belongs to no node.
+/// Validity of an agent's token on a machine that belongs to no node.
 const UNKNOWN_TOKEN_S: i64 = 900;
-/// Stages that may wait to be stored.
+/// Boot stages that may wait to be stored.
 const STAGES: usize = 1024;
-/// Between two commits of stages: whoever floods the wire does not keep the database busy.
+/// Between two commits of stages: a flood on the wire does not keep the database busy.
 const STAGES_PAUSE: Duration = Duration::from_millis(100);
 
-/// The directory, backed by the store.
+/// Answers the boot services from the database.
 #[derive(Debug)]
 pub struct Directory {
     core: Arc<Core>,
@@ -60,7 +60,7 @@ fn text(mac: Mac) -> String {
 }
 
 impl Directory {
-    /// A MAC address's address: the one it has, or the first free one of the pool it sits in.
+    /// The address of a MAC address: its present one, or the first free one of its pool.
     async fn address(&self, mac: &str, client: &Client) -> Result<Option<Ipv4Addr>, StoreError> {
         let DhcpMode::Server { subnets } = &self.boot.network.dhcp else {
             return Ok(None);
@@ -145,7 +145,7 @@ impl Directory {
         let node = self.core.store.node_of_mac(&mac).await.map_err(directory)?;
         let mut tx = self.core.store.write().await.map_err(directory)?;
         if let Some(node) = &node {
-            // Locked before its tokens, as by whoever switches it on.
+            // The node is locked before its tokens, in the same order as when it is switched on.
             tx.node(node).await.map_err(directory)?;
         }
         let (row, used) = tx
@@ -177,16 +177,17 @@ impl Directory {
             return Err(Refusal::OtherAddress);
         }
         if tx.use_token(&hash, "boot", now).await.map_err(directory)?.is_none() {
-            return Err(Refusal::Used); // Since we looked at it.
+            return Err(Refusal::Used); // Since the check above.
         }
         tx.revoke_tokens("boot", &mac).await.map_err(directory)?;
         let plan = self.plan(&mut tx, node.as_deref(), asker).await?;
-        // Whatever the answer is: a refusal may have contested the boot.
+        // Committed for every answer: a refusal may have contested the boot.
         self.core.commit(tx).await.map_err(directory)?;
         plan
     }
 
-    /// The agent's own one-time token for this machine. Of one that belongs to no node, where the site boots these.
+    /// The agent's own one-time token for this machine. A machine that belongs to no node gets one if the site boots such
+    /// machines.
     async fn agent_token(
         &self,
         tx: &mut WriteTx,
@@ -207,7 +208,7 @@ impl Directory {
         Ok(Ok(shown))
     }
 
-    /// Kernel, ramdisk and a command line with the agent's own one-time token. The change is to be committed in any case.
+    /// Kernel, ramdisk and a command line with the agent's own one-time token. The caller commits the change in any case.
     async fn plan(
         &self,
         tx: &mut WriteTx,
@@ -239,8 +240,8 @@ impl Directory {
     }
 }
 
-/// Where each replica's boot HTTP hands out the CA: this one's at its address on the boot network, the others' where agents
-/// find them and at the same port.
+/// The URLs where each replica's boot HTTP serves the CA. This replica has its address on the boot network; the others have
+/// the host that agents use and the same port.
 fn ca_urls(network: &NetbootConfig, endpoints: &[String]) -> String {
     let own = network.server_ip.to_string();
     let others = endpoints.iter().skip(1).filter_map(|endpoint| {
@@ -326,11 +327,12 @@ impl BootDirectory for Directory {
     }
 }
 
-/// Stores stages as they come, many with one commit. Runs for ever.
+/// Stores stages as they come, many with one commit. Runs until the senders are gone.
 async fn store_stages(core: Arc<Core>, mut stages: mpsc::Receiver<BootStageRow>) {
     let mut batch = Vec::new();
     while stages.recv_many(&mut batch, STAGES).await > 0 {
-        // Of one machine as they came; machines in one order for all replicas, so that none waits for another in a circle.
+        // Stages of one machine keep their order. Machines have the same order in all replicas, so that replicas cannot
+        // deadlock.
         batch.sort_by(|a, b| a.mac.cmp(&b.mac));
         let stored = async {
             let mut tx = core.store.write().await?;
@@ -347,10 +349,10 @@ async fn store_stages(core: Arc<Core>, mut stages: mpsc::Receiver<BootStageRow>)
     }
 }
 
-/// Binds the boot services; the future runs them until the core stops.
+/// Binds the boot services. The future runs them until the core stops.
 ///
 /// # Errors
-/// The configuration is faulty or a port cannot be had.
+/// The configuration is wrong, or a port cannot be bound.
 pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = Result<(), String>>, String> {
     let (sender, receiver) = mpsc::channel(STAGES);
     let waiting = sender.downgrade();

@@ -1,4 +1,4 @@
-//! The one place that reads the clock and makes ids.
+//! The only module that reads the clock and makes ids.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,20 +16,20 @@ pub fn now() -> Timestamp {
     timestamp(SystemTime::now())
 }
 
-/// A timestamp as the standard library has it.
+/// Converts a timestamp to the standard library's type.
 #[must_use]
 pub fn system_time(at: Timestamp) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(u64::try_from(at.0).unwrap_or(0))
 }
 
-/// A time of the standard library as a timestamp.
+/// Converts a time of the standard library. A time before 1970 becomes zero.
 #[must_use]
 pub fn timestamp(at: SystemTime) -> Timestamp {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// A point in time as messages have it. None before 1970.
+/// Converts a timestamp for a message. `None` before 1970.
 #[must_use]
 pub fn to_proto(at: Timestamp) -> Option<prost_types::Timestamp> {
     (at.0 > 0).then(|| prost_types::Timestamp {
@@ -38,7 +38,7 @@ pub fn to_proto(at: Timestamp) -> Option<prost_types::Timestamp> {
     })
 }
 
-/// A point in time from a message; now's origin when it is missing or out of range.
+/// Converts a time from a message. A missing time becomes zero (1970); a time out of range saturates.
 #[must_use]
 pub fn of_proto(time: Option<&prost_types::Timestamp>) -> Timestamp {
     time.map(|t| {
@@ -54,7 +54,7 @@ pub fn of_proto(time: Option<&prost_types::Timestamp>) -> Timestamp {
 /// A new id, ordered by time (UUID version 7, RFC 9562).
 ///
 /// # Panics
-/// When the operating system has no randomness to give: nothing can go on then.
+/// The operating system has no random bytes: the daemon cannot go on then.
 #[must_use]
 #[allow(clippy::expect_used)]
 pub fn new_id(rng: &dyn Rng) -> String {
@@ -62,8 +62,8 @@ pub fn new_id(rng: &dyn Rng) -> String {
     rng.fill(&mut random).expect("the operating system gives random bytes");
     let micros = u64::try_from(now().0).unwrap_or(0);
     let (millis, rest) = (micros / 1000, micros % 1000);
-    // The part of the millisecond in the first 12 bits after it, so that ids of one process sort by when they were made (RFC
-    // 9562, 6.2, method 3).
+    // The fraction of the millisecond goes into the first 12 bits after it, so that ids of one process sort by creation
+    // time (RFC 9562, 6.2, method 3).
     let [.., high, low] = (rest * 4096 / 1000).to_be_bytes();
     (random[0], random[1]) = (high, low);
     uuid::Builder::from_unix_timestamp_millis(millis, &random)
@@ -71,7 +71,7 @@ pub fn new_id(rng: &dyn Rng) -> String {
         .to_string()
 }
 
-/// The clock of a test that makes its own time, for the thread it runs on.
+/// The clock of a test that sets its own time, for its thread.
 #[cfg(test)]
 pub mod simulated {
     use std::cell::Cell;
@@ -86,7 +86,7 @@ pub mod simulated {
         NOW.get()
     }
 
-    /// From now on it is `now` on this thread.
+    /// Sets the clock of this thread to `now`.
     pub fn set(now: Timestamp) {
         NOW.set(Some(now));
     }

@@ -1,4 +1,4 @@
-//! The configuration file: as written, then checked. Every fault is reported at once, and an unknown field is a fault.
+//! The configuration file: parsed, then checked. Every fault is reported at once, and an unknown field is a fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -18,13 +18,13 @@ use crate::{
     telemetry, watch_power,
 };
 
-/// Replicas that agents are told of: the list stands on their kernel's command line.
+/// Most endpoints in the list for agents: it stands on their kernel's command line.
 const ENDPOINTS_MAX: usize = 8;
 
 /// The database's file in the data folder.
 const DATABASE: &str = "rackwright.db";
 
-/// As written. Not to be shown: the database's URL may hold a password.
+/// The file as written. Never shown: the database's URL may hold a password.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {
@@ -124,24 +124,24 @@ impl Default for WireStore {
     }
 }
 
-/// How images are taken in.
+/// Rules for imported images.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Images {
-    /// minisign public keys (the base64 line) whose signatures count.
+    /// minisign public keys (the base64 line) of accepted signers.
     pub trusted_keys: Vec<String>,
-    /// Refuse images without a signature by one of them.
+    /// Refuse images without a signature by one of these keys.
     pub require_signature: bool,
 }
 
-/// How machines are told to boot over the network.
+/// How machines boot over the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BootMethod {
-    /// PXE.
+    /// The BMC sets PXE as the boot target.
     #[default]
     Pxe,
-    /// UEFI HTTP Boot.
+    /// The BMC sets UEFI HTTP Boot as the boot target.
     UefiHttp,
 }
 
@@ -149,16 +149,16 @@ pub enum BootMethod {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ramdisk {
-    /// Its kernel.
+    /// Path of its kernel.
     pub kernel: PathBuf,
-    /// The initial ramdisk with the agent.
+    /// Path of the initial ramdisk with the agent.
     pub initrd: PathBuf,
     /// Added to the kernel's command line, such as `console=ttyS1,115200`.
     #[serde(default)]
     pub arguments: String,
 }
 
-/// As written: boot services and what they hand out.
+/// The block `boot` as written: the boot services and the files that they serve.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WireBoot {
@@ -171,9 +171,9 @@ struct WireBoot {
 /// Boot services, checked.
 #[derive(Debug, Clone)]
 pub struct Boot {
-    /// How machines are told to boot.
+    /// How machines boot.
     pub method: BootMethod,
-    /// What they are booted into.
+    /// The ramdisk that they boot.
     pub ramdisk: Ramdisk,
     /// DHCP, TFTP and boot HTTP.
     pub network: NetbootConfig,
@@ -182,98 +182,98 @@ pub struct Boot {
 /// Checked settings.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where keys and, if nothing else is said, images and the database are kept.
+    /// Where keys are kept, and by default also images and the database.
     pub data_dir: PathBuf,
-    /// Where images and uploads are kept, which replicas share.
+    /// Where images and uploads are kept. All replicas share it.
     pub shared_dir: PathBuf,
-    /// The database.
+    /// The database: a SQLite file or a PostgreSQL server.
     pub database: Database,
-    /// The site's name.
+    /// The site's name, in the authority's certificate, the audit and traces.
     pub site: String,
     /// Where the API listens.
     pub api_listen: SocketAddr,
-    /// Names and addresses the server is known by; the first is told to agents.
+    /// Names and addresses of the server; agents use the first.
     pub names: Vec<String>,
-    /// URLs of every replica's API, as agents are told them; this one's first.
+    /// URLs of every replica's API for agents; this replica's first.
     pub endpoints: Vec<String>,
     /// Where the image store listens.
     pub store_listen: SocketAddr,
-    /// URLs agents fetch images from, in order.
+    /// URLs from which agents fetch images, in order of preference.
     pub store_urls: Vec<String>,
     /// Members that may fetch every image: caching proxies.
     pub store_caches: BTreeSet<String>,
-    /// Boot services; none: this process offers none.
+    /// Boot services. `None`: this process runs none.
     pub boot: Option<Boot>,
-    /// Images.
+    /// Rules for imported images.
     pub images: Images,
-    /// Time limits and budgets.
+    /// Time limits of effects and waits, and numbers of tries.
     pub policy: Policy,
-    /// How many machines may do at once what burdens what they share.
+    /// How many machines may load a shared resource at once.
     pub limits: Limits,
-    /// How many connections listeners take.
+    /// How many connections the listeners accept.
     pub connections: connections::Limits,
-    /// How much room stays free on disks, and how large site files may be.
+    /// Free room to keep on disks, and the largest size of site files.
     pub storage: space::Settings,
     /// Validation profiles by SKU.
     pub profiles: BTreeMap<String, PathBuf>,
-    /// Where installed systems are logged in to.
+    /// The SSH port of installed systems.
     pub ssh_port: u16,
-    /// Where traces go; none: nowhere.
+    /// The collector of traces. `None`: no traces are sent.
     pub telemetry: Option<telemetry::Settings>,
-    /// How often nodes at rest are looked at.
+    /// How often nodes at rest are read.
     pub power_watch: watch_power::Settings,
-    /// How often power and cooling are read; none: they are not.
+    /// How often power and cooling are read. `None`: never.
     pub facility: Option<facility::Settings>,
-    /// How often settings of firmware are read again.
+    /// How often firmware settings are read again.
     pub settings_watch: firmware_settings::Settings,
-    /// How quickly addresses are looked at, and what is known of the management network.
+    /// Speed of address scans, and the known parts of the management network.
     pub discovery: discovery::Settings,
-    /// Who manages the InfiniBand fabric; none: clusters get no partitions.
+    /// The manager of the InfiniBand fabric. `None`: clusters get no partitions.
     pub fabric: Option<manager::Settings>,
     /// Tests of the network between the nodes of a cluster.
     pub network_test: network::Settings,
-    /// What single BMCs need done differently, the operator's own profiles included; none: what is built in.
+    /// Quirks of BMC models, including the operator's own profiles. `None`: the built-in profiles.
     pub bmc_quirks: Option<Arc<QuirkSet>>,
-    /// What is wanted of the accounts of BMCs; none: they are as they were enrolled.
+    /// The wanted BMC accounts. `None`: they stay as they were enrolled.
     pub bmc_accounts: Option<credentials::Settings>,
     /// What may stay on BMCs between customers.
     pub bmc_state: bmc_state::Settings,
-    /// What of consoles is recorded; none: nothing.
+    /// What is recorded of consoles. `None`: nothing.
     pub console: Option<console::Settings>,
-    /// Where SSH clients come to consoles; none: nowhere.
+    /// The SSH listener for consoles. `None`: there is none.
     pub console_ssh: Option<console::SshSettings>,
-    /// Where records of the audit go beside the database.
+    /// Where audit records go, beside the database.
     pub audit: audit::export::Settings,
-    /// How machines have to prove which one they are.
+    /// How machines have to prove their identity.
     pub identity: attestation::Settings,
     /// The networks of nodes' switch ports.
     pub ethernet: ethernet::Settings,
 }
 
-/// Why a configuration is not taken.
+/// Why a configuration is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{} cannot be read", path.display())]
     Read {
-        /// The file.
+        /// The path of the configuration file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         source: std::io::Error,
     },
-    /// It is not what it should be; names line and field.
+    /// The file has the wrong form. The message names line and field.
     #[error("{}: {message}\n  What follows in the file was not checked.", path.display())]
     Syntax {
-        /// The file.
+        /// The path of the configuration file.
         path: PathBuf,
-        /// What is wrong and where.
+        /// The fault and its place.
         message: String,
     },
-    /// Its values do not fit together; every fault, a line each.
+    /// Some values are wrong or contradict each other: every fault, a line each.
     #[error("{}:\n  {}", path.display(), faults.join("\n  "))]
     Faults {
-        /// The file.
+        /// The path of the configuration file.
         path: PathBuf,
         /// `field: what is wrong`.
         faults: Vec<String>,
@@ -293,7 +293,7 @@ impl Config {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// It cannot be read, is not YAML of this form, or its values do not fit together.
+    /// The file cannot be read, is not YAML of this form, or some values are wrong.
     #[expect(clippy::disallowed_methods, reason = "called at the start")]
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
@@ -304,7 +304,7 @@ impl Config {
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        // The lines around a fault are not shown where one of them may hold the database's or the collector's password.
+        // Errors omit the lines around a fault if one of them may hold the password of the database or the collector.
         let holds_secrets = text.contains("postgres") || text.contains("headers");
         let options = serde_saphyr::options! { with_snippet: !holds_secrets };
         let wire: Wire = serde_saphyr::from_str_with_options(text, options).map_err(|e| ConfigError::Syntax {
@@ -396,7 +396,7 @@ impl Wire {
         }
     }
 
-    /// Checks the blocks that stand for themselves.
+    /// Checks the blocks that do not depend on others.
     fn check_parts(&self, faults: &mut Vec<String>) {
         for (field, value) in [("policy.tries", self.policy.tries), ("policy.boots", self.policy.boots)] {
             if value == 0 {
@@ -433,7 +433,7 @@ impl Wire {
     }
 }
 
-/// The profiles of a folder behind those that are built in.
+/// The built-in profiles with the operator's profiles of a folder.
 fn quirks(folder: &Path, faults: &mut Vec<String>) -> Option<Arc<QuirkSet>> {
     match QuirkSet::with_folder(folder) {
         Ok(quirks) => Some(quirks),
@@ -446,7 +446,7 @@ fn quirks(folder: &Path, faults: &mut Vec<String>) -> Option<Arc<QuirkSet>> {
 }
 
 impl WireApi {
-    /// This replica's own URL, then the others as they are listed.
+    /// This replica's own URL, then the others in the order of the list.
     fn endpoints(&self, faults: &mut Vec<String>) -> Vec<String> {
         let first = self.names.first().map_or("", String::as_str);
         let own = format!("https://{first}:{}", self.listen.port());

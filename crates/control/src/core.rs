@@ -1,4 +1,4 @@
-//! What every part of the control plane shares.
+//! The shared state of the control plane.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
@@ -41,18 +41,18 @@ use crate::uploads::Uploads;
 use crate::waits::Waits;
 use crate::watch_power::Standing;
 
-/// Steps running at once in this process. Most of them wait for a BMC, for seconds: with fewer, a hall that is switched on
-/// at once would wait for us. Each takes some 50 kB while it talks to one.
+/// Steps that run at once in this process. Most of them wait for a BMC, for seconds: with fewer, a hall that is switched on
+/// at once would wait for the daemon. Each takes some 50 kB while it talks to a BMC.
 pub const STEPS_AT_ONCE: usize = 12_288;
 
-/// Reads what the boot services count.
+/// Reads the counters of the boot services.
 #[derive(Clone)]
 pub struct BootCounts {
     /// Counters by name.
     pub counters: Arc<dyn Fn() -> BTreeMap<String, u64> + Send + Sync>,
-    /// Stages that were seen and are not stored yet.
+    /// Stages that are not stored yet.
     pub stages_waiting: Arc<dyn Fn() -> usize + Send + Sync>,
-    /// Addresses that our DHCP has given out.
+    /// Addresses that the DHCP of this site has given out.
     pub addresses: Arc<dyn Fn() -> Vec<Ipv4Addr> + Send + Sync>,
 }
 
@@ -68,7 +68,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// No connection yet.
+    /// Listeners without connections.
     #[must_use]
     pub fn new(limits: &Limits) -> Self {
         Self {
@@ -81,112 +81,112 @@ impl Listeners {
 
 /// The control plane's shared state.
 pub struct Core {
-    /// What is kept.
+    /// The database.
     pub store: Store,
-    /// This replica's name, the same at each of its starts.
+    /// This replica's name, stable across restarts.
     pub replica: String,
-    /// Settings.
+    /// The checked configuration of this replica.
     pub config: Config,
     /// Authority, sealing and signing keys.
     pub keys: KeyFiles,
     /// Follows the rotation of the authority.
     pub authority_changes: AuthorityChanges,
-    /// Randomness.
+    /// Source of random bytes.
     pub rng: Arc<dyn Rng>,
-    /// Connected agents.
+    /// Agents that are connected to this process.
     pub agents: Agents,
-    /// Events about refused agents.
+    /// When refused agents were last reported.
     pub refusals: Refusals,
-    /// The audit.
+    /// Records calls, and exports the records.
     pub audit: Audit,
-    /// Who does the effects.
+    /// Performs the effects.
     pub performer: Arc<dyn Performer>,
-    /// Connections to BMCs.
+    /// Clients of BMCs.
     pub bmcs: Bmcs,
-    /// Places for changes of BMC passwords: so many are made at once.
+    /// Limits the number of BMC password changes at once.
     pub changing: tokio::sync::Semaphore,
-    /// Told when something is wanted of a BMC beside a node's life.
+    /// Notified when a BMC work request is stored.
     pub bmc_work: tokio::sync::Notify,
-    /// What all that ask BMCs over IPMI share.
+    /// Shared by all IPMI clients.
     pub ipmi: Arc<rackwright_ipmi::Manners>,
-    /// Logins to installed systems.
+    /// SSH logins to installed systems, kept between effects.
     pub logins: rackwright_validate::Logins,
     /// Open connections by listener.
     pub listeners: Listeners,
-    /// Room on the disks that uploads are written to.
+    /// Free room on the disks for uploads.
     pub space: Space,
-    /// Image chunks.
+    /// Chunks of images, in the folder that all replicas share.
     pub chunks: ChunkStore,
     /// Uploads being written and imported.
     pub uploads: Uploads,
     /// Calls that wait for operations.
     pub waits: Waits,
-    /// What members have open, and whether they still may.
+    /// What members have open, and whether they still have the right to it.
     pub rights: Arc<Rights>,
-    /// Firmware files, and how far updates are.
+    /// Firmware files, and the progress of updates.
     pub firmware: Firmware,
     /// Members who are sending site files.
     pub site_uploads: SiteUploads,
-    /// The site that was read last.
+    /// The site as it was last read.
     pub sites: Sites,
-    /// Wakes who looks after clusters.
+    /// Wakes the part that works on clusters.
     pub clusters: Clusters,
-    /// Nodes whose step runs in this process.
+    /// Nodes with a step running in this process.
     pub runs: Runs,
-    /// How the watch over nodes at rest stands.
+    /// State of the watch over nodes at rest.
     pub watch: Standing,
     /// Consoles of nodes.
     pub consoles: Consoles,
-    /// Wakes who works on discoveries.
+    /// Wakes the part that works on discoveries.
     pub discoveries: Discoveries,
-    /// Power and cooling as they are measured.
+    /// Measured power and cooling.
     pub facility: Facility,
-    /// Settings of firmware that nodes want.
+    /// Wanted firmware settings of nodes.
     pub wishes: Wishes,
     /// The Ethernet switches whose ports are set.
     pub switches: Switches,
-    /// What Prometheus is told.
+    /// Metrics for Prometheus.
     pub metrics: Metrics,
-    /// What the collector of traces is told.
+    /// Traces for the collector.
     pub traces: Traces,
     /// Digests of the boot files.
     pub served_files: ServedFiles,
-    /// Counts of the boot services, where they run.
+    /// Counters of the boot services, if this process runs them.
     pub boot_counts: Mutex<Option<BootCounts>>,
-    /// Events about what machines of no node reported.
+    /// Recent events about machines that belong to no node.
     pub unknown_reports: Mutex<Told>,
-    /// Ticks when events were committed.
+    /// Changes with every commit.
     pub events: watch::Sender<u64>,
     /// Which parts of the daemon run.
     pub health: crate::parts::Health,
-    /// Whether this process only answers reads.
+    /// Whether this process only answers read calls.
     pub pause: Pause,
-    /// Ends everything.
+    /// Stops the whole daemon.
     pub stop: CancellationToken,
-    /// Where a test may end this process.
+    /// Hook with which a test ends this process.
     #[cfg(test)]
     pub points: Option<Arc<dyn Points>>,
 }
 
-/// Where a process may end, and leave the rest undone: tests have it end there.
+/// A place where a process may end and leave the rest undone. Tests end it there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Point {
     /// A step begins.
     Begin,
-    /// What was changed is not stored yet.
+    /// A change is not committed yet.
     BeforeCommit,
-    /// It is.
+    /// A change is committed.
     AfterCommit,
-    /// An effect is written down and not done.
+    /// An effect is stored and not performed yet.
     BeforeEffect,
-    /// It is done, and how it went is not stored.
+    /// An effect was performed, and its outcome is not stored.
     AfterEffect,
 }
 
-/// Who is told that a process has come to a point, and keeps it there.
+/// Receives each point that a process reaches, and can hold the process there.
 #[cfg(test)]
 pub trait Points: Send + Sync {
-    /// Returns when the process goes on.
+    /// Returns when the process may go on.
     fn reach(&self, point: Point, what: &str) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
@@ -203,10 +203,10 @@ impl Core {
         clock::new_id(self.rng.as_ref())
     }
 
-    /// Commits a change, tells who follows events, and wakes whose turn it has become by it.
+    /// Commits a change, notifies the readers of events, and wakes the nodes that the change called.
     ///
     /// # Errors
-    /// The database failed; nothing of the change stays.
+    /// The database failed. Nothing of the change stays.
     pub async fn commit(&self, mut tx: WriteTx) -> Result<(), StoreError> {
         let (called, ended) = (tx.take_called(), tx.take_ended());
         let changes_members = tx.changes_members();
@@ -236,7 +236,7 @@ impl Core {
         Ok(())
     }
 
-    /// Occasions to look into the database again, at most one in `pause`.
+    /// Ticks for a reader of the database: at most one in each `pause`.
     #[must_use]
     pub fn ticks(&self, pause: Duration) -> Ticks {
         Ticks {
@@ -246,7 +246,7 @@ impl Core {
         }
     }
 
-    /// A point where tests may end the process. Nothing else does.
+    /// A point where tests may end the process. It does nothing outside tests.
     #[cfg_attr(not(test), allow(clippy::unused_async, clippy::unused_self))]
     pub async fn point(&self, point: Point, what: &str) {
         #[cfg(test)]
@@ -257,8 +257,8 @@ impl Core {
         let _ = (point, what);
     }
 
-    /// Has a node looked at again, soon: by the step that runs for it, or by a new one. For what no change has stored: what
-    /// one has makes its nodes due itself, or it would be forgotten with this process.
+    /// Makes a node due, for a reason that no change has stored: its running step looks again, or a new step begins. A
+    /// stored change makes its nodes due itself, so that the wish survives this process.
     pub async fn wake(&self, node: &str) {
         if self.runs.nudge(node) {
             return;
@@ -269,14 +269,14 @@ impl Core {
         self.runs.due.notify_one();
     }
 
-    /// Has a node looked at that a change has made due: by the step that runs for it, or by a new one.
+    /// Announces that a change has made a node due: its running step looks again, or a new step begins.
     pub fn is_due(&self, node: &str) {
         if !self.runs.nudge(node) {
             self.runs.due.notify_one();
         }
     }
 
-    /// An effect has ended, and that is stored.
+    /// Counts and traces an effect after its outcome is stored.
     pub fn effect_ended(&self, record: &NodeRecord, effect: &EffectRow, outcome: &Outcome, now: Timestamp) {
         let took_us = now.since(effect.attempt.started_at);
         let vendor = &record.identity.vendor;
@@ -285,7 +285,7 @@ impl Core {
         self.traces.effect_ended(record, effect, outcome, now);
     }
 
-    /// Stores one event by itself.
+    /// Stores one event in a change of its own.
     pub async fn event(&self, kind: EventKind, target: &str, message: &str) {
         let event = EventRow {
             at: clock::now(),
@@ -304,14 +304,14 @@ impl Core {
         }
     }
 
-    /// An instant as the lease's end: long enough for a step's own database work, short enough for a crash.
+    /// The end of a lease that begins now: long enough for the database work of a step, short enough after a crash.
     #[must_use]
     pub fn lease_end(&self, now: Timestamp) -> Timestamp {
         now.plus(rackwright_lifecycle::seconds(60))
     }
 }
 
-/// Tells whoever follows what is stored that there may be something new.
+/// Reports to a reader of the database that there may be something new.
 #[derive(Debug)]
 pub struct Ticks {
     changes: watch::Receiver<u64>,
@@ -320,13 +320,13 @@ pub struct Ticks {
 }
 
 impl Ticks {
-    /// From now on at most one in `pause`.
+    /// From now on, at most one tick in each `pause`.
     pub fn slow_to(&mut self, pause: Duration) {
         self.pause = pause;
     }
 
-    /// Waits until something was stored since the last call: at once after a quiet time, and in a storm for many changes
-    /// together. False when nothing will be stored any more.
+    /// Waits for a commit since the last call: returns at once after a quiet time, and once for many changes in a storm.
+    /// Returns false when nothing will be stored any more.
     pub async fn next(&mut self) -> bool {
         tokio::time::sleep_until(self.next).await;
         let is_open = self.changes.changed().await.is_ok();
@@ -335,11 +335,12 @@ impl Ticks {
     }
 }
 
-/// Nodes whose step runs in this process. One step a node; a wish to look again meanwhile is kept, not queued.
+/// Nodes with a step running in this process: one step for each node. A request to look again meanwhile sets a flag; it is
+/// not queued.
 #[derive(Debug, Default)]
 pub struct Runs {
     running: Mutex<HashMap<String, Run>>,
-    /// Somebody became due.
+    /// A node became due.
     pub due: Notify,
 }
 
@@ -354,24 +355,24 @@ impl Runs {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many steps run.
+    /// Number of running steps.
     #[must_use]
     pub fn count(&self) -> usize {
         self.lock().len()
     }
 
-    /// Whether a node's step runs.
+    /// Whether a node has a running step.
     #[must_use]
     pub fn has(&self, node: &str) -> bool {
         self.lock().contains_key(node)
     }
 
-    /// Begins a node's step. None when one runs already: that one will look again.
+    /// Begins a node's step. `None`: one runs already, and will look again.
     #[must_use]
     pub fn begin(&self, node: &str) -> Option<Arc<Notify>> {
         let mut running = self.lock();
         if let Some(run) = running.get_mut(node) {
-            // It was made due, by another replica perhaps, which cannot tell the step itself.
+            // Another replica may have made the node due, and cannot notify this step.
             run.again = true;
             run.nudge.notify_one();
             return None;
@@ -387,7 +388,7 @@ impl Runs {
         Some(nudge)
     }
 
-    /// Tells a running step that something changed. False when none runs.
+    /// Notifies a running step of a change. Returns false when none runs.
     pub fn nudge(&self, node: &str) -> bool {
         let mut running = self.lock();
         let Some(run) = running.get_mut(node) else { return false };
@@ -396,7 +397,7 @@ impl Runs {
         true
     }
 
-    /// True once if something changed since the last call.
+    /// Whether something changed since the last call; clears the flag.
     #[must_use]
     pub fn take_again(&self, node: &str) -> bool {
         self.lock()
@@ -404,7 +405,7 @@ impl Runs {
             .is_some_and(|run| std::mem::take(&mut run.again))
     }
 
-    /// Ends a node's step, unless something changed: then answers false and the step goes on.
+    /// Ends a node's step. If something changed meanwhile, returns false, and the step goes on.
     #[must_use]
     pub fn end(&self, node: &str) -> bool {
         let mut running = self.lock();
@@ -415,7 +416,7 @@ impl Runs {
         true
     }
 
-    /// Ends a node's step, whatever changed; the lease's end will find it.
+    /// Ends a node's step even if something changed; the node is due again at the end of its lease.
     pub fn abandon(&self, node: &str) {
         self.lock().remove(node);
     }

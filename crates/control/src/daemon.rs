@@ -1,4 +1,4 @@
-//! Puts the parts together and runs them until told to stop.
+//! Assembles the parts and runs them until the daemon is stopped.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -42,42 +42,41 @@ use crate::{
     user_data, watch_power,
 };
 
-/// The first operator's name.
 const FIRST_OPERATOR: &str = "operator";
-/// How long the first operator's token is good; the next start makes another as long as there is no member.
+/// Validity of the first operator's token. Each start makes a new one as long as there is no member.
 const BOOTSTRAP_S: i64 = 24 * 3600;
 
-/// How long open connections may take to end when the daemon is told to stop.
+/// How long open connections may take to end after the daemon is stopped.
 const ORDERLY_END: Duration = Duration::from_secs(3);
 
-/// Why the daemon cannot start or ended.
+/// Why the daemon cannot start, or why it ended.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// A folder or file of the data folder.
+    /// A folder or file of the data folder failed.
     #[error("{what}: {source}")]
     Data {
-        /// Which.
+        /// The folder or file.
         what: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Database(#[from] StoreError),
-    /// An address or port.
+    /// An address or port cannot be bound.
     #[error("{0}")]
     Listen(String),
-    /// Another daemon has the database.
+    /// Another daemon holds the lock of the database.
     #[error(transparent)]
     Lock(#[from] LockError),
     /// Another daemon serves this site from another database.
     #[error(transparent)]
     Other(#[from] OtherError),
-    /// The age of the database is not known.
+    /// The age of the database is unknown.
     #[error(transparent)]
     Age(#[from] AgeError),
-    /// The database was made with other keys.
+    /// The database and the keys are of two sites.
     #[error(
         "the database is that of a site whose authority is {site}, and the keys in {} are of {ours}: copy the folder from \
          another rackwrightd of that site, or name another database",
@@ -86,12 +85,12 @@ pub enum DaemonError {
     OtherSite {
         /// The authority of the database's site.
         site: String,
-        /// Ours.
+        /// The authority of the keys.
         ours: String,
-        /// Where our keys are.
+        /// The folder of the keys.
         keys: PathBuf,
     },
-    /// The site's sealing key was changed, and this replica has only older ones.
+    /// The site's sealing key was changed, and this replica has only older keys.
     #[error(
         "secrets of this site are sealed with key {needed}, which is not in {}: copy the folder from another rackwrightd of \
          the site, or from the backup made after the last rotation",
@@ -100,13 +99,13 @@ pub enum DaemonError {
     OldKeys {
         /// The id of the key.
         needed: String,
-        /// Where our keys are.
+        /// The folder of the keys.
         keys: PathBuf,
     },
-    /// A part ended that should go on; what it did is done no more, so everything is started again.
+    /// A part ended that should run on. Its work is no longer done, so the daemon ends, to be started again.
     #[error(transparent)]
     Part(#[from] PartEnded),
-    /// The site's authority and the keys of this replica.
+    /// The keys of this replica cannot follow the site's authority.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
 }
@@ -116,10 +115,10 @@ fn data(what: impl Into<String>) -> impl FnOnce(Box<dyn std::error::Error + Send
     move |source| DaemonError::Data { what, source }
 }
 
-/// Opens keys, database and folders, making what is not there, without a look for other daemons: for tests.
+/// Opens keys, database and folders, and creates missing ones, without a check for other daemons: for tests.
 ///
 /// # Errors
-/// Something cannot be read or made: named.
+/// The file or folder that cannot be read or created.
 #[cfg(test)]
 pub(crate) async fn open(config: Config, traces: Traces, stop: CancellationToken) -> Result<Arc<Core>, DaemonError> {
     let keys = load_keys(&config)?;
@@ -135,7 +134,7 @@ fn load_keys(config: &Config) -> Result<KeyFiles, DaemonError> {
     keys.map_err(|e| data(format!("keys in {}", dir.display()))(e.into()))
 }
 
-/// Opens keys, database and folders, making what is not there. Refuses while another daemon serves this site from the
+/// Opens keys, database and folders, and creates missing ones. Refuses if another daemon serves this site from the same
 /// database, where that is SQLite, or from another database.
 async fn start(config: Config, how: Start, traces: Traces, stop: CancellationToken) -> Result<Arc<Core>, DaemonError> {
     let keys = load_keys(&config)?;
@@ -242,7 +241,7 @@ async fn open_with(
     }))
 }
 
-/// As long as nobody has come in yet, a one-time token for the first operator is made and printed at each start.
+/// Makes a one-time token for the first operator, as long as there is no member. Each start prints a new one.
 async fn invite_first_operator(core: &Core) -> Result<Option<String>, DaemonError> {
     let fail = |e: Box<dyn std::error::Error + Send + Sync>| data("the first operator's token")(e);
     let mut tx = core.store.write().await.map_err(|e| fail(e.into()))?;
@@ -269,10 +268,10 @@ fn print_invitation(core: &Core, token: &str) {
     );
 }
 
-/// Runs until `stop`, and tells `traces` what it does. A paused daemon serves the API alone until an operator resumes it.
+/// Runs until `stop`, and sends traces to `traces`. A paused daemon serves only the API until an operator resumes it.
 ///
 /// # Errors
-/// Something that is needed cannot be had: named, with what to do where that is known.
+/// The resource that is missing, with the remedy if it is known.
 pub async fn run(
     config: Config,
     how: Start,
@@ -334,7 +333,7 @@ pub async fn run(
     end(&core, parts, ended).await
 }
 
-/// Waits until the daemon is told to stop, or until a part ends before that: then the other parts are told to stop.
+/// Waits until the daemon is stopped. If a part ends before that, it stops the other parts.
 async fn until_stopped(core: &Core, parts: &mut Parts) -> Result<(), PartEnded> {
     tokio::select! {
         biased;
@@ -347,7 +346,7 @@ async fn until_stopped(core: &Core, parts: &mut Parts) -> Result<(), PartEnded> 
     }
 }
 
-/// Answers machines that boot, and takes up what a former run left.
+/// Starts the boot services, and resumes the unfinished work of a former run.
 async fn take_up(core: &Arc<Core>, parts: &mut Parts) -> Result<(), DaemonError> {
     if let Some(boot) = core.config.boot.clone() {
         let boot = boot::start(core.clone(), boot).await;
@@ -368,7 +367,7 @@ async fn take_up(core: &Arc<Core>, parts: &mut Parts) -> Result<(), DaemonError>
         .map_err(|e| data("imports left by a former run")(e.into()))
 }
 
-/// Begins everything that does something by itself.
+/// Starts every part that works by itself.
 fn begin_work(core: &Arc<Core>, parts: &mut Parts) {
     parts.begin("runner", runner::run(core.clone(), core.stop.clone()));
     parts.begin("clusters", clusters::run(core.clone()));
@@ -394,9 +393,9 @@ fn begin_work(core: &Arc<Core>, parts: &mut Parts) {
     parts.begin("logins", async move { tidied.logins.tidy(tidied.stop.clone()).await });
 }
 
-/// Ends everything in order, and says which part had ended before.
+/// Ends everything in order, and reports which part had ended before.
 async fn end(core: &Arc<Core>, parts: Parts, ended: Result<(), PartEnded>) -> Result<(), DaemonError> {
-    // Connections of machines that were switched off never say goodbye.
+    // Connections of machines that were switched off never close by themselves.
     if !parts.end(ORDERLY_END).await {
         tracing::info!("connections that did not end in {} s were cut", ORDERLY_END.as_secs());
     }
@@ -462,7 +461,7 @@ mod tests {
         assert!(core.stop.is_cancelled());
         // The others end in order, as on any stop.
         assert!(parts.end(Duration::from_secs(60)).await);
-        // Parts that end because they were told to are no failure.
+        // A part that ends after the stop is not a failure.
         let mut parts = Parts::new(core.health.clone());
         begin_work(&core, &mut parts);
         assert_eq!(until_stopped(&core, &mut parts).await, Ok(()));

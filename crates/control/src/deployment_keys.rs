@@ -1,4 +1,4 @@
-//! Keys of a deployment: the host key of the installed system and our provisioning key.
+//! Keys of a deployment: the host key of the installed system and the daemon's provisioning key.
 
 use rackwright_store::DeploymentKeys;
 
@@ -6,16 +6,17 @@ use crate::api_error::ApiError;
 use crate::core::Core;
 use crate::user_data;
 
-/// What a sealed deployment key is bound to.
+/// The purpose to which a sealed deployment key is bound.
 #[must_use]
 pub fn deployment_key_purpose(what: &str, id: &str, generation: u64, deployment: u32) -> String {
     format!("{what}-key:nodes/{id}:{generation}:{deployment}")
 }
 
-/// Host and provisioning keys of a new deployment, and its user data. Private parts and user data are sealed for it alone.
+/// Host and provisioning keys of a new deployment, and its user data. Private keys and user data are sealed for this
+/// deployment alone.
 ///
 /// # Errors
-/// There is no randomness, or the user data cannot be sealed.
+/// There are no random numbers, or the user data cannot be sealed.
 pub fn new_keys(
     core: &Core,
     id: &str,

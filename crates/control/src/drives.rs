@@ -1,4 +1,4 @@
-//! Which drives of a machine may hold what its users wrote, what tells one from another, and who recorded them.
+//! Which drives of a machine may hold its users' data, how drives are told apart, and the source of each record.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,12 @@ use crate::text::{NAME_MAX, SENTENCE_MAX, cut};
 
 /// Most drives and namespaces of one machine.
 pub const DRIVES_MAX: usize = 512;
-/// The code of a failure because drives differ from the record.
+/// The failure code when drives differ from the record.
 pub const DIFFER: &str = "drives-differ";
-/// About as much text of differences goes into one message.
+/// Approximate length of the differences in one message, in bytes.
 const WORDS_MAX: usize = 320;
 
-/// What the agent last reported of a node; empty when it never did.
+/// The agent's last report of a node's inventory; empty before the first.
 ///
 /// # Errors
 /// The database failed.
@@ -28,8 +28,8 @@ pub async fn of_node(core: &Core, node: &str) -> Result<Inventory, StoreError> {
     Ok(stored::inventory(node, bytes.as_deref())?.unwrap_or_default())
 }
 
-/// A name that stays with the drive wherever it goes: serial number and WWN, because NVMe namespaces share the former;
-/// for drives without either, where they are.
+/// A name that stays with the drive in any slot: serial number and WWN, because NVMe namespaces share the serial number. A
+/// drive without either is named by its place.
 #[must_use]
 pub fn key(drive: &Drive) -> String {
     match (drive.serial_number.as_str(), drive.wwn.as_str()) {
@@ -70,7 +70,7 @@ pub fn known_to_bmc(drive: &DriveInfo) -> KnownDrive {
     }
 }
 
-/// The recorded drives of a node. A node that was inspected before drives were recorded has the inventory of that time.
+/// The recorded drives of a node. A node that was inspected before drives were recorded has its inventory of that time.
 ///
 /// # Errors
 /// The database failed.
@@ -91,7 +91,7 @@ pub async fn recorded(core: &Core, record: &NodeRecord) -> Result<Vec<DriveList>
     Ok(lists)
 }
 
-/// Differences in words and what to do about them.
+/// The differences in words, and the remedy.
 #[must_use]
 pub fn refusal(node: &str, differences: &[Difference]) -> String {
     let (mut words, mut count) = (String::new(), 0);
@@ -123,7 +123,7 @@ pub fn refusal(node: &str, differences: &[Difference]) -> String {
     )
 }
 
-/// The event of differences.
+/// The event that reports the differences.
 #[must_use]
 pub fn differ_event(node: &str, differences: &[Difference], now: Timestamp) -> EventRow {
     let words: Vec<String> = differences.iter().map(ToString::to_string).collect();
@@ -137,8 +137,8 @@ pub fn differ_event(node: &str, differences: &[Difference], now: Timestamp) -> E
     }
 }
 
-/// The inspection of a node is accepted: its list replaces the former lists of agents and operators. What changed since the
-/// former list is an event.
+/// Called when a node's inspection is accepted: its list replaces the former lists of agents and operators. An event
+/// reports the changes since the former list.
 ///
 /// # Errors
 /// The database failed.
@@ -171,8 +171,8 @@ pub async fn inspected(tx: &mut WriteTx, node: &str, now: Timestamp) -> Result<(
     Ok(())
 }
 
-/// An operator accepts the drives that an agent reported last: they replace the record, and the BMC's entries that differ
-/// from them count no more. Recorded drives that are gone are waited for no longer. False: no report differed.
+/// An operator accepts the drives of the agent's last report: they replace the record, and the BMC's differing entries no
+/// longer count. Missing recorded drives are no longer expected. Returns false if no report differed.
 ///
 /// # Errors
 /// The database failed.

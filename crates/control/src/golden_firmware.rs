@@ -1,7 +1,8 @@
-//! The firmware of machines, as their TPMs and their components measure it, against the golden values of their SKU.
+//! Compares the firmware of machines, as measured by their TPMs and components, with the golden values of their SKU.
 //!
-//! An operator approves what a good node shows (`grpc/firmware/golden.rs`). Each session of a node that is known by its TPM, or
-//! whose BMC says something of components, is compared. The settings `identity.firmware` say what follows from a difference.
+//! An operator approves the values of a good node (`grpc/firmware/golden.rs`). A session is compared if its node is known
+//! by its TPM, or if its BMC reports component measurements. The settings `identity.firmware` state what follows from a
+//! difference.
 
 pub mod components;
 
@@ -24,11 +25,11 @@ use crate::core::Core;
 use crate::stored;
 use crate::text::{SENTENCE_MAX, cut};
 
-/// Events of a register that are kept: they name what differs, and the value alone decides.
+/// Most stored events of a register: they only name the difference; the register's value decides.
 const EVENTS_MAX: usize = 128;
-/// Changes of a register that are named.
+/// Most changes of a register that are named.
 const CHANGES_MAX: usize = 4;
-/// Components whose values an event has as attributes.
+/// Most components with attributes in an event.
 const COMPONENTS_TOLD: usize = 16;
 /// Hexadecimal digits of a digest in a sentence.
 const SHORT: usize = 12;
@@ -36,25 +37,25 @@ const SHORT: usize = 12;
 /// One measurement.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Measured {
-    /// What was measured, by the event log.
+    /// The measured object, as the event log names it.
     pub name: String,
     /// `sha256:` and 64 hex digits.
     pub digest: String,
 }
 
-/// A register.
+/// A PCR.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Register {
     /// The quoted value: `sha256:` and 64 hex digits.
     pub value: String,
-    /// What the event log has for it; empty where the firmware keeps no log.
+    /// Its entries in the event log; empty: the firmware keeps no log.
     pub events: Vec<Measured>,
 }
 
 /// Registers of the firmware, by number.
 pub type Registers = BTreeMap<u8, Register>;
 
-/// The registers of the firmware in a quote, with the events of a log that replays to them.
+/// The firmware's registers in a quote, with the events of a log that replays to them.
 #[must_use]
 pub fn registers(quoted: &Quoted, log: &[Event<'_>]) -> Registers {
     let of = |pcr: u8| {
@@ -75,21 +76,21 @@ pub fn registers(quoted: &Quoted, log: &[Event<'_>]) -> Registers {
     REGISTERS.into_iter().filter_map(of).collect()
 }
 
-/// What a machine shows, or what was approved.
+/// The values of a machine, or approved values.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Values {
-    /// Of the TPM.
+    /// PCR values from the TPM.
     pub registers: Registers,
-    /// Of components.
+    /// Measurements of components.
     pub components: Components,
-    /// Why no components were read; empty: they were, or nothing was to be read.
+    /// Why no components were read; empty: they were read, or there were none to read.
     pub unread: String,
 }
 
-/// What is stored of a node or of golden values.
+/// Parses the stored values of a node, or stored golden values.
 ///
 /// # Errors
-/// The body is something else.
+/// The body has another form.
 pub fn parse(id: &str, body: &str) -> Result<Values, StoreError> {
     Ok(body_of(id, body)?.values())
 }
@@ -98,10 +99,10 @@ fn body_of(id: &str, body: &str) -> Result<Body, StoreError> {
     stored::json("values of firmware", id, body)
 }
 
-/// The body with the keys by which components sign now taken for good. The error names a component that is not known.
+/// The body for approval: each component's present signing key becomes its accepted key.
 ///
 /// # Errors
-/// A component could not be asked, so that its values cannot be approved.
+/// The body does not parse, or a component was not read, so that its values cannot be approved.
 pub fn approve(body: &str) -> Result<String, String> {
     let mut body: Body = serde_json::from_str(body).map_err(|error| format!("its values cannot be read: {error}"))?;
     if !body.unread.is_empty() {
@@ -118,7 +119,7 @@ pub fn approve(body: &str) -> Result<String, String> {
     serde_json::to_string(&body).map_err(|error| error.to_string())
 }
 
-/// As stored.
+/// The stored form.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Body {
@@ -128,10 +129,10 @@ struct Body {
     /// Why no components were read.
     #[serde(skip_serializing_if = "String::is_empty")]
     unread: String,
-    /// SHA-256 of the key by which each component first signed, or signed when its values were approved.
+    /// SHA-256 of each component's signing key: its first one, or the one at the approval of its values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     keys: BTreeMap<String, String>,
-    /// The update by the control plane that these values followed.
+    /// The control plane's firmware update before these values.
     #[serde(skip_serializing_if = "Option::is_none")]
     update: Option<Update>,
 }
@@ -146,14 +147,14 @@ impl Body {
     }
 }
 
-/// An update of the firmware by the control plane.
+/// A firmware update by the control plane.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Update {
     at: Timestamp,
     to: String,
 }
 
-/// The id of golden values: the same for the same values of a SKU.
+/// The id of golden values: equal values of a SKU have the same id.
 #[must_use]
 pub fn id_of(sku: &str, shown: &Values) -> String {
     let mut values: Vec<String> = shown
@@ -172,12 +173,12 @@ pub fn id_of(sku: &str, shown: &Values) -> String {
     digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// How a machine's firmware stands against the golden values of its SKU.
+/// How a machine's firmware compares with the golden values of its SKU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// It has these golden values.
+    /// It has the golden values with this id.
     Golden(String),
-    /// It has none of them.
+    /// It has none of the SKU's golden values.
     Differs(Difference),
     /// The SKU has no golden values.
     NoneApproved,
@@ -186,7 +187,7 @@ pub enum Finding {
 /// A difference from the nearest golden values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// The golden values.
+    /// The id of the golden values.
     pub golden: String,
     /// The registers that differ.
     pub registers: Vec<Differing>,
@@ -197,17 +198,18 @@ pub struct Difference {
 /// A register that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Differing {
-    /// Its number.
+    /// The number of the PCR.
     pub pcr: u8,
     /// The golden value; empty: the golden values lack this register.
     pub expected: String,
-    /// The machine's.
+    /// The machine's value.
     pub found: String,
-    /// What differs in it, by the event logs.
+    /// The changes in it, from the event logs.
     pub changes: Vec<String>,
 }
 
-/// Compares these registers and all components of a machine with all golden values of its SKU: one set has to have all of them.
+/// Compares these registers and all components of a machine with all golden values of its SKU: one set has to match in all
+/// of them.
 #[must_use]
 pub fn compare(found: &Values, golden: &[(String, Values)], compared: &BTreeSet<u8>, ignored: &Ignored) -> Finding {
     let components = ignored.left_of(&found.components);
@@ -226,7 +228,7 @@ pub fn compare(found: &Values, golden: &[(String, Values)], compared: &BTreeSet<
     }
 }
 
-/// None: the register has the golden value.
+/// `None`: the register has the golden value.
 fn differing(pcr: u8, found: Option<&Register>, golden: Option<&Register>) -> Option<Differing> {
     if let (Some(found), Some(golden)) = (found, golden)
         && found.value == golden.value
@@ -246,7 +248,7 @@ fn differing(pcr: u8, found: Option<&Register>, golden: Option<&Register>) -> Op
     })
 }
 
-/// What has another digest, is new or is missing.
+/// The measurements that changed, are new or are missing.
 fn changes(found: &[Measured], golden: &[Measured]) -> Vec<String> {
     let mut left: Vec<&Measured> = golden.iter().collect();
     let mut new = Vec::new();
@@ -316,8 +318,8 @@ impl Difference {
         self.registers.len() + components
     }
 
-    /// Why an update of the firmware does not explain it. An update neither changes the Secure Boot policy nor ends what a
-    /// component proves.
+    /// Why a firmware update does not explain the difference. An update changes neither the Secure Boot policy nor a
+    /// component's ability to prove itself.
     fn not_by_update(&self) -> Option<&'static str> {
         if self.registers.iter().any(|register| register.pcr == 7) {
             return Some("an update does not explain a change of PCR 7");
@@ -327,7 +329,7 @@ impl Difference {
     }
 }
 
-/// The values that a node shows, and how they stand.
+/// A node's values and their comparison.
 struct Judgement<'a> {
     record: &'a NodeRecord,
     body: &'a Body,
@@ -335,7 +337,7 @@ struct Judgement<'a> {
 }
 
 impl Judgement<'_> {
-    /// What is wrong, as a sentence without its end; none: the values are golden.
+    /// The fault, as a sentence without its full stop. `None`: the values are golden.
     fn fault(&self) -> Option<String> {
         let (id, sku) = (&self.record.id, &self.record.spec.sku);
         let other_keys = components::other_keys(&self.body.components, &self.body.keys);
@@ -415,7 +417,7 @@ fn golden_of(rows: &[GoldenFirmwareRow]) -> Result<Vec<(String, Values)>, StoreE
 }
 
 /// The row after a session that showed these values. An update by the control plane explains the first change after it, and
-/// no later one. The key by which a component signs first is kept.
+/// no later one. A component's first signing key is kept.
 fn follow(
     before: &FirmwareValuesRow,
     found: &Values,
@@ -459,7 +461,7 @@ fn follow(
     Ok(row)
 }
 
-/// What a session shows of the firmware. None: nothing is known. The error says why the machine is not taken.
+/// The firmware values of a session. `None`: there are none. The error states why the machine is refused.
 fn shown_values(
     core: &Core,
     record: &NodeRecord,
@@ -490,7 +492,7 @@ fn shown_values(
     }))
 }
 
-/// How stored values stand. A machine without a TPM is compared by its components alone.
+/// Compares stored values. A machine without a TPM is compared by its components alone.
 fn finding(core: &Core, body: &Body, golden: &[GoldenFirmwareRow]) -> Result<Finding, StoreError> {
     let settings = &core.config.identity;
     let none = BTreeSet::new();
@@ -502,8 +504,8 @@ fn finding(core: &Core, body: &Body, golden: &[GoldenFirmwareRow]) -> Result<Fin
     Ok(compare(&body.values(), &golden_of(golden)?, compared, ignored))
 }
 
-/// Compares what a session shows of the firmware, and keeps it: what its TPM says, and what its components said just before. The
-/// inner error says why the machine is not taken. The node is locked.
+/// Compares the firmware values of a session and stores them: the TPM's values, and the component values read just before.
+/// The inner error states why the machine is refused. The node is locked.
 ///
 /// # Errors
 /// The database failed.
@@ -552,7 +554,7 @@ pub async fn judge(
     })
 }
 
-/// How the firmware of a node stands, and who says so of its components, for `rackwright node explain`.
+/// How a node's firmware compares, and which source measured its components, for `rackwright node explain`.
 ///
 /// # Errors
 /// The database failed.

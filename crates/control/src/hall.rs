@@ -1,8 +1,7 @@
-//! The site as it holds now, and plans in it.
+//! The present site, and plans in it.
 //!
-//! A plan is worked out of a picture of the hall, outside of any change of the database: it takes milliseconds, or
-//! seconds in a large hall. What comes of it is written only if the hall is still the one of the picture; else it is
-//! worked out again.
+//! A plan is computed from a picture of the hall, outside any change of the database: it takes milliseconds, or seconds in
+//! a large hall. The result is stored only if the hall is still as in the picture; else it is computed again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,17 +13,17 @@ use rackwright_site::planner::{NamedPlacement, Planner};
 use rackwright_store::{ClusterRecord, Scope, SiteFile, Store, StoreError};
 use serde::Deserialize;
 
-/// The site that was read last, and its version.
+/// The site and its units as last read.
 #[derive(Debug, Default)]
 pub struct Sites {
     kept: Kept<Site>,
     units: Kept<Units>,
 }
 
-/// Of the version of the site.
+/// A value with the version of its site.
 type Kept<T> = Mutex<Option<(i64, Arc<T>)>>;
 
-/// By the name of a node, the part of the fabric in which it shares its leaves.
+/// By node name, the part of the fabric in which nodes share their leaves.
 pub type Units = HashMap<String, u32>;
 
 fn kept<T>(kept: &Kept<T>, version: i64) -> Option<Arc<T>> {
@@ -44,10 +43,10 @@ pub enum HallError {
     /// No site was applied.
     #[error("there is no site yet: clusters are placed in a site that was applied")]
     NoSite,
-    /// What was stored does not read any more.
+    /// The stored data do not parse any more.
     #[error("{0}")]
     Broken(String),
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -59,17 +58,17 @@ pub struct Picture {
     pub site_version: i64,
     /// Version of the hall.
     pub hall_version: i64,
-    /// The site.
+    /// The site at that version.
     pub site: Arc<Site>,
-    /// What clusters have.
+    /// The placements of clusters.
     pub live: Vec<NamedPlacement>,
-    /// Nodes that no cluster can have now: not enrolled, not available, somebody's, or held by an alarm.
+    /// Nodes that no cluster can take now: not enrolled, not available, claimed, or cordoned by an alarm.
     pub out: BTreeSet<NodeId>,
-    /// Cables between switches that are out of order.
+    /// Broken cables between switches.
     pub broken: BTreeSet<String>,
 }
 
-/// What is known of the fabric, as far as plans need it.
+/// The part of the fabric's state that plans need.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Known {
@@ -82,7 +81,7 @@ struct KnownLinks {
     broken: BTreeSet<String>,
 }
 
-/// The number by which placement knows a cluster.
+/// The number of a cluster for the planner.
 #[must_use]
 pub fn number(uid: &str) -> ClusterId {
     let hash = blake3::hash(uid.as_bytes());
@@ -91,7 +90,7 @@ pub fn number(uid: &str) -> ClusterId {
     ClusterId(u64::from_le_bytes(bytes))
 }
 
-/// Reads the files of a site.
+/// Parses and checks the files of a site.
 #[must_use]
 pub fn read(files: &[SiteFile]) -> Checked {
     let source = |file: &'_ SiteFile| -> (String, String) { (file.name.clone(), file.text.clone()) };
@@ -100,16 +99,16 @@ pub fn read(files: &[SiteFile]) -> Checked {
     check(&sources)
 }
 
-/// What a cluster has, as it was stored.
+/// The stored placement of a cluster.
 ///
 /// # Errors
-/// It does not read.
+/// The stored data do not parse.
 pub fn placement_of(record: &ClusterRecord) -> Result<NamedPlacement, HallError> {
     serde_json::from_str(&record.placement)
         .map_err(|e| HallError::Broken(format!("the placement of cluster {} cannot be read: {e}", record.id)))
 }
 
-/// The clusters that hold something, by id.
+/// The clusters that are not released, by id.
 ///
 /// # Errors
 /// The database failed.
@@ -123,10 +122,10 @@ pub async fn live(store: &Store) -> Result<Vec<ClusterRecord>, StoreError> {
 }
 
 impl Sites {
-    /// The site as it was applied last, with its version. None: there is none.
+    /// The last applied site, with its version. `None`: no site was applied.
     ///
     /// # Errors
-    /// The database failed, or the site that was stored does not read any more.
+    /// The database failed, or the stored site does not parse any more.
     pub async fn current(&self, store: &Store) -> Result<Option<(i64, Arc<Site>)>, HallError> {
         let version = store.site_version().await?;
         if let Some(kept) = kept(&self.kept, version) {
@@ -150,11 +149,11 @@ impl Sites {
         Ok(Some((row.version, keep(&self.kept, row.version, site))))
     }
 
-    /// Whether a customer can be named; the inner error says why not. Where no site was applied, any can; where one was, it
-    /// has to have the customer. No name is no customer in particular.
+    /// Whether a request may name a customer; the inner error states why not. An applied site has to contain the customer.
+    /// Without a site, any name is allowed. An empty name stands for no customer in particular.
     ///
     /// # Errors
-    /// The database failed, or the site that was stored does not read any more.
+    /// The database failed, or the stored site does not parse any more.
     pub async fn check_customer(&self, store: &Store, customer: &str) -> Result<Result<(), String>, HallError> {
         if customer.is_empty() {
             return Ok(Ok(()));
@@ -168,10 +167,10 @@ impl Sites {
         })
     }
 
-    /// The unit of each node; nobody is in one where there is no site, or none for clusters.
+    /// The unit of each node. Empty without a site, or if the site has no units for clusters.
     ///
     /// # Errors
-    /// The database failed, or the site that was stored does not read any more.
+    /// The database failed, or the stored site does not parse any more.
     pub async fn units(&self, store: &Store) -> Result<Arc<Units>, HallError> {
         let Some((version, site)) = self.current(store).await? else {
             return Ok(Arc::default());
@@ -192,7 +191,7 @@ impl Sites {
     /// # Errors
     /// There is no site, or the database failed.
     pub async fn picture(&self, store: &Store) -> Result<Picture, HallError> {
-        // The version first: what is reserved while the rest is read makes it stale.
+        // The version is read first: a reservation during the rest of the reads makes the picture stale.
         let hall = store.hall().await?;
         let hall_version = hall.version;
         let known: Known = match hall.fabric.is_empty() {
@@ -220,10 +219,10 @@ impl Sites {
 }
 
 impl Picture {
-    /// Plans in the hall as it is in the picture.
+    /// Makes a plan in the hall of the picture.
     ///
     /// # Errors
-    /// No cluster can be placed in the site, or it does not bear what clusters have.
+    /// No cluster can be placed in the site, or the site does not fit the clusters in it.
     pub async fn plan<T: Send + 'static>(
         self,
         plan: impl FnOnce(&Site, &mut Planner<'_>) -> T + Send + 'static,
@@ -238,12 +237,12 @@ impl Picture {
                 .map(String::as_str)
                 .collect();
             for node in &self.out {
-                // Clusters keep theirs.
+                // A cluster keeps its own nodes.
                 if !held.contains(&*self.site.node(*node).name) {
                     planner.hold_out(*node);
                 }
             }
-            // Those that have a broken link keep it until a change of theirs finds another.
+            // A cluster keeps a broken link until its next change finds another.
             let found = planner.break_links(&self.broken);
             found.map_err(|e| HallError::Broken(e.to_string()))?;
             Ok(plan(&self.site, &mut planner))
@@ -252,7 +251,7 @@ impl Picture {
     }
 }
 
-/// Work for the processor, apart from everything that waits.
+/// Runs processor work on a blocking thread.
 async fn work<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, HallError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|e| HallError::Broken(format!("a plan was not worked out: {e}")))

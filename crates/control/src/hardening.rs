@@ -1,4 +1,4 @@
-//! What keeps the daemon's secrets from other users of its computer: no core dump, files for their owner alone.
+//! Protects the daemon's secrets from other users of its computer: no core dump, and files for their owner alone.
 
 #![expect(clippy::disallowed_methods, reason = "called at the start")]
 
@@ -14,11 +14,11 @@ use rackwright_store::Database;
 
 use crate::config::Config;
 
-/// The bits of a mode that let the group and others in.
+/// The mode bits that grant access to the group and to others.
 const OTHERS: u32 = 0o077;
 
-/// Hardens this process and those that it starts: what they make is for their owner alone, whatever the umask was, and no
-/// core dump holds keys. Nobody but root may trace this process or read its memory from then on.
+/// Hardens this process and its children: their files are for their owner alone, whatever the umask was, and no core dump
+/// holds keys. From then on, only root may trace this process or read its memory.
 ///
 /// # Errors
 /// The kernel refused.
@@ -29,8 +29,8 @@ pub fn harden() -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the access of the group and of others away from files that an older version or another umask left open: the
-/// database, and the folders below the shared one. Answers with what was changed.
+/// Removes the access of the group and of others from files that an older version or another umask left open: the database,
+/// and the folders below the shared one. Returns the changed paths.
 ///
 /// # Errors
 /// A mode cannot be read or set.
@@ -44,7 +44,7 @@ pub fn close_files(config: &Config) -> io::Result<Vec<PathBuf>> {
         }
     }
     let shared = &config.shared_dir;
-    // Nobody gets to the chunks, of which there may be millions, but through their folder.
+    // The millions of chunks need no change: their folder is the only way to them.
     close(&shared.join("images"), &mut closed)?;
     for folder in ["uploads", "firmware", "consoles"] {
         close_all(&shared.join(folder), &mut closed)?;
@@ -52,7 +52,7 @@ pub fn close_files(config: &Config) -> io::Result<Vec<PathBuf>> {
     Ok(closed)
 }
 
-/// A folder and everything below it.
+/// Closes a folder and everything below it.
 fn close_all(path: &Path, closed: &mut Vec<PathBuf>) -> io::Result<()> {
     close(path, closed)?;
     let entries = match fs::read_dir(path) {
@@ -70,8 +70,8 @@ fn close_all(path: &Path, closed: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// One file or folder of ours. Links are left alone, and what is gone already. What belongs to another user was put there by
-/// the operator.
+/// Closes one file or folder of this user. Skips links and paths that are already gone. The operator put files of other
+/// users there.
 fn close(path: &Path, closed: &mut Vec<PathBuf>) -> io::Result<()> {
     let metadata = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

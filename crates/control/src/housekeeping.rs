@@ -1,4 +1,4 @@
-//! What has to be done now and then: certificates renewed, old rows dropped, overdue operations ended.
+//! Periodic work: renews certificates, drops old rows, ends overdue operations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,26 +13,26 @@ use crate::core::Core;
 use crate::start::restored;
 use crate::uploads;
 
-/// Between rounds.
+/// Time between two rounds.
 const ROUND: Duration = Duration::from_secs(60);
-/// How long our own certificate is good.
+/// Validity of the server's own certificate.
 pub const SERVER_LIFETIME: Duration = Duration::from_secs(90 * 86400);
 const DAY_S: i64 = 86_400;
-/// Answers to requests are kept this long: a caller may repeat a request as late as that.
+/// Answers to requests are kept this long: a caller may repeat a request until then.
 const REQUESTS_S: i64 = 2 * DAY_S;
 /// Events are kept this long.
 const EVENTS_S: i64 = 90 * DAY_S;
-/// Boot stages are kept this long, ...
+/// Boot stages are kept this long.
 const STAGES_S: i64 = 30 * DAY_S;
-/// ... and in all no more than these: MAC addresses can be made up.
+/// Most stored boot stages: MAC addresses can be invented.
 const STAGES_KEPT: i64 = 200_000;
-/// An upload nobody finished is dropped after this.
+/// An unfinished upload is dropped after this time.
 const UPLOADS_S: i64 = 2 * DAY_S;
 
-/// A member's certificate that ends within this is warned of. `rackwright` renews one in its last 10 days.
+/// A member's certificate gives a warning when it ends within this time. `rackwright` renews one in its last 10 days.
 const WARNED_S: i64 = 7 * DAY_S;
 
-/// Runs for ever.
+/// Runs until the core stops.
 pub async fn run(core: Arc<Core>, certificate: Arc<ServerCertificate>, mut validity: Validity) {
     let mut authority = core.authority_changes.watch();
     let mut signed_by = core.keys.authority.ca_sha256();
@@ -104,14 +104,15 @@ async fn round(core: &Arc<Core>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// One event for each certificate of a member that ends soon and was not renewed: after its end the member needs a new token.
+/// Stores one event for each member's certificate that ends soon and was not renewed: after its end, the member needs a new
+/// token.
 async fn warn_of_ending_certificates(core: &Core, now: Timestamp) -> Result<(), StoreError> {
     for member in core.store.ending_members(now, now.plus(seconds(WARNED_S))).await? {
         let Some(ends_at) = member.certificate_ends_at else {
             continue;
         };
         let mut tx = core.store.write().await?;
-        // Another replica may have been faster, or the member has renewed it.
+        // Another replica may have been faster, or the member has renewed the certificate.
         if !tx.warn_of_end(&member.name, ends_at).await? {
             continue;
         }

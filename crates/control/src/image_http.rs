@@ -1,8 +1,7 @@
-//! The image store over HTTPS: whole chunks, ranges, and headers that a plain caching proxy understands. Agents'
-//! certificates open it: the agent that registered in the present boot of a node that is imaged gets the index of the image
-//! that the node's claim names, and any chunk. A chunk's name is the digest of its content, and only who has the index knows
-//! it. Caching proxies are members that the configuration names (`store.caches`); they get everything. A connection of a
-//! member ends with the rights of the member.
+//! The image store over HTTPS: whole chunks, ranges, and headers that a plain caching proxy understands. An agent that
+//! registered in the present boot of a node being imaged gets the index of the image in the node's claim, and any chunk. A
+//! chunk's name is the digest of its content, so only a holder of the index knows it. Caching proxies are members that the
+//! configuration names (`store.caches`); they get everything. A member's connection ends with the member's rights.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,44 +31,45 @@ use crate::tls::{self, Accepted};
 /// Bytes read from a file at once.
 const BUFFER: usize = 256 << 10;
 
-/// Requests at once on a connection.
+/// Concurrent requests on a connection.
 const REQUESTS: u32 = 64;
-/// Largest headers of a request.
+/// Largest request headers, in bytes.
 const HEADERS: u32 = 16 << 10;
-/// Bytes that a connection keeps of what it has not read yet.
+/// Most bytes that a connection buffers before it reads them.
 const HEADERS_MAX: usize = 64 << 10;
 
-/// An agent that was seen to have a right to an image has it this long: thousands of chunks cost one look.
+/// How long a verified right of an agent to an image stays valid without another read: thousands of chunks cost one read of
+/// the database.
 const ALLOWED_S: i64 = 5;
 
-/// Who is at the other end.
+/// The peer of a connection.
 #[derive(Debug)]
 enum Who {
     /// The agent of a node, with the claim generation and the boot that its certificate names.
     Agent(String, AgentSession),
-    /// A caching proxy of ours: a member that the configuration names.
+    /// A caching proxy: a member that the configuration names.
     Cache(Holder),
     /// Another member.
     Member(Holder),
-    /// Anybody else.
+    /// No certificate, or one that does not name a known kind of peer.
     Stranger,
 }
 
-/// The member that a certificate names.
+/// The member in a certificate.
 #[derive(Debug)]
 struct Holder {
     name: String,
     epoch: u64,
-    /// Ends the connection with the rights of the member.
+    /// Ends the connection together with the member's rights.
     grant: Grant,
 }
 
-/// One connection and who is at its other end.
+/// One connection and its peer.
 #[derive(Debug)]
 struct Peer {
     core: Arc<Core>,
     who: Who,
-    /// When the agent was last seen to have a right to an image.
+    /// When the agent's right to an image was last verified.
     allowed_at: Mutex<Timestamp>,
 }
 
@@ -82,7 +82,7 @@ impl Peer {
         })
     }
 
-    /// The member as it is now; none: there is none any more, or the certificate is of another epoch.
+    /// The member's present record. `None`: the member is gone, or the certificate is of another epoch.
     async fn caller(&self, holder: &Holder) -> Result<Option<Caller>, StoreError> {
         match rights::admit(&self.core, &holder.name, holder.epoch, &holder.grant).await {
             Ok(caller) => Ok(Some(caller)),
@@ -91,7 +91,7 @@ impl Peer {
         }
     }
 
-    /// The grant under which the connection is open; agents and strangers have none.
+    /// The grant of the connection; agents and strangers have none.
     fn grant(&self) -> Option<&Grant> {
         match &self.who {
             Who::Cache(holder) | Who::Member(holder) => Some(&holder.grant),
@@ -99,7 +99,7 @@ impl Peer {
         }
     }
 
-    /// Whether whoever is there may have what lies at `path`, below the store's base.
+    /// Whether the peer may read `path`, which lies below the store's base.
     async fn may_read(&self, path: &str) -> Result<bool, StoreError> {
         let (node, of) = match &self.who {
             Who::Agent(node, of) => (node, of),
@@ -123,7 +123,7 @@ impl Peer {
     }
 }
 
-/// Who is at the other end, by its certificate.
+/// The peer that a certificate stands for.
 fn who(core: &Core, identity: Option<ClientIdentity>, leaf: Option<&CertificateDer<'_>>) -> Who {
     let Some(identity) = identity else {
         return Who::Stranger;
@@ -187,7 +187,7 @@ pub async fn run(core: Arc<Core>, listener: tokio::net::TcpListener, tls: Arc<ru
                 () = stop.cancelled() => {}
                 () = closed.cancelled() => {}
                 () = authority.cancelled() => tracing::info!("a connection to the image store with a certificate of the former authority is closed"),
-                // In the middle of an answer, too: a cache takes no half of one for the whole.
+                // Also in the middle of an answer: a cache does not take half an answer for the whole.
                 end = ended => tracing::info!(%end, "the connection of a member to the image store is closed"),
                 served = builder.serve_connection(io, service) => if let Err(error) = served {
                     tracing::debug!(%error, "an image connection broke");
@@ -243,7 +243,7 @@ async fn respond(State(peer): State<Arc<Peer>>, request: Request) -> Response {
     }
 }
 
-/// What Prometheus asks for. Any member of the site may read it: it names no node, but it counts what customers have.
+/// The metrics for Prometheus. Any member of the site may read them: they name no node, but they count what customers have.
 async fn metrics(State(peer): State<Arc<Peer>>) -> Response {
     let (Who::Member(holder) | Who::Cache(holder)) = &peer.who else {
         return plain(StatusCode::FORBIDDEN);
@@ -279,7 +279,7 @@ fn value(headers: &HeaderMap, name: &header::HeaderName) -> Option<String> {
 fn plain(status: StatusCode) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
-    // What one is refused, a cache must not refuse to others.
+    // A cache must not serve one peer's refusal to others.
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().insert(header::CACHE_CONTROL, no_store);
     response
@@ -312,10 +312,10 @@ async fn file_part(path: &std::path::Path, offset: u64, len: u64) -> std::io::Re
     Ok(Body::from_stream(ReaderStream::with_capacity(file.take(len), BUFFER)))
 }
 
-/// Listens, or says which address could not be had.
+/// Listens on an address. The error names the address.
 ///
 /// # Errors
-/// The address is taken or not ours.
+/// The address is in use, or not an address of this host.
 pub async fn bind(at: SocketAddr, what: &str) -> Result<tokio::net::TcpListener, String> {
     tokio::net::TcpListener::bind(at)
         .await
@@ -379,13 +379,13 @@ mod tests {
         connector.connect(name, stream).await.unwrap()
     }
 
-    /// The status line and headers that `identity` is answered with.
+    /// The status line and headers of the answer to `identity`.
     async fn ask(core: &Core, at: SocketAddr, identity: ClientIdentity, path: &str) -> String {
         let mut stream = open(core, at, &identity).await;
         let request = format!("GET /store/v1/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        // The server may end without a TLS goodbye.
+        // The server may end without a TLS close message.
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8_lossy(&answer).into_owned()
     }
@@ -422,13 +422,13 @@ mod tests {
             (ClientIdentity::member("n1", 5), &mine, 403),
             (ClientIdentity::member("operator", 5), &chunk, 403),
             (ClientIdentity::member("cache-1", 5), &other, 200),
-            // Of the member who had the name before, and of one from before epochs.
+            // A former member of the same name, and a certificate from before epochs.
             (ClientIdentity::member("cache-1", 4), &other, 403),
             (ClientIdentity::member("cache-1", 0), &other, 403),
             (ClientIdentity::agent("cache-1", 0), &other, 403),
             (ClientIdentity::agent_of_boot("n1", 0, &booted.boot), &mine, 200),
             (ClientIdentity::agent_of_boot("n1", 0, &booted.boot), &other, 403),
-            // Not there, but it was looked for.
+            // Missing, but the store did look for it.
             (ClientIdentity::agent_of_boot("n1", 0, &booted.boot), &chunk, 404),
             // Another boot, another claim, and a certificate that names no boot.
             (ClientIdentity::agent_of_boot("n1", 0, &inspected.boot), &mine, 403),

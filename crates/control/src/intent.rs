@@ -1,4 +1,4 @@
-//! What a call may want of a node in which state, and how that is written into the node. No I/O.
+//! Which calls a node accepts in which state, and how their wishes are written into the node. No I/O.
 
 use rackwright_api::v1::{Deployment, PowerAction};
 use rackwright_lifecycle::{Claim, Edge, PowerGoal, PowerRequest, State, Timestamp};
@@ -6,7 +6,7 @@ use rackwright_store::NodeRecord;
 
 use crate::api_error::ApiError;
 
-/// An image version, resolved.
+/// A resolved image version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// "images/{image}"
@@ -29,7 +29,7 @@ pub(crate) fn refused(record: &NodeRecord, what: &str, hint: &str) -> ApiError {
     ApiError::precondition(format!("nodes/{}", record.id), message, hint)
 }
 
-/// Refuses a call that erases and does not say that its caller knows.
+/// The refusal of a call that erases data without the caller's confirmation.
 fn unconfirmed(record: &NodeRecord, what: &str) -> ApiError {
     ApiError::Unconfirmed {
         subject: format!("nodes/{}", record.id),
@@ -37,13 +37,13 @@ fn unconfirmed(record: &NodeRecord, what: &str) -> ApiError {
     }
 }
 
-/// The cluster that has the node by its claim. Only the cluster changes its nodes.
+/// The cluster that holds the node by its claim. Only the cluster changes its nodes.
 fn cluster_of(record: &NodeRecord) -> Option<&str> {
     let claim = record.node.claim.as_ref().filter(|claim| !claim.release_requested)?;
     claim.cluster.as_ref().map(|seat| seat.cluster.as_str())
 }
 
-/// The way to free a claimed node.
+/// How an operator frees a claimed node.
 fn way_to_release(record: &NodeRecord) -> String {
     match record.node.state {
         State::Quarantined => format!("`rackwright node readmit {}` erases it and frees it", record.id),
@@ -55,7 +55,7 @@ fn way_to_release(record: &NodeRecord) -> String {
     }
 }
 
-/// Refuses everything but what settles a doubt about the node's record, `what` is wanted of it.
+/// Refuses every change of a doubted node except those that settle the doubt. `what` names the change.
 ///
 /// # Errors
 /// The node is doubted.
@@ -98,7 +98,7 @@ fn claim_of(deployment: &Deployment, image: Image, node: &str, generation: u64, 
     }
 }
 
-/// As long as a label.
+/// As long as a label's value, in characters.
 const CUSTOMER_MAX: usize = 63;
 
 fn check_customer(deployment: &Deployment) -> Result<(), ApiError> {
@@ -115,7 +115,7 @@ pub fn is_free(record: &NodeRecord) -> bool {
     record.node.claim.is_none() && record.node.state == State::Available && record.node.doubt.is_none()
 }
 
-/// Claims a free node. Answers with the generation and the deployment that keys are needed for.
+/// Claims a free node. Returns the generation and the deployment for which keys are needed.
 ///
 /// # Errors
 /// The node is not free.
@@ -139,7 +139,7 @@ pub fn deploy(record: &mut NodeRecord, deployment: &Deployment, image: Image) ->
     Ok((generation, 1))
 }
 
-/// Refuses a node that a cluster still holds.
+/// The refusal for a node that a cluster still holds.
 pub fn leaves_cluster(record: &NodeRecord, cluster: &str) -> ApiError {
     let hint = format!("`rackwright cluster explain {cluster}` says how far it is");
     refused(
@@ -149,11 +149,11 @@ pub fn leaves_cluster(record: &NodeRecord, cluster: &str) -> ApiError {
     )
 }
 
-/// Wants another image on a claimed node. Host name, keys, drive and customer stay as they are where none are given. User
-/// data does not: it is not kept, so a new system has what is given with it.
+/// Requests another image on a claimed node. Empty host name, keys and drive keep their former values, and the customer
+/// stays. User data are not kept: a new system gets the user data of this call.
 ///
 /// # Errors
-/// The node has no claim, or is in the middle of something.
+/// The node has no claim, belongs to a cluster or another customer, or is being worked on.
 pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -> Result<(u64, u32), ApiError> {
     let state = record.node.state;
     let Some(former) = record.node.claim.clone().filter(|c| !c.release_requested) else {
@@ -198,7 +198,8 @@ pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
     rewrite(record, &whole, image).ok_or_else(|| refused(record, "it is being worked on", ""))
 }
 
-/// Wants another image on a claimed node, exactly as it is asked for. None: nothing can be written to it now.
+/// Requests another image on a claimed node, exactly as `deployment` describes it. `None`: the node's state does not allow
+/// it now.
 pub fn rewrite(record: &mut NodeRecord, deployment: &Deployment, image: Image) -> Option<(u64, u32)> {
     let state = record.node.state;
     let former = record.node.claim.as_ref().filter(|claim| !claim.release_requested)?;
@@ -208,7 +209,7 @@ pub fn rewrite(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
     let (generation, number) = (former.generation, former.deployment + 1);
     let mut claim = claim_of(deployment, image, &record.id, generation, number);
     claim.cluster.clone_from(&former.cluster);
-    // A claim keeps its customer for as long as it lives, whoever asks for what.
+    // A claim keeps its customer for life, whatever the request names.
     claim.customer.clone_from(&former.customer);
     record.node.claim = Some(claim);
     record.node.wanted.retry = state == State::Failed;
@@ -218,7 +219,7 @@ pub fn rewrite(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
 /// Ends a claim.
 ///
 /// # Errors
-/// There is none.
+/// The node has no claim, or a cluster holds it.
 pub fn release(record: &mut NodeRecord) -> Result<(), ApiError> {
     if let Some(seat) = record.node.claim.as_ref().and_then(|claim| claim.cluster.as_ref()) {
         let cluster = &seat.cluster;
@@ -247,7 +248,7 @@ pub fn release(record: &mut NodeRecord) -> Result<(), ApiError> {
 /// Takes a node out of service.
 ///
 /// # Errors
-/// It is being worked on.
+/// The node is being worked on.
 pub fn hold(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
     if Edge::Held.target(record.node.state).is_none() {
         let hint = format!("wait until it is at rest: `rackwright node watch {}`", record.id);
@@ -267,8 +268,8 @@ pub fn hold(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// True for a held node whose claim has ended meanwhile, as its cluster was released or has replaced it: the end of the hold
-/// begins the erase.
+/// True for a held node whose claim ended during the hold, because its cluster was released or has replaced it: the end of
+/// the hold begins the erase.
 pub fn is_erased_by_resume(record: &NodeRecord) -> bool {
     let is_released = record.node.claim.as_ref().is_some_and(|claim| claim.release_requested);
     record.node.state == State::Maintenance && is_released
@@ -277,7 +278,7 @@ pub fn is_erased_by_resume(record: &NodeRecord) -> bool {
 /// Ends a hold.
 ///
 /// # Errors
-/// It is not held, or holds data nobody claims, or would be erased and nobody has confirmed that.
+/// The node is not held; it is unclaimed and not erased; or it would be erased and the caller did not confirm that.
 pub fn resume(record: &mut NodeRecord, confirm_erase: bool) -> Result<(), ApiError> {
     if record.node.state != State::Maintenance {
         return Err(refused(
@@ -298,10 +299,10 @@ pub fn resume(record: &mut NodeRecord, confirm_erase: bool) -> Result<(), ApiErr
     Ok(())
 }
 
-/// Distrusts a node.
+/// Puts a node in quarantine.
 ///
 /// # Errors
-/// It is quarantined or held.
+/// The node is quarantined or held.
 pub fn quarantine(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
     if Edge::Condemned.target(record.node.state).is_none() {
         let hint = match &record.node.claim {
@@ -314,10 +315,10 @@ pub fn quarantine(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Erases a node and lets it back in.
+/// Erases a node and returns it to the pool.
 ///
 /// # Errors
-/// It is in service, claimed, or a cluster's; or nobody has confirmed that it is erased.
+/// The node is in service, claimed, or in a cluster; or the caller did not confirm the erase.
 pub fn readmit(record: &mut NodeRecord, confirm_erase: bool) -> Result<(), ApiError> {
     let is_in_pool = record.node.state == State::Available && record.node.doubt.is_none();
     if is_in_pool || Edge::Readmitted.target(record.node.state).is_none() {
@@ -360,7 +361,7 @@ pub fn readmit(record: &mut NodeRecord, confirm_erase: bool) -> Result<(), ApiEr
 /// Tries a failed node again.
 ///
 /// # Errors
-/// It has not failed, or holds data nobody claims.
+/// The node has not failed, or it is unclaimed and not erased.
 pub fn retry(record: &mut NodeRecord) -> Result<(), ApiError> {
     if record.node.state != State::Failed {
         let hint = format!("`rackwright node explain {}` says where it stands", record.id);
@@ -374,10 +375,10 @@ pub fn retry(record: &mut NodeRecord) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Has a node that nobody has inspected again, which writes settings of its firmware and proves them.
+/// Inspects an unclaimed node again, which writes its firmware settings and verifies them.
 ///
 /// # Errors
-/// Somebody has it, it is being worked on, or it holds data.
+/// The node is claimed, is being worked on, or holds data.
 pub fn apply_settings(record: &mut NodeRecord) -> Result<(), ApiError> {
     if record.node.claim.is_some() {
         let hint = format!(
@@ -411,10 +412,10 @@ pub fn apply_settings(record: &mut NodeRecord) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Wants the power of a node at rest changed.
+/// Requests a power change of a node at rest.
 ///
 /// # Errors
-/// It is being worked on, or no action was named.
+/// The node is being worked on, or the call names no action.
 pub fn power(record: &mut NodeRecord, action: PowerAction, now: Timestamp) -> Result<(), ApiError> {
     let goal = match action {
         PowerAction::On => PowerGoal::On,
@@ -430,10 +431,11 @@ pub fn power(record: &mut NodeRecord, action: PowerAction, now: Timestamp) -> Re
     Ok(())
 }
 
-/// Wants the firmware of a node at rest to be what its SKU wants. On a machine that somebody has it waits for their window.
+/// Requests that the firmware of a node at rest matches the wish of its SKU. On a claimed machine, the update waits for the
+/// customer's window.
 ///
 /// # Errors
-/// It is being worked on, or nobody knows what is on it.
+/// The node is neither available, active nor held.
 pub fn firmware(record: &mut NodeRecord, now: Timestamp) -> Result<(), ApiError> {
     if !matches!(record.node.state, State::Available | State::Active | State::Maintenance) {
         let hint = "it is done on the way into the pool by itself; else hold the node, or wait until it is at rest";
@@ -443,10 +445,10 @@ pub fn firmware(record: &mut NodeRecord, now: Timestamp) -> Result<(), ApiError>
     Ok(())
 }
 
-/// May the node be forgotten?
+/// Checks that a node may be deleted.
 ///
 /// # Errors
-/// It is claimed or being worked on.
+/// The node is claimed or being worked on.
 pub fn delete(record: &NodeRecord) -> Result<(), ApiError> {
     let resting = matches!(
         record.node.state,

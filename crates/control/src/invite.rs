@@ -1,7 +1,7 @@
-//! `rackwrightd invite-operator`: an operator is invited on the control plane's own host, also while the daemon is down.
+//! `rackwrightd invite-operator` invites an operator on the control plane's own host, also while the daemon is down.
 //!
-//! This is for a site where no operator can log in. The holder of a control plane's keys and database can do anything with the
-//! site anyway. This command does it in the open: it stores an event before it makes a token.
+//! It serves a site where no operator can log in. The holder of a control plane's keys and database can do anything with
+//! the site anyway. This command leaves a trace: it stores an event before it makes a token.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use crate::config::Config;
 use crate::local_user::LocalUser;
 use crate::rights::new_member_token;
 
-/// How long the token is good.
+/// Validity of the token.
 const LIFETIME_S: i64 = 3600;
 
 /// Why the invitation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum InviteError {
-    /// The database.
+    /// The database failed.
     #[error("the database does not answer, so nothing can be written down")]
     Store(#[from] StoreError),
-    /// This is not the host of a control plane.
+    /// This host has no keys of a control plane.
     #[error("{} is no folder: this runs where a control plane has its keys", .0.display())]
     NoKeys(PathBuf),
-    /// The keys.
+    /// The keys cannot be read.
     #[error(transparent)]
     Keys(#[from] rackwright_identity::KeyFileError),
     /// No reason is given.
     #[error("--reason TEXT is needed, 1 to 1000 characters: it stands in the event that this leaves")]
     NoReason,
-    /// The name.
+    /// The name is not valid.
     #[error("--name: {0}")]
     Name(String),
     /// The database is of another site.
@@ -45,21 +45,21 @@ pub enum InviteError {
     OtherSite {
         /// The authority of the database's site.
         site: String,
-        /// Ours.
+        /// The authority of the keys.
         ours: String,
     },
-    /// The audit.
+    /// The audit failed.
     #[error(transparent)]
     Audit(#[from] LocalError),
-    /// The token.
+    /// The token was not made.
     #[error("the token could not be made; an event says that it was wanted")]
     Token(#[from] ApiError),
 }
 
-/// Invites an operator, after an event that says so is stored. Answers with lines for the terminal; the token stands in them.
+/// Invites an operator after an event about it is stored. Returns lines for the terminal, which contain the token.
 ///
 /// # Errors
-/// [`InviteError`]; there is no token without the event.
+/// [`InviteError`]. Without the event, there is no token.
 pub async fn invite(config: &Config, name: &str, reason: &str) -> Result<String, InviteError> {
     let reason = checked_reason(reason)?;
     ClientIdentity::member(name, 0).map_err(|error| InviteError::Name(error.to_string()))?;
@@ -76,7 +76,7 @@ pub async fn invite(config: &Config, name: &str, reason: &str) -> Result<String,
         return Err(InviteError::OtherSite { site, ours });
     }
     let user = LocalUser::present();
-    // The audit before the event, and both before the token.
+    // The audit record comes before the event, and both before the token.
     let what = ("invite-operator", &*format!("members/{name}"), reason);
     let recorded = local::record(config, &keys, &store, &user, what).await;
     let token = match recorded {
@@ -100,7 +100,7 @@ pub(crate) fn checked_reason(reason: &str) -> Result<&str, InviteError> {
     Ok(reason)
 }
 
-/// The same with an open database; answers with the token.
+/// The same with an open database. Returns the token.
 ///
 /// # Errors
 /// As [`invite`].
@@ -124,7 +124,7 @@ pub async fn invite_from(
         ("user".to_owned(), user.name.clone()),
     ];
     attributes.extend(user.login_uid.map(|uid| ("login_uid".to_owned(), uid.to_string())));
-    // A change of its own, before the token's: the event is visible before the token can be used.
+    // A change of its own, before the change with the token: the event is visible before the token can be used.
     let mut tx = store.write().await?;
     tx.add_event(&EventRow {
         at: now,
@@ -146,7 +146,7 @@ pub async fn invite_from(
     Ok(token)
 }
 
-/// What an operator of the site is given.
+/// The rights of an operator of the site.
 pub(crate) fn operator() -> MemberRow {
     MemberRow {
         role: "operator".into(),
@@ -154,7 +154,7 @@ pub(crate) fn operator() -> MemberRow {
     }
 }
 
-/// The command that redeems a token, for people.
+/// The command that redeems a token, as text for people.
 pub(crate) fn login_command(config: &Config, ca_sha256: &str, token: &str) -> String {
     let name = config.names.first().map_or("localhost", String::as_str);
     let port = config.api_listen.port();

@@ -1,9 +1,9 @@
 //! The control plane, `rackwrightd`: gRPC in front, the runner behind, and the boot services beside.
 //!
-//! What calls write is intent; what the runner does is decided by `rackwright-lifecycle` and performed here; what was
-//! seen is stored as readings. No transaction and no lock is held while the network is waited for.
+//! Calls write intent. `rackwright-lifecycle` decides, and the runner performs the decisions. Observations are stored as
+//! readings. No transaction and no lock is held during a wait for the network.
 
-// A test may read clocks and files, and wait for what it started.
+// Tests may read clocks and files, and wait for tasks.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod agent_boot;

@@ -1,10 +1,10 @@
-//! The person who runs a command of the program on the host of the control plane.
+//! The person who runs a command of this program on the control plane's host.
 
 #![expect(clippy::disallowed_methods, reason = "a command, and no daemon")]
 
 use std::os::unix::fs::MetadataExt as _;
 
-/// Longest name of a local user that an event repeats.
+/// Longest name of a local user in an event.
 const USER_MAX: usize = 64;
 
 /// The person at this host, as far as the kernel knows.
@@ -12,9 +12,9 @@ const USER_MAX: usize = 64;
 pub struct LocalUser {
     /// The user of this process.
     pub uid: u32,
-    /// Name of that user; empty where none is known.
+    /// The name of that user; empty: unknown.
     pub name: String,
-    /// The user who logged in to the host, before any `su` or `sudo`; none where the kernel keeps none.
+    /// The user who logged in to the host, before any `su` or `sudo`. `None`: the kernel has no record.
     pub login_uid: Option<u32>,
 }
 
@@ -28,12 +28,12 @@ impl LocalUser {
         Self {
             uid,
             name: name_of(uid, &users),
-            // The kernel's word for "none".
+            // The kernel's value for "no login".
             login_uid: login.trim().parse().ok().filter(|uid| *uid != u32::MAX),
         }
     }
 
-    /// The person in words, for the audit.
+    /// The person as text for the audit.
     pub(crate) fn told(&self) -> String {
         let name = match self.name.as_str() {
             "" => String::new(),

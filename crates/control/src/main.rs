@@ -18,7 +18,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
-/// The C library's own took a fifth of the CPU when a thousand machines were deployed at once.
+/// mimalloc: the C library's allocator took a fifth of the CPU when a thousand machines were deployed at once.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -227,11 +227,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Has spans and events written to standard error, and told to the collector of traces where there is one.
+/// Writes spans and events to standard error, and sends them to the collector of traces if there is one.
 fn listen_to_spans(log: Log, telemetry: &Telemetry) {
     let filter = EnvFilter::try_from_env("RACKWRIGHT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let written = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    // Colours are for eyes: a file or a journal keeps their codes.
+    // Colours are for a terminal: a file or a journal would keep their codes.
     let is_coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
     let written = written.with_ansi(is_coloured);
     let written = match log {
@@ -252,7 +252,7 @@ fn bmc_password(path: &std::path::Path, node: &str, reason: &str) -> Result<(), 
     Ok(())
 }
 
-/// Lets this process open as many files as it may: each connection is one. Answers how many that is.
+/// Raises the limit of open files to the maximum, because each connection is one. Returns the new limit.
 fn raise_open_files() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return u64::MAX;

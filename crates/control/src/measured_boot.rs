@@ -1,4 +1,4 @@
-//! What the boot services serve, as firmware and boot loaders measure it.
+//! The digests of the boot files, as firmware and boot loaders measure them.
 
 #![expect(clippy::disallowed_methods, reason = "runs in spawn_blocking")]
 
@@ -14,14 +14,14 @@ use rackwright_tpm::sha256;
 use crate::config::{Boot, Config};
 use crate::core::Core;
 
-/// Size and time of change of each file: they say whether the digests are still right.
+/// Size and modification time of each file: a change makes the digests stale.
 type Stamp = Vec<(PathBuf, u64, Option<SystemTime>)>;
-/// What the digests are of: the files, and the authorities that the command line may name.
+/// The input of the digests: the files, and the authorities that the command line may name.
 type Key = (Stamp, Vec<String>);
 /// The digests, or why there are none.
 type Digests = Result<Served, String>;
 
-/// The digests of the files that are served. Files are read when the first machine asks, and again after they changed.
+/// The digests of the served files. The files are read for the first machine, and again after a change.
 #[derive(Default)]
 pub struct ServedFiles(Mutex<Option<(Key, Arc<Digests>)>>);
 
@@ -30,7 +30,7 @@ impl ServedFiles {
         let Some(boot) = &config.boot else {
             return Arc::new(Err("this control plane serves no boot files (settings: boot)".into()));
         };
-        // The first machine that asks does the work for those that ask meanwhile.
+        // The lock is held during the work: machines that ask meanwhile wait for the same result.
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = (stamp(boot), authorities.to_vec());
         if let Some((before, digests)) = kept.as_ref()
@@ -44,7 +44,7 @@ impl ServedFiles {
     }
 }
 
-/// What machines are served at this moment.
+/// What the boot services serve to machines at this moment.
 pub async fn served(core: &Arc<Core>) -> Arc<Digests> {
     let core = core.clone();
     let read = tokio::task::spawn_blocking(move || {
@@ -82,7 +82,7 @@ fn digests(boot: &Boot, authorities: &[String]) -> Digests {
     };
     served.programs.insert(authenticode(&kernel).map_err(is_kernel)?);
     for path in boot.network.first_stages.values() {
-        // Programs for BIOS have no such digest. No firmware with a TPM of ours starts them.
+        // Programs for BIOS have no such digest. Firmware with a supported TPM never starts them.
         if let Ok(digest) = authenticode(&read(path)?) {
             served.programs.insert(digest);
         }

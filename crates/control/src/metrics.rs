@@ -1,6 +1,6 @@
-//! What Prometheus is told. Counters and histograms are of this process, since it started; what the database knows is
-//! read when somebody asks. Nothing is labelled with a node, an address or anything else that can be made up: the
-//! number of series is bounded.
+//! Metrics for Prometheus. Counters and histograms cover this process since its start; figures from the database are read
+//! at each scrape. Labels never hold a node, an address or another value that can be invented: the number of series is
+//! bounded.
 
 mod read;
 
@@ -23,13 +23,13 @@ pub use read::scrape;
 /// Media type of a scrape.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// From a BMC's answer to the erasing of a large drive, in seconds.
+/// In seconds: from a BMC's answer to the erase of a large drive.
 const EFFECT_BUCKETS: [f64; 16] = [
     0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0,
 ];
 /// A commit, in seconds.
 const COMMIT_BUCKETS: [f64; 10] = [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 2.0];
-/// Vendors and failure codes that are told apart; those that come later are "other". A BMC can call itself anything.
+/// Most distinct vendors and failure codes. Later ones become "other", because a BMC can report any name.
 const WORDS: usize = 32;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -91,7 +91,7 @@ struct StatusLabel {
     status: u16,
 }
 
-/// Text from outside as a label: the first few words are told apart.
+/// Label values from outside: the first few are kept apart.
 #[derive(Debug, Default)]
 struct Words(Mutex<BTreeSet<String>>);
 
@@ -113,16 +113,16 @@ impl Words {
     }
 }
 
-/// How many spans went which way.
+/// Spans by their fate.
 #[derive(Debug, Clone)]
 pub struct SpanCounts {
-    /// The collector has them.
+    /// Accepted by the collector.
     pub sent: Counter,
-    /// Dropped: more ended than could be sent.
+    /// Dropped: more spans ended than could be sent.
     pub queue_full: Counter,
-    /// Dropped: the collector did not take them.
+    /// Dropped: the collector could not be reached or failed.
     pub not_sent: Counter,
-    /// Dropped: the collector did not want them.
+    /// Dropped: the collector rejected them.
     pub rejected: Counter,
     dropped: Family<ReasonLabel, Counter>,
 }
@@ -145,7 +145,7 @@ type EffectHistograms = Family<EffectLabels, Histogram, fn() -> Histogram>;
 type LineHistograms = Family<KindLabel, Histogram, fn() -> Histogram>;
 type StateHistograms = Family<StateLabel, Histogram, fn() -> Histogram>;
 
-/// All that is counted.
+/// All metrics.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -167,7 +167,7 @@ pub struct Metrics {
     image_requests: Family<StatusLabel, Counter>,
     image_bytes: Counter,
     calls_refused: Counter,
-    /// Exports of the audit that fail now.
+    /// Audit exports that are failing now.
     pub audit_exports_failing: Gauge,
     vendors: Words,
     codes: Words,
@@ -184,7 +184,7 @@ fn seconds(us: i64) -> f64 {
 }
 
 impl Metrics {
-    /// Nothing counted yet.
+    /// Metrics at zero.
     #[must_use]
     pub fn new(spans: &SpanCounts) -> Self {
         let mut metrics = Self {
@@ -281,7 +281,7 @@ impl Metrics {
         );
     }
 
-    /// Whose turn it was, and how steps went.
+    /// Registers the metrics of leases and steps.
     fn register_turns(&mut self) {
         let r = &mut self.registry;
         r.register("leases", "Nodes taken because they were due", self.leases.clone());
@@ -320,7 +320,7 @@ impl Metrics {
         );
     }
 
-    /// A node took an edge after so many microseconds in its former state.
+    /// Counts an edge of a node. `spent_us` is the time in the former state, in microseconds.
     pub fn edge(&self, edge: Edge, from: State, to: State, spent_us: i64) {
         let (edge, from, to) = (edge.as_str(), from.as_str(), to.as_str());
         self.edges.get_or_create(&EdgeLabels { edge, from, to }).inc();
@@ -328,7 +328,7 @@ impl Metrics {
         self.time_in_state.get_or_create(&label).observe(seconds(spent_us));
     }
 
-    /// An effect ended after so many microseconds.
+    /// Counts the end of an effect. `took_us` is its duration, in microseconds.
     pub fn effect_ended(&self, effect: Effect, outcome: &Outcome, vendor: &str, took_us: i64) {
         let effect = effect.as_str();
         let outcome = match outcome {
@@ -351,18 +351,18 @@ impl Metrics {
         self.effects.get_or_create(&labels).observe(seconds(took_us));
     }
 
-    /// A conversation with a BMC failed.
+    /// Counts a failed conversation with a BMC.
     pub fn bmc_failed(&self, kind: &'static str, vendor: &str) {
         let vendor = self.vendors.label(vendor);
         self.bmc_errors.get_or_create(&BmcLabels { kind, vendor }).inc();
     }
 
-    /// It was decided to wait.
+    /// Counts a decision to wait.
     pub fn waits(&self, reason: &'static str) {
         self.waits.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// A node began what is bounded, after so many microseconds in line.
+    /// Counts an admission to limited work. `in_line_us` is the time in the queue, in microseconds.
     pub fn admitted(&self, kind: Kind, in_line_us: i64) {
         let kind = kind.as_str();
         self.lines
@@ -370,53 +370,53 @@ impl Metrics {
             .observe(seconds(in_line_us));
     }
 
-    /// Nodes were taken.
+    /// Counts leased nodes.
     pub fn leased(&self, nodes: usize) {
         self.leases.inc_by(nodes as u64);
     }
 
-    /// A node that was taken was another replica's to decide of.
+    /// Counts a leased node that turned out to be another replica's turn.
     pub fn lease_lost(&self) {
         self.leases_lost.inc();
     }
 
-    /// Of a dead replica: so many of what ("effect", "agent").
+    /// Counts takeovers from a dead replica. `what` is "effect" or "agent".
     pub fn taken_over(&self, what: &'static str, count: u64) {
         self.takeovers.get_or_create(&TakenLabel { what }).inc_by(count);
     }
 
-    /// A step began anew.
+    /// Counts a step that began anew.
     pub fn step_lost(&self) {
         self.steps_lost.inc();
     }
 
-    /// A step was given up.
+    /// Counts a step that was given up.
     pub fn step_failed(&self) {
         self.steps_failed.inc();
     }
 
-    /// The database committed.
+    /// Counts a commit of the database.
     pub fn committed(&self, took: Duration) {
         self.commits.observe(took.as_secs_f64());
     }
 
-    /// An agent said something.
+    /// Counts a message of an agent.
     pub fn agent_said(&self) {
         self.agent_messages.inc();
     }
 
-    /// The power of a node at rest was looked at.
+    /// Counts a power reading of a node at rest.
     pub fn looked(&self, outcome: &'static str) {
         self.looks.get_or_create(&LookLabel { outcome }).inc();
     }
 
-    /// Counts calls that are refused before they are read.
+    /// The counter of calls that are refused before they are read.
     #[must_use]
     pub fn calls_refused(&self) -> Counter {
         self.calls_refused.clone()
     }
 
-    /// The image store answered.
+    /// Counts an answer of the image store.
     pub fn image_answered(&self, status: u16, bytes: u64) {
         self.image_requests.get_or_create(&StatusLabel { status }).inc();
         self.image_bytes.inc_by(bytes);

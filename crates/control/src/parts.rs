@@ -1,4 +1,4 @@
-//! The parts of the daemon: tasks with names. A part that ends before the daemon is told to stop ends the daemon.
+//! The parts of the daemon: named tasks. A part that ends before the daemon is stopped ends the daemon.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -8,19 +8,19 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
-/// How a part ended that should have gone on.
+/// A part that ended before the stop.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the part {part:?} of the daemon ended: {why}")]
 pub struct PartEnded {
     /// The part's name.
     pub part: &'static str,
-    /// Why, as far as that is known.
+    /// The reason, as far as it is known.
     pub why: String,
 }
 
-/// What a part that ends by itself says of the reason.
+/// The result of a part that ends by itself.
 pub trait Ending {
-    /// The reason; none: nothing was said.
+    /// The reason. `None`: the part gave no reason.
     fn why(self) -> Option<String>;
 }
 
@@ -36,10 +36,10 @@ impl<E: std::fmt::Display> Ending for Result<(), E> {
     }
 }
 
-/// Which parts run: false for one that ended. The newest state is what counts.
+/// Which parts run: false for a part that ended. Only the newest state matters.
 pub type Health = Arc<watch::Sender<BTreeMap<&'static str, bool>>>;
 
-/// All parts that run.
+/// All running parts.
 #[derive(Debug)]
 pub struct Parts {
     tasks: JoinSet<Option<String>>,
@@ -48,7 +48,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// No part yet. `health` shows which parts run.
+    /// Without any part. `health` reports which parts run.
     pub fn new(health: Health) -> Self {
         Self {
             tasks: JoinSet::new(),
@@ -57,7 +57,7 @@ impl Parts {
         }
     }
 
-    /// Begins a part, which runs until the daemon is told to stop.
+    /// Starts a part, which runs until the daemon is stopped.
     pub fn begin<F>(&mut self, name: &'static str, part: F)
     where
         F: Future<Output: Ending> + Send + 'static,
@@ -67,7 +67,7 @@ impl Parts {
         self.health.send_modify(|all| _ = all.insert(name, true));
     }
 
-    /// Waits for the first part that ends. For ever, if there is none.
+    /// Waits for the first part that ends; forever, if there are no parts.
     pub async fn first_end(&mut self) -> PartEnded {
         match self.tasks.join_next_with_id().await {
             Some(ended) => self.named(ended),
@@ -85,7 +85,7 @@ impl Parts {
         PartEnded { part, why }
     }
 
-    /// Waits until all parts have ended, after they were told to. Parts that take longer than `limit` are cut off: false.
+    /// Waits until all parts have ended after the stop. After `limit`, aborts the rest and returns false.
     pub async fn end(mut self, limit: Duration) -> bool {
         let orderly = async {
             while let Some(ended) = self.tasks.join_next_with_id().await {
@@ -103,7 +103,7 @@ impl Parts {
     }
 }
 
-/// The words of a panic, which are in the log with the place as well.
+/// The text of a panic. The log has it as well, with the place.
 fn reason(error: JoinError) -> String {
     let Ok(panic) = error.try_into_panic() else {
         return "it was cut off".to_owned();

@@ -1,8 +1,8 @@
-//! This replica among those of its site: it says that it lives, takes over what dead ones left open, and hears hints.
+//! This replica among those of its site: it sends signs of life, takes over open work of dead replicas, and receives hints.
 //!
-//! Who is dead is a guess by the clock: a replica that is not heard of for `DEAD_S`. A wrong guess, of one that is only slow
-//! or whose clock is off, costs work and nothing else: an effect that was interrupted ends once, a decision looks at the
-//! machine before it acts, and what must not be done twice is done by the agent, which knows the effect's id.
+//! Death is a guess by the clock: no sign of life for `DEAD_S`. A wrong guess about a replica that is slow, or has a wrong
+//! clock, only costs work: an interrupted effect ends once, a decision looks at the machine before it acts, and the agent
+//! does what must not be done twice, because it knows the effect's id.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::share::alive_since;
 
 /// Between two signs of life.
 const ROUND: Duration = Duration::from_secs(10);
-/// Without the database for so long, a replica lets its agents go: before others take it for dead.
+/// After this time without the database, a replica drops its agents: before others take it for dead.
 const ALONE: Duration = Duration::from_secs(30);
-/// Without a sign of life from any replica for so long, there was none that agents could come to.
+/// After this time without a sign of life from any replica, agents had no replica to connect to.
 const OUTAGE_S: i64 = 30;
-/// Dead replicas are listed for so long.
+/// Dead replicas stay in the list for this time.
 const LISTED_S: i64 = 24 * 3600;
 
-/// Says that this replica begins; answers since when agents could always come to one. An agent that does not come counts as
-/// lost after a grace from then on, not from the start of each process: where these are killed again and again it would
-/// never end.
+/// Announces the start of this replica. Returns the time since which agents have always had a replica to connect to. A
+/// missing agent counts as lost after a grace from that time, not from the start of each process: repeated crashes would
+/// extend the grace without end.
 ///
 /// # Errors
 /// The database failed.
@@ -36,10 +36,10 @@ pub async fn begin(store: &Store, replica: &str) -> Result<Timestamp, StoreError
     store.replica_begins(replica, clock::now(), seconds(OUTAGE_S)).await
 }
 
-/// Ends what a former process of this replica, and dead ones, left open, and makes its nodes due.
+/// Ends the open work of a former process of this replica and of dead replicas, and makes its nodes due.
 ///
-/// What the agent does goes on without us and stays open. Everything else ended with its process: whether it was done
-/// is not known, so the next decision looks first.
+/// An effect that the agent performs goes on and stays open. Every other effect ended with its process. Whether it was done
+/// is unknown, so the next decision looks first.
 ///
 /// # Errors
 /// The database failed.
@@ -58,7 +58,7 @@ pub async fn recover(core: &Core) -> Result<(), StoreError> {
             "nodes that were handed over before there were records of use are counted"
         ),
     }
-    // Where others are at work, nodes without an open effect become due when their lease or their wait ends.
+    // If other replicas are at work, nodes without an open effect become due at the end of their lease or wait.
     if core.store.replicas(alive_since(now)).await?.len() == 1 {
         let woken = core.store.wake_unfinished(now).await?;
         tracing::info!(woken, "nodes taken up again");
@@ -74,7 +74,7 @@ async fn take_over(core: &Core, open: &EffectRow) -> Result<(), StoreError> {
     };
     let found = tx.open_effect(&open.node_id).await?;
     if found.is_none_or(|found| (found.id, found.owner) != (open.id.clone(), open.owner.clone())) {
-        // Ended meanwhile, or adopted by whom the agent came to.
+        // Ended meanwhile, or adopted by the replica to which the agent connected.
         return Ok(());
     }
     let now = clock::now();
@@ -93,9 +93,9 @@ async fn take_over(core: &Core, open: &EffectRow) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// What replicas left open that were not heard of for long: their effects, and the connections of their agents.
+/// Takes over from dead replicas: their open effects, and the connections of their agents.
 async fn take_over_from_the_dead(core: &Core, now: Timestamp) -> Result<(), StoreError> {
-    // First: an effect that is taken over is judged by what is known of the agent then.
+    // First: a decision about a taken-over effect depends on the state of the agent.
     let freed = core.store.free_agents_of_dead(alive_since(now), now).await?;
     if freed > 0 {
         core.metrics.taken_over("agent", freed);
@@ -109,11 +109,11 @@ async fn take_over_from_the_dead(core: &Core, now: Timestamp) -> Result<(), Stor
     Ok(())
 }
 
-/// Makes what the rows say of agents here and who is connected here the same again, where it is not: the end of a
-/// connection could not be stored, or others took this replica for dead.
+/// Reconciles the rows about agents of this replica with the actual connections. They differ if the end of a connection
+/// could not be stored, or if others took this replica for dead.
 async fn compare_agents(core: &Core) -> Result<(), StoreError> {
     let held: HashMap<_, _> = core.store.held_agents(&core.replica).await?.into_iter().collect();
-    // After that: who connects is remembered first and stored then.
+    // Read after the rows: a new connection is remembered first and stored then.
     let mut connected = core.agents.sessions();
     connected.retain(|of, _| !of.starts_with(UNKNOWN_PREFIX));
     for (node, number) in &held {
@@ -125,7 +125,7 @@ async fn compare_agents(core: &Core) -> Result<(), StoreError> {
         if held.get(node) == Some(number) {
             continue;
         }
-        // Waits for one that is just being stored.
+        // Waits for a connection that is just being stored.
         let mut tx = core.store.write().await?;
         let hold = match tx.node(node).await {
             Ok(record) => Some(record.hold),
@@ -146,10 +146,10 @@ async fn compare_agents(core: &Core) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Says that this replica lives, and takes over from those that do not.
+/// Sends a sign of life, and takes over from dead replicas.
 pub(crate) async fn round(core: &Core) -> Result<(), StoreError> {
     let now = clock::now();
-    // First: one whose own sign of life does not get through takes nothing over, least of all from itself.
+    // First: a replica that cannot store its own sign of life takes nothing over, least of all from itself.
     core.store.replica_lives(&core.replica, now).await?;
     take_over_from_the_dead(core, now).await?;
     compare_agents(core).await?;
@@ -166,7 +166,7 @@ pub async fn run(core: Arc<Core>) {
             Err(error) => {
                 tracing::warn!(%error, "others may take this replica for dead");
                 if lived_at.elapsed() > ALONE {
-                    // Another replica may have the database.
+                    // Another replica may still reach the database.
                     core.agents.end_all();
                 }
             }
@@ -178,7 +178,7 @@ pub async fn run(core: Arc<Core>) {
     }
 }
 
-/// Passes hints of other replicas on to who waits here. Runs until the core stops.
+/// Passes hints of other replicas to the waiting parts of this one. Runs until the core stops.
 pub async fn hear(core: Arc<Core>) {
     let mut changes = core.store.changes();
     loop {
@@ -206,7 +206,7 @@ mod tests {
     use crate::runner::step_until_rest;
     use crate::testing;
 
-    /// Two nodes with an open effect of `owner` each: one that we make, one that the agent makes.
+    /// Two nodes with an open effect of `owner` each: one performed by the daemon, one by the agent.
     async fn leave_open(core: &Core, owner: &str) {
         for (node, state, effect) in [
             ("on", State::Inspecting, Effect::PowerOn),
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// The outcomes of the two, who owns the second, and which nodes are due.
+    /// The outcomes of the two, the owner of the second, and the due nodes.
     async fn left(core: &Core, owner: &str) -> (Outcome, Outcome, String, Vec<String>) {
         let effect = async |what: &str| core.store.effect(&format!("{owner}-{what}")).await.unwrap().unwrap();
         let now = clock::now();
@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(core.store.next_due(&core.replica).await.unwrap(), None);
     }
 
-    /// What an agent that comes with `boot` is told, when an erasure is open that another replica told `b1` of.
+    /// The message to an agent that connects with `boot` while an erase is open that another replica sent to `b1`.
     async fn told(boot: &str) -> Option<v1::ControlMessage> {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", State::Reclaiming, None)).await;

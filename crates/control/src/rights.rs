@@ -1,8 +1,7 @@
 //! Open calls, streams and console sessions of members, and the end of their rights.
 //!
-//! Each of them holds a [`Grant`]. The grant ends when the member is deleted or revoked, when the
-//! role shrinks, or when the certificate ends: at once after a change on this replica, and within [`ROUND`] after one on
-//! another replica.
+//! Each of them holds a [`Grant`]. A grant ends when the member is deleted or revoked, when the role shrinks, or when the
+//! certificate ends: at once after a change on this replica, and within [`ROUND`] after a change on another replica.
 
 mod caller;
 
@@ -23,17 +22,17 @@ use crate::core::Core;
 
 pub use caller::{Caller, is_customers, look_up, new_member_token, of_member, rights_of, word};
 
-/// Between two looks at the members who have something open: another replica may have changed them.
+/// Between two checks of the members with open grants: another replica may have changed them.
 const ROUND: Duration = Duration::from_secs(5);
-/// The last use of a member is written at most this often.
+/// Least time between two writes of a member's last use.
 const USE_S: i64 = 3600;
 
 /// Why a grant has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// The member is deleted, or the certificate's epoch is over; a sentence.
+    /// The member was deleted, or the certificate's epoch is over; a sentence.
     Revoked(String),
-    /// The role gives less than it did; a sentence.
+    /// The member's rights have shrunk; a sentence.
     Smaller(String),
     /// The certificate of the connection has ended.
     Expired,
@@ -55,13 +54,13 @@ impl From<End> for tonic::Status {
         match end {
             End::Revoked(why) => ApiError::Unauthenticated(why).into(),
             End::Smaller(why) => ApiError::Forbidden(why).into(),
-            // A client that has renewed its certificate connects again, as after a lost connection.
+            // A client with a renewed certificate connects again, as after a lost connection.
             End::Expired => Self::unavailable(End::Expired.to_string()),
         }
     }
 }
 
-/// The end of a certificate.
+/// The end of a certificate's validity.
 #[must_use]
 pub fn end_of(leaf: &[u8]) -> Option<Timestamp> {
     Validity::of(leaf)
@@ -77,7 +76,7 @@ pub struct Rights {
     /// Grows with each change of members on this replica.
     changes: AtomicU64,
     changed: Notify,
-    /// When the use of a member was last noted by this process.
+    /// When this process last noted the use of each member.
     noted: Mutex<HashMap<String, Timestamp>>,
 }
 
@@ -85,7 +84,7 @@ pub struct Rights {
 struct Open {
     name: String,
     epoch: u64,
-    /// Role and scope that the call was let in with; none until then.
+    /// Role and scope at the admission of the call; none before it.
     admitted: Option<(Role, Scope)>,
     end: watch::Sender<Option<End>>,
 }
@@ -94,7 +93,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The right of one member, in one epoch, to have one thing open. Clones are the same grant.
+/// The right of one member, in one epoch, to keep one thing open. Clones are the same grant.
 #[derive(Debug, Clone)]
 pub struct Grant(Arc<Inner>);
 
@@ -103,7 +102,7 @@ struct Inner {
     rights: Arc<Rights>,
     id: u64,
     end: watch::Receiver<Option<End>>,
-    /// The end of the certificate.
+    /// The end of the certificate's validity.
     until: Option<Timestamp>,
 }
 
@@ -114,14 +113,14 @@ impl Drop for Inner {
 }
 
 impl Grant {
-    /// Keeps what the call was let in with: when the member gets less, the grant ends.
+    /// Stores the rights at admission: the grant ends when the member has less.
     pub fn admit(&self, caller: &Caller) {
         if let Some(open) = lock(&self.0.rights.open).get_mut(&self.0.id) {
             open.admitted = Some((caller.role, caller.scope.clone()));
         }
     }
 
-    /// Has what is open finish by itself: no later change of the member ends it.
+    /// Lets the open thing finish by itself: no later change of the member ends it.
     pub fn let_finish(&self) {
         lock(&self.0.rights.open).remove(&self.0.id);
     }
@@ -140,7 +139,7 @@ impl Grant {
                 let end = end.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
                 match end {
                     Some(end) => end,
-                    // It may finish by itself.
+                    // The open thing may finish by itself.
                     None => std::future::pending().await,
                 }
             };
@@ -152,13 +151,13 @@ impl Grant {
     }
 }
 
-/// From now until this moment; nothing when it has passed.
+/// From now until this moment; zero when it has passed.
 fn left_until(until: Timestamp) -> Duration {
     Duration::from_micros(u64::try_from(until.0.saturating_sub(clock::now().0)).unwrap_or(0))
 }
 
 impl Rights {
-    /// Opens something for a member. `until` is the end of the certificate by which the member came.
+    /// Opens a grant for a member. `until` is the end of the member's certificate.
     #[must_use]
     pub fn open(self: &Arc<Self>, name: &str, epoch: u64, until: Option<Timestamp>) -> Grant {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
@@ -178,19 +177,19 @@ impl Rights {
         }))
     }
 
-    /// A number that differs after each change of members on this replica.
+    /// A number that changes with each change of members on this replica.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
     }
 
-    /// Members were changed, and that is stored.
+    /// Called after a change of members is stored.
     pub fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.changed.notify_one();
     }
 
-    /// How much is open.
+    /// Number of open grants.
     #[must_use]
     pub fn count(&self) -> usize {
         lock(&self.open).len()
@@ -201,7 +200,7 @@ impl Rights {
         open.values().map(|open| (open.name.clone(), open.epoch)).collect()
     }
 
-    /// Ends the grants of a member that the present state of the member does not cover.
+    /// Ends the grants of a member that exceed the member's present rights.
     fn compare(&self, name: &str, epoch: u64, present: Result<&Caller, &str>) {
         let open = lock(&self.open);
         for open in open
@@ -219,7 +218,7 @@ impl Rights {
         }
     }
 
-    /// Whether the use of a member is to be written: the stored one is old, and this process has not just written one.
+    /// Whether to store the use of a member: the stored time is old, and this process has not just stored one.
     fn is_use_news(&self, record: &MemberRecord, now: Timestamp) -> bool {
         let old = now.plus(-seconds(USE_S));
         if record.used_at.is_some_and(|at| at >= old) {
@@ -234,7 +233,7 @@ impl Rights {
     }
 }
 
-/// Whether a caller may still do all that `role` and `scope` allow.
+/// Whether a caller still has all rights of `role` and `scope`.
 fn covers(present: &Caller, role: Role, scope: &Scope) -> bool {
     let has_grown = matches!(
         (role, present.role),
@@ -243,7 +242,7 @@ fn covers(present: &Caller, role: Role, scope: &Scope) -> bool {
     present.scope == *scope && (present.role == role || has_grown)
 }
 
-/// Lets a member in under a grant: with the rights of now, and so that any later loss of them ends the grant.
+/// Admits a member under a grant with the present rights. Any later loss of them ends the grant.
 ///
 /// # Errors
 /// As [`look_up`].
@@ -252,7 +251,7 @@ pub async fn admit(core: &Core, name: &str, epoch: u64, grant: &Grant) -> Result
         let before = core.rights.changes();
         let (caller, record) = look_up(core, name, epoch).await?;
         grant.admit(&caller);
-        // A change in between has compared the grant before it held the role: look again.
+        // A change in between compared the grant before it had the role: read again.
         if core.rights.changes() == before {
             note_use(core, &record);
             return Ok(caller);
@@ -260,7 +259,7 @@ pub async fn admit(core: &Core, name: &str, epoch: u64, grant: &Grant) -> Result
     }
 }
 
-/// Notes that a member calls: one write a member and hour, beside the call.
+/// Notes a member's call: one write for each member and hour, apart from the call.
 pub fn note_use(core: &Core, record: &MemberRecord) {
     let now = clock::now();
     if !core.rights.is_use_news(record, now) {
@@ -278,7 +277,7 @@ async fn compare_all(core: &Core) {
     for (name, epoch) in core.rights.members() {
         match look_up(core, &name, epoch).await {
             Ok((caller, _)) => core.rights.compare(&name, epoch, Ok(&caller)),
-            // What is open stays open while the database is away.
+            // Grants stay open while the database is away.
             Err(ApiError::Store(error)) => tracing::warn!(name, %error, "the rights of a member cannot be read"),
             Err(error) => core.rights.compare(&name, epoch, Err(&error.to_string())),
         }

@@ -1,5 +1,5 @@
-//! Whose node is it to watch? Each replica's that lives, by rendezvous hashing: all come to the same answer without
-//! asking each other, and when one goes, only its nodes go to others.
+//! Which replica watches a node: rendezvous hashing over the living replicas. All replicas reach the same result without
+//! messages, and when a replica goes, only its nodes move.
 
 use std::path::Path;
 
@@ -9,25 +9,25 @@ use rackwright_lifecycle::{Timestamp, seconds};
 const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0100_0000_01b3;
 
-/// Without a sign of life for so long, a replica is dead. Clocks of replicas have to agree to much less than that.
+/// Without a sign of life for this time, a replica is dead. The clocks of replicas have to agree much more closely.
 pub(crate) const DEAD_S: i64 = 60;
 
-/// A number for words in that order: the same in every process, and evenly spread.
+/// A number for a sequence of words: the same in every process, and evenly spread.
 pub(crate) fn number_of<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     let mut hash = OFFSET;
     for word in words {
-        // What no text holds ends each word.
+        // A byte that no text contains ends each word.
         for byte in word.iter().chain(&[0xff]) {
             hash = (hash ^ u64::from(*byte)).wrapping_mul(PRIME);
         }
     }
-    // FNV's high bits hardly depend on the last bytes: mixed as SplitMix64 ends (Steele, Lea, Flood 2014).
+    // FNV's high bits hardly depend on the last bytes, so the hash gets SplitMix64's final mix (Steele, Lea, Flood 2014).
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^ (hash >> 31)
 }
 
-/// The replicas that live, and which of them is this one.
+/// The other living replicas, and the name of this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Share {
     own: String,
@@ -35,7 +35,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// This replica's, among those that live; it counts as one of them, whatever they say.
+    /// The share of this replica among the living. It counts as one of them, even if `alive` lacks it.
     pub(crate) fn new(own: &str, alive: impl IntoIterator<Item = String>) -> Self {
         Self {
             own: own.to_owned(),
@@ -43,7 +43,7 @@ impl Share {
         }
     }
 
-    /// Is the node this replica's?
+    /// Whether this replica has the node.
     pub(crate) fn has(&self, node: &str) -> bool {
         let weight = |replica: &str| number_of([replica.as_bytes(), node.as_bytes()]);
         let own = (weight(&self.own), self.own.as_str());
@@ -51,12 +51,12 @@ impl Share {
     }
 }
 
-/// A replica that was not heard of since then is dead.
+/// A replica without a sign of life since this time is dead.
 pub(crate) fn alive_since(now: Timestamp) -> Timestamp {
     now.plus(-seconds(DEAD_S))
 }
 
-/// This replica's name: the computer's, and the data folder, which is one process's alone.
+/// This replica's name: the computer's name, and the data folder, which only one process uses.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "called at the start")]
 pub fn replica_name(data_dir: &Path) -> String {
@@ -72,7 +72,7 @@ mod tests {
         (0..3000).map(|n| format!("rack{}-n{n:04}", n / 40)).collect()
     }
 
-    /// Who has a node, of replicas that all know of each other.
+    /// The replicas that claim a node, if all know of each other.
     fn holders(replicas: &[&str], node: &str) -> Vec<String> {
         let all = || replicas.iter().map(|id| (*id).to_owned());
         replicas

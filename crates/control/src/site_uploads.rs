@@ -25,7 +25,7 @@ impl Drop for Turn {
 }
 
 impl SiteUploads {
-    /// The member's turn, until it is dropped.
+    /// Begins the member's turn, which lasts until it is dropped.
     ///
     /// # Errors
     /// The member is sending files in another call.

@@ -1,4 +1,4 @@
-//! Room on disks: uploads end before a disk is so full that the database cannot write.
+//! Free room on disks: uploads stop before a disk is so full that the database cannot write.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -7,19 +7,19 @@ use nix::sys::statvfs::statvfs;
 use serde::Deserialize;
 
 const MIB: u64 = 1 << 20;
-/// Room that stays free where the settings say nothing: a twentieth of the file system within these bounds.
+/// The default reserve: a twentieth of the file system, within these bounds.
 const RESERVE_MIN: u64 = 256 * MIB;
 const RESERVE_MAX: u64 = 10 * 1024 * MIB;
 const RESERVE_SHARE: u64 = 20;
 
-/// Settings of what is stored for members.
+/// The settings block `storage`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// MiB that uploads leave free on the file systems of `data_dir` and `shared_dir`. None: 5 % of the file system, at least
-    /// 256 MiB and at most 10 GiB.
+    /// MiB that uploads leave free on the file systems of `data_dir` and `shared_dir`. `None`: 5 % of the file system, at
+    /// least 256 MiB and at most 10 GiB.
     pub reserve_mib: Option<u64>,
-    /// Most MiB of all site files together.
+    /// Most MiB for all site files together.
     pub site_files_mib: usize,
 }
 
@@ -33,7 +33,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reports what is wrong with them.
+    /// Adds each fault of the settings to `faults`.
     pub fn check(&self, faults: &mut Vec<String>) {
         let most = rackwright_site::file::MAX_TOTAL_BYTES >> 20;
         if !(1..=most).contains(&self.site_files_mib) {
@@ -42,13 +42,13 @@ impl Settings {
     }
 }
 
-/// What keeps disks from being filled.
+/// Checks for free room before a write.
 #[derive(Debug)]
 pub struct Space {
     reserve: Option<u64>,
 }
 
-/// A disk has no room for something.
+/// A disk has no room for a write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the file system of {folder} has {} MiB free and keeps a reserve of {} MiB: there is no room for {} MiB more",
@@ -57,22 +57,22 @@ pub struct Space {
     needed.div_ceil(MIB)
 )]
 pub struct NoRoom {
-    /// A folder on it.
+    /// A folder on that disk.
     pub folder: String,
-    /// Bytes that are free.
+    /// Free bytes.
     pub free: u64,
     /// Bytes that have to stay free.
     pub reserve: u64,
-    /// Bytes that were to be written.
+    /// Bytes of the write.
     pub needed: u64,
 }
 
-/// What to do when a disk has no room.
+/// The remedy when a disk has no room.
 pub const HINT: &str = "delete images that are not needed (`rackwright image delete`) or other files of that file system, or \
                         give it more space; `storage.reserve_mib` in rackwrightd.yaml sets the reserve";
 
 impl NoRoom {
-    /// The same of a write that the file system itself refused. None: it failed for another reason.
+    /// The same for a write that the file system itself refused. `None`: the write failed for another reason.
     #[must_use]
     pub fn of_error(folder: &Path, needed: u64, error: &std::io::Error) -> Option<Self> {
         let is_full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
@@ -86,7 +86,7 @@ impl NoRoom {
 }
 
 impl Space {
-    /// Room by the settings.
+    /// Checks with these settings.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
         Self {

@@ -1,14 +1,13 @@
-//! Reading what the database holds as JSON or as a message. What cannot be read is corrupt: an error that names it, and never
-//! the same as nothing.
+//! Parses stored JSON and messages. Unreadable data are an error that names the row; they never count as missing.
 
 use rackwright_api::v1::Inventory;
 use rackwright_store::StoreError;
 use serde::de::DeserializeOwned;
 
-/// What JSON says; nothing was ever stored where there is no text.
+/// Parses stored JSON. An empty text was never stored and gives the default.
 ///
 /// # Errors
-/// The text is something else.
+/// The text does not parse.
 pub fn json<T: DeserializeOwned + Default>(what: &'static str, id: &str, text: &str) -> Result<T, StoreError> {
     if text.is_empty() {
         return Ok(T::default());
@@ -16,18 +15,18 @@ pub fn json<T: DeserializeOwned + Default>(what: &'static str, id: &str, text: &
     present(what, id, text)
 }
 
-/// What JSON says that was stored.
+/// Parses stored JSON that has to be there.
 ///
 /// # Errors
-/// The text is something else.
+/// The text does not parse.
 pub fn present<T: DeserializeOwned>(what: &'static str, id: &str, text: &str) -> Result<T, StoreError> {
     serde_json::from_str(text).map_err(|error| corrupt(what, id, error))
 }
 
-/// What a message says.
+/// Decodes a stored message.
 ///
 /// # Errors
-/// The bytes are something else.
+/// The bytes do not decode.
 pub fn message<M: prost::Message + Default>(what: &'static str, id: &str, bytes: &[u8]) -> Result<M, StoreError> {
     M::decode(bytes).map_err(|error| corrupt(what, id, error))
 }
@@ -35,7 +34,7 @@ pub fn message<M: prost::Message + Default>(what: &'static str, id: &str, bytes:
 /// The inventory of a node or machine, if one is stored.
 ///
 /// # Errors
-/// The bytes are something else.
+/// The bytes do not decode.
 pub fn inventory(id: &str, bytes: Option<&[u8]>) -> Result<Option<Inventory>, StoreError> {
     bytes.map(|bytes| message("inventory", id, bytes)).transpose()
 }

@@ -1,4 +1,4 @@
-//! For unit tests: a core over a folder of its own, without sockets and without tasks.
+//! For unit tests: a core in a folder of its own, without sockets and without tasks.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::core::Core;
 use crate::daemon;
 use crate::telemetry::Traces;
 
-/// A core and the folder it lives in.
+/// A core and its folder.
 pub struct TestCore {
     core: Arc<Core>,
     _dir: TempDir,
@@ -34,12 +34,12 @@ impl Deref for TestCore {
     }
 }
 
-/// A core as of a first start.
+/// A core as after a first start.
 pub async fn core() -> TestCore {
     core_with("").await
 }
 
-/// The same with further lines of settings.
+/// The same with more lines of settings.
 pub async fn core_with(further: &str) -> TestCore {
     let dir = tempfile::tempdir().unwrap();
     let config = config(dir.path(), further);
@@ -49,7 +49,7 @@ pub async fn core_with(further: &str) -> TestCore {
     TestCore { core, _dir: dir }
 }
 
-/// Settings with their data below `dir`, and further lines.
+/// Settings with their data below `dir`, and more lines.
 pub fn config(dir: &Path, further: &str) -> Config {
     let path = dir.join("rackwrightd.yaml");
     let text = format!(
@@ -64,7 +64,7 @@ fn data(dir: &Path) -> String {
     dir.join("data").display().to_string()
 }
 
-/// A node in `state`, claimed with an image where a digest is given.
+/// A node in `state`; claimed if there is an image digest.
 pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
     let claim = image_digest.map(|digest| Claim {
         generation: 0,
@@ -112,27 +112,27 @@ pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
     }
 }
 
-/// A cluster that is reserved.
+/// A reserved cluster.
 pub fn cluster(id: &str) -> ClusterRecord {
     let (uid, customer) = (format!("uid-{id}"), "acme".to_owned());
     ClusterRecord::new(id.to_owned(), uid, customer, ClusterSpec::default(), Timestamp(1))
 }
 
-/// Puts a node to rest for an hour, as it is.
+/// Stores a wait of an hour for a node.
 pub async fn rest(core: &Core, id: &str, wait: &Wait) {
     let record = core.store.node(&Scope::Site, id).await.unwrap();
     let hour = clock::now().plus(rackwright_lifecycle::seconds(3600));
     core.store.rest(&record, wait, hour).await.unwrap();
 }
 
-/// Puts a node in.
+/// Inserts a node.
 pub async fn add(core: &Core, record: &NodeRecord) {
     let mut tx = core.store.write().await.unwrap();
     tx.insert_node(record).await.unwrap();
     tx.commit().await.unwrap();
 }
 
-/// Notes that a node was switched on in its present state. Answers the name of that boot.
+/// Stores that a node was switched on in its present state. Returns the id of that boot.
 pub async fn switched_on(core: &Core, id: &str) -> String {
     let boot = core.new_id();
     let mut tx = core.store.write().await.unwrap();
@@ -160,7 +160,7 @@ pub async fn switched_on(core: &Core, id: &str) -> String {
     boot
 }
 
-/// The same, and an agent has registered from that boot. Answers what its session belongs to.
+/// The same, with an agent registered from that boot. Returns the agent's session.
 pub async fn booted(core: &Core, id: &str, kernel_boot_id: &str) -> AgentSession {
     let boot = switched_on(core, id).await;
     let mut tx = core.store.write().await.unwrap();
@@ -182,7 +182,7 @@ pub async fn booted(core: &Core, id: &str, kernel_boot_id: &str) -> AgentSession
     AgentSession { generation, boot }
 }
 
-/// An agent with that session and that kernel wants to be taken.
+/// An agent that asks to be admitted with that session and kernel.
 pub fn arriving(id: &str, of: AgentSession, kernel_boot_id: &str) -> Arriving {
     Arriving {
         node: id.to_owned(),

@@ -1,13 +1,13 @@
-//! Text that others send, before it is kept or shown: agents, BMCs and machines say what they like.
+//! Cuts text from outside before it is stored or shown: agents, BMCs and machines can send anything.
 
-/// The longest error code.
+/// The longest error code, in bytes.
 pub const CODE_MAX: usize = 64;
-/// The longest name, address or id of something of a machine.
+/// The longest name, address or id from a machine, in bytes.
 pub const NAME_MAX: usize = 128;
-/// The longest sentence.
+/// The longest sentence, in bytes.
 pub const SENTENCE_MAX: usize = 600;
 
-/// `text` in one line and at most `max` bytes: control characters become blanks, and what is cut off is shown by "…".
+/// `text` in one line and at most `max` bytes: control characters become blanks, and "…" marks a cut.
 #[must_use]
 pub fn cut(text: &str, max: usize) -> String {
     const DOTS: &str = "…";
@@ -17,7 +17,7 @@ pub fn cut(text: &str, max: usize) -> String {
     } else {
         text.len()
     };
-    // A control character of two bytes becomes a blank of one: it never grows.
+    // A control character of two bytes becomes a blank of one: the text never grows.
     let mut kept: String = text[..end]
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })

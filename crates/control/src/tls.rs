@@ -1,5 +1,5 @@
-//! Accepts TCP connections and makes them TLS, without one slow handshake holding up the next. Who has shown no certificate
-//! takes a place among the unknown connections of the listener.
+//! Accepts TCP connections and makes them TLS. A slow handshake does not delay the next. A peer without a certificate takes
+//! a place among the listener's unknown connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use tokio_util::sync::CancellationToken;
 
 use crate::core::Core;
 
-/// Time between two looks for connections that have been idle too long.
+/// Time between two checks for idle connections.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A connection whose handshake is done.
+/// A connection after its handshake.
 #[derive(Debug)]
 pub struct Accepted {
     /// The stream.
     pub stream: TlsStream<TcpStream>,
-    /// Its place among the listener's connections. It has to be kept as long as the stream.
+    /// Its place among the listener's connections. Keep it as long as the stream.
     pub slot: Slot,
-    /// What the peer's certificate says; none: it showed none, or one that names neither a member nor an agent.
+    /// The peer in the certificate. `None`: the peer sent no certificate, or one that names neither a member nor an agent.
     pub identity: Option<ClientIdentity>,
-    /// The end of the connection, when the authority of its certificate is no longer trusted.
+    /// Cancelled when the authority of its certificate is no longer trusted.
     pub ended: CancellationToken,
 }
 
-/// Connections whose handshake is done, until the core stops.
+/// Connections after their handshake, until the core stops.
 pub fn accept(
     core: &Arc<Core>,
     listener: TcpListener,
@@ -54,7 +54,7 @@ pub fn accept(
             let (stream, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of file descriptors, most likely: give connections time to end.
+                    // Most likely out of file descriptors: give connections time to end.
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;

@@ -1,4 +1,4 @@
-//! Uploads under way and imports: files in the data folder, an append at a time.
+//! Uploads and imports: files in the data folder, written one append at a time.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,7 +21,7 @@ use crate::space;
 use rackwright_image::ImageDigest;
 use std::collections::HashSet;
 
-/// Between two looks whether somebody asked another replica to end an import.
+/// Between two checks whether another replica received a cancellation of the import.
 const CANCEL_LOOK: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ pub struct Uploads {
     imports: Mutex<HashMap<String, Running>>,
 }
 
-/// The right to append to one upload: one at a time.
+/// The right to append to one upload, held by one call at a time.
 #[derive(Debug)]
 pub struct Writing<'a> {
     uploads: &'a Uploads,
@@ -56,10 +56,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Uploads {
-    /// Uploads below `dir`, which is made where it is missing.
+    /// Uploads below `dir`, which is created if it is missing.
     ///
     /// # Errors
-    /// The folder cannot be made.
+    /// The folder cannot be created.
     #[expect(clippy::disallowed_methods, reason = "called at the start")]
     pub fn open(dir: PathBuf) -> std::io::Result<Self> {
         std::fs::create_dir_all(&dir)?;
@@ -70,26 +70,26 @@ impl Uploads {
         })
     }
 
-    /// The folder.
+    /// The folder of upload files.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The file of an upload.
+    /// The path of an upload's file.
     #[must_use]
     pub fn path(&self, id: &str) -> PathBuf {
         self.dir.join(id)
     }
 
-    /// Bytes that have arrived.
+    /// Bytes received so far.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "metadata of an open file")]
     pub fn received(&self, id: &str) -> u64 {
         std::fs::metadata(self.path(id)).map_or(0, |m| m.len())
     }
 
-    /// The right to append; None while somebody else does.
+    /// Takes the right to append. `None` while another call holds it.
     #[must_use]
     pub fn begin_writing(&self, id: &str) -> Option<Writing<'_>> {
         let mut writing = lock(&self.writing);
@@ -103,13 +103,13 @@ impl Uploads {
         })
     }
 
-    /// How far an import is, by its operation.
+    /// Progress of an import, by its operation.
     #[must_use]
     pub fn progress(&self, operation: &str) -> Option<v1::Progress> {
         lock(&self.imports).get(operation).map(|r| r.progress.clone())
     }
 
-    /// Ends an import as soon as it looks.
+    /// Asks an import to end: it stops at its next check.
     pub fn cancel(&self, operation: &str) {
         if let Some(running) = lock(&self.imports).get(operation) {
             running.cancel.store(true, Ordering::Relaxed);
@@ -130,7 +130,7 @@ impl Uploads {
             .saturating_mul(100)
             .checked_div(p.source_bytes_total)
             .unwrap_or(0);
-        // Reading for the digest is the cheap part.
+        // The digest pass is the cheap part of the work.
         let (step, percent) = match p.step {
             rackwright_image::import::ImportStep::Verifying => ("verifying the file", percent / 5),
             rackwright_image::import::ImportStep::Storing => ("storing chunks", 20 + percent * 4 / 5),
@@ -161,8 +161,8 @@ impl Uploads {
     }
 }
 
-/// Begins imports that nobody makes: what former processes left, of replicas that are gone too. Of uploads whose files are
-/// not here the replica that has them takes care.
+/// Begins imports that no process runs: those of former processes, also of replicas that are gone. A replica skips uploads
+/// without a file here: the replica with the file takes care of them.
 ///
 /// # Errors
 /// The database failed.
@@ -179,14 +179,14 @@ pub async fn take_up_imports(core: &Arc<Core>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The right to import an upload; None while another process has it. Ends with the process.
+/// The lock of an import. `None` while another process holds it. It ends with the process.
 #[expect(clippy::disallowed_methods, reason = "one file that is opened")]
 fn lock_file(path: &Path) -> Option<File> {
     let file = File::open(path).ok()?;
     file.try_lock().ok().map(|()| file)
 }
 
-/// Waits until somebody wants an import to end, at whichever replica.
+/// Waits until the cancellation of an import is stored, by any replica.
 async fn cancelled(core: &Core, operation: &str) {
     while !core
         .store
@@ -198,8 +198,8 @@ async fn cancelled(core: &Core, operation: &str) {
     }
 }
 
-/// Begins the import of an upload whose operation was written down, unless another replica is at it. Also after a restart:
-/// the file is still there.
+/// Begins the import of an upload with a stored operation, unless another replica runs it. Also works after a restart: the
+/// file is still there.
 pub fn start_import(core: &Arc<Core>, upload: UploadRow) {
     let Some(operation) = upload.operation.clone() else {
         return;
@@ -214,12 +214,12 @@ pub fn start_import(core: &Arc<Core>, upload: UploadRow) {
     tokio::spawn(async move {
         let _right = right;
         match core.store.operation(&Scope::Site, &operation).await {
-            // By whoever had the right to it just now.
+            // Ended just now by the former holder of the lock.
             Ok(row) if row.ended_at.is_some() => {
                 lock(&core.uploads.imports).remove(&operation);
                 return;
             }
-            // Asked for before there was anything to cancel: just now, or of the process before this one.
+            // Cancelled before this import could be: just now, or under a former process.
             Ok(row) if row.cancel_requested => cancel.store(true, Ordering::Relaxed),
             _ => {}
         }
@@ -292,7 +292,7 @@ fn code_of(error: &ImportError) -> Code {
     }
 }
 
-/// The format of that name.
+/// The format with this name.
 #[must_use]
 pub fn format_of(name: &str) -> Option<Format> {
     [Format::Raw, Format::Zstd, Format::Gzip, Format::Xz, Format::Qcow2]
@@ -331,7 +331,7 @@ async fn finish(core: &Core, upload: &UploadRow, operation: &str, result: Ended)
     };
     tx.add_event(&event).await?;
     core.commit(tx).await?;
-    // Only now may a collector look at the chunks again: the version is recorded.
+    // Only now may a collection of chunks begin: the version is stored.
     drop(result);
     core.uploads.discard(&upload.id);
     Ok(())
@@ -361,8 +361,8 @@ fn version_row(upload: &UploadRow, imported: &Imported, now: rackwright_lifecycl
     }
 }
 
-/// A version that is there keeps what it says of itself: nodes that hold it are judged by that. Who says otherwise is
-/// told so.
+/// An existing version keeps its description, because nodes that hold it are judged by it. An upload with another
+/// description gets an error.
 async fn agreed(core: &Core, upload: &UploadRow, imported: Imported) -> Result<Ended, StoreError> {
     let (body, digest) = (&upload.body, imported.digest.to_string());
     let says = [&body.os_id, &body.os_version, &body.kernel];
@@ -377,10 +377,10 @@ async fn agreed(core: &Core, upload: &UploadRow, imported: Imported) -> Result<E
     Ok(Ok(imported))
 }
 
-/// Removes chunks that no image refers to: after the change that made them so, or an import that did not get to its end.
+/// Removes chunks that no image refers to, after a change that freed them or an unfinished import.
 ///
-/// What is referred to is read once nobody can add to the store: an import holds the store until its version is
-/// written down, so that it either keeps this away or is among what is read.
+/// The references are read once no import can add to the store: an import holds the store until its version is stored, so
+/// it either prevents this collection or is among the references.
 pub async fn collect_chunks(core: &Arc<Core>) {
     let core = core.clone();
     let database = tokio::runtime::Handle::current();

@@ -1,9 +1,9 @@
 //! cloud-config of customers. It may hold passwords and keys, so it is sealed before it is stored, opened only to make the
-//! seed of a deployment, and dropped when nothing needs it any more:
+//! seed of a deployment, and dropped when it is no longer needed:
 //!
 //! - of a node's deployment: at the hand-over, and when the claim ends. A later reimage has to bring it again.
-//! - of a cluster's build: when the cluster is released, or no build of the cluster names it. Until then nodes that join,
-//!   are replaced or get another image need it.
+//! - of a cluster's build: when the cluster is released, or when no build of the cluster names it. Until then, nodes that
+//!   join, are replaced or get another image need it.
 
 use rackwright_identity::{SealError, Sealer};
 use rackwright_lifecycle::{EventKind, State, cluster};
@@ -13,25 +13,25 @@ use secrecy::{ExposeSecret as _, SecretString};
 use crate::clock;
 use crate::core::Core;
 
-/// Rows that are sealed with one change.
+/// Rows sealed in one change.
 const BATCH: i64 = 50;
 
-/// What the sealed user data of a node's deployment is bound to.
+/// The purpose to which the sealed user data of a node's deployment are bound.
 #[must_use]
 pub fn node_purpose(node: &str, generation: u64, deployment: u32) -> String {
     format!("user-data:nodes/{node}:{generation}:{deployment}")
 }
 
-/// What the sealed user data of a cluster's build is bound to.
+/// The purpose to which the sealed user data of a cluster's build are bound.
 #[must_use]
 pub fn cluster_purpose(cluster: &str, uid: &str, build: u32) -> String {
     format!("user-data:clusters/{cluster}:{uid}:{build}")
 }
 
-/// User data, sealed for one deployment of a node. Empty where there is none.
+/// Seals user data for one deployment of a node. Empty if there are none.
 ///
 /// # Errors
-/// It is too long.
+/// The user data are too long.
 pub fn seal_for_node(
     sealer: &Sealer,
     text: &str,
@@ -43,10 +43,10 @@ pub fn seal_for_node(
     sealer.seal(&text.into(), &node_purpose(node, generation, deployment))
 }
 
-/// User data, sealed for one build of a cluster. None where there is none.
+/// Seals user data for one build of a cluster. `None` if there are none.
 ///
 /// # Errors
-/// It is too long.
+/// The user data are too long.
 pub fn seal_for_cluster(
     sealer: &Sealer,
     text: &str,
@@ -59,10 +59,10 @@ pub fn seal_for_cluster(
     Ok(Some(SealedUserData { build, sealed }))
 }
 
-/// The user data that nodes of a cluster get with `spec`, in the clear. Empty where there is none.
+/// The user data, in the clear, for the cluster's nodes under `spec`. Empty if there are none.
 ///
 /// # Errors
-/// The sealing key is missing, or the row was changed by others.
+/// The sealing key is missing, or the row was changed outside the daemon.
 pub fn of_spec(sealer: &Sealer, record: &ClusterRecord, spec: &ClusterSpec) -> Result<String, SealError> {
     let Some(data) = &spec.user_data else {
         return Ok(spec.plain_user_data.clone());
@@ -72,7 +72,7 @@ pub fn of_spec(sealer: &Sealer, record: &ClusterRecord, spec: &ClusterSpec) -> R
     Ok(text.expose_secret().to_owned())
 }
 
-/// Drops the user data of a cluster that is released.
+/// Drops the user data of a released cluster.
 pub fn forget_of_cluster(record: &mut ClusterRecord) {
     let former = record.former.as_mut().map(|former| &mut former.spec);
     for spec in std::iter::once(&mut record.spec).chain(former) {
@@ -81,11 +81,11 @@ pub fn forget_of_cluster(record: &mut ClusterRecord) {
     }
 }
 
-/// Seals or drops user data that older versions stored in the clear. A start that is killed in the middle is followed by one
-/// that goes on.
+/// Seals or drops user data that older versions stored in the clear. If a start is killed in the middle, the next one goes
+/// on.
 ///
 /// # Errors
-/// The database failed, or nothing can be sealed.
+/// The database failed, or the sealing failed.
 pub async fn seal_plain_rows(core: &Core) -> Result<(), PlainRowsError> {
     let mut nodes = 0;
     loop {
@@ -142,10 +142,10 @@ pub async fn seal_plain_rows(core: &Core) -> Result<(), PlainRowsError> {
 /// Why user data stays in the clear.
 #[derive(Debug, thiserror::Error)]
 pub enum PlainRowsError {
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The sealing keys.
+    /// The sealing failed.
     #[error(transparent)]
     Seal(#[from] SealError),
 }

@@ -1,22 +1,22 @@
-//! Who waits for the end of which operation.
+//! Calls that wait for the end of an operation.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Calls that wait in this process. Whoever ends an operation here wakes those that wait for it and nobody else.
+/// Calls that wait in this process. The end of an operation here wakes the calls that wait for it, and no others.
 #[derive(Debug, Default)]
 pub struct Waits {
     waiting: Mutex<HashMap<String, (usize, Arc<Notify>)>>,
 }
 
-/// One call that waits; leaves when it is dropped.
+/// One waiting call. Dropping it ends the wait.
 #[derive(Debug)]
 pub struct Wait<'a> {
     waits: &'a Waits,
     operation: String,
-    /// Notified when the operation has ended, if that was done here.
+    /// Notified when the operation has ended in this process.
     pub ended: Arc<Notify>,
 }
 
@@ -25,7 +25,7 @@ impl Waits {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for an operation from here on.
+    /// Begins a wait for an operation.
     #[must_use]
     pub fn of(&self, operation: &str) -> Wait<'_> {
         let mut waiting = self.lock();
@@ -38,13 +38,13 @@ impl Waits {
         }
     }
 
-    /// For how many operations somebody waits.
+    /// Number of operations with waiting calls.
     #[must_use]
     pub fn count(&self) -> usize {
         self.lock().len()
     }
 
-    /// An operation has ended, and that is stored.
+    /// Wakes the waiting calls after the end of an operation is stored.
     pub fn ended(&self, operation: &str) {
         if let Some((_, ended)) = self.lock().get(operation) {
             ended.notify_waiters();

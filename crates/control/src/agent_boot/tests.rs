@@ -63,7 +63,7 @@ async fn contests(core: &Core) -> Vec<String> {
     events.map(|e| e.message).collect()
 }
 
-/// Another effect of the node's present state, ended.
+/// Another effect of the node's present state, already ended.
 async fn effect(core: &Core, effect: Effect) {
     let mut tx = core.store.write().await.unwrap();
     let record = tx.node("n1").await.unwrap();
@@ -127,12 +127,12 @@ async fn the_same_registration_may_be_repeated_and_another_one_is_contested() {
     assert_eq!(contests(&core).await, [""; 0]);
     assert!(registers(&core, &token, "kernel", "another key", HERE).await.is_err());
     assert_eq!(contests(&core).await.len(), 1);
-    // Nobody is believed in this boot any more, and it is told once.
+    // In this boot, no machine is believed any more, and one event reports it.
     assert!(registers(&core, &token, "kernel", "key", HERE).await.is_err());
     assert!(admitted(&core, &first, "kernel").await.is_err());
     assert!(plan(&core, HERE).await.is_err());
     assert_eq!(contests(&core).await.len(), 1);
-    // In the next boot somebody is.
+    // In the next boot, a machine is believed again.
     testing::switched_on(&core, "n1").await;
     assert!(admitted(&core, &first, "kernel").await.is_err(), "of the boot before");
     let token = plan(&core, HERE).await.unwrap();

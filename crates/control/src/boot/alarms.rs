@@ -1,4 +1,4 @@
-//! What is wrong on the boot network, as events: another DHCP server, an address that two machines use.
+//! Events about faults on the boot network: another DHCP server, or an address that two machines use.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,12 +14,12 @@ use crate::clock;
 use crate::core::Core;
 use crate::text::{SENTENCE_MAX, cut};
 
-/// The same alarm makes no second event within this time.
+/// An alarm is not repeated within this time.
 const AGAIN: Duration = Duration::from_secs(600);
-/// Different alarms within that time. A flood of packets does not fill the log of events.
+/// Most different alarms within that time: a flood of packets does not fill the event log.
 const MOST: usize = 32;
 
-/// Takes alarms without waiting.
+/// Queues alarms without blocking.
 #[derive(Debug)]
 pub(super) struct Alarms {
     events: mpsc::Sender<EventRow>,
@@ -33,7 +33,7 @@ impl Alarms {
         (Self { events, told }, receiver)
     }
 
-    /// Takes a stage of a boot that is an alarm. `remote`: for another DHCP server its address.
+    /// Queues a boot stage that is an alarm. For another DHCP server, `remote` is its address.
     pub(super) fn saw(&self, stage: Stage, detail: &str, remote: IpAddr, now: Instant) {
         let kind = match stage {
             Stage::RogueDhcp => EventKind::SecurityRogueDhcp,
@@ -58,7 +58,7 @@ impl Alarms {
     }
 }
 
-/// Stores alarms as they come. Runs for ever.
+/// Stores alarms as they come. Runs until the senders are gone.
 pub(super) async fn store(core: Arc<Core>, mut events: mpsc::Receiver<EventRow>) {
     while let Some(event) = events.recv().await {
         core.event(event.kind, &event.target, &event.message).await;

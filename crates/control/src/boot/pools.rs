@@ -1,7 +1,7 @@
-//! Free addresses of pools. Reading all that are given for each machine that asks would cost more with every machine, and
-//! thousands ask within the same second: they are read once, and then remembered.
+//! Free addresses of pools. They are read once and then remembered, because thousands of machines ask within the same
+//! second, and each full read would cost more with every machine.
 //!
-//! The database has the last word. Another replica may have given an address that is free here: then the next one is tried.
+//! The database decides. If another replica has given an address that is free here, the next one is tried.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -13,27 +13,27 @@ use rackwright_store::{Store, StoreError};
 
 use crate::clock;
 
-/// A pool in which nothing is free is looked at anew after this time: a change may have failed that had an address.
+/// A pool without free addresses is read again after this time: a failed change may have held an address.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// What is known of the addresses that were given.
+/// The known given addresses.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
     known: Mutex<Option<Known>>,
-    /// Held by whoever reads them, so that of many who wait for it one does.
+    /// Held during the read, so that only one of many waiting calls reads.
     reading: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
 struct Known {
     taken: BTreeSet<Ipv4Addr>,
-    /// By a pool's first address: below this one nothing is free.
+    /// By the first address of a pool: no address below this one is free.
     searched: BTreeMap<Ipv4Addr, u32>,
     read_at: Instant,
 }
 
 impl Pools {
-    /// Gives a machine the first free address of a pool; none if there is none.
+    /// Gives a machine the first free address of a pool. `None`: the pool has none.
     ///
     /// # Errors
     /// The database failed.
@@ -82,7 +82,7 @@ impl Pools {
         Ok(())
     }
 
-    /// The first address of a pool that is not taken; it is then.
+    /// Takes the first free address of a pool.
     fn take(&self, pool: Pool) -> Option<Ipv4Addr> {
         let mut known = self.known();
         let Known { taken, searched, .. } = known.as_mut()?;

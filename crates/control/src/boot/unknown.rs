@@ -1,6 +1,5 @@
-//! Machines that ask to boot and belong to no node. Anybody on the wire can make up MAC addresses, as many and as fast as
-//! packets fit, so that what a packet costs is bounded here: a machine is written down at most every 30 s, and many with
-//! one commit.
+//! Machines that ask to boot and belong to no node. Any host on the wire can invent MAC addresses as fast as packets fit,
+//! so this module limits the cost of a packet: a machine is stored at most every 30 s, and many machines share a commit.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,24 +12,24 @@ use tokio::sync::mpsc;
 use crate::clock;
 use crate::core::Core;
 
-/// From writing a machine down until it is written again.
+/// Least time between two stores of one machine.
 const AGAIN_S: i64 = 30;
-/// Machines remembered as written, and waiting to be: those that come when it is full are not written for the moment.
+/// Most machines remembered as stored or queued. While it is full, further machines are not stored.
 const REMEMBERED: usize = 4096;
-/// Between two commits.
+/// Pause between two commits.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Events in an hour; more machines than that are only listed.
+/// Most events in an hour; further machines are only listed.
 const EVENTS: u32 = 256;
 const HOUR_S: i64 = 3600;
 
-/// Machines as they are seen.
+/// Queues the machines that ask to boot.
 #[derive(Debug)]
 pub(super) struct Sightings {
     recent: Mutex<Recent>,
     queue: mpsc::Sender<UnknownMachineRow>,
 }
 
-/// What waits to be stored.
+/// Machines to store.
 pub(super) type Queue = mpsc::Receiver<UnknownMachineRow>;
 
 impl Sightings {
@@ -40,7 +39,7 @@ impl Sightings {
         (Self { recent, queue }, waiting)
     }
 
-    /// Takes note of a machine; costs a look into memory.
+    /// Queues a machine; costs one look-up in memory.
     pub(super) fn saw(&self, row: UnknownMachineRow) {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if recent.is_due(&row.mac, row.last_seen) && self.queue.try_send(row).is_err() {
@@ -49,7 +48,7 @@ impl Sightings {
     }
 }
 
-/// When machines were last written down.
+/// When each machine was last stored.
 #[derive(Debug, Default)]
 struct Recent {
     written: HashMap<String, Timestamp>,
@@ -57,7 +56,7 @@ struct Recent {
 }
 
 impl Recent {
-    /// Whether to write it now; then it counts as written.
+    /// Whether to store it now. If so, it counts as stored.
     fn is_due(&mut self, mac: &str, now: Timestamp) -> bool {
         let is_recent = |at: &Timestamp| *at <= now && now < at.plus(seconds(AGAIN_S));
         if self.written.get(mac).is_some_and(is_recent) {
@@ -78,7 +77,7 @@ impl Recent {
     }
 }
 
-/// How many events there were in this hour.
+/// Number of events in the present hour.
 #[derive(Debug, Default)]
 pub struct Told {
     since: Timestamp,
@@ -86,7 +85,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// Whether there may be another one; then it counts.
+    /// Whether another event is allowed. If so, it counts.
     pub fn may(&mut self, now: Timestamp) -> bool {
         if now < self.since || now >= self.since.plus(seconds(HOUR_S)) {
             *self = Self { since: now, count: 0 };
@@ -101,12 +100,12 @@ impl Told {
     }
 }
 
-/// Stores what waits until nobody adds to it any more.
+/// Stores the queue until its senders are gone.
 pub(super) async fn store(core: Arc<Core>, mut queue: Queue) {
     let mut batch = Vec::new();
     let mut told = Told::default();
     while queue.recv_many(&mut batch, REMEMBERED).await > 0 {
-        // In one order for all replicas, which hear the same broadcasts: none waits for another in a circle.
+        // All replicas hear the same broadcasts. They store in the same order, so that they cannot deadlock.
         batch.sort_by(|a, b| a.mac.cmp(&b.mac));
         if let Err(error) = store_batch(&core, &batch, &mut told).await {
             tracing::error!(%error, lost = batch.len(), "machines of no node could not be stored");
@@ -169,7 +168,7 @@ mod tests {
         sightings.saw(row(1, begin.plus(seconds(30))));
         sightings.saw(row(2, begin.plus(seconds(30))));
         assert_eq!(waiting(&mut queue), 2);
-        // The clock was set back: not silent until it is where it was.
+        // The clock was set back: the machine is stored again, before the clock reaches its former time.
         sightings.saw(row(1, Timestamp(5)));
         assert_eq!(waiting(&mut queue), 1);
     }

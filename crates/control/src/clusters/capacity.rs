@@ -1,4 +1,4 @@
-//! What a customer could get now.
+//! The largest clusters that a customer could get now.
 
 use rackwright_api::v1;
 use rackwright_site::model::{CustomerId as SiteCustomer, Price, Site, Sku};
@@ -8,12 +8,13 @@ use rackwright_site::planner::{Planner, Refused};
 use super::reserve::ReserveError;
 use crate::hall::Picture;
 
-/// A cluster that is tried and taken back.
+/// The id of a cluster that is placed on trial and released again.
 const TRIED: ClusterId = ClusterId(u64::MAX);
-/// Smaller clusters tried after a refusal has named one that should fit.
+/// Most tries with the smaller size that a refusal names.
 const TRIES: usize = 4;
 
-/// By SKU, in the hall of a picture. A search that is cut short in a large hall may miss a larger cluster; what is told fits.
+/// The capacity for each SKU, in the hall of a picture. A search that is cut short in a large hall may miss a larger
+/// cluster; a reported size does fit.
 ///
 /// # Errors
 /// The site has no such customer, or no cluster can be placed in it.
@@ -58,7 +59,7 @@ fn of_price(sku: &Sku, field: fn(&Price) -> &str) -> String {
         .map_or_else(String::new, |price| field(price).to_owned())
 }
 
-/// Nodes of the largest cluster that is placed: all that are free, or what a refusal says would fit.
+/// Nodes of the largest cluster that can be placed: all free nodes, or the size that a refusal names.
 fn largest(planner: &mut Planner<'_>, customer: SiteCustomer, sku: SkuId, class: Bandwidth, free: u32) -> u32 {
     let mut nodes = free;
     for _ in 0..TRIES {
@@ -80,7 +81,7 @@ fn largest(planner: &mut Planner<'_>, customer: SiteCustomer, sku: SkuId, class:
     0
 }
 
-/// So many nodes, fewer than were asked for, fit as the refusal has it.
+/// The number of nodes, fewer than `asked`, that fit according to the refusal.
 fn nearest(refused: &Refused, class: Bandwidth, asked: u32) -> u32 {
     let fits = match refused {
         Refused::Placement(refusal) => {

@@ -1,4 +1,4 @@
-//! Clusters that are in use get larger, smaller, and another image.
+//! Clusters in use that grow, shrink, or get another image.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ async fn node(core: &Core, id: &str) -> NodeRecord {
     core.store.node(&Scope::Site, id).await.unwrap()
 }
 
-/// Nodes of which the claim wants this image.
+/// Nodes with this image in their claim.
 async fn wanting(core: &Core, digest: &str) -> BTreeSet<String> {
     let nodes = core.store.nodes_of_cluster(&Scope::Site, "alpha").await.unwrap();
     let of = |record: &NodeRecord| {
@@ -64,7 +64,7 @@ async fn wanting(core: &Core, digest: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Nodes that are to be written to.
+/// Nodes with an image still to be written.
 async fn under_way(core: &Core) -> BTreeSet<String> {
     let nodes = core.store.nodes_of_cluster(&Scope::Site, "alpha").await.unwrap();
     let is_one = |record: &&NodeRecord| {
@@ -92,7 +92,7 @@ async fn a_cluster_grows_by_nodes_that_are_handed_over_when_they_are_proven() {
     let after = names(&core, "alpha").await;
     assert_eq!((after.len(), before.is_subset(&after)), (7, true));
     assert!((cluster(&core, "alpha").await.reserved_watts - 7.0 * 10_200.0).abs() < 1.0);
-    // The same again is the same.
+    // A repeated request returns the same operation.
     let again = resize_cluster(&core, "g", size(Some(6), Some(1), &[])).await.unwrap();
     assert_eq!(again.name, operation.name);
     assert_eq!(step(&core, "alpha").await, State::Resizing);
@@ -114,7 +114,7 @@ async fn a_cluster_grows_by_nodes_that_are_handed_over_when_they_are_proven() {
     }
     assert_eq!(step(&core, "alpha").await, State::Ready);
     assert_eq!(ended(&core, &operation).await, Some(Code::Ok as i32));
-    // What does not fit takes nothing.
+    // A size that does not fit reserves nothing.
     let refused = resize_cluster(&core, "h", size(Some(64), None, &[])).await.unwrap_err();
     assert!(matches!(refused, ApiError::Precondition { .. }), "{refused:?}");
     assert_eq!(
@@ -145,7 +145,7 @@ async fn nodes_that_leave_are_the_clusters_until_they_are_erased() {
         );
     }
     assert_eq!(names(&core, "alpha").await, before, "what is not erased is reserved");
-    // To leave twice is a mistake, and so is to leave nothing.
+    // A node that leaves twice is an error, and so is a size without any node.
     let twice = resize_cluster(&core, "t", size(None, None, &[&named])).await;
     assert!(
         matches!(&twice, Err(ApiError::Invalid(faults)) if faults[0].0 == "size.leave"),
@@ -215,7 +215,7 @@ async fn another_image_comes_to_a_few_nodes_at_a_time() {
     let record = cluster(&core, "alpha").await;
     assert_eq!((record.cluster.state, record.cluster.rollout), (State::Ready, None));
     assert_eq!(record.spec.image_digest, OTHER);
-    // And back.
+    // Back to the former image.
     roll_back_cluster(&core, "b", "alpha").await.unwrap();
     while step(&core, "alpha").await == State::Reimaging {
         for id in under_way(&core).await {
@@ -253,14 +253,14 @@ async fn an_image_that_fails_stops_and_goes_on_or_back_as_somebody_says() {
         [first.clone()].into(),
         "no other node is written to"
     );
-    // It is tried again, and fails again.
+    // The node is tried again, and fails again.
     resume_cluster_reimage(&core, "a", "alpha").await.unwrap();
     step(&core, "alpha").await;
     assert!(node(&core, &first).await.node.wanted.retry);
     fail(&core, &first).await;
     step(&core, "alpha").await;
     assert!(cluster(&core, "alpha").await.cluster.rollout.unwrap().stopped.is_some());
-    // Back: only the one that has it is written to.
+    // Back: only the node with the new image is written to.
     let back = roll_back_cluster(&core, "b", "alpha").await.unwrap();
     step(&core, "alpha").await;
     assert_eq!(under_way(&core).await, [first.clone()].into());
@@ -394,7 +394,7 @@ async fn an_image_that_failed_is_nothing_to_go_back_to() {
     step(&core, "alpha").await;
     roll_back_cluster(&core, "b", "alpha").await.unwrap();
     step(&core, "alpha").await;
-    // On the way back somebody wants another image.
+    // During the rollback, another image is requested.
     reimage_cluster(&core, "c", reimage("images/noble", v1::Rollout::default()))
         .await
         .unwrap();

@@ -1,4 +1,4 @@
-//! What is known to be wrong with the fabric: open faults, since when, and whom they touch. Kept with the partitions.
+//! Known faults of the fabric: open faults, their start, and the clusters that they affect. Stored with the partitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,45 +9,45 @@ use rackwright_site::watch::{Fault, Faults, Kind, broken, impaired};
 use rackwright_store::EventRow;
 use serde::{Deserialize, Serialize};
 
-/// Faults that are kept one by one. A site whose plan is another fabric's has more; what nobody can count on is kept whole.
+/// Most faults kept one by one. A site file of another fabric gives more. Broken links are always kept whole.
 const MAX_OPEN: usize = 1000;
-/// Events of one look.
+/// Most events of one comparison.
 const MAX_EVENTS: usize = 100;
-/// Names in an event.
+/// Most names in an event.
 const MAX_NAMES: usize = 20;
 
-/// What is known.
+/// The known state of the fabric.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Watch {
     /// When the fabric was last compared with the site.
     pub checked_at: Option<Timestamp>,
-    /// Why it could not be discovered or compared since; empty when it could.
+    /// Why the last discovery or comparison failed; empty: it succeeded.
     pub problem: String,
     /// Open faults by id.
     pub open: BTreeMap<String, Open>,
-    /// So many more there are.
+    /// Number of further open faults.
     pub more: usize,
-    /// Cables between switches that no cluster is to count on.
+    /// Cables between switches that plans must not use.
     pub broken: BTreeSet<String>,
-    /// Nodes of clusters that have no full connection.
+    /// Nodes of clusters without their full connection.
     pub impaired: BTreeMap<String, Impairment>,
-    /// Ports of members that were not in the fabric, by the reading that this was worked out of.
+    /// Ports of members that were missing in the fabric, from the last evaluated reading.
     pub absent: BTreeSet<Guid>,
-    /// When that was read.
+    /// The time of that reading.
     pub read_at: Option<Timestamp>,
 }
 
-/// A fault that is there.
+/// An open fault.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Open {
-    /// What.
+    /// The fault.
     pub fault: Fault,
-    /// Seen first.
+    /// When it was first seen.
     pub since: Timestamp,
     /// Clusters with nodes on its cables.
     pub clusters: BTreeSet<String>,
-    /// Clusters whose bandwidth counts on a link that is broken by it.
+    /// Clusters with bandwidth that depends on a link broken by it.
     pub counting: BTreeSet<String>,
 }
 
@@ -59,43 +59,43 @@ pub struct Impairment {
     why: String,
 }
 
-/// What a look at the fabric found.
+/// The result of a comparison.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     /// Faults by id.
     pub faults: Faults,
-    /// The cluster of each node whose system runs.
+    /// The cluster of each node with a running system.
     pub clusters: BTreeMap<String, String>,
-    /// By cable, the clusters that count on it.
+    /// By cable, the clusters that depend on it.
     pub counting: BTreeMap<String, BTreeSet<String>>,
-    /// The moment that it tells of.
+    /// The time that the result describes.
     pub seen: Timestamp,
-    /// Of the reading of ports: those that were not in the fabric, and when.
+    /// Member ports that were missing in the last reading, and the time of that reading.
     pub absent: (BTreeSet<Guid>, Option<Timestamp>),
 }
 
-/// What is new.
+/// Changes since the last comparison.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct News {
-    /// Faults that came.
+    /// New faults.
     pub opened: Vec<Open>,
-    /// Faults that went.
+    /// Faults that are gone.
     pub closed: Vec<Open>,
-    /// What placement may use is another.
+    /// The set of links for placement has changed.
     pub links_changed: bool,
-    /// Clusters may have something to decide.
+    /// The impaired nodes have changed: clusters may have to decide.
     pub nodes_changed: bool,
 }
 
 impl Watch {
-    /// Takes what was found in the place of what was known.
+    /// Replaces the known state by the result.
     pub fn settle(&mut self, found: &Found, now: Timestamp) -> News {
         let mut open: Vec<(String, Open)> = found
             .faults
             .iter()
             .map(|(id, fault)| (id.clone(), self.opened(id, fault, found, now)))
             .collect();
-        // Those that touch somebody are kept before others.
+        // Faults that affect clusters are kept first.
         open.sort_by_key(|(_, one)| one.clusters.is_empty() && one.counting.is_empty());
         self.more = open.len().saturating_sub(MAX_OPEN);
         open.truncate(MAX_OPEN);
@@ -131,7 +131,7 @@ impl Watch {
         }
     }
 
-    /// As if all had been so for `s` seconds longer.
+    /// Ages all impairments by `s` seconds.
     #[cfg(test)]
     pub fn age(&mut self, s: i64) {
         for known in self.impaired.values_mut() {
@@ -139,7 +139,7 @@ impl Watch {
         }
     }
 
-    /// True: another node is impaired than before, or is so for longer.
+    /// Returns true if another node is impaired, or a known impairment was seen again later.
     fn impair(&mut self, found: &Found, now: Timestamp) -> bool {
         let nodes = impaired(&found.faults).into_iter();
         let ours = nodes.filter(|(node, _)| found.clusters.contains_key(node));
@@ -155,7 +155,7 @@ impl Watch {
         changed
     }
 
-    /// What is wrong with a node's links, as it has been in its present state since `since`.
+    /// The fault of a node's links. It counts from `since` at the earliest, the start of the node's present state.
     #[must_use]
     pub fn impaired(&self, node: &str, since: Timestamp) -> Option<Impaired> {
         let known = self.impaired.get(node)?;
@@ -168,7 +168,7 @@ impl Watch {
 }
 
 impl News {
-    /// What there is to tell, the same for the same. Of very many the rest is a number.
+    /// The events of the changes. Beyond `MAX_EVENTS`, one event has the number of the rest.
     #[must_use]
     pub fn events(&self, now: Timestamp) -> Vec<EventRow> {
         let opened = self.opened.iter().map(|one| event(one, false, now));
@@ -200,7 +200,7 @@ fn some<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
     words.join(", ")
 }
 
-/// `cluster alpha counts on a broken link`; empty where none does.
+/// `cluster alpha counts on a broken link`; empty: no cluster does.
 #[must_use]
 pub fn counting_words(open: &Open) -> String {
     match open.counting.len() {
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(watch.open["port-absent/n1"].since, Timestamp(5));
         let known = watch.impaired("n1", Timestamp(1)).unwrap();
         assert_eq!((known.since, known.seen), (Timestamp(5), Timestamp(9)));
-        // What was before the node came to its present state is not counted.
+        // The time before the node's present state does not count.
         assert_eq!(watch.impaired("n1", Timestamp(7)).unwrap().since, Timestamp(7));
         assert_eq!(watch.impaired("n9", Timestamp(1)), None, "it is in no cluster");
 

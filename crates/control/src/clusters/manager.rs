@@ -13,42 +13,42 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use url::Url;
 
-/// Bytes of one of UFM's answers: some 100,000 ports.
+/// Most bytes in one answer of UFM: some 100,000 ports.
 const UFM_ANSWER_BYTES: usize = 256 << 20;
 /// Longest time for one request to UFM.
 const UFM_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// `fabric` of the configuration.
+/// The settings block `fabric`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// OpenSM on this machine.
     #[serde(default)]
     opensm: Option<OpenSmFiles>,
-    /// An UFM.
+    /// A UFM server.
     #[serde(default)]
     ufm: Option<UfmAddress>,
-    /// The tools of infiniband-diags, by which ports are read.
+    /// The tools of infiniband-diags, which read the ports.
     #[serde(default)]
     tools: ToolFiles,
-    /// First key for clusters' partitions.
+    /// First key for the partitions of clusters.
     #[serde(default = "first_key")]
     first_key: String,
     /// Last key.
     #[serde(default = "last_key")]
     last_key: String,
-    /// Longest time until all ports have what was changed, in seconds.
+    /// Longest time until all ports have a change, in seconds.
     #[serde(default = "deadline_s")]
     deadline_s: u32,
-    /// Every port is read again after so long without a change, in seconds.
+    /// Time without a change after which every port is read again, in seconds.
     #[serde(default = "proof_s")]
     pub proof_s: u32,
-    /// The fabric is discovered and compared with the site after so long, in seconds; 0: never.
+    /// Time between two discoveries of the fabric with a comparison, in seconds; 0: never.
     #[serde(default = "check_s")]
     pub check_s: u32,
 }
 
-/// `fabric.opensm`: as OpenSM was told where they are.
+/// `fabric.opensm`: the paths that OpenSM was started with.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OpenSmFiles {
@@ -59,7 +59,7 @@ struct OpenSmFiles {
     /// `-F`
     #[serde(default)]
     options: Option<PathBuf>,
-    /// Holds its process number.
+    /// The file with its process id.
     pid_file: PathBuf,
 }
 
@@ -68,12 +68,12 @@ struct OpenSmFiles {
 #[serde(deny_unknown_fields)]
 struct UfmAddress {
     url: String,
-    /// An access token, alone in a file.
+    /// A file that contains only an access token.
     token_file: PathBuf,
-    /// Certificates in PEM, by one of which its own is signed.
+    /// Certificates in PEM of the authorities that may sign UFM's certificate.
     #[serde(default)]
     ca_file: Option<PathBuf>,
-    /// This machine is on the fabric: ports are read, which alone proves that they are isolated.
+    /// Whether this machine is on the fabric, so that its tools can read ports. Only such a reading proves the isolation.
     #[serde(default)]
     read_ports: bool,
 }
@@ -82,9 +82,9 @@ struct UfmAddress {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct ToolFiles {
-    /// Where they are; none: in the search path.
+    /// Their folder. `None`: they are on the search path.
     folder: Option<PathBuf>,
-    /// Variables beside those of this process.
+    /// Environment variables in addition to those of this process.
     environment: std::collections::BTreeMap<String, String>,
 }
 
@@ -109,7 +109,7 @@ fn check_s() -> u32 {
 }
 
 impl Settings {
-    /// Every fault, `field: what is wrong`.
+    /// Adds each fault of the settings to `faults`.
     pub fn check(&self, faults: &mut Vec<String>) {
         if self.opensm.is_some() == self.ufm.is_some() {
             faults.push("fabric: needs opensm or ufm, one of them".into());
@@ -147,13 +147,13 @@ impl Settings {
     /// The range of keys.
     ///
     /// # Errors
-    /// One is none; `check` has told that.
+    /// A key does not parse, which `check` has reported.
     pub fn keys(&self) -> Result<(PKey, PKey), String> {
         let parse = |key: &str| key.parse::<PKey>().map_err(|e| e.to_string());
         Ok((parse(&self.first_key)?, parse(&self.last_key)?))
     }
 
-    /// The manager.
+    /// Makes the client of the manager.
     ///
     /// # Errors
     /// A file cannot be read, or the settings are unusable.
@@ -196,7 +196,7 @@ impl Settings {
     }
 }
 
-/// An error with all that caused it.
+/// An error with all its causes.
 #[must_use]
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

@@ -1,4 +1,4 @@
-//! The hand-over pack of a cluster, of what is stored of it.
+//! The hand-over pack of a cluster, made from its stored state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,14 +18,14 @@ use crate::core::Core;
 use crate::hall::{self, HallError};
 use crate::stored;
 
-/// Formats of which each node's name must be sayable; a cluster without a partition has no sheet of one.
+/// Formats that have to be able to write each node's name. A cluster without a partition has no partition sheet.
 fn formats(has_partition: bool) -> Vec<Format> {
     let all = Format::ALL.into_iter();
     all.filter(|format| has_partition || *format != Format::Partition)
         .collect()
 }
 
-/// What a node's own checks have found last, as rows of the pack's report.
+/// The results of a node's own last checks, as rows of the pack's report.
 fn rows(node: &str, report: &v1::Report) -> Vec<ReportRow> {
     let row = |check: &v1::Check| ReportRow {
         subject: node.to_owned(),
@@ -41,7 +41,7 @@ fn rows(node: &str, report: &v1::Report) -> Vec<ReportRow> {
     report.checks.iter().map(row).collect()
 }
 
-/// Processors as the inspection has counted them; none where they are not all alike.
+/// The processors that the inspection counted. `None`: they are not all alike.
 fn processors(inventory: &v1::Inventory) -> Option<Processors> {
     let first = inventory.cpus.first()?;
     let alike = |cpu: &&v1::Cpu| cpu.cores == first.cores && cpu.threads == first.threads;
@@ -55,7 +55,7 @@ fn processors(inventory: &v1::Inventory) -> Option<Processors> {
     })
 }
 
-/// The partition with the place of its key in the ports' tables, which a cluster's is always the first of.
+/// The partition and the place of its key in the tables of the ports: for a cluster, the first place.
 fn sheet(site: &Site, record: &ClusterRecord, fabric: &Fabric, nodes: &[NodeId]) -> Option<PartitionSheet> {
     let key = PKey::new(record.partition?)?;
     let mut ports = Vec::new();
@@ -82,7 +82,7 @@ fn sheet(site: &Site, record: &ClusterRecord, fabric: &Fabric, nodes: &[NodeId])
 /// Makes the pack.
 ///
 /// # Errors
-/// The site does not bear the cluster any more, or a format cannot say a name of it.
+/// The site no longer fits the cluster, or a format cannot write one of its names.
 pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> Result<Vec<PackFile>, ReserveError> {
     let placement = hall::placement_of(record)?;
     let spares: BTreeSet<String> = placement.spares.into_iter().collect();

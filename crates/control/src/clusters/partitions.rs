@@ -1,4 +1,4 @@
-//! Partition keys: who has which, and whether every port of the fabric was read with what it should have.
+//! Partition keys: the key of each cluster, and whether every port of the fabric was read with its wanted keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,31 +12,31 @@ use serde::{Deserialize, Serialize};
 
 use super::faults::Watch;
 
-/// Longest name of a partition that OpenSM takes.
+/// Longest partition name that OpenSM accepts.
 const NAME_MAX: usize = 32;
 
-/// All of it, as it is stored.
+/// The stored state of the partitions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fabric {
     pool: KeyPool,
     /// By the cluster's uid.
     members: BTreeMap<String, Members>,
-    /// Grows with every change of who is in which partition.
+    /// Grows with every change of partitions.
     pub wanted: u64,
     /// The version that was brought to the fabric and read back from every port.
     pub applied: u64,
-    /// When that was read back last.
+    /// The time of the last such reading.
     pub proven_at: Option<Timestamp>,
-    /// Why the last try went wrong; empty when it did not.
+    /// Why the last try failed; empty: it succeeded.
     pub fault: String,
-    /// Ports of members that were not in the fabric then.
+    /// Ports of members that were missing in that reading.
     absent: BTreeSet<Guid>,
-    /// Ports that had a key which was given back, and were not in the fabric when it was read last: cut off, or switched
-    /// off. Their keys stay theirs, and nobody waits for them.
+    /// Ports that held a returned key and were missing in the last reading: cut off, or switched off. Their keys stay
+    /// reserved, and clusters do not wait for them.
     #[serde(default)]
     cut_off: BTreeSet<Guid>,
     reading: ReadingNumber,
-    /// What is wrong with the fabric.
+    /// Known faults of the fabric.
     #[serde(default)]
     pub watch: Watch,
 }
@@ -49,10 +49,10 @@ struct Members {
 }
 
 impl Fabric {
-    /// With the keys of a range.
+    /// Partitions over a range of keys.
     ///
     /// # Errors
-    /// It is none.
+    /// The range is not valid.
     pub fn new(first: PKey, last: PKey) -> Result<Self, PoolError> {
         Ok(Self {
             pool: KeyPool::new(first, last)?,
@@ -68,34 +68,34 @@ impl Fabric {
         })
     }
 
-    /// As it was stored.
+    /// Parses the stored form.
     ///
     /// # Errors
-    /// It does not read.
+    /// The text does not parse.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
 
-    /// As it is stored.
+    /// The stored form.
     ///
     /// # Errors
-    /// It cannot be written, which would be a bug.
+    /// It cannot be serialised, which would be a bug.
     pub fn text(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string(self)
     }
 
-    /// Whether nobody ever wanted a partition.
+    /// Whether no partition was ever requested.
     pub fn is_unused(&self) -> bool {
         self.wanted == 0
     }
 
-    /// Ports of members that were not in the fabric when it was read last.
+    /// Ports of members that were missing in the last reading of the fabric.
     pub fn absent(&self) -> &BTreeSet<Guid> {
         &self.absent
     }
 
-    /// Gives a cluster a key for these ports, or makes these the ports of the one it has. Answers with the key and the
-    /// version that holds it.
+    /// Gives a cluster a key for these ports, or replaces the ports of its key. Returns the key and the version that
+    /// contains it.
     ///
     /// # Errors
     /// All keys are taken.
@@ -107,17 +107,17 @@ impl Fabric {
         Ok((key, self.wanted))
     }
 
-    /// Takes a cluster's key from its ports. Answers with the version that is without it.
+    /// Removes a cluster's key from its ports. Returns the version without it.
     pub fn drop_cluster(&mut self, uid: &str) -> u64 {
         if let Some(members) = self.members.remove(uid) {
-            // The pool knows it as this cluster's: it gave it.
+            // Cannot fail: the pool gave the key to this cluster.
             let _ = self.pool.release(members.key, uid, self.reading);
             self.wanted += 1;
         }
         self.wanted
     }
 
-    /// What the fabric should have.
+    /// The wanted partitions of the fabric.
     pub fn partitions(&self) -> Partitions {
         let of = |members: &Members| {
             let ports = members.ports.iter().copied();
@@ -133,14 +133,14 @@ impl Fabric {
         }
     }
 
-    /// Version `applied` was brought to the fabric and read back.
+    /// Notes that version `applied` was brought to the fabric and read back.
     pub fn proven(&mut self, applied: u64, absent: BTreeSet<Guid>, tables: Option<&Tables>, now: Timestamp) {
         self.applied = self.applied.max(applied);
         self.proven_at = Some(now);
         self.fault.clear();
         self.absent = absent;
         self.reading.0 += 1;
-        // Only what ports themselves said frees a key.
+        // Only a reading of the ports themselves frees a key.
         if let Some(tables) = tables {
             self.pool.observe(self.reading, tables);
             let seen = |port: &Guid| tables.read.contains_key(port) || tables.unread.contains_key(port);
@@ -149,18 +149,18 @@ impl Fabric {
         }
     }
 
-    /// Whether keys that were given back are in ports of the fabric still, or may be.
+    /// Whether returned keys are, or may be, still in ports of the fabric.
     pub fn is_draining(&self) -> bool {
         let mut ports = self.pool.taken().values().filter_map(left).flatten();
         ports.any(|port| !self.cut_off.contains(port))
     }
 
-    /// How a cluster's partition stands.
+    /// The state of a cluster's partition.
     pub fn fact(&self, cluster: &ClusterRecord) -> Fact {
         self.fact_besides(cluster, &BTreeSet::new())
     }
 
-    /// The same where nobody waits for these ports: their nodes are in use, and get the key when they are back.
+    /// The same without a wait for the ports in `excused`: their nodes are in use, and get the key when they return.
     pub fn fact_besides(&self, cluster: &ClusterRecord, excused: &BTreeSet<Guid>) -> Fact {
         if cluster.partition.is_none() {
             return Fact::None;
@@ -201,25 +201,25 @@ impl Fabric {
             .iter()
             .find_map(|(key, state)| Some((*key, of(state)?)));
         match left {
-            // The key of ports that are cut off is given to nobody; the cluster need not wait until they come back.
+            // The key of cut-off ports stays reserved, so the cluster does not wait for their return.
             None | Some((_, 0)) => Fact::Gone,
             Some(_) if !self.fault.is_empty() => Fact::Pending(self.fault.clone()),
             Some((key, ports)) => Fact::Pending(format!("{ports} ports to be read without the key {key}")),
         }
     }
 
-    /// What the fabric manager calls a cluster's partition.
+    /// The name of a cluster's partition at the fabric manager.
     pub fn name_of(&self, uid: &str) -> Option<&str> {
         self.members.get(uid).map(|members| members.name.as_str())
     }
 
-    /// So many ports are in a cluster's partition.
+    /// Number of ports in a cluster's partition.
     pub fn ports_of(&self, uid: &str) -> usize {
         self.members.get(uid).map_or(0, |members| members.ports.len())
     }
 }
 
-/// Ports of which a key that was given back is not known to be gone.
+/// Ports that may still hold a returned key.
 fn left(state: &KeyState) -> Option<&BTreeSet<Guid>> {
     match state {
         KeyState::Draining { ports, .. } => Some(ports),
@@ -227,7 +227,7 @@ fn left(state: &KeyState) -> Option<&BTreeSet<Guid>> {
     }
 }
 
-/// A name that OpenSM takes: letters, digits and dashes, a letter first, and no other partition's.
+/// A unique name that OpenSM accepts: letters, digits and dashes, with a letter first.
 fn partition_name(cluster: &str, key: PKey) -> String {
     let suffix = format!("-{:04x}", key.number());
     let mut name = String::from("c-");
@@ -235,10 +235,10 @@ fn partition_name(cluster: &str, key: PKey) -> String {
     name + &suffix
 }
 
-/// The port GUIDs of these nodes. Those of which the site does not know all are told.
+/// The port GUIDs of these nodes.
 ///
 /// # Errors
-/// A sentence that names them.
+/// A sentence with the nodes that lack a GUID in the site.
 pub fn ports<'a>(site: &Site, nodes: impl Iterator<Item = &'a String>) -> Result<BTreeSet<Guid>, String> {
     let (mut ports, mut without) = (BTreeSet::new(), Vec::new());
     for name in nodes {
@@ -331,7 +331,7 @@ mod tests {
             fabric.hold("b", "b", [guid(3)].into()).is_err(),
             "the only key is not free yet"
         );
-        // One port has it still; then one says nothing.
+        // One port still has the key; then one port gives no answer.
         fabric.proven(
             version,
             BTreeSet::new(),
@@ -343,7 +343,7 @@ mod tests {
         silent.unread.insert(guid(1), "no answer".into());
         fabric.proven(version, BTreeSet::new(), Some(&silent), Timestamp(3));
         assert!(matches!(fabric.fact(&record), Fact::Pending(_)));
-        // What the manager believes frees nothing.
+        // The manager's belief frees nothing.
         fabric.proven(version, BTreeSet::new(), None, Timestamp(4));
         assert!(fabric.is_draining());
         fabric.proven(version, BTreeSet::new(), Some(&tables(&[(1, &[0x7fff])])), Timestamp(5));
@@ -371,7 +371,7 @@ mod tests {
             fabric.hold("b", "b", [guid(3)].into()).is_err(),
             "port 1 may have the key"
         );
-        // It is back, as it was, and is read with all others from time to time.
+        // The port is back with its old key, and is read with all others from time to time.
         fabric.proven(version, BTreeSet::new(), Some(&tables(&[(1, &[entry])])), Timestamp(3));
         assert!(fabric.is_draining());
         fabric.proven(version, BTreeSet::new(), Some(&tables(&[(1, &[])])), Timestamp(4));

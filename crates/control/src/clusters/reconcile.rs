@@ -1,4 +1,4 @@
-//! Brings partitions to the fabric: one replica at a time, after every change and from time to time.
+//! Brings partitions to the fabric: one replica at a time, after every change and at intervals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,22 +13,22 @@ use super::watch;
 use crate::clock;
 use crate::core::Core;
 
-/// Between looks at what others may have changed.
+/// Between two checks for changes by other replicas.
 const LOOK: Duration = Duration::from_secs(2);
-/// Another replica takes over when this one was not heard of for so long, in seconds: longer than any change takes.
+/// Another replica takes over after this time without a sign of this one, in seconds: longer than any change takes.
 pub(super) const LEASE_S: i64 = 900;
-/// After a failure, and at last, in seconds.
+/// First and longest pause after failures, in seconds.
 const AGAIN_S: i64 = 2;
 const LONGEST_AGAIN_S: i64 = 60;
 
-/// How the last try went.
+/// The result of the last try.
 #[derive(Debug, Default)]
 struct Last {
     failures: u32,
     next: Timestamp,
 }
 
-/// Runs until the core stops, where a fabric manager is configured.
+/// Runs until the core stops. Started only with a configured fabric manager.
 pub async fn run(core: Arc<Core>, settings: Settings) {
     let manager = match settings.manager() {
         Ok(manager) => manager,
@@ -47,7 +47,7 @@ pub async fn run(core: Arc<Core>, settings: Settings) {
         }
         match core.store.is_restored().await {
             Ok(false) => {}
-            // The fabric may serve clusters that this database does not know any more.
+            // Restored from a copy: the fabric may serve clusters that this database does not know.
             Ok(true) => continue,
             Err(error) => {
                 tracing::warn!(%error, "the fabric is left alone while the database does not answer");
@@ -70,7 +70,7 @@ async fn turn(
     last: &mut Last,
 ) -> Result<(), StoreError> {
     let text = core.store.hall().await?.fabric;
-    // Nobody ever wanted a partition.
+    // No partition was ever requested.
     if text.is_empty() {
         return Ok(());
     }
@@ -78,7 +78,7 @@ async fn turn(
         tracing::error!("what is known of the fabric does not read: no partition is set up");
         return Ok(());
     };
-    // What is known of its links is no reason to write partitions.
+    // Only faults of links are known: no reason to write partitions.
     if fabric.is_unused() {
         return Ok(());
     }
@@ -101,7 +101,7 @@ async fn turn(
     bring(core, manager, fabric, last).await
 }
 
-/// Brings a version to the fabric, and stores how that went.
+/// Brings a version to the fabric and stores the result.
 async fn bring(
     core: &Arc<Core>,
     manager: &Arc<dyn FabricManager>,
@@ -111,7 +111,7 @@ async fn bring(
     let (version, wanted) = (fabric.wanted, fabric.partitions());
     let begun = clock::now();
     let applying = manager.clone();
-    // In a task of its own: it goes on to its end whatever becomes of this one.
+    // A task of its own, which finishes even if this one is dropped.
     let applied = tokio::spawn(async move { applying.apply(&wanted).await }).await;
     let applied = match applied {
         Ok(applied) => applied.map_err(|error| chain(&error)),

@@ -1,4 +1,4 @@
-//! What a cluster gets, all of it in one change or nothing.
+//! The reservation of a cluster: everything in one change, or nothing.
 
 use std::collections::BTreeSet;
 
@@ -18,51 +18,51 @@ use crate::core::Core;
 use crate::hall::{self, HallError, Picture};
 use crate::user_data;
 
-/// Tries against others who reserve at the same time.
+/// Tries against concurrent reservations.
 pub const TRIES: usize = 8;
 
-/// A cluster that is asked for.
+/// A requested cluster.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// Its id.
+    /// Its id. Another cluster may use it after a deletion.
     pub id: String,
-    /// Never reused.
+    /// Its unique id, which is never reused.
     pub uid: String,
-    /// Whose it shall be.
+    /// The customer.
     pub customer: String,
-    /// What it shall be.
+    /// Size and image of the cluster.
     pub spec: ClusterSpec,
 }
 
-/// Where it would stand.
+/// The place of a planned cluster.
 #[derive(Debug, Clone)]
 pub struct Planned {
-    /// By names.
+    /// The placement, by names.
     pub placement: NamedPlacement,
-    /// As text.
+    /// A drawing of it, as text.
     pub picture: String,
-    /// Reserved, in watts.
+    /// Reserved power, in watts.
     pub watts: f64,
 }
 
 /// Why nothing was reserved.
 #[derive(Debug, thiserror::Error)]
 pub enum ReserveError {
-    /// A field of the request.
+    /// A field of the request is wrong.
     #[error("{field}: {fault}")]
     Field {
-        /// Which.
+        /// The field.
         field: &'static str,
-        /// What is wrong with it.
+        /// The fault.
         fault: String,
     },
-    /// There is no place for it.
+    /// There is no place for the cluster; a sentence.
     #[error("{0}")]
     Refused(String),
-    /// The hall.
+    /// The hall cannot be read.
     #[error(transparent)]
     Hall(#[from] HallError),
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -71,7 +71,7 @@ pub(super) fn field(field: &'static str, fault: String) -> ReserveError {
     ReserveError::Field { field, fault }
 }
 
-/// A request as placement has it.
+/// The request in the planner's form.
 fn request(site: &Site, asked: &Asked) -> Result<Request, ReserveError> {
     let known = |names: Vec<&str>| names.into_iter().take(20).collect::<Vec<_>>().join(", ");
     let customer = site.customer_named(&asked.customer).ok_or_else(|| {
@@ -117,8 +117,7 @@ pub(super) fn watts(site: &Site, placement: &NamedPlacement) -> f64 {
     known.map(|id| site.sku_of(id).power.max_watts).sum()
 }
 
-/// Nodes of the SKU that are in the site and cannot be had now, and links that are out of order, in words; empty when
-/// there are none.
+/// The site's nodes of the SKU that are not available, and the links that are broken, in words; empty: none.
 fn beside(site: &Site, picture_out: &BTreeSet<rackwright_site::model::NodeId>, links: usize, sku: &str) -> String {
     let of_sku = picture_out.iter().filter(|id| *site.sku_of(**id).name == *sku);
     let mut words = match of_sku.count() {
@@ -133,10 +132,10 @@ fn beside(site: &Site, picture_out: &BTreeSet<rackwright_site::model::NodeId>, l
     words
 }
 
-/// Where a cluster would stand in the hall of a picture.
+/// Plans a cluster in the hall of a picture.
 ///
 /// # Errors
-/// What is wrong with it or in its way.
+/// The fault of the request, or the obstacle.
 pub async fn plan(picture: Picture, asked: &Asked) -> Result<Planned, ReserveError> {
     let (asked, out, links) = (asked.clone(), picture.out.clone(), picture.broken.len());
     let planned = picture.plan(move |site: &Site, planner: &mut Planner<'_>| {
@@ -154,10 +153,10 @@ pub async fn plan(picture: Picture, asked: &Asked) -> Result<Planned, ReserveErr
     planned.await?
 }
 
-/// What a cluster's nodes get.
+/// The deployment for the cluster's nodes.
 ///
 /// # Errors
-/// Its user data does not open.
+/// Its user data cannot be opened.
 pub fn deployment(core: &Core, cluster: &ClusterRecord) -> Result<v1::Deployment, ReserveError> {
     let spec = &cluster.spec;
     let user_data = user_data::of_spec(&core.keys.sealer, cluster, spec);
@@ -173,7 +172,7 @@ pub fn deployment(core: &Core, cluster: &ClusterRecord) -> Result<v1::Deployment
     })
 }
 
-/// Gives a free node to a cluster. False: it is not free any more.
+/// Gives a free node to a cluster. Returns false if it is no longer free.
 pub(super) async fn seat(
     core: &Core,
     tx: &mut WriteTx,
@@ -201,7 +200,7 @@ pub(super) async fn seat(
     Ok(true)
 }
 
-/// What is known of the fabric, where there is a fabric manager.
+/// The stored state of the fabric. `None`: no fabric manager is configured.
 pub(super) fn fabric(core: &Core, text: &str) -> Result<Option<Fabric>, ReserveError> {
     let Some(settings) = &core.config.fabric else {
         return Ok(None);
@@ -216,7 +215,7 @@ pub(super) fn fabric(core: &Core, text: &str) -> Result<Option<Fabric>, ReserveE
         Some(used) if !used.is_unused() => return Ok(Some(used)),
         unused => unused.map(|unused| unused.watch).unwrap_or_default(),
     };
-    // Until the first key is given the settings say which there are.
+    // Until the first key is given, the settings determine the range of keys.
     let (first, last) = settings.keys().map_err(|e| broken(&e))?;
     let mut fabric = Fabric::new(first, last).map_err(|e| broken(&e))?;
     fabric.watch = watch;
@@ -228,7 +227,7 @@ pub(super) fn text(fabric: &Fabric) -> Result<String, ReserveError> {
     text.map_err(|e| HallError::Broken(format!("what is known of the fabric cannot be written: {e}")).into())
 }
 
-/// Makes the ports of a placement those of the cluster's partition.
+/// Makes the ports of a placement the ports of the cluster's partition.
 pub(super) fn hold_partition(
     core: &Core,
     hall_fabric: &mut String,
@@ -254,8 +253,8 @@ pub(super) fn stored(placement: &NamedPlacement) -> Result<String, ReserveError>
     text.map_err(|e| HallError::Broken(format!("a placement cannot be written: {e}")).into())
 }
 
-/// Reserves everything within `tx`, which must have been begun for this. None: the hall is another one than in the
-/// picture, or a node is not free any more: plan again.
+/// Reserves everything within `tx`, which must be fresh. `None`: the hall differs from the picture, or a node is no longer
+/// free. The caller plans again.
 async fn reserve(
     core: &Core,
     tx: &mut WriteTx,
@@ -272,7 +271,7 @@ async fn reserve(
     record.placement = stored(&planned.placement)?;
     record.reserved_watts = planned.watts;
     tx.insert_cluster(&record).await?;
-    // In one order for all, so that no two changes wait for each other.
+    // All changes lock nodes in the same order, so that they cannot deadlock.
     let names: BTreeSet<&String> = planned
         .placement
         .nodes
@@ -288,10 +287,10 @@ async fn reserve(
     Ok(Some(record))
 }
 
-/// Plans and reserves a cluster. `begin` begins a change, which is handed back with the cluster in it.
+/// Plans and reserves a cluster. Returns the open change and the cluster in it.
 ///
 /// # Errors
-/// What is wrong with it or in its way.
+/// The fault of the request, or the obstacle.
 pub async fn create(
     core: &Core,
     asked: &Asked,
@@ -316,7 +315,7 @@ pub async fn create(
     Err(crowded())
 }
 
-/// Others were faster, `TRIES` times.
+/// The refusal after concurrent reservations won `TRIES` times.
 #[must_use]
 pub fn crowded() -> ReserveError {
     ReserveError::Refused(format!(
@@ -324,14 +323,14 @@ pub fn crowded() -> ReserveError {
     ))
 }
 
-/// Puts another node in the place of a lost one. What is in the way is kept with the cluster.
+/// Puts another node in the place of a lost one. An obstacle is stored with the cluster.
 ///
 /// # Errors
-/// The database failed, or others changed the same at the same time.
+/// The database failed, or a concurrent change won.
 pub async fn replace(core: &Core, mut record: ClusterRecord, node: &str, reason: &str) -> Result<(), ReserveError> {
     let picture = core.sites.picture(&core.store).await?;
     let (number, bad) = (hall::number(&record.uid), node.to_owned());
-    // A spare that leaves steps in for nobody.
+    // A spare that leaves replaces no node.
     let leave = record.cluster.wanted.leave.clone();
     let found = picture.clone().plan(move |site: &Site, planner: &mut Planner<'_>| {
         let bad = site
@@ -375,7 +374,7 @@ pub async fn replace(core: &Core, mut record: ClusterRecord, node: &str, reason:
     }
 }
 
-/// One node for another.
+/// The exchange of one node for another.
 struct Change<'a> {
     placement: NamedPlacement,
     by: String,
@@ -444,8 +443,8 @@ async fn exchange(
     Ok(())
 }
 
-/// Takes a node out of its cluster, and out of service: what is on it is erased before it is anybody's again. Answers with
-/// the build of the cluster with which it failed, if it did.
+/// Takes a node out of its cluster and out of service: it is erased before its next claim. Returns the build of the cluster
+/// with which it failed, if it failed.
 async fn put_out(tx: &mut WriteTx, node: &str, why: &str, now: Timestamp) -> Result<Option<u32>, StoreError> {
     let mut record = match tx.node(node).await {
         Err(StoreError::NotFound { .. }) => return Ok(None),
@@ -459,7 +458,7 @@ async fn put_out(tx: &mut WriteTx, node: &str, why: &str, now: Timestamp) -> Res
     {
         record.node.wanted.condemn = Some(why.to_owned());
     } else if let Some(claim) = &mut record.node.claim {
-        // An operator holds it: it is erased as soon as they let it go.
+        // An operator holds the node: it is erased when the hold ends.
         claim.release_requested = true;
     }
     tx.save_node(&mut record, now).await?;

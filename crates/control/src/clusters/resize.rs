@@ -1,4 +1,4 @@
-//! A cluster that is in use gets more nodes, or gives some back.
+//! A cluster in use gets more nodes, or gives some back.
 
 use std::collections::BTreeSet;
 
@@ -12,33 +12,33 @@ use super::reserve::{self, ReserveError, event, field};
 use crate::core::Core;
 use crate::hall::{self, Picture};
 
-/// How large a cluster shall be.
+/// The wanted size of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Wish {
-    /// Nodes in use; none: as many as it has, but for those that are named to leave.
+    /// Nodes in use. `None`: the present number, less those in `leave`.
     pub nodes: Option<u32>,
-    /// Spares; none: as many as it has, but for those that are named to leave.
+    /// Spares. `None`: the present number, less those in `leave`.
     pub spares: Option<u32>,
-    /// These leave. Others do if more must.
+    /// Nodes that leave. More leave if the size requires it.
     pub leave: BTreeSet<String>,
 }
 
-/// What that takes.
+/// The changes for a wish.
 #[derive(Debug, Clone)]
 pub struct Resize {
-    /// Where it stands with the nodes that join, and with those that leave as long as they are not erased.
+    /// The placement with the joining nodes. It has the leaving nodes until they are erased.
     pub placement: NamedPlacement,
     /// Nodes and spares that join.
     pub join: BTreeSet<String>,
     /// Nodes and spares that leave.
     pub leave: BTreeSet<String>,
-    /// Nodes in use when all of that is done.
+    /// Nodes in use after all changes.
     pub nodes: u32,
-    /// Spares then.
+    /// Spares after all changes.
     pub spares: u32,
-    /// Reserved until nodes have left, in watts.
+    /// Power reserved until nodes have left, in watts.
     pub watts: f64,
-    /// As text.
+    /// A drawing of the final placement, as text.
     pub picture: String,
 }
 
@@ -46,10 +46,10 @@ fn count(names: usize) -> u32 {
     u32::try_from(names).unwrap_or(u32::MAX)
 }
 
-/// What a wish takes in the hall of a picture. Nodes that are on their way out already count as gone.
+/// The changes for a wish in the hall of a picture. Nodes that are already leaving count as gone.
 ///
 /// # Errors
-/// What is wrong with it or in its way.
+/// The fault of the wish, or the obstacle.
 pub async fn plan(picture: Picture, record: &ClusterRecord, wish: &Wish) -> Result<Resize, ReserveError> {
     let (number, wish) = (hall::number(&record.uid), wish.clone());
     let going = record.cluster.wanted.leave.clone();
@@ -93,7 +93,7 @@ fn planned(
         ));
     }
     let mut leave = wish.leave.clone();
-    // Those that the placement would miss least, then the last of the spares.
+    // The nodes that the placement would miss least, then the last spares.
     let surplus = nodes_now.saturating_sub(nodes) as usize;
     let all = planner.leavers(cluster, usize::MAX).into_iter();
     let names = all.map(|node| site.node(node).name.to_string());
@@ -120,7 +120,7 @@ fn planned(
     let placement = planner.placement(cluster).cloned().unwrap_or(before);
     let named = planner.named(&placement);
     let watts = reserve::watts(site, &named);
-    // That the rest can stand without them is tried now, not when they are erased.
+    // Checked now, not after the erase: the rest must be able to stand without them.
     let ids: Vec<NodeId> = leave
         .iter()
         .chain(going)
@@ -143,11 +143,11 @@ fn planned(
     })
 }
 
-/// Reserves what a wish takes, and wants away what leaves. The change is handed back with the cluster in it. None: others
-/// changed the cluster or the hall meanwhile; read it again.
+/// Reserves the changes for a wish and marks the leaving nodes. Returns the open change and the cluster in it. `None`: the
+/// cluster or the hall changed meanwhile; the caller reads it again.
 ///
 /// # Errors
-/// What is wrong with it or in its way.
+/// The fault of the wish, or the obstacle.
 pub async fn resize(
     core: &Core,
     seen: ClusterRecord,
@@ -195,10 +195,10 @@ async fn reserve(
     Ok(Some(record))
 }
 
-/// Takes the ports of nodes that are erased out of the partition.
+/// Removes the ports of erased nodes from the partition.
 ///
 /// # Errors
-/// The database failed, or others changed the same at the same time.
+/// The database failed, or a concurrent change won.
 pub async fn cut_off(
     core: &Core,
     mut record: ClusterRecord,
@@ -222,10 +222,10 @@ pub async fn cut_off(
     Ok(())
 }
 
-/// Nodes that are erased are the cluster's no more, nor is what they held.
+/// Removes erased nodes from the cluster and frees their reservations.
 ///
 /// # Errors
-/// The database failed, or others changed the same at the same time.
+/// The database failed, or a concurrent change won.
 pub async fn part(
     core: &Core,
     mut record: ClusterRecord,

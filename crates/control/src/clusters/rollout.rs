@@ -1,4 +1,4 @@
-//! Another build on the nodes of a cluster: what it is, and the steps of bringing it to them.
+//! Another build on the nodes of a cluster: its choice, and the steps that bring it to the nodes.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::reserve::{self, ReserveError, event, field};
 use crate::clusters::seats;
 use crate::core::Core;
 
-/// Wants what `spec` says on all nodes.
+/// Sets the build of `spec` as the wanted one for all nodes.
 pub fn begin(record: &mut ClusterRecord, spec: &ClusterSpec, rollout: Rollout) {
     let former = Former {
         build: record.cluster.build,
@@ -19,7 +19,7 @@ pub fn begin(record: &mut ClusterRecord, spec: &ClusterSpec, rollout: Rollout) {
     };
     let newest = record.former.as_ref().map_or(0, |former| former.build);
     record.cluster.build = former.build.max(newest) + 1;
-    // What is under way still and comes to nothing is nothing to go back to; what it goes back to already is.
+    // An unfinished rollout is no build to go back to: its former build stays. During a rollback, the present build is one.
     let under_way = record.cluster.rollout.as_ref().filter(|rollout| !rollout.is_back);
     if under_way.is_none() || record.former.is_none() {
         record.former = Some(former);
@@ -28,7 +28,7 @@ pub fn begin(record: &mut ClusterRecord, spec: &ClusterSpec, rollout: Rollout) {
     record.cluster.rollout = Some(rollout);
 }
 
-/// Goes on where it stopped. Nodes that failed are tried again.
+/// Continues a stopped rollout. Failed nodes are tried again.
 pub fn resume(record: &mut ClusterRecord, members: &[Member], wanted: Option<Rollout>) {
     let (build, Some(rollout)) = (record.cluster.build, &mut record.cluster.rollout) else {
         return;
@@ -46,7 +46,7 @@ pub fn resume(record: &mut ClusterRecord, members: &[Member], wanted: Option<Rol
     record.reason.clear();
 }
 
-/// Wants what was there before. False: there is nothing to go back to.
+/// Sets the former build as the wanted one. Returns false if there is none.
 pub fn back(record: &mut ClusterRecord, rollout: Rollout) -> bool {
     let Some(former) = record.former.take() else {
         return false;
@@ -64,10 +64,10 @@ pub fn back(record: &mut ClusterRecord, rollout: Rollout) -> bool {
     true
 }
 
-/// Writes the wanted build to nodes of a cluster. Those that are at something else by now are taken in a later turn.
+/// Writes the wanted build to nodes of a cluster. Busy nodes get it in a later turn.
 ///
 /// # Errors
-/// The database failed, or others changed the same at the same time.
+/// The database failed, or a concurrent change won.
 pub async fn rewrite(
     core: &Core,
     mut record: ClusterRecord,
@@ -93,11 +93,11 @@ pub async fn rewrite(
         written_to.insert(name.as_str());
     }
     if written_to.is_empty() {
-        // What was read of them is old.
+        // The nodes have changed since they were read.
         let (kind, id) = ("node", nodes.join(", "));
         return Err(StoreError::Conflict { kind, id }.into());
     }
-    // Whoever else changed the cluster since begins anew, and this is one try of each node.
+    // Each written node has used its one try. A conflict with another change of the cluster undoes all of this.
     if let Some(rollout) = &mut record.cluster.rollout {
         rollout.again.retain(|name| !written_to.contains(name.as_str()));
     }
@@ -113,10 +113,10 @@ pub async fn rewrite(
     Ok(())
 }
 
-/// Writes the new build to no more nodes.
+/// Stops the rollout: no further node gets the new build.
 ///
 /// # Errors
-/// The database failed, or others changed the same at the same time.
+/// The database failed, or a concurrent change won.
 pub async fn stop(core: &Core, mut record: ClusterRecord, why: String, now: Timestamp) -> Result<(), ReserveError> {
     let mut tx = core.store.write().await?;
     if let Some(rollout) = &mut record.cluster.rollout {
@@ -131,10 +131,10 @@ pub async fn stop(core: &Core, mut record: ClusterRecord, why: String, now: Time
     Ok(core.commit(tx).await?)
 }
 
-/// Wants the former build back.
+/// Starts a rollback to the former build.
 ///
 /// # Errors
-/// The database failed, or others changed the same at the same time.
+/// The database failed, or a concurrent change won.
 pub async fn roll_back(
     core: &Core,
     mut record: ClusterRecord,
@@ -157,7 +157,7 @@ pub async fn roll_back(
     Ok(core.commit(tx).await?)
 }
 
-/// Whoever asked for the new image is told that it is not on the nodes.
+/// Ends the operation of the new image with the error that the image is not on the nodes.
 async fn end(tx: &mut WriteTx, record: &ClusterRecord, message: &str, now: Timestamp) -> Result<(), StoreError> {
     for operation in tx.open_operations(&format!("clusters/{}", record.id)).await? {
         if matches!(

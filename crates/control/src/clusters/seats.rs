@@ -1,4 +1,4 @@
-//! A node is given to a cluster: the claim that `DeployNode` would make, with a seat in it.
+//! Gives a node to a cluster: the claim of `DeployNode`, with a seat in the cluster.
 
 use rackwright_api::v1;
 use rackwright_lifecycle::Seat;
@@ -8,11 +8,11 @@ use crate::core::Core;
 use crate::deployment_keys::new_keys;
 use crate::intent;
 
-/// Writes another build of its cluster to a node, exactly as it is asked for. Answers with the generation and the
-/// deployment, and their keys. None: nothing can be written to it now.
+/// Writes another build of its cluster to a node, exactly as `deployment` describes it. Returns generation, deployment and
+/// keys. `None`: the node's state does not allow it now.
 ///
 /// # Errors
-/// What is wrong with the deployment, in a sentence.
+/// The fault of the deployment, in a sentence.
 pub fn rewrite(
     core: &Core,
     record: &mut NodeRecord,
@@ -37,10 +37,10 @@ pub fn rewrite(
     Ok(Some((generation, number, keys)))
 }
 
-/// Claims a node for a cluster. Answers with the generation and the deployment, and their keys. None: it is not free.
+/// Claims a node for a cluster. Returns generation, deployment and keys. `None`: the node is not free.
 ///
 /// # Errors
-/// What is wrong with the deployment, in a sentence.
+/// The fault of the deployment, in a sentence.
 pub fn take(
     core: &Core,
     record: &mut NodeRecord,

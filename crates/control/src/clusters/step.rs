@@ -1,4 +1,4 @@
-//! One cluster: decide, do, decide again, until there is nothing to do.
+//! The steps of one cluster: decide, perform, decide again, until it is at rest.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use crate::core::Core;
 use crate::hall::Units;
 use crate::user_data;
 
-/// Clusters taken with one statement, and worked on at once in this process.
+/// Clusters leased with one statement, and worked on at once in this process.
 const AT_ONCE: usize = 16;
-/// The longest pause between looks at the table: the safety net under the wake-ups.
+/// Longest pause between checks of the table: the safety net for lost wake-ups.
 const IDLE: Duration = Duration::from_secs(10);
-/// After a failure.
+/// Pause after a failure.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs until the core stops.
@@ -70,7 +70,7 @@ async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -> Result<Du
     let until = next.map_or(IDLE, |at| {
         Duration::from_micros(u64::try_from(at.since(clock::now())).unwrap_or(0))
     });
-    // What is due now and found no room is taken when a step ends.
+    // Clusters that are due now and found no room are leased when a step ends.
     Ok(until.clamp(Duration::from_millis(10), IDLE))
 }
 
@@ -84,7 +84,7 @@ async fn steps_of(core: Arc<Core>, id: String) {
             }
             Err(ReserveError::Store(StoreError::NotFound { .. })) => return,
             Err(error) => {
-                // Its lease's end finds it; sooner, if something changes.
+                // The cluster is due again at the end of its lease, or after a change.
                 tracing::error!(%error, "the cluster's step failed");
                 tokio::time::sleep(AGAIN).await;
                 return;
@@ -105,7 +105,7 @@ pub(super) async fn until_rest(core: &Arc<Core>, id: &str) -> Result<(), Reserve
         match step(core, id).await {
             Ok(Next::Rest) => return Ok(()),
             Ok(Next::Again) => {}
-            // Others changed it meanwhile.
+            // A concurrent change won.
             Err(ReserveError::Store(StoreError::Conflict { .. } | StoreError::Contended(_))) => {}
             Err(other) => return Err(other),
         }
@@ -113,18 +113,18 @@ pub(super) async fn until_rest(core: &Arc<Core>, id: &str) -> Result<(), Reserve
     panic!("{id} does not come to rest");
 }
 
-/// How the nodes of a cluster stand.
+/// The nodes of a cluster in the form for decisions.
 #[must_use]
 pub fn members(cluster: &str, nodes: &[NodeRecord], units: &Units) -> Vec<Member> {
     let of = |record: &NodeRecord| {
-        // Those that the site does not know are one more unit.
+        // Nodes that the site does not contain form one more unit.
         let unit = units.get(&record.id).copied().unwrap_or(u32::MAX);
         member(cluster, &record.id, &record.node, unit, &record.wait, &record.reason)
     };
     nodes.iter().map(of).collect()
 }
 
-/// Enters what is known to be wrong with the links of members.
+/// Enters the known link faults of the members.
 pub fn impaired(members: &mut [Member], nodes: &[NodeRecord], fabric: &Fabric) {
     for (member, node) in members.iter_mut().zip(nodes) {
         member.impaired = match member.standing {
@@ -134,7 +134,7 @@ pub fn impaired(members: &mut [Member], nodes: &[NodeRecord], fabric: &Fabric) {
     }
 }
 
-/// How the partition stands; enters with it what is known of the members' links.
+/// The state of the partition. Also enters the known link faults of the members.
 async fn partition(
     core: &Core,
     record: &ClusterRecord,
@@ -244,7 +244,7 @@ async fn take_edge(
         _ => {}
     }
     tx.save_cluster(&mut record, now).await?;
-    // The lease of this step goes on.
+    // This step keeps its lease.
     tx.add_cluster_history(&record.id, edge, &row).await?;
     let because = if reason.is_empty() {
         String::new()
@@ -262,7 +262,7 @@ async fn take_edge(
     Ok(())
 }
 
-/// Its key leaves its ports, while its nodes are erased.
+/// Removes the cluster's key from its ports, while its nodes are erased.
 async fn drop_partition(core: &Core, tx: &mut WriteTx, record: &mut ClusterRecord) -> Result<(), ReserveError> {
     if record.partition.is_none() {
         return Ok(());
@@ -276,7 +276,7 @@ async fn drop_partition(core: &Core, tx: &mut WriteTx, record: &mut ClusterRecor
     Ok(())
 }
 
-/// Everything it had is free.
+/// Frees everything that the cluster held.
 async fn free(core: &Core, tx: &mut WriteTx, record: &mut ClusterRecord) -> Result<(), ReserveError> {
     let mut row = tx.hall().await?;
     for node in core.store.nodes_of_cluster(&Scope::Site, &record.id).await? {
@@ -286,7 +286,7 @@ async fn free(core: &Core, tx: &mut WriteTx, record: &mut ClusterRecord) -> Resu
     Ok(())
 }
 
-/// Only a link is left to be mended, which nobody asked for: what was asked for is done.
+/// Ends the open operations of a cluster that only waits for a link: no operation requested the repair.
 async fn settle_all_but_links(core: &Core, record: &ClusterRecord, now: Timestamp) -> Result<(), StoreError> {
     let target = format!("clusters/{}", record.id);
     let open = core.store.operations(&Scope::Site, &target, "", "false", "", 1).await?;
@@ -294,7 +294,7 @@ async fn settle_all_but_links(core: &Core, record: &ClusterRecord, now: Timestam
         return Ok(());
     }
     let mut tx = core.store.write().await?;
-    // What was asked for since was not looked at.
+    // A later request has not been considered yet.
     if tx.cluster(&record.id).await?.version != record.version {
         let (kind, id) = ("cluster", record.id.clone());
         return Err(StoreError::Conflict { kind, id });
@@ -307,7 +307,7 @@ async fn settle_all_but_links(core: &Core, record: &ClusterRecord, now: Timestam
     core.commit(tx).await
 }
 
-/// What somebody asked of the cluster ends when it gets there, or to where it cannot be got to any more.
+/// Ends an operation of the cluster when its goal is reached, or out of reach.
 async fn settle(tx: &mut WriteTx, record: &ClusterRecord, now: Timestamp) -> Result<(), StoreError> {
     let state = record.cluster.state;
     for operation in tx.open_operations(&format!("clusters/{}", record.id)).await? {
@@ -386,7 +386,7 @@ async fn act(
     }
 }
 
-/// Changes nodes of a cluster in one change.
+/// Changes several nodes of a cluster in one change.
 async fn each(
     core: &Core,
     nodes: &[NodeRecord],

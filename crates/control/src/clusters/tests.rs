@@ -18,11 +18,11 @@ use crate::core::Core;
 use crate::grpc::said::{apply_site, create_cluster, release_cluster};
 use crate::testing::{self, TestCore};
 
-/// Enough of OpenSM for a configuration: nobody speaks with it here.
+/// Enough settings of OpenSM for a configuration. These tests never contact it.
 pub(super) const FABRIC: &str = "fabric: {opensm: {partitions: /nowhere/p, log: /nowhere/l, pid_file: /nowhere/pid}, \
                       first_key: \"0x0001\", last_key: \"0x0002\"}\n";
 pub(super) const DIGEST: &str = "b3-0000000000000000000000000000000000000000000000000000000000000000";
-/// Of another image.
+/// The digest of another image.
 pub(super) const OTHER: &str = "b3-1111111111111111111111111111111111111111111111111111111111111111";
 
 fn site(nodes: usize) -> String {
@@ -34,7 +34,7 @@ fn site(nodes: usize) -> String {
     site_file(&request).unwrap()
 }
 
-/// A hall whose nodes are all available, with an image.
+/// A hall of available nodes, with an image.
 pub(crate) async fn hall(nodes: usize, further: &str) -> TestCore {
     let core = testing::core_with(further).await;
     apply_site(&core, "site", &site(nodes)).await.unwrap();
@@ -80,7 +80,7 @@ pub(crate) async fn names(core: &Core, id: &str) -> BTreeSet<String> {
     nodes.into_iter().map(|node| node.id).collect()
 }
 
-/// Puts a node where its own life would bring it.
+/// Puts a node into a state that its own life would lead to.
 pub(crate) async fn put(core: &Core, node: &str, change: impl FnOnce(&mut NodeRecord)) {
     let mut tx = core.store.write().await.unwrap();
     let mut record = tx.node(node).await.unwrap();
@@ -89,13 +89,13 @@ pub(crate) async fn put(core: &Core, node: &str, change: impl FnOnce(&mut NodeRe
     tx.commit().await.unwrap();
 }
 
-/// The node is checked, and waits for its cluster.
+/// Puts a node into the checked state, in which it waits for its cluster.
 pub(crate) async fn check(core: &Core, node: &str) {
     put(core, node, |record| record.node.state = NodeState::Validating).await;
     testing::rest(core, node, &Wait::Cluster).await;
 }
 
-/// The node is its customer's.
+/// Hands a node over to its customer.
 pub(crate) async fn hand_over(core: &Core, node: &str) {
     put(core, node, |record| {
         record.node.state = NodeState::Active;
@@ -110,7 +110,7 @@ pub(crate) async fn step(core: &Arc<Core>, id: &str) -> State {
     cluster(core, id).await.cluster.state
 }
 
-/// The version of the partitions that is wanted is in place, and every port says so.
+/// The wanted version of the partitions is in place, and every port confirms it.
 pub(super) async fn prove(core: &Core) {
     let mut tx = core.store.write().await.unwrap();
     let mut fabric = Fabric::parse(&tx.hall().await.unwrap().fabric).unwrap();
@@ -135,7 +135,7 @@ pub(super) async fn ended(core: &Core, operation: &v1::Operation) -> Option<i32>
     row.ended_at.map(|_| row.code)
 }
 
-/// Takes a cluster to its customer.
+/// Brings a cluster up to the hand-over.
 pub(crate) async fn build(core: &Arc<Core>, id: &str, customer: &str, nodes: u32) -> v1::Operation {
     let operation = create_cluster(core, id, id, spec(customer, nodes)).await.unwrap();
     step(core, id).await;
@@ -169,7 +169,7 @@ async fn a_cluster_is_reserved_whole_and_handed_over_whole() {
         );
         assert_eq!(claim.cluster.unwrap().cluster, "alpha");
     }
-    // The same request again is the same cluster.
+    // A repeated request returns the same cluster.
     let again = create_cluster(&core, "1", "alpha", spec("acme", 4)).await.unwrap();
     assert_eq!(again.name, operation.name);
     assert_eq!(step(&core, "alpha").await, State::Building);
@@ -203,7 +203,7 @@ async fn the_pack_of_a_cluster_names_its_nodes_and_its_partition_and_no_others()
     let record = cluster(&core, "alpha").await;
     let nodes = core.store.nodes_of_cluster(&Scope::Site, "alpha").await.unwrap();
     let files = super::pack::make(&core, &record, &nodes).await.unwrap();
-    // What is known of the fabric cannot be read: there is no pack, and none without partitions.
+    // The stored fabric does not parse: no pack is made, not even one without partitions.
     let mut tx = core.store.write().await.unwrap();
     tx.put_fabric("{").await.unwrap();
     tx.commit().await.unwrap();
@@ -272,7 +272,7 @@ async fn a_failed_node_is_replaced_put_out_of_service_and_out_of_the_partition()
     let new = after.difference(&before).next().unwrap();
     assert!(ports(new).iter().all(|port| members.contains(port)));
 
-    // The new one is imaged, checked, proven to be in the partition, and handed over.
+    // The new node is imaged, checked, proven to be in the partition, and handed over.
     check(&core, new).await;
     assert_eq!(step(&core, "alpha").await, State::Degraded);
     prove(&core).await;
@@ -408,7 +408,7 @@ async fn a_released_cluster_gives_back_nodes_and_key_and_only_when_both_are_prov
     assert_eq!(step(&core, "alpha").await, State::Released);
     assert_eq!(ended(&core, &operation).await, Some(Code::Ok as i32));
     assert!(names(&core, "alpha").await.is_empty());
-    // Everything can be had again.
+    // Everything is free again.
     create_cluster(&core, "b", "beta", spec("bolt", 32)).await.unwrap();
 }
 
@@ -430,7 +430,7 @@ async fn a_site_in_which_a_cluster_would_lose_something_is_refused() {
         "{refused}"
     );
     assert_eq!(core.store.site_version().await.unwrap(), 1);
-    // One that only adds is taken.
+    // A site that only adds is accepted.
     let more = site(32).replace("customers:\n", "customers:\n- {name: third}\n");
     assert_ne!(more, site(32));
     let applied = apply_site(&core, "4", &more).await.unwrap();

@@ -1,9 +1,9 @@
-//! Watches the fabric: compares what is discovered, and the ports that were read, with the site, and keeps what is wrong.
+//! Watches the fabric: compares the discovered fabric and the port readings with the site, and keeps the faults.
 //!
-//! | what was found | what follows |
+//! | fault | consequence |
 //! |---|---|
-//! | a link between switches is down or slow | no plan counts on it; clusters that do are named |
-//! | a port of a node that is its customer's is down or slow | its cluster is degraded until that is over |
+//! | a link between switches is down or slow | plans avoid it; clusters that depend on it are named |
+//! | a port of a customer's node is down or slow | its cluster is degraded until that is over |
 //! | a port of a node that is checked and not handed over stays down | the cluster takes another node |
 //!
 //! Nothing here takes a node away from a customer.
@@ -29,29 +29,29 @@ use crate::clock;
 use crate::core::Core;
 use crate::hall::{self, HallError};
 
-/// A discovery that went wrong is tried again after so long at the latest, in seconds.
+/// Longest pause before a failed discovery is repeated, in seconds.
 const AGAIN_S: i64 = 60;
 
-/// When to look next, in this process.
+/// The next comparison of this process.
 #[derive(Debug, Default)]
 pub(super) struct Last {
     next: Timestamp,
 }
 
-/// What is looked at, apart from everything that waits.
+/// The input of a comparison, which runs apart from all waits.
 struct Look {
     site: Arc<Site>,
-    /// None: this fabric cannot be discovered.
+    /// `None`: this fabric cannot be discovered.
     discovered: Option<Discovered>,
-    /// Ports of members that were not in the fabric when it was read last, and when that was.
+    /// Ports of members that were missing in the last reading of the fabric, and the time of that reading.
     absent: BTreeSet<Guid>,
     read_at: Option<Timestamp>,
     seated: Vec<SeatedNode>,
-    /// Clusters by id, with what they hold.
+    /// Clusters by id, with their placements.
     live: Vec<(String, NamedPlacement)>,
 }
 
-/// Looks, if it is time to.
+/// Makes a comparison if it is due.
 pub(super) async fn turn(
     core: &Arc<Core>,
     settings: &Settings,
@@ -81,7 +81,7 @@ pub(super) async fn turn(
         false => AGAIN_S.min(i64::from(settings.check_s)),
     };
     last.next = match pause {
-        // Readings alone say when there is something new.
+        // Without discovery, only a new port reading makes a comparison due.
         0 => Timestamp::default(),
         pause => clock::now().plus(seconds(pause)),
     };
@@ -105,7 +105,7 @@ fn is_due(settings: &Settings, fabric: &Fabric, now: Timestamp) -> bool {
     (settings.check_s > 0 && is_old) || fabric.absent() != &watch.absent || is_read_again
 }
 
-/// None: it is switched off, or this manager cannot.
+/// `None`: the discovery is switched off, or this manager does not support it.
 async fn discover(settings: &Settings, manager: &Arc<dyn FabricManager>) -> Result<Option<Dump>, FabricError> {
     if settings.check_s == 0 {
         return Ok(None);
@@ -137,8 +137,8 @@ async fn look(
     })
 }
 
-/// Whether a node's system should run: its customer's, or checked and waiting for the others. One that its customer has
-/// switched off has no links, and that is nobody's fault.
+/// Whether a node's system should run: handed over, or checked and waiting for the others. A node that its customer
+/// switched off has no links, which is not a fault.
 fn is_up(node: &SeatedNode) -> bool {
     let runs = match node.state {
         State::Active => true,
@@ -162,7 +162,7 @@ fn find(look: &Look, now: Timestamp) -> Result<Found, String> {
             format!("the site's cables are no plan of a fabric: {first}")
         })?;
         cables = compare(site, &plan, discovered, &up)?;
-        // What is there by now is not absent, whatever an older reading said.
+        // A port that is there now is not absent, whatever an older reading said.
         let there = rackwright_fabric::end_ports(discovered);
         ports.retain(|port| !there.contains(port));
         seen = now;
@@ -172,7 +172,7 @@ fn find(look: &Look, now: Timestamp) -> Result<Found, String> {
     let mut counting: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     if !links.is_empty() && !look.live.is_empty() {
         let placements: Vec<NamedPlacement> = look.live.iter().map(|(_, placement)| placement.clone()).collect();
-        // A site in which no cluster can be placed has none that counts on a link.
+        // A site without room for clusters has no cluster that depends on a link.
         let planner = Planner::new(site).and_then(|planner| planner.counting_on(&placements, &links));
         for (cable, places) in planner.unwrap_or_default() {
             let ids = places.iter().filter_map(|at| Some(look.live.get(*at)?.0.clone()));
@@ -189,7 +189,7 @@ fn find(look: &Look, now: Timestamp) -> Result<Found, String> {
     })
 }
 
-/// Stores what was found, and tells what is new.
+/// Stores the result, and reports the changes.
 async fn store(core: &Arc<Core>, found: Option<Found>, problem: String) -> Result<(), ReserveError> {
     let now = clock::now();
     let mut tx = core.store.write().await?;
@@ -208,7 +208,7 @@ async fn store(core: &Arc<Core>, found: Option<Found>, problem: String) -> Resul
     }
     row.fabric = reserve::text(&fabric)?;
     if news.links_changed {
-        // Plans that were worked out before may count on what is broken now.
+        // A new version of the hall: earlier plans may use a link that is now broken.
         tx.save_hall(&mut row).await?;
     } else {
         tx.put_fabric(&row.fabric).await?;

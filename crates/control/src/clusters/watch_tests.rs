@@ -1,4 +1,4 @@
-//! A fabric in which links break, under clusters that live and clusters that are built.
+//! A fabric with breaking links, under clusters in use and clusters being built.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
@@ -25,7 +25,7 @@ use crate::core::Core;
 use crate::grpc::said::{create_cluster, replace_cluster_node};
 use crate::testing::TestCore;
 
-/// A fabric that is as the site has it, but for these cables.
+/// A fabric as in the site, except for these cables.
 #[derive(Debug)]
 struct Played {
     site: Arc<Site>,
@@ -85,7 +85,7 @@ impl FabricManager for Played {
     }
 }
 
-/// A hall whose fabric is played.
+/// A hall with a simulated fabric.
 struct Stage {
     core: TestCore,
     site: Arc<Site>,
@@ -103,7 +103,7 @@ impl Stage {
         Self { core, site, played }
     }
 
-    /// The fabric without these cables, looked at.
+    /// Compares the fabric without these cables.
     async fn look(&self, gone: &[&Cable]) {
         *self.played.gone.lock().unwrap() = gone.iter().map(|cable| cable.label.to_string()).collect();
         let manager: Arc<dyn FabricManager> = self.played.clone();
@@ -117,7 +117,7 @@ impl Stage {
         assert!(fabric.watch.checked_at.is_some());
     }
 
-    /// Changes what is stored of the fabric.
+    /// Changes the stored fabric.
     async fn known(&self, change: impl FnOnce(&mut Fabric)) {
         let mut tx = self.core.store.write().await.unwrap();
         let text = tx.hall().await.unwrap().fabric;
@@ -130,7 +130,7 @@ impl Stage {
         tx.commit().await.unwrap();
     }
 
-    /// All partitions are in place, but for these ports, which are not there.
+    /// All partitions are in place, except for these ports, which are missing.
     async fn read(&self, absent: BTreeSet<Guid>) {
         self.known(|fabric| fabric.proven(fabric.wanted, absent, None, clock::now()))
             .await;
@@ -175,7 +175,7 @@ async fn a_port_that_goes_down_degrades_its_cluster_until_it_is_back() {
     assert_eq!(step(&stage.core, "alpha").await, State::Ready);
     assert!(stage.faults().await.faults.is_empty());
 
-    // Of a node that is nobody's nothing is told: it is switched off.
+    // A free node is switched off: its links give no fault.
     let idle = stage.site.nodes.last().unwrap().name.to_string();
     let (cable, other) = (stage.cables_of(&node)[3], stage.cables_of(&idle)[0]);
     stage.look(&[cable, other]).await;
@@ -262,7 +262,7 @@ async fn a_checked_node_whose_port_stays_absent_is_replaced_before_the_hand_over
     let nodes = names(&stage.core, "alpha").await;
     for node in &nodes {
         check(&stage.core, node).await;
-        // In this state for long.
+        // In this state for a long time.
         put(&stage.core, node, |record| record.node.since = Timestamp(1)).await;
         crate::testing::rest(&stage.core, node, &rackwright_lifecycle::Wait::Cluster).await;
     }
@@ -296,7 +296,7 @@ async fn a_broken_link_between_switches_is_nobodys_and_who_counts_on_it_is_named
     let stage = Stage::new().await;
     build(&stage.core, "alpha", "bolt", 40).await;
     let before = stage.core.store.hall().await.unwrap().version;
-    // All links up of one unit: alpha holds some of them.
+    // All uplinks of one unit; alpha holds some of them.
     let all = stage.uplinks();
     stage.look(&all).await;
     assert!(
@@ -329,7 +329,7 @@ async fn a_broken_link_between_switches_is_nobodys_and_who_counts_on_it_is_named
             ..rackwright_store::ClusterSpec::default()
         },
     };
-    // What is left of the units needs no link where it is of one; 24 are of one, as alpha took the other whole.
+    // A cluster inside one unit needs no link. 24 nodes are left in one unit, because alpha took the other whole.
     let fits = super::reserve::plan(picture.clone(), &wanted(24)).await;
     assert!(fits.is_ok(), "{fits:?}");
     stage.look(&[]).await;
@@ -347,7 +347,7 @@ async fn the_first_cluster_counts_on_no_link_that_is_broken() {
         refused.contains("links between switches are out of order: `rackwright fabric faults`"),
         "{refused}"
     );
-    // The keys are still those of the settings, and nobody has written partitions.
+    // The keys are still those of the settings, and no partition was written.
     let fabric = Fabric::parse(&stage.core.store.hall().await.unwrap().fabric).unwrap();
     assert!(fabric.is_unused());
     stage.look(&[]).await;

@@ -1,12 +1,12 @@
-//! One change of a BMC's password, or the end of one that was begun.
+//! One change of a BMC's password, or the rest of one that was begun.
 //!
-//! | what is known | what the BMC may have | what is done |
+//! | state | password of the BMC | action |
 //! |---|---|---|
-//! | nothing pending | the present password | log in, write the new one down, set it, log in with it |
-//! | pending | the present or the new one | try the new one, then the present one; set the new one again where that is good |
-//! | pending, new one proven | the new one | it is the present one from the same change on that ends the effect |
+//! | nothing pending | the present password | log in, store the new one, set it, log in with it |
+//! | pending | the present or the new one | try the new one, then the present one; if that works, set the new one again |
+//! | pending, new one proven | the new one | the change that ends the effect makes it the present one |
 //!
-//! Before each login that may be refused the try is written down, so that no crash makes them more than the BMC bears.
+//! Each login that may be refused is stored before it is sent, so that crashes cannot lead to more tries than the BMC bears.
 
 use std::time::Duration;
 
@@ -25,32 +25,32 @@ use crate::clock;
 use crate::core::Core;
 use crate::perform::{Done, Learned};
 
-/// Logins and settings of one effect: enough to set a password twice.
+/// Most logins and settings of one effect: enough to set a password twice.
 const ROUNDS: usize = 6;
-/// A password that both were refused so often is not known to us.
+/// After this many refusals of both passwords, neither is the BMC's.
 const REFUSALS: u32 = 2;
 
-/// What a change has learned, stored with its end.
+/// The result of a change, stored with the end of its effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccountNews {
-    /// The pending password is good.
+    /// The pending password works.
     Proven {
-        /// The one that was proven.
+        /// The proven password.
         pending: PendingPassword,
-        /// The BMC wants it changed once more before anything else.
+        /// The BMC requires one more change before anything else.
         must_change: bool,
-        /// The certificate that was seen, to be kept where none was given.
+        /// The fingerprint of the BMC's certificate, to pin if none was given.
         certificate: Option<String>,
     },
     /// The BMC refused name and password.
     Refused {
-        /// What was sent.
+        /// The spec that was tried.
         tried: Box<Spec>,
     },
 }
 
 impl AccountNews {
-    /// Writes it into a node's spec, unless that was changed meanwhile.
+    /// Writes the result into a node's spec, unless its credential was changed meanwhile.
     pub fn apply(&self, spec: &mut Spec, now: Timestamp) {
         match self {
             Self::Refused { tried } => {
@@ -70,7 +70,7 @@ impl AccountNews {
                 keep_certificate(spec, certificate.as_ref());
                 spec.account = BmcAccount {
                     changed_at: (!must_change).then_some(now),
-                    // Whoever ends the operation takes it back.
+                    // The end of the operation clears this.
                     asked_at: spec.account.asked_at,
                     lockout: spec.account.lockout,
                     ..BmcAccount::default()
@@ -86,19 +86,19 @@ fn keep_certificate(spec: &mut Spec, seen: Option<&String>) {
     }
 }
 
-/// A change at work.
+/// A change in progress.
 struct Work<'a> {
     core: &'a Core,
     door: &'a dyn Door,
-    /// As it was written last.
+    /// The node as last stored.
     record: NodeRecord,
-    /// The lease that this effect holds.
+    /// The end of this effect's lease.
     due: Timestamp,
 }
 
-/// Something that ends the effect.
+/// The error ends the effect.
 type Step<T> = Result<T, Done>;
-/// The same of functions whose answer is not part of a boxed future.
+/// The same for functions outside a boxed future.
 type Boxed<T> = Result<T, Box<Done>>;
 
 impl From<Box<Done>> for Done {
@@ -107,11 +107,11 @@ impl From<Box<Done>> for Done {
     }
 }
 
-/// Changes the password of a node's BMC through `door`, or finds the one that is good.
+/// Changes the password of a node's BMC through `door`, or finds the password that works.
 pub async fn change_with(core: &Core, record: &NodeRecord, door: &dyn Door) -> Done {
     let patience = Duration::from_secs(u64::from(core.config.policy.bmc_s));
     let Ok(Ok(_turn)) = tokio::time::timeout(patience, core.changing.acquire()).await else {
-        // Others are before it: it stands in line again.
+        // Other changes were first: the effect queues again.
         return Done::failed_as(Outcome::Interrupted);
     };
     let mut work = Work {
@@ -129,7 +129,7 @@ pub async fn change_with(core: &Core, record: &NodeRecord, door: &dyn Door) -> D
 }
 
 impl Work<'_> {
-    /// Writes into the node's spec, of a node whose credential nobody has changed since.
+    /// Changes the node's spec, unless its credential was changed meanwhile.
     async fn write_down(&mut self, events: &[EventRow], change: impl FnOnce(&mut Spec)) -> Step<()> {
         let written = self.try_write(events, change).await;
         match written {
@@ -177,7 +177,7 @@ impl Work<'_> {
         sealed.map_err(|error| Box::new(Done::failed("bmc-credential", error.to_string(), true)))
     }
 
-    /// From a password that is known to one of ours.
+    /// Changes a known password to a generated one.
     async fn begin(&mut self) -> Step<Done> {
         let present = self.open(&self.record.spec.bmc_password)?;
         let username = self.record.spec.bmc_username.clone();
@@ -197,14 +197,14 @@ impl Work<'_> {
     async fn begin_inside(&mut self, inside: &dyn Inside, username: &str) -> Step<()> {
         let policy = match inside.policy().await {
             Ok(policy) => policy,
-            // Not to be read before the password is changed.
+            // Some BMCs do not show it before the password is changed.
             Err(_) if inside.must_change() => AccountPolicy::default(),
             Err(knock) => return Err(failed(&knock)),
         };
         let made = password::generate(self.core.rng.as_ref(), &policy);
         let new = made.map_err(|error| Done::failed("no-randomness", error.to_string(), true))?;
         let settings = self.core.config.bmc_accounts.as_ref();
-        // First the account that must be changed; ours is made by the next change.
+        // First the account that requires a change. The next change makes the account of this site.
         let wanted = settings
             .and_then(|settings| settings.username.clone())
             .filter(|_| !inside.must_change());
@@ -227,7 +227,7 @@ impl Work<'_> {
         self.set(inside, &new).await
     }
 
-    /// Tells the BMC the pending password. What is not certainly refused is found out by a login.
+    /// Sets the pending password. A login checks every result except a definite refusal.
     async fn set(&mut self, inside: &dyn Inside, new: &SecretString) -> Step<()> {
         let pending = self.pending()?;
         let is_own = pending.username == self.record.spec.bmc_username;
@@ -237,7 +237,8 @@ impl Work<'_> {
             inside.put(&pending.username, new).await
         };
         let Err(Knock::Denied(why)) = set else { return Ok(()) };
-        // A refusal of what an unheard request has done before looks the same: the present password decides.
+        // If an earlier unanswered request succeeded, its repetition looks like a refusal, too. So the present password
+        // decides.
         let present = self.open(&self.record.spec.bmc_password)?;
         let username = self.record.spec.bmc_username.clone();
         if self.enter(Which::Present, &username, &present).await?.is_none() {
@@ -257,7 +258,7 @@ impl Work<'_> {
         pending.ok_or_else(|| Box::new(Done::failed("bug", "no password is pending", false)))
     }
 
-    /// Finds out which of the two is good, and goes on from there.
+    /// Finds out which of the two passwords works, and continues from there.
     async fn resume(&mut self) -> Step<Done> {
         for _ in 0..ROUNDS {
             let pending = self.pending()?;
@@ -300,7 +301,7 @@ impl Work<'_> {
         self.set(inside, &new).await
     }
 
-    /// One login that may be refused; none: it was.
+    /// One login that may be refused. `None`: it was refused.
     async fn enter(&mut self, which: Which, username: &str, password: &SecretString) -> Step<Option<Box<dyn Inside>>> {
         let now = clock::now();
         if let Some(until) = tries::closed_until(&self.record.spec.account, now) {
@@ -327,7 +328,7 @@ impl Work<'_> {
             }
             Err(knock) => {
                 if matches!(knock, Knock::Unreached(_)) {
-                    // It was not heard, and is not counted.
+                    // The request did not arrive, so it does not count.
                     self.write_down(&[], |spec| {
                         spec.account.tries.pop();
                     })
@@ -338,7 +339,8 @@ impl Work<'_> {
         }
     }
 
-    /// The new password has worked; the former account is looked after, and the end of the effect makes it the present one.
+    /// The result after a login with the new password. Takes care of the former account. The end of the effect makes the
+    /// new password the present one.
     async fn proven(&self, inside: &dyn Inside, pending: PendingPassword) -> Done {
         let (id, former) = (&self.record.id, &self.record.spec.bmc_username);
         let now = clock::now();
@@ -380,7 +382,7 @@ impl Work<'_> {
         done
     }
 
-    /// Nothing that we know is let in: nobody tries again before it was changed or somebody asks.
+    /// Stores that no known password works: no further login until the credential is changed or an operator asks.
     async fn refused(&mut self, text: &str) -> Step<Done> {
         let now = clock::now();
         let message = format!("BMC {}: {text}", self.record.spec.bmc_address);
@@ -390,7 +392,7 @@ impl Work<'_> {
         Err(Done::failed("bmc-login-refused", message, false))
     }
 
-    /// Finds the factory credential that is good.
+    /// Finds the working factory credential.
     async fn find(&mut self) -> Step<Done> {
         let facts = self.door.facts().await.map_err(|knock| failed(&knock))?;
         let all = candidates(&self.core.store, &facts).await;

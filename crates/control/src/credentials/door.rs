@@ -1,4 +1,4 @@
-//! The way into a BMC's accounts: what a change of password needs of it, so that it can be tried on BMCs that are not there.
+//! Access to a BMC's accounts: everything that a password change needs, so that tests can use simulated BMCs.
 
 use async_trait::async_trait;
 use rackwright_redfish::{
@@ -7,21 +7,21 @@ use rackwright_redfish::{
 };
 use secrecy::SecretString;
 
-/// Why something was not done at a BMC.
+/// Why a request to a BMC failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Knock {
-    /// It was not reached: it has not even counted a login.
+    /// The BMC was not reached: it has not even counted a login.
     Unreached(String),
-    /// Nobody knows: it may have done what it was asked.
+    /// Unknown: the BMC may have performed the request.
     Unclear(String),
-    /// Name and password are refused.
+    /// The BMC refused name and password.
     Refused(String),
-    /// It says no to what it was asked, and has not done it.
+    /// The BMC refused the request and has not performed it.
     Denied(String),
 }
 
 impl Knock {
-    /// In words.
+    /// The reason in words.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
@@ -30,54 +30,54 @@ impl Knock {
     }
 }
 
-/// What a BMC tells everybody about itself, by which factory credentials are chosen.
+/// Data that a BMC shows without a login. They select the factory credentials.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceRootFacts {
-    /// `Vendor`; empty where it is not told.
+    /// `Vendor`; empty: not shown.
     pub vendor: String,
-    /// `Product`, or the service's name.
+    /// `Product`, or the name of the service.
     pub product: String,
 }
 
-/// A BMC from outside.
+/// A BMC before the login.
 #[async_trait]
 pub trait Door: Send + Sync {
-    /// What it tells everybody. No login is made.
+    /// Reads the public data, without a login.
     async fn facts(&self) -> Result<ServiceRootFacts, Knock>;
-    /// Logs in anew, and reads something that only who is logged in may read.
+    /// Makes a new login, and reads a resource that requires one.
     async fn enter(&self, username: &str, password: &SecretString) -> Result<Box<dyn Inside>, Knock>;
 }
 
-/// A BMC from inside.
+/// A BMC after the login.
 #[async_trait]
 pub trait Inside: Send + Sync {
-    /// Nothing is allowed but a change of password.
+    /// Whether only a password change is allowed.
     fn must_change(&self) -> bool;
-    /// The certificate that it showed.
+    /// The fingerprint of its certificate.
     fn fingerprint(&self) -> Option<String>;
-    /// What it asks of passwords, and when it locks accounts.
+    /// Its rules for passwords and for locking accounts.
     async fn policy(&self) -> Result<AccountPolicy, Knock>;
-    /// Changes the password of the account that is logged in.
+    /// Changes the password of the logged-in account.
     async fn set_own(&self, password: &SecretString) -> Result<(), Knock>;
-    /// Makes an administrator's account, or gives it this password.
+    /// Creates an administrator's account, or gives it this password.
     async fn put(&self, username: &str, password: &SecretString) -> Result<(), Knock>;
-    /// Forbids an account to log in.
+    /// Disables an account.
     async fn disable(&self, username: &str) -> Result<(), Knock>;
     /// Ends the session.
     async fn leave(&self);
 }
 
-/// A BMC by Redfish.
+/// A BMC over Redfish.
 #[derive(Debug)]
 pub struct Redfish {
-    /// Where it is; name and password are put in by `enter`.
+    /// Its address; `enter` adds name and password.
     pub target: BmcTarget,
-    /// How it is talked to.
+    /// Settings of the client.
     pub settings: Settings,
 }
 
 impl Redfish {
-    /// One login is one request: nothing is repeated that a BMC may count.
+    /// A login is one request: requests that a BMC may count are never repeated.
     #[must_use]
     pub fn new(target: BmcTarget, quirks: Option<std::sync::Arc<rackwright_redfish::quirks::QuirkSet>>) -> Self {
         let settings = Settings {
@@ -140,7 +140,7 @@ impl Door for Redfish {
         let mut must_change = false;
         let connected = BmcClient::connect(target.clone(), self.settings.clone()).await;
         let client = match connected {
-            // Some refuse the session already: name and password then go with each request.
+            // Some BMCs refuse the session in this case: then each request carries name and password.
             Err(RedfishError::PasswordChangeRequired { .. }) => {
                 let shortcut = Shortcut {
                     login: LoginWay::EachRequest,

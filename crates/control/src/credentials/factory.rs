@@ -1,4 +1,4 @@
-//! Names and passwords that machines come with: which of them fit a BMC, and trying them.
+//! Factory names and passwords of machines: the selection for a BMC, and the tries.
 
 use rackwright_identity::{SealError, Sealer};
 use rackwright_store::{Store, StoreError};
@@ -6,16 +6,16 @@ use secrecy::SecretString;
 
 use super::door::{Door, Inside, Knock, ServiceRootFacts};
 
-/// What a sealed factory password is bound to.
+/// The purpose to which a sealed factory password is bound.
 #[must_use]
 pub fn factory_password_purpose(id: &str) -> String {
     format!("factory-credential:{id}")
 }
 
-/// One that may be good.
+/// A factory credential that may work.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// Its row.
+    /// The id of its row.
     pub id: String,
     /// The account's name.
     pub username: String,
@@ -23,16 +23,16 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// The password.
+    /// Opens the password.
     ///
     /// # Errors
-    /// It was sealed under a key that is not here.
+    /// It was sealed under a key that is missing here.
     pub fn password(&self, sealer: &Sealer) -> Result<SecretString, SealError> {
         sealer.open(&self.sealed, &factory_password_purpose(&self.id))
     }
 }
 
-/// The factory credentials that fit what a BMC says of itself, in the order in which they are tried.
+/// The factory credentials that fit a BMC's public data, in the order of the tries.
 ///
 /// # Errors
 /// The database failed.
@@ -53,23 +53,23 @@ pub async fn candidates(store: &Store, identity: &ServiceRootFacts) -> Result<Ve
         .collect())
 }
 
-/// What came of trying candidates.
+/// The result of the tries.
 pub enum Tried {
-    /// This one is good; who is logged in leaves.
+    /// This credential works. The caller ends the session.
     Found(Candidate, Box<dyn Inside>),
-    /// The BMC refused these, and the rest was not tried, so that nothing is locked; those are for later.
+    /// The BMC refused these credentials. The others were not tried, so that no account is locked; they remain for later.
     Refused {
-        /// By id.
+        /// Their ids.
         refused: Vec<String>,
-        /// How many are left.
+        /// Number of untried credentials.
         left: usize,
     },
-    /// Something else than a refusal.
+    /// A failure other than a refusal.
     Knock(Knock),
 }
 
-/// Tries candidates one after the other, at most `budget` of them: the caller waits before the next ones, or the account
-/// may be locked. Without knowing better, 2 within 10 minutes are safe (see `tries`).
+/// Tries up to `budget` candidates one after the other. The caller waits before the next ones, or the account may be
+/// locked. Without a known policy, 2 within 10 minutes are safe (see `tries`).
 pub async fn try_candidates(door: &dyn Door, sealer: &Sealer, candidates: &[Candidate], budget: usize) -> Tried {
     let mut refused = Vec::new();
     for candidate in candidates.iter().take(budget) {

@@ -1,4 +1,4 @@
-//! A BMC that is not there: its accounts, its lock, and answers that get lost.
+//! A simulated BMC: its accounts, its lock, and lost messages.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -18,21 +18,21 @@ pub struct Accounts {
     pub must_change: bool,
     pub threshold: u32,
     pub window_s: i64,
-    /// Refused logins since the last good one, and when the last was.
+    /// Refused logins since the last good one, and the time of the last.
     pub refused: u32,
     pub refused_at: Timestamp,
-    /// How often it came so far that an account was locked.
+    /// How often an account became locked.
     pub locked: u32,
     pub logins: u32,
-    /// It takes no new password.
+    /// It refuses every new password.
     pub is_stubborn: bool,
     /// Exchanges so far.
     pub exchanges: usize,
-    /// At this exchange the request is lost, or the answer.
+    /// The exchange in which a message is lost.
     pub lost: Option<(usize, Lost)>,
 }
 
-/// What is lost.
+/// The lost message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lost {
     Request,
@@ -93,7 +93,7 @@ impl Accounts {
     }
 }
 
-/// The way to it.
+/// The access to it.
 #[derive(Debug, Clone)]
 pub struct FakeDoor(pub Arc<Mutex<Accounts>>);
 

@@ -1,10 +1,9 @@
-//! Accounts and passwords of BMCs: ours are made, proven, changed in time and at reclaim; those that machines come with are
-//! kept sealed and tried with lock-out in mind.
+//! Accounts and passwords of BMCs. Own passwords are generated, proven, and changed in time and at reclaim. Factory
+//! passwords are kept sealed and tried without locking accounts.
 //!
-//! A change survives a crash at any point: the new password is written down, sealed, before the BMC is told; the old one is
-//! forgotten only when a fresh login with the new one has worked. In between nothing else is asked of the BMC, and both
-//! are tried, never so often that the account is locked. What a BMC refuses is not sent again before somebody changes it
-//! or asks.
+//! A change survives a crash at any point: the new password is stored, sealed, before the BMC receives it. The old one is
+//! deleted only after a new login with the new one. In between, no other request goes to the BMC, and both are tried, but
+//! never often enough to lock the account. A refused credential is not sent again before it is changed or an operator asks.
 
 mod change;
 pub mod door;
@@ -29,10 +28,10 @@ pub use door::{Door, ServiceRootFacts};
 pub use factory::{Candidate, Tried, candidates, factory_password_purpose, try_candidates};
 pub use settings::Settings;
 
-/// Nodes whose label says so are left alone by rules: their operators look after the password themselves.
+/// Rules skip nodes with this label: their operators manage the password themselves.
 pub const KEEP_LABEL: (&str, &str) = ("rackwright.bmc-password", "keep");
 
-/// What decides whether a node's password is due.
+/// The facts that decide whether a node's password is due.
 #[must_use]
 pub fn account_of(core: &Core, record: &NodeRecord) -> Account {
     let settings = core.config.bmc_accounts.as_ref();
@@ -42,7 +41,7 @@ pub fn account_of(core: &Core, record: &NodeRecord) -> Account {
     let place = u16::from_le_bytes([digest.as_bytes()[0], digest.as_bytes()[1]]);
     Account {
         rules: settings.map_or(AccountRules::default(), Settings::rules),
-        // Accounts are changed by Redfish only.
+        // Accounts are changed over Redfish only.
         is_kept: bmc::is_ipmi(&record.spec)
             || record
                 .labels
@@ -59,7 +58,7 @@ pub fn account_of(core: &Core, record: &NodeRecord) -> Account {
     }
 }
 
-/// Changes the password of a node's BMC, or finds the one that is good.
+/// Changes the password of a node's BMC, or finds the password that works.
 pub async fn change(core: &Core, record: &NodeRecord) -> Done {
     if bmc::is_ipmi(&record.spec) {
         let why = "its BMC is asked over IPMI, where passwords are not changed; change it at the BMC, then tell `rackwright node update`";
@@ -74,13 +73,13 @@ pub async fn change(core: &Core, record: &NodeRecord) -> Done {
     };
     let door = door::Redfish::new(target, core.config.bmc_quirks.clone());
     let done = change_with(core, record, &door).await;
-    // Its session was opened with what may be the former password.
+    // Its session may have been opened with the former password.
     core.bmcs.forget(&record.id).await;
     done
 }
 
 /// Notes that a BMC refused the name and password of `tried`, unless they were changed since: they are not sent again.
-/// True when that was not known before.
+/// Returns true if the refusal is new.
 pub fn mark_refused(spec: &mut Spec, tried: &Spec, now: Timestamp) -> bool {
     let is_same = (&spec.bmc_username, &spec.bmc_password) == (&tried.bmc_username, &tried.bmc_password);
     if !is_same || spec.account.pending.is_some() || spec.account.refused_at.is_some() {
@@ -90,7 +89,7 @@ pub fn mark_refused(spec: &mut Spec, tried: &Spec, now: Timestamp) -> bool {
     true
 }
 
-/// Stores that a BMC refused us, with its event, for who is not in the middle of an effect.
+/// Stores that a BMC refused the login, with an event, for callers outside an effect.
 ///
 /// # Errors
 /// The database failed.
@@ -98,7 +97,7 @@ pub async fn store_refusal(core: &Core, node: &str, tried: &Spec, error: &BmcErr
     if !error.is_refusal() {
         return Ok(());
     }
-    // A BMC that starts refuses what is right: it has been told to.
+    // A starting BMC may refuse a good login, and this one is being restarted or updated.
     let work = core.store.bmc_log(node).await?;
     let is_starting = work.is_some_and(|work| work.wanted == "ac-cycle");
     if is_starting || core.store.firmware_update(node).await?.is_some() {
@@ -119,7 +118,7 @@ pub async fn store_refusal(core: &Core, node: &str, tried: &Spec, error: &BmcErr
     core.commit(tx).await
 }
 
-/// What an operator has done about a node's credential: what was refused before may be tried again.
+/// Allows a refused credential to be tried again, after an operator has acted on it.
 pub fn forget_refusals(spec: &mut Spec) {
     let account = &mut spec.account;
     account.refused_at = None;

@@ -5,25 +5,26 @@ use rackwright_redfish::AccountPolicy;
 use secrecy::SecretString;
 use secrecy::zeroize::Zeroize as _;
 
-/// 16 characters: within every range that recorded BMCs advertise (8 to 20, 10 to 32, 13 to 20, up to 40), and all that
-/// IPMI 1.5 can take (IPMI v2.0, 22.30 "Set User Password").
+/// 16 characters: within every range that recorded BMCs advertise (8 to 20, 10 to 32, 13 to 20, up to 40), and the maximum
+/// of IPMI 1.5 (IPMI v2.0, 22.30 "Set User Password").
 const LENGTH: u64 = 16;
-/// Shorter is no password; a BMC that asks for less gets this nevertheless.
+/// Minimum even for a BMC that accepts less.
 const SHORTEST: u64 = 8;
-/// Longer than any BMC asks for.
+/// Longer than any BMC requires.
 const LONGEST: u64 = 64;
 
-// Without look-alikes (0 O o, 1 l I) and without what shells, URLs, JSON, XML and BMCs' own web pages give a meaning.
+// Without look-alikes (0 O o, 1 l I) and without characters that have a meaning in shells, URLs, JSON, XML and BMCs' own
+// web pages.
 const UPPER: &[u8] = b"ABCDEFGHJKLMNPQRSTUVWXYZ";
 const LOWER: &[u8] = b"abcdefghijkmnpqrstuvwxyz";
 const DIGITS: &[u8] = b"23456789";
 const MARKS: &[u8] = b"-_.";
 
-/// A password that the policy allows: letters of both cases, digits and marks, at least two of each, a letter first and
-/// no character twice in a row.
+/// A password that the policy allows: letters of both cases, digits and marks, at least two of each, a letter first and no
+/// character twice in a row.
 ///
 /// # Errors
-/// There is no randomness.
+/// There are no random numbers.
 pub fn generate(rng: &dyn Rng, policy: &AccountPolicy) -> Result<SecretString, RngError> {
     let least = policy.min_length.unwrap_or(SHORTEST).clamp(SHORTEST, LONGEST);
     let most = policy.max_length.unwrap_or(LONGEST).clamp(least, LONGEST);
@@ -51,7 +52,7 @@ fn is_good(text: &[u8]) -> bool {
     varied && text.windows(2).all(|pair| pair[0] != pair[1]) && text.last().is_some_and(|last| !MARKS.contains(last))
 }
 
-/// Each as likely as every other.
+/// A uniformly chosen character.
 fn one_of(rng: &dyn Rng, from: &[u8]) -> Result<u8, RngError> {
     let count = u8::try_from(from.len()).unwrap_or(u8::MAX).max(1);
     let limit = u8::MAX - u8::MAX % count;

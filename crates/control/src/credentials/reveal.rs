@@ -1,7 +1,7 @@
-//! `rackwrightd bmc-password`: what the BMC of a node is entered with, told on the control plane's own host.
+//! `rackwrightd bmc-password`: shows the login of a node's BMC on the control plane's own host.
 //!
-//! No call of the API tells a password. Whoever holds the keys and the database of a control plane can open what is sealed
-//! anyhow; this does it, also while the daemon is down, and writes it down first.
+//! No API call returns a password. The holder of a control plane's keys and database can open sealed passwords anyway. This
+//! command does that, also while the daemon is down, and stores an event first.
 
 use rackwright_identity::{KeyFiles, Sealer, SystemRng};
 use rackwright_lifecycle::EventKind;
@@ -14,47 +14,47 @@ use crate::clock;
 use crate::config::Config;
 use crate::local_user::LocalUser;
 
-/// Why a password is not told.
+/// Why a password is not shown.
 #[derive(Debug, thiserror::Error)]
 pub enum RevealError {
-    /// The database.
+    /// The database failed.
     #[error("the database does not answer, so nothing can be read or written down")]
     Store(#[from] StoreError),
-    /// This is not the host of a control plane.
+    /// This host has no keys of a control plane.
     #[error("{} is no folder: this runs where a control plane has its keys", .0.display())]
     NoKeys(std::path::PathBuf),
-    /// The audit.
+    /// The audit failed.
     #[error(transparent)]
     Audit(#[from] LocalError),
-    /// The keys.
+    /// The keys cannot be read.
     #[error(transparent)]
     Keys(#[from] rackwright_identity::KeyFileError),
-    /// It does not open.
+    /// The password cannot be opened.
     #[error(transparent)]
     Seal(#[from] rackwright_identity::SealError),
-    /// Nobody says why.
+    /// The operator gave no reason.
     #[error("--reason TEXT is needed, 1 to 1000 characters: it stands in the event that this leaves")]
     NoReason,
-    /// There is none.
+    /// No password is known.
     #[error("no password is known for the BMC of {0} yet")]
     Unknown(String),
 }
 
-/// What opens a BMC.
+/// The login of a BMC.
 #[derive(Debug)]
 pub struct Revealed {
-    /// Where it is.
+    /// Its address.
     pub address: String,
     /// The account.
     pub username: String,
-    /// The password that was good last.
+    /// The last password that worked.
     pub password: SecretString,
-    /// One that was to follow, where a change has not ended: account and password. One of the two is good.
+    /// Account and password of an unfinished change. One of the two passwords works.
     pub pending: Option<(String, SecretString)>,
 }
 
 impl Revealed {
-    /// Lines for an operator's terminal; the passwords stand in them.
+    /// Lines for an operator's terminal, with the passwords.
     #[must_use]
     pub fn lines(&self) -> String {
         let mut text = format!(
@@ -73,10 +73,10 @@ impl Revealed {
     }
 }
 
-/// Reads what opens a node's BMC, after an event that says so was stored.
+/// Opens the login of a node's BMC after an event about it was stored.
 ///
 /// # Errors
-/// [`RevealError`]; nothing is told without the event.
+/// [`RevealError`]. Without the event, nothing is shown.
 pub async fn reveal(config: &Config, node: &str, reason: &str) -> Result<Revealed, RevealError> {
     let reason = reason.trim();
     if reason.is_empty() || reason.chars().count() > 1000 || reason.chars().any(char::is_control) {

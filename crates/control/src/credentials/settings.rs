@@ -1,39 +1,39 @@
-//! What the site wants of the accounts of its BMCs.
+//! The settings for BMC accounts.
 
 use rackwright_lifecycle::AccountRules;
 use serde::Deserialize;
 
-/// Longest time between changes: ten years.
+/// Upper limit of `rotate_days`: ten years.
 const LONGEST_DAYS: u32 = 3650;
-/// Changes at once that a process has file descriptors and patience for.
+/// Upper limit of `at_once`: file descriptors and patience of a process.
 const AT_ONCE_MAX: usize = 512;
-/// The longest name that every kind of BMC takes: IPMI's 16 bytes.
+/// The longest name that every kind of BMC accepts: IPMI's 16 bytes.
 const NAME_MAX: usize = 16;
 
-/// What becomes of the account that a machine was enrolled with once ours is proven.
+/// What happens to the enrolled account after the site's own account is proven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FormerAccount {
-    /// It can log in no more.
+    /// It is disabled.
     #[default]
     Disable,
     /// It stays as it is.
     Keep,
 }
 
-/// As written in the configuration file. Where it is left out, no password is changed unless an operator asks for it.
+/// The settings block `bmc_accounts`. Without it, a password changes only when an operator asks.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// An account of our own of this name; none: the password of the account that the node was enrolled with is changed.
+    /// The name of the site's own account. `None`: the enrolled account gets a new password.
     pub username: Option<String>,
-    /// What becomes of the former account, where there is one of our own.
+    /// What happens to the former account, if the site has its own.
     pub former_account: FormerAccount,
-    /// Longest time between changes, in days; 0: never by time.
+    /// Longest time between changes, in days; 0: no limit.
     pub rotate_days: u32,
-    /// Changed whenever a node is taken back.
+    /// Whether the password changes whenever a node is reclaimed.
     pub at_reclaim: bool,
-    /// BMCs whose password is changed at once by one process.
+    /// BMC password changes at once in one process.
     pub at_once: usize,
 }
 
@@ -50,7 +50,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Says what is wrong, a line each.
+    /// Adds each fault of the settings to `faults`.
     pub(crate) fn check(&self, faults: &mut Vec<String>) {
         let mut fault = |field: &str, what: String| faults.push(format!("bmc_accounts.{field}: {what}"));
         if self.rotate_days > LONGEST_DAYS {
@@ -70,7 +70,7 @@ impl Settings {
         }
     }
 
-    /// What decides when a password is due.
+    /// The rules that decide when a password is due.
     #[must_use]
     pub fn rules(&self) -> AccountRules {
         AccountRules {

@@ -1,4 +1,4 @@
-//! Changes of passwords against BMCs that are not there.
+//! Password changes against simulated BMCs.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::testing::{self, TestCore};
 
 const OLD: &str = "as it was enrolled";
 
-/// A BMC, its node, and a control plane on a clock of its own.
+/// A BMC, its node, and a control plane with a simulated clock.
 struct Lab {
     core: TestCore,
     door: FakeDoor,
@@ -47,7 +47,7 @@ impl Lab {
         lab
     }
 
-    /// The machine as it was enrolled, with a BMC as it came.
+    /// Resets the machine to its enrolment and the BMC to its factory state.
     async fn anew(&mut self) {
         self.door = FakeDoor::new(Accounts::new("root", OLD));
         let mut record = self.record().await;
@@ -68,7 +68,7 @@ impl Lab {
         self.core.store.node(&Scope::Site, "n1").await.unwrap()
     }
 
-    /// One effect, its end stored unless the process is killed before that.
+    /// One effect. Its end is stored unless the process is killed before that.
     async fn change(&self, is_killed: bool) -> Outcome {
         let record = self.record().await;
         let done = change_with(&self.core, &record, &self.door).await;
@@ -86,7 +86,7 @@ impl Lab {
         opened.unwrap().expose_secret().to_owned()
     }
 
-    /// Nothing is pending, and what is stored opens the BMC.
+    /// Whether nothing is pending, and the stored password opens the BMC.
     async fn is_settled(&self) -> bool {
         let spec = self.record().await.spec;
         let password = self.open(&spec.bmc_password);
@@ -121,7 +121,7 @@ async fn a_password_is_changed_and_the_old_one_opens_nothing() {
     assert!(!body.contains(&lab.open(&spec.bmc_password)));
 }
 
-/// Whatever exchange is lost, before or after it was heard, and wherever the process is killed: in the end there is one
+/// Any exchange may be lost, before or after its arrival, and the process may be killed anywhere. In the end there is one
 /// password, it is stored, and no account was ever locked.
 #[tokio::test]
 async fn whatever_is_lost_one_password_is_good_in_the_end() {
@@ -195,7 +195,7 @@ async fn what_is_refused_is_sent_once() {
     assert_eq!(refused.code(), ("bmc-login-refused", false));
     assert_eq!(account_of(&lab.core, &record).due(&record.node), None);
     assert_eq!(lab.events().await, ["security.bmc-login-refused"]);
-    // Stored: another process knows it as well. Who asks has it tried once more.
+    // Stored, so that other processes know it as well. An operator's request allows another try.
     let mut spec = record.spec.clone();
     forget_refusals(&mut spec);
     assert!(target("n1", &spec, &lab.core.keys.sealer).is_ok());
@@ -204,7 +204,7 @@ async fn what_is_refused_is_sent_once() {
 #[tokio::test]
 async fn where_neither_password_is_good_no_account_is_locked() {
     let mut lab = Lab::new("").await;
-    // The change is begun, its answer lost, and somebody else sets a third password.
+    // The change is begun, its answer is lost, and a third password is set at the BMC.
     lab.door.accounts().lost = Some((3, Lost::Answer));
     assert_eq!(code(&lab.change(true).await), "bmc-unreachable");
     lab.door.accounts().list[0].1 = "somebody else's".into();
@@ -276,7 +276,7 @@ fn mutation(lab: &Lab) -> Option<v1::Mutation> {
     })
 }
 
-/// `UpdateNode` with a password, and an address where one is given: with no certificate, as IPMI has none.
+/// `UpdateNode` with a password, and an address if one is given: without a certificate, because IPMI has none.
 async fn update(lab: &Lab, address: &str, password: &str) -> Result<(), Status> {
     let fields = [("spec.bmc.address", address), ("spec.bmc.password", password)];
     let given = fields.iter().filter(|(_, value)| !value.is_empty());
@@ -305,7 +305,7 @@ async fn update(lab: &Lab, address: &str, password: &str) -> Result<(), Status> 
     nodes.update_node(by_operator(lab, request).await).await.map(|_| ())
 }
 
-/// A change whose new password was stored and whose end nobody heard of.
+/// A change with a stored new password and a lost end.
 async fn half_changed(has_new: bool) -> Lab {
     let lab = Lab::new("").await;
     lab.door.accounts().lost = Some((3, Lost::Answer));
@@ -321,7 +321,7 @@ async fn half_changed(has_new: bool) -> Lab {
 async fn what_an_operator_gives_while_a_change_is_pending_locks_no_account() {
     for has_new in [true, false] {
         let mut lab = half_changed(has_new).await;
-        // In a hurry: none waits for what the BMC has to forget.
+        // Without pauses for the BMC's counter to reset.
         for given in ["wrong", "wrong as well", "and again"] {
             if lab.is_settled().await {
                 break;

@@ -1,23 +1,23 @@
-//! How often a BMC may be tried with a password that may be wrong.
+//! Limits the tries of a BMC with a password that may be wrong.
 //!
-//! A BMC counts refused logins and forgets them some time after the last one (`AccountLockoutCounterResetAfter`). So tries
-//! that follow each other within that time are one row, and a row is ended one short of what locks the account.
+//! A BMC counts refused logins and forgets them some time after the last one (`AccountLockoutCounterResetAfter`). Tries
+//! that follow each other within that time form one series, and a series ends one short of the lock.
 
 use rackwright_lifecycle::{Timestamp, seconds};
 use rackwright_redfish::AccountPolicy;
 use rackwright_store::{BmcAccount, Lockout};
 
-/// Where a BMC does not say when it locks accounts: the strictest of those recorded, and the longest time known (GBx00).
+/// For a BMC that does not show its policy: the strictest recorded threshold, and the longest known time (GBx00).
 pub const UNKNOWN: Lockout = Lockout {
     threshold: 3,
     window_s: 600,
 };
-/// BMCs' clocks and ours.
+/// Tolerated difference between the clocks of BMC and daemon.
 const MARGIN_S: i64 = 2;
-/// Tries that are kept.
+/// Most stored tries.
 const KEPT: usize = 16;
 
-/// When a BMC locks accounts, as its policy says.
+/// When a BMC locks accounts, according to its policy.
 #[must_use]
 pub fn lockout_of(policy: &AccountPolicy) -> Lockout {
     let Some(threshold) = policy.lockout_threshold else {
@@ -34,7 +34,7 @@ pub fn lockout_of(policy: &AccountPolicy) -> Lockout {
     }
 }
 
-/// When the next login may be tried; none: now.
+/// When the next login may be tried. `None`: now.
 #[must_use]
 pub fn closed_until(account: &BmcAccount, now: Timestamp) -> Option<Timestamp> {
     let lockout = account.lockout.unwrap_or(UNKNOWN);
@@ -52,7 +52,7 @@ pub fn closed_until(account: &BmcAccount, now: Timestamp) -> Option<Timestamp> {
     (row >= allowed).then(|| last.plus(window_us))
 }
 
-/// Writes a try down.
+/// Adds a try.
 pub fn note(account: &mut BmcAccount, now: Timestamp) {
     if account.tries.len() >= KEPT {
         account.tries.remove(0);
@@ -85,7 +85,7 @@ mod tests {
             (3, &[0, 1], 2, Some(33)),
             (3, &[0, 1], 32, Some(33)),
             (3, &[0, 1], 33, None),
-            // The BMC counts on while the last one is not forgotten.
+            // The BMC goes on counting until it has forgotten the last one.
             (3, &[0, 31], 33, Some(63)),
             (3, &[0, 32], 33, None),
             (5, &[0, 1, 2], 3, None),

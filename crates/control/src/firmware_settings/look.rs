@@ -1,4 +1,4 @@
-//! One machine's settings beside what is wanted of it.
+//! One machine's settings compared with the wish.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use rackwright_site::model::{SeenSecureBoot, SeenSettings, SettingRow, Standing,
 
 use super::wanted::bare;
 
-/// What was read.
+/// The result of a reading.
 #[derive(Debug, Clone)]
 pub struct Look {
-    /// Every wanted setting beside it.
+    /// Every wanted setting with the value that was read.
     pub rows: Vec<SettingRow>,
-    /// The BIOS; none where nothing is wanted of it, or the BMC does not offer it.
+    /// The BIOS. `None`: no BIOS setting is wanted, or the BMC does not offer it.
     bios: Option<BiosState>,
     secure_boot: Option<SecureBootState>,
 }
 
-/// Reads what is wanted of, and nothing else.
+/// Reads only the wanted parts.
 ///
 /// # Errors
-/// The BMC's.
+/// The BMC failed.
 pub async fn look(client: &BmcClient, wanted: &WantedSettings) -> Result<Look, RedfishError> {
     let bios = if wanted.bios.is_empty() {
         None
@@ -53,7 +53,7 @@ pub async fn look(client: &BmcClient, wanted: &WantedSettings) -> Result<Look, R
         ..SeenSettings::default()
     };
     let mut rows = compare(wanted, &seen);
-    // Whether it can be changed is a long list, asked for only where something is to be changed.
+    // The list of read-only settings is long, so it is read only if a setting differs.
     let is_astray = |row: &SettingRow| row.standing == Standing::Differs && row.name.starts_with("bios/");
     if let Some(bios) = bios.as_ref().filter(|_| rows.iter().any(is_astray)) {
         let rules = client.bios_rules(bios).await?.unwrap_or_default();
@@ -72,19 +72,19 @@ fn text(value: &rackwright_redfish::BiosValue) -> String {
     value.to_string()
 }
 
-/// What was written.
+/// The result of a write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Names.
+    /// Names of the written settings.
     pub names: Vec<String>,
-    /// Where the BMC tells of the job that makes it count.
+    /// The addresses of the BMC's job that applies them.
     pub job: Vec<String>,
 }
 
-/// Reads, and writes what is not as wanted. It counts from the machine's next start on.
+/// Reads the settings and writes those that differ from the wish. They take effect at the machine's next start.
 ///
 /// # Errors
-/// The BMC's. [`RedfishError::UnfitSettings`] and [`RedfishError::NotOffered`] say what can never be.
+/// The BMC failed. [`RedfishError::UnfitSettings`] and [`RedfishError::NotOffered`] are permanent.
 pub async fn apply(client: &BmcClient, wanted: &WantedSettings) -> Result<Written, RedfishError> {
     let seen = look(client, wanted).await?;
     let not_offered = |what: &str| RedfishError::NotOffered {
@@ -95,7 +95,7 @@ pub async fn apply(client: &BmcClient, wanted: &WantedSettings) -> Result<Writte
     let mut written = Written::default();
     if !wanted.bios.is_empty() {
         let bios = seen.bios.as_ref().ok_or_else(|| not_offered("BIOS settings"))?;
-        // Before its first start a machine may have told its BMC nothing; then there is nothing to compare with yet.
+        // Before its first start a machine may have reported no settings to its BMC; then there is nothing to compare.
         if !bios.current.is_empty() {
             let wish = wanted
                 .bios
@@ -122,7 +122,7 @@ pub async fn apply(client: &BmcClient, wanted: &WantedSettings) -> Result<Writte
             faults: vec![fault],
         });
     }
-    // Keys first: some take no Secure Boot without any.
+    // Keys first: some BMCs refuse Secure Boot without any.
     if let Some(enabled) = wanted.secure_boot {
         if seen.secure_boot.is_none() {
             return Err(not_offered("Secure Boot"));
@@ -134,7 +134,7 @@ pub async fn apply(client: &BmcClient, wanted: &WantedSettings) -> Result<Writte
     Ok(written)
 }
 
-/// The rows of keys, which stand last and in their order.
+/// The rows of keys, which come last and in their order.
 fn keys_of(rows: &[SettingRow]) -> impl Iterator<Item = &SettingRow> {
     rows.iter().filter(|row| row.name.starts_with("secure-boot/"))
 }

@@ -1,13 +1,13 @@
-//! Settings of machines' firmware: what their SKUs want, what was read, and what became otherwise by itself.
+//! Firmware settings of machines: the wishes of their SKUs, the readings, and drift.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `wanted` | which node wants what, by the site that holds now |
-//! | `look` | one machine's settings read beside what is wanted, and written |
-//! | `watch` | nodes at rest read again and again, never written |
-//! | `settings` | how often |
+//! | `wanted` | the wish for each node, from the present site |
+//! | `look` | reads and writes one machine's settings, and compares them with the wish |
+//! | `watch` | reads nodes at rest at intervals, and never writes |
+//! | `settings` | the interval |
 //!
-//! When they are written and what proves them is `lifecycle`'s (`decide/settings.rs`); nothing here moves a node.
+//! `lifecycle` decides when settings are written and proven (`decide/settings.rs`); nothing here changes a node's state.
 
 mod look;
 mod settings;
@@ -26,26 +26,27 @@ use rackwright_store::{SettingsRead, StoreError};
 
 use crate::stored::json;
 
-/// As it is stored. `is_proof`: it was read after a start that the control plane made.
+/// The stored form. `is_proof`: it was read after a start that the control plane made.
 #[must_use]
 pub fn stored(rows: &[SettingRow], is_proof: bool) -> SettingsRead {
     SettingsRead {
         is_proof,
         is_as_wanted: is_as_wanted(rows),
-        // Text and names alone: it can always be written.
+        // The rows hold only text and names, so this cannot fail.
         body: serde_json::to_string(rows).unwrap_or_default(),
     }
 }
 
-/// As it was stored.
+/// Parses the stored form.
 ///
 /// # Errors
-/// The body is something else.
+/// The body has another form.
 pub fn rows_of(node: &str, body: &str) -> Result<Vec<SettingRow>, StoreError> {
     json("settings of the firmware", node, body)
 }
 
-/// What is wanted now beside what was read before, when something else may have been wanted; and whether it was read.
+/// The present wish with the values of an earlier reading, which may have had another wish. The flag reports whether the
+/// setting was read.
 #[must_use]
 pub fn restated(wanted: &WantedSettings, known: &[SettingRow]) -> Vec<(SettingRow, bool)> {
     let restate = |row: SettingRow| {

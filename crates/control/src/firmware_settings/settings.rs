@@ -1,19 +1,19 @@
-//! How often settings of firmware are read again.
+//! The settings block `settings_watch`.
 
 use serde::Deserialize;
 
-/// Longest time between readings: 30 days.
+/// Upper limit of the interval: 30 days.
 const LONGEST_S: u32 = 30 * 86_400;
-/// Readings at once that a process has file descriptors for.
+/// Upper limit of `at_once`: file descriptors of a process.
 const AT_ONCE_MAX: usize = 256;
 
-/// As written in the configuration file.
+/// How often firmware settings are read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Between readings of a node at rest, in seconds; 0: none are made.
+    /// Time between readings of a node at rest, in seconds; 0: no readings.
     pub interval_s: u32,
-    /// Nodes that are read at once.
+    /// Nodes read at once.
     pub at_once: usize,
 }
 
@@ -27,7 +27,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Says what is wrong, a line each.
+    /// Adds each fault of the settings to `faults`.
     pub(crate) fn check(self, faults: &mut Vec<String>) {
         if self.interval_s > LONGEST_S {
             faults.push(format!("settings_watch.interval_s: at most {LONGEST_S}"));

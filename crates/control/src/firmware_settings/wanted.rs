@@ -1,4 +1,4 @@
-//! Which node wants which settings, by its SKU in the site that holds now.
+//! The wish for each node's settings, by its SKU in the present site.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,26 +12,27 @@ use crate::clock;
 use crate::core::Core;
 use crate::hall::HallError;
 
-/// How long the site's version is believed, in microseconds: thousands of steps a second need not ask for it each.
+/// How long the site's version is cached, in microseconds, so that thousands of steps a second do not read it each.
 const BELIEVED_US: i64 = 500_000;
 
-/// What the site wants: by the node's own SKU, else by the SKU that the site gives it. Nodes of a SKU share one.
+/// The wishes of the site: by the node's own SKU, else by the SKU that the site gives the node. Nodes of a SKU share one
+/// wish.
 #[derive(Debug, Default)]
 pub struct Wanted {
-    /// By the name of a SKU of the site; none: nothing is wanted of its nodes.
+    /// By the name of a SKU of the site. `None`: no wish for its nodes.
     skus: HashMap<String, Option<Arc<WantedSettings>>>,
-    /// By the name of a node of the site; those of which nothing is wanted are not in it.
+    /// By the name of a node of the site; nodes without a wish are missing.
     nodes: HashMap<String, Arc<WantedSettings>>,
 }
 
 impl Wanted {
-    /// Nothing is wanted of any node.
+    /// Whether no node has a wish.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.skus.values().all(Option::is_none)
     }
 
-    /// What is wanted of a node that was enrolled with this SKU; none: nothing.
+    /// The wish for a node that was enrolled with this SKU.
     #[must_use]
     pub fn of(&self, node: &str, sku: &str) -> Option<&Arc<WantedSettings>> {
         match self.skus.get(sku) {
@@ -40,7 +41,7 @@ impl Wanted {
         }
     }
 
-    /// Wanted of these nodes, whatever their SKU.
+    /// Wishes for these nodes, regardless of their SKU.
     #[cfg(test)]
     #[must_use]
     pub fn of_nodes(nodes: HashMap<String, Arc<WantedSettings>>) -> Self {
@@ -51,11 +52,11 @@ impl Wanted {
     }
 }
 
-/// What was wanted when the site was looked at last.
+/// The wishes from the last reading of the site.
 #[derive(Debug, Default)]
 pub struct Wishes {
     kept: Mutex<Option<Kept>>,
-    /// What tests want, whatever the site says.
+    /// A test's wishes, which replace the site's.
     #[cfg(test)]
     pub always: Mutex<Option<Arc<Wanted>>>,
 }
@@ -63,13 +64,13 @@ pub struct Wishes {
 #[derive(Debug, Clone)]
 struct Kept {
     asked_at: Timestamp,
-    /// Of the site; 0: there is none.
+    /// The version of the site; 0: there is no site.
     version: i64,
     wanted: Arc<Wanted>,
 }
 
 impl Wishes {
-    /// What is wanted of all nodes.
+    /// The wishes for all nodes.
     ///
     /// # Errors
     /// The database failed.
@@ -110,14 +111,14 @@ impl Wishes {
         Ok(wanted)
     }
 
-    /// Looks at the site again when it is asked next: another one was applied here.
+    /// Reads the site again at the next request, because a new one was applied here.
     pub fn forget(&self) {
         if let Some(kept) = &mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner) {
             kept.asked_at = Timestamp::default();
         }
     }
 
-    /// What is wanted of one node; none: nothing.
+    /// The wish for one node.
     ///
     /// # Errors
     /// The database failed.
@@ -151,7 +152,7 @@ fn of_site(site: &Site) -> Wanted {
     }
 }
 
-/// The digits of a fingerprint alone.
+/// A fingerprint's digits only.
 pub(super) fn bare(fingerprint: &str) -> String {
     fingerprint.trim_start_matches("sha256:").to_ascii_lowercase()
 }

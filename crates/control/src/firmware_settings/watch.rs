@@ -1,7 +1,7 @@
-//! Settings of nodes at rest, read again and again: somebody with root, or an update, may have changed them.
+//! Reads the settings of nodes at rest at intervals: a user with root or an update may have changed them.
 //!
-//! Nothing is written to a machine here, whoever has it. Each node is one replica's to read, which follows by rendezvous
-//! hashing; when follows from its name and the round, so that there is no moment at which all are read.
+//! Nothing is written to a machine here. Each node is read by one replica, found by rendezvous hashing. The time follows
+//! from the node's name and the round, so that the nodes are not all read at the same moment.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use crate::credentials;
 use crate::share::alive_since;
 use crate::share::{Share, number_of};
 
-/// Most and least time between looks at what is due, in milliseconds.
+/// Least and most time between checks for due nodes, in milliseconds.
 const TICK_MS: (u64, u64) = (250, 30_000);
-/// The nodes are listed again after this share of the interval, and when the site or the replicas changed. Between two lists, a
-/// tick costs what is due, whatever the number of nodes.
+/// The nodes are listed again after this share of the interval, and after a change of the site or the replicas. Between two
+/// lists, the cost of a tick depends only on the due nodes.
 const LIST: i64 = 64;
-/// A node that somebody works with, or that did not answer, is tried again after this share of the interval.
+/// A busy node, or one that did not answer, is tried again after this share of the interval.
 const AGAIN: i64 = 8;
 
 /// Runs until the core stops.
@@ -63,23 +63,23 @@ pub async fn run(core: Arc<Core>) {
     looks.shutdown().await;
 }
 
-/// What this process reads.
+/// The readings of this process.
 struct Watch {
     core: Arc<Core>,
     interval_us: i64,
     /// The last list of nodes.
     listed: Option<Listed>,
-    /// When each node is read next, how often it was, and what is wanted of it.
+    /// For each node: the time of its next reading, its round, and its wish.
     next: HashMap<String, Next>,
-    /// The same, the next due first.
+    /// The same in order of time.
     queue: BTreeSet<(Timestamp, String)>,
 }
 
-/// What a list of nodes was made by.
+/// The basis of a list of nodes.
 struct Listed {
     at: Timestamp,
     wanted: Arc<Wanted>,
-    /// Replicas that lived, in order.
+    /// The living replicas, in order.
     alive: Vec<String>,
 }
 
@@ -89,11 +89,11 @@ struct Next {
     wish: Arc<WantedSettings>,
 }
 
-/// What came of one reading: the node, and whether it was made.
+/// The result of one reading: the node, and whether it was read.
 type Looked = (String, bool);
 
 impl Watch {
-    /// Begins the readings that are due.
+    /// Begins the due readings.
     async fn begin(&mut self, looks: &mut JoinSet<Looked>) -> Result<(), StoreError> {
         let now = clock::now();
         let wanted = self.core.wishes.all(&self.core).await?;
@@ -119,7 +119,7 @@ impl Watch {
             && at <= now
         {
             room -= 1;
-            // Not again while it is read.
+            // Not due again while it is being read.
             self.reschedule(&node, true, now);
             let Some(wish) = self.next.get(&node).map(|next| next.wish.clone()) else {
                 continue;
@@ -139,7 +139,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Takes up the nodes that are this replica's to read, and leaves those that are not any more.
+    /// Adds the nodes of this replica's share, and drops the others.
     async fn list(&mut self, wanted: &Wanted, alive: &[String], now: Timestamp) -> Result<(), StoreError> {
         let share = Share::new(&self.core.replica, alive.iter().cloned());
         let mut next = HashMap::new();
@@ -149,7 +149,7 @@ impl Watch {
             };
             let (at, round) = match self.next.get(&node) {
                 Some(known) => (known.at, known.round),
-                // Anywhere in the first round: a start of the daemon asks no thousand BMCs at once.
+                // Spread over the first interval: a start of the daemon does not ask thousands of BMCs at once.
                 None => (now.plus(part(&node, 0, self.interval_us)), 0),
             };
             next.insert(node, Next { at, round, wish });
@@ -174,7 +174,7 @@ impl Watch {
         self.queue.remove(&(next.at, node.to_owned()));
         if was_read {
             next.round += 1;
-            // Three quarters of the interval to five quarters.
+            // Between three and five quarters of the interval.
             let half = self.interval_us / 2;
             next.at = now.plus(self.interval_us - half / 2 + part(node, next.round, half));
         } else {
@@ -184,14 +184,14 @@ impl Watch {
     }
 }
 
-/// A part of `span`, by the node and the round.
+/// A part of `span`, chosen by the node and the round.
 fn part(node: &str, round: u64, span: i64) -> i64 {
     let number = number_of([node.as_bytes(), &round.to_be_bytes()]);
     // Below 2^53 a float is exact, and the product stays below the span.
     ((number >> 11) as f64 / (1_u64 << 53) as f64 * span as f64) as i64
 }
 
-/// Reads one node's settings and stores how they stand. False: somebody works with it, or its BMC does not answer.
+/// Reads one node's settings and stores the comparison. Returns false if the node is busy or its BMC does not answer.
 async fn read(core: &Core, node: &str, wanted: &WantedSettings) -> Result<bool, StoreError> {
     let is_at_rest = !core.store.resting(&[node]).await?.is_empty();
     if !is_at_rest || core.runs.has(node) {
@@ -220,7 +220,7 @@ async fn ask(core: &Core, record: &NodeRecord, wanted: &WantedSettings) -> Resul
     Ok(seen?.rows)
 }
 
-/// Stores it, unless somebody has begun to work with the node meanwhile: who does knows better.
+/// Stores a reading, unless the node has changed its state meanwhile.
 async fn keep(core: &Core, seen: &NodeRecord, rows: &[SettingRow]) -> Result<bool, StoreError> {
     let now = clock::now();
     let mut tx = core.store.write().await?;
@@ -266,7 +266,7 @@ mod tests {
         *core.wishes.always.lock().unwrap() = Some(Arc::new(Wanted::of_nodes(nodes.collect())));
     }
 
-    /// Names of the nodes that are looked after, in order.
+    /// Names of the watched nodes, in order.
     fn known(watch: &Watch) -> Vec<&str> {
         let mut names: Vec<&str> = watch.next.keys().map(String::as_str).collect();
         names.sort_unstable();
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(known(&watch), ["n1"]);
         let first = watch.next["n1"].at;
 
-        // A new node is seen by the next list, and leaves the others' turns as they are.
+        // The next list contains a new node, and leaves the turns of the others as they are.
         testing::add(&core, &testing::node("n2", State::Available, None)).await;
         watch.begin(&mut looks).await.unwrap();
         assert_eq!(known(&watch), ["n1"], "no list was made");
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(known(&watch), ["n1", "n2"]);
         assert_eq!((watch.next["n1"].at, looks.len()), (first, 0));
 
-        // What is due is read once, and comes again at its next turn.
+        // A due node is read once, and comes again at its next turn.
         watch.queue.remove(&(first, "n1".to_owned()));
         let due = clock::now();
         watch.next.get_mut("n1").unwrap().at = due;
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!((looks.len(), watch.next["n1"].round), (1, 1));
         looks.shutdown().await;
 
-        // Another site is a reason to list at once.
+        // Another site makes a new list at once.
         want(&core, &["n2"]);
         watch.begin(&mut looks).await.unwrap();
         assert_eq!(known(&watch), ["n2"]);

@@ -1,4 +1,5 @@
-//! Every intent over all 12 states: who is allowed, what is written, and that a refusal changes nothing and helps.
+//! Every intent in all 12 states: where it is allowed, what it writes, and that a refusal changes nothing and gives a
+//! useful hint.
 
 use rackwright_api::v1::{Deployment, PowerAction};
 use rackwright_lifecycle::{
@@ -9,27 +10,27 @@ use rackwright_store::{Hold, Identity, NodeRecord, Readings, Spec};
 
 use super::*;
 
-/// When everything here is asked for.
+/// The time of all requests here.
 const NOW: Timestamp = Timestamp(900);
 
-/// Whose the node is and what is on it.
+/// Claim and content of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// Nobody's, and nothing on it.
+    /// Unclaimed, without data.
     Free,
-    /// Nobody's, with data that was written and not erased.
+    /// Unclaimed, with data that was written and not erased.
     Dirty,
-    /// Somebody's.
+    /// Claimed.
     Claimed,
 }
 
 use Shape::{Claimed, Dirty, Free};
 
-/// The shapes that the chart lets a node have in a state.
+/// The shapes that a node may have in a state.
 fn shapes(state: State) -> &'static [Shape] {
     match state {
         State::Discovered | State::Inspecting => &[Free],
-        // Claimed: a deploy was asked for a moment ago.
+        // Claimed: the deployment was requested a moment ago.
         State::Available => &[Free, Claimed],
         State::Allocated | State::Imaging | State::Rebooting | State::Validating | State::Active => &[Claimed],
         State::Reclaiming | State::Failed | State::Quarantined | State::Maintenance => &[Free, Dirty, Claimed],
@@ -133,7 +134,7 @@ fn deployment() -> Deployment {
     }
 }
 
-/// The same for whoever has the node.
+/// The same for the present customer of the node.
 fn same_customer() -> Deployment {
     Deployment {
         customer: "old-co".into(),
@@ -141,7 +142,7 @@ fn same_customer() -> Deployment {
     }
 }
 
-/// The claim that `deployment` asks for.
+/// The claim that `deployment` requests.
 fn new_claim(generation: u64, number: u32) -> Claim {
     Claim {
         generation,
@@ -161,12 +162,12 @@ fn new_claim(generation: u64, number: u32) -> Claim {
     }
 }
 
-/// One intent: how it is asked for, what it writes, and where it is allowed.
+/// One intent: its request, its effect on the record, and where it is allowed.
 struct Intent {
     name: &'static str,
     ask: fn(&mut NodeRecord) -> Result<(), ApiError>,
     write: fn(&mut NodeRecord),
-    /// For each state in the order of the chart, the shapes that are let through: f(ree), d(irty), c(laimed).
+    /// For each state in the order of the chart, the allowed shapes: f(ree), d(irty), c(laimed).
     allowed: [&'static str; 12],
 }
 
@@ -234,7 +235,7 @@ impl Intent {
     }
 }
 
-/// Whether the node would take the intent of that name; None where the command only looks.
+/// Whether the node accepts the intent with that name. `None`: the command only reads.
 pub fn takes(verb: &str, record: &NodeRecord) -> Option<bool> {
     let intent = INTENTS.iter().find(|i| i.name == verb)?;
     Some((intent.ask)(&mut record.clone()).is_ok())
@@ -288,7 +289,7 @@ fn a_refusal_names_node_state_and_reason_and_has_a_hint() {
     }
 }
 
-/// The edge or effect that follows at once from what was written, with nothing known of the machine.
+/// The edge or effect that follows at once from the record, without any knowledge of the machine.
 fn next_of(record: &NodeRecord) -> Decision {
     decide(&record.node, &Facts::default(), &Policy::default(), NOW)
 }
@@ -336,10 +337,10 @@ fn commands(hint: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Whether a command, or one that its refusal's hint leads to, does something for the node or shows where it stands.
+/// Whether a command, or one named in its refusal's hint, changes the node or shows its state.
 fn leads_on(verb: &str, record: &NodeRecord, tried: &mut Vec<&'static str>) -> bool {
     let Some(intent) = INTENTS.iter().find(|i| i.name == verb) else {
-        return true; // It looks: explain, watch.
+        return true; // A reading command: explain, watch.
     };
     if tried.contains(&intent.name) {
         return false;

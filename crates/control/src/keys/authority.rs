@@ -1,8 +1,8 @@
 //! The rotation of the site's authority in a running daemon.
 //!
-//! The daemon takes the next authority up from its key folder, uses it for client certificates once every live replica
-//! trusts it, and drops the former authority when the database says that the rotation has ended. Connections that came
-//! in with a certificate of a dropped authority are closed.
+//! The daemon loads the next authority from its key folder, uses it for client certificates once every live replica trusts
+//! it, and drops the former authority after the database marks the rotation as ended. Connections with a certificate of a
+//! dropped authority are closed.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -25,17 +25,17 @@ pub enum AuthorityError {
         keys.display()
     )]
     Old {
-        /// The hash of the authority.
+        /// The SHA-256 of the needed authority.
         needed: String,
-        /// Where our keys are.
+        /// The folder of the keys.
         keys: PathBuf,
     },
     /// The key folder cannot be changed.
     #[error("keys in {}: {source}", folder.display())]
     Keys {
-        /// The folder.
+        /// Its path.
         folder: PathBuf,
-        /// The fault.
+        /// The reason.
         #[source]
         source: KeyFileError,
     },
@@ -44,12 +44,12 @@ pub enum AuthorityError {
     Database(#[from] StoreError),
 }
 
-/// Follows the rotation for those that hold something of an authority.
+/// Notifies the users of an authority about the rotation.
 #[derive(Debug)]
 pub struct AuthorityChanges {
-    /// Ticks when another authority signs client or server certificates.
+    /// Changes when another authority signs client or server certificates.
     changed: watch::Sender<u64>,
-    /// For each authority, the end of connections that came in with its certificates.
+    /// For each authority, the token that ends the connections with its certificates.
     ends: Mutex<HashMap<String, CancellationToken>>,
 }
 
@@ -63,7 +63,7 @@ impl Default for AuthorityChanges {
 }
 
 impl AuthorityChanges {
-    /// Ticks when another authority signs client or server certificates.
+    /// Changes when another authority signs client or server certificates.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -72,7 +72,7 @@ impl AuthorityChanges {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The end of a connection that came in with this certificate: when its authority is no longer trusted.
+    /// The token that ends a connection with this certificate: cancelled when its authority is no longer trusted.
     #[must_use]
     pub fn end_of(&self, authorities: &Authorities, certificate: &[u8]) -> CancellationToken {
         let Some(issuer) = authorities.issuer_of(certificate) else {
@@ -81,14 +81,14 @@ impl AuthorityChanges {
             return ended;
         };
         let end = self.ends().entry(issuer.clone()).or_default().clone();
-        // The authority may have been dropped since the look above, and its connections closed.
+        // The authority may have been dropped, and its connections closed, since the check above.
         if !authorities.trusted().contains(&issuer) {
             end.cancel();
         }
         end
     }
 
-    /// Closes the connections that came in with certificates of authorities that are no longer trusted.
+    /// Closes the connections with certificates of authorities that are no longer trusted.
     fn end_others(&self, trusted: &[String]) {
         self.ends().retain(|authority, end| {
             let stays = trusted.contains(authority);
@@ -100,14 +100,14 @@ impl AuthorityChanges {
     }
 }
 
-/// Takes note of what was taken up from the key folder.
+/// Applies a change of the loaded authorities.
 pub(super) fn taken_up(core: &Core) {
     core.authority_changes.end_others(&core.keys.authority.trusted());
     core.authority_changes.changed.send_modify(|count| *count += 1);
 }
 
-/// Has the next authority sign client certificates if every other live replica trusts it. Answers with the replicas that
-/// do not, and whether the next authority signs from now on.
+/// Lets the next authority sign client certificates if every other live replica trusts it. Returns the replicas that do
+/// not, and whether the next authority signs from now on.
 pub(super) fn agree(authorities: &Authorities, replica: &str, live: &[ReplicaKeys]) -> (Vec<String>, bool) {
     let Some(next) = authorities.next() else {
         return (Vec::new(), false);
@@ -119,7 +119,7 @@ pub(super) fn agree(authorities: &Authorities, replica: &str, live: &[ReplicaKey
     (lacking, is_new)
 }
 
-/// Drops authorities before the one that the last rotation ended with, before anything is served.
+/// Drops the authorities before the one that the last rotation ended with. Called before the daemon serves anything.
 ///
 /// # Errors
 /// The key folder does not have that authority, or cannot be changed; or the database failed.
@@ -137,7 +137,7 @@ pub async fn begin(store: &Store, keys: &KeyFiles, data_dir: &std::path::Path) -
         .map_err(|source| AuthorityError::Keys { folder, source })
 }
 
-/// Destroys the keys of authorities before `needed`, and stops trusting them. Answers whether there were any.
+/// Destroys the keys of authorities before `needed`, and stops trusting them. Returns whether there were any.
 fn retire(keys: &KeyFiles, data_dir: &std::path::Path, needed: &str) -> Result<bool, KeyFileError> {
     if keys.authority.next().as_deref() != Some(needed) {
         return Ok(false);
@@ -147,7 +147,7 @@ fn retire(keys: &KeyFiles, data_dir: &std::path::Path, needed: &str) -> Result<b
     Ok(true)
 }
 
-/// Ends the rotation here if the database says that it has ended.
+/// Ends the rotation in this process if the database marks it as ended.
 pub(super) async fn follow(core: &Arc<Core>) {
     let needed = match core.store.needed_authority().await {
         Ok(needed) => needed,

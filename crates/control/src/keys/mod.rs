@@ -1,6 +1,6 @@
-//! The keys of a running daemon: it takes up new ones from its key folder, agrees with other replicas which sealing key and
-//! which authority are used, and seals anew what is under another key. An operator begins and ends a rotation with `rotate`
-//! and `rotate_ca`.
+//! The keys of a running daemon: it loads new keys from its key folder, agrees with other replicas on the sealing key and
+//! the authority to use, and reseals secrets that are under another key. An operator begins and ends a rotation with
+//! `rotate` and `rotate_ca`.
 
 pub mod authority;
 mod reseal;
@@ -20,27 +20,27 @@ use crate::clock;
 use crate::core::Core;
 use crate::share::alive_since;
 
-/// Between looks into the key folder.
+/// Time between two reads of the key folder.
 const ROUND: Duration = Duration::from_secs(20);
-/// Rounds between looks for older seals once all were looked at.
+/// Rounds between two searches for older seals, once every secret was checked.
 const IDLE_ROUNDS: u32 = 30;
-/// Rows that are sealed anew with one change.
+/// Rows resealed in one change.
 const BATCH: i64 = 20;
 
-/// What replicas agree on.
+/// The agreement of the replicas.
 #[derive(Debug, Default)]
 pub struct Agreed {
     /// Replicas without the newest sealing key.
     pub lack_key: Vec<String>,
     /// Replicas that do not trust the next authority.
     pub lack_authority: Vec<String>,
-    /// Whether the next authority signs client certificates from now on.
+    /// Whether the next authority signs client certificates from this round on.
     pub issues_anew: bool,
 }
 
-/// Stores which keys this replica has. Seals with the newest sealing key that all live replicas have, because each replica
-/// must open what another one has sealed; issues client certificates with the newest authority that all of them trust.
-/// `seals_with` is the key that this replica is known to use; empty: nothing is sure yet.
+/// Stores the keys of this replica. Seals with the newest sealing key of all live replicas, because each replica must be
+/// able to open the others' secrets. Issues client certificates with the newest authority that all of them trust.
+/// `seals_with` is the key that this replica is known to use; empty: unknown yet.
 ///
 /// # Errors
 /// The database failed.
@@ -75,16 +75,16 @@ pub async fn agree(store: &Store, keys: &KeyFiles, replica: &str, seals_with: St
     })
 }
 
-/// What has been told already, and when to look again.
+/// What was already reported, and when to search again.
 #[derive(Debug, Default)]
 struct Told {
-    /// The key under which everything is.
+    /// The key under which everything is sealed.
     done: String,
-    /// The key for which every secret was looked at. Those that do not open are left then.
+    /// The key for which every secret was checked. Secrets that cannot be opened remain.
     looked: String,
-    /// The replicas that lack the newest key.
+    /// Replicas without the newest key.
     lacking: Vec<String>,
-    /// The replicas that do not trust the next authority.
+    /// Replicas that do not trust the next authority.
     lack_authority: Vec<String>,
     idle: u32,
 }
@@ -105,7 +105,7 @@ pub async fn run(core: Arc<Core>) {
     }
 }
 
-/// Takes up keys that were added to the folder.
+/// Loads keys that were added to the folder.
 async fn take_up(core: &Arc<Core>) {
     let (own, dir) = (core.clone(), core.config.data_dir.clone());
     match tokio::task::spawn_blocking(move || own.keys.refresh(&dir)).await {
@@ -124,7 +124,7 @@ async fn take_up(core: &Arc<Core>) {
 
 async fn round(core: &Arc<Core>, told: &mut Told) -> Result<(), StoreError> {
     let sealer = &core.keys.sealer;
-    // Used since the last round at least: what was sealed with another key before is stored by now.
+    // This key has been in use since the last round at least, so everything sealed with another key is stored by now.
     let agreed = agree(&core.store, &core.keys, &core.replica, sealer.seals_with()).await?;
     if agreed.issues_anew {
         authority::taken_up(core);
@@ -142,7 +142,7 @@ async fn round(core: &Arc<Core>, told: &mut Told) -> Result<(), StoreError> {
     told.lack_authority = agreed.lack_authority;
     let mut lacking = agreed.lack_key;
     if sealer.key_ids().len() < 2 {
-        // A replica of an older version tells none.
+        // A replica of an older version does not report its keys.
         lacking.clear();
     }
     if !lacking.is_empty() && told.lacking != lacking {

@@ -1,5 +1,5 @@
-//! Seals anew what is under another key than the one that seals. Each batch is one change, and what it leaves is found
-//! again by how it is sealed: a process that is killed in the middle has nothing to remember.
+//! Reseals secrets that are under another key than the sealing one. Each batch is one change, and the remaining secrets are
+//! found by their header: a process that is killed in the middle has nothing to remember.
 
 use rackwright_identity::{SealError, Sealer, seal_header};
 use rackwright_store::{ClusterRecord, NodeRecord, SealedColumn, SealedSecret, StoreError};
@@ -13,17 +13,17 @@ use crate::discovery::look::login_purpose;
 use crate::discovery::secrets_purpose;
 use crate::user_data;
 
-/// What a run has done.
+/// The result of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Rows, or secrets in columns, that were sealed anew.
+    /// Resealed rows, or secrets in columns.
     pub resealed: u64,
-    /// Those that do not open. The log names them.
+    /// Secrets that cannot be opened. The log names them.
     pub failed: u64,
 }
 
 impl Done {
-    /// Counts one, and answers whether it is to be stored.
+    /// Counts one secret, and returns whether it has to be stored.
     fn note(&mut self, resealed: Result<bool, SealError>) -> bool {
         match resealed {
             Ok(is_new) => {
@@ -39,7 +39,7 @@ impl Done {
     }
 }
 
-/// Seals everything anew that needs it, `batch` rows with one change.
+/// Reseals everything that needs it, `batch` rows in one change.
 ///
 /// # Errors
 /// The database failed.
@@ -76,7 +76,7 @@ async fn nodes(core: &Core, header: &[u8], batch: i64, done: &mut Done) -> Resul
     }
 }
 
-/// Answers whether something of the node was sealed anew.
+/// Returns whether a secret of the node was resealed.
 fn reseal_node(sealer: &Sealer, record: &mut NodeRecord) -> Result<bool, SealError> {
     let purpose = bmc_password_purpose(&record.id);
     let pending = record
@@ -136,7 +136,7 @@ async fn secrets(
     batch: i64,
     done: &mut Done,
 ) -> Result<(), StoreError> {
-    // Those that do not open stay what is found first.
+    // Secrets that cannot be opened stay at the front of the search.
     let mut skip = 0;
     loop {
         let mut tx = core.store.write().await?;
@@ -156,7 +156,7 @@ async fn secrets(
     }
 }
 
-/// What a secret in a column is bound to.
+/// The purpose to which a secret in a column is bound.
 fn purpose(column: SealedColumn, secret: &SealedSecret) -> String {
     let key = |place: usize| secret.key.get(place).map_or("", String::as_str);
     let deployment = || (key(0), key(1).parse().unwrap_or(0), key(2).parse().unwrap_or(0));

@@ -1,4 +1,4 @@
-//! `rackwrightd rotate-keys`: changes a key of the site, on the control plane's own host, whether the daemon runs or not.
+//! `rackwrightd rotate-keys`: changes a key of the site, on the control plane's own host, with or without a running daemon.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use crate::config::Config;
 use crate::local_user::LocalUser;
 use crate::share::alive_since;
 
-/// A message names at most so many members and agents.
+/// Most members and agents named in a message.
 const NAMES_SHOWN: usize = 20;
 
 /// Why a key is not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum RotateError {
-    /// The database.
+    /// The database failed.
     #[error("the database does not answer, so nothing can be written down or checked")]
     Store(#[from] StoreError),
-    /// This is not the host of a control plane.
+    /// This host has no keys of a control plane.
     #[error("{} is no folder: this runs where a control plane has its keys", .0.display())]
     NoKeys(PathBuf),
-    /// The audit.
+    /// The audit failed.
     #[error(transparent)]
     Audit(#[from] LocalError),
-    /// The keys.
+    /// The keys cannot be read or written.
     #[error(transparent)]
     Keys(#[from] KeyFileError),
     /// The keys belong to another site than the database.
@@ -36,33 +36,33 @@ pub enum RotateError {
     OtherSite {
         /// The authority of the database's site.
         site: String,
-        /// Ours.
+        /// The authority of the keys.
         ours: String,
-        /// Where our keys are.
+        /// The folder of the keys.
         keys: PathBuf,
     },
-    /// Nothing to finish.
+    /// There is no older key to remove.
     #[error("there is one sealing key, so there is no older one to remove; `rackwrightd rotate-keys sealing` adds one")]
     NoOlder,
-    /// A key is in use still.
+    /// Secrets are still sealed under an older key.
     #[error(
         "{left} secrets are sealed under older keys still, and would be lost; a running rackwrightd seals them anew within \
          minutes, and its log names those that do not open"
     )]
     InUse {
-        /// How many.
+        /// Number of those secrets.
         left: i64,
     },
-    /// No reason, or one that cannot be kept.
+    /// The reason is missing or not valid.
     #[error("--reason is needed: 1 to 1000 characters without line breaks")]
     NoReason,
-    /// The end of the last rotation cannot be taken up.
+    /// The end of the last rotation cannot be applied.
     #[error("{0}")]
     Start(String),
     /// No rotation of the authority is under way.
     #[error("no rotation of the authority is under way; `rackwrightd rotate-keys ca --reason TEXT` begins one")]
     NoRotation,
-    /// Replicas that do not issue client certificates with the next authority.
+    /// Replicas that do not issue client certificates with the next authority yet.
     #[error(
         "these replicas do not use the next authority yet: {}; each does within a minute once the file of the authority is in \
          the key folder of every replica",
@@ -86,7 +86,7 @@ pub enum RotateError {
     Behind(Vec<String>),
 }
 
-/// The first names of a list, and how many there are beside them.
+/// The first names of a list, and the number of the others.
 fn list(names: &[String]) -> String {
     let shown = names.len().min(NAMES_SHOWN);
     let first = names[..shown].join(", ");
@@ -140,10 +140,10 @@ pub(super) async fn write_down(store: &Store, message: &str) -> Result<(), Store
     tx.commit().await
 }
 
-/// Adds a sealing key, after an event that says so was stored. Answers with what to do next.
+/// Adds a sealing key after an event about it was stored. Returns the next steps for the operator.
 ///
 /// # Errors
-/// [`RotateError`]; without the event no key is made.
+/// [`RotateError`]. Without the event, no key is made.
 pub async fn sealing(config: &Config) -> Result<String, RotateError> {
     let (keys, store) = open(config).await?;
     record(config, &keys, &store, "a sealing key is added").await?;
@@ -160,10 +160,10 @@ pub async fn sealing(config: &Config) -> Result<String, RotateError> {
     ))
 }
 
-/// Removes the older sealing keys if nothing is sealed under them, after an event that says so was stored.
+/// Removes the older sealing keys if no secret is sealed under them, after an event about it was stored.
 ///
 /// # Errors
-/// [`RotateError`]; then all keys are still there.
+/// [`RotateError`]. Then all keys are still there.
 pub async fn finish_sealing(config: &Config) -> Result<String, RotateError> {
     let (keys, store) = open(config).await?;
     let old = OldSealingKeys::of(&config.data_dir)?;
@@ -203,10 +203,11 @@ pub async fn finish_sealing(config: &Config) -> Result<String, RotateError> {
     ))
 }
 
-/// Adds a signing key and retires the present one, after an event that says so was stored. Answers with what to do next.
+/// Adds a signing key and retires the present one, after an event about it was stored. Returns the next steps for the
+/// operator.
 ///
 /// # Errors
-/// [`RotateError`]; without the event no key is made.
+/// [`RotateError`]. Without the event, no key is made.
 pub async fn signing(config: &Config) -> Result<String, RotateError> {
     let (keys, store) = open(config).await?;
     record(config, &keys, &store, "a signing key is added").await?;

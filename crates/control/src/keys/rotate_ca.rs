@@ -1,8 +1,8 @@
-//! `rackwrightd rotate-keys ca`: changes the site's authority with an overlap, on the control plane's own host, whether
-//! the daemon runs or not.
+//! `rackwrightd rotate-keys ca`: changes the site's authority with an overlap, on the control plane's own host, with or
+//! without a running daemon.
 //!
-//! The database alone says that a rotation has ended. A command that is killed after that has nothing left to do that
-//! the daemons, or the same command again, do not do.
+//! Only the database marks the end of a rotation. If a command is killed after that mark, the daemons or a repeated command
+//! do the rest.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -19,17 +19,18 @@ use crate::share::alive_since;
 
 /// How long the end of a rotation waits for running daemons.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(60);
-/// Between two looks at what they say.
+/// Time between two reads of their state.
 const LOOK: Duration = Duration::from_millis(500);
 
 fn reason_of(reason: &str) -> Result<&str, RotateError> {
     checked_reason(reason).map_err(|_| RotateError::NoReason)
 }
 
-/// Adds the next authority, after a record and an event that say so were stored. Answers with what to do next.
+/// Adds the next authority after an audit record and an event about it were stored. Returns the next steps for the
+/// operator.
 ///
 /// # Errors
-/// [`RotateError`]; without the event no authority is made.
+/// [`RotateError`]. Without the event, no authority is made.
 pub async fn begin(config: &Config, reason: &str) -> Result<String, RotateError> {
     let reason = reason_of(reason)?;
     let (keys, store) = open(config).await?;
@@ -57,11 +58,11 @@ pub async fn begin(config: &Config, reason: &str) -> Result<String, RotateError>
     ))
 }
 
-/// Who and what still depends on the present authority.
+/// The users of the present authority.
 struct Left {
     /// Live replicas that do not issue client certificates with the next authority.
     replicas: Vec<String>,
-    /// Members and nodes.
+    /// Members and nodes without a certificate of the next authority.
     names: Vec<String>,
     /// Unused tokens of members.
     tokens: i64,
@@ -82,7 +83,7 @@ async fn left(store: &Store, next: &str) -> Result<Left, StoreError> {
     })
 }
 
-/// How far the rotation is.
+/// The progress of the rotation.
 ///
 /// # Errors
 /// [`RotateError`].
@@ -123,17 +124,17 @@ pub async fn status(config: &Config) -> Result<String, RotateError> {
     Ok(text)
 }
 
-/// Ends the rotation: the next authority alone is trusted, and the key of the former one is removed. With `leave_behind`
-/// also where members or agents have no certificate of the next one.
+/// Ends the rotation: only the next authority is trusted, and the key of the former one is removed. With `leave_behind`,
+/// members or agents may still lack a certificate of the next one.
 ///
 /// # Errors
-/// [`RotateError`]; then both authorities are still trusted, unless the error comes from the key folder.
+/// [`RotateError`]. Then both authorities are still trusted, unless the error comes from the key folder.
 pub async fn finish(config: &Config, reason: &str, leave_behind: bool) -> Result<String, RotateError> {
     let reason = reason_of(reason)?;
     let (keys, store) = open(config).await?;
     let next = keys.authority.next().ok_or(RotateError::NoRotation)?;
     let mut without = 0;
-    // A command that was killed after this left the rest to be done.
+    // Already marked: an earlier command was killed before it finished.
     if store.needed_authority().await? != next {
         let left = left(&store, &next).await?;
         if !left.replicas.is_empty() {
@@ -174,7 +175,7 @@ pub async fn finish(config: &Config, reason: &str, leave_behind: bool) -> Result
     Ok(text)
 }
 
-/// Waits until every live replica trusts this authority alone. Answers with those that do not in time.
+/// Waits until every live replica trusts only this authority. Returns the replicas that do not in time.
 async fn until_followed(store: &Store, authority: &str) -> Result<Vec<String>, StoreError> {
     let begun = std::time::Instant::now();
     loop {

@@ -25,7 +25,7 @@ use crate::discovery::secrets_purpose;
 use crate::telemetry::Traces;
 use crate::{daemon, testing, user_data};
 
-/// Secrets that are sealed at all the places where there are any: what each is for, and how it is sealed now.
+/// All sealed secrets, from every place that has them: the purpose and the sealed bytes.
 async fn sealed(core: &Core) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     let store = &core.store;
@@ -61,7 +61,7 @@ async fn sealed(core: &Core) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// How many are under another key than this one. All open.
+/// Number of secrets under another key than this one. All can be opened.
 async fn elsewhere(core: &Core, key: &str) -> usize {
     let all = sealed(core).await;
     for (purpose, blob) in &all {
@@ -147,7 +147,7 @@ async fn fill(core: &Core) {
     tx.commit().await.unwrap();
 }
 
-/// Ends a process behind a number of commits: it never goes on from there.
+/// Ends a process after a number of commits: it stops there forever.
 struct Kill {
     left: AtomicUsize,
     dead: Arc<Notify>,
@@ -163,7 +163,7 @@ impl Points for Kill {
     }
 }
 
-/// A process over a folder, which ends after so many commits, and who is told of its end.
+/// A process over a folder, which ends after `commits` commits, and the notification of its end.
 async fn process(dir: &Path, commits: usize) -> (Arc<Core>, Arc<Notify>) {
     let config = testing::config(dir, "");
     let opened = daemon::open(config, Traces::default(), CancellationToken::new()).await;
@@ -262,7 +262,7 @@ async fn a_running_process_takes_a_new_key_up_and_says_when_all_is_sealed_under_
     );
     let key = key.unwrap().sealer.seals_with();
     assert!(said.contains(&key) && said.contains("sealing-0002.key"), "{said}");
-    // It runs with the old one still.
+    // The process still uses the old key.
     let refused = rotate::finish_sealing(config).await.unwrap_err();
     assert!(matches!(refused, RotateError::Behind(_)), "{refused}");
 
@@ -419,12 +419,12 @@ async fn an_end_of_a_rotation_that_was_killed_after_it_was_stored_is_followed() 
     tx.commit().await.unwrap();
     let file = config.data_dir.join("keys/authority.pem");
     assert!(file.is_file());
-    // A running process follows within a round, ...
+    // A running process follows within a round.
     authority::follow(&core).await;
     assert_eq!(core.keys.authority.trusted(), std::slice::from_ref(&next));
     assert!(!file.exists());
     assert_eq!(core.keys.authority.site_id(), first);
-    // ... one that starts does before it serves, and the command can be repeated.
+    // A starting process follows before it serves. The command can be repeated.
     core.store.replica_ended(&core.replica).await.unwrap();
     drop(core);
     let (_, third) = rotated(&config).await;
@@ -450,7 +450,7 @@ async fn a_process_without_the_authority_that_a_rotation_ended_with_does_not_sta
     let keys = config.data_dir.join("keys");
     let old = std::fs::read(keys.join("authority.pem")).unwrap();
     rotated(&config).await;
-    // No replica is alive, so none issues with the former authority.
+    // No replica is alive, so no certificate of the former authority is issued.
     rotate_ca::finish(&config, "by rule", false).await.unwrap();
     // An old copy of the folder.
     std::fs::remove_file(keys.join("authority-0001.crt")).unwrap();

@@ -1,4 +1,5 @@
-//! What only the agent does: jobs are sent with the effect's id as their operation id, and its reports end them.
+//! Effects that only the agent performs: a job has the effect's id as its operation id, and the agent's report ends the
+//! effect.
 
 use std::collections::BTreeMap;
 
@@ -20,22 +21,22 @@ use crate::runner::finish_effect;
 use crate::text::{CODE_MAX, SENTENCE_MAX, cut};
 use crate::user_data;
 
-/// Label of the UEFI boot entry we set.
+/// Label of the UEFI boot entry that an image write sets.
 const BOOT_ENTRY: &str = "Rackwright";
 
-/// Sends a job to the agent, if its connection is ours. If it is not, or the agent cannot be told, its next hello or the
-/// deadline decides; if the job cannot be made, the effect fails with the reason.
+/// Sends a job to the agent if this replica has its connection. If it has not, or the send fails, the agent's next hello or
+/// the deadline decides. If the job cannot be made, the effect fails with the reason.
 pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
-    // Read after the effect was written down: whoever got the connection since sends it there.
+    // Read after the effect was stored: a replica that got the connection since then sends the job.
     let record = match core.store.node(&Scope::Site, node).await {
         Ok(record) => record,
         Err(error) => return later(core, node, &error),
     };
     if record.node.doubt.is_some() {
-        // The job may be older than what the machine holds now.
+        // The job may be older than the present data of the machine.
         return;
     }
-    // Only to the boot and the generation that it was written down for.
+    // Only to the boot and the generation for which the job was stored.
     let is_its_boot = |session: &Session| {
         session.of.generation == effect.generation && effect.attempt.boot_id.as_ref() == Some(&session.boot_id)
     };
@@ -62,7 +63,7 @@ pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
     }
 }
 
-/// What the job is made of cannot be read now: the agent is to come again for it.
+/// Ends the connection because the job's input cannot be read now: the agent gets the job when it connects again.
 fn later(core: &Core, node: &str, error: &StoreError) {
     tracing::warn!(node, %error, "a job waits for the agent's next connection");
     if let Some(session) = core.agents.session(node) {
@@ -70,13 +71,13 @@ fn later(core: &Core, node: &str, error: &StoreError) {
     }
 }
 
-/// Why a job could not be made.
+/// Why a job was not made.
 #[derive(Debug, thiserror::Error)]
 enum Unmade {
-    /// It is made of what cannot be.
+    /// Its input is wrong.
     #[error("{0}")]
     Wrong(String),
-    /// What it is made of could not be read.
+    /// Its input could not be read.
     #[error(transparent)]
     Unread(#[from] StoreError),
 }
@@ -87,7 +88,7 @@ impl From<String> for Unmade {
     }
 }
 
-/// Tells the agent to end a job, if it is there.
+/// Asks the agent to end a job, if this process has its connection.
 pub async fn cancel_job(core: &Core, node: &str, effect: &str) {
     if let Some(session) = core.agents.session(node) {
         cancel_job_at(&session, effect);
@@ -151,8 +152,8 @@ async fn seed(core: &Core, record: &NodeRecord, claim: &Claim) -> Result<BTreeMa
     Ok(seed_files(core, record, claim, &keys)?)
 }
 
-/// The seed of a deployment. Also made, and thrown away, when the deployment is asked for: what is wrong with its host
-/// name, keys or user data is said then.
+/// The seed of a deployment. A call for a deployment also makes it, and drops it, to report wrong host names, keys or user
+/// data at once.
 ///
 /// # Errors
 /// A value that no seed can hold, in words.
@@ -191,8 +192,7 @@ pub fn seed_files(
     rackwright_validate::seed(&spec).map_err(|e| e.to_string())
 }
 
-/// Takes a job's report. Reports of jobs that are not open are old news, and a report counts only from the boot and under the
-/// generation that the job was given to.
+/// Handles the report of a job. It counts only for an open job, and only from the boot and the generation that got the job.
 ///
 /// # Errors
 /// The database failed.
@@ -233,7 +233,7 @@ pub(crate) async fn job_ended(core: &Core, speaker: &Speaker, report: &v1::JobRe
     finish_effect(core, &effect, &bounded(done)).await
 }
 
-/// What the agent said, and the names of drives that are told on, at a length that can be kept and shown.
+/// Limits the agent's text, and the drive names in events, to a length that can be stored and shown.
 fn bounded(mut done: Done) -> Done {
     if let Outcome::Failed { code, message, .. } = &mut done.outcome {
         *code = cut(code, CODE_MAX);

@@ -1,4 +1,4 @@
-//! What is on a BMC that is not ours: read, removed, and read again.
+//! Foreign entries on a BMC: read, removed, and read again.
 
 use rackwright_lifecycle::bmc_state::uefi::Baseline;
 use rackwright_lifecycle::bmc_state::{
@@ -17,13 +17,13 @@ use crate::clock;
 use crate::core::Core;
 use crate::text::{NAME_MAX, SENTENCE_MAX, cut};
 
-/// Most lines that are kept of one BMC.
+/// Most stored lines for one BMC.
 const LINES_MAX: usize = 64;
-/// About as much of a BMC's own words goes into one message.
+/// Longest text of a BMC in one message, in bytes.
 const WHY_MAX: usize = 200;
 
-/// Reads what is foreign and tells it; nothing is removed. At an inspection, boot options and Secure Boot become what later
-/// readings are held against.
+/// Reads and reports foreign entries; removes none. At an inspection, boot options and Secure Boot become the baseline for
+/// later readings.
 pub(super) async fn read(core: &Core, record: &NodeRecord) -> Done {
     let wish = core.config.bmc_state.wish(record);
     let against = match Against::of(core, record).await {
@@ -47,14 +47,14 @@ pub(super) async fn read(core: &Core, record: &NodeRecord) -> Done {
     })
 }
 
-/// Removes what is foreign, and proves by a second reading that it is gone.
+/// Removes foreign entries, and proves by a second reading that they are gone.
 pub(super) async fn clean(core: &Core, record: &NodeRecord) -> Done {
     let mut wish = core.config.bmc_state.wish(record);
     let against = match Against::of(core, record).await {
         Ok(against) => against,
         Err(error) => return Done::unread(&error),
     };
-    // Done earlier in this state: shown as long as the state's last reading is.
+    // Removed earlier in this state: shown as long as the last reading of the state.
     let earlier = match core.store.bmc_state(&record.id).await {
         Ok(row) => row.filter(|row| row.read_at >= record.node.since),
         Err(error) => return Done::unread(&error),
@@ -75,7 +75,7 @@ pub(super) async fn clean(core: &Core, record: &NodeRecord) -> Done {
             let baseline = against.first_seen(&before, &wish);
             return Ok(cleaned(record, concluded, earlier, before.boot_order, baseline));
         }
-        // A process that is killed in between has told what was there.
+        // Reported before the removal, in case this process is killed in between.
         if let Err(error) = write_down(core, record, &found, &before.boot_order).await {
             return Ok(Done::unread(&error));
         }
@@ -93,7 +93,7 @@ pub(super) async fn clean(core: &Core, record: &NodeRecord) -> Done {
     })
 }
 
-/// What is known of a BMC that shows nothing of this.
+/// The result for a BMC that shows none of this.
 pub(super) fn hidden(core: &Core, record: &NodeRecord) -> Done {
     let wish = core.config.bmc_state.wish(record);
     let hidden: BmcReading = vec![(Part::Accounts, Listed::NotOffered)];
@@ -101,14 +101,14 @@ pub(super) fn hidden(core: &Core, record: &NodeRecord) -> Done {
     cleaned(record, concluded, Vec::new(), Vec::new(), None)
 }
 
-/// What was removed, and what waits for a start.
+/// The removed lines, and the lines that wait for a start.
 fn done_before(row: BmcStateRow) -> Vec<BmcStateLine> {
     let is_done = |held: Held| matches!(held, Held::Removed | Held::Waiting);
     row.lines.into_iter().filter(|line| is_done(line.held)).collect()
 }
 
-/// Splits what waited for a start that came, and is as wished, from the rest of what was done before. What still is otherwise is
-/// told by this reading.
+/// Splits the lines that waited for a start from the other earlier lines, if their parts are now as wished. This reading
+/// itself reports parts that still differ.
 fn arrived(earlier: Vec<BmcStateLine>, concluded: &Conclusion) -> (Vec<BmcStateLine>, Vec<BmcStateLine>) {
     let (waited, mut rest): (Vec<_>, Vec<_>) = earlier.into_iter().partition(|line| line.held == Held::Waiting);
     let is_open = |held: Held| matches!(held, Held::Foreign | Held::Waiting | Held::Unknown);
@@ -129,7 +129,8 @@ fn arrived(earlier: Vec<BmcStateLine>, concluded: &Conclusion) -> (Vec<BmcStateL
     (as_wished, rest)
 }
 
-/// Reads the BMC. The medium of a boot into the agent is left out as long as that boot lasts; later it is as foreign as another.
+/// Reads the BMC. Leaves out the medium of a boot into the agent while that boot lasts; later the medium is foreign like
+/// any other.
 async fn seen(
     core: &Core,
     client: &BmcClient,
@@ -178,7 +179,7 @@ fn item(seen: &StateItem) -> Item {
     }
 }
 
-/// The reading with what in boot options and Secure Boot is not as wished.
+/// The reading, with the differences of boot options and Secure Boot.
 fn reading(state: &BmcState, against: &Against) -> BmcReading {
     let mut all = plain(state);
     all.extend(against.differences(state));
@@ -194,7 +195,7 @@ fn plain(state: &BmcState) -> BmcReading {
     state.parts.iter().map(|(one, it)| (part(*one), listed(it))).collect()
 }
 
-/// Removes each foreign thing, accounts before the sessions that they have open. Answers what the BMC refused, in its words.
+/// Removes each foreign entry: accounts before their open sessions. Returns the BMC's refusals, in its words.
 async fn remove(
     client: &BmcClient,
     state: &BmcState,
@@ -219,7 +220,7 @@ async fn remove(
         if !part.is_of_firmware() {
             continue;
         }
-        // The last first: some BMCs number the rest anew.
+        // From the last to the first: some BMCs renumber the rest.
         for item in found.foreign.iter().rev().filter(|item| item.part == part) {
             note(item.clone(), against.put_right(client, state, item).await, &mut refused)?;
         }
@@ -227,7 +228,7 @@ async fn remove(
     Ok(refused)
 }
 
-/// Keeps a refusal of the one thing; a fault of the whole BMC ends everything.
+/// Notes the refusal of one entry. A fault of the whole BMC ends the removal.
 fn note(item: Item, outcome: Result<(), RedfishError>, refused: &mut Vec<(Item, String)>) -> Result<(), RedfishError> {
     match outcome {
         Ok(()) => Ok(()),
@@ -239,7 +240,7 @@ fn note(item: Item, outcome: Result<(), RedfishError>, refused: &mut Vec<(Item, 
     }
 }
 
-/// The BMC does not answer, or is not to be trusted: trying the next thing makes no sense.
+/// Whether the BMC is silent or not to be trusted: further entries would fail, too.
 fn is_of_the_bmc(failure: &RedfishError) -> bool {
     use RedfishError::{Broken, Resting, TimedOut, Unreachable};
     let is_silent = matches!(
@@ -278,7 +279,7 @@ fn found_event(record: &NodeRecord, words: &str, part: Part, now: Timestamp) -> 
     event(record, EventKind::SecurityBmcForeign, message, part, now)
 }
 
-/// How the cleaning ends. `earlier` was removed before in the same state.
+/// The result of a cleaning. `earlier` was removed before in the same state.
 fn cleaned(
     record: &NodeRecord,
     concluded: Conclusion,
@@ -337,7 +338,7 @@ fn boot_cleared(done: Done) -> Done {
     })
 }
 
-/// As it stands before anything is removed.
+/// The state before the removal.
 fn as_found(found: &Verdict, boot_order: &[String]) -> BmcStateRow {
     let foreign = found
         .foreign
@@ -360,7 +361,7 @@ fn as_found(found: &Verdict, boot_order: &[String]) -> BmcStateRow {
     }
 }
 
-/// Stores what was found, with an event for each foreign thing.
+/// Stores the findings, with an event for each foreign entry.
 async fn write_down(
     core: &Core,
     record: &NodeRecord,
@@ -377,7 +378,7 @@ async fn write_down(
     core.commit(tx).await
 }
 
-/// How a reading ends that removes nothing. What was told before is not told again.
+/// The result of a reading without removal. Entries that were reported before give no event.
 async fn reported(
     core: &Core,
     record: &NodeRecord,

@@ -1,4 +1,4 @@
-//! Signs erase certificates, each as the newest place of the site's chain.
+//! Signs erase certificates, each as the next place in the site's chain.
 //!
 //! A certificate is signed in the change that stores it: the head of the chain is locked, so that two replicas never sign
 //! two certificates for one place.
@@ -14,16 +14,16 @@ use rackwright_store::{ChainEntry, StoreError, WriteTx};
 use crate::clock;
 use crate::core::Core;
 
-/// An erase of one drive that is to be certified.
+/// An erase of one drive to certify.
 #[derive(Debug)]
 pub struct Erase {
     /// The certificate's id.
     pub id: String,
-    /// What the certificate says, without its place in the chain.
+    /// The content of the certificate, without its place in the chain.
     pub record: EraseRecord,
     /// The [`v1::EraseMethod`].
     pub method: i32,
-    /// SHA-256 of the machine's quote; empty: the machine is not known by a TPM.
+    /// SHA-256 of the machine's quote; empty: no TPM identified the machine.
     pub attestation: String,
 }
 
@@ -40,7 +40,7 @@ impl Erase {
         }
     }
 
-    /// The record with the longest place in the chain.
+    /// The content with the longest possible place in the chain.
     pub(super) fn largest(&self) -> EraseRecord {
         self.linked(u64::MAX, &payload_hash(b""), SystemTime::UNIX_EPOCH)
     }

@@ -1,4 +1,4 @@
-//! The BMC's list of drives: recorded, and while a machine is inspected compared with the agent's inventory.
+//! The BMC's list of drives: recorded, and compared with the agent's inventory during an inspection.
 
 use rackwright_lifecycle::State;
 use rackwright_lifecycle::drives::{DriveList, KnownDrive, ReportedDrive, Source, judge};
@@ -24,8 +24,8 @@ pub(super) async fn read(core: &Core, record: &NodeRecord) -> Done {
     })
 }
 
-/// Records the BMC's list. The inventory of an inspection must agree with it: a node with drives that no erase can be
-/// certified for is not given to anybody.
+/// Records the BMC's list. The inventory of an inspection has to agree with it: a node never becomes available with drives
+/// whose erase could not be certified.
 pub(crate) async fn recorded(core: &Core, record: &NodeRecord, found: Vec<KnownDrive>) -> Done {
     let now = clock::now();
     let list = |source, drives| DriveList {
@@ -69,7 +69,7 @@ pub(crate) async fn recorded(core: &Core, record: &NodeRecord, found: Vec<KnownD
     done
 }
 
-/// The inventory's drives and the recorded lists.
+/// The drives of the inventory, and the recorded lists.
 async fn seen(
     core: &Core,
     record: &NodeRecord,

@@ -1,4 +1,4 @@
-//! The report of an erase: what is certified, and what is refused.
+//! Judges the report of an erase: certifies it or refuses it.
 //!
 //! The agent may lie. A certificate is signed only if the recorded lists confirm every drive of the report, if the report
 //! names no other drive and leaves no drive out, and if the time by this clock is enough for the bytes that the method
@@ -24,7 +24,7 @@ use crate::core::Core;
 use crate::drives::{self, DIFFER, DRIVES_MAX};
 use crate::text::{NAME_MAX, cut};
 
-/// How far an agent's clock may be off.
+/// Tolerated error of an agent's clock.
 const CLOCK_TOLERANCE_US: i64 = minutes(5);
 /// The code of a report that proves nothing.
 const NOT_PROVEN: &str = "erase-not-proven";
@@ -102,7 +102,7 @@ pub(super) async fn ended(core: &Core, effect: &EffectRow, erased: &v1::EraseDri
     })
 }
 
-/// When the machine was without power before the boot that erased.
+/// When the machine had no power before the boot that erased.
 async fn memory_lost(core: &Core, effect: &EffectRow) -> Result<Option<PowerLoss>, StoreError> {
     let rows = core.store.attempts(&effect.node_id, effect.state_since).await?;
     let attempts: Vec<_> = rows.into_iter().map(|row| row.attempt).collect();
@@ -113,7 +113,7 @@ fn words(list: &BTreeSet<String>) -> String {
     list.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// Checks what a report says of itself: drives, methods, samples and times.
+/// Checks the report in itself: drives, methods, samples and times.
 fn plausible(effect: &EffectRow, erased: &v1::EraseDrivesResult, now: Timestamp) -> Result<(), String> {
     if erased.drives.is_empty() {
         return Err("the agent found no drive to erase, so nothing is proven".into());
@@ -180,7 +180,7 @@ fn reported(drive: &v1::DriveErase) -> ReportedDrive {
 }
 
 /// The lists without the drives that are gone, and whether these drives explain every difference. A drive that the BMC
-/// lists now is not gone, whatever the agent says.
+/// lists now is not gone, even if the agent lacks it.
 fn without(gone: &BTreeSet<String>, lists: &[DriveList], differences: &[Difference]) -> (Vec<DriveList>, bool) {
     let exact = lists.iter().filter(|list| list.source.is_exact());
     let serials: BTreeSet<&String> = exact
@@ -207,7 +207,7 @@ fn without(gone: &BTreeSet<String>, lists: &[DriveList], differences: &[Differen
     (kept.collect(), explains_all)
 }
 
-/// A drive that was written to is gone. The failure says so once; the drive is waited for no longer.
+/// The failure for a written drive that is gone. It is reported once; the drive is no longer expected.
 fn missing(gone: BTreeSet<String>, lists: Vec<DriveList>) -> Done {
     let message = format!(
         "drive {} was in the machine when it was given away and is missing now: what is on it was not erased. \
@@ -220,7 +220,7 @@ fn missing(gone: BTreeSet<String>, lists: Vec<DriveList>) -> Done {
     }
 }
 
-/// The report differs from the record. The reported drives are kept for an operator, who may accept them.
+/// The failure for a report that differs from the record. The reported drives are stored: an operator may accept them.
 fn differ(
     record: &NodeRecord,
     inventory: &v1::Inventory,
@@ -253,7 +253,7 @@ fn differ(
     }
 }
 
-/// What a certificate of one drive says.
+/// The content of one drive's certificate.
 fn proof(
     core: &Core,
     effect: &EffectRow,
@@ -296,7 +296,7 @@ fn proof(
         method: drive.method,
         attestation: attestation.to_owned(),
     };
-    // What cannot be encoded is refused here, and not when it is stored.
+    // Refuses now, not when it is stored, a certificate that cannot be encoded.
     erase.largest().encode().map_err(|e| e.to_string())?;
     Ok(erase)
 }

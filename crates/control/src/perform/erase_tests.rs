@@ -61,7 +61,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// A node that is reclaimed: inspected with two drives, both written to.
+    /// A node in reclaiming, inspected with two drives, both written to.
     async fn new(bmc: &[KnownDrive]) -> Self {
         let core = testing::core().await;
         let node = testing::node("n1", State::Inspecting, None);
@@ -95,7 +95,7 @@ impl Fixture {
         tx.commit().await.unwrap();
     }
 
-    /// The machine was off for 12 s before it was booted.
+    /// Adds 12 s without power before the boot.
     async fn boots(&self) {
         if self.tries > 0 || !self.was_off {
             return;
@@ -131,7 +131,7 @@ impl Fixture {
         tx.commit().await.unwrap();
     }
 
-    /// Sends the job `ago_s` seconds ago, and reports. Answers the failure's code and words, and the certificates so far.
+    /// Sends the job `ago_s` seconds ago, and reports. Returns the failure's code and message, and all certificates so far.
     async fn reports(
         &mut self,
         ago_s: i64,
@@ -354,7 +354,7 @@ async fn a_drive_that_is_gone_is_named_once_and_one_that_the_bmc_still_lists_eac
             "{message}"
         );
     }
-    // The drive is pulled: the BMC knows it no more.
+    // The drive is pulled: the BMC no longer lists it.
     reads(&fixture, &["SERIAL-A"]).await;
     let (code, message, certificates) = fixture.reports(10, report(&one, clock::now())).await;
     assert_eq!((code.as_str(), certificates.len()), ("drive-missing", 0), "{message}");
@@ -419,7 +419,7 @@ async fn an_inspection_that_the_bmc_contradicts_fails_and_is_not_recorded() {
         done.outcome
     );
     assert_eq!(done.events.len(), 1);
-    // A BMC that knows no drives, or none of their sizes, contradicts nothing.
+    // A BMC that lists no drives, or no sizes, contradicts nothing.
     let silent = KnownDrive {
         size_bytes: None,
         ..of_bmc("SERIAL-A")
@@ -429,7 +429,7 @@ async fn an_inspection_that_the_bmc_contradicts_fails_and_is_not_recorded() {
     }
 }
 
-/// A node that was inspected before drives were recorded.
+/// A node from an inspection before drives were recorded.
 #[tokio::test]
 async fn the_inventory_of_an_older_inspection_is_the_record() {
     let core = testing::core().await;

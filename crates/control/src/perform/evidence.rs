@@ -1,4 +1,4 @@
-//! What a certificate says of an erase beside the drive: memory, sizes, hidden areas, what was left out.
+//! The evidence in an erase certificate beside the drive: memory, sizes, hidden areas, uncovered drives.
 
 use rackwright_api::v1;
 use rackwright_identity::EVIDENCE_MAX;
@@ -10,12 +10,12 @@ use crate::text::{SENTENCE_MAX, cut};
 /// Most hidden areas of one drive that are named.
 const AREAS_MAX: usize = 16;
 
-/// RFC 3339.
+/// A time in RFC 3339.
 fn time(at: Timestamp) -> String {
     prost_types::Timestamp::from(clock::system_time(at)).to_string()
 }
 
-/// The memory of the machine.
+/// The line about the machine's memory.
 fn memory(loss: PowerLoss) -> String {
     let seconds = loss.to.since(loss.from) / 1_000_000;
     format!(
@@ -25,7 +25,7 @@ fn memory(loss: PowerLoss) -> String {
     )
 }
 
-/// The machine's TPM.
+/// The line about the machine's TPM.
 fn tpm(clear: v1::TpmClear) -> String {
     let words = match clear {
         v1::TpmClear::Cleared => "cleared",

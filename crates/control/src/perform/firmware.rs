@@ -1,16 +1,16 @@
-//! Brings the firmware of one machine to what its SKU wants: one piece after the other, the BMC first.
+//! Brings the firmware of one machine to the wish of its SKU: one component after the other, the BMC first.
 //!
-//! What each piece goes through, and what is found when this process or its machine ends in between:
-//! - *written down, not sent or not answered*: the BMC has a task that it had not before, which is followed; or it has none,
-//!   and then it has nothing of the file that it would use: it is sent again;
-//! - *sent and under way*: its task's address is stored, and is asked; a BMC that restarts loses it, and then the version
-//!   tells;
-//! - *put on and not running*: what makes it run is done again, which harms nothing;
-//! - *running*: the version reads as wanted, which is looked at first, and nothing is done.
+//! The phases of a component, and how an update continues after this process or its machine ended in between:
+//! - *stored, not sent or not answered*: if the BMC has a new task, that task is followed. Without a new task, the BMC holds
+//!   nothing of the file that it would use, so the file is sent again.
+//! - *sent and in progress*: the address of its task is stored and read. A BMC that restarts loses the task; then the version
+//!   decides.
+//! - *written and not running*: the activation is repeated, which is harmless.
+//! - *running*: the version reads as wanted. This is checked first, and nothing else is done.
 //!
-//! A piece of which an update was begun is finished before anything else, whatever is wanted by now. A machine that somebody
-//! has is not restarted after their window: the piece stays written down for the next. A BMC that starts after its own update
-//! may refuse good logins for a while: that is no word about its account.
+//! A begun component is finished before anything else, even if the wish has changed. A claimed machine is not restarted after
+//! its window: the component stays stored for the next window. A BMC that starts after its own update may refuse good logins
+//! for a while: that says nothing about its account.
 
 mod flight;
 mod place;
@@ -31,42 +31,42 @@ use crate::clock;
 use crate::core::Core;
 use crate::firmware::{self, Told};
 
-/// How long a machine waits for its turn at most: it needs the rest of its time for the update.
+/// Longest wait of a machine for its turn: the rest of its time is for the update.
 const TURN: Duration = Duration::from_secs(30 * 60);
-/// Before the next try where what is in the way passes by itself: a BMC that starts, an alarm.
-/// It is a minute of the 4 h that updates usually have.
+/// Pause before the next try after an obstacle that passes by itself: a BMC that starts, or an alarm. It is a minute for
+/// the default limit of 4 h.
 fn pause(all_s: u32) -> Duration {
     Duration::from_secs(all_s.into()) / 240
 }
 
-/// The code of a machine that may not be switched on.
+/// The code of a failure because an alarm forbids a power-on.
 const ALARM: &str = "alarm";
 
-/// The code of an update that somebody took back after a piece of it.
+/// The code of an update that was cancelled before its last component.
 const CANCELLED: &str = "cancelled";
 
-/// Whether a further piece is wanted.
+/// Whether another component is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wish {
     Stands,
-    /// Nobody asks for it any more.
+    /// No request or wish is left.
     Gone,
-    /// It was taken back while a piece was being put on.
+    /// The request was cancelled during a component.
     Cancelled,
 }
 
-/// Why an update ends before it is done.
+/// Why an update ends early.
 #[derive(Debug)]
 enum Stop {
     Bmc(BmcError),
     Store(StoreError),
-    /// The BMC refused us in the middle of an update, as those that start do.
+    /// The BMC refused the login in the middle of an update, as a starting BMC does.
     Starting(String),
-    /// A stable word, a sentence, and whether the same again may help.
+    /// A stable code, a sentence, and whether a retry may help.
     Failed(&'static str, String, bool),
-    /// The window is over: what is left waits for the next.
+    /// The window is over: the rest waits for the next one.
     WindowOver,
-    /// Others were before it: it stands in line again.
+    /// Other machines were first: the machine queues again.
     NoTurn,
 }
 
@@ -88,7 +88,7 @@ impl From<rackwright_redfish::RedfishError> for Stop {
     }
 }
 
-/// One machine's updates.
+/// The updates of one machine.
 struct Run<'a> {
     core: &'a Core,
     record: &'a NodeRecord,
@@ -97,11 +97,11 @@ struct Run<'a> {
     patience: Patience,
 }
 
-/// Does all that is to be done.
+/// Makes all updates of a machine.
 pub(super) async fn update(core: &Core, record: &NodeRecord) -> Done {
     let ended = in_turn(core, record).await;
     core.firmware.tell(&record.id, None);
-    // Others have their turn meanwhile.
+    // Other machines get their turn meanwhile.
     if matches!(&ended, Err(Stop::Starting(_) | Stop::Failed(ALARM, ..))) {
         tokio::time::sleep(pause(core.config.policy.firmware_s)).await;
     }
@@ -190,7 +190,7 @@ impl Run<'_> {
                 return Err(Stop::Failed("firmware-not-applied", what, false));
             }
             self.check_window().await?;
-            // What could not be switched on again afterwards is not begun.
+            // An update must not begin if the machine could not be switched on again afterwards.
             self.check_alarms().await?;
             let flight = self.plan(&state, row, was_on).await?;
             match self.begin(&flight).await? {
@@ -212,8 +212,8 @@ impl Run<'_> {
         Ok((power, events))
     }
 
-    /// Writes down that a piece is begun, if it is still wanted: in one change, so that whoever takes the wish back knows
-    /// whether it was. On the way into the pool nobody is asked.
+    /// Stores that a component is begun, if it is still wanted. One change does both, so that a cancellation knows whether
+    /// it came in time. On the way into the pool, the update needs no request.
     async fn begin(&self, flight: &Flight) -> Result<Wish, Stop> {
         let mut tx = self.core.store.write().await?;
         let record = tx.node(&self.record.id).await?;
@@ -245,7 +245,7 @@ impl Run<'_> {
         self.core.firmware.tell(&self.record.id, Some(told));
     }
 
-    /// Nothing more is begun on a machine that somebody has, but while its window is open.
+    /// Whether another component may begin: on a claimed machine, only in its open window.
     async fn check_window(&self) -> Result<(), Stop> {
         let state = self.record.node.state;
         if matches!(state, State::Inspecting | State::Reclaiming) {
@@ -254,7 +254,8 @@ impl Run<'_> {
         self.check_open().await
     }
 
-    /// What was begun may restart a machine on which nobody's system runs, claimed or not, any other in its window.
+    /// Whether a begun component may restart the machine: always on an unused machine, claimed or not; otherwise only in
+    /// the open window of its claim.
     async fn check_restart(&self) -> Result<(), Stop> {
         if self.record.node.state.is_unused() {
             return Ok(());
@@ -277,7 +278,7 @@ impl Run<'_> {
         }
     }
 
-    /// What is installed, which is kept for reports.
+    /// The installed firmware, which is also stored for reports.
     async fn read(&self) -> Result<FirmwareState, Stop> {
         let client = self.client().await?;
         let state = client.firmware().await?;
@@ -311,7 +312,7 @@ impl Run<'_> {
         Ok(wanted)
     }
 
-    /// Switches on when there is a place to start in, but a machine that nobody has only where no alarm forbids it.
+    /// Switches the machine on after it got a place to start. An alarm stops the start of an unclaimed machine only.
     async fn switch_on(&self, client: &BmcClient) -> Result<(), Stop> {
         self.take_place().await?;
         if self.record.node.claim.is_none() {
@@ -332,7 +333,7 @@ impl Run<'_> {
         }
     }
 
-    /// What is wanted and cannot be done, told once.
+    /// An event with the wishes that cannot be fulfilled.
     fn left(&self, rows: &[Row]) -> Option<EventRow> {
         let left = rows.iter().filter(|row| row.verdict.is_drift());
         let words: Vec<String> = left
@@ -352,7 +353,7 @@ impl Run<'_> {
         }
     }
 
-    /// What is going to be done.
+    /// The update of one component, before it begins.
     async fn plan(&self, state: &FirmwareState, row: &Row, was_on: bool) -> Result<Flight, Stop> {
         let lost = || Stop::Failed("bug", format!("{} is in no inventory", row.id), false);
         let entry = state.entries.iter().find(|entry| entry.id == row.id).ok_or_else(lost)?;

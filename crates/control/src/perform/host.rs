@@ -1,4 +1,4 @@
-//! What is done with the installed system, over SSH.
+//! Effects on the installed system, over SSH.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::core::Core;
 use crate::deployment_keys::deployment_key_purpose;
 use crate::stored;
 
-/// Between two looks at a machine that does not answer yet.
+/// Pause between two tries at a machine that does not answer yet.
 const OUTSIDE_PAUSE: Duration = Duration::from_secs(2);
 
 struct Host<'a> {
@@ -30,8 +30,8 @@ struct Host<'a> {
     target: SshTarget,
 }
 
-/// Where to log in, and with which keys. After the hand-over our private key is gone; then any key asks as well whether
-/// the right system answers.
+/// Address and keys for a login. After the hand-over the provisioning private key is gone; any other key can still check
+/// whether the right system answers.
 async fn host<'a>(core: &Core, record: &'a NodeRecord) -> Result<Host<'a>, Box<Done>> {
     let fail = |message: String| Box::new(Done::failed("no-access", message, false));
     let claim = record
@@ -77,10 +77,10 @@ async fn host<'a>(core: &Core, record: &'a NodeRecord) -> Result<Host<'a>, Box<D
     })
 }
 
-/// Where and how to log in to a node's system, for others than effects.
+/// Address and keys for a login to a node's system, for callers other than effects.
 ///
 /// # Errors
-/// Its address or its keys are not known, for people.
+/// Its address or its keys are unknown; text for people.
 pub async fn login_to(core: &Core, record: &NodeRecord) -> Result<SshTarget, String> {
     match host(core, record).await {
         Ok(host) => Ok(host.target),
@@ -94,7 +94,7 @@ pub async fn login_to(core: &Core, record: &NodeRecord) -> Result<SshTarget, Str
 /// The thresholds for a SKU.
 ///
 /// # Errors
-/// Its profile cannot be read, for people.
+/// Its profile cannot be read; text for people.
 pub async fn thresholds(core: &Core, sku: &str) -> Result<Profile, String> {
     profile(core, sku).await.map_err(|done| match done.outcome {
         Outcome::Failed { message, .. } => message,
@@ -110,7 +110,7 @@ fn failed_ssh(error: &SshError) -> Done {
     Done::failed("host-ssh", text, error.is_retryable())
 }
 
-/// Waits until the installed system lets us in, or somebody wants the node elsewhere.
+/// Waits until the installed system accepts the login, or until the node is wanted in another state.
 pub(super) async fn await_host(core: &Core, record: &NodeRecord, nudge: &Notify) -> Done {
     let host = match host(core, record).await {
         Ok(host) => host,
@@ -126,7 +126,7 @@ pub(super) async fn await_host(core: &Core, record: &NodeRecord, nudge: &Notify)
                 core.logins.keep(host.deployment, session).await;
                 Done::succeeded()
             }
-            // Waiting is what this effect is: a machine that does not come may come after another boot.
+            // Retryable: this effect is a wait, and a missing machine may come after another boot.
             Err(error) => {
                 let Done { outcome, .. } = failed_ssh(&error);
                 match outcome {
@@ -139,7 +139,7 @@ pub(super) async fn await_host(core: &Core, record: &NodeRecord, nudge: &Notify)
     }
 }
 
-/// Ends when somebody wants the node elsewhere.
+/// Returns when the node is wanted in another state.
 async fn interrupted(core: &Core, record: &NodeRecord, nudge: &Notify) {
     while !core
         .store
@@ -161,7 +161,7 @@ async fn profile(core: &Core, sku: &str) -> Result<Profile, Box<Done>> {
     Profile::parse(&path.display().to_string(), &text).map_err(|e| fail(e.to_string()))
 }
 
-/// Checks the installed system from within and keeps the report.
+/// Checks the installed system from within and stores the report.
 pub(super) async fn validate(core: &Core, record: &NodeRecord, nudge: &Notify) -> Done {
     tokio::select! {
         checked = checks(core, record) => checked.unwrap_or_else(|done| *done),
@@ -202,7 +202,7 @@ async fn checks(core: &Core, record: &NodeRecord) -> Result<Done, Box<Done>> {
     Ok(reported(core, record, host.claim, &profile, checks, started))
 }
 
-/// What the image that was written says of the system in it.
+/// The image's description of the system in it.
 async fn image_says(core: &Core, claim: &Claim) -> Result<ImageSays, Box<Done>> {
     let id = claim.image_name.trim_start_matches("images/");
     let versions = core.store.image_versions(id).await;
@@ -224,7 +224,7 @@ fn told(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// The boot of the agent that wrote the image: the installed system must run under another.
+/// The boot id of the agent that wrote the image: the installed system must run under another.
 async fn former_boot_id(core: &Core, record: &NodeRecord) -> Result<Option<String>, Box<Done>> {
     let tries = core.store.tries_of(&record.id, Effect::WriteImage).await;
     let tries = tries.map_err(|e| Box::new(Done::unread(&e)))?;
@@ -290,8 +290,8 @@ fn reported(
     done
 }
 
-/// Checks a system that was handed over before: it shows the host key that we made, and no key of ours opens it. It may
-/// just have been switched on, so it is asked until its time is up.
+/// Checks a system after the hand-over: it has to show the generated host key and to refuse the daemon's key. It may have
+/// just been switched on, so the check is repeated until its time is up.
 pub(super) async fn validate_from_outside(core: &Core, record: &NodeRecord, nudge: &Notify) -> Done {
     let host = match host(core, record).await {
         Ok(host) => host,
@@ -309,7 +309,7 @@ async fn answers_from_outside(target: &SshTarget, deadline: tokio::time::Instant
     loop {
         let asked = tokio::time::Instant::now();
         match rackwright_validate::Session::connect(target).await {
-            // The host key was checked before the login was refused: it is the system that was handed over.
+            // The host key was checked before the refusal of the login, so this is the system that was handed over.
             Err(SshError::AuthRefused { .. }) => return Done::succeeded(),
             Ok(session) => {
                 session.close().await;
@@ -324,7 +324,7 @@ async fn answers_from_outside(target: &SshTarget, deadline: tokio::time::Instant
     }
 }
 
-/// Takes our key off the machine and proves that it opens it no more.
+/// Removes the provisioning key from the machine and proves that it no longer opens the machine.
 pub(super) async fn hand_over(core: &Core, record: &NodeRecord) -> Done {
     let host = match host(core, record).await {
         Ok(host) => host,
@@ -336,7 +336,8 @@ pub(super) async fn hand_over(core: &Core, record: &NodeRecord) -> Done {
     }
 }
 
-/// A seed that still names our public key brings nothing back: the private half is forgotten with the hand-over. It is told.
+/// The result of a hand-over. A seed that still contains the public key is harmless, because the private key is deleted at
+/// the hand-over; an event reports it.
 fn handed_over(record: &NodeRecord, outcome: &HandOver) -> Done {
     let mut done = Done::succeeded();
     if let SeedScrub::Failed(why) = &outcome.seed {

@@ -1,7 +1,7 @@
-//! What is done through a BMC that is asked over IPMI. Every change is read back before it counts.
+//! Effects over IPMI. Every change is read back before it counts.
 //!
-//! Such a BMC says nothing of the machine's network cards, and little of the machine: the MAC addresses are in its address, and
-//! the rest comes with the agent's inventory.
+//! Such a BMC reports nothing about network cards, and little about the machine: the MAC addresses come from the BMC
+//! address, and the rest from the agent's inventory.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::bmc::{self, BmcError};
 use crate::config::BootMethod;
 use crate::core::Core;
 
-/// The effect on a node whose BMC is asked over IPMI; none where it is another, or the effect is none of a BMC.
+/// The effect on a node with an IPMI BMC. `None`: the node has another BMC, or the effect needs none.
 pub(super) fn perform<'a>(core: &'a Core, record: &'a NodeRecord, effect: Effect) -> Option<Doing<'a>> {
     if !bmc::is_ipmi(&record.spec) {
         return None;
@@ -34,7 +34,7 @@ pub(super) fn perform<'a>(core: &'a Core, record: &'a NodeRecord, effect: Effect
     })
 }
 
-/// Why such a BMC brings its machine no secret.
+/// Why such a BMC delivers no secret to its machine.
 const NO_MEDIA: &str = "a BMC that is asked over IPMI has no virtual media";
 
 async fn power_on(core: &Core, record: &NodeRecord) -> Done {
@@ -59,7 +59,7 @@ fn client(core: &Core, record: &NodeRecord) -> Result<Ipmi, BmcError> {
     bmc::ipmi(&record.id, &record.spec, &core.keys.sealer, &core.ipmi)
 }
 
-/// Power, as the stored readings have it.
+/// Converts a power state of IPMI for the stored readings.
 pub(crate) fn power_of(seen: Seen) -> Power {
     match seen {
         Seen::On => Power::On,
@@ -137,7 +137,7 @@ async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarget) -> Resul
             return Ok(Done::failed("no-http-boot", message, false));
         }
         BootTarget::Network => BootDevice::Pxe,
-        // The machine's own order has the disk first; no override is better than one that outlives us.
+        // The machine's own order has the disk first, so no override is needed, and none can be left behind.
         BootTarget::Disk => BootDevice::None,
     };
     let outcome = client.set_boot(device, Persistence::Once).await?;

@@ -1,5 +1,5 @@
-//! The medium by which a BMC brings its machine a secret: inserted before the machine is switched on into the agent, and ejected
-//! before anything else runs on it.
+//! The medium with the secret that a BMC delivers to its machine: inserted before a power-on into the agent, and ejected
+//! before another system runs on the machine.
 
 use rackwright_lifecycle::{BootTarget, EventKind};
 use rackwright_redfish::{BmcClient, MediaKind, RedfishError};
@@ -12,11 +12,11 @@ use crate::core::Core;
 use crate::text::{SENTENCE_MAX, cut};
 use crate::{agent_boot, clock};
 
-/// The events of a machine that is switched on, or why it is not switched on.
+/// The events of a power-on, or why the machine stays off.
 type Ready = Result<Vec<EventRow>, Box<Done>>;
 
-/// Before the machine is switched on: the BMC gets the medium where the machine boots into the agent and the settings ask for a
-/// secret. Before every other start our medium is ejected.
+/// Prepares the medium before a power-on, if the settings require a secret: inserts it for a boot into the agent, and
+/// ejects it before every other start.
 ///
 /// # Errors
 /// The BMC cannot be reached.
@@ -47,7 +47,7 @@ pub(super) async fn before_power_on(
     Ok(noted(core, record, &of.boot, why).await)
 }
 
-/// The same where a BMC has no virtual media at all.
+/// The same for a BMC without virtual media.
 pub(super) async fn without_media(core: &Core, record: &NodeRecord, why: &str) -> Ready {
     if !asks(core, record) {
         return Ok(Vec::new());
@@ -60,12 +60,12 @@ pub(super) async fn without_media(core: &Core, record: &NodeRecord, why: &str) -
     }
 }
 
-/// Ejects our medium after the machine was switched off, and before it boots from its drive.
+/// Ejects this site's medium after a power-off, and before a boot from the drive.
 ///
 /// # Errors
 /// The BMC cannot be reached, or keeps the medium.
 pub(super) async fn eject(core: &Core, record: &NodeRecord, client: &BmcClient) -> Result<(), RedfishError> {
-    // Also where a TPM was enrolled since the medium was inserted.
+    // Also if a TPM was enrolled since the medium was inserted.
     if core.config.identity.of(&record.spec.sku).bmc == BmcWish::None {
         return Ok(());
     }
@@ -77,7 +77,7 @@ pub(super) async fn eject(core: &Core, record: &NodeRecord, client: &BmcClient) 
     Ok(())
 }
 
-/// Ejects it where the next boot is not the agent's.
+/// Ejects the medium if the next boot is not into the agent.
 ///
 /// # Errors
 /// As [`eject`].
@@ -97,7 +97,7 @@ fn asks(core: &Core, record: &NodeRecord) -> bool {
     core.config.identity.of(&record.spec.sku).asks_bmc(record)
 }
 
-/// Whether the BMC answered, and will not have the medium: it offers no drive, refuses the image, or shows no medium afterwards.
+/// Whether the BMC answered and rejected the medium: it offers no drive, refuses the image, or shows no medium afterwards.
 fn is_refusal(error: &RedfishError) -> bool {
     let is_answer = error
         .status()
@@ -109,12 +109,12 @@ fn is_refusal(error: &RedfishError) -> bool {
         )
 }
 
-/// Why a BMC has no medium, without the medium's address, which is a secret.
+/// Why a BMC has no medium. The text omits the medium's address, which is a secret.
 fn told(error: &RedfishError, url: &str) -> String {
     cut(&error.to_string().replace(url, "the medium's address"), SENTENCE_MAX)
 }
 
-/// Keeps whether the BMC has the medium of a boot. A machine that must have the secret is not switched on without.
+/// Stores whether the BMC has the medium of a boot. A machine that must have the secret stays off without it.
 async fn noted(core: &Core, record: &NodeRecord, boot: &str, why: Option<String>) -> Ready {
     let unread = |error| Box::new(Done::unread(&error));
     let id = &record.id;
@@ -134,7 +134,7 @@ async fn noted(core: &Core, record: &NodeRecord, boot: &str, why: Option<String>
         );
         return Err(Box::new(Done::failed("no-bmc-secret", message, false)));
     }
-    // One event, not one for each boot.
+    // One event for a reason, not one for each boot.
     if before.is_some_and(|row| row.bmc_secret == why) {
         return Ok(Vec::new());
     }

@@ -1,4 +1,4 @@
-//! Does what was decided: the I/O behind each effect.
+//! Performs the decisions: the I/O of each effect.
 
 mod agent_job;
 mod bmc;
@@ -38,44 +38,44 @@ pub(crate) use ipmi::power_of as ipmi_power;
 
 type Change = Box<dyn Fn(&mut Readings, Timestamp) + Send + Sync>;
 
-/// How an effect went: stored in one transaction.
+/// The result of an effect, stored in one transaction.
 pub struct Done {
-    /// How it ended.
+    /// The outcome of the attempt.
     pub outcome: Outcome,
-    /// What was seen.
+    /// Observed readings.
     pub readings: Option<Change>,
-    /// What was learned of the machine.
+    /// Facts learned about the machine.
     pub learned: Option<Learned>,
-    /// Proof to keep: kind, id, message.
+    /// Proofs to store: kind, id, message.
     pub proofs: Vec<(Proof, String, Vec<u8>)>,
-    /// Erases to certify.
+    /// Erases to certify in the same transaction.
     pub erases: Vec<certify::Erase>,
-    /// Further events.
+    /// Events in addition to those of outcome and readings.
     pub events: Vec<EventRow>,
 }
 
-/// What was learned of the machine beside its readings.
+/// Facts about a machine beside its readings.
 #[derive(Debug)]
 pub enum Learned {
-    /// Who its BMC says it is.
+    /// The identity that its BMC reports.
     Machine {
-        /// Identity.
+        /// UUID, serial number, vendor, model and MAC addresses.
         identity: Identity,
-        /// The certificate's fingerprint that was seen, to be kept when none was given.
+        /// The fingerprint of the BMC's certificate, to pin if none was given.
         certificate: Option<String>,
     },
-    /// What became of the account by which its BMC is entered.
+    /// The outcome for the BMC account.
     Account(AccountNews),
-    /// Drives that are gone, and the recorded lists without them. The failure says so once; the drives are waited for no
-    /// longer.
+    /// Missing drives, and the recorded lists without them. The failure is reported once; the drives are no longer
+    /// expected.
     Gone(BTreeSet<String>, Vec<DriveList>),
-    /// Lists of its drives, each in place of its source's former list.
+    /// Lists of its drives. Each replaces the former list of its source.
     Drives(Vec<DriveList>),
-    /// Where the BMC tells of the job that makes written settings count; empty: it made none of them.
+    /// The addresses of the BMC's job that applies written settings; empty: the BMC made no job.
     SettingsJob(Vec<String>),
-    /// What was foreign on its BMC, what came of it, and what its boot options and Secure Boot are held against from now on.
+    /// Foreign entries on its BMC with their outcome, and the new baseline of boot options and Secure Boot.
     BmcState(BmcStateRow, Option<Box<Baseline>>),
-    /// How settings of the firmware stand, as read after a start.
+    /// The state of firmware settings, as read after a start.
     Settings(SettingsRead),
 }
 
@@ -131,13 +131,13 @@ async fn put_lists(tx: &mut WriteTx, node: &str, lists: &[DriveList]) -> Result<
 }
 
 impl Done {
-    /// Done and verified.
+    /// Performed and verified.
     #[must_use]
     pub fn succeeded() -> Self {
         Self::failed_as(Outcome::Succeeded)
     }
 
-    /// Ended with that outcome and nothing seen.
+    /// Ended with that outcome, without readings.
     #[must_use]
     pub fn failed_as(outcome: Outcome) -> Self {
         Self {
@@ -150,7 +150,7 @@ impl Done {
         }
     }
 
-    /// Not done.
+    /// Failed.
     #[must_use]
     pub fn failed(code: &str, message: impl Into<String>, retryable: bool) -> Self {
         Self::failed_as(Outcome::Failed {
@@ -160,7 +160,7 @@ impl Done {
         })
     }
 
-    /// What it needs to know could not be read. While the database is away that is not the machine's fault, and no try.
+    /// A needed row could not be read. If the database is away, that does not count as a try of the machine.
     #[must_use]
     pub fn unread(error: &StoreError) -> Self {
         if error.is_retryable() {
@@ -170,7 +170,7 @@ impl Done {
         Self::failed("store", error.to_string(), true)
     }
 
-    /// With what was seen.
+    /// Adds observed readings.
     #[must_use]
     pub fn seen(mut self, change: impl Fn(&mut Readings, Timestamp) + Send + Sync + 'static) -> Self {
         self.readings = Some(Box::new(change));
@@ -178,7 +178,7 @@ impl Done {
     }
 }
 
-/// The machine was seen on.
+/// Notes that the machine reads on.
 pub fn seen_on(readings: &mut Readings, now: Timestamp) {
     readings.power = Reading::Known {
         value: Power::On,
@@ -186,7 +186,7 @@ pub fn seen_on(readings: &mut Readings, now: Timestamp) {
     };
 }
 
-/// The machine was seen off: whatever ran is gone, the agent with it.
+/// Notes that the machine reads off: all its software has ended, including the agent.
 pub fn seen_off(readings: &mut Readings, now: Timestamp) {
     readings.power = Reading::Known {
         value: Power::Off,
@@ -198,7 +198,7 @@ pub fn seen_off(readings: &mut Readings, now: Timestamp) {
     };
 }
 
-/// A success of one of these effects is an answer of the BMC: a failure that was noted before is over.
+/// Notes that the BMC has answered, if one of these effects succeeded: an earlier failure is over.
 pub fn seen_answering(readings: &mut Readings, effect: Effect, outcome: &Outcome, now: Timestamp) {
     use Effect::{Identify, ObservePower, PowerOff, PowerOn, ProvePowerOff, SetBoot};
     let is_answer = matches!(
@@ -214,7 +214,7 @@ pub fn seen_answering(readings: &mut Readings, effect: Effect, outcome: &Outcome
     }
 }
 
-/// Ends a reading that must say off.
+/// The result of a reading that has to be off.
 pub fn still_off(power: Power) -> Done {
     if power == Power::Off {
         return Done::succeeded().seen(seen_off);
@@ -226,16 +226,16 @@ pub fn still_off(power: Power) -> Done {
     })
 }
 
-/// An effect under way. Boxed: it is by far the largest future of a step, and most steps perform nothing.
+/// A running effect. Boxed: it is by far the largest future of a step, and most steps perform none.
 pub type Doing<'a> = Pin<Box<dyn Future<Output = Done> + Send + 'a>>;
 
-/// Who does the effects that this process can end itself: the hardware, or what a test puts in its place.
+/// Performs the effects that this process can end itself: the hardware, or a test's substitute.
 pub trait Performer: Send + Sync {
-    /// Does one. The caller bounds its time.
+    /// Performs one effect. The caller limits its time.
     fn perform<'a>(&'a self, core: &'a Core, record: &'a NodeRecord, effect: Effect, nudge: &'a Notify) -> Doing<'a>;
 }
 
-/// BMCs by Redfish or IPMI, installed systems by SSH.
+/// BMCs over Redfish or IPMI, installed systems over SSH.
 #[derive(Debug, Clone, Copy)]
 pub struct Hardware;
 
@@ -271,7 +271,7 @@ impl Performer for Hardware {
     }
 }
 
-/// Does an effect.
+/// Performs an effect with the configured performer.
 pub async fn perform(core: &Core, record: &NodeRecord, effect: Effect, nudge: &Notify) -> Done {
     if effect == Effect::PowerOn {
         core.consoles.powers_on(&record.id, crate::clock::now());
@@ -279,7 +279,7 @@ pub async fn perform(core: &Core, record: &NodeRecord, effect: Effect, nudge: &N
     core.performer.perform(core, record, effect, nudge).await
 }
 
-/// The event of a power that differs from the former reading, or is known again after we changed it.
+/// The event of a power reading that differs from the former one, or is known again after a power command.
 pub fn power_event(node: &str, before: &Reading<Power>, after: &Reading<Power>, now: Timestamp) -> Option<EventRow> {
     let power = after.last().filter(|power| before.last() != Some(power))?;
     let (kind, word) = match power {

@@ -1,4 +1,4 @@
-//! The node's switch ports, moved to a network and read back in it.
+//! Moves the node's switch ports to a network and reads them back.
 
 use rackwright_lifecycle::{Network, Reading};
 use rackwright_store::NodeRecord;
@@ -9,7 +9,7 @@ use crate::ethernet::ports::{MoveError, move_to};
 
 pub(super) async fn set(core: &Core, record: &NodeRecord, network: Network) -> Done {
     let Some(managed) = core.config.ethernet.managed() else {
-        // The settings name no switches any more since this was decided.
+        // The settings have named no switches since this was decided.
         return Done::succeeded();
     };
     match move_to(core, managed, record, network).await {

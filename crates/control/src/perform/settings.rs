@@ -1,4 +1,4 @@
-//! Settings of the firmware, through the BMC: written, and read again after a start.
+//! Firmware settings over the BMC: written, and read again after a start.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::clock;
 use crate::core::Core;
 use crate::firmware_settings;
 
-/// Reads the settings and writes those that are not as wanted.
+/// Reads the settings and writes those that differ from the wish.
 pub(super) async fn apply(core: &Core, record: &NodeRecord) -> Done {
     let wanted = match core.wishes.of(core, record).await {
         Ok(Some(wanted)) => wanted,
-        // Wanted no more since this was decided.
+        // No longer wanted since this was decided.
         Ok(None) => return Done::succeeded(),
         Err(error) => return Done::unread(&error),
     };
@@ -26,7 +26,7 @@ pub(super) async fn apply(core: &Core, record: &NodeRecord) -> Done {
         match firmware_settings::apply(&client, &wanted).await {
             Ok(written) => {
                 let mut done = Done::succeeded();
-                // Where nothing was to be written, what waits is an earlier job's.
+                // Without any write, the waiting values belong to an earlier job.
                 if !written.names.is_empty() {
                     tracing::info!(
                         count = written.names.len(),
@@ -37,7 +37,7 @@ pub(super) async fn apply(core: &Core, record: &NodeRecord) -> Done {
                 }
                 Ok(done)
             }
-            // The same again is refused again: the site or the machine is to be changed.
+            // Not retryable: the site or the machine has to change first.
             Err(error @ (RedfishError::UnfitSettings { .. } | RedfishError::NotOffered { .. })) => {
                 let message = BmcError::Redfish(error).told(&record.spec.bmc_address);
                 Ok(Done::failed("settings-refused", message, false))
@@ -47,7 +47,7 @@ pub(super) async fn apply(core: &Core, record: &NodeRecord) -> Done {
     })
 }
 
-/// Reads the settings after a start, and sees that they are as wanted.
+/// Reads the settings after a start, and compares them with the wish.
 pub(super) async fn verify(core: &Core, record: &NodeRecord) -> Done {
     let wanted = match core.wishes.of(core, record).await {
         Ok(Some(wanted)) => wanted,
@@ -58,7 +58,7 @@ pub(super) async fn verify(core: &Core, record: &NodeRecord) -> Done {
         let job = followed(core, record, &client).await?;
         let rows = firmware_settings::look(&client, &wanted).await?.rows;
         let mut done = match job {
-            // What reads after a start counts, whatever the job says.
+            // The values after a start count, even if the job reports something else.
             _ if is_as_wanted(&rows) => Done::succeeded(),
             Job::Over => Done::failed(SETTINGS_DIFFER, told(&rows), true),
             Job::Failed(why) => Done::failed(SETTINGS_DIFFER, why, true),
@@ -72,17 +72,17 @@ pub(super) async fn verify(core: &Core, record: &NodeRecord) -> Done {
     })
 }
 
-/// How the job stands that a BMC made of written settings.
+/// The state of the BMC's job for written settings.
 enum Job {
     /// It ended, or there is none.
     Over,
-    /// In its own words.
+    /// Its message.
     Failed(String),
-    /// Longer than is waited for.
+    /// It runs longer than the wait; the reason.
     Runs(String),
 }
 
-/// Waits until the BMC's job has ended. A try may take half as long again for everything else.
+/// Waits until the BMC's job has ended. The rest of a try gets half as much time.
 async fn followed(core: &Core, record: &NodeRecord, client: &BmcClient) -> Result<Job, RedfishError> {
     if record.spec.settings_job.is_empty() {
         return Ok(Job::Over);

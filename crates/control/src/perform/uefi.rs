@@ -1,4 +1,4 @@
-//! Boot options and Secure Boot, held against the inspection and put right through the BMC.
+//! Boot options and Secure Boot: compared with the inspection, and corrected over the BMC.
 
 use rackwright_lifecycle::bmc_state::uefi::{
     Baseline, BootOption, Key, Keys, SecureBoot, Shown, Uefi, UefiWish, differences, wished_order, wished_secure_boot,
@@ -12,12 +12,12 @@ use crate::clock;
 use crate::core::Core;
 use crate::text::{NAME_MAX, cut};
 
-/// The longest UEFI device path that is kept.
+/// The longest UEFI device path that is stored.
 const DEVICE_MAX: usize = 1024;
 
-/// What one node's boot options and Secure Boot are held against.
+/// The wish and the baseline for one node's boot options and Secure Boot.
 pub(super) struct Against {
-    /// They are read at all.
+    /// Whether they are read.
     pub(super) is_read: bool,
     wish: UefiWish,
     baseline: Option<Baseline>,
@@ -49,7 +49,7 @@ impl Against {
         })
     }
 
-    /// What of a reading is not as wished; nothing where there is nothing to compare with.
+    /// The parts of a reading that differ from the wish; empty without a baseline.
     pub(super) fn differences(&self, state: &BmcState) -> BmcReading {
         match (&state.uefi, &self.baseline) {
             (Some(seen), Some(baseline)) => differences(&uefi(seen), &baseline.seen, &self.wish),
@@ -57,21 +57,21 @@ impl Against {
         }
     }
 
-    /// The reading of an inspection, which later ones are held against.
+    /// The new baseline from an inspection's reading.
     pub(super) fn of_inspection(&self, state: &BmcState) -> Option<Box<Baseline>> {
         let seen = uefi(state.uefi.as_ref()?);
         let baseline = Baseline::of_inspection(seen, clock::now(), self.baseline.clone());
         Some(Box::new(baseline))
     }
 
-    /// What the last reading shows and no inspection did: nodes that were inspected by an older version have no baseline.
+    /// The baseline, completed from the last reading, if parts are missing: nodes inspected by an older version have no baseline.
     pub(super) fn first_seen(&self, state: &BmcState, wish: &Wish) -> Option<Box<Baseline>> {
         let seen = uefi(state.uefi.as_ref().filter(|_| !wish.starts_again)?);
         let mut baseline = self.baseline.clone().unwrap_or_default();
         baseline.fill(&seen, clock::now()).then(|| Box::new(baseline))
     }
 
-    /// Does to one thing that is not as wished what brings it back.
+    /// Corrects one difference.
     pub(super) async fn put_right(
         &self,
         client: &BmcClient,
@@ -110,7 +110,7 @@ impl Against {
 
 async fn put_keys_right(client: &BmcClient, raw: &UefiState, item: &Item) -> Result<(), RedfishError> {
     let Seen::Known(keys) = &raw.keys else { return Ok(()) };
-    // A key that is gone names its database.
+    // A missing key carries the name of its database.
     if !item.user.is_empty() {
         return match item.path.as_str() {
             "" => client.reset_secure_boot_keys(KeysReset::ToDefault).await,

@@ -1,4 +1,4 @@
-//! Members as callers: role and scope, read at each use.
+//! Members as callers, with role and scope read at each use.
 
 use rackwright_api::v1::Role;
 use rackwright_identity::{Rng, Token};
@@ -10,38 +10,38 @@ use super::note_use;
 use crate::api_error::ApiError;
 use crate::core::Core;
 
-/// A member, authenticated.
+/// An authenticated member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// Name.
+    /// The member's name.
     pub name: String,
-    /// Role.
+    /// The present role.
     pub role: Role,
-    /// What they see.
+    /// The visible part of the site.
     pub scope: Scope,
-    /// The member's epoch: what the caller makes for later use carries it, and ends with it.
+    /// The member's epoch. Tokens and other things that the caller makes for later use carry the epoch, and end with it.
     pub epoch: u64,
 }
 
 impl Caller {
-    /// Whose member it is; empty: the site's.
+    /// The member's customer; empty: a member of the site.
     #[must_use]
     pub fn customer(&self) -> &str {
         self.scope.customer().unwrap_or_default()
     }
 
-    /// By whom requests are known: a member of one customer is never answered with what was told to one of another.
+    /// The name under which requests are known: members of two customers never share an answer.
     #[must_use]
     pub fn actor(&self) -> String {
         match &self.scope {
             Scope::Site => self.name.clone(),
-            // No member's name has a slash in it.
+            // No member's name contains a slash.
             Scope::Customer(customer) => format!("{customer}/{}", self.name),
         }
     }
 }
 
-/// A role as it is stored.
+/// The stored form of a role.
 #[must_use]
 pub fn word(role: Role) -> &'static str {
     match role {
@@ -60,7 +60,7 @@ pub fn is_customers(role: Role) -> bool {
     matches!(role, Role::CustomerAdmin | Role::CustomerUser)
 }
 
-/// Role and scope of a stored member. None: they do not go together, and whoever has them may do nothing.
+/// Role and scope of a stored member. `None`: they do not fit together, and the member has no rights.
 #[must_use]
 pub fn rights_of(row: &MemberRow) -> Option<(Role, Scope)> {
     let roles = [
@@ -78,17 +78,17 @@ pub fn rights_of(row: &MemberRow) -> Option<(Role, Scope)> {
     }
 }
 
-/// Role and scope that the member of a name has now, in an epoch. Counts as a use.
+/// The present role and scope of a member in an epoch. Counts as a use.
 ///
 /// # Errors
-/// There is none, the epoch is over, or the database failed.
+/// There is no such member, the epoch is over, or the database failed.
 pub async fn of_member(core: &Core, name: &str, epoch: u64) -> Result<Caller, ApiError> {
     let (caller, record) = look_up(core, name, epoch).await?;
     note_use(core, &record);
     Ok(caller)
 }
 
-/// The same, and the member's record. Does not count as a use.
+/// The same, with the member's record. Does not count as a use.
 ///
 /// # Errors
 /// As `of_member`.
@@ -117,10 +117,10 @@ pub async fn look_up(core: &Core, name: &str, epoch: u64) -> Result<(Caller, Mem
     Ok((caller, record))
 }
 
-/// A new token for a member, stored by its hash with the member who makes it.
+/// Makes a token for a member. The store keeps its hash and the member who made it.
 ///
 /// # Errors
-/// The database failed, or there was no randomness.
+/// The database failed, or there are no random numbers.
 pub async fn new_member_token(
     rng: &dyn Rng,
     tx: &mut WriteTx,

@@ -1,19 +1,20 @@
-//! Whether an effect may begin now. `decide` says what comes next for a node by itself; where that burdens what others
-//! share, a circuit or the image servers, the node takes a permit for it first, or stands in line for one.
+//! Whether an effect may begin now. `decide` looks at one node alone. If an effect loads a shared resource, a circuit or
+//! the image servers, the node first takes a permit for it, or queues for one.
 
 use rackwright_lifecycle::{Decision, Effect, Kind, Need, Resource, Scope, Timestamp, Wait, seconds};
 use rackwright_store::{Asker, NodeRecord, Permit, StoreError, WriteTx};
 
 use crate::core::Core;
 
-/// Since when a node asks for what its effect needs; none: it asks for nothing.
+/// The time since which a node has requested its effect's permits. `None`: it has no request.
 #[must_use]
 pub fn asked_at(permits: &[Permit]) -> Option<Timestamp> {
     let unused = permits.iter().filter(|permit| permit.effect.is_none());
     unused.map(|permit| permit.asked_at).min()
 }
 
-/// What `effect` needs on a node: what the settings bound, and where boot peaks do not all fit on what feeds it, a place there.
+/// The needs of `effect` on a node: the limits of the settings, and a place on each power domain without room for all boot
+/// peaks.
 pub async fn needs(core: &Core, record: &NodeRecord, effect: Effect) -> Vec<Need> {
     let mut needs = core.config.limits.needs(effect, &record.labels);
     if effect != Effect::PowerOn {
@@ -33,7 +34,7 @@ pub async fn needs(core: &Core, record: &NodeRecord, effect: Effect) -> Vec<Need
             needs.sort_by(|a, b| a.resource.cmp(&b.resource));
         }
         Ok(None) => {}
-        // A site that does not read any more keeps nobody off; the settings' own bounds hold.
+        // An unreadable site blocks no start; the limits of the settings still apply.
         Err(error) => tracing::warn!(%error, "how many may start at once is not known"),
     }
     needs
@@ -50,9 +51,9 @@ fn is_alarm(resource: &Resource) -> bool {
     matches!(resource.scope, Scope::Alarm(_))
 }
 
-/// Keeps a node from being switched on while an alarm about what it hangs on is open, in the change that would begin it. The
-/// node stands in a line of its own, so that the time counts as time in line, and in no other: nobody waits for its place
-/// elsewhere. Answers what it waits for.
+/// Stops a power-on during an open alarm about the node's supply, in the change that would begin the power-on. The node
+/// queues in a line of its own, so that the wait counts as queueing time, and leaves all other lines, so that it blocks no
+/// other node. Returns the reason of the wait.
 ///
 /// # Errors
 /// The database failed.
@@ -97,8 +98,8 @@ fn asker<'a>(record: &'a NodeRecord, permits: &[Permit], now: Timestamp) -> Aske
     }
 }
 
-/// True when what a node asked for is not what comes next any more. On the way to it, as while the power is read once more
-/// before it is switched on, it is still wanted.
+/// Whether the node has requested permits that its next effect does not need. A step on the way, such as another power
+/// reading before the power-on, keeps the requests.
 pub async fn is_over(core: &Core, record: &NodeRecord, permits: &[Permit], decision: &Decision) -> bool {
     let mut unused = permits.iter().filter(|permit| permit.effect.is_none());
     match decision {
@@ -122,7 +123,7 @@ pub async fn is_over(core: &Core, record: &NodeRecord, permits: &[Permit], decis
     }
 }
 
-/// Gives back what the node asked for and does not want any more.
+/// Drops the requests that the node no longer needs.
 ///
 /// # Errors
 /// The database failed.
@@ -133,8 +134,8 @@ pub async fn leave(core: &Core, record: &NodeRecord, now: Timestamp) -> Result<(
     core.commit(tx).await
 }
 
-/// Takes what an effect needs, in the change that begins it. Answers what the node has to wait for; then it rests in line
-/// by that change, and the effect does not begin.
+/// Takes an effect's permits in the change that begins it. Otherwise returns the reason of the wait: the same change queues
+/// the node, and the effect does not begin.
 ///
 /// # Errors
 /// The database failed.
@@ -173,7 +174,7 @@ mod tests {
         core.store.node(&Scope::Site, node).await.unwrap()
     }
 
-    /// Takes the place of a node on its circuit, as if it were being switched on.
+    /// Takes a node's place on its circuit, as for a power-on.
     async fn take(core: &Core, node: &str) {
         let record = core.store.node(&Scope::Site, node).await.unwrap();
         let needs = needs(core, &record, Effect::PowerOn).await;

@@ -1,4 +1,4 @@
-//! Facts for a decision: the stored readings, the attempts of the present state, and who is connected.
+//! Facts for a decision: the stored readings, the attempts of the present state, and the agent's connection.
 
 use rackwright_lifecycle::{Facts, State, Timestamp};
 use rackwright_store::{EffectRow, NodeRecord, Permit, StoreError};
@@ -10,16 +10,16 @@ use crate::credentials;
 use crate::ethernet::cabling;
 use crate::firmware;
 
-/// What is known of a node.
+/// The known state of a node.
 #[derive(Debug)]
 pub struct Gathered {
     /// For `decide`.
     pub facts: Facts,
-    /// What the node has a place in or stands in line for.
+    /// Permits that the node holds or queues for.
     pub permits: Vec<Permit>,
 }
 
-/// The facts of one node now, of which `rows` are the tries of its present state.
+/// The present facts of one node. `rows` are the attempts of its present state.
 ///
 /// # Errors
 /// The database failed.
@@ -38,7 +38,7 @@ pub async fn gather(
         (permits, core.store.in_line_us(&record.id, since).await?)
     };
     let waits_us = admission::asked_at(&permits).map_or(0, |at| now.since(at.max(since)).max(0));
-    // Only these two states write settings and prove them.
+    // Only these two states write and prove settings.
     let may_want = matches!(record.node.state, State::Inspecting | State::Reclaiming);
     let wants_settings = may_want && core.wishes.of(core, record).await?.is_some();
     let agent = core.agents.presence(record, now);

@@ -1,4 +1,4 @@
-//! Takes due nodes and does what `decide` says, until each is at rest.
+//! Leases due nodes and performs the decisions of `decide` until each is at rest.
 
 pub(crate) mod admission;
 mod facts;
@@ -17,13 +17,13 @@ use tokio_util::sync::CancellationToken;
 use crate::clock;
 use crate::core::{Core, STEPS_AT_ONCE};
 
-/// What switching a node on needs.
+/// The needs of a power-on.
 #[cfg(test)]
 pub(crate) async fn power_needs(core: &Core, record: &rackwright_store::NodeRecord) -> Vec<rackwright_lifecycle::Need> {
     admission::needs(core, record, rackwright_lifecycle::Effect::PowerOn).await
 }
 
-/// Takes what that needs, as the change that begins it does.
+/// Takes those needs, as in the change that begins the effect.
 #[cfg(test)]
 pub(crate) async fn power_admit(
     tx: &mut rackwright_store::WriteTx,
@@ -36,12 +36,12 @@ pub(crate) async fn power_admit(
 pub use facts::{Gathered, gather};
 pub use step::{finish_effect, step_until_rest};
 
-/// Nodes taken with one statement.
+/// Nodes leased with one statement.
 const BATCH: i64 = 64;
-/// The longest pause between looks at the table: the safety net under the wake-ups.
+/// Longest pause between checks of the table: the safety net for lost wake-ups.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Runs for ever; ends when `stop` is cancelled and every step has ended.
+/// Runs until `stop` is cancelled and every step has ended.
 pub async fn run(core: Arc<Core>, stop: CancellationToken) {
     let mut steps = JoinSet::new();
     loop {
@@ -63,7 +63,7 @@ pub async fn run(core: Arc<Core>, stop: CancellationToken) {
     while steps.join_next().await.is_some() {}
 }
 
-/// A step that panicked is a bug; its node is found again when its lease ends.
+/// Logs a panic, which is a bug. The node is due again at the end of its lease.
 fn told(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
@@ -72,7 +72,7 @@ fn told(ended: Result<(), JoinError>) {
     }
 }
 
-/// Takes what is due and begins its steps. Answers when to look again.
+/// Leases due nodes and begins their steps. Returns the pause until the next check.
 pub(crate) async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -> Result<Duration, StoreError> {
     while let Some(ended) = steps.try_join_next() {
         told(ended);

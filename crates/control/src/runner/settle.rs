@@ -1,4 +1,4 @@
-//! What somebody asked of a node, and how that ends.
+//! The end of requests for a node.
 
 use rackwright_lifecycle::node::PowerRequest;
 use rackwright_lifecycle::outcome::{Request, firmware_outcome, power_outcome};
@@ -8,7 +8,7 @@ use tonic::Code;
 
 use crate::core::Core;
 
-/// What somebody asked of the node ends when the node gets there, or to where it cannot be got to any more.
+/// Ends the open operations of a node whose goal is reached, or out of reach.
 pub(super) async fn settle_operations(tx: &mut WriteTx, record: &NodeRecord, now: Timestamp) -> Result<(), StoreError> {
     for operation in tx.open_operations(&format!("nodes/{}", record.id)).await? {
         let request = match operation.kind {
@@ -17,9 +17,9 @@ pub(super) async fn settle_operations(tx: &mut WriteTx, record: &NodeRecord, now
             OperationKind::Release | OperationKind::Readmit => Request::Release,
             OperationKind::Resume | OperationKind::Retry => Request::Resume,
             OperationKind::Settings => Request::Settings,
-            // Made wherever the node is at rest next, or given up.
+            // Performed when the node is next at rest, or given up.
             OperationKind::BmcPassword => continue,
-            // Those of a node at rest: the move has ended the rest. The others are not about nodes.
+            // Operations for a node at rest: the edge has ended the rest. The others do not concern nodes.
             OperationKind::Power
             | OperationKind::Firmware
             | OperationKind::Discover
@@ -72,7 +72,7 @@ async fn end_badly(
     Ok(())
 }
 
-/// How a wish for the firmware of a node at rest has ended, if it has.
+/// Ends the requests for the firmware of a node at rest, if their outcome is known.
 pub(super) async fn settle_firmware(
     core: &Core,
     tx: &mut WriteTx,
@@ -100,7 +100,7 @@ pub(super) async fn settle_firmware(
     Ok(())
 }
 
-/// How a wish for the power of a node at rest has ended, if it has.
+/// Ends the requests for the power of a node at rest, if their outcome is known.
 pub(super) async fn settle_power(
     core: &Core,
     tx: &mut WriteTx,
@@ -130,7 +130,7 @@ pub(super) async fn settle_power(
     Ok(())
 }
 
-/// How a wish for another BMC password has ended, if it has. One that was given up is no wish any more.
+/// Ends the requests for another BMC password, if their outcome is known. Also clears the wish.
 pub(super) async fn settle_password(
     core: &Core,
     tx: &mut WriteTx,
@@ -145,7 +145,7 @@ pub(super) async fn settle_password(
         attempts,
         ..Default::default()
     };
-    // A change that was under way when it was asked for is as good.
+    // A change that was already in progress at the request counts.
     let is_changed = record.spec.account.changed_at.is_some_and(|changed| changed >= asked);
     let ended = is_changed.then_some(Ok(()));
     let Some(ended) = ended.or_else(|| account_outcome(&facts, asked, core.config.policy.tries as usize)) else {

@@ -1,4 +1,4 @@
-//! One node: decide, do, decide again, until there is nothing to do.
+//! The steps of one node: decide, perform, decide again, until it is at rest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +21,18 @@ use crate::core::{Core, Point};
 use crate::drives;
 use crate::perform::{self, Done, certify, power_event};
 
-/// Between two tries while the database is away: to store how an effect went, and at first to go on with a node.
+/// Pause between two tries while the database is away: to store an effect's outcome, and at first to continue with a node.
 const AWAY: Duration = Duration::from_secs(1);
-/// At last to go on with a node.
+/// Longest pause to continue with a node.
 const LONGEST_AWAY: Duration = Duration::from_secs(30);
 
-/// Goes on until the node is at rest or this process stops.
+/// Steps until the node is at rest or this process stops.
 pub async fn step_until_rest(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
     let span = tracing::info_span!("step", node = %node);
     steps(core, node, nudge).instrument(span).await;
 }
 
-/// However a node's step ends, by a panic too, another one may begin after it.
+/// Releases the node when its step ends, also by a panic, so that another step may begin.
 struct Running<'a> {
     core: &'a Core,
     node: &'a str,
@@ -55,16 +55,16 @@ async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
         match step(&core, &node, &nudge, known.take()).await {
             Ok(Next::Again) => {}
             Ok(Next::With(as_it_is)) => known = Some(*as_it_is),
-            // Somebody changed the node meanwhile: what is there now is decided anew.
+            // A concurrent change of the node won: decide again.
             Err(StoreError::Conflict { .. } | StoreError::Contended(_)) => core.metrics.step_lost(),
             Ok(next) => {
                 if core.runs.end(&node) {
                     if matches!(next, Next::Elsewhere) {
                         core.metrics.lease_lost();
-                        // Due at once: whose turn it is hears of it.
+                        // Due at once, so that the responsible replica notices it.
                         core.wake(&node).await;
                     }
-                    // Ended in order: another one may run by now.
+                    // Ended in order: another step may run by now.
                     std::mem::forget(running);
                     return;
                 }
@@ -87,15 +87,15 @@ async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
 
 enum Next {
     Again,
-    /// Again, and nothing has to be read for it.
+    /// Again, without another read.
     With(Box<Known>),
     Rest,
-    /// It is another replica's turn.
+    /// Another replica is responsible.
     Elsewhere,
 }
 
-/// A node as this step left it, and the tries of its present state. Nobody may have changed it since: whatever is done of
-/// this is done only if that is so.
+/// A node as this step left it, with the attempts of its present state. A decision from it takes effect only if the node
+/// has not changed since.
 struct Known {
     record: NodeRecord,
     rows: Vec<EffectRow>,
@@ -112,14 +112,14 @@ impl Known {
     }
 }
 
-/// A node is decided of by the replica that makes its open try; else by the one that its agent is connected to; else by
-/// any. The lease asks for the same (`Store::lease_due`); meanwhile the agent may have come or gone.
+/// The replica responsible for a node is the owner of its open attempt; else the replica with its agent's connection; else
+/// any. The lease uses the same rule (`Store::lease_due`), but the agent may have come or gone meanwhile.
 fn is_our_turn(core: &Core, record: &NodeRecord, open: Option<&EffectRow>) -> bool {
     let whose = open.map_or(&record.hold.replica, |open| &open.owner);
     whose.is_empty() || *whose == core.replica
 }
 
-/// Done by the step itself, not by the agent.
+/// Whether the step itself performs it, and not the agent.
 fn is_ours_to_do(effect: &EffectRow) -> bool {
     effect.attempt.effect.class() != EffectClass::Once
 }
@@ -150,7 +150,7 @@ async fn step(core: &Core, id: &str, nudge: &Notify, known: Option<Known>) -> Re
         return Ok(Next::Elsewhere);
     }
     if let Some(open) = open.filter(|open| open.owner == core.replica && is_ours_to_do(open)) {
-        // What this step does it ends before it looks again: it was begun, and the database's answer to that was lost.
+        // A step ends its own effects before it decides again. This one was begun, and the database's answer was lost.
         finish_effect(core, open, &Done::failed_as(Outcome::Interrupted)).await?;
         return Ok(Next::Again);
     }
@@ -158,7 +158,7 @@ async fn step(core: &Core, id: &str, nudge: &Notify, known: Option<Known>) -> Re
         && let Some(verdict) = verdict_on_open(&open.attempt, &facts, &core.config.policy, now)
     {
         give_up(core, &record, open, verdict).await?;
-        // It may run on there; what comes next should find the agent free.
+        // It may still run there, and the next effect needs a free agent.
         perform::cancel_job(core, id, &open.id).await;
         return Ok(Next::Again);
     }
@@ -192,7 +192,7 @@ async fn step(core: &Core, id: &str, nudge: &Notify, known: Option<Known>) -> Re
     }
 }
 
-/// A node of a cluster is checked.
+/// Wakes the node's cluster: the node is checked.
 async fn wake_cluster_of(core: &Core, record: &NodeRecord) -> Result<(), StoreError> {
     if let Some(seat) = record.node.claim.as_ref().and_then(|claim| claim.cluster.as_ref()) {
         core.store.wake_cluster(&seat.cluster, clock::now()).await?;
@@ -201,7 +201,7 @@ async fn wake_cluster_of(core: &Core, record: &NodeRecord) -> Result<(), StoreEr
     Ok(())
 }
 
-/// A job of an agent that is out of sight is looked at again when the grace ends, not only at the job's deadline.
+/// Limits the wait for a job of an absent agent to the end of the agent's grace, before the job's deadline.
 fn wait_limit(core: &Core, record: &NodeRecord, agent: &Reading<Agent>, until: Timestamp) -> Timestamp {
     match agent {
         Reading::Unknown { since } if record.node.state != State::Active => {
@@ -232,7 +232,7 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     let ended = tx.open_effect(&record.id).await?;
     if let Some(open) = &ended {
         if open.owner != core.replica {
-            // Begun by another since this was decided.
+            // Begun by another replica since the decision.
             return Err(conflict(record));
         }
         tx.end_effect(&open.id, &Outcome::Interrupted, now).await?;
@@ -258,7 +258,7 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     }
     next.due_at = core.lease_end(now);
     tx.put_due(&record.id, next.due_at).await?;
-    // The edge ends it; what the agent does is to end as well.
+    // The edge ends the effect, and the agent's job has to end as well.
     let session = core.agents.session(&record.id);
     core.commit(tx).await?;
     if seat.is_some() {
@@ -275,13 +275,13 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     Ok(Known::next(next, Vec::new(), LastBoot::Unread))
 }
 
-/// Takes an edge as a step does, whatever would be decided.
+/// Takes an edge as a step does, without a decision.
 #[cfg(test)]
 pub(super) async fn taken(core: &Core, record: &NodeRecord, edge: Edge) -> Result<(), StoreError> {
     take_edge(core, record, edge, "").await.map(drop)
 }
 
-/// What an edge makes needless or settled beside the node itself.
+/// Stores the consequences of an edge beside the node itself.
 async fn put_away(tx: &mut WriteTx, record: &NodeRecord, edge: Edge, now: Timestamp) -> Result<(), StoreError> {
     match edge {
         Edge::Inspected => {
@@ -294,7 +294,7 @@ async fn put_away(tx: &mut WriteTx, record: &NodeRecord, edge: Edge, now: Timest
             tx.forget_deployments(&record.id).await
         }
         Edge::Unclaimed => tx.forget_deployments(&record.id).await,
-        // After a hand-over, and on the way to an erase, no seed is made and nobody logs in.
+        // After a hand-over, and on the way to an erase, no seed is made and no login follows.
         Edge::Validated | Edge::Released | Edge::Readmitted | Edge::Condemned => {
             tx.forget_private_keys(&record.id).await
         }
@@ -323,7 +323,7 @@ fn edge_event(record: &NodeRecord, edge: Edge, row: &HistoryRow) -> EventRow {
     }
 }
 
-/// Does the effect that was written down, and stores how it went.
+/// Performs the stored effect and stores its outcome.
 async fn act(core: &Core, known: Known, mut row: EffectRow, nudge: &Notify) -> Result<Next, StoreError> {
     let Known {
         record,
@@ -333,7 +333,7 @@ async fn act(core: &Core, known: Known, mut row: EffectRow, nudge: &Notify) -> R
     let effect = row.attempt.effect;
     tracing::info!(effect = effect.as_str(), id = %row.id, number = row.number, "begin");
     if effect.class() == EffectClass::Once {
-        // The agent ends it; a failure to tell the agent is found by its reconnection or the deadline.
+        // The agent's report ends it. A lost job is found by the agent's next connection or the deadline.
         perform::send_job(core, &record.id, &row).await;
         rows.push(row);
         return Ok(Known::next(record, rows, last_boot));
@@ -347,7 +347,7 @@ async fn act(core: &Core, known: Known, mut row: EffectRow, nudge: &Notify) -> R
         Done::failed("deadline", message, true)
     });
     let ended = match stored(core, &record, &row, &done).await {
-        // Somebody else was enrolled with the same machine in the meantime.
+        // Another node was enrolled with the same machine meanwhile.
         Err(error @ StoreError::MacTaken { .. }) => {
             let done = Done::failed("mac-taken", error.to_string(), true);
             stored(core, &record, &row, &done).await?
@@ -362,10 +362,10 @@ async fn act(core: &Core, known: Known, mut row: EffectRow, nudge: &Notify) -> R
     Ok(Known::next(record, rows, last_boot))
 }
 
-/// The node after an effect, and how that ended.
+/// The node after an effect, and the ended attempt.
 type Ended = Option<(NodeRecord, Attempt)>;
 
-/// Stores how an effect went. While the database is away or others are in the way, again and again: nobody else knows it,
+/// Stores an effect's outcome. Repeats that while the database is away or contended: only this process knows the outcome,
 /// and until it is stored the node would wait for the effect's deadline.
 async fn stored(core: &Core, begun: &NodeRecord, row: &EffectRow, done: &Done) -> Result<Ended, StoreError> {
     loop {
@@ -386,8 +386,8 @@ fn conflict(record: &NodeRecord) -> StoreError {
     }
 }
 
-/// Transaction A: the row, what it takes of what others share, and what is not known any more from here on. None: the node
-/// stands in line for what it needs, and rests.
+/// Transaction A: the effect's row, its permits, and the readings that become unknown. `None`: the node queues for a permit
+/// and rests.
 async fn begin(
     core: &Core,
     record: NodeRecord,
@@ -398,7 +398,7 @@ async fn begin(
     let now = clock::now();
     let boot_id = match (effect.class(), core.agents.held(&record)) {
         (EffectClass::Once, Some(session)) => Some(session.boot_id),
-        // It was there when this was decided: decide again.
+        // The agent was connected at the decision: decide again.
         (EffectClass::Once, None) => return Err(conflict(&record)),
         _ => None,
     };
@@ -439,7 +439,7 @@ async fn begin(
         tx.use_permits(&current.id, &row.id, in_line_us).await?;
     }
     if effect == Effect::PowerOn {
-        // What the machine was given for an earlier boot opens nothing in this one.
+        // Tokens of an earlier boot are not valid in this one.
         for mac in &current.identity.macs {
             tx.revoke_tokens("boot", mac).await?;
             tx.revoke_tokens("agent", mac).await?;
@@ -447,7 +447,7 @@ async fn begin(
     }
     disturb(&mut current.readings, effect, now);
     if switches(effect) && !current.hold.replica.is_empty() {
-        // Whoever is connected belongs to the boot that ends here.
+        // The connected agent belongs to the boot that ends here.
         tx.release_agent(&current.id, current.hold.session, now).await?;
         current.hold.end(now);
     }
@@ -462,8 +462,8 @@ async fn begin(
         current.due_at = core.lease_end(now);
         tx.keep_readings(&current.id, &current.readings, current.due_at).await?;
     } else {
-        // Leased for as long as the effect may take. A wish that comes meanwhile makes it due at once; the step that runs
-        // here takes it up when the effect has ended.
+        // Leased for the longest duration of the effect. A wish in between makes the node due at once; this process's step
+        // takes it up when the effect has ended.
         current.due_at = row.attempt.deadline;
         let wait = Wait::Effect(effect);
         tx.wait(&current.id, &wait, current.due_at, &current.readings).await?;
@@ -475,7 +475,7 @@ async fn begin(
     Ok(Some((current, row)))
 }
 
-/// The node as it is now, if that is what was read of it or differs only in what was seen.
+/// The present node, if it is unchanged or differs only in readings.
 async fn as_read(tx: &mut WriteTx, record: NodeRecord) -> Result<NodeRecord, StoreError> {
     if tx.is_as_read(&record).await? {
         return Ok(record);
@@ -487,7 +487,7 @@ async fn as_read(tx: &mut WriteTx, record: NodeRecord) -> Result<NodeRecord, Sto
     Ok(current)
 }
 
-/// The drives that whoever gets the machine may write to.
+/// The drives that the next user of the machine may write to.
 async fn writable_drives(core: &Core, record: &NodeRecord, effect: Effect) -> Result<Vec<String>, StoreError> {
     if effect != Effect::WriteImage {
         return Ok(Vec::new());
@@ -496,12 +496,12 @@ async fn writable_drives(core: &Core, record: &NodeRecord, effect: Effect) -> Re
     Ok(inventory.drives.iter().map(drives::key).collect())
 }
 
-/// Effects that end the boot of whatever runs on the machine.
+/// Effects that end the present boot of the machine.
 fn switches(effect: Effect) -> bool {
     matches!(effect, Effect::PowerOn | Effect::PowerOff | Effect::UpdateFirmware)
 }
 
-/// What an effect makes uncertain.
+/// Marks the readings that an effect makes uncertain.
 fn disturb(readings: &mut Readings, effect: Effect, now: Timestamp) {
     if switches(effect) {
         readings.agent = Reading::Known {
@@ -512,7 +512,7 @@ fn disturb(readings: &mut Readings, effect: Effect, now: Timestamp) {
     match effect {
         Effect::PowerOn => {
             readings.power = Reading::Unknown { since: now };
-            // A target for one boot is used up by it.
+            // A boot uses up a target for one boot.
             readings.boot_target = Reading::Unknown { since: now };
         }
         Effect::PowerOff => readings.power = Reading::Unknown { since: now },
@@ -526,22 +526,22 @@ fn disturb(readings: &mut Readings, effect: Effect, now: Timestamp) {
     }
 }
 
-/// Transaction B: how it went and what was seen, never a state. Ending it twice does nothing.
+/// Transaction B: the outcome and the readings, never a state. Idempotent.
 ///
 /// # Errors
 /// The database failed.
 pub async fn finish_effect(core: &Core, effect: &EffectRow, done: &Done) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
     match tx.node(&effect.node_id).await {
-        // Forgotten meanwhile, and its effects with it.
+        // The node was deleted meanwhile, and its effects with it.
         Err(StoreError::NotFound { .. }) => Ok(()),
         Err(error) => Err(error),
         Ok(record) => finish_for(core, tx, record, effect, done).await,
     }
 }
 
-/// The same by the step that did it, which goes on with the node and keeps its lease. Answers the node as it is then, unless
-/// that has to be read.
+/// The same for the step that performed the effect: it continues with the node and keeps its lease. Returns the node after
+/// the effect, or `None` if it has to be read again.
 async fn finish_own(core: &Core, begun: &NodeRecord, effect: &EffectRow, done: &Done) -> Result<Ended, StoreError> {
     let mut tx = core.store.write().await?;
     let record = if tx.is_as_read(begun).await? {
@@ -555,7 +555,7 @@ async fn finish_own(core: &Core, begun: &NodeRecord, effect: &EffectRow, done: &
     finish(core, tx, record, effect, done, true).await
 }
 
-/// Closes what cannot be ended any more, unless the agent came or went since that was found.
+/// Ends an effect that can no longer succeed, unless the agent came or went since the verdict.
 async fn give_up(core: &Core, seen: &NodeRecord, effect: &EffectRow, verdict: Outcome) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
     let record = tx.node(&effect.node_id).await?;
@@ -565,7 +565,7 @@ async fn give_up(core: &Core, seen: &NodeRecord, effect: &EffectRow, verdict: Ou
     finish_for(core, tx, record, effect, &Done::failed_as(verdict)).await
 }
 
-/// Ends an effect for whoever goes on with the node: a step that runs here, which looks again, or another one.
+/// Ends an effect for the next step of the node: one that runs in this process and looks again, or a new one.
 async fn finish_for(
     core: &Core,
     tx: WriteTx,
@@ -576,7 +576,7 @@ async fn finish_for(
     let has_step = core.runs.has(&effect.node_id);
     finish(core, tx, record, effect, done, has_step).await?;
     if has_step {
-        // It may have ended meanwhile.
+        // The step may have ended meanwhile.
         core.wake(&effect.node_id).await;
     } else {
         core.is_due(&effect.node_id);
@@ -584,7 +584,7 @@ async fn finish_for(
     Ok(())
 }
 
-/// With `has_step` the lease of the step goes on; else the node is due.
+/// With `has_step`, the lease of the running step continues; else the node becomes due.
 async fn finish(
     core: &Core,
     mut tx: WriteTx,
@@ -602,7 +602,7 @@ async fn finish(
     if let Some(change) = &done.readings {
         let mut readings = record.readings.clone();
         change(&mut readings, now);
-        // A node that was never identified becomes so by its identification alone.
+        // Other effects must not mark a node as identified before its first identification.
         if !record.identity.macs.is_empty() {
             perform::seen_answering(&mut readings, effect.attempt.effect, &done.outcome, now);
         }
@@ -610,7 +610,7 @@ async fn finish(
             tx.add_event(&event).await?;
         }
         if readings.power.last() == Some(&Power::Off) && !record.hold.replica.is_empty() {
-            // Whoever has the connection has that of a machine that is gone.
+            // A connection that remains is of a machine that is off.
             readings.agent = Reading::Known {
                 value: Agent::Absent,
                 at: now,

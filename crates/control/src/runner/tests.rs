@@ -6,7 +6,7 @@ use super::step_until_rest;
 use crate::core::Core;
 use crate::{clock, testing};
 
-/// As after a commit whose answer was lost: the try is there, and nobody makes it.
+/// As after a commit with a lost answer: the attempt is stored, and no step performs it.
 #[tokio::test]
 async fn an_effect_that_was_begun_unknown_to_us_is_not_waited_for() {
     let core = testing::core().await;
@@ -44,7 +44,7 @@ async fn an_effect_that_was_begun_unknown_to_us_is_not_waited_for() {
     assert!(core.store.open_effects().await.unwrap().is_empty());
 }
 
-/// Of each use that is recorded: whether it is open. All are acme's.
+/// For each record of use: whether it is open. All are acme's.
 async fn spans(core: &Core) -> Vec<bool> {
     let period = Period {
         from_s: 0,
@@ -57,7 +57,7 @@ async fn spans(core: &Core) -> Vec<bool> {
     rows.iter().map(|row| row.to_s.is_none()).collect()
 }
 
-/// Takes an edge, some seconds after the former one.
+/// Takes an edge some seconds after the former one.
 async fn later(core: &Core, seconds: &mut i64, edge: Edge) {
     *seconds += 10;
     clock::simulated::set(Timestamp(*seconds * 1_000_000 + 500_000));
@@ -65,7 +65,7 @@ async fn later(core: &Core, seconds: &mut i64, edge: Edge) {
     super::step::taken(core, &record, edge).await.unwrap();
 }
 
-/// The edges of a life through the runner: what is recorded is when the node was in its customer's hands.
+/// Takes the edges of a life through the runner. The records of use cover the time in the customer's hands.
 #[tokio::test]
 async fn a_node_counts_while_it_is_in_its_customers_hands() {
     let core = testing::core().await;
@@ -99,7 +99,7 @@ async fn a_node_counts_while_it_is_in_its_customers_hands() {
     }
     later(&core, &mut now, Edge::Validated).await;
 
-    // And out of it as the runner decides by itself.
+    // The runner itself takes the node out of the customer's hands.
     now += 10;
     clock::simulated::set(Timestamp(now * 1_000_000));
     let mut tx = core.store.write().await.unwrap();

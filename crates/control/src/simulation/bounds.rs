@@ -1,5 +1,5 @@
-//! What machines share, in the runs where that is bounded: never more at once than there is room for, and nobody in line
-//! while there is room.
+//! Checks of the limits on shared resources, in runs that have them: never more users than room, and no waiting node while
+//! there is room.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +11,22 @@ use super::checks::records;
 use super::process::Process;
 use crate::clock;
 
-/// What bounds them.
+/// The limits.
 const LIMITS: &str = "limits: {power_on: {per_circuit: 1, per_rack: 2, at_once: 2, settle_s: 5}, \
                       image: {at_once: 2, per_rack: 1, bandwidth_mb_s: 900, per_node_mb_s: 300}}\n";
 
-/// As lines of the settings: nothing is bounded in most runs.
+/// Settings with the limits in some runs. Most runs have none.
 pub fn settings(chance: &Chance) -> &'static str {
     if chance.of_1000(250) { LIMITS } else { "" }
 }
 
-/// Where the `number`-th machine stands.
+/// The place of the `number`-th machine.
 pub fn labels(number: usize) -> BTreeMap<String, String> {
     let label = |name: &str, value: usize| (name.to_owned(), value.to_string());
     [label("circuit", number % 2), label("rack", number / 2)].into()
 }
 
-/// The nodes that are at something now, or were just now: by what was written down of effects, not by permits.
+/// The nodes that use each resource, or used it just now, according to the stored effects, not the permits.
 async fn users(store: &Store, limits: &Limits, now: Timestamp) -> BTreeMap<Resource, (u32, BTreeSet<String>)> {
     let mut users = BTreeMap::<Resource, (u32, BTreeSet<String>)>::new();
     for NodeRecord { id, labels, .. } in records(store).await {
@@ -45,7 +45,7 @@ async fn users(store: &Store, limits: &Limits, now: Timestamp) -> BTreeMap<Resou
     users
 }
 
-/// Looks after a commit. Answers also whether anybody stands in line.
+/// Checks after a commit. Also returns whether a node is queued.
 pub async fn look(store: &Store, limits: &Limits) -> (Vec<String>, bool) {
     if limits.is_empty() {
         return (Vec::new(), false);
@@ -60,7 +60,7 @@ pub async fn look(store: &Store, limits: &Limits) -> (Vec<String>, bool) {
     (wrong.collect(), counts.iter().any(|(.., waiting)| *waiting > 0))
 }
 
-/// True when a node rests in line for good reason: what it waits for is full, or somebody is about to look after it.
+/// Whether a node rests in a queue for good reason: the resource is full, or a replica will check the queue soon.
 pub async fn is_in_line(store: &Store, node: &str, processes: &[Process]) -> bool {
     let now = clock::now();
     let permits = store.permits(node).await.expect("permits can be read");
@@ -78,9 +78,9 @@ pub async fn is_in_line(store: &Store, node: &str, processes: &[Process]) -> boo
     queue.taken >= queue.room
 }
 
-/// What is still taken or waited for when all is at rest.
+/// Permits that are taken or requested when everything is at rest.
 pub async fn left(store: &Store) -> Vec<String> {
-    // What a machine that was just switched on used comes free when it has settled.
+    // A machine that was just switched on frees its place when it has settled.
     let settled = clock::now().plus(minutes(10));
     let counts = store.count_permits(settled).await.expect("permits can be read");
     let left = counts

@@ -1,10 +1,10 @@
-//! Numbers from a seed (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+//! Random numbers from a seed (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 
 use std::sync::{Mutex, PoisonError};
 
 use rackwright_identity::{Rng, RngError};
 
-/// The numbers of one seed.
+/// The random numbers of one seed.
 #[derive(Debug)]
 pub struct Chance(Mutex<u64>);
 
@@ -22,18 +22,18 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// From 0 to `below`, without it.
+    /// A number from 0 up to, but not including, `below`.
     pub fn below(&self, below: usize) -> usize {
         let below = u64::try_from(below.max(1)).unwrap_or(1);
         usize::try_from(self.next() % below).unwrap_or(0)
     }
 
-    /// True so many times in a thousand.
+    /// True in `times` of a thousand cases.
     pub fn of_1000(&self, times: usize) -> bool {
         self.below(1000) < times
     }
 
-    /// Microseconds between two numbers of milliseconds.
+    /// A time in microseconds between two numbers of milliseconds.
     pub fn millis(&self, least: usize, most: usize) -> i64 {
         i64::try_from(least + self.below(most - least + 1)).unwrap_or(0) * 1000
     }

@@ -1,4 +1,4 @@
-//! What is true after every commit and at the end.
+//! Invariants after every commit and at the end of a run.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use crate::grpc::said::Wish;
 #[derive(Debug, Default)]
 pub struct Follower {
     position: i64,
-    /// The edges of each node in the order they were told: name, from, to.
+    /// The edges of each node in the order of their events: name, from, to.
     seen: BTreeMap<String, Vec<(String, String, String)>>,
 }
 
 impl Follower {
-    /// Reads on, and holds what is said against the machines.
+    /// Reads new events and compares them with the machines.
     pub async fn follow(&mut self, store: &Store, fake: &Fake) {
         let events = store.events(&Scope::Site, self.position, "", 1000).await;
         let events = events.expect("events can be read");
@@ -46,7 +46,7 @@ impl Follower {
             let Some(id) = event.target.strip_prefix("nodes/") else {
                 continue;
             };
-            // Nobody is available by an inspection or an erase whose settings were not proven after the state began.
+            // An inspection or an erase leads to the pool only if the node's settings were proven after the state began.
             let by_us = matches!(event.kind, EventKind::Edge(Edge::Inspected | Edge::Erased));
             if world.wants_settings && by_us {
                 let is_set = world.machine(id).is_set;
@@ -77,12 +77,12 @@ impl Follower {
         }
     }
 
-    /// How many edges were seen.
+    /// Number of edges seen.
     pub fn edges(&self) -> u64 {
         self.seen.values().map(|edges| edges.len() as u64).sum()
     }
 
-    /// What the events told against what the history holds.
+    /// Compares the events with the stored history.
     pub async fn compare(&self, store: &Store) -> Vec<String> {
         let mut wrong = Vec::new();
         for record in records(store).await {
@@ -109,7 +109,7 @@ impl Follower {
     }
 }
 
-/// An agent that is connected, and has not booted again since it was told to do something, is not lost.
+/// An agent is not lost if it is connected and has not booted since it got its job.
 async fn lost(store: &Store, event: &EventRow) -> Option<String> {
     if event.attributes.get("code")? != "agent-lost" {
         return None;
@@ -125,8 +125,8 @@ async fn lost(store: &Store, event: &EventRow) -> Option<String> {
     is_there.then(|| format!("{effect:?} was given up, and its agent is with {:?}", record.hold))
 }
 
-/// What an agent is told to destroy was written down before, for this node and under the claim generation in force, is said
-/// by the replica that has its connection, and goes to the boot and the generation that the job was written down for.
+/// Checks a destructive job. It was stored before, for this node and the present claim generation. It comes from the
+/// replica with the agent's connection. It goes to the boot and the generation for which it was stored.
 pub async fn job(store: &Store, sent: &Sent, said_by: &str) -> Option<String> {
     let (id, certificate) = (sent.id.as_str(), &sent.certificate);
     let Some(Control::Job(job)) = &sent.message.message else {
@@ -188,8 +188,8 @@ fn is_rest(state: State) -> bool {
     )
 }
 
-/// Every node is in a state of rest and nothing is due soon: within less than the hour that a node rests, shared by the
-/// four that there are at most, and more than one in line waits to look by itself.
+/// Every node is in a state of rest, and nothing is due within 12 minutes: less than the hour of a rest divided by the four
+/// nodes that there are at most, and longer than a queued node waits before it checks its queue by itself.
 pub async fn all_rest(store: &Store, replicas: &[String]) -> bool {
     for replica in replicas {
         let due = store.next_due(replica).await.expect("the database answers");
@@ -200,8 +200,8 @@ pub async fn all_rest(store: &Store, replicas: &[String]) -> bool {
     records(store).await.iter().all(|r| is_rest(r.node.state))
 }
 
-/// Nothing happens any more, but that agents are refused again and again whose nodes expect none: their machines wait for an
-/// operator.
+/// Nothing happens any more, except refusals of agents that return although their nodes expect none: their machines wait
+/// for an operator.
 pub async fn nothing_comes(store: &Store, fake: &Fake) -> bool {
     let records = records(store).await;
     let world = fake.world();
@@ -221,7 +221,7 @@ pub async fn all_states(store: &Store) -> String {
     records(store).await.iter().map(word).collect::<Vec<_>>().join("; ")
 }
 
-/// What an operator would ask of each node that is not in the pool.
+/// An operator's request for each node outside the pool.
 pub async fn ways_out(store: &Store) -> Vec<(String, Wish)> {
     let way = |r: &NodeRecord| match (r.node.state, &r.node.claim) {
         (State::Active, _) | (State::Failed, Some(_)) => Some(Wish::Release),
@@ -235,7 +235,7 @@ pub async fn ways_out(store: &Store) -> Vec<(String, Wish)> {
     records.iter().filter_map(|r| Some((r.id.clone(), way(r)?))).collect()
 }
 
-/// What is not as it should be when everything was taken back.
+/// Faults after everything was returned to the pool.
 pub async fn left(store: &Store, fake: &Fake) -> Vec<String> {
     let mut wrong = Vec::new();
     for record in records(store).await {
@@ -254,7 +254,7 @@ pub async fn left(store: &Store, fake: &Fake) -> Vec<String> {
     wrong
 }
 
-/// Whatever was asked for has ended, and no deploy that was cancelled was handed over. Answers how many were.
+/// Every operation has ended, and no cancelled deploy was handed over. Returns the number of cancelled ones.
 pub async fn operations(store: &Store) -> (u64, Vec<String>) {
     let rows = store.operations(&Scope::Site, "", "", "", "", 100_000).await;
     let rows = rows.expect("operations can be read");

@@ -1,5 +1,5 @@
-//! Where the tasks of a simulated process wait until the seed lets one of them go on. Only one runs at a time, so that
-//! a seed always gives the same run.
+//! The tasks of a simulated process wait here until the seed lets one continue. Only one runs at a time, so that a seed
+//! always gives the same run.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,12 +9,12 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::core::{Point, Points};
 
-/// A task that waits.
+/// A waiting task.
 #[derive(Debug)]
 pub struct Waiting {
-    /// Where; none: for a time only.
+    /// The point where it waits. `None`: it only waits for a time.
     pub point: Option<Point>,
-    /// Not before.
+    /// The earliest time to continue.
     pub until: Timestamp,
     go: oneshot::Sender<()>,
 }
@@ -23,7 +23,7 @@ pub struct Waiting {
 #[derive(Debug, Default)]
 pub struct Gate {
     waiting: Mutex<Vec<Waiting>>,
-    /// Somebody came.
+    /// A task has come.
     pub came: Notify,
 }
 
@@ -32,18 +32,18 @@ impl Gate {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who waits: where, and until when.
+    /// The waiting tasks: point and time.
     pub fn waiting(&self) -> Vec<(Option<Point>, Timestamp)> {
         self.lock().iter().map(|w| (w.point, w.until)).collect()
     }
 
-    /// Lets the `index`-th go on.
+    /// Lets the `index`-th task continue.
     pub fn release(&self, index: usize) {
         let waiting = self.lock().remove(index);
         let _ = waiting.go.send(());
     }
 
-    /// The process is gone.
+    /// Drops all tasks of an ended process.
     pub fn clear(&self) {
         self.lock().clear();
     }
@@ -53,7 +53,7 @@ impl Gate {
         self.lock().push(Waiting { point, until, go });
         self.came.notify_one();
         if gone_on.await.is_err() {
-            // The process ended here: nothing of it goes on.
+            // The process ended here: none of its tasks continues.
             std::future::pending::<()>().await;
         }
     }
@@ -64,7 +64,7 @@ impl Gate {
     }
 }
 
-/// The gate as the control plane sees it.
+/// The gate as the control plane uses it.
 #[derive(Debug)]
 pub struct Doors(pub Arc<Gate>);
 

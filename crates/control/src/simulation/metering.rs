@@ -1,4 +1,4 @@
-//! Whatever is killed whenever: what is recorded as use is what the edges say that were taken.
+//! Checks that the records of use match the edges, in spite of all kills.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use rackwright_store::{Period, Scope, Store};
 
 use super::checks;
 
-/// First second, the second after the last one.
+/// First second, and the second after the last one.
 type Span = (i64, Option<i64>);
 
 fn second(at: Timestamp) -> i64 {
     at.0 / 1_000_000
 }
 
-/// As the node's history has it: from each hand-over until the node leaves the hands that it was given to. A reimage that
-/// succeeds is no leaving. What took no second does not count.
+/// The use according to the node's history: from each hand-over until the node leaves the hands of its customer. A
+/// successful reimage does not end it. A span of less than a second does not count.
 async fn spans_of(store: &Store, node: &str) -> Vec<Span> {
     let mut history = store.history(node, i64::MAX).await.expect("history can be read");
     history.reverse();
@@ -33,7 +33,7 @@ async fn spans_of(store: &Store, node: &str) -> Vec<Span> {
     spans
 }
 
-/// Where records and edges differ, when all is at rest.
+/// Differences between records and edges when everything is at rest.
 pub async fn left(store: &Store) -> Vec<String> {
     let period = Period {
         from_s: 0,

@@ -1,8 +1,8 @@
-//! The real runner, `decide` and store over machines that are not there: two replicas on one database, each killed before
-//! and after every commit and every effect and down for a while, agents moving between them, in the order that a seed
-//! gives. The same seed gives the same run.
+//! The real runner, `decide` and store over simulated machines: two replicas on one database. Each replica is killed before
+//! and after every commit and every effect and stays down for a while, and agents move between them, in the order of a
+//! seed. The same seed gives the same run.
 //!
-//! `RACKWRIGHT_SEED=17 cargo nextest run -p rackwright-control simulation` runs one seed and prints what happened.
+//! `RACKWRIGHT_SEED=17 cargo nextest run -p rackwright-control simulation` runs one seed and prints its trace.
 
 mod bounds;
 mod chance;
@@ -35,22 +35,22 @@ use process::Process;
 use turns::Turns;
 use world::{Coming, World};
 
-/// When every run begins: 2026-01-01.
+/// The start time of every run: 2026-01-01.
 const BEGIN: Timestamp = Timestamp(1_767_225_600_000_000);
 /// More turns than any run needs.
 const TURNS: usize = 100_000;
-/// A seed's number of kills is about this times its turns in a thousand.
+/// Kills in a thousand turns, approximately.
 const KILLS_OF_1000: usize = 12;
-/// Seeds of a run without `RACKWRIGHT_SEED`; `RACKWRIGHT_SEEDS` sets another number.
+/// Seeds of a run without `RACKWRIGHT_SEED`. `RACKWRIGHT_SEEDS` sets another number.
 const SEEDS: u64 = 2000;
 
-/// Replicas.
+/// Number of replicas.
 const REPLICAS: usize = 2;
-/// The others are looked after this often when one is down or was just now, and this often otherwise: what a quiet round
-/// does is known, and costs.
+/// Pauses between rounds that check the other replicas, in milliseconds: while a replica is down or was just now, and
+/// otherwise. A quiet round costs time and shows nothing new.
 const ROUNDS_MS: (usize, usize) = (10_000, 240_000);
 
-/// What a run was.
+/// Figures of a run.
 #[derive(Debug, Default, Clone, Copy)]
 struct Figures {
     turns: u64,
@@ -58,10 +58,10 @@ struct Figures {
     edges: u64,
     wishes: u64,
     cancelled: u64,
-    /// Connections of agents, and those to another replica than the last one.
+    /// Connections of agents, and those to another replica than before.
     connections: u64,
     moves: u64,
-    /// Commits after which somebody stood in line.
+    /// Commits after which a node was queued.
     in_line: u64,
 }
 
@@ -69,30 +69,30 @@ struct Figures {
 struct Run {
     fake: Fake,
     processes: Vec<Process>,
-    /// For the checks: nobody's in particular.
+    /// For the checks: belongs to no replica.
     store: Store,
     follower: Follower,
     turns: Turns,
-    /// Commits of the processes at hand, at the last look.
+    /// Commits of the running processes at the last check.
     committed: Option<u64>,
-    /// How often an agent still moves while a replica is in the middle of something.
+    /// How many more times an agent moves while a replica is in the middle of a change.
     restless: usize,
-    /// How often, in a thousand, a replica is taken for dead that is only slow.
+    /// How often, in a thousand, a slow replica is taken for dead.
     slow_of_1000: usize,
-    /// Wishes whose call has not ended, by replica and machine: asked again after a kill.
+    /// Wishes with an unanswered call, by replica and machine: repeated after a kill.
     asking: BTreeMap<(usize, String), (Wish, String)>,
-    /// The replica that each machine's agent connected to last.
+    /// The last replica of each machine's agent.
     connected: BTreeMap<String, usize>,
     kills_of_1000: usize,
     figures: Figures,
     trace: Vec<String>,
 }
 
-/// What a turn was.
+/// The result of a turn.
 enum Turn {
     /// Something happened.
     Went,
-    /// Nothing will before that time.
+    /// Nothing happens before that time.
     Idle(Timestamp),
 }
 
@@ -104,7 +104,7 @@ enum Choice {
     Start(usize),
 }
 
-/// The same database, of the present seed alone; keys are kept from seed to seed and are those of one site.
+/// A fresh database for the seed. Keys are kept from seed to seed: all belong to one site.
 async fn replicas(dir: &Path, fake: &Fake, limits: &str) -> (Vec<Process>, Store) {
     let database = dir.join("rackwright.db");
     for ending in ["db", "db-wal", "db-shm"] {
@@ -153,10 +153,10 @@ impl Run {
         run
     }
 
-    /// The machines of this seed, and what is wished of them and befalls them.
+    /// The machines of this seed, and their wishes and mishaps.
     async fn script(&mut self) {
         let chance = self.fake.chance.clone();
-        // Where something is bounded, there have to be more than there is room for.
+        // A limit needs more machines than room.
         let is_bounded = !self.processes[0].core.config.limits.is_empty();
         let count = if is_bounded { 3 } else { 1 } + chance.below(2);
         let ids: Vec<String> = (0..count).map(|i| format!("n{i}")).collect();
@@ -200,7 +200,7 @@ impl Run {
         }
     }
 
-    /// One thing happens, if there is one now.
+    /// Lets one thing happen, if one can happen now.
     async fn turn(&mut self) -> Turn {
         for process in &mut self.processes {
             process.settle().await;
@@ -211,7 +211,7 @@ impl Run {
         clock::simulated::set(now);
         let waiting: Vec<_> = self.processes.iter().map(|p| p.fake.gate.waiting()).collect();
         let dies = self.fake.chance.of_1000(self.kills_of_1000);
-        // Nothing else runs while something holds the database.
+        // Nothing else runs while a task holds the database.
         for (number, waiting) in waiting.iter().enumerate() {
             if let Some(index) = waiting.iter().position(|w| w.0 == Some(Point::BeforeCommit)) {
                 if dies {
@@ -243,7 +243,7 @@ impl Run {
         Turn::Went
     }
 
-    /// Checks what was committed since the last look.
+    /// Runs the checks after new commits.
     async fn look(&mut self) {
         let committed = self.processes.iter().map(|p| *p.core.events.borrow()).sum();
         if self.committed.replace(committed) == Some(committed) {
@@ -258,7 +258,7 @@ impl Run {
         self.fake.world().wrong.extend(wrong);
     }
 
-    /// An agent goes elsewhere just when a replica has stored something and goes on with it.
+    /// Sometimes moves an agent just after a replica has stored a change and before it continues.
     fn move_in_between(&mut self, waiting: &[Vec<(Option<Point>, Timestamp)>], now: Timestamp) {
         let is_between = waiting.iter().flatten().any(|w| w.0 == Some(Point::AfterCommit));
         if self.restless > 0 && is_between && self.fake.chance.of_1000(20) {
@@ -269,7 +269,7 @@ impl Run {
         }
     }
 
-    /// What may happen now, and when something else will.
+    /// The possible next events, and the time of the first later one.
     async fn choices(&self, waiting: &[Vec<(Option<Point>, Timestamp)>], now: Timestamp) -> (Vec<Choice>, Timestamp) {
         let (mut choices, mut next) = (Vec::new(), Timestamp::END);
         let mut at = |choices: &mut Vec<Choice>, time: Timestamp, choice| {
@@ -294,7 +294,7 @@ impl Run {
         if let Some((key, number)) = self.first_to_happen() {
             at(&mut choices, key.0, Choice::Happen(key, number));
         }
-        // The question costs more than most turns: it is asked when there is nothing else to do, and now and then.
+        // This query costs more than most turns, so it runs only if nothing else can happen, and sometimes.
         if choices.is_empty() || self.fake.chance.of_1000(150) {
             for (number, process) in self.processes.iter().enumerate().filter(|(_, p)| p.answers()) {
                 let core = &process.core;
@@ -326,7 +326,7 @@ impl Run {
         }
     }
 
-    /// Replicas that run have said so all the while; in some runs now and then one was slow.
+    /// Stores the signs of life of running replicas. In some runs, one is slow now and then.
     async fn signs_of_life(&mut self) {
         for process in self.processes.iter().filter(|p| p.down_until.is_none()) {
             if self.fake.chance.of_1000(self.slow_of_1000) {
@@ -348,8 +348,8 @@ impl Run {
         process.round();
     }
 
-    /// What is to come first and can be taken now, and the replica that takes it. Of one machine's messages and wishes each
-    /// replica takes one at a time.
+    /// The first event that can be handled now, and its replica. Each replica handles one message or wish of a machine at a
+    /// time.
     fn first_to_happen(&self) -> Option<((Timestamp, u64), usize)> {
         let mut world = self.fake.world();
         let coming: Vec<_> = world.coming.iter().map(|(key, what)| (*key, what.clone())).collect();
@@ -368,7 +368,7 @@ impl Run {
                 },
                 _ => vec![0],
             };
-            // By the event, not by chance: who looks twice sees the same.
+            // Depends on the event, not on chance: a repeated query gives the same answer.
             let spread = usize::try_from(key.1).unwrap_or(0) + usize::try_from(key.0.0 / 1000 % 7).unwrap_or(0);
             (!takers.is_empty()).then(|| (key, takers[spread % takers.len()]))
         })
@@ -400,7 +400,7 @@ impl Run {
         }
     }
 
-    /// Agents take what they were sent.
+    /// Delivers messages to agents.
     async fn hear(&mut self) {
         let now = clock::now();
         let sent = self.fake.world().sent(now, &self.fake.chance);
@@ -434,7 +434,7 @@ impl Run {
             Coming::HostUp { boot } if machine.boot == boot => {
                 machine.running = world::Running::Host;
                 machine.has_back_door = true;
-                // Whoever has root may have changed them.
+                // The customer's root may have changed them.
                 machine.is_set &= !self.fake.chance.of_1000(400);
             }
             Coming::JobEnds { boot, operation, work } if machine.boot == boot => {
@@ -467,7 +467,7 @@ impl Run {
         }
     }
 
-    /// Calls that have ended are not asked again.
+    /// Forgets the calls that have ended, so that they are not repeated.
     fn forget_answered(&mut self) {
         let processes = &self.processes;
         self.asking
@@ -531,7 +531,7 @@ impl Run {
                 break;
             }
         }
-        // The storm is over: whatever state a node is in has a way out of it, and that way leads to the pool.
+        // The storm is over: from every state, an operator's request leads back to the pool.
         self.kills_of_1000 = 0;
         self.fake.world().storm = 0;
         self.until_rest().await;
@@ -583,8 +583,8 @@ fn cpus() -> Vec<usize> {
         .collect()
 }
 
-/// A run hands over between its thread and the database's at every statement, never both at once: that costs a fifth
-/// less on one processor.
+/// A run alternates between its thread and the database's thread at every statement, and never uses both at once. On one
+/// processor that costs a fifth less.
 fn stay_on(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu).expect("a processor of this machine");
@@ -618,7 +618,7 @@ fn whatever_is_killed_whenever_nothing_is_lost_and_nothing_is_destroyed_twice() 
                         println!("{}", trace.join("\n"));
                     }
                     if !wrong.is_empty() {
-                        // One seed to look into is enough.
+                        // One failed seed is enough.
                         next.store(first + count, Ordering::Relaxed);
                     }
                     assert!(wrong.is_empty(), "seed {seed}: {}", wrong.join("\n"));
@@ -638,7 +638,7 @@ fn whatever_is_killed_whenever_nothing_is_lost_and_nothing_is_destroyed_twice() 
     let total = *total.lock().expect("no thread failed");
     println!("{count} seeds: {total:?}");
     if count < SEEDS {
-        // Of a few seeds it is not known what each brings.
+        // A few seeds may not contain everything.
         return;
     }
     assert!(total.edges > count && total.wishes > count, "{total:?}");

@@ -1,4 +1,4 @@
-//! What is true of the passwords of BMCs in the end.
+//! Invariants of BMC passwords at the end of a run.
 
 use rackwright_identity::Sealer;
 use rackwright_lifecycle::Effect;
@@ -10,13 +10,13 @@ use super::performer::Fake;
 use super::world::FACTORY;
 use crate::bmc::bmc_password_purpose;
 
-/// Whether the change of a password was given up for now: the rule has it tried again when a day has passed.
+/// Whether a password change was given up for now: the rule tries it again after a day.
 pub async fn is_one_tried_again(store: &Store) -> bool {
     records(store).await.iter().any(|r| r.spec.account.changed_at.is_none())
 }
 
-/// Every BMC has a password of ours, which is the one that is stored; no account was ever locked, and nobody was refused
-/// for good.
+/// Every BMC has a generated password, which is the stored one; no account was ever locked, and no login was refused for
+/// good.
 pub async fn left(store: &Store, fake: &Fake, sealer: &Sealer) -> Vec<String> {
     let mut wrong = Vec::new();
     for record in records(store).await {

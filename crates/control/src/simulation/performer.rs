@@ -1,4 +1,5 @@
-//! What the control plane does to the simulated machines itself. Replies get lost; what was asked may be done all the same.
+//! The control plane's effects on simulated machines. Messages get lost; an effect with a lost answer may still have
+//! happened.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +18,7 @@ use crate::credentials::change_with;
 use crate::credentials::fake::Lost;
 use crate::perform::{Doing, Done, Learned, Performer, drives_recorded, seen_off, seen_on, still_off};
 
-/// Stands for BMCs and installed systems.
+/// Simulates BMCs and installed systems.
 #[derive(Debug, Clone)]
 pub struct Fake {
     pub world: Arc<Mutex<World>>,
@@ -25,7 +26,7 @@ pub struct Fake {
     pub chance: Arc<Chance>,
 }
 
-/// How a conversation goes wrong.
+/// How an exchange fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     /// The request was lost.
@@ -143,7 +144,7 @@ impl Fake {
         Done::failed("host-ssh", "the host does not answer, as simulated", true)
     }
 
-    /// By the real algorithm, on a BMC that is not there. Now and then an exchange of it is lost.
+    /// Runs the real algorithm on a simulated BMC. Sometimes a message is lost.
     async fn change_password(&self, core: &Core, record: &NodeRecord) -> Done {
         let door = self.world().bmcs[&record.id].clone();
         let storm = self.world().storm;
@@ -180,7 +181,7 @@ impl Fake {
     }
 }
 
-/// Whatever runs on a machine could put back what is removed from its BMC.
+/// Refuses while the machine is on: its system could restore what is removed from the BMC.
 fn clean(machine: &mut Machine) -> Done {
     if machine.on {
         return Done::failed("bmc-not-clean", "the machine is on, as simulated", true);

@@ -1,4 +1,4 @@
-//! One replica of the control plane: its tasks, and how it is killed and started again.
+//! One replica of the control plane: its tasks, its kills and its restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -33,38 +33,38 @@ use crate::telemetry::Traces;
 use crate::{clock, daemon, replicas, testing};
 
 const IMAGE: &str = "images/some";
-/// Where machines are: the witness of that is the connection.
+/// The address of all machines. The replica takes it from the connection.
 const ADDRESS: &str = "10.0.0.1";
 
-/// From one point to the next a task needs milliseconds.
+/// Limit for the next point of a task, which normally takes milliseconds.
 const SPINS: Duration = Duration::from_secs(30);
 
 /// One replica.
 pub struct Process {
-    /// Its place among the replicas.
+    /// Its index among the replicas.
     number: usize,
-    /// Of its life at hand, or of the last one.
+    /// Of its present life, or the last one.
     pub core: Arc<Core>,
-    /// The world as it is reached from here.
+    /// The world as this replica reaches it.
     pub fake: Fake,
     /// Steps of the runner.
     pub steps: JoinSet<()>,
     /// Calls and connections: the node that each is about.
     calls: JoinSet<String>,
-    /// Nodes that a call is about.
+    /// Nodes with a running call.
     pub busy: BTreeSet<String>,
-    /// What the former process left is not closed yet.
+    /// The work that the former process left is not closed yet.
     is_recovering: bool,
-    /// Until then nobody starts it again; none: it runs.
+    /// The replica stays down until then. `None`: it runs.
     pub down_until: Option<Timestamp>,
-    /// When it says again that it lives and looks after the others.
+    /// The time of its next sign of life and check of the others.
     pub next_round: Timestamp,
     config: Config,
-    /// Settings of firmware that nodes want, in each of its lives.
+    /// The wanted firmware settings, kept over its lives.
     wanted: Arc<Wanted>,
 }
 
-/// A folder in memory.
+/// A folder in memory if possible.
 pub fn folder() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
@@ -74,7 +74,7 @@ pub fn folder() -> TempDir {
     }
 }
 
-/// Gives a replica the keys of another, when it has none.
+/// Copies the keys of another replica if this one has none.
 pub fn share_keys(from: &Path, to: &Path) {
     let (from, to) = (from.join("data/keys"), to.join("data/keys"));
     std::fs::create_dir_all(to.parent().expect("a folder in a folder")).expect("a folder");
@@ -122,12 +122,12 @@ impl Process {
         process
     }
 
-    /// It runs, and whoever calls is answered.
+    /// Whether the replica runs and answers calls.
     pub fn answers(&self) -> bool {
         self.down_until.is_none() && !self.is_recovering
     }
 
-    /// Adds the image that is deployed.
+    /// Adds the image for deployments.
     pub async fn add_image(&self) {
         let row = ImageVersionRow {
             image_id: "some".into(),
@@ -140,7 +140,7 @@ impl Process {
         tx.commit().await.expect("it is committed");
     }
 
-    /// Adds a node as its enrolment does.
+    /// Adds a node as an enrolment does.
     pub async fn enroll(&self, id: &str, labels: BTreeMap<String, String>) {
         let mut record = testing::node(id, State::Discovered, None);
         record.labels = labels;
@@ -163,7 +163,7 @@ impl Process {
         });
     }
 
-    /// Ends it in the middle of whatever it does. Somebody starts it again at `until`.
+    /// Kills the replica in the middle of its work. It is started again at `until`.
     pub async fn kill(&mut self, until: Timestamp) {
         self.end().await;
         self.fake.gate.clear();
@@ -174,7 +174,7 @@ impl Process {
             .disconnected(self.number, clock::now(), &self.fake.chance);
     }
 
-    /// Its next life.
+    /// Starts its next life.
     pub async fn start_again(&mut self) {
         self.core = open(self.config.clone(), &self.fake).await;
         self.tell_wishes();
@@ -182,7 +182,7 @@ impl Process {
         self.recover();
     }
 
-    /// The site wants settings of the firmware of these nodes, or of none.
+    /// Sets whether the site wants firmware settings for these nodes.
     pub fn want_settings(&mut self, wants: bool, ids: &[String]) {
         let wish = Arc::new(WantedSettings {
             secure_boot: Some(true),
@@ -198,7 +198,7 @@ impl Process {
         *always = Some(self.wanted.clone());
     }
 
-    /// It says that it lives, and looks after the others.
+    /// Gives a sign of life and checks the others.
     pub fn round(&mut self) {
         let core = self.core.clone();
         self.call("", async move {
@@ -244,7 +244,7 @@ impl Process {
         }
     }
 
-    /// Nothing runs.
+    /// Whether no task runs.
     pub fn is_quiet(&self) -> bool {
         self.steps.is_empty() && self.calls.is_empty()
     }
@@ -258,12 +258,12 @@ impl Process {
         });
     }
 
-    /// A machine's agent connects; before that, once a boot, it is given its plan and registers.
+    /// Connects a machine's agent. Before its first connection in a boot, the agent gets its plan and registers.
     pub fn connect(&mut self, id: &str, boot: u64) {
         let (process, core, fake, node) = (self.number, self.core.clone(), self.fake.clone(), id.to_owned());
         self.call(id, async move {
             let later = |fake: &Fake| {
-                // The agent does not know that only another boot helps.
+                // The agent tries again: it does not know that only another boot helps.
                 let later = clock::now().plus(fake.chance.millis(20_000, 40_000));
                 fake.world().at(later, &node, Coming::Connect { boot });
             };
@@ -319,7 +319,7 @@ impl Process {
         });
     }
 
-    /// An agent says something.
+    /// Delivers an agent's message.
     pub fn say(&mut self, id: &str, number: i64, certificate: &Certificate, message: Message) {
         let core = self.core.clone();
         let speaker = Speaker {
@@ -334,13 +334,13 @@ impl Process {
         });
     }
 
-    /// A connection is found gone.
+    /// Notices the end of a connection.
     pub fn gone(&mut self, id: &str, number: i64) {
         let (core, node) = (self.core.clone(), id.to_owned());
         self.call(id, async move { farewell(&core, &node, number).await });
     }
 
-    /// An operator asks for something.
+    /// Makes an operator's request.
     pub fn ask(&mut self, id: &str, wish: Wish, key: String) {
         let (core, fake, node) = (self.core.clone(), self.fake.clone(), id.to_owned());
         self.call(id, async move {
@@ -352,8 +352,8 @@ impl Process {
     }
 }
 
-/// What the agent of this boot of a machine registers as: its firmware looks for a boot, gets the plan, and its agent
-/// registers with the plan's token, the same again where the answer was lost. None: it was refused.
+/// The certificate of a machine's agent in this boot. Its firmware looks for a boot and gets the plan, and the agent
+/// registers with the plan's token, again after a lost answer. `None`: it was refused.
 async fn certificate(core: &Core, fake: &Fake, node: &str, boot: u64) -> Option<Certificate> {
     let known = |fake: &Fake| {
         let mut world = fake.world();
@@ -403,7 +403,7 @@ async fn certificate(core: &Core, fake: &Fake, node: &str, boot: u64) -> Option<
     Some(Certificate { of, kernel_boot_id })
 }
 
-/// An agent takes a message; answers what it was, for the trace.
+/// Delivers a message to an agent. Returns its text for the trace.
 pub fn told(world: &mut World, id: &str, message: v1::ControlMessage, now: Timestamp, chance: &Chance) -> String {
     match message.message {
         Some(Control::Job(job)) => {

@@ -1,4 +1,4 @@
-//! Whose turn each node is, held against what the replicas do.
+//! Compares the responsible replica of each node with the actions of the replicas.
 
 use std::collections::BTreeSet;
 
@@ -13,18 +13,18 @@ use crate::agent_boot::LastBoot;
 use crate::clock;
 use crate::runner::{Gathered, gather};
 
-/// Looks after every commit.
+/// Checks after every commit.
 #[derive(Debug, Default)]
 pub struct Turns {
-    /// Open effects of the last look.
+    /// Open effects at the last check.
     known: BTreeSet<String>,
-    /// Some replica was taken for dead and was not: connections may be there that count for nothing.
+    /// A living replica was taken for dead: connections may exist that no longer count.
     pub is_fooled: bool,
 }
 
 impl Turns {
-    /// Whoever begins an effect has the agent, or nobody has it; what the agent does belongs to whoever has it; and rows
-    /// name the connections that there are.
+    /// Checks three rules: a replica begins an effect only if it has the agent or no replica has; an agent's effect belongs
+    /// to the replica with the agent; rows name the actual connections.
     pub async fn look(&mut self, store: &Store, processes: &[Process], fake: &Fake) -> Vec<String> {
         let mut wrong = Vec::new();
         let records = records(store).await;
@@ -56,7 +56,7 @@ impl Turns {
             };
             let (hold, replica) = (holder(id), &processes[connection.process].core.replica);
             if hold.replica.is_empty() && hold.session > connection.number {
-                // A change has ended it, and its replica ends the connection within moments.
+                // A change has ended it, and its replica closes the connection within moments.
                 continue;
             }
             if (&hold.replica, hold.session) != (replica, connection.number) {
@@ -70,7 +70,7 @@ impl Turns {
     }
 }
 
-/// When nothing happens, nothing could be done: no node rests that its replica would do something with now.
+/// Checks, when nothing happens, that no node rests although its replica could act on it now.
 pub async fn put_off(store: &Store, processes: &[Process]) -> Vec<String> {
     let (mut wrong, now) = (Vec::new(), clock::now());
     for record in records(store).await {
@@ -92,7 +92,7 @@ pub async fn put_off(store: &Store, processes: &[Process]) -> Vec<String> {
         let policy = &core.config.policy;
         let verdict = open.and_then(|row| verdict_on_open(&row.attempt, &facts, policy, now));
         let decision = decide(&record.node, &facts, policy, now);
-        // A lease that somebody left who is gone ends within a minute.
+        // The lease of a dead replica ends within a minute.
         let is_soon = record.due_at <= core.lease_end(now);
         if verdict.is_none() && bounds::is_in_line(store, &record.id, processes).await {
             continue;

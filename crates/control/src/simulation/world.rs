@@ -1,5 +1,5 @@
-//! Machines that are not there: power, boots, drives, and an agent with its ledger. It keeps account of what must never
-//! happen to a machine.
+//! Simulated machines: power, boots, drives, and an agent with its ledger. Records everything that must never happen to a
+//! machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,22 +19,22 @@ use crate::clock;
 use crate::credentials::fake::{Accounts, FakeDoor};
 use crate::grpc::said::Wish;
 
-/// The password that BMCs come with.
+/// The factory password of BMCs.
 pub const FACTORY: &str = "as it came";
-/// Bytes of every drive.
+/// Size of every drive in bytes.
 const DRIVE_BYTES: u64 = 1 << 40;
 
-/// What a machine's drives hold.
+/// The content of a machine's drives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     Clean,
-    /// A write was begun under that claim and did not end.
+    /// A write under that claim was begun and did not end.
     Partial(u64),
-    /// An image, whole, of that claim.
+    /// A whole image of that claim.
     Image(u64, String),
 }
 
-/// What runs on a machine.
+/// The software that runs on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Running {
     Nothing,
@@ -42,10 +42,10 @@ pub enum Running {
     Host,
 }
 
-/// What an agent is known by, once it has registered.
+/// The identity of an agent after its registration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
-    /// The claim generation and the boot that it names.
+    /// The claim generation and the boot in it.
     pub of: AgentSession,
     /// The kernel's boot id.
     pub kernel_boot_id: String,
@@ -54,43 +54,43 @@ pub struct Certificate {
 /// The agent's end of a connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// The replica at its other end.
+    /// The replica at the other end.
     pub process: usize,
-    /// What the agent was taken by.
+    /// The certificate that the replica accepted.
     pub certificate: Certificate,
-    /// As the node's row has it; 0 until the hello was taken up.
+    /// As in the node's row; 0 until the hello is handled.
     pub number: i64,
     pub receiver: mpsc::Receiver<ToAgent>,
     pub end: CancellationToken,
 }
 
-/// One machine.
+/// A simulated machine.
 #[derive(Debug)]
 pub struct Machine {
     pub on: bool,
-    /// The next boot is over the network.
+    /// Whether the next boot is over the network.
     network_once: bool,
-    /// Grows whenever the power changes: what was under way in an earlier boot is gone.
+    /// Grows with each change of power: work of an earlier boot is gone.
     pub boot: u64,
     pub running: Running,
     pub content: Content,
-    /// Of this boot's agent, as its memory is.
+    /// Memory of this boot's agent.
     ledger: BTreeMap<String, v1::JobReport>,
     highest: u64,
-    /// The token of the boot plan that it got in this boot.
+    /// The token of this boot's plan.
     pub token: Option<String>,
-    /// What the agent of this boot registered as.
+    /// The registration of this boot's agent.
     pub certificate: Option<Certificate>,
     pub connection: Option<Connection>,
-    /// Settings of its firmware are as wanted.
+    /// Whether the firmware settings are as wanted.
     pub is_set: bool,
-    /// They become so at the next start.
+    /// Whether they will be after the next start.
     pub will_be_set: bool,
-    /// What a customer's system left on the BMC is there.
+    /// Whether a customer's system left something on the BMC.
     pub has_back_door: bool,
 }
 
-/// What is to come, at its time.
+/// A future event.
 #[derive(Debug, Clone)]
 pub enum Coming {
     AgentUp {
@@ -116,9 +116,9 @@ pub enum Coming {
         process: usize,
         number: i64,
     },
-    /// The network fails for a moment: the agent comes back, to whichever replica.
+    /// The network fails for a moment: the agent comes back, to any replica.
     Move,
-    /// The power fails for a moment: the machine boots what it would.
+    /// The power fails for a moment: the machine starts again as it would by itself.
     Blip,
     Ask {
         wish: Wish,
@@ -126,32 +126,32 @@ pub enum Coming {
     },
 }
 
-/// All machines, and what is to come.
+/// All machines and all future events.
 #[derive(Debug, Default)]
 pub struct World {
     pub machines: BTreeMap<String, Machine>,
-    /// Their BMCs' accounts.
+    /// The accounts of the machines' BMCs.
     pub bmcs: BTreeMap<String, FakeDoor>,
     pub coming: BTreeMap<(Timestamp, u64), (String, Coming)>,
-    /// What must not happen and did.
+    /// Violations of the invariants.
     pub wrong: Vec<String>,
-    /// How often something fails, in a thousand.
+    /// Failures in a thousand cases.
     pub storm: usize,
-    /// Settings of the firmware are wanted.
+    /// Whether firmware settings are wanted.
     pub wants_settings: bool,
-    /// Connections that the agent gave up and the replica still takes for good.
+    /// Connections that the agent has given up and the replica still considers good.
     stale: Vec<(String, Connection)>,
     executed: BTreeSet<String>,
     next: u64,
 }
 
-/// What a replica sent on a connection.
+/// A message from a replica on a connection.
 pub struct Sent {
     pub id: String,
     pub process: usize,
-    /// What the agent at the other end was taken by.
+    /// The certificate of the agent at the other end.
     pub certificate: Certificate,
-    /// The agent hears it; if not, it has given the connection up.
+    /// False: the agent has given up the connection and does not receive the message.
     pub is_heard: bool,
     pub message: ToAgent,
 }
@@ -203,7 +203,7 @@ impl World {
         let boot = machine.boot;
         let network = std::mem::take(&mut machine.network_once);
         if std::mem::take(&mut machine.will_be_set) {
-            // Now and then firmware loses what waited for its start.
+            // Sometimes firmware loses settings that wait for a start.
             machine.is_set |= !chance.of_1000(storm);
         }
         if chance.of_1000(storm) {
@@ -228,13 +228,13 @@ impl World {
         self.lose(id, now.plus(chance.millis(0, 15_000)));
     }
 
-    /// The agent's connection breaks; the replica notices at `noticed`.
+    /// Breaks the agent's connection; the replica notices at `noticed`.
     pub fn lose(&mut self, id: &str, noticed: Timestamp) {
         let Some(connection) = self.machine(id).connection.take() else {
             return;
         };
         let (process, number) = (connection.process, connection.number);
-        // Whose hello is just being taken up notices when that is done: see `arrived`.
+        // A replica that is just handling the hello notices afterwards: see `arrived`.
         if number != 0 {
             self.at(noticed, id, Coming::Gone { process, number });
         }
@@ -249,7 +249,7 @@ impl World {
             .retain(|(of, c)| of != id || (c.process, c.number) != (process, 0));
     }
 
-    /// A replica has taken an agent's hello up.
+    /// A replica has accepted an agent's hello.
     pub fn arrived(&mut self, id: &str, process: usize, number: i64, now: Timestamp, chance: &Chance) {
         let mine = |c: &&mut Connection| c.process == process && c.number == 0;
         if let Some(connection) = self.machine(id).connection.as_mut().filter(mine) {
@@ -282,7 +282,7 @@ impl World {
         }
     }
 
-    /// The power fails for a moment, or only the network: the control plane is told of neither.
+    /// The power or only the network fails for a moment. The control plane is not informed of either.
     pub fn blip(&mut self, id: &str, now: Timestamp, chance: &Chance) {
         let machine = self.machine(id);
         if machine.running == Running::Agent && chance.of_1000(500) {
@@ -300,7 +300,7 @@ impl World {
         }
     }
 
-    /// A replica is gone: its agents lose their connections and will come back.
+    /// A replica is gone: its agents lose their connections and come back later.
     pub fn disconnected(&mut self, process: usize, now: Timestamp, chance: &Chance) {
         let of_it = |coming: &Coming| matches!(coming, Coming::Gone { process: of, .. } if *of == process);
         self.coming.retain(|_, (_, coming)| !of_it(coming));
@@ -317,7 +317,7 @@ impl World {
         }
     }
 
-    /// What was sent to agents, each taken once. Connections that a replica ended are gone.
+    /// The messages to agents, each returned once. Removes connections that a replica has ended.
     pub fn sent(&mut self, now: Timestamp, chance: &Chance) -> Vec<Sent> {
         let mut sent = Vec::new();
         let mut take = |id: &str, connection: &mut Connection, is_heard| {
@@ -357,7 +357,7 @@ impl World {
         machine.ledger.clear();
         machine.token = None;
         machine.certificate = None;
-        // What lies on the drives is read by every agent.
+        // Every agent reads the content of the drives.
         machine.highest = match machine.content {
             Content::Partial(generation) | Content::Image(generation, _) => generation,
             Content::Clean => 0,
@@ -370,7 +370,7 @@ impl World {
         let machine = self.machine(id);
         v1::Hello {
             boot_id: kernel_boot_id(id, machine.boot),
-            // What an agent says of its address is not believed.
+            // The control plane does not believe an agent's address.
             address: "10.66.6.6".into(),
             mac: mac(id),
             jobs: machine.ledger.values().cloned().collect(),
@@ -379,7 +379,7 @@ impl World {
         }
     }
 
-    /// The agent is told something.
+    /// Delivers a job to the agent.
     pub fn told(&mut self, id: &str, job: v1::Job, now: Timestamp, chance: &Chance) {
         let (operation, generation) = (job.operation.clone(), job.claim_generation);
         let machine = self.machine(id);
@@ -485,7 +485,7 @@ pub fn inventory(id: &str) -> v1::Inventory {
     }
 }
 
-/// The drive as the BMC lists it.
+/// The drive in the BMC's list.
 pub fn known_to_bmc(id: &str) -> KnownDrive {
     KnownDrive {
         serial: format!("serial-{id}"),
@@ -520,7 +520,7 @@ fn succeeded(id: &str, job: &v1::JobReport, work: &Work, now: Timestamp) -> v1::
                 drive_name: "nvme0n1".into(),
                 serial_number: format!("serial-{id}"),
                 size_bytes: DRIVE_BYTES,
-                // A crypto erase: it takes no longer for a larger drive.
+                // A crypto erase takes the same time for a larger drive.
                 method: v1::EraseMethod::NvmeSanitizeCrypto.into(),
                 samples: 4096,
                 sample_bytes: 4096,

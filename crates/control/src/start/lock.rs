@@ -1,7 +1,7 @@
-//! One daemon on one SQLite database.
+//! Ensures one daemon on one SQLite database.
 //!
-//! A lock on a file beside the database keeps a second daemon from the same folder. A name of the kernel's, made of the
-//! site's authority, keeps one from a copy of the folder on the same computer. Both end with the process, however it ends.
+//! A lock on a file beside the database excludes a second daemon on the same folder. A kernel name made from the site's
+//! authority excludes a daemon on a copy of the folder on the same computer. Both end with the process, however it ends.
 //! Commands that work beside a running daemon, such as `bmc-password`, take neither. Replicas on PostgreSQL need neither.
 
 #![expect(clippy::disallowed_methods, reason = "called at the start")]
@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 
 use rackwright_store::Database;
 
-/// Of the holder's description.
+/// Longest description of the holder, in bytes.
 const WORDS_MAX: u64 = 200;
 
-/// The right to be the only daemon of a SQLite database. Dropping it gives it back.
+/// The right to be the only daemon of a SQLite database. Dropping it releases it.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
@@ -25,7 +25,7 @@ pub struct Lock {
     name: Option<UnixListener>,
 }
 
-/// Why there is no such right.
+/// Why the right was not granted.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another daemon has the database.
@@ -34,9 +34,9 @@ pub enum LockError {
          first, or keep the database in PostgreSQL, which several daemons can share", database.display()
     )]
     Held {
-        /// The database.
+        /// The file of the database.
         database: PathBuf,
-        /// What the other daemon says of itself.
+        /// The other daemon's description of itself.
         holder: String,
     },
     /// Another daemon has the site's keys.
@@ -48,9 +48,9 @@ pub enum LockError {
     /// The file cannot be used.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file.
+        /// Its path.
         path: PathBuf,
-        /// What the system says.
+        /// The reason.
         #[source]
         source: std::io::Error,
     },
@@ -62,11 +62,11 @@ fn lock_file(database: &Path) -> PathBuf {
     path.into()
 }
 
-/// Takes the right to be the only daemon on a SQLite database of a site with this authority. None for PostgreSQL. A paused
-/// daemon may look at a copy while the original serves: it takes the name with [`Lock::claim_name`] when it is resumed.
+/// Takes the right to be the only daemon on a SQLite database of a site with this authority. `None` for PostgreSQL. A
+/// paused daemon may read a copy while the original serves: it takes the name with [`Lock::claim_name`] when it is resumed.
 ///
 /// # Errors
-/// Another daemon has it.
+/// Another daemon has the right.
 pub fn take(database: &Database, authority: &str, is_paused: bool) -> Result<Option<Lock>, LockError> {
     let Database::File(database) = database else {
         return Ok(None);
@@ -79,7 +79,7 @@ pub fn take(database: &Database, authority: &str, is_paused: bool) -> Result<Opt
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false);
     let mut file = match options.open(&path) {
-        // There is no folder, and so no database: opening that says so in better words.
+        // There is no folder, and so no database: opening the database gives a better message.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(failed)?,
     };
@@ -87,7 +87,7 @@ pub fn take(database: &Database, authority: &str, is_paused: bool) -> Result<Opt
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
-            // Only words for the operator: a holder that is just starting has not written them yet.
+            // Only text for the operator: a holder that is just starting has not written it yet.
             let _ = (&file).take(WORDS_MAX).read_to_string(&mut holder);
             return Err(LockError::Held {
                 database: database.clone(),
@@ -112,10 +112,10 @@ pub fn take(database: &Database, authority: &str, is_paused: bool) -> Result<Opt
 }
 
 impl Lock {
-    /// Takes the name that only one daemon with these keys and a SQLite database can have on this computer.
+    /// Takes the kernel name that only one daemon with these keys and a SQLite database can have on this computer.
     ///
     /// # Errors
-    /// Another daemon has it.
+    /// Another daemon has the name.
     pub fn claim_name(&mut self) -> Result<(), LockError> {
         if self.name.is_some() {
             return Ok(());

@@ -1,9 +1,9 @@
-//! Asks whether another daemon serves this site from another database.
+//! Checks whether another daemon serves this site from another database.
 //!
-//! A server that shows a certificate of our authority at one of the endpoints that agents are told has our keys. It is asked
-//! to write a random challenge into its database. A replica writes it into the database that we share, where we find it. The
-//! holder of a copy does not. Only the holder of the sealing keys can make the proof that the question carries, so nobody else
-//! learns or changes anything by it.
+//! A server with a certificate of this authority, at one of the endpoints for agents, has the same keys. This daemon sends
+//! it a random challenge to write into its database. A replica writes it into the shared database, where this daemon finds
+//! it. The holder of a copy does not. Only a holder of the sealing keys can make the proof in the request, so other hosts
+//! cannot learn or change anything with it.
 
 use std::time::Duration;
 
@@ -18,56 +18,56 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 use crate::config::Config;
 
-/// The purpose of the key that proofs are made with.
+/// The purpose of the key for proofs.
 const PROOF_KEY: &str = "database-challenge";
-/// A server that takes longer than this to show its certificate is taken for none.
+/// A server that takes longer than this to show its certificate counts as absent.
 const CONNECT: Duration = Duration::from_secs(3);
-/// For the answer of a server that has shown a certificate of ours.
+/// For the answer of a server with a certificate of this authority.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Replicas that start at the same time overwrite each other's challenges.
+/// Tries, because replicas that start at the same time overwrite each other's challenges.
 const TRIES: u32 = 3;
 /// The longest challenge, in characters.
 const CHALLENGE_MAX: usize = 64;
 
-/// Another daemon serves this site, or nobody can say.
+/// Another daemon serves this site, or the check failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OtherError {
-    /// It has our keys and not our database.
+    /// The other daemon has the same keys and another database.
     #[error(
         "another rackwrightd with the keys of this site answers at {endpoint}, and its database is another one: {why}. One of \
          the two works with a copy. Stop the other one first, or look at this database with `rackwrightd serve --paused`"
     )]
     Other {
-        /// Where.
+        /// Its endpoint.
         endpoint: String,
-        /// What it answered.
+        /// Its answer.
         why: String,
     },
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// There is no randomness.
+    /// There are no random numbers.
     #[error(transparent)]
     Random(#[from] RngError),
 }
 
-/// The proof that whoever asks has the sealing keys.
+/// The proof that the caller has the sealing keys.
 fn proof(sealer: &Sealer, challenge: &str) -> blake3::Hash {
     blake3::keyed_hash(sealer.derive(PROOF_KEY).expose_secret(), challenge.as_bytes())
 }
 
-/// Whether a question comes from a holder of the sealing keys.
+/// Whether a request comes from a holder of the sealing keys.
 #[must_use]
 pub fn is_proven(sealer: &Sealer, challenge: &str, given: &[u8]) -> bool {
     let given = <[u8; 32]>::try_from(given).map(blake3::Hash::from_bytes);
-    // Compared in constant time.
+    // The comparison takes constant time.
     challenge.len() <= CHALLENGE_MAX && given.is_ok_and(|given| given == proof(sealer, challenge))
 }
 
-/// Asks at every endpoint that agents are told.
+/// Checks every endpoint for agents.
 ///
 /// # Errors
-/// A daemon with our keys answers that does not have our database.
+/// A daemon with the same keys has another database.
 pub async fn ask(config: &Config, keys: &KeyFiles, store: &Store, rng: &dyn Rng) -> Result<(), OtherError> {
     let authority = keys.authority.trusted_pem();
     let mut connecting = JoinSet::new();
@@ -80,7 +80,7 @@ pub async fn ask(config: &Config, keys: &KeyFiles, store: &Store, rng: &dyn Rng)
         match ask_repeatedly(&channel, keys, store, rng).await? {
             Answer::Ours => {}
             Answer::Away(why) if matches!(config.database, Database::Server(_)) => {
-                // A replica without its database does nothing, and must not keep others from starting.
+                // A replica without its database does nothing, and must not stop others from starting.
                 tracing::warn!(endpoint, why, "a replica could not prove that it shares this database");
             }
             Answer::Away(why) | Answer::Another(why) => return Err(OtherError::Other { endpoint, why }),
@@ -89,13 +89,13 @@ pub async fn ask(config: &Config, keys: &KeyFiles, store: &Store, rng: &dyn Rng)
     Ok(())
 }
 
-/// What a server with our keys answers.
+/// The answer of a server with the same keys.
 enum Answer {
-    /// It has our database.
+    /// It shares the database.
     Ours,
-    /// It cannot say now, and why.
+    /// It cannot answer now; the reason.
     Away(String),
-    /// It has another database, or does not say, and why.
+    /// It has another database, or does not prove that it shares this one; the reason.
     Another(String),
 }
 
@@ -134,7 +134,7 @@ async fn ask_once(channel: &Channel, keys: &KeyFiles, store: &Store, rng: &dyn R
     })
 }
 
-/// A connection to a server whose certificate is of our authority. None: there is none.
+/// A connection to a server with a certificate of this authority. `None`: there is no such server.
 async fn connect(endpoint: &str, authority: &str) -> Option<Channel> {
     let name = endpoint.strip_prefix("https://")?.rsplit_once(':')?.0;
     let name = name.trim_start_matches('[').trim_end_matches(']');
@@ -159,7 +159,7 @@ mod tests {
     use crate::telemetry::Traces;
     use crate::{clock, daemon, testing};
 
-    /// A daemon with the keys that are in `dir`, on the database of that name, which tells agents of an endpoint.
+    /// A daemon with the keys in `dir`, on the database with that name and with one endpoint for agents.
     async fn opened(dir: &Path, database: &str, endpoint: &str) -> Arc<Core> {
         let further = format!("database: {}\n", dir.join(database).display());
         let mut config = testing::config(dir, &further);
@@ -169,7 +169,7 @@ mod tests {
             .unwrap()
     }
 
-    /// Serves its API, and answers where.
+    /// Serves its API, and returns the endpoint.
     async fn served(core: &Arc<Core>) -> String {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let now = clock::system_time(clock::now());
@@ -199,7 +199,7 @@ mod tests {
         let found = ask(&copy.config, &copy.keys, &copy.store, copy.rng.as_ref()).await;
         let said = found.unwrap_err().to_string();
         assert!(said.contains(&endpoint) && said.contains("--paused"), "{said}");
-        // Who does not have the keys learns and changes nothing.
+        // A caller without the keys learns and changes nothing.
         let before = first.store.challenge().await.unwrap();
         let channel = connect(&endpoint, &first.keys.authority.ca_pem()).await.unwrap();
         let asking = ProveDatabaseRequest {

@@ -1,4 +1,4 @@
-//! A control plane that only answers reads until an operator resumes it.
+//! A control plane that only answers read calls until an operator resumes it.
 
 use tokio::sync::{Mutex, watch};
 
@@ -6,11 +6,11 @@ use super::lock::{Lock, LockError};
 use super::other::{self, OtherError};
 use crate::core::Core;
 
-/// How far the pause of a process is.
+/// The state of a process's pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Paused,
-    /// An operator has ended it. Calls are refused until the process has taken up its work.
+    /// An operator has ended it. Calls are refused until the process has begun its work.
     Ending,
     Working,
 }
@@ -25,7 +25,7 @@ pub struct Pause {
 /// Why a pause cannot end.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
-    /// Another daemon has this database, or the original of it.
+    /// Another daemon has this database, or its original.
     #[error(transparent)]
     Lock(#[from] LockError),
     /// Another daemon serves this site.
@@ -34,7 +34,7 @@ pub enum ResumeError {
 }
 
 impl Pause {
-    /// A process that starts paused, or not, with its right to the database.
+    /// The pause of a process at its start, with its right to the database.
     #[must_use]
     pub fn new(is_on: bool, lock: Option<Lock>) -> Self {
         Self {
@@ -43,13 +43,13 @@ impl Pause {
         }
     }
 
-    /// True while this process refuses everything but reads.
+    /// True while this process refuses all calls except reads.
     #[must_use]
     pub fn is_on(&self) -> bool {
         *self.state.borrow() != State::Working
     }
 
-    /// Ends the pause, unless another daemon serves this site from another database. False if there was no pause.
+    /// Ends the pause, unless another daemon serves this site from another database. Returns false if there was no pause.
     ///
     /// # Errors
     /// There is another daemon.
@@ -69,11 +69,11 @@ impl Pause {
     /// Waits until an operator ends the pause.
     pub async fn ending(&self) {
         let mut changes = self.state.subscribe();
-        // The sender lives as long as this.
+        // The sender lives as long as `self`.
         let _ = changes.wait_for(|state| *state != State::Paused).await;
     }
 
-    /// The process has taken up its work.
+    /// Called when the process has begun its work.
     pub fn lift(&self) {
         self.state.send_replace(State::Working);
     }

@@ -1,11 +1,11 @@
-//! A database that is older than its machines.
+//! Detects a database that is older than its machines.
 //!
 //! The database has an age that only grows. Each daemon keeps the highest age that it has seen in a file beside its keys,
-//! written after the commit. A database below that age was restored from a backup, or replaced: what happened since is lost,
-//! and a machine that it calls free may hold a customer's data. So every node is doubted until an operator settles it.
+//! written after the commit. A database below that age was restored from a backup, or replaced: later changes are lost, and
+//! a machine that it calls free may hold a customer's data. So every node is doubted until an operator settles the doubt.
 //!
-//! A backup of the whole data folder brings the file back, too, and is not noticed by this: `serve --restored` says so.
-//! Single nodes are also doubted when their machine knows a newer claim generation than their record.
+//! A backup of the whole data folder also restores the file, so this check does not notice it: `serve --restored` declares
+//! it. A single node is also doubted when its machine knows a newer claim generation than its record.
 
 #![expect(clippy::disallowed_methods, reason = "called at the start")]
 
@@ -19,20 +19,20 @@ use rackwright_store::{DatabaseAge, EventRow, NodeRecord, StoreError, WriteTx};
 use crate::clock;
 use crate::core::Core;
 
-/// The file in the data folder.
+/// Name of the file in the data folder.
 const FILE: &str = "database-age";
-/// A restored database goes on above every age that the lost one had.
+/// A restored database continues above every age of the lost one.
 const JUMP: i64 = 1_000_000;
 
-/// Why the age of the database is not known.
+/// Why the age of the database is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum AgeError {
     /// The file cannot be used.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file.
+        /// Its path.
         path: PathBuf,
-        /// What the system says.
+        /// The reason.
         #[source]
         source: std::io::Error,
     },
@@ -46,7 +46,7 @@ pub enum AgeError {
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// There is no randomness.
+    /// There are no random numbers.
     #[error(transparent)]
     Random(#[from] RngError),
 }
@@ -69,7 +69,7 @@ fn read(path: &Path) -> Result<Option<DatabaseAge>, AgeError> {
     read.map(Some).ok_or_else(|| AgeError::Damaged(path.to_owned()))
 }
 
-/// Puts the file in place whole, or leaves the former one.
+/// Replaces the file atomically: a failure leaves the former one.
 fn write(path: &Path, seen: &DatabaseAge) -> std::io::Result<()> {
     let new = path.with_extension("new");
     let mut file = std::fs::File::create(&new)?;
@@ -80,7 +80,7 @@ fn write(path: &Path, seen: &DatabaseAge) -> std::io::Result<()> {
     std::fs::File::open(folder)?.sync_all()
 }
 
-/// Makes the next start find that the database was restored: a database of this age is older than what was seen.
+/// Makes the next start treat the database as restored: its age is below the age in the file.
 ///
 /// # Errors
 /// The file failed.
@@ -92,7 +92,7 @@ pub fn expect_newer(data_dir: &Path, id: &str, age: i64) -> std::io::Result<()> 
     write(&path, &DatabaseAge { id, age })
 }
 
-/// Why the database is not the one that was seen last. None: it is.
+/// Why the database is not the last one seen. `None`: it is.
 fn reason(seen: Option<&DatabaseAge>, found: &DatabaseAge, is_declared: bool) -> Option<&'static str> {
     match seen {
         _ if is_declared => Some("an operator started the control plane with --restored"),
@@ -102,8 +102,8 @@ fn reason(seen: Option<&DatabaseAge>, found: &DatabaseAge, is_declared: bool) ->
     }
 }
 
-/// Compares the age of the database with the highest that this daemon has seen, and advances it. Doubts every node if the
-/// database is older, or if an operator says so.
+/// Compares the age of the database with the highest age that this daemon has seen, and advances it. Doubts every node if
+/// the database is older, or if an operator declares it restored.
 ///
 /// # Errors
 /// The file or the database failed.
@@ -155,10 +155,10 @@ async fn doubt_all(tx: &mut WriteTx, reason: &str) -> Result<(), StoreError> {
     .await
 }
 
-/// Doubts a node whose machine has shown a newer claim generation than its record has. Answers whether it is newer.
+/// Doubts a node if its machine has shown a newer claim generation than its record. Returns whether it has.
 ///
 /// # Errors
-/// The database failed, or others changed the node at the same time.
+/// The database failed, or a concurrent change won.
 pub async fn compare_generation(tx: &mut WriteTx, record: &mut NodeRecord, shown: u64) -> Result<bool, StoreError> {
     let known = record.node.generation;
     if shown <= known {
@@ -193,7 +193,7 @@ pub async fn compare_generation(tx: &mut WriteTx, record: &mut NodeRecord, shown
     Ok(true)
 }
 
-/// The same in a change of its own, for a certificate of ours that is newer than the record.
+/// The same in a change of its own, for a valid certificate that is newer than the record.
 ///
 /// # Errors
 /// The database failed.

@@ -8,11 +8,11 @@ use crate::clusters::tests::{check, cluster, hall, hand_over, names, put, spec, 
 use crate::grpc::said::{create_cluster, reimage_cluster, release_cluster};
 use crate::testing;
 
-/// What must not be found in the database.
+/// Text that must not be found in the database.
 const PLANTED: &str = "#cloud-config\nchpasswd: {list: 'root:planted-in-user-data'}\n";
 const OTHER: &str = "#cloud-config\nchpasswd: {list: 'root:planted-in-other-data'}\n";
 
-/// Everything that the database's files hold.
+/// The whole content of the database's files.
 fn stored(core: &Core) -> String {
     let Database::File(path) = &core.config.database else {
         panic!("tests have a file");
@@ -39,7 +39,7 @@ fn with_user_data(text: &str) -> v1::ClusterSpec {
     spec
 }
 
-/// The user data that the present deployment of a node would be given.
+/// The user data for the present deployment of a node.
 async fn of_node(core: &Core, id: &str) -> String {
     let claim = core.store.node(&Scope::Site, id).await.unwrap().node.claim.unwrap();
     let (generation, deployment) = (claim.generation, claim.deployment);
@@ -99,7 +99,7 @@ async fn a_clusters_user_data_is_sealed_for_each_build_until_the_release() {
     step(&core, "alpha").await;
     is_stored_nowhere(&core);
 
-    // Another image without user data keeps it.
+    // Another image without user data keeps them.
     reimage_cluster(&core, "r1", reimage("")).await.unwrap();
     assert_eq!(of_build(&core, "alpha").await, (PLANTED.into(), Some(PLANTED.into())));
     step(&core, "alpha").await;
@@ -140,7 +140,7 @@ async fn sealed_user_data_opens_for_no_other_cluster_build_or_node() {
     create_cluster(&core, "b", "beta", with_user_data(OTHER)).await.unwrap();
     let sealer = &core.keys.sealer;
     let (alpha, beta) = (cluster(&core, "alpha").await, cluster(&core, "beta").await);
-    // A row of one cluster was written over that of another.
+    // A row of one cluster was copied over another's.
     assert!(of_spec(sealer, &beta, &alpha.spec).is_err());
     let mut other = alpha.clone();
     other.spec.user_data.as_mut().unwrap().build += 1;
@@ -168,7 +168,7 @@ async fn user_data_that_is_too_long_is_refused_with_the_field() {
     );
 }
 
-/// Sealed keys of a deployment that has no user data.
+/// Sealed keys of a deployment without user data.
 fn keys() -> DeploymentKeys {
     DeploymentKeys {
         host_public: "h".into(),
@@ -221,7 +221,7 @@ async fn what_an_older_version_stored_in_the_clear_is_sealed_or_dropped_once() {
     add_plain_cluster(&core, "gone", cluster::State::Released).await;
     assert!(stored(&core).contains("planted-in-user-data"), "it would be found");
 
-    // A deployment goes on as it is: what is in the clear counts until it is sealed.
+    // A deployment is not disturbed: user data in the clear are used until they are sealed.
     let record = core.store.node(&Scope::Site, "many-000").await.unwrap();
     assert_eq!(record.node.claim.unwrap().plain_user_data, PLANTED);
 

@@ -1,4 +1,4 @@
-//! The machines that take part: logins, the traffic program on them, and what it measures.
+//! The machines of a network test: logins, the traffic program on them, and its measurements.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,30 +18,30 @@ use crate::clusters::manager::chain;
 use crate::core::Core;
 use crate::perform;
 
-/// Logins that are opened at once: each costs both sides milliseconds of CPU.
+/// Logins opened at once: each costs both sides milliseconds of CPU.
 const LOGINS_AT_ONCE: usize = 32;
-/// A login that fails is tried once more.
+/// Tries for a login.
 const TRIES: usize = 2;
-/// A program larger than this is none.
+/// A larger file is not accepted as the traffic program.
 const PROGRAM_BYTES: u64 = 64 << 20;
-/// Servers are told so often that the test goes on; after a minute without they end by themselves.
+/// Time between two keep-alive messages to the servers. A server without one ends by itself after a minute.
 const KEEP: Duration = Duration::from_secs(15);
 
-/// A machine that takes part.
+/// A machine with a running traffic server.
 #[derive(Debug)]
 pub struct Machine {
     session: Session,
     target: SshTarget,
-    /// What runs there.
+    /// The traffic server on it.
     pub served: Served,
-    /// Where it is reached.
+    /// Its address.
     pub address: IpAddr,
 }
 
-/// Reads the program.
+/// Reads the traffic program.
 ///
 /// # Errors
-/// Its file cannot be read, for people.
+/// The file cannot be read; text for people.
 pub async fn program(path: &Path) -> Result<TrafficProgram, String> {
     let wrong = |what: String| format!("the traffic program {}: {what}", path.display());
     let size = tokio::fs::metadata(path).await.map_err(|e| wrong(e.to_string()))?.len();
@@ -56,18 +56,18 @@ pub async fn program(path: &Path) -> Result<TrafficProgram, String> {
     })
 }
 
-/// The machines of a run, by the place of their node.
+/// The machines of a run, by the index of their node.
 pub struct Bench {
     machines: Vec<Result<Arc<Machine>, String>>,
-    /// Tells the servers that the test goes on; ends with the bench.
+    /// Sends the keep-alive messages; ends with the bench.
     keeping: JoinSet<()>,
     setup: Arc<TrafficSetup>,
     at_once: usize,
 }
 
 impl Bench {
-    /// Logs in to every node and starts the program there. A node where that does not work is none of the bench, and says why.
-    /// When the process stops, those that are open by then are all.
+    /// Logs in to every node and starts the program there. A node where that fails gets no machine but the reason. When the
+    /// process stops, no further node is opened.
     pub async fn open(core: &Arc<Core>, nodes: &[NodeRecord], program: &TrafficProgram, setup: TrafficSetup) -> Self {
         let (room, setup) = (Arc::new(Semaphore::new(LOGINS_AT_ONCE)), Arc::new(setup));
         let mut opening = JoinSet::new();
@@ -104,7 +104,7 @@ impl Bench {
         }
     }
 
-    /// The machine of a node, or why there is none.
+    /// The machine of a node, or the reason why there is none.
     pub fn machine(&self, node: usize) -> Result<&Machine, &str> {
         match self.machines.get(node) {
             Some(Ok(machine)) => Ok(machine),
@@ -113,7 +113,7 @@ impl Bench {
         }
     }
 
-    /// Has many machines measure at once, no more than `at_once` in a round of pairs; all of them where they shall send together.
+    /// Lets many machines measure at once: up to `at_once` in a round of pairs, all of them if `together`.
     pub async fn measure(
         &self,
         orders: Vec<(usize, Order)>,
@@ -140,10 +140,10 @@ impl Bench {
         all
     }
 
-    /// Removes the program from every machine, with another login where the first is broken. Answers on which nodes it may
-    /// still be, and why: there it ends by itself within a minute.
+    /// Removes the program from every machine, with a new login if the first is broken. Returns the nodes where it may
+    /// still be, with the reason: there it ends by itself within a minute.
     pub async fn close(mut self) -> BTreeMap<usize, String> {
-        // What is written into a folder while it is removed stays.
+        // Stopped first: a file written into a folder during its removal would stay.
         self.keeping.shutdown().await;
         let room = Arc::new(Semaphore::new(LOGINS_AT_ONCE));
         let mut closing = JoinSet::new();
@@ -167,7 +167,7 @@ impl Bench {
     }
 }
 
-/// Tells a machine's server that the test goes on, as long as the machine is of a bench.
+/// Sends keep-alive messages to a machine's server as long as the machine belongs to a bench.
 async fn keep(machine: Weak<Machine>) {
     let mut turns = tokio::time::interval(KEEP);
     loop {

@@ -1,15 +1,14 @@
-//! Tests of the network between the nodes of a cluster, when all of them are checked and nobody has them yet.
+//! Tests of the network between the nodes of a cluster, after all of them are checked and before the hand-over.
 //!
-//! | module | what it does |
+//! | module | content |
 //! |---|---|
 //! | `settings` | `network_test` of the configuration |
 //! | `bench` | logs in to the nodes, brings the traffic program, measures pairs, cleans up |
-//! | `plan` | which lanes the nodes have, rounds, further rounds, all nodes at once |
-//! | `outcome` | what came of it, as it is stored |
+//! | `plan` | lanes of the nodes, rounds, further rounds, all nodes at once |
+//! | `outcome` | the stored result |
 //!
-//! A run belongs to one replica and is named in the cluster's row, with a time by which it has ended. It is begun anew when
-//! that time has passed, or at once where its own process has been started again. Its result counts only while the row
-//! names it.
+//! A run belongs to one replica. The cluster's row names the run and the time by which it has to end. A new run begins after
+//! that time, or at once if the run's process was restarted. A result counts only while the row names its run.
 
 mod bench;
 mod outcome;
@@ -33,10 +32,10 @@ use crate::core::Core;
 pub use outcome::report;
 pub use settings::Settings;
 
-/// What was in the way is looked at again after so long, in seconds.
+/// Time after which a blocked test is tried again, in seconds.
 pub const AGAIN_S: i64 = 600;
 
-/// Runs of this process, by their ids.
+/// The ids of this process's runs.
 #[derive(Debug, Default)]
 pub struct Running(Mutex<BTreeSet<String>>);
 
@@ -61,7 +60,7 @@ impl Running {
     }
 }
 
-/// Nodes of a cluster that are checked and wait for it. `members` are how these nodes stand, in their order.
+/// The checked nodes of a cluster that wait for the test. `members` has the standing of `nodes`, in the same order.
 #[must_use]
 pub fn checked(members: &[Member], nodes: &[NodeRecord]) -> Vec<NodeRecord> {
     let both = members.iter().zip(nodes);
@@ -69,7 +68,7 @@ pub fn checked(members: &[Member], nodes: &[NodeRecord]) -> Vec<NodeRecord> {
     checked.map(|(_, node)| node.clone()).collect()
 }
 
-/// Of which system of a node a result holds: another claim, or another image, is tested anew.
+/// The deployment to which a result applies: a node with another claim or image is tested again.
 fn deployment(node: &NodeRecord) -> String {
     let claim = node.node.claim.as_ref();
     claim.map_or(String::new(), |claim| {
@@ -77,7 +76,7 @@ fn deployment(node: &NodeRecord) -> String {
     })
 }
 
-/// How the tests between these nodes stand.
+/// The state of the tests between these nodes.
 #[must_use]
 pub fn fact(core: &Core, record: &ClusterRecord, checked: &[NodeRecord], now: Timestamp) -> Network {
     if core.config.network_test.file().is_err() {
@@ -102,7 +101,7 @@ pub fn fact(core: &Core, record: &ClusterRecord, checked: &[NodeRecord], now: Ti
             (*tested == deployment(node)).then(|| (node.id.clone(), why.clone()))
         })
         .collect();
-    // Where nobody can take their place it is looked at again from time to time: a cable may have been mended.
+    // Without a substitute for the faulty nodes, the test is repeated from time to time: a cable may have been mended.
     let is_old = test.ended_at.is_some_and(|ended| now.since(ended) >= seconds(AGAIN_S));
     let is_stuck = is_old && record.swap.is_some();
     if !faults.is_empty() && !is_stuck {
@@ -121,7 +120,7 @@ pub fn fact(core: &Core, record: &ClusterRecord, checked: &[NodeRecord], now: Ti
     }
 }
 
-/// In a sentence, for `cluster get` and `cluster explain`; nothing before the first test.
+/// The state in one sentence, for `cluster get` and `cluster explain`; empty before the first test.
 #[must_use]
 pub fn words(record: &ClusterRecord) -> String {
     let Some(test) = &record.network else {
@@ -153,7 +152,7 @@ pub fn words(record: &ClusterRecord) -> String {
     format!("{} nodes passed{slowest}", test.passed.len())
 }
 
-/// Writes down that no test is made, before nodes are handed over without one.
+/// Stores that no test is made, before nodes are handed over without one.
 ///
 /// # Errors
 /// The database failed.
@@ -171,7 +170,7 @@ pub async fn note_skipped(core: &Core, record: &ClusterRecord, now: Timestamp) -
     core.commit(tx).await
 }
 
-/// Begins a run between these nodes, which goes on by itself.
+/// Starts a run between these nodes in a task of its own.
 ///
 /// # Errors
 /// The database failed, or the cluster was changed.
@@ -196,7 +195,7 @@ pub async fn begin(
         passed: passed.collect(),
         members,
         usual: before.usual,
-        // What was wrong is no more the last word, what was right stays true of the nodes that are still there.
+        // Old faults are stale. Old passes stay valid for the nodes that are still there.
         rows: before.rows.into_iter().filter(|row| row.verdict == "passed").collect(),
         ..NetworkTest::default()
     };
@@ -217,7 +216,7 @@ pub async fn begin(
     let (core, id) = (core.clone(), record.id.clone());
     let span = tracing::Span::current();
     let testing = async move {
-        // It sees itself that the process stops, and cleans the machines before it ends.
+        // The run notices by itself that the process stops, and cleans the machines before it ends.
         whole(&core, &id, &began, nodes).await;
         core.clusters.tests.end(&run);
         core.clusters.due.notify_one();
@@ -226,7 +225,7 @@ pub async fn begin(
     Ok(())
 }
 
-/// Returns when the runs of this process have ended, or had their time to: for when it stops.
+/// Waits, when the process stops, until its runs have ended or their time for that is over.
 pub async fn ended(core: &Core) {
     let all = async {
         while core.clusters.tests.is_any() {
@@ -238,7 +237,7 @@ pub async fn ended(core: &Core) {
     }
 }
 
-/// From the first login to the stored result.
+/// The whole run, from the first login to the stored result.
 async fn whole(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<NodeRecord>) {
     let Some(found) = plan::run(core, id, began, nodes).await else {
         return;
@@ -248,7 +247,7 @@ async fn whole(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<NodeR
             Ok(()) => return,
             Err(error) => tracing::warn!(%error, "what the test of the network found could not be stored yet"),
         }
-        // A contended row, or a database that is away for a moment. After that the run counts as lost.
+        // The row is contended, or the database is briefly away. After the last try the run counts as lost.
         let pause = tokio::time::sleep(std::time::Duration::from_secs(1));
         if core.stop.run_until_cancelled(pause).await.is_none() {
             return;
@@ -256,7 +255,7 @@ async fn whole(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<NodeR
     }
 }
 
-/// Whether the row still names this run, and somebody still waits for it.
+/// Whether the row still names this run and the cluster still waits for it.
 async fn is_wanted(core: &Core, id: &str, run: &str) -> bool {
     match core.store.cluster(&Scope::Site, id).await {
         Ok(record) => {
@@ -266,7 +265,7 @@ async fn is_wanted(core: &Core, id: &str, run: &str) -> bool {
             );
             waits && !record.cluster.wanted.release && record.network.is_some_and(|test| test.run == run)
         }
-        // Without the database nobody knows; the result is refused if it is not wanted.
+        // Unknown without the database. The result is refused later if it is not wanted.
         Err(error) => !matches!(error, StoreError::NotFound { .. }),
     }
 }

@@ -1,4 +1,4 @@
-//! What came of a run, as it is stored and told.
+//! The result of a run, as it is stored and reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use super::{AGAIN_S, told};
 use crate::clock;
 use crate::core::Core;
 
-/// Lines of the report that are kept, and words of one.
+/// Most stored lines of the report, and most characters of one.
 const MOST_ROWS: usize = 64;
 const MOST_WORDS: usize = 400;
-/// Faults that are told in one sentence.
+/// Most faults in one sentence.
 const MOST_FAULTS: usize = 4;
 
-/// Stores it, if the row still names the run.
+/// Stores the result if the row still names the run.
 ///
 /// # Errors
 /// The database failed.
@@ -75,7 +75,7 @@ fn passed_words(test: &NetworkTest) -> String {
     )
 }
 
-/// What is known after a run.
+/// The state of the test after a run.
 #[must_use]
 pub fn concluded(id: &str, began: &NetworkTest, found: &Found) -> NetworkTest {
     let mut test = NetworkTest {
@@ -123,7 +123,7 @@ pub fn concluded(id: &str, began: &NetworkTest, found: &Found) -> NetworkTest {
     test
 }
 
-/// Nodes at fault, and what else is.
+/// Nodes at fault, and faults elsewhere.
 fn blame(found: &Found) -> (BTreeMap<usize, String>, Vec<String>) {
     let mut faulty = found.apart.clone();
     let mut elsewhere: Vec<String> = found.refused.iter().cloned().collect();
@@ -140,7 +140,7 @@ fn blame(found: &Found) -> (BTreeMap<usize, String>, Vec<String>) {
             None => elsewhere.push(words),
         }
     }
-    // Half of a cluster does not break by itself: something that they share did, or the images let nobody through.
+    // Half of a cluster does not break at once: a shared part did, or the images block the traffic.
     if faulty.len() * 2 >= found.topology.len() && !faulty.is_empty() {
         let of = format!("{} of {} nodes", faulty.len(), found.topology.len());
         let why: Vec<String> = faulty
@@ -202,7 +202,7 @@ fn few(text: &str) -> String {
     few
 }
 
-/// The lines of the hand-over pack's report.
+/// The lines of the test in the report of the hand-over pack.
 #[must_use]
 pub fn report(id: &str, test: Option<&NetworkTest>) -> Vec<ReportRow> {
     let skipped = |why: &str| ReportRow {
@@ -227,7 +227,7 @@ pub fn report(id: &str, test: Option<&NetworkTest>) -> Vec<ReportRow> {
         measured: row.measured.clone(),
         wanted: row.wanted.clone(),
     };
-    // Of nodes that came later there may be none.
+    // Nodes that came later may lack a test.
     let without = (!test.skipped.is_empty()).then(|| skipped(&test.skipped));
     test.rows.iter().map(row).chain(without).collect()
 }

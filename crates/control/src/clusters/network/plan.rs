@@ -1,4 +1,4 @@
-//! One run: which lanes there are, rounds of pairs, further rounds where something is slow, all nodes at once.
+//! One run: finds the lanes, tests rounds of pairs, further rounds after a slow pair, then all nodes at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,34 +17,34 @@ use super::{deployment, is_wanted};
 use crate::core::Core;
 use crate::perform;
 
-/// Further rounds are worked out so often at most.
+/// Most sets of further rounds.
 const FURTHER: usize = 2;
-/// What a round takes beside sending, in seconds.
+/// Duration of a round apart from sending, in seconds.
 const ROUND_S: i64 = 4;
 
-/// For cleaning the machines when the process stops; what is left by then ends by itself.
+/// Time to clean the machines when the process stops. A server that is left ends by itself.
 pub const CLOSING: Duration = Duration::from_millis(2500);
 
-/// What a run has found.
+/// The findings of a run.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// The nodes, as the judgement numbers them.
+    /// The nodes, in the numbering of the judgement.
     pub topology: Topology,
-    /// Nodes that had not passed before.
+    /// Nodes without an earlier pass.
     pub fresh: BTreeSet<usize>,
-    /// Of all pairs.
+    /// The judgement over all pairs.
     pub judgement: Judgement,
-    /// What was done.
+    /// Summary of the work.
     pub summary: Summary,
-    /// Nodes that could not take part, or lack a lane that the others have, and why.
+    /// Nodes that could not take part or lack a lane of the others, with the reason.
     pub apart: BTreeMap<usize, String>,
-    /// Why no test could be made at all.
+    /// Why no test was possible at all.
     pub refused: Option<String>,
-    /// Nobody waits for it any more.
+    /// The run is no longer wanted.
     pub abandoned: bool,
 }
 
-/// After so many seconds a run is lost: much more than it takes.
+/// Seconds after which a run counts as lost: far more than it takes.
 #[must_use]
 pub fn longest_s(settings: &Settings, nodes: usize) -> i64 {
     let nodes = i64::try_from(nodes).unwrap_or(i64::MAX).max(2);
@@ -55,7 +55,7 @@ pub fn longest_s(settings: &Settings, nodes: usize) -> i64 {
     300 + rounds * turns * (2 * i64::from(settings.seconds) + ROUND_S) + nodes
 }
 
-/// Makes a run; nothing is found of one that ends because the process stops. The machines are cleaned either way.
+/// Makes a run. `None`: the process stops. The machines are cleaned in either case.
 pub async fn run(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<NodeRecord>) -> Option<Found> {
     let names: Vec<String> = nodes.iter().map(|node| node.id.clone()).collect();
     let (topology, site) = match core.sites.current(&core.store).await {
@@ -73,7 +73,7 @@ pub async fn run(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<Nod
         topology,
         ..Found::default()
     };
-    // Who has nobody to talk to is not tested, which the report says.
+    // A single node has no peer and is not tested, as the report states.
     if nodes.len() < 2 {
         return Some(found);
     }
@@ -101,7 +101,7 @@ pub async fn run(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<Nod
     Some(found)
 }
 
-/// Nodes on which a server of ours may still listen are given to nobody: the next run cleans them.
+/// A node on which a traffic server may still run counts as faulty and is not handed over: the next run cleans it.
 pub(super) fn unclean(found: &mut Found, left: BTreeMap<usize, String>) {
     for (node, why) in left {
         found
@@ -137,23 +137,23 @@ fn usual(began: &NetworkTest) -> Usual {
     Kind::ALL.into_iter().filter_map(known).collect()
 }
 
-/// As it is stored.
+/// The stored form.
 #[must_use]
 pub fn stored(usual: &Usual) -> BTreeMap<String, f64> {
     let known = |kind: Kind| Some((kind.name().to_owned(), *usual.get(&kind)?));
     Kind::ALL.into_iter().filter_map(known).collect()
 }
 
-/// The lanes by which the nodes reach each other.
+/// The lanes on which the nodes reach each other.
 struct Lanes {
     /// By node.
     of: Vec<BTreeMap<Lane, ServedLane>>,
-    /// Those that most nodes have; none: they go by their addresses.
+    /// The lanes of most nodes. Empty: the nodes use their addresses.
     common: BTreeSet<Lane>,
 }
 
 impl Lanes {
-    /// `rdma`: adapters that TCP does not reach count as well.
+    /// The lanes of the nodes. With `rdma`, adapters without an IP address count as well.
     fn of(bench: &Bench, site: Option<&Site>, nodes: &[NodeRecord], rdma: bool) -> Self {
         let mut of = Vec::new();
         let mut counts: BTreeMap<Lane, usize> = BTreeMap::new();
@@ -180,7 +180,7 @@ impl Lanes {
         }
     }
 
-    /// Who does not take part, or not with all that the others have.
+    /// Notes the nodes that do not take part or lack a common lane.
     fn apart(&self, bench: &Bench, found: &mut Found) {
         for (node, lanes) in self.of.iter().enumerate() {
             if let Err(why) = bench.machine(node) {
@@ -205,7 +205,7 @@ impl Lanes {
         }
     }
 
-    /// The ways from one node to another.
+    /// The lanes from one node to another.
     fn between(&self, bench: &Bench, a: usize, b: usize) -> Vec<(Lane, Goal)> {
         let Ok(server) = bench.machine(b) else {
             return Vec::new();
@@ -222,7 +222,7 @@ impl Lanes {
         }
         let way = |lane: &Lane| {
             let (from, to) = (self.of.get(a)?.get(lane)?, self.of.get(b)?.get(lane)?);
-            // Where one of the two has no address, RDMA is agreed by those of the nodes.
+            // If one of the two lanes has no address, the nodes' own addresses serve to agree on RDMA.
             let own = to.address.filter(|_| from.address.is_some());
             let goal = Goal {
                 lane: from.name.clone(),
@@ -236,7 +236,7 @@ impl Lanes {
     }
 }
 
-/// Which adapter of the SKU it is: by its GUID where the site knows it, else by its name.
+/// The lane's adapter in the SKU: by its GUID if the site knows it, else by its name.
 fn place(site: &Site, node: &str, lane: &ServedLane) -> Option<Lane> {
     let node = site.node_named(node)?;
     let guid = u64::from_str_radix(lane.guid.trim_start_matches("0x"), 16).ok();
@@ -281,7 +281,7 @@ impl Run<'_> {
             }
             rounds = follow_up(&found.topology, &found.judgement.tests, &found.judgement.bad);
         }
-        // Where a pair is slow, the whole says nothing.
+        // With a slow pair, the measurement of the whole means nothing.
         if found.judgement.faults.is_empty() && found.apart.is_empty() {
             for shift in shifts(&found.topology) {
                 found.summary.all_at_once.push(self.shift(&shift).await);
@@ -303,7 +303,7 @@ impl Run<'_> {
         (lanes, order)
     }
 
-    /// Pairs of which both take part, each on all lanes that both have.
+    /// Tests the pairs with two taking part, each on all their common lanes.
     async fn round(&self, round: &Round) -> Vec<Test> {
         let takes_part =
             |pair: &&(usize, usize)| self.bench.machine(pair.0).is_ok() && self.bench.machine(pair.1).is_ok();
@@ -335,7 +335,7 @@ impl Run<'_> {
         tests
     }
 
-    /// What each node sends while all do, all its lanes together.
+    /// Each node's sending rate over all its lanes while all nodes send.
     async fn shift(&self, shift: &Round) -> Vec<f64> {
         let orders: Vec<(usize, Order)> = shift.iter().map(|(a, b)| (*a, self.order(*a, *b, true).1)).collect();
         let count = orders.len();

@@ -1,29 +1,29 @@
-//! `network_test` of the configuration.
+//! The settings block `network_test`.
 
 use std::path::PathBuf;
 
 use serde::Deserialize;
 
-/// The program's name where the configuration names none: it lies beside this one.
+/// The default name of the program, which lies beside this one.
 const PROGRAM: &str = "rackwright-traffic";
 
 /// How the network between the nodes of a cluster is tested.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Whether; by default where the program is found.
+    /// Whether tests are made. Default: if the program is found.
     enabled: Option<bool>,
     /// The traffic program, linked statically, for the architecture of the nodes.
     program: Option<PathBuf>,
-    /// How long each direction of a pair sends, in seconds.
+    /// Sending time of each direction of a pair, in seconds.
     pub seconds: u32,
-    /// Connections, or queue pairs, of each lane of a pair.
+    /// Connections or queue pairs on each lane of a pair.
     pub streams: u32,
-    /// By RDMA between nodes whose adapters and systems can; else always TCP.
+    /// Whether nodes use RDMA if their adapters and systems support it. Otherwise TCP.
     pub rdma: bool,
-    /// Where the program listens on the nodes; 0: at any free port.
+    /// The program's port on the nodes; 0: any free port.
     pub port: u16,
-    /// Pairs at once in a round.
+    /// Pairs measured at once in a round.
     pub at_once: usize,
 }
 
@@ -42,7 +42,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Every fault, `field: what is wrong`.
+    /// Adds each fault of the settings to `faults`.
     pub fn check(&self, faults: &mut Vec<String>) {
         if let Some(path) = &self.program
             && !path.is_file()
@@ -65,7 +65,7 @@ impl Settings {
     /// The program's file.
     ///
     /// # Errors
-    /// No test is made, and why.
+    /// Why no test is made.
     pub fn file(&self) -> Result<PathBuf, String> {
         if self.enabled == Some(false) {
             return Err("it is switched off (network_test.enabled)".into());

@@ -8,7 +8,7 @@ use super::*;
 use crate::clusters::tests::{build, check, cluster, hall, names, spec, step};
 use crate::grpc::said::create_cluster;
 
-/// A program that is there and that no node can be sent: there is no node behind these rows.
+/// A program that exists but cannot be sent: there are no machines behind these rows.
 const ON: &str = "network_test: {program: /bin/sh}\n";
 const LATER: Timestamp = Timestamp(i64::MAX / 2);
 
@@ -170,7 +170,7 @@ async fn a_run_that_ends_because_the_process_stops_stores_nothing() {
 
 const NAMES: [&str; 5] = ["n0", "n1", "n2", "n3", "n4"];
 
-/// All pairs of five nodes, those of `slow` at a fifth of the rate.
+/// All pairs of five nodes; the pairs of `slow` have a fifth of the rate.
 fn found(slow: Option<usize>) -> Found {
     let topology = Topology::bare(&NAMES.map(str::to_owned));
     let pairs = (0..5).flat_map(|a| (a + 1..5).map(move |b| (a, b)));
@@ -221,7 +221,7 @@ fn the_others_have_passed_where_one_is_at_fault() {
         (test.until, test.blocked.as_str(), test.usual["address"]),
         (None, "", 10.0)
     );
-    // What is told of the others is without the one that leaves.
+    // The rows of the others remain without the one that leaves.
     let verdicts: Vec<(&str, &str)> = test
         .rows
         .iter()

@@ -1,4 +1,4 @@
-//! One piece of firmware on its way.
+//! The update of one component, from its sending to its running version.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,25 +19,25 @@ use crate::clock;
 use crate::firmware::link;
 use crate::stored;
 
-/// How long things may take.
+/// Time limits.
 pub(super) struct Patience {
-    /// One piece, from its sending to the end of its task (Ironic's limit for a whole update is 2 h).
+    /// From sending a component to the end of its task (Ironic's limit for a whole update is 2 h).
     task: Duration,
-    /// A BMC that restarts: some take ten minutes.
+    /// For a restart of a BMC: some take ten minutes.
     away: Duration,
-    /// After the task's end the version may take so long to read without anything being done for it.
+    /// From the task's end until the version reads without an activation.
     settles: Duration,
-    /// After what makes it run, until it reads.
+    /// From the activation until the version reads.
     version: Duration,
-    /// A change of power.
+    /// For a change of power.
     pub(super) power: Duration,
-    /// Between two looks.
+    /// Pause between two reads.
     pub(super) look: Duration,
 }
 
 impl Patience {
-    /// Of updates that may take `all_s` altogether. Of the 4 h that are usual it is 2 h for a piece, 15 min for a BMC that is
-    /// away or for a version to read, 4 min for a change of power, and 20 s for a version to read by itself.
+    /// The limits of updates that may take `all_s` in total. With the default of 4 h: 2 h for a component, 15 min for an
+    /// absent BMC or for a version to read, 4 min for a change of power, and 20 s for a version to read by itself.
     pub(super) fn within(all_s: u32) -> Self {
         let all = Duration::from_secs(all_s.into());
         Self {
@@ -51,18 +51,18 @@ impl Patience {
     }
 }
 
-/// How far it is.
+/// The progress of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Phase {
-    /// It may have been sent.
+    /// The file may have been sent.
     Sending,
-    /// The BMC has it.
+    /// The BMC has the file.
     Tracking,
-    /// The BMC is done with it, and it does not run yet.
+    /// The BMC has written it, and it does not run yet.
     Activating,
 }
 
-/// One piece on its way, as it is stored.
+/// The update of one component, as it is stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Flight {
     pub(super) component: String,
@@ -117,27 +117,27 @@ impl Run<'_> {
         }
     }
 
-    /// Brings it to its end, from wherever it is.
+    /// Finishes an update from any phase.
     pub(super) async fn finish(&self, mut flight: Flight) -> Result<EventRow, Stop> {
         let ended = self.go_on(&mut flight).await;
         let is_over = match &ended {
             Ok(()) => true,
-            // What the BMC has refused or failed is not under way any more; of anything else nobody knows, as of a task that
-            // takes too long: it may still write.
+            // A permanent refusal or failure of the BMC ends the update. After any other failure the state is unknown: a
+            // task that takes too long may still write.
             Err(Stop::Failed(_, _, is_retryable)) => !is_retryable,
             Err(Stop::Bmc(BmcError::Redfish(error))) => error.kind() == ErrorKind::Permanent,
             Err(_) => false,
         };
         let is_written = ended.is_ok() || flight.phase == Phase::Activating;
         if is_over && is_written && !flight.is_bmc {
-            // What the TPM measures at the next start differs for this reason.
+            // Explains why the TPM measures something else at the next start.
             let (id, to) = (&self.record.id, format!("{} to {}", flight.component, flight.to));
             self.core.store.note_firmware_updated(id, clock::now(), &to).await?;
         }
         if is_over {
             self.over().await?;
         }
-        // One that is tried again goes on where it is.
+        // An update that will be retried continues in its phase.
         if is_over && ended.is_err() && flight.phase == Phase::Activating {
             let _ = self.put_back(flight.was_on).await;
         }
@@ -177,7 +177,7 @@ impl Run<'_> {
         Err(Stop::Failed("firmware-not-applied", what, false))
     }
 
-    /// Makes it run, where that disturbs nobody.
+    /// Activates the component if a restart is allowed now.
     async fn try_activate(&self, flight: &mut Flight) -> Result<(), Stop> {
         self.check_restart().await?;
         flight.phase = Phase::Activating;
@@ -185,13 +185,13 @@ impl Run<'_> {
         self.activate(flight).await
     }
 
-    /// A machine that ran and was switched off for nothing runs again. How the update ends is told by what failed first.
+    /// Switches on again a machine that ran and was switched off in vain. The first failure stays the result of the update.
     async fn after_failed_restart(&self, flight: &mut Flight) {
         if flight.phase != Phase::Activating || !flight.was_on {
             return;
         }
         if self.put_back(true).await.is_ok() {
-            // It is as it was before: whoever goes on leaves it so, if it may not be disturbed any more.
+            // The machine is as before: the next try leaves it so if it must no longer be restarted.
             flight.phase = Phase::Tracking;
             let _ = self.store(flight).await;
         }
@@ -201,7 +201,7 @@ impl Run<'_> {
         format!("{doing} {} {}", flight.component, flight.to)
     }
 
-    /// Sends it, unless the BMC has a task for it already.
+    /// Sends the file, unless the BMC already has a task for it.
     async fn send(&self, flight: &mut Flight) -> Result<(), Stop> {
         let client = self.client().await?;
         let mut tasks = client.task_links().await?;
@@ -273,8 +273,8 @@ impl Run<'_> {
         }
     }
 
-    /// Whether the wanted version reads; none while the BMC does not answer. Some inventories name their entries by the
-    /// version: then it is another entry.
+    /// Whether the wanted version reads. `None`: the BMC does not answer. Some inventories put the version into the name of
+    /// an entry: then it is another entry.
     async fn reads(&self, flight: &Flight) -> Result<Option<bool>, Stop> {
         let client = self.client().await?;
         match client.firmware_entry(&flight.entry.path).await {
@@ -303,14 +303,14 @@ impl Run<'_> {
                 Some(false) if begun.elapsed() >= limit => return Ok(false),
                 None if first.elapsed() >= limit + self.patience.away => return Ok(false),
                 Some(false) => {}
-                // A BMC that restarts by itself is not to be restarted once more: its time begins when it is back.
+                // A BMC that restarts by itself must not be restarted again: its time begins when it is back.
                 None => begun = Instant::now(),
             }
             sleep(self.patience.look).await;
         }
     }
 
-    /// What makes it run: as the SKU says, else as the profile knows of this piece, else a restart of what it belongs to.
+    /// The activation: from the SKU's wish, else from the profile of the BMC, else a restart of the BMC or the host.
     async fn activation(&self, client: &BmcClient, flight: &Flight) -> Result<Activation, Stop> {
         let wanted = self.wanted.iter().find(|one| *one.component == *flight.component);
         if let Some(said) = wanted.and_then(|one| one.activation) {
@@ -328,7 +328,7 @@ impl Run<'_> {
         }))
     }
 
-    /// Does what makes it run.
+    /// Activates the component.
     async fn activate(&self, flight: &Flight) -> Result<(), Stop> {
         let client = self.client().await?;
         let by = self.activation(&client, flight).await?;
@@ -345,7 +345,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Off, but what could not be switched on again is not switched off.
+    /// Switches the machine off, unless it could not be switched on again.
     async fn switch_off(&self, client: &BmcClient) -> Result<(), Stop> {
         let Ok(placed) = timeout(super::TURN, self.take_place()).await else {
             return Err(Stop::NoTurn);
@@ -357,8 +357,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Takes the power away altogether, where the BMC has a way; the machine is off before, and on afterwards, as after
-    /// any other restart: some versions read only then.
+    /// Runs an AC cycle if the BMC supports it: some versions read only after that. The machine is off before and on
+    /// afterwards, as after any other restart.
     async fn ac_cycle(&self, client: &BmcClient, flight: &Flight) -> Result<(), Stop> {
         match client.ac_cycle_way().await {
             Ok(_) => {}
@@ -388,7 +388,7 @@ impl Run<'_> {
     }
 }
 
-/// The BMC does not answer, which passes.
+/// The BMC does not answer now; a retry may help.
 fn is_away(error: &BmcError) -> bool {
     matches!(error, BmcError::Redfish(error) if error.kind() == ErrorKind::Retryable)
 }

@@ -1,7 +1,7 @@
-//! A place to start in: a machine that is started in the middle of an update draws as much as one that is started by itself
-//! (`runner::admission`), and so takes the same places and stands in the same lines.
+//! A place to start in. A start in the middle of an update draws as much power as any other (`runner::admission`), so it
+//! takes the same places and joins the same queues.
 //!
-//! A place is the effect's: should this process end meanwhile, it comes free with the effect.
+//! A place belongs to the effect: if this process ends meanwhile, the place becomes free with the effect.
 
 use rackwright_lifecycle::{Effect, Kind, Wait};
 use tokio::time::sleep;
@@ -11,7 +11,7 @@ use crate::clock;
 use crate::runner::admission;
 
 impl Run<'_> {
-    /// Takes the places that a start needs, and waits in line for them.
+    /// Takes the places that a start needs, and waits for them in the queues.
     pub(super) async fn take_place(&self) -> Result<(), Stop> {
         while let Some(wait) = self.ask_for_place().await? {
             self.say(&format!("waiting for {wait}"), 99);
@@ -39,14 +39,14 @@ impl Run<'_> {
             tx.use_permits(id, &open.id, in_line_us).await?;
             core.metrics.admitted(Kind::PowerOn, in_line_us);
         }
-        // It is this effect that the node waits for, whatever that waits for: nobody else has it due before its end.
+        // The node waits for this effect, with any reason inside: it must not become due before the effect's end.
         let stored = wait.clone().unwrap_or(Wait::Effect(open.attempt.effect));
         tx.wait(id, &stored, open.attempt.deadline, &record.readings).await?;
         core.commit(tx).await?;
         Ok(wait)
     }
 
-    /// It was seen on: others have their turn when its start has settled.
+    /// The machine reads on: others get their turn when its start has settled.
     pub(super) async fn leave_place(&self) -> Result<(), Stop> {
         let core = self.core;
         let mut tx = core.store.write().await?;
@@ -69,7 +69,7 @@ mod tests {
     use crate::core::Core;
     use crate::testing::{self, TestCore};
 
-    /// Two nodes on one circuit, whose firmware is being updated.
+    /// Two nodes on one circuit during their firmware updates.
     async fn bench(settle_s: u32) -> (TestCore, [NodeRecord; 2]) {
         let limits = format!("limits: {{power_on: {{per_circuit: 1, settle_s: {settle_s}}}}}\n");
         let core = testing::core_with(&limits).await;

@@ -1,4 +1,4 @@
-//! A database that is older than what was seen of it, and machines that know more than their records.
+//! A database that is older than the last one seen, and machines that know more than their records.
 
 use rackwright_lifecycle::{State, seconds};
 use rackwright_store::Scope;
@@ -32,7 +32,7 @@ async fn a_database_that_grows_older_is_believed_and_one_that_is_set_back_is_not
         advance(&core, false).await.unwrap();
         assert_eq!(seen(&core).age, first.age + age);
     }
-    // A replica that was away for long has seen less than there is.
+    // A replica that was away for a long time has seen a lower age.
     set_age(&core, 500).await;
     advance(&core, false).await.unwrap();
     assert_eq!((doubts(&core).await, seen(&core).age), (0, 501));
@@ -107,7 +107,7 @@ async fn a_machine_that_knows_a_newer_generation_is_doubted_and_given_out_above_
     assert_eq!(events.iter().filter(|e| e.kind == "security.node-doubted").count(), 1);
     higher.node.believe();
     assert!(higher.node.generation > 9 && higher.node.doubt.is_none());
-    // What a machine claims without limit moves nothing out of bounds.
+    // An absurd generation from a machine leaves the record within bounds.
     let mut liar = come(u64::MAX).await;
     liar.node.believe();
     assert!(liar.node.generation < 1 << 22, "{}", liar.node.generation);
