@@ -1,7 +1,9 @@
-//! Bounds records of calls that failed and of reads: strangers and customers must not fill the disk with them.
+//! Limits the records of failed calls and of reads: strangers and customers must not be able to fill the disk with
+//! records.
 //!
-//! In each window a caller has a number of records, and so have all callers without a certificate together. Further calls are
-//! counted, and the end of the window leaves one record with the count. Records of changes are not bounded.
+//! Each caller may add a number of records per window. All callers without a certificate share one such number. Calls
+//! above the limit are counted, and the end of the window leaves one record with the count. Records of changes have no
+//! limit.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,22 +11,22 @@ use std::time::{Duration, Instant};
 
 use rackwright_identity::AuditRecord;
 
-/// Time of a window.
+/// Length of a window.
 const WINDOW: Duration = Duration::from_secs(600);
-/// Records of calls of a member or agent that failed, in a window.
+/// Records of failed calls of one member or agent in a window.
 const FAILURES: u32 = 200;
-/// Records of sensitive reads of a member in a window.
+/// Records of sensitive reads of one member in a window.
 const READS: u32 = 1000;
 /// Records of calls without a certificate from one address in a window.
 const OF_ADDRESS: u32 = 10;
-/// Records of calls without a certificate in a window.
+/// Records of calls without a certificate from all addresses in a window.
 const OF_STRANGERS: u32 = 100;
-/// Callers and addresses that are counted apart in a window.
+/// Callers and addresses that are counted separately in a window; further ones share one count.
 const COUNTED: usize = 10_000;
-/// Between two looks whether the window is over.
+/// Pause between two checks for the end of the window.
 pub const ROUND: Duration = Duration::from_secs(60);
 
-/// Counts of the present window.
+/// Counts of the current window.
 #[derive(Debug, Default)]
 pub struct Budget(Mutex<Window>);
 
@@ -44,14 +46,14 @@ struct Count {
 }
 
 impl Budget {
-    /// Whether one more sensitive read of a member is recorded by itself.
+    /// Whether this sensitive read of a member gets a record of its own.
     pub fn allows_read(&self, caller: &str) -> bool {
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         window.began.get_or_insert_with(Instant::now);
         count(&mut window.reads, caller, READS)
     }
 
-    /// Whether one more call that failed is recorded by itself. The caller is empty for a call without a certificate.
+    /// Whether this failed call gets a record of its own. The caller is empty for a call without a certificate.
     pub fn allows(&self, caller: &str, address: &str) -> bool {
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         window.began.get_or_insert_with(Instant::now);
@@ -65,7 +67,7 @@ impl Budget {
         allowed
     }
 
-    /// Records for what was left out, once the window is over or with `is_end`; a new window begins then.
+    /// Records for the calls above the limits, once the window is over or with `is_end`. A new window begins then.
     pub fn summaries(&self, is_end: bool) -> Vec<AuditRecord> {
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_end && window.began.is_none_or(|began| began.elapsed() < WINDOW) {

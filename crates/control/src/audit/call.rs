@@ -1,7 +1,7 @@
-//! What is known of the call that runs in a task.
+//! Facts about the call that runs in a task.
 //!
-//! The layer around the services (`grpc/audited.rs`) makes a [`Call`] and runs the call under it. Code below that adds what it
-//! learns: the member's role, the operation that the call begins.
+//! The layer around the services (`grpc/audited.rs`) makes a [`Call`] and runs the call under it. Code below adds the
+//! facts it learns: the member's role, the operation that the call begins.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,34 +15,34 @@ tokio::task_local! {
     static PRESENT: Arc<Call>;
 }
 
-/// Bytes of a request that are kept to read fields from.
+/// Bytes of a request that are kept so that fields can be read from them.
 const KEPT: usize = 16 << 10;
 
 /// Which outcomes of a call are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recorded {
-    /// All, in the transaction of the call's change.
+    /// All outcomes, in the transaction of the call's change.
     WithChange,
-    /// All, in a transaction of their own.
+    /// All outcomes, in a transaction of their own.
     Apart,
-    /// Only that the call was refused.
+    /// Only refusals.
     IfRefused,
 }
 
 /// A call.
 #[derive(Debug)]
 pub struct Call {
-    /// The same for all records of the call.
+    /// Identifier that all records of the call share.
     pub id: String,
     /// `Service/Method`.
     pub method: String,
-    /// Source address.
+    /// Source address of the connection.
     pub address: String,
-    /// The client's name for itself.
+    /// The client's own name for itself; not verified.
     pub client: String,
-    /// Trace id.
+    /// Trace id of the request.
     pub trace: String,
-    /// What is recorded.
+    /// Which outcomes are recorded.
     pub recorded: Recorded,
     request: Mutex<Vec<u8>>,
     learned: Mutex<Learned>,
@@ -60,7 +60,7 @@ struct Learned {
 }
 
 impl Call {
-    /// A call of which nothing more is known yet.
+    /// A call without further facts yet.
     #[must_use]
     pub fn new(id: String, method: String, recorded: Recorded) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl Call {
         PRESENT.try_with(Arc::clone).ok()
     }
 
-    /// Runs a call.
+    /// Runs a call, so that [`Call::present`] returns this one inside `call`.
     pub async fn run<F: Future>(self: Arc<Self>, call: F) -> F::Output {
         PRESENT.scope(self, call).await
     }
@@ -91,27 +91,27 @@ impl Call {
         self.learned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps more bytes of the request.
+    /// Keeps further bytes of the request, up to a limit.
     pub fn read(&self, bytes: &[u8]) {
         let mut kept = self.request.lock().unwrap_or_else(PoisonError::into_inner);
         let room = KEPT.saturating_sub(kept.len());
         kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
-    /// The caller, as the certificate says.
+    /// Sets the caller from the certificate.
     pub fn set_caller(&self, caller: String, epoch: Option<u64>) {
         let mut learned = self.learned();
         learned.caller = caller;
         learned.epoch = epoch.map(|epoch| epoch.to_string()).unwrap_or_default();
     }
 
-    /// The caller; empty: unknown.
+    /// The caller; empty if it is unknown.
     #[must_use]
     pub fn caller(&self) -> String {
         self.learned().caller.clone()
     }
 
-    /// Whether the record of a call that changes something is still to be stored.
+    /// Whether the call changes something and its record is not stored yet.
     #[must_use]
     pub fn is_due(&self) -> bool {
         self.recorded == Recorded::WithChange && !self.is_written()
@@ -123,12 +123,12 @@ impl Call {
         self.is_written.load(Ordering::SeqCst)
     }
 
-    /// A record of the call was stored.
+    /// Notes that a record of the call was stored.
     pub fn written(&self) {
         self.is_written.store(true, Ordering::SeqCst);
     }
 
-    /// The record of the call with this outcome.
+    /// The record of the call for this outcome.
     #[must_use]
     pub fn record(&self, outcome: &str, message: &str) -> AuditRecord {
         let kept = self.request.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -166,7 +166,7 @@ fn learn(change: impl FnOnce(&mut Learned)) {
     }
 }
 
-/// The present call is one of a member with this role and customer.
+/// Notes the member of the current call, with role and customer.
 pub fn note_member(name: &str, epoch: u64, role: &str, customer: &str) {
     learn(|learned| {
         learned.caller = format!("members/{name}");
@@ -176,17 +176,17 @@ pub fn note_member(name: &str, epoch: u64, role: &str, customer: &str) {
     });
 }
 
-/// The present call makes the caller this agent.
+/// Notes the agent of the current call as its caller.
 pub fn note_agent(name: &str) {
     learn(|learned| learned.caller = format!("agents/{name}"));
 }
 
-/// The present call is about this resource.
+/// Notes the resource that the current call is about.
 pub fn note_target(name: &str) {
     learn(|learned| learned.target = name.to_owned());
 }
 
-/// The present call begins this operation.
+/// Notes the operation that the current call begins.
 pub fn note_operation(id: &str) {
     learn(|learned| learned.operation = format!("operations/{id}"));
 }

@@ -1,7 +1,7 @@
 //! Exports: the lines of a file, and the tasks that follow the chain to a file, a syslog server or a collector.
 //!
-//! A line is a JSON object. The first one names the chain and its signing keys; each further one is a record with its hash and
-//! signature. `rackwrightd audit verify --file` checks such a file with a public key alone.
+//! Each line is a JSON object. The first line names the chain and its signing keys. Each further line is a record with
+//! its hash and signature. `rackwrightd audit verify --file` checks such a file with only a public key.
 
 #![expect(
     clippy::disallowed_methods,
@@ -25,31 +25,32 @@ use crate::core::Core;
 use crate::parts::Parts;
 use crate::telemetry::Collector;
 
-/// Rows read at once.
+/// Rows read per page.
 const PAGE: i64 = 500;
-/// Between two looks for more.
+/// Pause between two looks for new records.
 const LOOK: Duration = Duration::from_secs(1);
-/// Before a failed export is tried again.
+/// Pause before a failed export is tried again.
 const RETRY: Duration = Duration::from_secs(10);
-/// Bytes at the end of a file that hold its last line.
+/// Bytes at the end of a file that are certain to hold its last line.
 const TAIL: u64 = 512 << 10;
-/// Longest syslog message: what a UDP packet carries anywhere, and receivers must take (RFC 5426 recommends to take 2048).
+/// Longest syslog message in bytes: it fits a UDP packet everywhere, and RFC 5426 recommends that receivers accept
+/// 2048.
 const SYSLOG_MAX: usize = 2048;
 
-/// Where records go beside the database.
+/// Where records are exported to, besides the database.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// A file to which records are appended.
+    /// Absolute path of a file to which records are appended.
     pub file: Option<PathBuf>,
-    /// Address of a syslog server that takes RFC 5424 over UDP.
+    /// Address of a syslog server that accepts RFC 5424 over UDP.
     pub syslog: Option<SocketAddr>,
-    /// A collector that takes logs by OTLP over gRPC.
+    /// A collector that accepts logs by OTLP over gRPC.
     pub otlp: Option<Collector>,
 }
 
 impl Settings {
-    /// Says what is wrong, a line each.
+    /// Adds one line to `faults` for each invalid setting.
     pub(crate) fn check(&self, faults: &mut Vec<String>) {
         if self.file.as_ref().is_some_and(|file| !file.is_absolute()) {
             faults.push("audit.file: must be an absolute path".into());
@@ -66,7 +67,7 @@ impl Settings {
 pub enum Line {
     /// The chain and its keys.
     Chain(ChainLine),
-    /// A record.
+    /// A record of the chain.
     Record(Box<RecordLine>),
 }
 
@@ -74,11 +75,11 @@ pub enum Line {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChainLine {
-    /// The site's authority.
+    /// Identifier of the site's authority.
     pub authority: String,
-    /// Position of the record before the first one of the file.
+    /// Position of the record before the file's first record.
     pub after_position: u64,
-    /// Its hash; empty: there is none.
+    /// Hash of that record; empty if there is no such record.
     pub previous_hash: String,
     /// Signing keys, oldest first.
     pub keys: Vec<KeyLine>,
@@ -88,15 +89,15 @@ pub struct ChainLine {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyLine {
-    /// From 1.
+    /// Number of the key, from 1.
     pub number: u32,
-    /// 64 hex digits.
+    /// Public key, 64 hex digits.
     pub public_key: String,
-    /// By the key before, 128 hex digits.
+    /// Signature by the key before, 128 hex digits.
     pub signature: String,
 }
 
-/// The line of a record.
+/// The line of a record. Its fields are those of the audit record.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -155,7 +156,7 @@ impl RecordLine {
         }
     }
 
-    /// The chain's entry of this line. The time for people is not part of it.
+    /// The chain entry of this line. The readable time is not part of the entry.
     #[must_use]
     pub fn entry(&self) -> AuditEntry {
         let record = AuditRecord {
@@ -189,7 +190,7 @@ impl RecordLine {
     }
 }
 
-/// A time for people: RFC 3339, UTC.
+/// A readable time: RFC 3339, UTC.
 #[must_use]
 pub fn time(at: Timestamp) -> String {
     let (seconds, micros) = (at.0.div_euclid(1_000_000), at.0.rem_euclid(1_000_000));
@@ -197,7 +198,7 @@ pub fn time(at: Timestamp) -> String {
     prost_types::Timestamp { seconds, nanos }.to_string()
 }
 
-/// Begins the exports that the settings name.
+/// Starts the exports that the settings name.
 pub fn begin(core: &Arc<Core>, parts: &mut Parts) {
     if let Some(path) = core.config.audit.file.clone() {
         parts.begin("audit file", follow(core.clone(), ToFile::new(path)));
@@ -212,26 +213,26 @@ pub fn begin(core: &Arc<Core>, parts: &mut Parts) {
     }
 }
 
-/// The last record of a target.
+/// The last record that a target has.
 #[derive(Debug, Default)]
 pub(super) struct Last {
-    /// 0: there is none.
+    /// 0: the target has no record.
     position: i64,
-    /// Empty: not known.
+    /// Empty: unknown.
     hash: String,
 }
 
 /// A place to which records go in order.
 pub(super) trait Target: Send + 'static {
-    /// For the log.
+    /// Name for the log.
     fn name(&self) -> String;
-    /// The last record that is there.
+    /// The last record that the target has.
     fn last(&mut self) -> std::io::Result<Last>;
-    /// Adds records.
+    /// Adds records at the end.
     fn add(&mut self, core: &Core, rows: &[AuditRow]) -> std::io::Result<()>;
 }
 
-/// Brings records to a target until the core stops. What fails is tried again from the last position.
+/// Brings records to a target until the core stops. After a failure it tries again from the target's last record.
 async fn follow(core: Arc<Core>, target: impl Target) {
     let (mut target, mut failing) = (Some(target), false);
     loop {
@@ -257,7 +258,7 @@ async fn follow(core: Arc<Core>, target: impl Target) {
         tokio::select! {
             biased;
             () = core.stop.cancelled() => {
-                // What is there already goes out.
+                // At the stop, the records that exist are still exported.
                 let _ = step(&core, &mut target).await;
                 return;
             }
@@ -266,7 +267,7 @@ async fn follow(core: Arc<Core>, target: impl Target) {
     }
 }
 
-/// Brings a page of records to a target. True: there may be more.
+/// Brings a page of records to a target. Returns true if there may be more.
 async fn step<T: Target>(core: &Arc<Core>, slot: &mut Option<T>) -> std::io::Result<bool> {
     let Some(mut target) = slot.take() else {
         return Err(std::io::Error::other("the export ended"));
@@ -300,7 +301,7 @@ async fn step<T: Target>(core: &Arc<Core>, slot: &mut Option<T>) -> std::io::Res
     added.map(|()| is_more).map_err(named)
 }
 
-/// A page of the records behind the last one that a target has.
+/// A page of the records after the target's last record.
 async fn behind(core: &Core, last: &Last) -> std::io::Result<Vec<AuditRow>> {
     let all = AuditFilter::default();
     if last.position > 0 && !last.hash.is_empty() {
@@ -321,10 +322,10 @@ async fn behind(core: &Core, last: &Last) -> std::io::Result<Vec<AuditRow>> {
     rows.map_err(std::io::Error::other)
 }
 
-/// A file of lines. Its last line says how far it is.
+/// A file of lines. Its last line gives the position of the export.
 struct ToFile {
     path: PathBuf,
-    /// Keys that the file names; 0: not known.
+    /// Number of keys that the file names; 0: unknown.
     keys: usize,
 }
 
@@ -350,7 +351,7 @@ impl Target for ToFile {
         file.seek(SeekFrom::Start(begin))?;
         let mut tail = Vec::new();
         file.read_to_end(&mut tail)?;
-        // A line that a crash cut short is written again.
+        // A crash may have cut the last line short: it is removed here and written again.
         let end = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         if end < tail.len() {
             file.set_len(begin + u64::try_from(end).unwrap_or(0))?;
@@ -384,7 +385,7 @@ impl Target for ToFile {
             let before = rows.first().map_or(0, |row| row.position - 1);
             let line = Line::Chain(ChainLine {
                 authority: core.keys.authority.site_id(),
-                // A file begins with the first record there is; behind it this is only told again.
+                // A new file begins with the first record of the chain. A later chain line only names the keys again.
                 after_position: if is_new { 0 } else { u64::try_from(before).unwrap_or(0) },
                 previous_hash: String::new(),
                 keys: keys
@@ -420,7 +421,7 @@ pub(super) fn line(row: &AuditRow) -> std::io::Result<RecordLine> {
     Ok(RecordLine::of(record, row))
 }
 
-/// A syslog server. A file says how far it has got.
+/// A syslog server. A file in the data folder stores the position of the export.
 struct ToSyslog {
     server: SocketAddr,
     place: Place,
@@ -466,7 +467,7 @@ impl Target for ToSyslog {
     }
 }
 
-/// A file that says how far an export has got.
+/// A file that stores the position of an export.
 pub(super) struct Place(pub(super) PathBuf);
 
 impl Place {
@@ -507,7 +508,7 @@ fn syslog(line: &RecordLine, host: &str) -> std::io::Result<String> {
     if whole.len() <= SYSLOG_MAX {
         return Ok(whole);
     }
-    // The hash is that of the whole record: what is left out stays to be read in the database.
+    // The hash covers the whole record. The omitted request can be read in the database.
     line.request = "(left out: too long for syslog)".into();
     message(&line)
 }

@@ -1,4 +1,4 @@
-//! The newest signed head of the audit, in a file outside of the database.
+//! The newest signed head of the audit, in a file outside the database.
 
 #![expect(
     clippy::disallowed_methods,
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use rackwright_identity::{AuditHead, CertificateSigner, is_signed};
 
-/// The file in the data folder.
+/// Name of the file in the data folder.
 const FILE: &str = "audit-head";
 
-/// The file: position, hash, public key and signature in one line.
+/// The head file: position, hash, public key and signature in one line.
 #[derive(Debug)]
 pub struct HeadFile(PathBuf);
 
@@ -24,16 +24,16 @@ impl HeadFile {
         Self(data_dir.join(FILE))
     }
 
-    /// Where the file is.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The head; none: there is no file.
+    /// The head; `None` if there is no file.
     ///
     /// # Errors
-    /// The file cannot be read, or no key of the site has signed what it says.
+    /// The file cannot be read, or its signature is not by a key of the site.
     pub fn read(&self, signer: &CertificateSigner) -> std::io::Result<Option<AuditHead>> {
         let text = match std::fs::read_to_string(&self.0) {
             Ok(text) => text,
@@ -51,10 +51,10 @@ impl HeadFile {
         })
     }
 
-    /// Puts the file in place whole, or leaves the former one.
+    /// Replaces the file as a whole; after a failure the former file remains.
     ///
     /// # Errors
-    /// The file system refused.
+    /// The file system refused the write.
     pub fn write(&self, head: &AuditHead, signer: &CertificateSigner) -> std::io::Result<()> {
         let (signature, key) = signer.sign_with_key(head.statement().as_bytes());
         let text = format!(

@@ -8,18 +8,18 @@ use crate::config::Config;
 use crate::local_user::LocalUser;
 use crate::share::replica_name;
 
-/// Why a command cannot be recorded. The command is not carried out then.
+/// Why a command cannot be recorded. The command is then not executed.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
-    /// The head file.
+    /// The head file cannot be read or written.
     #[error("the audit cannot be taken up, so nothing is done")]
     Head(#[from] std::io::Error),
-    /// The database.
+    /// The database failed.
     #[error("the audit cannot be written, so nothing is done")]
     Store(#[from] StoreError),
 }
 
-/// Stores the record of a command before it is carried out.
+/// Stores the record of a command before it is executed.
 ///
 /// # Errors
 /// [`LocalError`].

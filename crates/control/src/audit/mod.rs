@@ -1,11 +1,11 @@
-//! The audit: who called what, from where, about what, and how that ended.
+//! The audit: caller, source address, target and outcome of each call.
 //!
-//! A record of a call that changes something is stored in the transaction of the change, so that neither stays without the
-//! other. Other records have a transaction of their own, before the call is answered. All records of all replicas are one
-//! chain (`rackwright_identity::AuditEntry`): whoever adds a record locks the chain's head as the last lock before the commit.
+//! A record of a call that changes something is stored in the transaction of the change: both are stored or neither is.
+//! Other records have a transaction of their own, before the call is answered. All records of all replicas are one
+//! chain (`rackwright_identity::AuditEntry`). A writer locks the chain's head as the last lock before the commit.
 //!
-//! A signed copy of the newest head is kept in the data folder (`head.rs`). A database that ends before that head, or has
-//! another record there, has lost records: the next record tells so.
+//! The data folder holds a signed copy of the newest head (`head.rs`). A database that ends before that head, or has
+//! another record at its position, has lost records. The next record reports the loss.
 
 pub mod budget;
 pub mod call;
@@ -34,11 +34,11 @@ use budget::Budget;
 use call::Call;
 use head::HeadFile;
 
-/// The method of records about lost records.
+/// The method of a record that reports lost records.
 pub const GAP: &str = "local/gap";
-/// Between two writes of the head file, while records are added.
+/// Pause between two writes of the head file, while records are added.
 const HEAD_PAUSE: Duration = Duration::from_secs(1);
-/// Longest text of a field, but for the request.
+/// Longest text of a field; the request has a limit of its own.
 const TEXT_MAX: usize = 600;
 
 /// The audit of one process.
@@ -58,7 +58,7 @@ pub struct Audit {
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
     head: Option<AuditHead>,
-    /// How many gaps this process has found: after a gap a lower head is the newer one.
+    /// Number of gaps that this process has found. After a gap, the head with the lower position is the newer head.
     gaps: u64,
 }
 
@@ -71,7 +71,7 @@ pub struct Added {
 }
 
 impl Audit {
-    /// Takes up the audit of a data folder.
+    /// Opens the audit of a data folder.
     ///
     /// # Errors
     /// The head file cannot be read.
@@ -93,13 +93,14 @@ impl Audit {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The newest head that is known here.
+    /// The newest head that this process knows.
     #[must_use]
     pub fn newest(&self) -> Option<AuditHead> {
         self.known().head
     }
 
-    /// Adds a record to a change, as the last thing before its commit. Call [`Audit::stored`] after the commit.
+    /// Adds a record to a change. The caller does this as the last write before the commit, and calls [`Audit::stored`]
+    /// after it.
     ///
     /// # Errors
     /// The database failed.
@@ -113,7 +114,7 @@ impl Audit {
         let position = u64::try_from(position).unwrap_or(0);
         let mut head = match position {
             0 => self.genesis,
-            // A hash that is none is one that nothing follows from.
+            // A malformed hash counts as a hash that no record follows.
             _ => AuditHead::from_hex(position, &hash).unwrap_or(AuditHead {
                 position,
                 hash: [0; 32],
@@ -145,7 +146,7 @@ impl Audit {
         Ok(head)
     }
 
-    /// Fills in what all records have, and bounds what callers say.
+    /// Fills in the fields that all records have, and cuts long texts from callers.
     fn finished(&self, mut record: AuditRecord) -> AuditRecord {
         record.site.clone_from(&self.site);
         record.replica.clone_from(&self.replica);
@@ -199,7 +200,7 @@ impl Audit {
         }
     }
 
-    /// A change with a record was committed.
+    /// Notes that the change of this record was committed.
     pub fn stored(&self, added: &Added) {
         let mut known = self.known();
         let is_newer = known.head.is_none_or(|head| head.position < added.head.position);
@@ -213,7 +214,8 @@ impl Audit {
         self.added.notify_one();
     }
 
-    /// Writes the newest head to its file. Where a command on this host has written a newer one, that is taken up.
+    /// Writes the newest head to its file. If a command on this host has written a newer head, this process takes that
+    /// head instead.
     ///
     /// # Errors
     /// The file cannot be read or written.
@@ -233,10 +235,10 @@ impl Audit {
         self.file.write(&head, signer)
     }
 
-    /// Adds a record in a change of its own, for commands that have a database and no daemon.
+    /// Adds a record in a transaction of its own, for commands that run without the daemon.
     ///
     /// # Errors
-    /// The database failed, or the head file cannot be written.
+    /// The database failed.
     pub async fn add_alone(&self, store: &Store, keys: &KeyFiles, record: AuditRecord) -> Result<(), StoreError> {
         let mut tx = store.write().await?;
         let added = self.add(&mut tx, &keys.signer, record).await?;
@@ -246,7 +248,7 @@ impl Audit {
     }
 }
 
-/// Whether the chain that ends at `found` has the known head in it.
+/// Whether the chain that ends at `found` contains the known head.
 async fn stands(tx: &mut WriteTx, known: &AuditHead, found: &AuditHead) -> Result<bool, StoreError> {
     if known.position == found.position {
         return Ok(known.hash == found.hash);
@@ -272,7 +274,6 @@ fn lost(known: &AuditHead) -> EventRow {
     }
 }
 
-/// A row of the database for a record.
 fn row(entry: &AuditEntry, record: &AuditRecord) -> AuditRow {
     AuditRow {
         position: i64::try_from(entry.position).unwrap_or(i64::MAX),
@@ -289,7 +290,7 @@ fn row(entry: &AuditEntry, record: &AuditRecord) -> AuditRow {
     }
 }
 
-/// The chain's entry of a row.
+/// The chain entry of a database row.
 #[must_use]
 pub fn entry_of(row: &AuditRow) -> AuditEntry {
     AuditEntry {
@@ -302,7 +303,7 @@ pub fn entry_of(row: &AuditRow) -> AuditEntry {
 }
 
 impl Core {
-    /// Stores a record in a change of its own.
+    /// Stores a record in a transaction of its own.
     ///
     /// # Errors
     /// The database failed.
@@ -311,13 +312,13 @@ impl Core {
         let added = self.audit.add(&mut tx, &self.keys.signer, record).await?;
         tx.commit().await?;
         self.audit.stored(&added);
-        // A gap leaves an event.
+        // A gap adds an event.
         self.events.send_modify(|n| *n += 1);
         Ok(())
     }
 
-    /// Stores the record of the call that runs in this task before the call goes on: for what cannot be undone when the
-    /// record fails. Nothing outside of a recorded call.
+    /// Stores the record of this task's call before the call goes on: for actions that cannot be undone if the record
+    /// fails. Outside of a recorded call it does nothing.
     ///
     /// # Errors
     /// The database failed.
@@ -330,7 +331,7 @@ impl Core {
         Ok(())
     }
 
-    /// Adds the record of the call that runs in this task to a change.
+    /// Adds the record of this task's call to a change.
     ///
     /// # Errors
     /// The database failed.
@@ -344,7 +345,7 @@ impl Core {
     }
 }
 
-/// A record of something that the control plane or a person on its host does.
+/// A record of an action by the control plane or by a person on its host.
 #[must_use]
 pub fn local_record(user: Option<&LocalUser>, method: &str, target: &str, message: &str) -> AuditRecord {
     AuditRecord {
@@ -365,7 +366,7 @@ pub fn local_record(user: Option<&LocalUser>, method: &str, target: &str, messag
     }
 }
 
-/// Keeps the head file near the chain, and stores summaries of refused calls, until the core stops.
+/// Writes the head file and stores summaries of refused calls, until the core stops.
 pub async fn run(core: Arc<Core>) {
     let mut failed = false;
     loop {
@@ -392,7 +393,7 @@ pub async fn run(core: Arc<Core>) {
     }
 }
 
-/// [`Audit::keep_head`], which waits for the disk, away from the threads of async code.
+/// Runs [`Audit::keep_head`], which blocks on the disk, outside the async threads.
 async fn keep_head(core: &Arc<Core>) -> std::io::Result<()> {
     let of = core.clone();
     let kept = tokio::task::spawn_blocking(move || of.audit.keep_head(&of.keys.signer)).await;
@@ -407,7 +408,7 @@ async fn summarise(core: &Core, is_end: bool) {
     }
 }
 
-/// The process begins.
+/// Records the start of the process.
 ///
 /// # Errors
 /// The database failed.
@@ -415,7 +416,7 @@ pub async fn begin(core: &Core, message: &str) -> Result<(), StoreError> {
     core.audit(local_record(None, "start", "site", message)).await
 }
 
-/// The process ends: stores what is left, and the newest head.
+/// Records the stop of the process: stores the remaining summaries and the newest head.
 pub async fn end(core: &Arc<Core>) {
     summarise(core, true).await;
     let stored = core.audit(local_record(None, "stop", "site", "")).await;

@@ -1,4 +1,4 @@
-//! Export to a collector, by OTLP logs over gRPC. Each record is a log record; its body is the line that a file would have.
+//! Export to a collector, by OTLP logs over gRPC. Each record is a log record; its body is the line of a file export.
 //!
 //! Written from the OpenTelemetry protocol (OTLP 1.5) and the logs data model.
 
@@ -21,12 +21,12 @@ use crate::config::Config;
 use crate::core::Core;
 use crate::telemetry::{self, Collector};
 
-/// What log records of the audit are called.
+/// Event name of the audit's log records.
 const EVENT: &str = "rackwright.audit";
-/// About as much goes out at once: collectors take 4 MiB if nothing else is set.
+/// Approximate size of a batch in bytes; collectors accept 4 MiB by default.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// A collector. A file says how far it has got.
+/// A collector. A file in the data folder stores the position of the export.
 pub(super) struct ToOtlp {
     collector: Collector,
     resource: Resource,
@@ -56,7 +56,7 @@ impl ToOtlp {
         Ok(self.client.insert(LogsServiceClient::new(channel)).clone())
     }
 
-    /// Sends records that the collector takes as a whole or not at all.
+    /// Sends one batch of records. Records that the collector rejects are logged.
     fn send(&mut self, log_records: Vec<LogRecord>) -> io::Result<()> {
         let mut client = self.client()?;
         let metadata = self.collector.metadata().map_err(io::Error::other)?;
@@ -80,7 +80,7 @@ impl ToOtlp {
         let answer = Handle::current().block_on(client.export(request));
         let partial = answer.map_err(|status| refused(&status))?.into_inner().partial_success;
         if let Some(partial) = partial.filter(|partial| partial.rejected_log_records > 0) {
-            // The protocol forbids to send them again.
+            // The protocol forbids sending rejected records again.
             tracing::error!(
                 rejected = partial.rejected_log_records,
                 why = partial.error_message,
@@ -132,7 +132,7 @@ fn attribute(key: &str, value: Value) -> KeyValue {
     }
 }
 
-/// A record of the audit as a log record. What is empty is left out.
+/// An audit record as a log record. Empty fields are left out.
 fn log_record(line: RecordLine) -> io::Result<LogRecord> {
     let time_unix_nano = u64::try_from(line.time_us).unwrap_or(0).saturating_mul(1000);
     let severity = if line.outcome == "OK" {

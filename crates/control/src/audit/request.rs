@@ -1,7 +1,7 @@
-//! Reads the fields of a request that the audit shows from the bytes of the request.
+//! Reads the fields that the audit shows from the bytes of a request.
 //!
-//! The layer around all services has bytes and a path, so that no method has to remember the audit. The bytes are hostile:
-//! depth, lengths and counts are bounded, and what cannot be read is left out.
+//! The layer around all services has the bytes and the path, so no method has to remember the audit. The bytes are
+//! hostile: depth, lengths and counts are bounded, and unreadable parts are left out.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -15,21 +15,21 @@ use serde_json::{Map, Value};
 use super::fields;
 use crate::text::cut;
 
-/// The package of our messages.
+/// The package of this project's messages.
 const OURS: &str = ".rackwright.v1.";
-/// In place of a value.
+/// Stands in place of a hidden value.
 const LEFT_OUT: &str = "(left out)";
-/// Bytes before a message: a flag and the length.
+/// Length of the gRPC frame header: a flag and the message length.
 const FRAME: usize = 5;
-/// Longest text shown.
+/// Longest text that is shown, in bytes.
 const TEXT_MAX: usize = 256;
-/// Values of a repeated field that are shown.
+/// Values of a repeated field that are shown, at most.
 const REPEATED_MAX: usize = 16;
-/// Messages inside of messages.
+/// Deepest nesting of messages that is read.
 const DEPTH: usize = 6;
-/// Longest JSON of a request.
+/// Longest JSON of a request, in bytes.
 const JSON_MAX: usize = 8 << 10;
-/// Fields that name what a request is about, the most telling one first, and the collection of a bare id.
+/// Fields that name the resource of a request, most specific first, each with the collection of a bare id.
 const TARGETS: &[(&str, &str)] = &[
     ("name", ""),
     ("target", ""),
@@ -43,11 +43,10 @@ const TARGETS: &[(&str, &str)] = &[
     ("mac", "machines"),
 ];
 
-/// Descriptors by name.
 struct Schema {
     messages: HashMap<String, Shape>,
     enums: HashMap<String, HashMap<i32, String>>,
-    /// Request message of "Service/Method".
+    /// Request message by "Service/Method".
     requests: HashMap<String, String>,
 }
 
@@ -72,7 +71,7 @@ impl Schema {
             enums: HashMap::new(),
             requests: HashMap::new(),
         };
-        // The bytes are part of the program.
+        // The descriptor bytes are compiled in, so decoding cannot fail.
         let files = FileDescriptorSet::decode(DESCRIPTORS).unwrap_or_default();
         for file in &files.file {
             let package = format!(".{}.", file.package());
@@ -131,7 +130,7 @@ pub fn shown(method: &str, body: &[u8]) -> Map<String, Value> {
     let length = length.map_or(0, |length| {
         usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX)
     });
-    // A compressed message is not read; none is taken by the services either.
+    // A compressed message is not read; the services do not accept it either.
     if body.first() != Some(&0) {
         return Map::new();
     }
@@ -158,12 +157,11 @@ pub fn target(request: &Map<String, Value>) -> String {
             }
         })
     };
-    // Else the first message of the request that names something: `UpdateNodeRequest.node.name`.
+    // Otherwise the first nested message with a name: `UpdateNodeRequest.node.name`.
     let inner = || request.values().filter_map(Value::as_object).find_map(of);
     of(request).or_else(inner).unwrap_or_default()
 }
 
-/// A value as it is on the wire.
 enum Wire<'a> {
     Number(u64),
     Bytes(&'a [u8]),
@@ -188,7 +186,7 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// The next field: number and value.
+/// The next field: its number and value.
 fn next<'a>(bytes: &mut &'a [u8]) -> Option<(u32, Wire<'a>)> {
     let key = varint(bytes)?;
     let number = u32::try_from(key >> 3).ok()?;
@@ -205,7 +203,7 @@ fn next<'a>(bytes: &mut &'a [u8]) -> Option<(u32, Wire<'a>)> {
     Some((number, value))
 }
 
-/// Reads a message as far as its bytes go. `is_shown`: all of it is shown, as the entries of a map that is.
+/// Reads a message as far as its bytes go. With `is_shown` all fields are shown, as for the entries of a shown map.
 fn read(name: &str, mut bytes: &[u8], is_shown: bool, depth: usize) -> Map<String, Value> {
     let mut read = Map::new();
     let Some(shape) = SCHEMA.messages.get(name).filter(|_| depth > 0) else {
@@ -253,7 +251,7 @@ fn value(field: &Field, value: &Wire<'_>, depth: usize) -> Value {
                 .is_some_and(|shape| shape.is_map_entry);
             Value::Object(read(&field.type_name, bytes, is_entry, depth - 1))
         }
-        // Packed numbers: their bytes tell enough of them.
+        // Packed numbers are read from their bytes, without their types.
         (_, Wire::Bytes(bytes)) => {
             let mut rest = *bytes;
             let numbers = std::iter::from_fn(|| varint(&mut rest)).take(REPEATED_MAX);
@@ -297,7 +295,7 @@ mod tests {
             .map(|line| &line[2..])
             .collect();
         let mut todo: Vec<&String> = SCHEMA.requests.values().filter(|name| name.starts_with(OURS)).collect();
-        // The stream of agents is not recorded.
+        // The stream of agents is not audited.
         todo.retain(|name| !name.ends_with(".AgentMessage"));
         let (mut seen, mut found) = (BTreeSet::new(), BTreeSet::new());
         while let Some(name) = todo.pop() {

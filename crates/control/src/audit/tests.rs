@@ -21,7 +21,7 @@ async fn add(core: &TestCore, message: &str) {
     core.audit(local_record(None, "test", "site", message)).await.unwrap();
 }
 
-/// A process on the same folder that begins anew.
+/// A new process on the same data folder.
 fn again(core: &TestCore) -> Audit {
     Audit::open(&core.config.data_dir, "site", "replica", &core.keys).unwrap()
 }
@@ -43,7 +43,7 @@ async fn records_of_several_processes_are_one_chain() {
         told.contains("5 records") && told.contains("record 5 with hash"),
         "{told}"
     );
-    // An older process does not put an older head in place of a newer one.
+    // A process with an older head does not overwrite a newer head file.
     other.keep_head(&core.keys.signer).unwrap();
     assert_eq!(again(&core).newest(), core.audit.newest());
 }
@@ -66,7 +66,7 @@ async fn a_record_of_a_change_that_is_dropped_leaves_no_trace() {
 async fn a_database_that_ends_before_the_known_head_gets_a_record_that_says_so_once() {
     let core = testing::core().await;
     add(&core, "one").await;
-    // The database of before, and a head from later.
+    // The database from before, and a later head.
     let mut head = core.audit.newest().unwrap();
     for _ in 0..3 {
         let (_, next) = AuditEntry::link(&head, &mut AuditRecord::default(), &core.keys.signer);

@@ -17,49 +17,49 @@ use crate::config::Config;
 
 /// Rows read at once.
 const PAGE: i64 = 1000;
-/// Longest line of an exported file.
+/// Longest line of an exported file, in bytes.
 const LINE_MAX: usize = 512 << 10;
 
-/// Why a check says no.
+/// Why a check fails.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
-    /// The chain does not hold.
+    /// The chain is broken.
     #[error("the audit is not whole: {0}")]
     Broken(#[from] AuditBroken),
-    /// The database.
+    /// The database failed.
     #[error("the database does not answer, so nothing can be checked")]
     Store(#[from] StoreError),
-    /// This is not the host of a control plane.
+    /// This host has no keys of a control plane.
     #[error("{} is no folder: this runs where a control plane has its keys, or with --file and --key", .0.display())]
     NoKeys(PathBuf),
-    /// The keys.
+    /// The keys cannot be read.
     #[error(transparent)]
     Keys(#[from] KeyFileError),
-    /// A file.
+    /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },
-    /// A line of a file.
+    /// A line of a file is invalid.
     #[error("{}, line {line}: {fault}", path.display())]
     Line {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// What is wrong with the line.
         fault: String,
     },
-    /// The key.
+    /// The public key is malformed.
     #[error("--key: 64 hex digits of a public signing key of the site are needed; `rackwright audit export` names it")]
     Key,
 }
 
-/// What was found whole.
+/// The range of records that was found intact.
 #[derive(Debug, Default)]
 struct Whole {
     records: u64,
@@ -92,7 +92,7 @@ impl Whole {
     }
 }
 
-/// Refuses a record that tells of lost records, unless the caller knows of it.
+/// Refuses a record that reports lost records, unless the caller names its position as known.
 fn check_gap(record: &AuditRecord, known_gaps: &[u64]) -> Result<(), AuditBroken> {
     if record.method != GAP || known_gaps.contains(&record.position) {
         return Ok(());
@@ -129,7 +129,7 @@ fn check_columns(row: &AuditRow, record: &AuditRecord) -> Result<(), AuditBroken
     }
 }
 
-/// Checks the chain in the database of a control plane, on its own host. Answers with lines for the terminal.
+/// Checks the chain in the database of a control plane, on its own host. Returns lines for the terminal.
 ///
 /// # Errors
 /// [`VerifyError`]; `Broken` names the first position where the chain does not hold.
@@ -141,7 +141,7 @@ pub async fn database(config: &Config, known_gaps: &[u64]) -> Result<String, Ver
     let now = clock::system_time(clock::now());
     let keys = KeyFiles::load_or_create(&config.data_dir, "", now, Arc::new(SystemRng))?;
     let file = HeadFile::new(&config.data_dir);
-    // Before the database: a daemon that runs adds records meanwhile.
+    // Read before the database, because a running daemon adds records meanwhile.
     let kept = file.read(&keys.signer).map_err(|source| VerifyError::File {
         path: file.path().to_owned(),
         source,
@@ -160,7 +160,7 @@ pub async fn database(config: &Config, known_gaps: &[u64]) -> Result<String, Ver
     Ok(told)
 }
 
-/// The same with an open database and the head that is kept outside of it.
+/// Does the same as [`database`] with an open database and the head from the head file.
 ///
 /// # Errors
 /// As [`database`].
@@ -173,7 +173,7 @@ pub async fn check(
     let genesis = AuditHead::genesis(&keys.authority.site_id());
     let (position, hash) = store.audit_head().await?;
     let position = u64::try_from(position).unwrap_or(0);
-    // A row whose hash is none names a hash that no record has.
+    // A malformed hash in the row becomes a hash that no record has.
     let row = AuditHead::from_hex(position, &hash).unwrap_or(AuditHead {
         position,
         hash: [0; 32],
@@ -184,7 +184,7 @@ pub async fn check(
     let mut whole = Whole::default();
     loop {
         let after = i64::try_from(verifier.head().position).unwrap_or(i64::MAX);
-        // One that was given the place of another would be missed behind it.
+        // The page starts at the verified head, so a replaced record is not skipped.
         let rows = store.audit(&AuditFilter::default(), after, PAGE).await?;
         if rows.is_empty() {
             break;
@@ -220,7 +220,7 @@ fn check_anchors(anchors: &[AuditHead], head: &AuditHead) -> Result<(), AuditBro
     }
 }
 
-/// Checks an exported file with a public key of the site alone. Answers with lines for the terminal.
+/// Checks an exported file with only a public key of the site. Returns lines for the terminal.
 ///
 /// # Errors
 /// As [`database`].
@@ -272,7 +272,7 @@ pub fn file(path: &Path, key: &str, known_gaps: &[u64]) -> Result<String, Verify
     Ok(told)
 }
 
-/// A verifier for the records behind a line that names the chain.
+/// A verifier for the records after a line that names the chain.
 fn begin(chain: &export::ChainLine, key: &[u8; 32], former: Option<&AuditVerifier>) -> Result<AuditVerifier, String> {
     let mut keys = Vec::new();
     for one in &chain.keys {
@@ -292,7 +292,7 @@ fn begin(chain: &export::ChainLine, key: &[u8; 32], former: Option<&AuditVerifie
         return Err(format!("the site of this file has no signing key {}", hex(key)));
     };
     let head = match former {
-        // The same chain goes on, with more keys perhaps.
+        // The same chain goes on, possibly with more keys.
         Some(former) => former.head(),
         None if chain.previous_hash.is_empty() => AuditHead::genesis(&chain.authority),
         None => AuditHead::from_hex(chain.after_position, &chain.previous_hash)

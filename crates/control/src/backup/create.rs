@@ -1,4 +1,4 @@
-//! Taking a backup.
+//! Creation of a backup.
 
 #![expect(clippy::disallowed_methods, reason = "a command, and no daemon")]
 
@@ -19,10 +19,10 @@ use crate::clock;
 use crate::config::Config;
 use crate::local_user::LocalUser;
 
-/// Backs the site up into a new folder below `to`, while daemons run. Answers with lines for the terminal.
+/// Backs the site up into a new folder below `to`, while daemons run. Returns lines for the terminal.
 ///
 /// # Errors
-/// [`BackupError`]; there is no backup, and nothing is left of one.
+/// [`BackupError`]; no part of the backup remains.
 pub async fn create(config: &Config, to: &Path) -> Result<String, BackupError> {
     let site = config.database.site().await?;
     check_schema(&site)?;
@@ -69,7 +69,7 @@ pub(super) fn check_schema(site: &DatabaseSite) -> Result<(), BackupError> {
     }
 }
 
-/// Stores a record of the audit and an event: a backup holds every secret.
+/// Stores an audit record and an event, because a backup contains every secret.
 async fn announce(config: &Config, target: &Path) -> Result<(), BackupError> {
     let set = config.data_dir.join(KEYS);
     let keys = KeyFiles::read_set(&set, Arc::new(SystemRng))?;
@@ -94,14 +94,15 @@ async fn announce(config: &Config, target: &Path) -> Result<(), BackupError> {
     Ok(())
 }
 
-/// Copies database and keys. No key is added or removed meanwhile, so that the keys open what the database holds.
+/// Copies database and keys. The key folder is locked meanwhile, so the copied keys match the secrets in the database.
 async fn copy(config: &Config, kind: Kind, folder: &Path) -> Result<DatabaseSite, BackupError> {
     let data_dir = config.data_dir.clone();
     let locked = tokio::task::spawn_blocking(move || LockedKeys::of(&data_dir)).await;
     let keys = locked.map_err(|error| failed(&config.data_dir)(std::io::Error::other(error)))??;
     let database = folder.join(kind.file());
     config.database.back_up(&database).await?;
-    // A file says itself how old the copy is. Of a server's archive this is a lower bound, which doubts more, not less.
+    // An SQLite file contains the age of its copy. For a server's archive the age is read after the copy: an upper
+    // bound, so a restore doubts more, not less.
     let found = match kind {
         Kind::Sqlite => Database::from(&database).site().await?,
         Kind::Postgresql => config.database.site().await?,
@@ -136,7 +137,7 @@ fn write_manifest(folder: &Path, manifest: &Manifest) -> Result<(), BackupError>
         .map_err(failed(&path))
 }
 
-/// A folder that is removed unless the backup in it becomes whole.
+/// A folder that is removed on drop, unless the backup was finished.
 struct Partial(PathBuf);
 
 impl Partial {

@@ -1,4 +1,4 @@
-//! What a backup says of itself, and whether the backup is whole.
+//! The manifest of a backup, and the check that the backup is complete.
 
 #![expect(clippy::disallowed_methods, reason = "a command, and no daemon")]
 
@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use super::{BackupError, KEYS, failed};
 use crate::firmware::files::digest_of;
 
-/// Name of the file.
+/// Name of the manifest file.
 pub const FILE: &str = "manifest.json";
-/// The format, written and read here.
+/// Version of the format.
 const VERSION: u32 = 1;
-/// Largest file that is read.
+/// Largest manifest that is read, in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// The kind of a database.
@@ -31,7 +31,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind that the settings name.
+    /// The kind of the database in the settings.
     pub fn of(database: &Database) -> Self {
         match database.file() {
             Some(_) => Self::Sqlite,
@@ -39,7 +39,7 @@ impl Kind {
         }
     }
 
-    /// As it is shown.
+    /// Name of the kind in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sqlite => "SQLite",
@@ -47,7 +47,7 @@ impl Kind {
         }
     }
 
-    /// The file of the database in a backup.
+    /// Name of the database file in a backup.
     pub fn file(self) -> &'static str {
         match self {
             Self::Sqlite => "database.sqlite",
@@ -56,24 +56,24 @@ impl Kind {
     }
 }
 
-/// A file of a backup.
+/// Size and digest of a file in a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// `sha256:` and 64 hex digits.
+    /// SHA-256 of the file: `sha256:` and 64 hex digits.
     pub digest: String,
 }
 
-/// What a backup says of itself.
+/// The description of a backup, stored as `manifest.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     version: u32,
     /// Version of the rackwrightd that took the backup.
     pub rackwrightd: String,
-    /// When, as in the backup's name.
+    /// Time of the backup, as in its name.
     pub taken: String,
     /// Name of the site, for people.
     pub site: String,
@@ -81,18 +81,18 @@ pub struct Manifest {
     pub authority: String,
     /// Kind of the database.
     pub database: Kind,
-    /// Which database.
+    /// Identifier of the database.
     pub database_id: String,
     /// Age of the database.
     pub age: i64,
     /// Version of the schema.
     pub schema: i64,
-    /// The files but for this one, by their names in the backup.
+    /// All files except the manifest, by their names in the backup.
     pub files: BTreeMap<String, Entry>,
 }
 
 impl Manifest {
-    /// Describes the files of a folder.
+    /// The manifest of the files in a folder.
     pub fn of(folder: &Path, described: Described<'_>) -> Result<Self, BackupError> {
         let mut files = BTreeMap::new();
         for name in names(folder)? {
@@ -118,7 +118,8 @@ impl Manifest {
         })
     }
 
-    /// Reads the manifest of a backup, and each of its files: all must be there, as they were written, and no other.
+    /// Reads the manifest of a backup and checks its files: each must be present and unchanged, and no other file may
+    /// exist.
     pub fn checked(folder: &Path) -> Result<Self, BackupError> {
         let broken = |fault: String| BackupError::Broken {
             folder: folder.to_owned(),
@@ -148,7 +149,7 @@ impl Manifest {
         if !said.contains(wanted) {
             return Err(broken(format!("{wanted} is not in the manifest")));
         }
-        // The first authority, or one that followed it.
+        // The file of the first authority or of a later one.
         let is_authority = |name: &String| name.starts_with(&format!("{KEYS}/authority")) && name.ends_with(".pem");
         if !said.iter().any(is_authority) {
             return Err(broken(format!("{KEYS}/authority.pem is not in the manifest")));
@@ -162,15 +163,15 @@ impl Manifest {
     }
 }
 
-/// What a manifest says beside its files.
+/// The facts in a manifest other than its files.
 pub struct Described<'a> {
-    /// When.
+    /// Time of the backup, as in its name.
     pub taken: &'a str,
     /// Name of the site.
     pub site: &'a str,
     /// Kind of the database.
     pub kind: Kind,
-    /// What the database says.
+    /// Identity, age and schema of the database.
     pub found: rackwright_store::DatabaseSite,
 }
 
@@ -179,7 +180,7 @@ fn entry(path: &Path) -> Result<Entry, BackupError> {
     Ok(Entry { bytes, digest })
 }
 
-/// The plain files of a backup but for the manifest. Anything else, such as a link, is refused.
+/// Names of the regular files in a backup, except the manifest. Other entries, such as links, are refused.
 fn names(folder: &Path) -> Result<BTreeSet<String>, BackupError> {
     let mut names = BTreeSet::new();
     for (below, prefix) in [(folder.to_owned(), ""), (folder.join(KEYS), "keys/")] {

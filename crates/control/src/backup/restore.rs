@@ -19,11 +19,11 @@ use crate::config::Config;
 use crate::local_user::LocalUser;
 use crate::start::{lock, restored};
 
-/// Puts a backup in the place that the settings name. `replace`: a site that is there is moved aside. Answers with lines
-/// for the terminal.
+/// Restores a backup to the place that the settings name. With `replace`, an existing site is moved aside. Returns
+/// lines for the terminal.
 ///
 /// # Errors
-/// [`BackupError`]; before the first change for everything that can be known before.
+/// [`BackupError`]. All errors that can be detected in advance occur before the first change.
 pub async fn restore(config: &Config, from: &Path, replace: bool) -> Result<String, BackupError> {
     let (keys, manifest) = checked(config, from)?;
     let data_dir = &config.data_dir;
@@ -32,7 +32,7 @@ pub async fn restore(config: &Config, from: &Path, replace: bool) -> Result<Stri
         .mode(0o700)
         .create(data_dir)
         .map_err(failed(data_dir))?;
-    // Held to the end: no daemon starts on half of a restored site.
+    // Held until the end, so no daemon starts on a half-restored site.
     let _lock = lock::take(&config.database, &keys.authority.site_id(), false)?;
     let present = present(config).await?;
     let is_occupied = present.is_some() || data_dir.join(KEYS).exists();
@@ -43,7 +43,7 @@ pub async fn restore(config: &Config, from: &Path, replace: bool) -> Result<Stri
     if is_occupied {
         DirBuilder::new().mode(0o700).create(&aside).map_err(failed(&aside))?;
     }
-    // First of all: whatever else is done, the next start doubts every node.
+    // Stored first: after a failure of any later step, the next start still doubts every node.
     let expected = restored::expect_newer(data_dir, &manifest.database_id, manifest.age);
     expected.map_err(failed(data_dir))?;
     put_database(config, from, &manifest, present.is_some().then_some(aside.as_path())).await?;
@@ -69,7 +69,7 @@ pub async fn restore(config: &Config, from: &Path, replace: bool) -> Result<Stri
     ))
 }
 
-/// Everything that can be wrong with a backup is found before anything is changed.
+/// Checks the backup before any change.
 fn checked(config: &Config, from: &Path) -> Result<(KeyFiles, Manifest), BackupError> {
     let manifest = Manifest::checked(from)?;
     let settings = Kind::of(&config.database);
@@ -92,12 +92,12 @@ fn checked(config: &Config, from: &Path) -> Result<(KeyFiles, Manifest), BackupE
     Ok((keys, manifest))
 }
 
-/// The site that is in the database now; none: the database is empty or not there.
+/// The site in the present database; `None` if the database is empty or missing.
 async fn present(config: &Config) -> Result<Option<DatabaseSite>, BackupError> {
     match config.database.site().await {
         Ok(site) => Ok(Some(site)),
         Err(CopyError::NoSite(_)) if config.database.file().is_some_and(Path::exists) => {
-            // A file that is not understood is kept all the same.
+            // An unreadable file is still moved aside, not overwritten.
             Ok(Some(DatabaseSite {
                 authority: String::new(),
                 id: String::new(),
@@ -110,7 +110,7 @@ async fn present(config: &Config) -> Result<Option<DatabaseSite>, BackupError> {
     }
 }
 
-/// Puts the database in its place; what is there goes into the folder `aside`.
+/// Puts the database in place; the former one moves to the folder `aside`.
 async fn put_database(
     config: &Config,
     from: &Path,
@@ -128,7 +128,7 @@ async fn put_database(
     let copied = fs::copy(&copy, &new).and_then(|_| fs::File::open(&new)?.sync_all());
     copied.map_err(failed(&new))?;
     if let Some(aside) = aside {
-        // The log belongs to the file: left behind, it would be taken for the restored one's.
+        // The write-ahead log belongs to the file. If it stayed, SQLite would apply it to the restored file.
         for part in ["", "-wal", "-shm"].map(|ending| beside(file, ending)) {
             if part.exists() {
                 let name = part.file_name().unwrap_or_default();

@@ -16,7 +16,7 @@ fn settings(dir: &Path) -> Config {
     Config::load(&file).unwrap()
 }
 
-/// A site whose database belongs to its keys.
+/// A site with a database that belongs to its keys.
 async fn site(dir: &Path) -> Config {
     let config = settings(dir);
     let rng = std::sync::Arc::new(rackwright_identity::SystemRng);
@@ -82,7 +82,7 @@ async fn a_backup_is_restored_into_an_empty_place_and_expects_a_newer_database()
     );
 }
 
-/// A file of a backup, what happens to it, and words of the refusal.
+/// A file of a backup, the change to it, and the text of the refusal.
 type Change<'a> = (&'a str, &'a dyn Fn(&Path), &'a str);
 
 #[tokio::test]

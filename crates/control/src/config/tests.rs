@@ -217,7 +217,7 @@ fn the_database_is_a_file_or_a_server_and_its_password_is_not_shown() {
         );
         assert!(!found[0].contains("hunter2"), "{found:?}");
     }
-    // A fault of another line does not show this one either.
+    // A fault in another line must not show this line either.
     let found = faults("data_dir: /x\ndatabase: postgres://u:hunter2@h/site\nsiet: x\n");
     assert!(found[0].contains("siet") && !found[0].contains("hunter2"), "{found:?}");
 }

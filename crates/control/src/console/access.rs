@@ -1,4 +1,4 @@
-//! Who may be at which console.
+//! Access to consoles: who may attach to which node.
 
 use rackwright_api::v1::Role;
 use rackwright_lifecycle::State;
@@ -9,7 +9,8 @@ use crate::api_error::ApiError;
 use crate::core::Core;
 use crate::rights::{Caller, of_member};
 
-/// Whose output a node's console is now: a customer's while their system runs on it and we do nothing with it.
+/// The current owner of a node's console output: the customer while the node is active or in maintenance, otherwise the
+/// site.
 #[must_use]
 pub fn holder(record: &NodeRecord) -> Holder {
     match record.node.state {
@@ -18,7 +19,8 @@ pub fn holder(record: &NodeRecord) -> Holder {
     }
 }
 
-/// Whose output is kept: that of whoever the node was handed over to and who has not given it back.
+/// The owner of the recordings that are kept: the customer to whom the node was handed over, until the release is
+/// requested or the node is reclaimed.
 #[must_use]
 pub fn claimant(record: &NodeRecord) -> Holder {
     let is_given_back = record.node.state == State::Reclaiming;
@@ -34,20 +36,21 @@ pub fn claimant(record: &NodeRecord) -> Holder {
     })
 }
 
-/// What somebody may do at a console.
+/// Permission of a caller at one console.
 #[derive(Debug, Clone)]
 pub struct Pass {
-    /// Who.
+    /// The member.
     pub caller: Caller,
-    /// The node as it was when that was looked up.
+    /// The node at the time of the check.
     pub record: NodeRecord,
 }
 
 impl Pass {
-    /// Lets a member to a node's console, to look or, with `types`, to type. What is another's does not exist.
+    /// Checks whether a member may look at a node's console or, with `types`, type. Nodes of other customers are not
+    /// found.
     ///
     /// # Errors
-    /// No such node, not theirs at the moment, or a role that only looks.
+    /// The node does not exist for the caller, is not handed over or is in doubt, or the caller's role may not do this.
     pub async fn new(core: &Core, caller: Caller, node: &str, types: bool) -> Result<Self, ApiError> {
         if caller.role == Role::Auditor {
             let message = format!("{:?} is an auditor, to whom no console is open", caller.name);
@@ -78,17 +81,17 @@ impl Pass {
         Ok(Self { caller, record })
     }
 
-    /// Whether that holds still: role, whose the node is, and for members of customers under the same claim.
+    /// Checks the permission again: role, owner of the node, and for members of customers the claim.
     ///
     /// # Errors
-    /// Why not, as a sentence.
+    /// The reason why the permission ended, as a sentence.
     pub async fn recheck(&self, core: &Core, types: bool) -> Result<(), String> {
         let now = async {
             let caller = of_member(core, &self.caller.name, self.caller.epoch).await?;
             Self::new(core, caller, &self.record.id, types).await
         };
         match now.await {
-            // Whoever is at a console stays there while the database is away; nothing changes hands without it.
+            // A session stays while the database is away: no node changes hands without the database.
             Err(ApiError::Store(error)) if error.is_retryable() => Ok(()),
             Err(error) => Err(error.to_string()),
             Ok(now) if now.record.uid != self.record.uid => Err("the node was enrolled anew".into()),
@@ -97,7 +100,7 @@ impl Pass {
         }
     }
 
-    /// Whether they may read a part of a recording.
+    /// Whether the caller may read a part of a recording. Customers read the output of their current claim only.
     #[must_use]
     pub fn may_read(&self, head: &Head) -> bool {
         match &self.caller.scope {

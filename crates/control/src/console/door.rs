@@ -1,4 +1,4 @@
-//! `ssh NODE@SERVER`: who comes by which key, and the server's own host key, which all replicas share.
+//! `ssh NODE@SERVER`: the member behind an SSH key, and the server's host key, which all replicas share.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::core::Core;
 use crate::rights::{of_member, word};
 use crate::text::{NAME_MAX, cut};
 
-/// The name under which the host key is kept, and what it is sealed for.
+/// The host key's name in the database, and its sealing purpose.
 const HOST_KEY: &str = "console-ssh-host-key";
 
-/// Lets members in by their registered keys, and by one-time tokens where the settings say so.
+/// Admits members by their registered keys, and by one-time tokens if the settings allow it.
 struct Members(Arc<Core>);
 
 #[async_trait]
@@ -53,7 +53,7 @@ impl Desk for Members {
         let entered = call.clone().run(async {
             let caller = of_member(core, &member, epoch).await?;
             call::note_member(&member, epoch, word(caller.role), caller.customer());
-            // A viewer without a word looks.
+            // A viewer who requests no mode gets read-only.
             let entry = match (caller.role, entry) {
                 (rackwright_api::v1::Role::Viewer, Entry::Write) => Entry::ReadOnly,
                 (_, entry) => entry,
@@ -74,7 +74,7 @@ impl Desk for Members {
     }
 }
 
-/// The call that an SSH login is in the audit.
+/// The SSH login as a call of the audit.
 fn login(core: &Core, member: &str, epoch: u64, from: SocketAddr) -> Call {
     let mut call = Call::new(core.new_id(), "ssh/AttachConsole".into(), Recorded::WithChange);
     call.address = from.ip().to_canonical().to_string();
@@ -83,7 +83,7 @@ fn login(core: &Core, member: &str, epoch: u64, from: SocketAddr) -> Call {
     call
 }
 
-/// Records a login that was refused. The refusal stands whether or not the record can be stored.
+/// Records a refused login. The refusal stands even if the record cannot be stored.
 async fn record_refused(core: &Core, call: &Call, error: &ApiError) {
     if !core.audit.budget.allows(&call.caller(), &call.address) {
         return;
@@ -94,13 +94,13 @@ async fn record_refused(core: &Core, call: &Call, error: &ApiError) {
     }
 }
 
-/// Member and epoch as `redeem` answers with them. No member's name has a slash in it.
+/// Parses member and epoch from the answer of `redeem`. A member's name contains no slash.
 fn redeemed(text: &str) -> Option<(String, u64)> {
     let (member, epoch) = text.split_once('/')?;
     Some((member.to_owned(), epoch.parse().ok()?))
 }
 
-/// The site's host key, made by whichever replica comes first.
+/// The site's host key. The first replica that starts creates it.
 async fn host_key(core: &Core) -> Result<SecretString, String> {
     let told = |error: &dyn std::fmt::Display| format!("the console's SSH host key: {error}");
     let pair = SshKeyPair::generate(core.rng.as_ref(), "rackwright-console").map_err(|e| told(&e))?;
@@ -116,7 +116,7 @@ async fn host_key(core: &Core) -> Result<SecretString, String> {
             let mut tx = core.store.write().await.map_err(|e| told(&e))?;
             tx.keep_sealed_key(HOST_KEY, &sealed).await.map_err(|e| told(&e))?;
             core.commit(tx).await.map_err(|e| told(&e))?;
-            // Another replica may have been faster: what is there counts.
+            // Another replica may have stored a key first: the stored key counts.
             let kept = core.store.sealed_key(HOST_KEY).await.map_err(|e| told(&e))?;
             kept.unwrap_or(sealed)
         }
@@ -124,10 +124,10 @@ async fn host_key(core: &Core) -> Result<SecretString, String> {
     core.keys.sealer.open(&sealed, HOST_KEY).map_err(|e| told(&e))
 }
 
-/// Listens, and makes the server that lets clients in.
+/// Listens, and returns the server that admits clients.
 ///
 /// # Errors
-/// The address cannot be listened on, or the host key cannot be had; a sentence.
+/// The server cannot listen on the address, or the host key is unavailable; a sentence.
 pub async fn start(core: Arc<Core>, settings: &SshSettings) -> Result<impl Future<Output = ()> + use<>, String> {
     let key = host_key(&core).await?;
     let listener = TcpListener::bind(settings.listen)

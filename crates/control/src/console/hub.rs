@@ -1,4 +1,5 @@
-//! The line to one node's console: one connection to its BMC, however many look, at most one who types, and the recording.
+//! The line to one node's console: one connection to its BMC, any number of watchers, at most one writer, and the
+//! recording.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
@@ -16,38 +17,38 @@ use super::way::{self, WayError};
 use crate::clock;
 use crate::core::Core;
 
-/// Pieces that a watcher may be behind; who is further behind misses some, and is told.
+/// Output pieces that a watcher may lag behind. A watcher further behind misses some and gets a notice.
 const BEHIND: usize = 1024;
-/// Read at once.
+/// Bytes per read.
 const READ: usize = 4096;
-/// Pieces that may be typed ahead of the serial port.
+/// Input pieces that may wait for the serial port.
 const AHEAD: usize = 16;
-/// What is recorded is written so often: a process that dies loses no more.
+/// Interval of writes to the recording; also the most that a dying process loses.
 const WRITE_EVERY: Duration = Duration::from_millis(200);
-/// Written sooner when there is so much.
+/// Bytes after which the recording is written sooner.
 const WRITE_AT: usize = 64 * 1024;
-/// A BMC that takes nothing for so long has broken the line.
+/// A BMC that accepts no input for this long counts as a broken line.
 const TYPE_LIMIT: Duration = Duration::from_secs(10);
-/// Whether the node is still the machine at the end of the line, and whose it is, is looked up so often.
+/// Interval of checks that the node still has this machine, and who owns the node.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// First and longest pause between two connections.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// After what the same again does not help with: somebody may have mended it.
+/// Pause after a failure that a simple retry does not fix; an operator may repair it meanwhile.
 const LONG_PAUSE: Duration = Duration::from_secs(300);
 
-/// What is wanted of the line.
+/// The demand for a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Want {
-    /// It is recorded.
+    /// The console is recorded.
     pub record: bool,
-    /// Whose the output is.
+    /// Owner of the output.
     pub holder: Holder,
-    /// When the machine was last switched on, as far as that was seen.
+    /// Time of the last observed power-on, in microseconds since 1970.
     pub boot_us: i64,
-    /// How many look.
+    /// Number of attached clients.
     pub watchers: usize,
-    /// Grows when somebody comes who should not wait for a pause to end.
+    /// Grows when a client attaches, which ends a pause early.
     pub hurry: u64,
 }
 
@@ -57,7 +58,7 @@ impl Want {
     }
 }
 
-/// The machine at the end of a line: a node of the same id may be another one later.
+/// The machine at the end of a line. A node of the same id may later be another machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     uid: String,
@@ -65,7 +66,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// That of a node as it is now.
+    /// The machine of a node record.
     #[must_use]
     pub fn of(record: &NodeRecord) -> Self {
         Self {
@@ -75,22 +76,22 @@ impl Machine {
     }
 }
 
-/// How the line stands.
+/// State of the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineState {
-    /// It is being opened.
+    /// The line is being opened.
     Opening,
-    /// It is open.
+    /// The line is open.
     Open,
-    /// It is not, and why.
+    /// The line is closed, with the reason.
     Broken(String),
 }
 
-/// Who types.
+/// The client that types.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seat {
     id: u64,
-    /// Name.
+    /// Name of the member.
     pub who: String,
 }
 
@@ -104,27 +105,27 @@ pub struct Hub {
     want: watch::Sender<Want>,
     state: watch::Sender<LineState>,
     seat: watch::Sender<Option<Seat>>,
-    /// Where the line goes to, or is being opened to.
+    /// The machine to which the line goes or is being opened.
     machine: StdMutex<Option<Machine>>,
     next: AtomicU64,
 }
 
-/// Somebody at a console. Dropping it leaves.
+/// A client at a console. Dropping it detaches the client.
 pub struct Attachment {
     hub: Arc<Hub>,
-    /// What the machine prints.
+    /// Output of the machine.
     pub output: broadcast::Receiver<Arc<[u8]>>,
-    /// How the line stands.
+    /// State of the line.
     pub state: watch::Receiver<LineState>,
-    /// Who types.
+    /// The client that types.
     pub seat: watch::Receiver<Option<Seat>>,
-    /// What is wanted of the line; changes when the machine changes hands.
+    /// The demand for the line; it changes when the node changes hands.
     pub want: watch::Receiver<Want>,
     own: Option<u64>,
 }
 
 impl Hub {
-    /// A line that nobody has opened yet.
+    /// A line that is not open yet.
     #[must_use]
     pub fn new(node: &str) -> Arc<Self> {
         let (input, typed) = mpsc::channel(AHEAD);
@@ -141,7 +142,7 @@ impl Hub {
         })
     }
 
-    /// Whether anything is wanted of it.
+    /// Whether the line is in demand.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         self.want.borrow().is_any()
@@ -151,20 +152,20 @@ impl Hub {
         *self.machine.lock().unwrap_or_else(PoisonError::into_inner) = machine;
     }
 
-    /// Whether it goes to this machine, or to none now.
+    /// Whether the line goes to this machine, or to none at the moment.
     #[must_use]
     pub fn is_to(&self, machine: &Machine) -> bool {
         let now = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
         now.as_ref().is_none_or(|now| now == machine)
     }
 
-    /// Whether it is recorded.
+    /// Whether the console is recorded.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.want.borrow().record
     }
 
-    /// Whether it is to be recorded, and whose the output is.
+    /// Sets whether the console is recorded, and the owner of the output.
     pub fn set(&self, record: bool, holder: &Holder) {
         self.want.send_if_modified(|want| {
             if want.record == record && want.holder == *holder {
@@ -176,15 +177,15 @@ impl Hub {
         });
     }
 
-    /// The machine is switched on: another boot begins.
+    /// Notes a power-on of the machine: another boot begins.
     pub fn boots(&self, now_us: i64) {
         self.want.send_modify(|want| want.boot_us = now_us);
     }
 
-    /// Lets somebody to the console. The name of who types is the error where that is somebody else.
+    /// Attaches a client. The error is the name of the client that types.
     ///
     /// # Errors
-    /// Somebody else types, and is not to be put aside.
+    /// Another client types, and `entry` does not take over.
     pub fn attach(self: &Arc<Self>, entry: Entry, who: &str) -> Result<Attachment, String> {
         let own = match entry {
             Entry::ReadOnly => None,
@@ -224,13 +225,13 @@ impl Hub {
 }
 
 impl Attachment {
-    /// Whether they type.
+    /// Whether this client types.
     #[must_use]
     pub fn types(&self) -> bool {
         self.own.is_some()
     }
 
-    /// Who took the keyboard from them, told once.
+    /// The name of the client that took the keyboard from this one; reported once.
     pub fn displaced(&mut self) -> Option<String> {
         let seat = self.seat.borrow_and_update().clone();
         let is_own = seat.as_ref().map(|seat| seat.id) == self.own;
@@ -241,10 +242,10 @@ impl Attachment {
         Some(seat.map_or_else(|| "somebody".to_owned(), |seat| seat.who))
     }
 
-    /// Types, if they may.
+    /// Sends input, if this client types.
     pub async fn type_in(&self, bytes: Vec<u8>) {
         let seat = self.hub.seat.borrow().as_ref().map(|seat| seat.id);
-        // A line that is not open takes nothing, and nothing is kept for it: keys hit in vain are not hit later.
+        // A line that is not open discards input: old keystrokes must not arrive later.
         let is_open = *self.hub.state.borrow() == LineState::Open;
         if self.own.is_some() && seat == self.own && is_open {
             let _ = self.hub.input.send_timeout(bytes, TYPE_LIMIT).await;
@@ -266,7 +267,7 @@ impl Drop for Attachment {
     }
 }
 
-/// Keeps the line open as long as anything is wanted of it.
+/// Keeps the line open as long as it is in demand.
 pub async fn run(core: Arc<Core>, hub: Arc<Hub>) {
     let mut want = hub.want.subscribe();
     let mut typed = hub.typed.lock().await;
@@ -301,14 +302,14 @@ pub async fn run(core: Arc<Core>, hub: Arc<Hub>) {
     }
 }
 
-/// Waits for the end of a pause, for somebody in a hurry, or until nothing is wanted any more.
+/// Waits until the pause ends, a client attaches, or the demand ends.
 async fn wait(want: &mut watch::Receiver<Want>, pause: Duration) {
     let hurry = want.borrow_and_update().hurry;
     let changed = want.wait_for(|want| want.hurry != hurry || !want.is_any());
     let _ = tokio::time::timeout(pause, changed).await;
 }
 
-/// Between half of it and all of it.
+/// A random time between half of the pause and all of it.
 fn jittered(core: &Core, pause: Duration) -> Duration {
     let mut byte = [0];
     let _ = core.rng.fill(&mut byte);
@@ -317,7 +318,7 @@ fn jittered(core: &Core, pause: Duration) -> Duration {
 
 type Opened = (Line, NodeRecord, Held);
 
-/// The line, or why there is none and whether the same again may help soon.
+/// Opens the line. The error is the reason, and whether a retry may help soon.
 async fn open(core: &Core, hub: &Hub) -> Result<Opened, (String, bool)> {
     let record = core.store.node(&Scope::Site, &hub.node).await;
     let record = record.map_err(|error| (error.to_string(), error.is_retryable()))?;
@@ -331,15 +332,16 @@ async fn open(core: &Core, hub: &Hub) -> Result<Opened, (String, bool)> {
     let held = held.map_err(|why| (why, true))?;
     let opened = way::open(core, &record).await;
     let line = opened.map_err(|error: WayError| (error.to_string(), error.is_retryable()))?;
-    // Opening takes a while: nothing is shown of a machine that the node is no more.
+    // Opening takes a while: the node may have another machine by now, and output of the former one must not be shown.
     match look(core, hub, &record).await {
         None => Ok((line, record, held)),
         Some(why) => Err((why, true)),
     }
 }
 
-/// Why the line must end: the node is another machine, or none; none while it is the same, and its console is recorded as it
-/// is to be now. Other replicas may do its steps, and tell this one nothing.
+/// Why the line must end: the node has another machine or does not exist any more. `None` while the machine is the
+/// same; then the recording follows the node's current state. This replica has to look, because other replicas may do
+/// the node's steps.
 async fn look(core: &Core, hub: &Hub, opened: &NodeRecord) -> Option<String> {
     match core.store.node(&Scope::Site, &hub.node).await {
         Ok(now) if Machine::of(&now) == Machine::of(opened) => {
@@ -351,12 +353,12 @@ async fn look(core: &Core, hub: &Hub, opened: &NodeRecord) -> Option<String> {
             hub.set(false, &Holder::default());
             Some("the node is no more".into())
         }
-        // Nothing changes hands while the database is away.
+        // No node changes hands while the database is away.
         Err(_) => None,
     }
 }
 
-/// Waits until the line must end, and says why.
+/// Waits until the line must end, and returns the reason.
 async fn moved(core: &Core, hub: &Hub, opened: &NodeRecord) -> String {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -366,8 +368,8 @@ async fn moved(core: &Core, hub: &Hub, opened: &NodeRecord) -> String {
     }
 }
 
-/// Carries bytes in both directions until it breaks or `moved` says that it must end. Why it broke; none when nothing is wanted
-/// of it any more.
+/// Carries bytes in both directions until the line breaks or `moved` ends it. Returns the reason, or `None` when the
+/// demand ended.
 async fn pump(
     line: Line,
     hub: &Hub,
@@ -379,7 +381,7 @@ async fn pump(
     let mut moved = std::pin::pin!(moved);
     let (mut reader, mut writer): (ReadHalf<Line>, WriteHalf<Line>) = tokio::io::split(line);
     let mut buffer = vec![0; READ];
-    // What was typed for a line that broke is not for this one.
+    // Input for an earlier line is discarded.
     while typed.try_recv().is_ok() {}
     loop {
         let due = recording.due();
@@ -425,7 +427,7 @@ async fn pump(
     Some("the BMC ended the console".into())
 }
 
-/// What is recorded of the line, and not written yet.
+/// The recording of a line, with the bytes that are not written yet.
 struct Recording {
     recorder: Option<Recorder>,
     is_on: bool,
@@ -452,7 +454,7 @@ impl Recording {
         }
     }
 
-    /// When what is waiting is to be written.
+    /// When the pending bytes are due to be written.
     fn due(&self) -> Option<Instant> {
         self.since.map(|(since, _)| since + WRITE_EVERY)
     }
@@ -468,9 +470,9 @@ impl Recording {
         }
     }
 
-    /// Writes what is waiting, apart from what must not wait for a disk.
+    /// Writes the pending bytes, outside the async threads.
     async fn write(&mut self) {
-        // One after the other: where nothing is waiting the recorder stays where it is.
+        // Without pending bytes the recorder stays in place.
         let Some((_, at_us)) = self.since.take() else { return };
         let Some(mut recorder) = self.recorder.take() else {
             return;
@@ -488,7 +490,7 @@ impl Recording {
         }
     }
 
-    /// Another boot, another holder, recorded or not: what came before is written as what it was.
+    /// Changes the boot, the holder or whether to record. Pending bytes are written first, under the former values.
     async fn turn(&mut self, want: &Want) {
         if want.boot_us == self.boot_us && want.holder == self.holder && want.record == self.is_on {
             return;

@@ -1,4 +1,4 @@
-//! Which replica has a node's console: BMCs have few, and two recorders would write everything twice.
+//! Which replica holds a node's console: BMCs allow few connections, and two recorders would write everything twice.
 //!
 //! A lock on a file in the node's folder, which all replicas share. It ends with the process that holds it.
 
@@ -7,22 +7,22 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// The file's name.
+/// Name of the lock file.
 const NAME: &str = "line.lock";
-/// Longest name of a replica that is read.
+/// Longest replica name that is read, in bytes.
 const WHO_MAX: u64 = 256;
 
-/// A console that this process has. Dropping it lets go.
+/// A console that this process holds. Dropping it releases the lock.
 #[derive(Debug)]
 pub struct Held {
     _file: File,
 }
 
 impl Held {
-    /// Takes a console for a replica.
+    /// Locks a console for a replica.
     ///
     /// # Errors
-    /// Another one has it, or the folder cannot be made; a sentence.
+    /// Another replica holds the console, or the folder cannot be made; a sentence.
     pub async fn take(folder: PathBuf, replica: String) -> Result<Self, String> {
         let taken = tokio::task::spawn_blocking(move || Self::take_now(&folder, &replica));
         taken

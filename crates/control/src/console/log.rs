@@ -1,4 +1,4 @@
-//! Reading what was recorded, as somebody may see it.
+//! Reads recordings, as far as the caller may see them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use super::access::Pass;
 use crate::api_error::ApiError;
 use crate::core::Core;
 
-/// Pieces read at once.
+/// Pieces read per batch.
 const BATCH: usize = 64;
 
-/// Which part is wanted. Times in microseconds since 1970 UTC.
+/// The wanted part of a recording. Times are in microseconds since 1970 UTC.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wanted {
-    /// From then on.
+    /// Only from this time on.
     pub since_us: Option<i64>,
-    /// Before then.
+    /// Only before this time.
     pub until_us: Option<i64>,
-    /// Of this boot alone, by its begin.
+    /// Only the boot that began at this time.
     pub boot_us: Option<i64>,
 }
 
@@ -31,7 +31,7 @@ impl Wanted {
     }
 }
 
-/// The file system's part, apart from everything that waits.
+/// Runs file system work outside the async threads.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
@@ -40,19 +40,19 @@ async fn blocking<T: Send + 'static>(
     done.map_err(|error| ApiError::Internal(format!("a recording cannot be read: {error}")))
 }
 
-/// The boots that somebody may read, oldest first.
+/// The boots that the caller may read, oldest first.
 ///
 /// # Errors
-/// The file system's.
+/// The file system failed.
 pub async fn list(core: &Core, pass: &Pass) -> Result<Vec<Boot>, ApiError> {
     let (folder, pass) = (core.consoles.folder(&pass.record.uid), pass.clone());
     blocking(move || boots(&folder, |head| pass.may_read(head))).await
 }
 
-/// The boot that a number means: from 1 the oldest, -1 the last one.
+/// The boot with this number: 1 is the oldest, -1 the last.
 ///
 /// # Errors
-/// There is none of that number.
+/// No boot has this number.
 pub fn numbered(boots: &[Boot], number: i32) -> Result<Boot, ApiError> {
     let count = i32::try_from(boots.len()).unwrap_or(i32::MAX);
     let index = if number > 0 {
@@ -70,7 +70,7 @@ pub fn numbered(boots: &[Boot], number: i32) -> Result<Boot, ApiError> {
     })
 }
 
-/// Goes through a recording.
+/// Reads a recording in batches.
 pub struct Pages {
     reader: Option<Reader>,
     pass: Arc<Pass>,
@@ -78,7 +78,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// From the beginning.
+    /// Starts at the beginning of the recording.
     #[must_use]
     pub fn new(folder: PathBuf, pass: Pass, wanted: Wanted) -> Self {
         Self {
@@ -88,10 +88,10 @@ impl Pages {
         }
     }
 
-    /// The next pieces; none: that is all for now.
+    /// The next pieces; empty at the present end of the recording.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system failed.
     pub async fn next(&mut self) -> Result<Vec<Piece>, ApiError> {
         let Some(mut reader) = self.reader.take() else {
             return Ok(Vec::new());

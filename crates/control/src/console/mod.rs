@@ -1,8 +1,8 @@
-//! Consoles of nodes: who looks, who types, what is recorded, and whose it is.
+//! Consoles of nodes: watchers, writers, recordings and their owners.
 //!
-//! A node's line ([`hub`]) is opened when somebody attaches or when the node is to be recorded, and closed when neither is so.
-//! Whether it is recorded follows from the node's state, which each step of the runner shows to [`Consoles::seen`]; whose the
-//! output is follows from its claim ([`access`]).
+//! A node's line ([`hub`]) is open while a client is attached or the node is recorded. Recording follows from the
+//! node's state, which each step of the runner reports to [`Consoles::seen`]. The owner of the output follows from the
+//! node's claim ([`access`]).
 
 pub mod access;
 pub mod door;
@@ -34,23 +34,23 @@ use crate::core::Core;
 use hub::{Attachment, Hub, Machine};
 use refused::Refusals;
 
-/// Adds what is wrong with the settings.
+/// Adds one line to `faults` for each invalid setting.
 pub fn check(console: Option<&Settings>, ssh: Option<&SshSettings>, faults: &mut Vec<String>) {
     console.inspect(|console| console.check(faults));
     ssh.inspect(|ssh| ssh.check(faults));
 }
 
-/// The folder of all recordings, in the one that replicas share.
+/// Folder of all recordings, in the folder that replicas share.
 const FOLDER: &str = "consoles";
 
-/// Between looks for recordings that are too old.
+/// Interval of looks for recordings that are too old.
 const SWEEP: Duration = Duration::from_secs(3600);
 
-/// All consoles that something is wanted of.
+/// All consoles in demand.
 pub struct Consoles {
     settings: Settings,
     folder: PathBuf,
-    /// Whether there may be recordings to look after.
+    /// Whether recordings may exist: the settings record consoles, or the folder exists.
     is_kept: bool,
     inner: Mutex<Inner>,
     begin: Notify,
@@ -59,9 +59,9 @@ pub struct Consoles {
 #[derive(Default)]
 struct Inner {
     hubs: HashMap<String, Arc<Hub>>,
-    /// Whose lines are not looked after yet.
+    /// Lines without a running task yet.
     fresh: Vec<Arc<Hub>>,
-    /// Nodes as they were last seen, by their ids.
+    /// Nodes as they were last seen, by id.
     kept: HashMap<String, Kept>,
     refused: Refusals,
 }
@@ -69,21 +69,21 @@ struct Inner {
 struct Kept {
     uid: String,
     version: i64,
-    /// Whose recordings were kept.
+    /// Owner of the recordings that were kept.
     keeper: Holder,
 }
 
-/// Why somebody is not let to a console.
+/// Why a client cannot attach to a console.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotLet {
-    /// Somebody else types: who.
+    /// Another client types: its name.
     Typed(String),
-    /// The line still goes to the BMC that the node had before.
+    /// The line still goes to the node's former BMC.
     Moved,
 }
 
 impl Consoles {
-    /// None yet. Without `console` in the settings nothing is recorded.
+    /// No consoles yet. Without `console` in the settings no console is recorded.
     #[must_use]
     pub fn new(config: &Config) -> Self {
         let folder = config.shared_dir.join(FOLDER);
@@ -101,13 +101,13 @@ impl Consoles {
         }
     }
 
-    /// What is recorded, and how much of it is kept.
+    /// Settings: which consoles are recorded, and how much is kept.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Where the recordings of an enrolled node are.
+    /// Folder of an enrolled node's recordings.
     #[must_use]
     pub fn folder(&self, node_uid: &str) -> PathBuf {
         self.folder.join(node_uid)
@@ -128,11 +128,11 @@ impl Consoles {
         hub
     }
 
-    /// A node as it is now: begins or ends its recording, and removes what was recorded of those who have it no more. Shown by
-    /// each step of the runner and, where another replica takes these, by whoever has a line open.
+    /// Takes a node's current record: begins or ends its recording, and removes recordings of former holders. Each step
+    /// of the runner calls this; if another replica does the steps, the line's task calls it.
     pub fn seen(&self, record: &NodeRecord) {
         if !self.is_kept {
-            // Who looks on is told of another holder all the same.
+            // Watchers still need to learn about another holder.
             if let Some(hub) = self.inner().hubs.get(&record.id) {
                 hub.set(false, &access::holder(record));
             }
@@ -143,7 +143,7 @@ impl Consoles {
         let has_changed = {
             let mut inner = self.inner();
             let former = inner.kept.get(&record.id);
-            // Read before a step changed it, and shown after: what came in between is another's.
+            // The record was read before a step changed the node and arrives late. A newer record was seen already.
             if former.is_some_and(|kept| kept.uid == record.uid && kept.version > record.version) {
                 return;
             }
@@ -178,21 +178,21 @@ impl Consoles {
         }
     }
 
-    /// A node is about to be switched on.
+    /// Notes that a node is about to be switched on.
     pub fn powers_on(&self, node: &str, now: Timestamp) {
         if let Some(hub) = self.inner().hubs.get(node) {
             hub.boots(now.0);
         }
     }
 
-    /// Lets somebody to a console.
+    /// Attaches a client to a console.
     ///
     /// # Errors
-    /// Somebody else types, and is not to be put aside; or the line is of a machine that the node is no more.
+    /// Another client types and `entry` does not take over, or the line still goes to the node's former machine.
     pub fn attach(&self, record: &NodeRecord, entry: Entry, who: &str) -> Result<Attachment, NotLet> {
         let mut inner = self.inner();
         let hub = self.hub_of(&mut inner, &record.id);
-        // Who holds the line sees that soon, and ends it; nothing of the former machine is shown until then.
+        // The line's task will notice the change and end the line. Until then no output of the former machine is shown.
         if !hub.is_to(&Machine::of(record)) {
             return Err(NotLet::Moved);
         }
@@ -202,17 +202,17 @@ impl Consoles {
         hub.attach(entry, who).map_err(NotLet::Typed)
     }
 
-    /// The SSH server of a node's BMC refused us.
+    /// Notes that the SSH server of a node's BMC refused the login.
     fn refused(&self, record: &NodeRecord, why: String) {
         self.inner().refused.keep(record, why);
     }
 
-    /// Why the login of a node's BMC is not sent now; none: it may be.
+    /// Why the login of a node's BMC is held back; `None` if it may be sent.
     fn refusal(&self, record: &NodeRecord) -> Option<String> {
         self.inner().refused.find(record)
     }
 
-    /// Forgets a line that nothing is wanted of; false: it goes on.
+    /// Removes a line that is not in demand. Returns false if the line goes on.
     fn retire(&self, hub: &Arc<Hub>) -> bool {
         let mut inner = self.inner();
         if hub.is_wanted() {
@@ -224,7 +224,7 @@ impl Consoles {
         true
     }
 
-    /// Consoles that something is wanted of, and those of them that are recorded.
+    /// Number of consoles in demand, and of those that are recorded.
     #[must_use]
     pub fn count(&self) -> (usize, usize) {
         let inner = self.inner();
@@ -233,7 +233,7 @@ impl Consoles {
     }
 }
 
-/// Removes recordings that are too old, of whatever node, also of those that are forgotten.
+/// Removes recordings that are too old, including those of deleted nodes.
 #[expect(clippy::disallowed_methods, reason = "runs in spawn_blocking")]
 fn sweep(folder: &Path, age_us: i64, now_us: i64) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
@@ -244,7 +244,7 @@ fn sweep(folder: &Path, age_us: i64, now_us: i64) {
     }
 }
 
-/// Looks after all lines until the core stops.
+/// Runs all lines until the core stops.
 pub async fn run(core: Arc<Core>) {
     let mut lines = JoinSet::new();
     let mut sweeps = tokio::time::interval(SWEEP);

@@ -1,5 +1,6 @@
-//! Logins that SSH servers of BMCs refused: they are not sent again soon, whoever comes to the console, lest the account be
-//! locked. A line forgets that as soon as nobody wants it.
+//! Logins that SSH servers of BMCs refused. They are held back for a while, regardless of the client, so that the BMC
+//! does not lock the account. The process keeps refusals apart from lines, because a line is dropped when its demand
+//! ends.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,12 +8,12 @@ use std::time::Duration;
 use rackwright_store::{NodeRecord, Spec};
 use tokio::time::Instant;
 
-/// The same login is not sent again for so long.
+/// A refused login is held back for this long.
 const HOLD: Duration = Duration::from_secs(300);
-/// Refusals that are known at once; of more the oldest is forgotten.
+/// Most refusals that are kept; the oldest is dropped first.
 const KNOWN: usize = 4096;
 
-/// By the nodes' ids.
+/// Refusals by node id.
 #[derive(Default)]
 pub struct Refusals(HashMap<String, Refusal>);
 
@@ -22,7 +23,7 @@ struct Refusal {
     why: String,
 }
 
-/// What an operator changes to have the login tried at once.
+/// The fields that an operator changes so that the login is tried at once.
 #[derive(PartialEq, Eq)]
 struct Tried {
     address: String,
@@ -41,7 +42,7 @@ impl Tried {
 }
 
 impl Refusals {
-    /// It was refused just now, and how that was told.
+    /// Stores a refusal from now, with the message to report.
     pub fn keep(&mut self, record: &NodeRecord, why: String) {
         self.0.retain(|_, refusal| refusal.at.elapsed() < HOLD);
         if self.0.len() >= KNOWN {
@@ -54,7 +55,7 @@ impl Refusals {
         self.0.insert(record.id.clone(), Refusal { at, tried, why });
     }
 
-    /// How it was told that what would be sent now was refused; none: it may be sent.
+    /// The message of a refusal that still holds for this login; `None` if the login may be sent.
     #[must_use]
     pub fn find(&self, record: &NodeRecord) -> Option<String> {
         let known = self.0.get(&record.id)?;

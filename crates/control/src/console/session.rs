@@ -1,4 +1,4 @@
-//! Somebody at a console, by whatever way they came: gRPC or SSH.
+//! A client's session at a console, by gRPC or SSH.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,23 +18,23 @@ use crate::core::Core;
 use crate::rights;
 use crate::rights::Caller;
 
-/// Whether they may still be there is looked up so often, and whenever the machine changes hands.
+/// Interval of checks of the client's permission; it is also checked when the node changes hands.
 const RECHECK: Duration = Duration::from_secs(2);
-/// Things said that a slow client may be behind.
+/// Messages that a slow client may lag behind.
 const QUEUE: usize = 64;
 
-/// Lets a member to a console.
+/// Attaches a member to a console.
 ///
 /// # Errors
-/// They may not, or somebody else types.
+/// The member has no permission, or another client types.
 pub async fn enter(core: &Arc<Core>, caller: Caller, node: &str, entry: Entry) -> Result<Guest, ApiError> {
     call::note_target(&format!("nodes/{node}"));
     let grant = core.rights.open(&caller.name, caller.epoch, None);
-    // Looked up under the grant: from here on a loss of rights ends the session.
+    // Checked under the grant: from here on a loss of rights ends the session.
     let caller = rights::admit(core, &caller.name, caller.epoch, &grant).await?;
     let pass = Pass::new(core, caller, node, entry != Entry::ReadOnly).await?;
     let who = pass.caller.name.clone();
-    // Before the console opens: what is typed cannot be taken back.
+    // Recorded before the console opens, because input cannot be undone.
     core.audit_now().await?;
     let attached = core.consoles.attach(&pass.record, entry, &who).map_err(|why| {
         let (message, advice) = match why {
@@ -72,7 +72,7 @@ pub async fn enter(core: &Arc<Core>, caller: Caller, node: &str, entry: Entry) -
     Ok(Guest { input, output })
 }
 
-/// Until they go: then none. Else why they have to.
+/// Runs the session. Returns `None` when the client leaves, otherwise the reason why the session has to end.
 async fn attend(
     core: &Core,
     pass: &Pass,
@@ -87,7 +87,7 @@ async fn attend(
     loop {
         let next = tokio::select! {
             biased;
-            // Before anything else: nothing that is printed for the next one is shown to this one.
+            // First in the order: output for the next holder must not reach this client.
             changed = at.want.changed() => {
                 let now = at.want.borrow_and_update().holder.clone();
                 if changed.is_err() {
@@ -137,8 +137,8 @@ async fn attend(
     }
 }
 
-/// What is said when the line comes or goes; a failure that lasts is told once. Only the site's people are told why: that names
-/// addresses of BMCs, their users, and replicas.
+/// The notice when the line's state changes; a lasting failure is reported once. Only members of the site see the
+/// reason: it names addresses and users of BMCs, and replicas.
 pub(super) fn line_notice(state: &LineState, is_site: bool, told: &mut Option<String>) -> Option<Said> {
     let notice = match state {
         LineState::Opening => return None,

@@ -1,4 +1,4 @@
-//! Settings of consoles: what is recorded, and where SSH clients come in.
+//! Settings of consoles: recording, and the address for SSH clients.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,36 +8,36 @@ use rackwright_serial::DoorLimits;
 use rackwright_serial::record::Bounds;
 use serde::Deserialize;
 
-/// From a connection to the SSH port to its login.
+/// Longest time from a connection to the SSH port to its login.
 const LOGIN: Duration = Duration::from_secs(30);
 
-/// Tokens that a connection may try: one is pasted wrongly now and then.
+/// Tokens that one connection may try, because a token is sometimes pasted wrongly.
 const TOKENS: u8 = 3;
 
-/// When a console is recorded.
+/// When consoles are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Record {
     /// Never.
     Never,
-    /// While the node is booted by us: inspected, imaged, rebooted, validated or erased.
+    /// While Rackwright boots the node: inspection, imaging, reboot, validation or erasure.
     #[default]
     Booting,
-    /// Always, also while a customer has the node.
+    /// Always, also while a customer holds the node.
     Always,
 }
 
-/// `console` in the settings.
+/// The `console` section of the settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// When it is recorded.
+    /// When consoles are recorded.
     pub record: Record,
-    /// Consoles that this process records at once; further ones are not.
+    /// Most consoles that this process records in parallel. Further consoles are not recorded.
     pub at_once: usize,
-    /// Of one node's recordings, in MiB.
+    /// Most space for one node's recordings, in MiB.
     pub node_mib: u32,
-    /// Older recordings are removed when the node is recorded again.
+    /// Age in days after which recordings are removed.
     pub keep_days: u32,
 }
 
@@ -53,7 +53,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Adds what is wrong.
+    /// Adds one line to `faults` for each invalid setting.
     pub fn check(&self, faults: &mut Vec<String>) {
         if !(1..=10_000).contains(&self.at_once) {
             faults.push("console.at_once: 1 to 10000".into());
@@ -76,7 +76,7 @@ impl Settings {
         }
     }
 
-    /// Bounds of one node's recordings.
+    /// Limits of one node's recordings.
     #[must_use]
     pub fn bounds(&self) -> Bounds {
         let bytes = u64::from(self.node_mib) << 20;
@@ -88,19 +88,19 @@ impl Settings {
     }
 }
 
-/// `console_ssh` in the settings.
+/// The `console_ssh` section of the settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SshSettings {
-    /// Where SSH clients come in.
+    /// Address on which SSH clients connect.
     pub listen: SocketAddr,
-    /// Connections at once.
+    /// Most parallel connections.
     #[serde(default = "connections")]
     pub connections: usize,
-    /// A connection ends after so many seconds without a byte in either direction.
+    /// Seconds without a byte in either direction after which a connection ends.
     #[serde(default = "idle_s")]
     pub idle_s: u32,
-    /// One-time tokens are taken for passwords; else keys alone open.
+    /// Whether one-time tokens are accepted as passwords; otherwise only keys are.
     #[serde(default)]
     pub tokens: bool,
 }
@@ -114,7 +114,7 @@ fn idle_s() -> u32 {
 }
 
 impl SshSettings {
-    /// Adds what is wrong.
+    /// Adds one line to `faults` for each invalid setting.
     pub fn check(&self, faults: &mut Vec<String>) {
         if !(1..=4096).contains(&self.connections) {
             faults.push("console_ssh.connections: 1 to 4096".into());
@@ -124,7 +124,7 @@ impl SshSettings {
         }
     }
 
-    /// Bounds of the SSH server.
+    /// Limits of the SSH server.
     #[must_use]
     pub fn limits(&self) -> DoorLimits {
         DoorLimits {

@@ -1,4 +1,4 @@
-//! Tests of who may be at a console, who types, and whose recordings are whose.
+//! Tests of access to consoles, of writers, and of the owners of recordings.
 
 use rackwright_lifecycle::{State, Timestamp, seconds};
 use rackwright_serial::Entry;
@@ -90,7 +90,7 @@ async fn one_types_and_is_told_when_another_takes_over() {
     let bob = hub.attach(Entry::TakeOver, "bob").unwrap();
     assert_eq!(ann.displaced().as_deref(), Some("bob"));
     assert!(!ann.types() && ann.displaced().is_none(), "told once");
-    // Who was put aside goes, and takes nobody's place away.
+    // A displaced client leaves, and the seat of the other client stays.
     drop(ann);
     assert_eq!(hub.attach(Entry::Write, "ann").err().as_deref(), Some("bob"));
     drop(bob);
@@ -116,7 +116,7 @@ async fn customers_come_to_what_is_theirs_and_leave_when_it_is_not() {
     ));
     Pass::new(&core, vera, "n1", false).await.unwrap();
 
-    // The same customer has it again, by another claim: who was there before is not there any more.
+    // The same customer holds the node again under another claim: the former session's permission ends.
     let mut tx = core.store.write().await.unwrap();
     let mut record = pass.record.clone();
     record.node.claim.as_mut().unwrap().generation = 2;
@@ -175,7 +175,7 @@ async fn recordings_are_read_by_their_holder_and_go_with_the_claim() {
         [Some(1), Some(3), Some(3), Some(1), None, None, None]
     );
 
-    // A step of the runner sees the node: what is of other claims goes, and with the release the rest.
+    // A step of the runner reports the node: recordings of other claims are removed, and the others with the release.
     core.consoles.seen(&record);
     until(async || boots_of("olga", "operator", "").await == [10, 40]).await;
     let mut released = record;
@@ -225,7 +225,7 @@ async fn a_line_to_the_former_bmc_is_shown_to_nobody() {
     let mut record = claimed(State::Active, "acme", 1);
     testing::add(&core, &record).await;
     let former = core.consoles.attach(&record, Entry::ReadOnly, "ann").unwrap();
-    // What the line's opening notes of it.
+    // The line's opening notes the machine.
     core.consoles.inner().hubs["n1"].goes_to(Some(super::Machine::of(&record)));
     core.consoles.attach(&record, Entry::ReadOnly, "ann").unwrap();
     record.spec.bmc_address = "https://10.99.0.1".into();
@@ -267,7 +267,7 @@ async fn a_refused_login_is_held_until_it_is_another() {
     assert_eq!(refusals.find(&record), None);
 }
 
-/// A token of a member for the console of n1, good for ten minutes from now on.
+/// A token of a member for the console of n1, valid for ten minutes.
 async fn token_of(core: &Core, name: &str) -> SecretString {
     let record = core.store.node(&Scope::Site, "n1").await.unwrap();
     let mut tx = core.store.write().await.unwrap();

@@ -1,7 +1,7 @@
-//! One-time tokens in place of an SSH password: for one member, one login, one console, and for minutes.
+//! One-time tokens instead of an SSH password: for one member, one login and one console, valid for minutes.
 //!
-//! A token that lets somebody join is none of these: what is sent to an SSH server, whose host key a person has to compare,
-//! opens no more than one console.
+//! They are separate from invitation tokens. A person has to compare the SSH server's host key, so a token that goes to
+//! a wrong server must open no more than one console.
 
 use rackwright_identity::{Token, TokenHash};
 use rackwright_lifecycle::Timestamp;
@@ -13,13 +13,13 @@ use crate::clock;
 use crate::core::Core;
 use crate::rights::Caller;
 
-/// What these tokens are for, in the table of all.
+/// Purpose of these tokens in the table of all tokens.
 const PURPOSE: &str = "console";
 
 /// A new token, stored by its hash.
 ///
 /// # Errors
-/// The database failed, or there was no randomness.
+/// The database failed, or no randomness was available.
 pub async fn make(
     core: &Core,
     tx: &mut WriteTx,
@@ -32,7 +32,7 @@ pub async fn make(
         hash: hash.to_hex(),
         purpose: PURPOSE.into(),
         subject: caller.name.clone(),
-        // A node that is enrolled anew under the same name is another one, and so is a member in another epoch.
+        // The token is bound to this enrolment of the node and to this epoch of the member.
         body: format!("{}/{}", record.uid, caller.epoch),
         expires_at,
     };
@@ -40,8 +40,8 @@ pub async fn make(
     Ok(shown)
 }
 
-/// Uses a token up for the console of a node. The member and the epoch that it was made in; none: it is good for nothing there,
-/// and stays as it was.
+/// Uses up the token for the console of a node. Returns the member and the epoch in which the token was made. `None`:
+/// the token is not valid there and stays unchanged.
 ///
 /// # Errors
 /// The database failed.
@@ -55,13 +55,13 @@ pub async fn redeem(core: &Core, node: &str, shown: &str) -> Result<Option<(Stri
     };
     let mut tx = core.store.write().await?;
     let used = tx.use_token(&hash.to_hex(), PURPOSE, clock::now()).await?;
-    // A token from before epochs is kept without one.
+    // Tokens from before epochs have none in their body.
     let made = used.and_then(|token| match token.body.split_once('/') {
         Some((uid, epoch)) => Some((uid == record.uid, token.subject, epoch.parse().ok()?)),
         None => Some((token.body == record.uid, token.subject, 0)),
     });
     let Some((true, member, epoch)) = made else {
-        // Of another node: nothing is written.
+        // The token is for another node: the transaction is dropped.
         return Ok(None);
     };
     core.commit(tx).await?;

@@ -1,6 +1,6 @@
-//! Opening the serial port of a node, by the way that its BMC offers.
+//! Opens the serial port of a node, in a way that its BMC offers.
 //!
-//! A further way is a further arm of [`open`]: whatever it is, it ends in a [`Line`].
+//! A new way is a new arm of [`open`]. Each way ends in a [`Line`].
 
 use rackwright_ipmi::Ipmi;
 use rackwright_lifecycle::EventKind;
@@ -17,29 +17,29 @@ use crate::text::{SENTENCE_MAX, cut};
 /// Why there is no line.
 #[derive(Debug, thiserror::Error)]
 pub enum WayError {
-    /// The BMC could not be asked.
+    /// The request to the BMC failed.
     #[error("{told}")]
     Bmc {
-        /// The whole story.
+        /// The whole message.
         told: String,
-        /// Whether the same again may help soon.
+        /// Whether a retry may help soon.
         is_retryable: bool,
     },
-    /// The BMC has no console that can be used.
+    /// The BMC offers no usable console.
     #[error("{0}")]
     NotOffered(String),
-    /// The BMC's SSH server refused this name and password a short while ago.
+    /// The BMC's SSH server refused this login a short while ago.
     #[error(
         "{0}; they are not sent again for some minutes, or before somebody changes them (`rackwright node update`)"
     )]
     Held(String),
-    /// The BMC's SSH server.
+    /// The connection to the BMC's SSH server failed.
     #[error("{}", told(.0))]
     Ssh(#[source] DialError),
-    /// Another process was there first: the next try looks whether it saw the same key.
+    /// Another process stored a host key first. The next try checks whether both saw the same key.
     #[error("the SSH host key of {0} was kept by another replica meanwhile")]
     KeyKept(String),
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] rackwright_store::StoreError),
 }
@@ -52,7 +52,7 @@ impl WayError {
         }
     }
 
-    /// Whether the same again may help soon.
+    /// Whether a retry may help soon.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -69,10 +69,10 @@ fn told(error: &DialError) -> String {
     cut(&format!("{error}{}", cause.unwrap_or_default()), SENTENCE_MAX)
 }
 
-/// Opens the serial port.
+/// Opens the serial port by the way that the BMC offers.
 ///
 /// # Errors
-/// Nothing is offered, or it does not answer, or somebody else answers: then an event tells of it.
+/// The BMC offers no console, does not answer, or shows another host key; another host key also adds an event.
 pub async fn open(core: &Core, record: &NodeRecord) -> Result<Line, WayError> {
     if bmc::is_ipmi(&record.spec) {
         let client = bmc::ipmi(&record.id, &record.spec, &core.keys.sealer, &core.ipmi);
@@ -102,7 +102,7 @@ pub async fn open(core: &Core, record: &NodeRecord) -> Result<Line, WayError> {
     }
 }
 
-/// A client of its own, and no session: the one of the runner's may be made anew or closed at any time.
+/// A separate client without a session: the runner's client may be replaced or closed at any time.
 fn client(core: &Core, record: &NodeRecord) -> Result<BmcClient, BmcError> {
     let target = bmc::target(&record.id, &record.spec, &core.keys.sealer)?;
     let settings = Settings {
@@ -113,7 +113,7 @@ fn client(core: &Core, record: &NodeRecord) -> Result<BmcClient, BmcError> {
     Ok(BmcClient::sparing(target, settings, &Shortcut::default())?)
 }
 
-/// What the BMC says of its console.
+/// The consoles that the BMC offers.
 async fn offer(core: &Core, record: &NodeRecord) -> Result<ConsoleOffer, BmcError> {
     let client = client(core, record)?;
     let asked = client.console().await;
@@ -121,7 +121,7 @@ async fn offer(core: &Core, record: &NodeRecord) -> Result<ConsoleOffer, BmcErro
     Ok(asked?)
 }
 
-/// Of a BMC that is asked over Redfish and has its console over IPMI alone: with the account that it is asked with.
+/// For a BMC with Redfish whose console is only reachable over IPMI: opens it with the same account.
 async fn by_sol(core: &Core, record: &NodeRecord, port: u16) -> Result<Line, WayError> {
     let address = &record.spec.bmc_address;
     let host = Url::parse(address)
@@ -133,7 +133,8 @@ async fn by_sol(core: &Core, record: &NodeRecord, port: u16) -> Result<Line, Way
     by_ipmi(record, client).await
 }
 
-/// A console that somebody else has open is told as such, and tried again.
+/// Opens the console over IPMI. If another client has the console open, the error states this and the caller tries
+/// again.
 async fn by_ipmi(record: &NodeRecord, client: Result<Ipmi, BmcError>) -> Result<Line, WayError> {
     let opened = match client {
         Ok(client) => client.console().await.map_err(BmcError::Ipmi),
@@ -143,7 +144,8 @@ async fn by_ipmi(record: &NodeRecord, client: Result<Ipmi, BmcError>) -> Result<
     Ok(Box::new(console))
 }
 
-/// By the name and password that the BMC has taken a moment ago; where it wants a session, that ends with the line.
+/// Opens the console over HTTP with the login that the BMC accepted a moment ago. If the BMC requires a session, it
+/// ends with the line.
 async fn by_web(core: &Core, record: &NodeRecord, web: &WebConsole) -> Result<Line, WayError> {
     let opened = match client(core, record) {
         Ok(client) => client.open_console(web).await.map_err(BmcError::from),
@@ -178,7 +180,8 @@ async fn by_ssh(core: &Core, record: &NodeRecord, ssh: SshConsole) -> Result<Lin
         Err(error) => return Err(WayError::Ssh(error)),
     };
     if way.host_key.is_none() {
-        // Before the password is sent: whoever answers in the BMC's place gets it once at most, and is noticed later.
+        // Stored before the password is sent: an impostor at the BMC's address gets the password once at most, and is
+        // detected later.
         keep(core, record, &host, met.host_key()).await?;
     }
     met.open(&way).await.map_err(|error| {
@@ -199,7 +202,7 @@ async fn keep(core: &Core, record: &NodeRecord, host: &str, host_key: &str) -> R
     Ok(())
 }
 
-/// The host of a node's BMC, without brackets: by it the console's host key is kept.
+/// The host of a node's BMC, without brackets. The console's host key is stored under this name.
 #[must_use]
 pub fn host_of(record: &NodeRecord) -> Option<String> {
     let url = Url::parse(&record.spec.bmc_address).ok()?;

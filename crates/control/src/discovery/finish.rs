@@ -1,4 +1,4 @@
-//! When all is looked at: which findings are of one machine, and which of those are nodes.
+//! The end of a discovery: decides which findings belong to one machine, and which of the machines are nodes.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::core::Core;
 use crate::stored;
 use crate::text::{SENTENCE_MAX, cut};
 
-/// Rows that are read or stored together.
+/// Rows read or stored at once.
 const PAGE: i64 = 1000;
-/// How long the former address of a node that seems to have moved may take to answer.
+/// Longest time for a node's former address to answer, when the node seems to have moved.
 const FORMER: Duration = Duration::from_secs(5);
-/// Former addresses that are asked, and at once.
+/// Former addresses that are tried in total, and in parallel.
 const FORMER_MAX: usize = 1000;
 const FORMER_AT_ONCE: usize = 16;
 
-/// What is told of a machine whose state says it all.
+/// States that stay when the machine is judged to be new.
 const ALSO_LOCKED: [&str; 3] = ["login-needed", "login-refused", "unreadable"];
 
 /// All findings of a discovery, in order.
@@ -39,7 +39,7 @@ pub async fn findings(core: &Core, discovery: &str) -> Result<Vec<FindingRow>, S
     }
 }
 
-/// A node as it is compared with what was found.
+/// A node in the form in which it is compared with findings.
 #[must_use]
 pub fn known_node(record: &NodeRecord) -> KnownNode {
     let identity = &record.identity;
@@ -53,17 +53,17 @@ pub fn known_node(record: &NodeRecord) -> KnownNode {
     }
 }
 
-/// Nodes, and the certificates that their BMCs are pinned to.
+/// Nodes, and the pinned certificates of their BMCs.
 #[derive(Debug, Default)]
 pub struct Nodes {
-    /// As they are compared with what was found.
+    /// The nodes in the form in which they are compared with findings.
     pub known: Vec<KnownNode>,
-    /// Address and certificate by name; a node that was never spoken to has none.
+    /// Address and certificate by node name. A node whose BMC was never contacted has no entry.
     pins: HashMap<String, (String, String)>,
 }
 
 impl Nodes {
-    /// What is wrong with a BMC that answers at its node's address and shows another certificate.
+    /// Why a BMC that answers at its node's address but shows another certificate is suspect.
     fn stranger(&self, node: &str, row: &FindingRow, body: &Body) -> Option<String> {
         let (address, pin) = self.pins.get(node)?;
         let is_another = *address == row.address && !body.certificate.is_empty() && *pin != body.certificate;
@@ -97,13 +97,13 @@ pub async fn nodes(core: &Core) -> Result<Nodes, StoreError> {
     }
 }
 
-/// A certificate as findings have it.
+/// A certificate in the form that findings use.
 #[must_use]
 pub fn pin_of(text: &str) -> String {
     format!("sha256:{}", text.trim_start_matches("sha256:"))
 }
 
-/// A finding as it is compared with others.
+/// A finding in the form in which it is compared with others.
 #[must_use]
 pub fn seen(row: &FindingRow, body: &Body) -> Seen {
     Seen {
@@ -116,12 +116,12 @@ pub fn seen(row: &FindingRow, body: &Body) -> Seen {
     }
 }
 
-/// Whether it is judged: it is a BMC.
+/// Whether the finding is a BMC; only BMCs are judged.
 fn is_bmc(row: &FindingRow) -> bool {
     !matches!(row.state.as_str(), "not-redfish" | "unreachable")
 }
 
-/// Judges all findings, and says which of them have another state now.
+/// Judges all findings. Returns those of them with a changed state.
 ///
 /// # Errors
 /// The database failed.
@@ -163,7 +163,7 @@ pub async fn judge_all(core: &Core, discovery: &str) -> Result<Vec<FindingRow>, 
     Ok(changed)
 }
 
-/// Machines that would be new and have a MAC address of a node's.
+/// Machines judged as new that share a MAC address with a node: the node's id by index.
 async fn taken_macs(core: &Core, bodies: &[Body], judged: &[Judgement]) -> Result<HashMap<usize, String>, StoreError> {
     let mut taken = HashMap::new();
     for (index, body) in bodies
@@ -206,7 +206,7 @@ fn apply(row: &mut FindingRow, judgement: &Judgement, places: &[String]) {
     }
 }
 
-/// Former addresses of nodes that seem to have moved, as far as a Redfish service answers there still.
+/// Former addresses of nodes that seem to have moved, where a Redfish service still answers.
 async fn former_that_answer(core: &Core, judged: &[Judgement]) -> HashSet<String> {
     let former: HashSet<String> = judged
         .iter()
@@ -237,7 +237,7 @@ async fn former_that_answer(core: &Core, judged: &[Judgement]) -> HashSet<String
     asked.await.into_iter().flatten().collect()
 }
 
-/// What comes of each, in no order, a few at once.
+/// Runs `work` on each item, at most `at_once` in parallel. The results have no order.
 async fn each<T, R, F>(items: impl IntoIterator<Item = T>, at_once: usize, work: impl Fn(T) -> F) -> Vec<R>
 where
     R: Send + 'static,

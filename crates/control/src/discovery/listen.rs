@@ -1,4 +1,4 @@
-//! What others know of BMCs: services that answer a search by SSDP, and DHCP servers' lease files.
+//! Sources of BMC addresses: services that answer an SSDP search, and lease files of DHCP servers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,23 +15,23 @@ use url::{Host, Url};
 use super::settings::Settings;
 use super::wanted::{Heard, Wanted, WantedTarget, normal};
 
-/// Where Redfish services listen for searches (DSP0266): IPv4, and IPv6 on the link.
+/// Multicast groups in which Redfish services listen for searches (DSP0266): IPv4, and IPv6 link-local.
 const GROUP_V4: Ipv4Addr = Ipv4Addr::new(239, 255, 255, 250);
 const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xc);
-/// Searches that are sent: datagrams get lost.
+/// Searches sent per discovery, because datagrams get lost.
 const SEARCHES: u32 = 3;
-/// Services of one search that are taken, whoever answers how often.
+/// Most services accepted per search, against floods of answers.
 const ANSWERS_MAX: usize = 4096;
-/// The largest datagram that is read.
+/// The largest datagram that is read, in bytes.
 const DATAGRAM: usize = 4096;
 /// The largest lease file that is read, in bytes.
 const LEASES_BYTES: u64 = 64 << 20;
-/// Beyond the time that services were given to answer.
+/// Time in addition to the configured time for answers.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Asks and reads what was wished for. What cannot be had is noted and costs nothing else.
+/// Reads the wanted sources. A source that fails adds a note and does not stop the others.
 ///
-/// `given` are addresses that our own DHCP has given out; none: it does not run here.
+/// `given` are the addresses that Rackwright's own DHCP has given out; `None` if that DHCP does not run here.
 pub async fn listen(wanted: &Wanted, settings: &Settings, given: Option<Vec<Ipv4Addr>>) -> Heard {
     let mut heard = Heard::default();
     if wanted.ssdp {
@@ -91,10 +91,10 @@ fn known(source: &str, address: String) -> WantedTarget {
     }
 }
 
-/// From where is asked, and whom.
+/// Source address of a search, and its destination.
 type Way = io::Result<(SocketAddr, SocketAddr)>;
 
-/// The ways to ask, each with the name of where it begins.
+/// The ways to search, each with the name of its source.
 #[expect(clippy::disallowed_methods, reason = "sysfs answers from memory")]
 fn ways(settings: &Settings) -> Vec<(String, Way)> {
     let v4 = |from: Ipv4Addr| (SocketAddr::from((from, 0)), SocketAddr::from((GROUP_V4, SSDP_PORT)));
@@ -102,7 +102,7 @@ fn ways(settings: &Settings) -> Vec<(String, Way)> {
         return vec![("the default interface".to_owned(), Ok(v4(Ipv4Addr::UNSPECIFIED)))];
     }
     let way = |from: &String| match from.parse::<Ipv4Addr>() {
-        // Linux sends multicast out of the interface that has the address which the socket is bound to.
+        // Linux sends multicast from the interface that owns the socket's bound address.
         Ok(address) => Ok(v4(address)),
         Err(_) => {
             let index = std::fs::read_to_string(format!("/sys/class/net/{from}/ifindex"))?;
@@ -141,11 +141,11 @@ async fn by_ssdp(settings: &Settings, heard: &mut Heard) {
     heard.targets.extend(addresses.map(|address| known("ssdp", address)));
 }
 
-/// Addresses of service roots that answered.
+/// Sends the search several times from one address. Returns the addresses of the service roots that answered.
 async fn ask(from: SocketAddr, group: SocketAddr, wait_s: u8) -> io::Result<BTreeMap<String, ()>> {
     let socket = UdpSocket::bind(from).await?;
     if from.is_ipv4() {
-        // Management networks are routed, and DSP0266 leaves it to the site how far a search goes.
+        // Management networks are routed, and DSP0266 lets the site choose the range of a search.
         socket.set_multicast_ttl_v4(2)?;
     }
     let text = search(group.ip(), wait_s);
@@ -168,8 +168,8 @@ async fn ask(from: SocketAddr, group: SocketAddr, wait_s: u8) -> io::Result<BTre
     Ok(found)
 }
 
-/// The address that an answer names. Only a number counts: a name would have us ask whomever it resolves to. A service that
-/// names plain HTTP is looked for by TLS.
+/// The address in an answer. Only a numeric address counts: a name could resolve to any host. A service that names
+/// plain HTTP is looked at over TLS.
 fn located(datagram: &[u8], sender: IpAddr) -> Option<String> {
     let answer = parse_answer(datagram)?;
     let url = Url::parse(&answer.location).ok()?;
@@ -243,7 +243,7 @@ mod tests {
             ] {
                 service.send_to(text.as_bytes(), from).await.unwrap();
             }
-            // Kept open: a closed one would have later searches refused.
+            // Returned, so that it stays open: a closed socket would refuse later searches.
             service
         });
         let found = ask("127.0.0.1:0".parse().unwrap(), group, 1).await.unwrap();

@@ -1,4 +1,4 @@
-//! Which logins are tried at a BMC, and in which order.
+//! The logins that are tried at a BMC, and their order.
 
 use rackwright_redfish::ServiceFacts;
 use secrecy::SecretString;
@@ -9,7 +9,7 @@ use super::wanted::Secrets;
 use crate::core::Core;
 use crate::credentials::{ServiceRootFacts, candidates};
 
-/// A login that may be good.
+/// A login to try.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     /// User name.
@@ -18,14 +18,14 @@ pub struct Candidate {
     pub password: SecretString,
 }
 
-/// Where logins come from. What is answered is tried in order, and not all of it: BMCs lock accounts.
+/// A source of logins. The logins are tried in order, and only the first few: BMCs lock accounts.
 #[async_trait::async_trait]
 pub trait Logins: Send + Sync {
-    /// The logins for a BMC that says `facts` of itself; `named` is the one that its table names, if it does.
+    /// The logins for a BMC with these `facts`. `named` is the login that the address table names for it, or empty.
     async fn candidates(&self, facts: &ServiceFacts, named: &str) -> Vec<Candidate>;
 }
 
-/// Those that were given with the request.
+/// The logins from the request.
 pub struct Given(pub Secrets);
 
 #[async_trait::async_trait]
@@ -41,14 +41,14 @@ impl Logins for Given {
     }
 }
 
-/// Those that were given, then the factory's.
+/// The logins from the request, then factory logins.
 pub struct WithFactory {
     core: Arc<Core>,
     given: Given,
 }
 
 impl WithFactory {
-    /// Behind those that were given.
+    /// Factory logins are tried after `given`.
     pub fn new(core: Arc<Core>, given: Secrets) -> Self {
         Self {
             core,

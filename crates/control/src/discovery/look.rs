@@ -1,4 +1,4 @@
-//! One address: whether anything answers, whether that is Redfish over TLS, and only then who the machine is.
+//! The look at one address: does it answer, is it Redfish over TLS, and only then: which machine is it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -21,16 +21,16 @@ use crate::bmc::BmcError;
 use crate::core::Core;
 use crate::text::{NAME_MAX, SENTENCE_MAX, cut};
 
-/// Everything with one BMC, logins and reading included.
+/// Longest time for one BMC, including logins and reading.
 const LOOK_MAX: Duration = Duration::from_secs(180);
-/// MAC addresses that are kept of a machine.
+/// Most MAC addresses kept of a machine.
 const MACS_MAX: usize = 64;
 
-/// What was read of a BMC and is known of it.
+/// The facts about one BMC and its machine, as stored with a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Body {
-    /// `sha256:` and 64 hex digits; empty over plain HTTP.
+    /// Fingerprint of the TLS certificate: `sha256:` and 64 hex digits; empty over plain HTTP.
     pub certificate: String,
     /// Maker of the BMC's software.
     pub vendor: String,
@@ -52,25 +52,25 @@ pub struct Body {
     pub macs: Vec<String>,
     /// Version of the BMC's firmware.
     pub bmc_firmware: String,
-    /// Whose login was good.
+    /// User name of the login that the BMC accepted.
     pub username: String,
-    /// What the node shall be called.
+    /// Name for the node.
     pub name: String,
     /// Rack.
     pub rack: String,
-    /// Rack unit; 0: not said.
+    /// Rack unit; 0: not given.
     pub unit: u16,
     /// SKU.
     pub sku: String,
-    /// Path of the system, where it was given.
+    /// Path of the system, if it was given.
     pub system: String,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Where the address is known from.
+    /// Source of the address.
     pub source: String,
 }
 
-/// A login as it is sealed with a finding.
+/// A login, as it is sealed with a finding.
 #[derive(Serialize, Deserialize)]
 pub struct GoodLogin {
     /// User name.
@@ -79,43 +79,44 @@ pub struct GoodLogin {
     pub password: String,
 }
 
-/// What a sealed login is bound to.
+/// The purpose to which a sealed login is bound.
 #[must_use]
 pub fn login_purpose(discovery: &str, place: &str) -> String {
     format!("discovery-login:{discovery}:{place}")
 }
 
-/// What came of a look.
+/// Result of a look.
 pub enum Looked {
     /// Nothing answers.
     Silent,
-    /// Something does.
+    /// A service answers.
     Found(Box<FindingRow>),
-    /// This process cannot open connections now.
+    /// This process cannot open connections at the moment.
     Local(io::Error),
 }
 
-/// What all looks of a discovery share.
+/// State that all looks of a discovery share.
 pub struct Looker {
     /// The control plane.
     pub core: Arc<Core>,
-    /// The discovery.
+    /// Identifier of the discovery.
     pub discovery: String,
-    /// Where logins come from.
+    /// Source of logins.
     pub logins: Box<dyn Logins>,
-    /// Logins tried at one BMC.
+    /// Most logins tried at one BMC.
     pub tries: i64,
-    /// Tries of a former process of this discovery, by place.
+    /// Login tries by former processes in this discovery, by place.
     pub tried: std::collections::HashMap<String, i64>,
-    /// Addresses of nodes: no login is tried there, their nodes have their own.
+    /// Addresses of nodes. No login is tried there: nodes have their own logins.
     pub nodes: HashSet<String>,
-    /// BMCs that are spoken to at once.
+    /// Limits the number of BMCs that are contacted in parallel.
     pub turns: Semaphore,
 }
 
-/// Whether an error is ours: the address is not to blame.
+/// Whether an error has a local cause, so the address is not at fault.
 fn is_local(error: &io::Error, target: &Target) -> bool {
-    // EMFILE, ENFILE, ENOBUFS, ENOMEM; EADDRNOTAVAIL where no source port is left, and with IPv6 where there is no way at all.
+    // EMFILE, ENFILE, ENOBUFS, ENOMEM. EADDRNOTAVAIL means that no source port is left; with IPv6 also that no route
+    // exists.
     let is_v4 = target.ip().is_some_and(|ip| ip.is_ipv4());
     let has_no_port = is_v4 && error.kind() == io::ErrorKind::AddrNotAvailable;
     matches!(error.raw_os_error(), Some(24 | 23 | 105 | 12)) || has_no_port
@@ -125,12 +126,12 @@ impl Looker {
     fn settings(&self) -> Settings {
         let answer = Duration::from_secs(self.core.config.discovery.answer_timeout_s);
         Settings {
-            // The connection was taken a moment ago. Who says nothing then, not even in TLS, gives no answer in time, and is
-            // not one who is not there.
+            // The target accepted a connection a moment ago. A target that then stays silent, even in TLS, is slow to
+            // answer, not unreachable.
             connect_timeout: answer + Duration::from_secs(1),
             request_timeout: answer,
             max_concurrent: 2,
-            // A login must not be repeated behind our back: each try counts for the BMC.
+            // Hidden repeats of a login are forbidden: the BMC counts each try.
             retry: RetryPolicy {
                 retries: 0,
                 busy_retries: 0,
@@ -157,7 +158,7 @@ impl Looker {
             tries: self.tried.get(&target.place).copied().unwrap_or_default(),
             ..FindingRow::default()
         };
-        // It is never closed; should it be, all are spoken to at once.
+        // The semaphore is never closed; if it were, all BMCs would be contacted at once.
         let _turn = self.turns.acquire().await;
         let mut body = known(target);
         let asked = timeout(LOOK_MAX, self.ask(target, &mut row, &mut body)).await;
@@ -174,7 +175,8 @@ impl Looker {
         Looked::Found(Box::new(row))
     }
 
-    /// Nothing answers. Whoever stands in a table is told of by name, not only counted.
+    /// The result for a target that does not answer. A target from the address table becomes a finding; others are only
+    /// counted.
     fn silent(&self, target: &Target, why: &str) -> Looked {
         if target.known.source != "csv" {
             return Looked::Silent;
@@ -190,7 +192,7 @@ impl Looker {
         Looked::Found(Box::new(row))
     }
 
-    /// False when it is silent after all.
+    /// Returns false if the address does not answer after all.
     async fn ask(&self, target: &Target, row: &mut FindingRow, body: &mut Body) -> bool {
         let survey = match self.survey(target, row).await {
             Ok(survey) => survey,
@@ -215,7 +217,7 @@ impl Looker {
         true
     }
 
-    /// What the address says to everybody. On a loopback address plain HTTP will do: an emulator, or a tunnel.
+    /// Reads the public service root. A loopback address may use plain HTTP: an emulator or a tunnel.
     async fn survey(&self, target: &Target, row: &mut FindingRow) -> Result<Survey, RedfishError> {
         let survey = BmcClient::survey(&target.url, self.settings()).await?;
         let is_loopback = target.ip().is_some_and(|ip| ip.is_loopback());
@@ -248,7 +250,7 @@ impl Looker {
             if row.tries >= self.tries {
                 break;
             }
-            // First: if this process ends now, the next one must not try it once more than is allowed.
+            // Stored first: if this process ends now, the next one does not exceed the allowed tries.
             if let Err(error) = self.core.store.note_login_try(row).await {
                 return tell(row, "unreadable", &format!("no login was tried: {error}"));
             }

@@ -1,13 +1,13 @@
 //! Finding BMCs in the management network.
 //!
-//! A discovery is a row with what was asked for and how far it is (`discoveries`), with its operation; whoever begins one
-//! writes that down and nothing else. One replica at a time works on it, under a lease that each store of its progress renews:
-//! it listens to what others know (`listen`), looks at each target (`scan`, `look`), and judges at the end which finding is
-//! which machine (`finish`). After a restart it goes on at the first target that was not done.
+//! A discovery is a row with its request and progress (`discoveries`), and an operation. The request only stores the
+//! row. One replica at a time works on it, under a lease that each store of progress renews. The replica reads other
+//! sources of addresses (`listen`), looks at each target (`scan`, `look`), and finally matches findings to machines
+//! (`finish`). After a restart the discovery goes on at the first unfinished target.
 //!
-//! What never happens: a password goes to an address before its service root was seen to be Redfish over TLS (of a loopback
-//! address: seen to be Redfish); a BMC is tried with more logins in one discovery than it allows, restarts included; anything
-//! becomes a node, or a node gets another address, by itself.
+//! Guarantees: no password goes to an address before its service root is seen to be Redfish over TLS (on a loopback
+//! address: Redfish). No BMC gets more login tries in one discovery than allowed, restarts included. No finding becomes
+//! a node, and no node gets another address, without a request.
 
 pub mod finish;
 mod listen;
@@ -38,30 +38,30 @@ use crate::clock;
 use crate::core::Core;
 use crate::stored;
 
-/// Between looks for discoveries that nobody works on.
+/// Pause between two looks for discoveries without a worker.
 const ROUND: Duration = Duration::from_secs(10);
-/// Discoveries that this process works on at once.
+/// Discoveries that this process works on in parallel.
 const AT_ONCE: usize = 2;
-/// Discoveries that ended and are kept.
+/// Ended discoveries that are kept.
 pub const KEPT: i64 = 50;
-/// How long one may take, in minutes.
+/// Longest duration of a discovery, in minutes.
 pub const DEADLINE_MIN: i64 = 24 * 60;
-/// Logins tried at one BMC where nothing else is asked for, and at most.
+/// Logins tried at one BMC by default, and at most.
 pub const TRIES: u32 = 2;
 /// See [`TRIES`].
 pub const TRIES_MAX: u32 = 5;
-/// While findings are judged the lease is renewed so often: BMCs that do not answer are waited for.
+/// The lease is renewed this often while findings are judged, because silent BMCs take time.
 const RENEW: Duration = Duration::from_secs(20);
-/// Findings that are stored with one change.
+/// Findings stored in one transaction.
 const CHUNK: usize = 500;
 
-/// What a discovery's sealed credentials are bound to.
+/// The purpose to which a discovery's sealed credentials are bound.
 #[must_use]
 pub fn secrets_purpose(id: &str) -> String {
     format!("discovery:{id}")
 }
 
-/// Wakes who works on discoveries.
+/// Wakes the worker of discoveries.
 #[derive(Debug, Default)]
 pub struct Discoveries {
     wake: Notify,
@@ -69,7 +69,7 @@ pub struct Discoveries {
 }
 
 impl Discoveries {
-    /// There may be one to begin.
+    /// Signals that a discovery may be ready to begin.
     pub fn wake(&self) {
         self.wake.notify_one();
     }
@@ -86,7 +86,7 @@ impl Discoveries {
     }
 }
 
-/// Runs until the core stops; what is under way is stored then.
+/// Runs discoveries until the core stops; then their progress is stored.
 pub async fn run(core: Arc<Core>) {
     let mut tasks = Tasks::default();
     loop {
@@ -105,7 +105,6 @@ pub async fn run(core: Arc<Core>) {
     }
 }
 
-/// Discoveries that run here.
 #[derive(Default)]
 struct Tasks {
     running: JoinSet<()>,
@@ -113,7 +112,8 @@ struct Tasks {
 }
 
 impl Tasks {
-    /// However a discovery's task ends, another one may begin. One that panicked would do so again, so that discovery has failed.
+    /// Frees the place of a discovery whose task ended. If the task panicked it would panic again, so its discovery
+    /// fails.
     async fn ended(&mut self, core: &Core, ended: Result<(Id, ()), JoinError>) {
         let (task, panicked) = match ended {
             Ok((task, ())) => (task, None),
@@ -133,7 +133,7 @@ impl Tasks {
 }
 
 async fn take_up(core: &Arc<Core>, tasks: &mut Tasks) -> Result<(), StoreError> {
-    // A restored database may list discoveries that ended long ago.
+    // A restored database may list discoveries that ended after the backup.
     if core.store.is_restored().await? {
         return Ok(());
     }
@@ -155,7 +155,7 @@ async fn take_up(core: &Arc<Core>, tasks: &mut Tasks) -> Result<(), StoreError> 
         let task = tasks.running.spawn(async move {
             if let Err(error) = work(&core, &id).await {
                 tracing::warn!(discovery = id, %error, "a discovery was interrupted; it is taken up again");
-                // Not at once: the database is away.
+                // A pause before the next try: the database is away.
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         });
@@ -209,7 +209,7 @@ async fn work(core: &Arc<Core>, id: &str) -> Result<(), StoreError> {
         match how {
             End::Lost | End::Stopped => return Ok(()),
             End::Done => {}
-            // What was found until then is judged, too.
+            // The findings so far are judged, too.
             other => {
                 if judge(core, &mut row).await? {
                     end(core, row, &other).await?;
@@ -228,7 +228,8 @@ async fn work(core: &Arc<Core>, id: &str) -> Result<(), StoreError> {
     end(core, row, &End::Done).await
 }
 
-/// Judges what was found and stores that, under a lease that is renewed meanwhile. False: it is another replica's by now.
+/// Judges the findings and stores the result, under a lease that is renewed meanwhile. False: another replica has the
+/// discovery now.
 async fn judge(core: &Core, row: &mut DiscoveryRow) -> Result<bool, StoreError> {
     let id = row.id.clone();
     match renewing(core, row, RENEW, finish::judge_all(core, &id)).await? {
@@ -237,7 +238,7 @@ async fn judge(core: &Core, row: &mut DiscoveryRow) -> Result<bool, StoreError> 
     }
 }
 
-/// Does something under a lease that is renewed meanwhile, each time that `every` has passed. None: it is another replica's.
+/// Runs `work` under a lease that is renewed after each `every`. `None`: another replica has the discovery now.
 async fn renewing<T>(
     core: &Core,
     row: &mut DiscoveryRow,
@@ -262,7 +263,7 @@ fn opened(core: &Core, row: &DiscoveryRow) -> Result<(Wanted, Secrets), String> 
     let text = core.keys.sealer.open(&row.secrets, &secrets_purpose(&row.id));
     let text = text.map_err(|e| format!("the logins that were given cannot be opened: {e}"))?;
     let secrets = serde_json::from_str(secrecy::ExposeSecret::expose_secret(&text));
-    // Its message would show a part of them.
+    // The error's message would show a part of the logins.
     let secrets = secrets.map_err(|_| "the logins that were given cannot be read".to_owned())?;
     Ok((wanted, secrets))
 }
@@ -287,7 +288,7 @@ async fn store_all(core: &Core, row: &mut DiscoveryRow, findings: &[FindingRow])
     Ok(true)
 }
 
-/// Ends a discovery and its operation, and forgets the logins that it was given.
+/// Ends a discovery and its operation, and deletes its logins.
 async fn end(core: &Core, mut row: DiscoveryRow, how: &End) -> Result<(), StoreError> {
     let now = clock::now();
     let (code, message) = match how {

@@ -1,5 +1,5 @@
-//! Looks at one target after the other, many at once and not too quickly, and stores what was found as it goes. What is stored
-//! says from where to go on.
+//! Looks at the targets, many in parallel and at a limited rate, and stores findings and progress on the way. A restart
+//! continues from the stored progress.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -15,36 +15,36 @@ use super::wanted::Plan;
 use crate::clock;
 use crate::core::Core;
 
-/// Between two stores of how far it is.
+/// Pause between two stores of the progress.
 const FLUSH: Duration = Duration::from_secs(1);
-/// Findings after which it is stored sooner.
+/// Number of findings after which the progress is stored early.
 const FINDINGS: usize = 200;
-/// Nobody else takes a discovery up for so long after it was stored last.
+/// Length of the lease in seconds: other replicas leave a discovery alone this long after its last store.
 pub(super) const LEASE_S: i64 = 60;
 /// Connections that may begin together after a pause.
 const BURST: u32 = 64;
-/// How often a target is tried again when this process can open no connection, and the pause before.
+/// Tries of a target while this process cannot open a connection, and the pause between them.
 const LOCAL_TRIES: u32 = 40;
 const LOCAL_PAUSE: Duration = Duration::from_millis(250);
 
-/// Why a discovery goes on no more.
+/// Why a scan ends.
 #[derive(Debug)]
 pub enum End {
-    /// All is looked at.
+    /// All targets are done.
     Done,
-    /// Somebody asked for it.
+    /// A caller cancelled it.
     Cancelled,
-    /// Its operation ended: it took too long.
+    /// Its operation ended because it took too long.
     Overdue,
-    /// It is another replica's.
+    /// Another replica has it.
     Lost,
-    /// This process ends; the next one goes on.
+    /// This process ends; the next one continues.
     Stopped,
-    /// It cannot go on, and why.
+    /// It cannot continue, for this reason.
     Failed(String),
 }
 
-/// When the next connection may begin: evenly, with a few at once after a pause.
+/// The rate of new connections: even, with a short burst after a pause.
 struct Pace {
     each: Duration,
     next: Instant,
@@ -58,7 +58,7 @@ impl Pace {
         }
     }
 
-    /// The moment at which one more may begin.
+    /// The moment at which the next connection may begin.
     fn take(&mut self) -> Instant {
         let now = Instant::now();
         let earliest = now.checked_sub(self.each * BURST).unwrap_or(now);
@@ -68,33 +68,33 @@ impl Pace {
     }
 }
 
-/// At that moment; at once when it has passed, which the timer would tell a millisecond later.
+/// Waits until that moment. A moment in the past returns at once: the timer would take a millisecond.
 async fn due(at: Instant) {
     if Instant::now() < at {
         sleep_until(at).await;
     }
 }
 
-/// A discovery under way.
+/// A discovery in progress.
 pub struct Scan {
     /// The control plane.
     pub core: Arc<Core>,
-    /// What is stored of it.
+    /// Its stored row.
     pub row: DiscoveryRow,
-    /// What it looks at.
+    /// The targets.
     pub plan: Plan,
-    /// How.
+    /// Looks at one target.
     pub looker: Arc<Looker>,
     /// Places that a former process finished. No more logins are tried there.
     done: HashSet<String>,
     open: BTreeSet<u64>,
-    /// Targets that did not answer and are not counted yet.
+    /// Silent targets that are not counted yet.
     silent: BTreeSet<u64>,
     found: Vec<FindingRow>,
 }
 
 impl Scan {
-    /// Goes on with what is stored, which has findings of these places already.
+    /// Continues the stored discovery. `done` are the places that have findings already.
     pub fn new(core: Arc<Core>, row: DiscoveryRow, plan: Plan, looker: Looker, done: HashSet<String>) -> Self {
         Self {
             core,
@@ -108,7 +108,7 @@ impl Scan {
         }
     }
 
-    /// Looks at all that is left. What was found is stored when it returns, unless it is another's.
+    /// Looks at all remaining targets. On return the findings are stored, unless another replica has the discovery.
     ///
     /// # Errors
     /// The database failed.
@@ -184,7 +184,7 @@ impl Scan {
         None
     }
 
-    /// Stores how far it is. Answers why it has to end, if it has.
+    /// Stores the progress. Returns the reason if the scan has to end.
     async fn flush(&mut self, next: u64) -> Result<Option<End>, StoreError> {
         let reached = self.open.first().copied().unwrap_or(next);
         let later = self.silent.split_off(&reached);
@@ -208,7 +208,7 @@ impl Scan {
     }
 }
 
-/// Looks, and again when this process has no connection to spare just now.
+/// Looks at a target, and tries again while this process cannot open a connection.
 async fn patiently(looker: &Looker, target: &super::wanted::Target) -> Looked {
     for _ in 0..LOCAL_TRIES {
         match looker.look(target).await {

@@ -1,37 +1,37 @@
-//! How quickly addresses are looked at, and what the daemon knows of the management network.
+//! Rate and limits of discoveries, and the daemon's sources of addresses in the management network.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use serde::Deserialize;
 
-/// More connections than this at once would leave a process with the usual 1024 file descriptors none for anything else.
+/// Most parallel connections: more would use up the usual 1024 file descriptors of a process.
 const AT_ONCE_MAX: usize = 768;
-/// Addresses of one discovery: a /12. What is found of them is held in memory when it is judged.
+/// Most addresses of one discovery: a /12. All its findings are in memory when they are judged.
 const ADDRESSES_MAX: u64 = 1 << 20;
 
 /// As written in the configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Connections that are begun in a second.
+    /// New connections per second.
     pub connections_per_s: u32,
-    /// Addresses that are waited for at once.
+    /// Addresses that are tried in parallel.
     pub at_once: usize,
-    /// BMCs that are spoken to at once.
+    /// BMCs that are contacted in parallel.
     pub bmcs_at_once: usize,
-    /// How long an address may take to take a connection, in milliseconds.
+    /// Longest time for an address to accept a connection, in milliseconds.
     pub connect_timeout_ms: u64,
-    /// How long a BMC may take for an answer, in seconds.
+    /// Longest time for a BMC to answer, in seconds.
     pub answer_timeout_s: u64,
     /// Most addresses of one discovery.
     pub max_addresses: u64,
-    /// Lease files of DHCP servers on this machine.
+    /// Paths of lease files of DHCP servers on this machine.
     pub leases: Vec<PathBuf>,
-    /// From where SSDP asks: IPv4 addresses of this machine, or names of its interfaces for IPv6. None: where the kernel sends
-    /// multicast to.
+    /// Sources of SSDP searches: IPv4 addresses of this machine, or names of its interfaces for IPv6. Empty: the
+    /// interface that the kernel chooses for multicast.
     pub ssdp_from: Vec<String>,
-    /// How long services may take to answer SSDP, in seconds.
+    /// Time for services to answer SSDP, in seconds.
     pub ssdp_wait_s: u8,
 }
 
@@ -52,7 +52,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Says what is wrong, a line each.
+    /// Adds one line to `faults` for each invalid setting.
     pub(crate) fn check(&self, faults: &mut Vec<String>) {
         let mut fault = |field: &str, what: String| faults.push(format!("discovery.{field}: {what}"));
         let bounds = [
@@ -62,7 +62,7 @@ impl Settings {
             ("connect_timeout_ms", self.connect_timeout_ms, 30_000),
             ("answer_timeout_s", self.answer_timeout_s, 120),
             ("max_addresses", self.max_addresses, ADDRESSES_MAX),
-            // Nothing renews the lease of 60 s meanwhile.
+            // The lease of 60 s is not renewed meanwhile.
             ("ssdp_wait_s", u64::from(self.ssdp_wait_s), 30),
         ];
         for (field, value, most) in bounds {

@@ -9,7 +9,7 @@ use crate::testing::{self, TestCore};
 const LIMIT: Duration = Duration::from_secs(60);
 const EVERY: Duration = Duration::from_millis(5);
 
-/// A discovery of these addresses that this replica works on since long ago.
+/// A discovery of these addresses that this replica began long ago.
 async fn begun(core: &TestCore, addresses: &[String]) -> DiscoveryRow {
     let target = |address: &String| WantedTarget {
         address: address.clone(),
@@ -56,7 +56,7 @@ async fn begun(core: &TestCore, addresses: &[String]) -> DiscoveryRow {
 async fn the_lease_is_renewed_while_findings_are_judged_for_long() {
     let core = testing::core().await;
     let mut row = begun(&core, &[]).await;
-    // As long as it takes until two renewals are seen in the database.
+    // Takes until two renewals are seen in the database.
     let judging = async {
         let mut until = Timestamp(2);
         for _ in 0..2 {
@@ -85,7 +85,7 @@ async fn what_another_replica_took_up_is_judged_no_further() {
     assert_eq!(core.store.discovery("d1").await.unwrap().owner, "another");
 }
 
-/// Something that hangs up on everybody, and counts them.
+/// A server that closes each connection, and counts them.
 async fn door() -> (String, Arc<Mutex<usize>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("https://{}", listener.local_addr().unwrap());
@@ -119,7 +119,7 @@ async fn places_that_a_former_process_finished_are_not_looked_at_again() {
         body: "{}".into(),
         ..FindingRow::default()
     };
-    // The first was stored; how far it is was not, as where a later look ended sooner.
+    // The finding was stored but the progress was not, as when a later look ends sooner.
     let mut tx = core.store.write().await.unwrap();
     tx.put_findings(&[finding]).await.unwrap();
     tx.commit().await.unwrap();

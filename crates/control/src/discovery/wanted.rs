@@ -1,4 +1,4 @@
-//! What a discovery is to look at: as it is stored, and target by target.
+//! The targets of a discovery: the stored request, and the list of single targets.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
@@ -9,42 +9,42 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
-/// The port where none is named.
+/// Default port.
 const HTTPS: u16 = 443;
 
-/// What was asked for.
+/// A request for a discovery.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Wanted {
-    /// As they were written.
+    /// Address ranges, as the caller wrote them.
     pub ranges: Vec<String>,
-    /// Looked at in ranges.
+    /// Ports that are tried on each address of the ranges.
     pub ports: Vec<u16>,
-    /// BMCs of which more is known.
+    /// BMCs with further known facts.
     pub targets: Vec<WantedTarget>,
-    /// Ask by SSDP.
+    /// Search by SSDP.
     pub ssdp: bool,
-    /// Read lease files.
+    /// Read lease files of DHCP servers.
     pub leases: bool,
-    /// Logins tried at one BMC.
+    /// Most logins tried at one BMC.
     pub login_tries: u32,
-    /// Try factory credentials behind those that were given.
+    /// Try factory credentials after the given logins.
     pub factory_credentials: bool,
 }
 
-/// A BMC of which more is known than its address.
+/// A BMC with its address and further known facts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WantedTarget {
-    /// `https://10.0.0.5`
+    /// Such as `https://10.0.0.5`.
     pub address: String,
-    /// Name of a login; empty: those without a name.
+    /// Name of a login; empty: the logins without a name.
     pub login: String,
-    /// What the node shall be called.
+    /// Name for the node.
     pub name: String,
     /// Rack.
     pub rack: String,
-    /// Rack unit; 0: not said.
+    /// Rack unit; 0: not given.
     pub unit: u16,
     /// SKU.
     pub sku: String,
@@ -52,31 +52,31 @@ pub struct WantedTarget {
     pub system: String,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Where it is known from.
+    /// Source of the address.
     pub source: String,
 }
 
-/// What was learned before addresses are looked at.
+/// Results of the sources that are read before the addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Heard {
-    /// What others said.
+    /// Targets that the sources name.
     pub targets: Vec<WantedTarget>,
-    /// What went wrong meanwhile, in a sentence without an end each.
+    /// Failures of the sources, each a sentence without a full stop.
     pub notes: Vec<String>,
 }
 
-/// Credentials that were given, as they are sealed.
+/// Credentials from the request, as they are sealed.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Secrets {
-    /// In the order in which they are tried.
+    /// In the order of the tries.
     pub logins: Vec<SecretLogin>,
 }
 
-/// One of them. Not to be shown.
+/// A login from the request. It must not be shown.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct SecretLogin {
-    /// What targets name it by; empty: it is tried where a target names none.
+    /// The name that targets use; empty: for targets without a login name.
     pub name: String,
     /// User name.
     pub username: String,
@@ -85,7 +85,7 @@ pub struct SecretLogin {
 }
 
 impl SecretLogin {
-    /// The password, as it is passed on.
+    /// The password as a protected string.
     #[must_use]
     pub fn secret(&self) -> SecretString {
         SecretString::from(self.password.clone())
@@ -95,23 +95,23 @@ impl SecretLogin {
 /// One address and port to look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Sorts as addresses do.
+    /// Sort key with the order of addresses.
     pub place: String,
-    /// `https://10.0.0.5`
+    /// Such as `https://10.0.0.5`.
     pub url: String,
-    /// Address, without brackets, or name.
+    /// IP address without brackets, or host name.
     pub host: String,
     /// Port.
     pub port: u16,
-    /// What else is known of it.
+    /// Further known facts.
     pub known: WantedTarget,
 }
 
 impl Target {
-    /// Reads an address as people write it.
+    /// Parses an address as people write it.
     ///
     /// # Errors
-    /// It is none, or of plain HTTP: nothing else on the network may read what is sent.
+    /// The address is malformed, or uses plain HTTP: others on the network could read what is sent.
     pub fn parse(known: WantedTarget) -> Result<Self, String> {
         let url = normal(&known.address)?;
         let parsed = Url::parse(&url).map_err(|e| format!("{:?}: {e}", known.address))?;
@@ -139,7 +139,7 @@ impl Target {
         })
     }
 
-    /// The address, where it is no name.
+    /// The IP address; `None` for a host name.
     #[must_use]
     pub fn ip(&self) -> Option<IpAddr> {
         self.host.parse().ok()
@@ -166,12 +166,12 @@ fn key(ip: IpAddr) -> String {
     }
 }
 
-/// The one way to write an address of a BMC: `https://10.0.0.5`.
+/// The normal form of a BMC address: `https://10.0.0.5`.
 ///
 /// # Errors
-/// It is none.
+/// The address is malformed.
 pub fn normal(address: &str) -> Result<String, String> {
-    // A bare IPv6 address, which a URL would have in brackets.
+    // A bare IPv6 address; a URL needs brackets.
     let bracketed = match address.trim().parse::<std::net::Ipv6Addr>() {
         Ok(v6) => format!("[{v6}]"),
         Err(_) => address.to_owned(),
@@ -181,18 +181,19 @@ pub fn normal(address: &str) -> Result<String, String> {
         .map_err(|error: RedfishError| error.to_string())
 }
 
-/// All targets, one after the other.
+/// All targets, in order.
 #[derive(Debug)]
 pub struct Plan {
     named: Vec<Target>,
-    /// Places of those that are named: they are not looked at again as part of a range.
+    /// Places of the named targets. They are skipped in ranges.
     places: HashSet<String>,
     ranges: Ranges,
     ports: Vec<u16>,
 }
 
 impl Plan {
-    /// Puts together what was asked for and what was heard. Of those with one place the first counts.
+    /// Joins the requested targets and the targets from other sources. The first of several targets at one place
+    /// counts.
     #[must_use]
     pub fn new(wanted: &Wanted, heard: &Heard, max: u64) -> Self {
         let mut places = HashSet::new();
@@ -206,19 +207,19 @@ impl Plan {
         Self {
             named,
             places,
-            // They were read when they were stored.
+            // The ranges were parsed when they were stored.
             ranges: Ranges::parse(&wanted.ranges, max).unwrap_or_default(),
             ports,
         }
     }
 
-    /// How many targets there are.
+    /// Number of targets.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.named.len() as u64 + self.ranges.len().saturating_mul(self.ports.len() as u64)
     }
 
-    /// The target at a place from 0; none where it was named already.
+    /// The target at an index from 0; `None` if it is a named target already.
     #[must_use]
     pub fn nth(&self, index: u64) -> Option<Target> {
         let named = self.named.len() as u64;
@@ -232,7 +233,7 @@ impl Plan {
     }
 }
 
-/// Something that both look at.
+/// A target or source that both discoveries have, if there is one.
 #[must_use]
 pub fn overlap(a: &Wanted, b: &Wanted, max: u64) -> Option<String> {
     let ranges = |wanted: &Wanted| Ranges::parse(&wanted.ranges, max).unwrap_or_default();

@@ -1,7 +1,8 @@
-//! Whether the cards of a node are on the switch ports that the site file says, by what the agent hears by LLDP.
+//! Whether the cards of a node are cabled to the switch ports in the site file, according to the LLDP frames that the
+//! agent receives.
 //!
-//! Any host at the other end of a cable can send anything: a frame is evidence of the cabling, and moves no
-//! port. A difference is shown, becomes one event, and holds the node where the site says so.
+//! Any host at the other end of a cable can send any frame. A frame is evidence of the cabling and moves no port. A
+//! difference is shown, adds one event, and holds the node if the site's settings require it.
 
 use std::collections::BTreeSet;
 
@@ -18,26 +19,26 @@ use crate::clock;
 use crate::core::Core;
 use crate::text::{NAME_MAX, cut};
 
-/// Cards of a machine that are kept.
+/// Most cards kept of a machine.
 const CARDS_MAX: usize = 64;
 
-/// How one card of the site file stands.
+/// The cabling of one card of the site file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Finding {
-    /// It heard the port that the site file says.
+    /// The card heard the port of the site file.
     Right(EthernetPort),
-    /// It heard another one.
+    /// The card heard another port.
     Elsewhere {
-        /// What the site file says.
+        /// The port of the site file.
         port: EthernetPort,
-        /// What the card heard, `SWITCH/PORT`.
+        /// The port that the card heard, `SWITCH/PORT`.
         heard: String,
-        /// The card as the machine names it, in words, where the site file names it otherwise; else empty.
+        /// The card's name on the machine as a phrase, if the site file uses another name; else empty.
         card: String,
-        /// The node and card that have this port by the site file.
+        /// Node and card of the port that was heard, according to the site file.
         owner: Option<(String, String)>,
     },
-    /// It heard nothing.
+    /// The card heard no port.
     Silent(EthernetPort),
 }
 
@@ -48,7 +49,7 @@ impl Finding {
         }
     }
 
-    /// The difference, if it is one; the same words as long as it is the same.
+    /// The difference as a sentence, if there is one. The same difference gives the same text.
     fn difference(&self) -> Option<String> {
         let Self::Elsewhere {
             port,
@@ -70,7 +71,7 @@ impl Finding {
     }
 }
 
-/// The neighbour is this switch. A switch that sends its name with its domain is known by the first part as well.
+/// Whether the neighbour is this switch. A switch that sends a fully qualified name also matches by its first part.
 fn is_switch(settings: &Settings, switch: &str, neighbour: &v1::Neighbour) -> bool {
     let known = settings.lldp_name(switch);
     let said = &neighbour.system_name;
@@ -80,25 +81,26 @@ fn is_switch(settings: &Settings, switch: &str, neighbour: &v1::Neighbour) -> bo
         .any(|name| name.eq_ignore_ascii_case(known))
 }
 
-/// The neighbour is this port of this switch.
+/// Whether the neighbour is this port of this switch.
 fn is_port(settings: &Settings, port: &EthernetPort, neighbour: &v1::Neighbour) -> bool {
     let names = [&neighbour.port_id, &neighbour.port_description];
     is_switch(settings, &port.switch, neighbour) && names.iter().any(|name| name.eq_ignore_ascii_case(&port.port))
 }
 
-/// The neighbour was heard by the card that the site file names so: by its name on the machine, or by its MAC address.
+/// Whether the card of the site file heard the neighbour: the site file names a card by its name on the machine or by
+/// its MAC address.
 fn is_card(nic: &str, neighbour: &v1::Neighbour) -> bool {
     neighbour.nic == nic || neighbour.mac.eq_ignore_ascii_case(nic)
 }
 
-/// The node and the port of the site file that the neighbour is.
+/// The node and port of the site file that match the neighbour.
 fn owner<'a>(site: &'a Site, settings: &Settings, neighbour: &v1::Neighbour) -> Option<(&'a str, &'a EthernetPort)> {
     let nodes = site.nodes.iter();
     let mut ports = nodes.flat_map(|node| node.ethernet.iter().map(|port| (&*node.name, port)));
     ports.find(|(_, port)| is_port(settings, port, neighbour))
 }
 
-/// A neighbour in words: as the site file names switch and port, else as it names itself.
+/// A neighbour as text: switch and port by the site file's names, otherwise by the names that it sent.
 fn named(neighbour: &v1::Neighbour, known: Option<&EthernetPort>) -> String {
     if let Some(EthernetPort { switch, port, .. }) = known {
         return format!("{switch}/{port}");
@@ -108,7 +110,7 @@ fn named(neighbour: &v1::Neighbour, known: Option<&EthernetPort>) -> String {
     format!("{}/{}", switch.map_or("?", String::as_str), neighbour.port_id)
 }
 
-/// Compares what the site file says of a node with what its cards heard.
+/// Compares a node's ports in the site file with the neighbours of its cards.
 fn compare(site: &Site, settings: &Settings, ports: &[EthernetPort], heard: &[v1::Neighbour]) -> Vec<Finding> {
     let elsewhere = |port: &EthernetPort, neighbour: &v1::Neighbour, card: String| {
         let known = owner(site, settings, neighbour);
@@ -120,7 +122,7 @@ fn compare(site: &Site, settings: &Settings, ports: &[EthernetPort], heard: &[v1
         }
     };
     let by_name = |port: &EthernetPort| heard.iter().find(|neighbour| is_card(&port.nic, neighbour));
-    // Cards that the site file does not name: the machine may name them otherwise than the site file.
+    // Neighbours of cards that the site file does not name: it may use other names than the machine.
     let nameless = heard.iter().filter(|n| !ports.iter().any(|port| is_card(&port.nic, n)));
     let mut nameless: Vec<&v1::Neighbour> = nameless.collect();
     let mut findings = Vec::with_capacity(ports.len());
@@ -139,8 +141,8 @@ fn compare(site: &Site, settings: &Settings, ports: &[EthernetPort], heard: &[v1
         }
     }
     for port in open {
-        // A card on a network of no concern to the site file says nothing: only one on a switch of this node, or on a port
-        // of another.
+        // A card in a network outside the site file is no evidence. The card has to be on a switch of this node, or on
+        // a port of another node.
         let place = nameless.iter().position(|neighbour| {
             let is_near = ports.iter().any(|port| is_switch(settings, &port.switch, neighbour));
             is_near || owner(site, settings, neighbour).is_some()
@@ -171,7 +173,7 @@ fn neighbours(row: &NodeNeighbours) -> Vec<v1::Neighbour> {
         .unwrap_or_default()
 }
 
-/// What a machine says, at a length that can be kept and shown.
+/// Neighbours with texts and counts limited, as an agent is not trusted.
 fn bounded(said: v1::Neighbours) -> v1::Neighbours {
     let bounded = |neighbour: v1::Neighbour| v1::Neighbour {
         nic: cut(&neighbour.nic, NAME_MAX),
@@ -187,7 +189,7 @@ fn bounded(said: v1::Neighbours) -> v1::Neighbours {
     }
 }
 
-/// Adds to differences that two cables are exchanged, where the other node heard the port of this one.
+/// A note that two cables are exchanged, if the other node heard this node's port; otherwise empty.
 async fn exchanged(core: &Core, site: &Site, finding: &Finding) -> Result<String, StoreError> {
     let Finding::Elsewhere {
         port,
@@ -212,7 +214,7 @@ async fn exchanged(core: &Core, site: &Site, finding: &Finding) -> Result<String
     })
 }
 
-/// Takes what an agent says that the cards of its machine hear.
+/// Stores the neighbours that an agent reports for the cards of its machine.
 ///
 /// # Errors
 /// The database failed.
@@ -234,7 +236,7 @@ pub(crate) async fn heard(core: &Core, speaker: &Speaker, said: v1::Neighbours) 
     let now = clock::now();
     let mut tx = core.store.write().await?;
     if tx.node(node).await?.hold.session != speaker.number {
-        // Said on a connection that is over.
+        // The report came on a connection that has ended.
         return Ok(());
     }
     let before = tx.node_neighbours(node).await?;
@@ -264,13 +266,13 @@ pub(crate) async fn heard(core: &Core, speaker: &Speaker, said: v1::Neighbours) 
     }
     tx.save_neighbours(&row).await?;
     core.commit(tx).await?;
-    // It may wait for a cable.
+    // The node may wait for a cable.
     core.wake(node).await;
     Ok(())
 }
 
-/// The new events, and the differences that have become events so far, a line each. A card that hears nothing at the moment keeps
-/// its line, so that a difference becomes one event, however many boots come between.
+/// The new events, and all differences reported so far, one per line. A card without neighbours keeps its line, so each
+/// difference adds one event regardless of boots in between.
 fn news(before: &str, findings: &[(Finding, String)]) -> (String, Vec<(EventKind, String)>) {
     let before: BTreeSet<&str> = before.lines().collect();
     let (mut told, mut events) = (Vec::new(), Vec::new());
@@ -300,8 +302,8 @@ fn news(before: &str, findings: &[(Finding, String)]) -> (String, Vec<(EventKind
     (told.join("\n"), events)
 }
 
-/// Why a node is not imaged, where the site holds nodes whose cables are elsewhere: only what was heard in the present boot
-/// counts, because a cable that was moved meanwhile is heard in the next one alone.
+/// Why a node must not be imaged, if the settings hold nodes with wrong cables. Only frames of the current boot count:
+/// a cable that was moved meanwhile is only heard in the next boot.
 ///
 /// # Errors
 /// The database failed.
@@ -330,7 +332,7 @@ pub async fn holds(core: &Core, record: &NodeRecord, agent: &Reading<Agent>) -> 
     Ok((!differences.is_empty()).then(|| differences.join("; ")))
 }
 
-/// How a node is cabled, in a sentence, and when that was heard.
+/// The cabling of a node as a sentence, and the time of the report.
 ///
 /// # Errors
 /// The database failed.
@@ -361,7 +363,7 @@ pub async fn explain(core: &Core, record: &NodeRecord) -> Result<(String, Option
     Ok((words.join("; "), Some(row.heard_at)))
 }
 
-/// Names for each card of an inventory the switch port that it heard last.
+/// Sets the switch port that each card of an inventory heard last.
 ///
 /// # Errors
 /// The database failed.

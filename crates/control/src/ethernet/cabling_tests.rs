@@ -60,7 +60,7 @@ fn each_card_is_right_elsewhere_or_silent() {
             "eth1 is cabled to leaf-9/7, which the site file gives to no node; the site file says leaf-2/swp1",
         ]
     );
-    // swp1 is not swp10.
+    // swp1 does not match swp10.
     let longer = [heard("eth0", "leaf-1", "swp10")];
     assert!(words(&found("n1", &longer))[0].contains("the port of n3, eth0"));
 }
@@ -124,7 +124,7 @@ fn a_difference_is_told_once_and_its_end_is_told() {
     let (told, events) = news("", &wrong);
     assert_eq!((events.len(), &events[0].0), (1, &EventKind::EthernetCabling));
     assert_eq!(news(&told, &wrong), (told.clone(), Vec::new()));
-    // A new boot has heard nothing yet.
+    // A new boot has no neighbours yet.
     let silent = with(found("n2", &[]));
     assert_eq!(news(&told, &silent), (told.clone(), Vec::new()));
     let other = with(found("n2", &[heard("eth0", "leaf-1", "swp10")]));

@@ -1,4 +1,4 @@
-//! How the network of a node stands.
+//! Explains the network state of a node.
 
 use rackwright_lifecycle::{Reading, Timestamp};
 use rackwright_store::{NodeRecord, StoreError};
@@ -6,7 +6,7 @@ use rackwright_store::{NodeRecord, StoreError};
 use super::ports;
 use crate::core::Core;
 
-/// In a sentence, and when it was read.
+/// The state as a sentence, and the time of the reading.
 ///
 /// # Errors
 /// The database failed.

@@ -1,12 +1,12 @@
-//! Networks of nodes' switch ports: the settings, the switches, and the proof.
+//! Networks of nodes' switch ports: settings, switches, and readings as proof.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `settings` | which VLANs the networks have, and where the switches are |
-//! | `ports` | the ports of a node by the site file, moved and read back |
-//! | `watch` | reads every switch from time to time, notices ports that were moved, frees VLANs |
-//! | `cabling` | whether the cables are on these ports, by what the agents hear by LLDP |
-//! | `explain` | how the network of a node stands, in a sentence |
+//! | `settings` | VLANs of the networks, and addresses of the switches |
+//! | `ports` | the ports of a node in the site file: moves them and reads them back |
+//! | `watch` | reads all switches periodically, notices moved ports, frees VLANs |
+//! | `cabling` | compares the cables with the site file, by the LLDP frames that agents receive |
+//! | `explain` | the network state of a node as a sentence |
 
 pub mod cabling;
 pub mod explain;
@@ -22,22 +22,22 @@ use tokio::sync::Semaphore;
 
 pub use settings::Settings;
 
-/// Changes that one switch makes at the same time.
+/// Parallel changes on one switch.
 const CHANGES_AT_ONCE: usize = 4;
 
-/// A switch of the settings.
+/// A switch from the settings.
 #[derive(Debug)]
 pub struct Switch {
     driver: Arc<dyn PortDriver>,
     room: Semaphore,
 }
 
-/// The switches of the settings, by name.
+/// The switches from the settings, by name.
 #[derive(Debug, Default)]
 pub struct Switches(BTreeMap<String, Switch>);
 
 impl Switches {
-    /// Those of the settings. None where the control plane sets no ports.
+    /// The switches from the settings; empty if the control plane sets no ports.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
         let switches = settings.managed().map(settings::Managed::drivers).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The ports of one node: found in the site file, moved to a network, read back in it.
+//! The ports of one node: finds them in the site file, moves them to a network, and reads them back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,21 +14,21 @@ use crate::core::Core;
 /// Ports by switch.
 pub type Ports = BTreeMap<String, BTreeSet<String>>;
 
-/// Why the ports of a node are not in the network that was wished.
+/// Why the ports of a node are not in the wanted network.
 #[derive(Debug, thiserror::Error)]
 pub enum MoveError {
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// In words for an operator: the switch, the port and what to do.
+    /// A sentence for an operator: the switch, the port and what to do.
     #[error("{0}")]
     Words(String),
 }
 
-/// The ports of a node by the site file.
+/// The ports of a node in the site file.
 ///
 /// # Errors
-/// A sentence that says what the site file lacks.
+/// A sentence that names what the site file lacks.
 pub fn of_node(site: Option<&Site>, node: &str) -> Result<Ports, String> {
     let site =
         site.ok_or("no site file is applied, so no switch port of the node is known: `rackwright site apply`")?;
@@ -48,10 +48,10 @@ pub fn of_node(site: Option<&Site>, node: &str) -> Result<Ports, String> {
     Ok(ports)
 }
 
-/// Moves all ports of a node to a network, and reads them back in it. Every switch is tried, whatever becomes of the others.
+/// Moves all ports of a node to a network, and reads them back. A failure at one switch does not stop the others.
 ///
 /// # Errors
-/// A port is not in the network, or is not known to be.
+/// A port is not in the network, or its network is unknown.
 pub async fn move_to(
     core: &Core,
     managed: Managed<'_>,
@@ -97,7 +97,7 @@ async fn on_switch(
     Ok(())
 }
 
-/// The owner of the VLAN that a claimed node's ports go to: its cluster, else its customer, else the node alone.
+/// The owner of the VLAN for a claimed node's ports: its cluster, else its customer, else the node alone.
 fn owner(record: &NodeRecord) -> Option<String> {
     let claim = record.node.claim.as_ref()?;
     Some(match (&claim.cluster, claim.customer.as_str()) {
@@ -107,7 +107,7 @@ fn owner(record: &NodeRecord) -> Option<String> {
     })
 }
 
-/// Writes the wish down, with a VLAN for the node's holder. Answers with the VLAN and the version of the wish.
+/// Stores the wanted network, with a VLAN for the node's owner. Returns the VLAN and the version of the wish.
 async fn wish(
     core: &Core,
     managed: Managed<'_>,

@@ -1,4 +1,4 @@
-//! `ethernet` of the configuration: VLANs, and where the switches are.
+//! The `ethernet` section of the configuration: VLANs and switches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,56 +8,56 @@ use rackwright_lifecycle::Network;
 use rackwright_ports::{Access, Address, OpenVSwitch, OvsSettings, PortDriver};
 use serde::Deserialize;
 
-/// VLANs that a port can have: 0 and 4095 are reserved (IEEE 802.1Q).
+/// Valid VLANs of a port: 0 and 4095 are reserved (IEEE 802.1Q).
 const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
 
 /// As written in the configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The site keeps its networks apart by hand: the control plane neither sets nor reads ports.
+    /// An operator separates the networks by hand: the control plane neither sets nor reads ports.
     pub by_hand: bool,
     /// VLAN of the network on which machines boot and are erased.
     provisioning: Option<u16>,
-    /// VLAN that reaches nothing.
+    /// VLAN without access to any other machine.
     quarantine: Option<u16>,
-    /// VLANs of clusters and customers, `FIRST-LAST`.
+    /// Range of VLANs for clusters and customers, `FIRST-LAST`.
     customers: Option<String>,
     /// VLAN of the BMCs' network. No port of a node is ever moved there.
     bmc: Option<u16>,
-    /// Machines on the provisioning network reach the control plane and not each other.
+    /// Machines on the provisioning network reach the control plane but not each other.
     isolate_provisioning: Option<bool>,
-    /// Every port is read again after so long, in seconds.
+    /// Seconds between two readings of every port.
     proof_s: Option<u32>,
     /// The longest time for one change or reading of a switch, in seconds.
     timeout_s: Option<u32>,
-    /// What is done about a node whose cables are elsewhere than the site file says.
+    /// Consequence for a node with cables that differ from the site file.
     pub cabling: Cabling,
-    /// By the name that the site file gives them.
+    /// By their names in the site file.
     switches: BTreeMap<String, SwitchSettings>,
 }
 
-/// `ethernet.cabling`
+/// The values of `ethernet.cabling`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cabling {
-    /// It is shown, and becomes an event.
+    /// The difference is shown and added as an event.
     #[default]
     Recorded,
-    /// The node is also neither imaged nor booted into its image before the cable is put right.
+    /// In addition, the node is not imaged and not booted into its image until the cable is right.
     Hold,
 }
 
-/// `ethernet.switches`
+/// An entry of `ethernet.switches`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SwitchSettings {
-    /// Its OVSDB server: `tcp:HOST:PORT` or `unix:/PATH`.
+    /// Address of the OVSDB server: `tcp:HOST:PORT` or `unix:/PATH`.
     ovsdb: String,
-    /// The bridge whose ports are set.
+    /// The bridge with the ports.
     #[serde(default = "default_bridge")]
     bridge: String,
-    /// The System Name or Chassis ID that it sends by LLDP; none: the name that the site file gives it.
+    /// System Name or Chassis ID that the switch sends by LLDP; `None`: its name in the site file.
     #[serde(default)]
     lldp_name: Option<String>,
 }
@@ -66,7 +66,7 @@ fn default_bridge() -> String {
     "br0".into()
 }
 
-/// Checked settings of a site whose ports the control plane sets.
+/// Checked settings of a site where the control plane sets the ports.
 #[derive(Debug, Clone, Copy)]
 pub struct Managed<'a> {
     settings: &'a Settings,
@@ -76,9 +76,9 @@ pub struct Managed<'a> {
 }
 
 impl Settings {
-    /// Says what is wrong, a line each.
+    /// Adds one line to `faults` for each invalid setting.
     pub(crate) fn check(&self, faults: &mut Vec<String>) {
-        // Cables are compared also where the site sets the ports by hand.
+        // Cables are also compared if the ports are set by hand.
         let cabling = self.cabling;
         let is_only = |base: Self| *self == Self { cabling, ..base };
         if self.by_hand && !is_only(Self::by_hand()) {
@@ -161,7 +161,7 @@ impl Settings {
         }
     }
 
-    /// The switches' settings; none: the control plane sets no port.
+    /// The settings of the switches; `None` if the control plane sets no ports.
     #[must_use]
     pub fn managed(&self) -> Option<Managed<'_>> {
         let (Some(provisioning), Some(quarantine), Ok(customers)) = (self.provisioning, self.quarantine, self.range())
@@ -176,14 +176,14 @@ impl Settings {
         })
     }
 
-    /// By what name a switch of the site file is known by LLDP.
+    /// The name of a switch in LLDP frames.
     #[must_use]
     pub fn lldp_name<'a>(&'a self, switch: &'a str) -> &'a str {
         let given = self.switches.get(switch).and_then(|switch| switch.lldp_name.as_deref());
         given.unwrap_or(switch)
     }
 
-    /// What a site that says nothing of its networks is warned of. None: it has said something.
+    /// A warning for a site without network settings; `None` if `ethernet` is set.
     #[must_use]
     pub fn warning(&self) -> Option<&'static str> {
         (!self.by_hand && self.managed().is_none()).then_some(
@@ -207,7 +207,7 @@ impl Managed<'_> {
         self.settings.proof_s.unwrap_or(300)
     }
 
-    /// The VLAN of a network that is the same for all nodes; none: each customer has another.
+    /// The VLAN of a network that all nodes share; `None` for networks per customer.
     #[must_use]
     pub fn vlan_of(&self, network: Network) -> Option<u16> {
         match network {
@@ -217,7 +217,7 @@ impl Managed<'_> {
         }
     }
 
-    /// What a port in a network has to be.
+    /// The access that a port in a network must have.
     #[must_use]
     pub fn access(&self, network: Network, vlan: u16) -> Access {
         let isolated = match network {

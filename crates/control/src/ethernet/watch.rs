@@ -1,7 +1,7 @@
-//! Reads every switch from time to time. A port that is not where it was proven to be is an event, and its node moves it back.
-//! A VLAN is free when its owner has no port any more, and a reading of every switch then found the VLAN on no port.
+//! Reads every switch periodically. A port outside its proven network adds an event, and the node moves the port back.
+//! A VLAN becomes free when its owner has no port left and a later reading of all switches finds the VLAN on no port.
 //!
-//! One replica does this, which follows by rendezvous hashing.
+//! One replica does this, chosen by rendezvous hashing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::core::Core;
 use crate::share::Share;
 use crate::share::alive_since;
 
-/// The word whose share decides which replica watches.
+/// The key that decides which replica watches.
 const WATCH: &str = "switch ports";
-/// Switches that are read at the same time.
+/// Switches that are read in parallel.
 const AT_ONCE: usize = 32;
 
-/// Runs until the core stops, where the control plane sets ports.
+/// Runs until the core stops, if the control plane sets ports.
 pub async fn run(core: Arc<Core>) {
     let Some(managed) = core.config.ethernet.managed() else {
         return core.stop.cancelled().await;
@@ -48,7 +48,7 @@ pub async fn run(core: Arc<Core>) {
     }
 }
 
-/// All switches, read once. A switch that did not answer is missing.
+/// One reading of all switches. Switches that did not answer are missing.
 struct Look {
     begun: Timestamp,
     readings: BTreeMap<String, SwitchReading>,
@@ -58,7 +58,7 @@ struct Look {
 async fn turn(core: &Arc<Core>, managed: Managed<'_>, silent: &mut BTreeSet<String>) -> Result<(), StoreError> {
     let alive = core.store.replicas(alive_since(clock::now())).await?;
     let share = Share::new(&core.replica, alive.into_iter().map(|replica| replica.id));
-    // After a restore the ports may be those of customers that this database does not know any more.
+    // After a restore the ports may belong to customers that are unknown to this database.
     if !share.has(WATCH) || core.store.is_restored().await? {
         return Ok(());
     }
@@ -91,7 +91,7 @@ async fn turn(core: &Arc<Core>, managed: Managed<'_>, silent: &mut BTreeSet<Stri
     Ok(())
 }
 
-/// Ports of nodes, by switch and name: those of the site file and those of `known`.
+/// Ports of nodes, by switch and name: the ports of the site file and of `known`.
 fn all_ports(site: Option<&Site>, mut known: BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
     let nodes = site.into_iter().flat_map(|site| &site.nodes);
     let ports = nodes.flat_map(|node| &node.ethernet);
@@ -149,7 +149,7 @@ async fn look(core: &Arc<Core>, silent: &mut BTreeSet<String>) -> Look {
     }
 }
 
-/// The ports that were read otherwise, in words. Ports of switches that were not read say nothing.
+/// The ports with another reading, as a sentence. Ports of switches without a reading do not count.
 fn stray(ports: &ports::Ports, access: Access, readings: &BTreeMap<String, SwitchReading>) -> Option<String> {
     let mut words = Vec::new();
     for (switch, ports) in ports {
@@ -170,7 +170,7 @@ fn stray(ports: &ports::Ports, access: Access, readings: &BTreeMap<String, Switc
     (!words.is_empty()).then(|| words.join("; "))
 }
 
-/// A node's ports are elsewhere. Its network is not known from here on, and the node moves them back.
+/// Handles ports that left their network: the node's network becomes unknown, and the node moves the ports back.
 async fn strayed(core: &Core, row: &NodeNetwork, words: &str, begun: Timestamp) -> Result<(), StoreError> {
     let now = clock::now();
     let mut tx = core.store.write().await?;
@@ -179,7 +179,7 @@ async fn strayed(core: &Core, row: &NodeNetwork, words: &str, begun: Timestamp) 
         Err(StoreError::NotFound { .. }) => return Ok(()),
         Err(error) => return Err(error),
     };
-    // A node that is being moved, or was moved since, is proven by that.
+    // If the node is being moved or was moved since, the move reads the ports itself.
     let is_proven =
         matches!(&record.readings.network, Reading::Known { value, at } if *value == row.network && *at < begun);
     if !is_proven {
@@ -201,7 +201,8 @@ async fn strayed(core: &Core, row: &NodeNetwork, words: &str, begun: Timestamp) 
     Ok(())
 }
 
-/// Frees VLANs that no node is wished into and that no port may carry. Trunks between switches do not count: they lead to ports.
+/// Frees VLANs that no node is wished into and that no machine's port may carry. Trunks between switches do not count:
+/// they lead to ports.
 async fn free_vlans(core: &Core, look: &Look, nodes: &BTreeSet<(String, String)>) -> Result<(), StoreError> {
     for row in core.store.vlans().await? {
         if is_used(look, nodes, row.vlan) {
@@ -220,7 +221,7 @@ async fn free_vlans(core: &Core, look: &Look, nodes: &BTreeSet<(String, String)>
     Ok(())
 }
 
-/// A port that leads to a machine may carry the VLAN.
+/// Whether a port that leads to a machine may carry the VLAN.
 fn is_used(look: &Look, nodes: &BTreeSet<(String, String)>, vlan: u16) -> bool {
     for (switch, reading) in &look.readings {
         for (port, state) in &reading.ports {

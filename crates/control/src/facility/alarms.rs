@@ -1,4 +1,4 @@
-//! Readings against the site: what is wrong is an alarm, until what was read says that it is right again.
+//! Compares readings with the site's limits: a violation is an alarm until a reading shows that the condition is over.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use crate::hall::{HallError, placement_of};
 use crate::share::alive_since;
 use crate::share::{Share, number_of};
 
-/// Between two looks for new readings.
+/// Pause between two looks for new readings.
 const TICK: Duration = Duration::from_secs(2);
-/// Without news everything is judged anew after this: what is reserved changes, too, and readings grow old.
+/// Longest time between two judgements, because reservations change and readings become stale.
 const ANEW_S: i64 = 60;
-/// An alarm that is still so is stored anew after this, for its figures.
+/// A lasting alarm is stored again after this time, to update its figures.
 const STILL_S: i64 = 60;
-/// Readings that are read with one statement.
+/// Readings read per statement.
 const PAGE: i64 = 2000;
-/// So far back what was stored is read again each time: replicas stamp what they store by their own clocks and before they
-/// commit, so that a row may come to light behind later ones.
+/// Overlap of two reads of new rows. A row may appear behind later rows, because replicas set its time by their own
+/// clocks and before they commit.
 const OVERLAP_S: i64 = 120;
-/// Readings of what is gone from the site are forgotten after this.
+/// Readings of equipment that left the site are deleted after this time.
 const FORGET_S: i64 = 7 * 86_400;
-/// Names of nodes in an event.
+/// Most names of nodes in an event.
 const NAMED: usize = 32;
-/// Most alarms that are kept at once; what is beyond waits until some are cleared.
+/// Most open alarms. Further alarms open only when others are cleared.
 const ALARMS_MAX: i64 = 20_000;
 
 /// Runs until the core stops.
@@ -52,12 +52,12 @@ pub(super) async fn run(core: Arc<Core>) {
     }
 }
 
-/// What whoever judges knows from the time before.
+/// State between two ticks of the judging replica.
 #[derive(Default)]
 struct Bench {
     site: Option<(i64, Arc<Site>, Arc<Below>)>,
     readings: Readings,
-    /// Up to where readings were taken up.
+    /// Time of the newest reading that was loaded.
     since: Timestamp,
     judged_at: Timestamp,
     forgot_at: Timestamp,
@@ -66,7 +66,7 @@ struct Bench {
 impl Bench {
     async fn tick(&mut self, core: &Core, settings: Option<&Settings>) -> Result<(), HallError> {
         let now = clock::now();
-        // How many may start at once, and whether anybody is held, is known before anybody asks.
+        // Set first, so that the number of parallel starts and the existence of alarms are known before a start asks.
         let site = core.facility.rooms(core).await?.map(|(site, _)| site);
         let has_alarms = !core.store.alarms("", 1).await?.is_empty();
         if has_alarms {
@@ -105,8 +105,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Forgets readings that are old, and by what things were known that left the site. What is in it is known by its pin
-    /// however long it does not answer: nobody else gets the password meanwhile.
+    /// Deletes old readings, and the pins of equipment that left the site. Equipment in the site keeps its pin even if
+    /// it stays silent: no other machine must receive the password meanwhile.
     async fn forget(&self, core: &Core, now: Timestamp) -> Result<(), StoreError> {
         let Some((_, site, _)) = &self.site else {
             return Ok(());
@@ -126,7 +126,7 @@ impl Bench {
         tx.commit().await
     }
 
-    /// Takes up what was stored since. True when there was anything.
+    /// Loads the readings stored since the last call. Returns whether any of them is new.
     async fn take_up(&mut self, core: &Core, now: Timestamp) -> Result<bool, StoreError> {
         let Some((_, site, _)) = &self.site else {
             return Ok(false);
@@ -134,13 +134,13 @@ impl Bench {
         let mut has_news = false;
         let mut from = self.since.plus(-seconds(OVERLAP_S));
         loop {
-            // From the same moment on: what was stored in it later is not missed.
+            // Starts at the same moment again: later rows of that moment must not be missed.
             let rows = core.store.facility_readings(from, PAGE).await?;
             for row in &rows {
                 has_news |= put(&mut self.readings, site, row);
             }
             let last = rows.last().map_or(from, |row| row.stored_at);
-            // A clock that is ahead must not hide what others store.
+            // Limited to the present: a clock that is ahead must not hide rows from other replicas.
             self.since = self.since.max(last.min(now));
             if (rows.len() as i64) < PAGE || last <= from {
                 return Ok(has_news);
@@ -181,7 +181,7 @@ impl Bench {
     }
 }
 
-/// Takes up one stored reading. False where it is none, or not new.
+/// Adds one stored reading. Returns false if it is unreadable or not new.
 fn put(readings: &mut Readings, site: &Site, row: &ReadingRow) -> bool {
     match serde_json::from_str(&row.body) {
         Ok(reading) => readings.put(site, &row.name, row.at.0, reading),
@@ -192,7 +192,7 @@ fn put(readings: &mut Readings, site: &Site, row: &ReadingRow) -> bool {
     }
 }
 
-/// All readings of a site.
+/// Loads all readings of a site.
 ///
 /// # Errors
 /// The database failed.
@@ -210,7 +210,7 @@ pub async fn load(core: &Core, site: &Site) -> Result<Readings, StoreError> {
     }
 }
 
-/// What clusters have, by the cluster's id.
+/// The placements of clusters, by cluster id.
 async fn placements(core: &Core) -> Result<BTreeMap<String, NamedPlacement>, HallError> {
     let released = rackwright_store::Term {
         field: "state".into(),
@@ -223,14 +223,14 @@ async fn placements(core: &Core) -> Result<BTreeMap<String, NamedPlacement>, Hal
         .collect()
 }
 
-/// What is reserved of each node, in watts.
+/// The power reserved for each node, in watts.
 pub fn reserved<'a>(site: &Site, live: impl IntoIterator<Item = &'a NamedPlacement>) -> HashMap<NodeId, f64> {
     let names = live.into_iter().flat_map(|one| one.nodes.iter().chain(&one.spares));
     let nodes = names.filter_map(|name| site.node_named(name));
     nodes.map(|node| (node, site.sku_of(node).power.max_watts)).collect()
 }
 
-/// Brings alarms to what was found.
+/// Opens and clears alarms according to a judgement.
 struct Docket<'a> {
     core: &'a Core,
     site: &'a Site,
@@ -243,7 +243,7 @@ fn id(kind: FindingKind, subject: &str) -> String {
     format!("{} {subject}", kind.name())
 }
 
-/// Clears an alarm; nodes that waited for it are due.
+/// Clears an alarm; nodes that waited for it become due.
 async fn clear(core: &Core, row: &AlarmRow, why: &str, now: Timestamp) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
     tx.clear_alarm(&row.id, now).await?;
@@ -267,7 +267,7 @@ fn wake(core: &Core) {
     core.store.say_due();
 }
 
-/// Clears every alarm: nothing is read any more that could say that it is right again.
+/// Clears all alarms, because without readings no alarm could end.
 async fn clear_all(core: &Core, now: Timestamp) -> Result<(), StoreError> {
     for row in core.store.alarms("", ALARMS_MAX).await? {
         clear(
@@ -282,7 +282,8 @@ async fn clear_all(core: &Core, now: Timestamp) -> Result<(), StoreError> {
 }
 
 impl Docket<'_> {
-    /// Clears what is right again, and what is of nothing in the site any more.
+    /// Clears alarms with a condition that is over, and alarms about subjects that left the site or are not read any
+    /// more.
     async fn close(&self, found: &Judgement, kept: &BTreeMap<String, AlarmRow>) -> Result<(), StoreError> {
         let right: HashSet<String> = found
             .right
@@ -306,7 +307,7 @@ impl Docket<'_> {
         Ok(())
     }
 
-    /// Lets go what alarms hold whose subjects are to be ignored since. They stay as long as they are so.
+    /// Alarms about subjects in `facility.ignore` stop holding nodes. They stay open while their condition lasts.
     async fn ignore(&self, kept: &mut BTreeMap<String, AlarmRow>) -> Result<(), StoreError> {
         for row in kept.values_mut() {
             let name = row.subject.split_once('/').map_or("", |(_, name)| name);
@@ -331,7 +332,7 @@ impl Docket<'_> {
         Ok(())
     }
 
-    /// False where an alarm comes from what its subject itself says, and nobody knows where to ask it.
+    /// False if the alarm depends on readings of its subject, and the site has no BMC address for the subject.
     fn is_read(&self, row: &AlarmRow) -> bool {
         let name = row.subject.split_once('/').map_or("", |(_, name)| name);
         match FindingKind::named(&row.kind) {
@@ -365,7 +366,7 @@ impl Docket<'_> {
         }
     }
 
-    /// Opens what is wrong, and keeps up what is still so.
+    /// Opens new alarms and updates lasting ones.
     async fn open(&self, found: &Judgement, kept: &BTreeMap<String, AlarmRow>) -> Result<(), StoreError> {
         let mut room = usize::try_from(ALARMS_MAX)
             .unwrap_or(usize::MAX)
@@ -434,7 +435,7 @@ impl Docket<'_> {
         }
     }
 
-    /// Tells it of its subject, and of each cluster that has nodes on it.
+    /// Adds events for the alarm's subject, and for each cluster with nodes under a blocking alarm.
     async fn tell(&self, tx: &mut WriteTx, row: &AlarmRow, nodes: &[String]) -> Result<(), StoreError> {
         let consequence = match (row.blocks, row.cordons) {
             (true, _) => "; what hangs on it is not switched on and not given to new clusters",
@@ -471,7 +472,7 @@ impl Docket<'_> {
                 at: self.now,
                 kind: EventKind::FacilityCluster,
                 target: format!("clusters/{cluster}"),
-                // Customers read this: what it is, not where in the building.
+                // Customers read this message: it names the kind of alarm, not the place in the building.
                 message: format!(
                     "{} of its nodes must not be switched on until an alarm of the building clears ({}); what is on \
                      stays on",
@@ -491,7 +492,7 @@ impl Docket<'_> {
     }
 }
 
-/// Names with commas, as many as an event bears.
+/// Names joined by commas, at most as many as fit an event.
 fn named(nodes: &[String]) -> String {
     let mut told = nodes.iter().take(NAMED).cloned().collect::<Vec<_>>().join(",");
     if nodes.len() > NAMED {
@@ -500,19 +501,19 @@ fn named(nodes: &[String]) -> String {
     told
 }
 
-/// Judges once, as a process that has just begun does.
+/// Judges once, like a process that has just started.
 #[cfg(test)]
 pub(super) async fn judge_once(core: &Core) -> Result<(), HallError> {
     judge_by(core, core.config.facility.as_ref()).await
 }
 
-/// The same after a restart with other settings.
+/// Does the same with other settings, like a process that was restarted.
 #[cfg(test)]
 pub(super) async fn judge_by(core: &Core, settings: Option<&Settings>) -> Result<(), HallError> {
     Bench::default().tick(core, settings).await
 }
 
-/// Judges as a process that goes on does: `between` is what happens between two looks.
+/// Judges twice in one process; `between` runs between the two looks.
 #[cfg(test)]
 pub(super) async fn judge_on(core: &Core, between: impl AsyncFnOnce()) -> Result<(), HallError> {
     let (mut bench, settings) = (Bench::default(), core.config.facility.as_ref());

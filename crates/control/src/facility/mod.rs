@@ -1,14 +1,14 @@
-//! Power and cooling of the site as it is measured: what is read, what is wrong, what that holds back.
+//! Power and cooling of the site as measured: readings, alarms, and what the alarms hold back.
 //!
 //! | module | what |
 //! |---|---|
-//! | `settings` | how often, and how to get in |
+//! | `settings` | intervals, and access to equipment |
 //! | `read` | one reading of one node, PDU or cooling unit |
-//! | `poll` | when which is read, spread evenly over time and replicas |
-//! | `alarms` | readings against the site, once for all replicas: alarms, events, holds |
+//! | `poll` | when each is read, spread evenly over time and replicas |
+//! | `alarms` | readings compared with the site, once for all replicas: alarms, events, holds |
 //!
-//! Nothing here switches anything: a machine that is on stays on. An alarm keeps machines from being switched on
-//! (`runner/admission.rs`) and from being given to new clusters (`hall.rs`), and says what to do.
+//! This module switches no machine: a machine that is on stays on. An alarm keeps machines from being switched on
+//! (`runner/admission.rs`) and from joining new clusters (`hall.rs`), and states what to do.
 
 mod alarms;
 mod poll;
@@ -31,38 +31,38 @@ pub use alarms::{load, reserved};
 pub use poll::coverage;
 pub use settings::Settings;
 
-/// How power and cooling stand in this process.
+/// State of power and cooling in this process.
 #[derive(Debug, Default)]
 pub struct Facility {
-    /// How many may start at once, of which version of the site.
+    /// Number of machines that may start in parallel, with the version of the site.
     rooms: Mutex<Option<(i64, Arc<StartRooms>)>>,
-    /// Machines wait in lines because of the site or of alarms: their permits have to be read.
+    /// The site or an alarm may make machines wait, so their permits have to be read.
     has_lines: AtomicBool,
     polled: AtomicUsize,
 }
 
 impl Facility {
-    /// Whether machines may wait in lines that no limit of the settings makes.
+    /// Whether machines may have to wait for reasons other than the limits in the settings.
     #[must_use]
     pub fn has_lines(&self) -> bool {
         self.has_lines.load(Ordering::Relaxed)
     }
 
-    /// From now on they may.
+    /// Notes that machines may have to wait.
     pub fn note_lines(&self) {
         self.has_lines.store(true, Ordering::Relaxed);
     }
 
-    /// Things that this process reads.
+    /// Number of nodes, PDUs and cooling units that this process reads.
     #[must_use]
     pub fn polled(&self) -> usize {
         self.polled.load(Ordering::Relaxed)
     }
 
-    /// The site and how many may start at once in it; none: no site was applied.
+    /// The site, and the number of machines that may start in parallel in it. `None`: no site was applied.
     ///
     /// # Errors
-    /// The database failed, or the site that was stored does not read any more.
+    /// The database failed, or the stored site is unreadable.
     pub async fn rooms(&self, core: &Core) -> Result<Option<(Arc<Site>, Arc<StartRooms>)>, HallError> {
         let Some((version, site)) = core.sites.current(&core.store).await? else {
             return Ok(None);
@@ -82,7 +82,7 @@ impl Facility {
     }
 }
 
-/// Begins what watches power and cooling.
+/// Starts the tasks that watch power and cooling.
 pub fn begin(core: &Arc<Core>, parts: &mut Parts) {
     parts.begin("power and cooling alarms", alarms::run(core.clone()));
     if let Some(settings) = core.config.facility.clone() {

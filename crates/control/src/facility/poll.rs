@@ -1,7 +1,7 @@
-//! When which node, PDU and cooling unit is read.
+//! The schedule for readings of nodes, PDUs and cooling units.
 //!
-//! Each is one replica's to read (as for the watch over nodes at rest), at a moment of its interval that follows from its
-//! name: there is no moment at which all are. What was read is stored a few seconds' worth at a time.
+//! Each of them belongs to one replica (as in the watch over nodes at rest). A hash of its name gives its moment within
+//! the interval, so the readings are spread out. Results are stored in batches, once per tick.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -25,22 +25,22 @@ use crate::share::alive_since;
 use crate::share::{Share, number_of};
 use crate::watch_power::look::Turns;
 
-/// Between two looks at what is due.
+/// Pause between two looks for due readings.
 const TICK: Duration = Duration::from_millis(500);
-/// Between two looks at what there is to read, and whose it is.
+/// Seconds between two updates of the list of things that this replica reads.
 const LIST_S: i64 = 30;
-/// Readings that are stored with one change.
+/// Most readings stored in one transaction.
 const STORED_AT_ONCE: usize = 256;
-/// PDUs and cooling units that are read at once, beside the nodes: however many BMCs are slow, leaks are heard of.
+/// PDUs and cooling units read in parallel, apart from nodes: slow BMCs must not delay reports of leaks.
 const EQUIPMENT_AT_ONCE: usize = 16;
 /// Longest time for one reading.
 const READING_MAX: Duration = Duration::from_secs(120);
-/// Readings in a row that equipment may fail to give before that is told.
+/// Failed readings of equipment in a row before an event reports them.
 const MISSES: u32 = 3;
 
 type Key = (Kind, String);
 
-/// Something to read.
+/// A node, PDU or cooling unit to read.
 #[derive(Debug, Default)]
 struct Entry {
     due: Timestamp,
@@ -51,14 +51,14 @@ struct Entry {
     certificate: Option<String>,
 }
 
-/// What came of one reading.
+/// Result of one reading.
 struct Done {
     key: Key,
     shortcut: Shortcut,
     row: Option<ReadingRow>,
-    /// Why there is none; empty where nobody need hear of it.
+    /// Why the reading failed; empty if it needs no report.
     failure: String,
-    /// There is no such node.
+    /// The node does not exist.
     is_gone: bool,
 }
 
@@ -86,7 +86,7 @@ pub(super) async fn run(core: Arc<Core>, settings: Settings) {
     reading.equipment.shutdown().await;
 }
 
-/// What is under way. Nodes and equipment have places of their own.
+/// Readings in progress. Nodes and equipment have separate limits.
 #[derive(Default)]
 struct Lanes {
     nodes: JoinSet<Done>,
@@ -106,16 +106,16 @@ struct Poll {
     core: Arc<Core>,
     settings: Settings,
     entries: HashMap<Key, Entry>,
-    /// What each task reads.
+    /// Key of the thing that each task reads.
     under_way: HashMap<Id, Key>,
-    /// Nodes that are due next.
+    /// Nodes by the time of their next reading.
     nodes: BTreeSet<(Timestamp, Key)>,
-    /// Equipment that is due next.
+    /// Equipment by the time of its next reading.
     equipment: BTreeSet<(Timestamp, Key)>,
     listed_at: Timestamp,
     waiting: Vec<ReadingRow>,
     turns: Arc<Turns>,
-    /// To tell once that there is none.
+    /// False once the missing account was reported.
     has_account: bool,
 }
 
@@ -152,7 +152,7 @@ impl Poll {
         })
     }
 
-    /// What there is to read in the site, and of that what is ours.
+    /// Updates the list of things in the site that belong to this replica.
     async fn list(&mut self, now: Timestamp) -> Result<(), StoreError> {
         let site = match self.core.sites.current(&self.core.store).await {
             Ok(Some((_, site))) => site,
@@ -179,7 +179,8 @@ impl Poll {
             let entry = self.entries.entry(key.clone()).or_insert_with(|| {
                 let place = number_of([key.0.as_str().as_bytes(), key.1.as_bytes()]);
                 let offset = i64::try_from(place % interval_us.unsigned_abs()).unwrap_or(0);
-                // What holds many is read soon; nodes are spread over their interval.
+                // Equipment serves many nodes, so its first reading is soon. First readings of nodes are spread over
+                // the interval.
                 let due = now.plus(if key.0 == Kind::Node { offset } else { offset / 10 });
                 queue.insert((due, key));
                 Entry {
@@ -242,7 +243,7 @@ impl Poll {
         self.under_way.insert(task.id(), of);
     }
 
-    /// A reading that panicked is one that gave nothing: the next one comes at its time.
+    /// Handles the end of a task. A panic counts as a failed reading; the next one comes at its time.
     async fn ended(&mut self, ended: Result<(Id, Done), JoinError>) {
         let id = match &ended {
             Ok((id, _)) => *id,
@@ -293,7 +294,7 @@ impl Poll {
         }
         entry.misses = entry.misses.saturating_add(1);
         tracing::debug!(kind = kind.as_str(), name, failure = done.failure, "nothing was read");
-        // That a node's BMC is silent is told by the watch over its power.
+        // The watch over power reports a silent BMC of a node.
         if *kind != Kind::Node && entry.misses == MISSES {
             let message = format!(
                 "{name} could not be read {MISSES} times in a row, so nothing is known of it: {}",
@@ -332,7 +333,7 @@ fn target(kind: Kind, name: &str) -> String {
     format!("{}/{name}", kind.as_str())
 }
 
-/// How many things of each kind there are to read, and of how many there is a fresh reading.
+/// Number of known things of each kind, and of fresh readings among them.
 ///
 /// # Errors
 /// The database failed, or the stored site cannot be read.
@@ -356,7 +357,8 @@ pub async fn coverage(core: &Core) -> Result<Vec<(&'static str, usize, i64)>, Ha
     Ok(known.into_iter().map(of).collect())
 }
 
-/// Where everything that can be read in a site is read, by kind and name; of nodes their records say where.
+/// Address and certificate of each readable thing in a site, by kind and name. The address of a node is in its record
+/// instead.
 fn things(site: &Site, settings: &Settings) -> BTreeMap<Key, (String, Option<String>)> {
     let certificate = |name: &str| settings.certificates.get(name).cloned();
     let nodes = site.nodes.iter().map(|node| (Kind::Node, &node.name, Some("")));
@@ -395,7 +397,7 @@ async fn of_node(core: &Core, turns: &Turns, key: Key, mut shortcut: Shortcut, l
             }
             record => record.map_err(|e| e.to_string())?,
         };
-        // Somebody else asks that BMC right now: the next turn comes in an interval.
+        // Another task uses that BMC at the moment: the next try comes after an interval.
         let Some(_turn) = turns.begin(&record.spec.bmc_address) else {
             return Ok(None);
         };
@@ -417,7 +419,7 @@ async fn of_equipment(
 ) -> Done {
     let outcome = async {
         let account = settings.account()?.ok_or(NO_ACCOUNT)?;
-        // Several may be behind one address: one after the other.
+        // Several things may share one address: they take turns.
         let Some(_turn) = turns.wait(&one.address).await else {
             return Ok(None);
         };

@@ -47,7 +47,7 @@ async fn equipment_whose_reading_panicked_is_read_again_and_told_after_some_time
         poll.equipment = BTreeSet::from([(now, of.clone())]);
         poll.begin(now, &mut reading);
         assert!(poll.entries[&of].is_under_way);
-        // In place of what was begun.
+        // A task that panics replaces the reading that began.
         reading.equipment.shutdown().await;
         poll.under_way.clear();
         let task = reading.equipment.spawn(panics());
@@ -81,7 +81,7 @@ async fn a_reading_that_takes_too_long_is_given_up() {
     let one = cdu(format!("http://{}", listener.local_addr().unwrap()));
     let silent = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
-        // Hears everything and never answers.
+        // Reads everything and never answers.
         let mut heard = Vec::new();
         stream.read_to_end(&mut heard).await.unwrap();
     });
@@ -93,7 +93,7 @@ async fn a_reading_that_takes_too_long_is_given_up() {
     silent.abort();
 }
 
-/// A TLS server that shakes hands and says nothing more.
+/// A TLS server that completes the handshake and then stays silent.
 async fn mute_tls() -> (String, String, tokio::task::JoinHandle<()>) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();

@@ -1,4 +1,4 @@
-//! One reading of one thing, as the site's arithmetic takes it.
+//! One reading of one thing, in the form of the site's calculations.
 
 use std::time::Duration;
 
@@ -16,18 +16,18 @@ use crate::bmc::{self, BmcError};
 use crate::core::Core;
 use crate::credentials;
 
-/// Longest answer, in bytes: the sensors of the largest machines are a tenth of it.
+/// Longest answer, in bytes: ten times the sensors of the largest machines.
 const BODY_BYTES: usize = 512 << 10;
-/// A session is left to time out rather than waited for longer.
+/// Longest wait for the end of a session. After it the session is left to time out.
 const CLOSE: Duration = Duration::from_secs(5);
-/// Sensors of a node that are kept: those nearest to their limits.
+/// Most sensors kept of a node: those nearest to their limits.
 const SENSORS: usize = 8;
-/// Leak detectors that are kept.
+/// Most leak detectors kept.
 const DETECTORS: usize = 64;
-/// Circuits that are kept of each side of a PDU.
+/// Most circuits kept of each side of a PDU.
 const CIRCUITS: usize = 48;
 
-/// What is read.
+/// Kind of thing that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     Node,
@@ -36,7 +36,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// As it is stored.
+    /// Name of the kind in the database.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -46,13 +46,13 @@ impl Kind {
     }
 }
 
-/// A PDU or a cooling unit, and how to get in.
+/// A PDU or cooling unit, with its address and certificate.
 #[derive(Debug, Clone)]
 pub(super) struct Equipment {
     pub(super) kind: Kind,
     pub(super) name: String,
     pub(super) address: String,
-    /// The certificate that the settings name.
+    /// Certificate from the settings.
     pub(super) certificate: Option<String>,
 }
 
@@ -85,16 +85,16 @@ pub(super) async fn node(
     Ok(Reading::Node(of_node(read?)))
 }
 
-/// What came of reading a PDU or a cooling unit.
+/// Result of reading a PDU or cooling unit.
 #[derive(Debug)]
 pub(super) struct Equipped {
-    /// What it said, or why nothing.
+    /// The reading, or the reason for the failure.
     pub(super) reading: Result<Reading, String>,
-    /// Address and certificate that was seen there: trusted from then on, unless the settings name one.
+    /// Address and certificate that were seen. They are trusted from then on, unless the settings name a certificate.
     pub(super) pin: Option<String>,
 }
 
-/// Reads a PDU or a cooling unit, within `limit`; `pin` is what was kept of it.
+/// Reads a PDU or cooling unit, within `limit`. `pin` is the stored address and certificate.
 pub(super) async fn equipment(
     core: &Core,
     one: &Equipment,
@@ -122,7 +122,7 @@ pub(super) async fn equipment(
             read.map(|read| Reading::Pdu(of_pdu(read)))
         }
     };
-    // Whether or not it could be read: who was spoken to first is who is spoken to from then on.
+    // Also after a failed reading: the first certificate seen is the trusted one from then on.
     let seen = client.observed_fingerprint();
     *known = client.shortcut().await;
     close(&client).await;
@@ -163,7 +163,7 @@ fn manners(core: &Core) -> rackwright_redfish::Settings {
     settings
 }
 
-/// Who answers, but slowly, must not keep others from being read.
+/// Limits a reading, so that a slow BMC does not keep others from being read.
 async fn within<T, E: Into<BmcError>>(
     limit: Duration,
     address: &str,
@@ -226,7 +226,7 @@ fn of_node(read: NodeReadings) -> NodeReading {
     }
 }
 
-/// What they say, the worst first.
+/// The reports of leak detectors, worst first.
 fn leaks(read: Vec<LeakReading>) -> Vec<Leak> {
     let level = |state| match state {
         LeakState::Dry => LeakLevel::Dry,
@@ -241,7 +241,7 @@ fn leaks(read: Vec<LeakReading>) -> Vec<Leak> {
             level: level(one.state),
         })
         .collect();
-    // What is wet is not cut off.
+    // Wet detectors come first, so the limit does not drop them.
     all.sort_by_key(|one| std::cmp::Reverse(one.level as u8));
     all.truncate(DETECTORS);
     all
@@ -264,7 +264,8 @@ fn of_pdu(read: PduReadings) -> PduReading {
             })
             .collect()
     };
-    // The site names outlets as they are labelled, Redfish by id: either counts. Some PDUs link from the outlet alone.
+    // The site names outlets by label, Redfish by id: both are accepted. On some PDUs only the outlet has a link to its
+    // branch.
     let on_branch = |circuit: &CircuitReading| {
         let is_on = |outlet: &&rackwright_redfish::OutletReading| {
             circuit.outlets.contains(&outlet.id) || outlet.branch.as_deref() == Some(circuit.id.as_str())
@@ -293,7 +294,7 @@ fn of_cdu(read: CduReadings) -> CoolingReading {
             .iter()
             .filter(|one| one.side == ConnectorSide::Secondary)
     };
-    // All that is in use has to say, or the sum would be too small.
+    // All connectors in use must report a flow, otherwise the sum would be too small.
     let flows: Vec<f64> = racks().map_while(|one| one.flow_lpm).collect();
     let is_unread = |gap: &InventoryGap| gap.path.to_ascii_lowercase().contains("connector");
     let is_whole = !flows.is_empty() && flows.len() == racks().count() && !read.gaps.iter().any(is_unread);
@@ -351,7 +352,7 @@ mod tests {
         let told = |read: CoolingReading| (read.flow_lpm, read.has_gaps);
         assert_eq!(told(cdu(Vec::new())), (Some(60.0), false));
         assert_eq!(told(cdu(gap("/x/LeakDetection"))), (Some(60.0), true));
-        // A connector that is missing makes the sum too small.
+        // A missing connector makes the sum too small.
         assert_eq!(told(cdu(gap("/x/SecondaryCoolantConnectors/2"))), (None, true));
     }
 }

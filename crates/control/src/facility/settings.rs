@@ -1,4 +1,4 @@
-//! How often power and cooling are read, and how to get in.
+//! Settings of power and cooling readings: intervals, and access to equipment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -8,32 +8,33 @@ use rackwright_site::power::readings::Rules;
 use secrecy::SecretString;
 use serde::Deserialize;
 
-/// Longest time between readings: a day.
+/// Longest interval of readings: a day.
 const LONGEST_S: u32 = 86_400;
-/// Readings at once that a process has file descriptors and memory for.
+/// Most parallel readings that the file descriptors and memory of a process allow.
 const AT_ONCE_MAX: usize = 512;
 
 /// As written in the configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Between readings of a node, in seconds.
+    /// Interval of readings of a node, in seconds.
     pub node_interval_s: u32,
-    /// Between readings of a PDU or a cooling unit, in seconds.
+    /// Interval of readings of a PDU or cooling unit, in seconds.
     pub equipment_interval_s: u32,
-    /// A reading that is older counts for nothing, in seconds.
+    /// Age at which a reading is stale, in seconds.
     pub fresh_s: u32,
-    /// Nodes that are read at once.
+    /// Nodes read in parallel.
     pub at_once: usize,
-    /// More than this above what is reserved is told, in percent.
+    /// Excess over the reserved power that raises an alarm, in percent.
     pub over_reservation_percent: u32,
-    /// The account on PDUs and cooling units; none: they are not read.
+    /// User name on PDUs and cooling units; `None`: they are not read.
     pub username: Option<String>,
-    /// The file with its password.
+    /// File with the password of that account.
     pub password_file: Option<PathBuf>,
-    /// Certificates of PDUs and cooling units by name (`sha256:…`), where the one that was seen first shall not be trusted.
+    /// Certificates of PDUs and cooling units by name (`sha256:…`); they replace trust in the first certificate seen.
     pub certificates: BTreeMap<String, String>,
-    /// Nodes, vertices and cooling units by name whose alarms are told and hold nothing: a detector is known to be broken.
+    /// Names of nodes, vertices and cooling units with alarms that hold nothing and are only reported, for example
+    /// because a detector is broken.
     pub ignore: BTreeSet<String>,
 }
 
@@ -54,7 +55,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Says what is wrong, a line each.
+    /// Adds one line to `faults` for each invalid setting.
     pub(crate) fn check(&self, faults: &mut Vec<String>) {
         let mut fault = |field: &str, what: String| faults.push(format!("facility.{field}: {what}"));
         for (field, value) in [
@@ -91,7 +92,7 @@ impl Settings {
         }
     }
 
-    /// What counts as wrong.
+    /// Rules for the judgement of readings.
     #[must_use]
     pub fn rules(&self) -> Rules {
         Rules {
@@ -101,7 +102,8 @@ impl Settings {
         }
     }
 
-    /// The account on PDUs and cooling units, read anew each time: whoever changes the password changes the file.
+    /// The account on PDUs and cooling units. The file is read each time, so an operator changes the password by
+    /// changing the file.
     #[expect(clippy::disallowed_methods, reason = "called at the start")]
     pub(super) fn account(&self) -> Result<Option<(String, SecretString)>, String> {
         let (Some(username), Some(path)) = (&self.username, &self.password_file) else {

@@ -15,7 +15,7 @@ use crate::grpc::said::apply_site;
 use crate::runner::step_until_rest;
 use crate::testing::{self, TestCore};
 
-/// Eight nodes on a circuit on which two may boot at once beside all others; the first four on a loop.
+/// Eight nodes on one circuit; two of them may boot at once while all others run. The first four are on a cooling loop.
 const SITE: &str = "
 site: {name: lab}
 rooms: [{name: hall}]
@@ -55,13 +55,13 @@ async fn step(core: &TestCore, node: &str) -> NodeRecord {
     core.store.node(&Scope::Site, node).await.unwrap()
 }
 
-/// Stores a reading as of now and judges, as the tasks do.
+/// Stores a reading from now and judges, as the tasks do.
 async fn read(core: &Core, kind: &str, name: &str, reading: &Reading) {
     store(core, kind, name, reading, clock::now()).await;
     judge_once(core).await.unwrap();
 }
 
-/// Stores a reading as of now, with the clock of a replica that says `stored_at`.
+/// Stores a reading from now, with the clock of a replica at `stored_at`.
 async fn store(core: &Core, kind: &str, name: &str, reading: &Reading, stored_at: Timestamp) {
     let now = clock::now();
     let row = ReadingRow {
@@ -93,7 +93,7 @@ async fn events(core: &Core) -> Vec<EventRow> {
         .collect()
 }
 
-/// Nodes that no cluster can have.
+/// Nodes that are not available for clusters.
 async fn names(core: &Core) -> Vec<String> {
     let picture = core.sites.picture(&core.store).await.unwrap();
     let out = picture.out.iter();
@@ -114,7 +114,7 @@ async fn a_leak_keeps_machines_off_and_out_of_clusters_until_it_is_dry() {
         told.summary
     );
     assert_eq!(names(&core).await, ["n1", "n2", "n3", "n4"]);
-    // Told once, however often it is read to be so; what does not say is not dry.
+    // One event, however often the leak is read. An unknown level does not count as dry.
     read(&core, "cooling", "cdu-1", &cdu(LeakLevel::Wet)).await;
     read(&core, "cooling", "cdu-1", &cdu(LeakLevel::Unknown)).await;
     let kinds: Vec<_> = events(&core)
@@ -131,7 +131,7 @@ async fn a_leak_keeps_machines_off_and_out_of_clusters_until_it_is_dry() {
     let record = core.store.node(&Scope::Site, "n1").await.unwrap();
     assert!(record.due_at <= clock::now(), "it is due as soon as the alarm clears");
     assert_eq!(events(&core).await.last().unwrap().kind, "facility.leak-cleared");
-    // Its BMC is nobody's, so the try to switch it on fails: it is tried.
+    // Its BMC address has no BMC, so the power-on fails: the test only needs the try.
     let record = step(&core, "n1").await;
     assert_ne!(record.wait.label(), "alarm", "{}", record.wait);
     let rows = core.store.attempts("n1", record.node.since).await.unwrap();
@@ -184,7 +184,7 @@ async fn an_alarm_about_what_left_the_site_is_cleared() {
     assert!(core.store.alarms("", 10).await.unwrap().is_empty());
 }
 
-/// A leak at cdu-1 of which nothing more is heard; n1 waits for it.
+/// A leak at cdu-1 without further readings; n1 waits for it.
 async fn silent_leak() -> TestCore {
     let core = hall("facility: {}\n").await;
     read(&core, "cooling", "cdu-1", &cdu(LeakLevel::Wet)).await;
@@ -292,7 +292,7 @@ async fn when_others_are_held_it_is_told_and_those_let_go_are_due() {
 async fn what_a_replica_stores_behind_others_is_judged() {
     let core = hall("facility: {}\n").await;
     let now = clock::now();
-    // A clock that is far ahead, and one that is a minute behind.
+    // One clock is far ahead, and one is a minute behind.
     store(&core, "cooling", "cdu-1", &cdu(LeakLevel::Dry), now.plus(3_600_000_000)).await;
     store(&core, "cooling", "cdu-2", &cdu(LeakLevel::Dry), now).await;
     judge_on(&core, async || {
@@ -331,7 +331,7 @@ async fn as_many_start_at_once_as_their_circuit_bears() {
     assert_eq!(waiting, 6);
 }
 
-/// A site in which nothing was read must not look like one in which all is well.
+/// A site without readings must not look like a healthy site.
 #[tokio::test]
 async fn how_many_things_are_read_is_known_by_kind() {
     let core = hall("facility: {}\n").await;

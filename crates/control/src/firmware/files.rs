@@ -1,4 +1,4 @@
-//! Firmware files in the folder that all replicas share, named by their digests.
+//! Firmware files in the folder that all replicas share. A file's name is its digest.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,18 @@ use ring::digest::{Context, SHA256};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt as _;
 
-/// A part that nobody has written to for this long is left over.
+/// Age after its last write at which an unfinished file counts as abandoned.
 const ABANDONED: Duration = Duration::from_secs(86_400);
-/// Bytes hashed at once.
+/// Bytes hashed per read.
 const PIECE: usize = 1 << 20;
 
-/// The folder.
+/// The folder of firmware files.
 #[derive(Debug)]
 pub struct Files {
     dir: PathBuf,
 }
 
-/// A file that is being written. Dropped before it is kept, it is removed.
+/// A file that is being written. It is removed on drop, unless it was kept.
 pub struct Writing {
     path: PathBuf,
     file: File,
@@ -41,17 +41,17 @@ impl Drop for Writing {
 }
 
 impl Writing {
-    /// Appends.
+    /// Appends bytes to the file.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub async fn write(&mut self, data: &[u8]) -> std::io::Result<()> {
         self.hash.update(data);
         self.bytes += data.len() as u64;
         self.file.write_all(data).await
     }
 
-    /// The digest of what was written so far.
+    /// The digest of the bytes so far: `sha256:` and 64 hex digits.
     #[must_use]
     pub fn digest(&self) -> String {
         format!("sha256:{}", hex(self.hash.clone()))
@@ -65,8 +65,8 @@ impl Writing {
 }
 
 impl Files {
-    /// Files below `dir`, which is made where it is missing. What a process left unfinished more than a day ago is removed:
-    /// younger parts may be another replica's, which is writing them.
+    /// Opens the folder `dir` and creates it if necessary. Removes unfinished files that are more than a day old;
+    /// another replica may be writing younger ones.
     ///
     /// # Errors
     /// The folder cannot be made or read.
@@ -84,13 +84,13 @@ impl Files {
         Ok(Self { dir })
     }
 
-    /// The folder.
+    /// Path of the folder.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Where the file of a digest lies. None: that is no digest.
+    /// Path of the file with this digest; `None` if the digest is malformed.
     #[must_use]
     pub fn path(&self, digest: &str) -> Option<PathBuf> {
         let digits = digest.strip_prefix("sha256:")?;
@@ -98,10 +98,10 @@ impl Files {
         is_one.then(|| self.dir.join(digits))
     }
 
-    /// Begins a file; `id` is one that nobody else uses.
+    /// Begins a file. `id` must be unique.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The file cannot be created.
     pub async fn begin(&self, id: &str) -> std::io::Result<Writing> {
         let path = self.dir.join(format!("{id}.part"));
         Ok(Writing {
@@ -113,10 +113,10 @@ impl Files {
         })
     }
 
-    /// Keeps a file that is complete; answers its digest.
+    /// Keeps a complete file. Returns its digest.
     ///
     /// # Errors
-    /// It cannot be stored.
+    /// The file cannot be stored.
     pub async fn keep(&self, mut writing: Writing) -> std::io::Result<String> {
         writing.file.flush().await?;
         writing.file.sync_all().await?;
@@ -128,10 +128,10 @@ impl Files {
         Ok(format!("sha256:{digits}"))
     }
 
-    /// Whether the file of a digest is there and still has it.
+    /// Checks that the file of a digest exists and still has this digest. Returns its path and size.
     ///
     /// # Errors
-    /// A sentence: it is gone, cannot be read, or was damaged.
+    /// A sentence: the file is missing, unreadable or damaged.
     pub async fn check(&self, digest: &str) -> Result<(PathBuf, u64), String> {
         let path = self.path(digest).ok_or_else(|| format!("{digest} is no digest"))?;
         let (hashed, wanted) = (path.clone(), digest.to_owned());
@@ -146,7 +146,7 @@ impl Files {
         }
     }
 
-    /// Removes the file of a digest, where it is there.
+    /// Removes the file of a digest, if it exists.
     pub async fn remove(&self, digest: &str) {
         if let Some(path) = self.path(digest)
             && let Err(error) = tokio::fs::remove_file(&path).await
@@ -187,7 +187,7 @@ mod tests {
         let mut writing = files.begin("a").await.unwrap();
         writing.write(b"abc").await.unwrap();
         let digest = files.keep(writing).await.unwrap();
-        // FIPS 180-4, the example of three letters.
+        // FIPS 180-4, the example with three letters.
         let known = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(digest, known);
         assert_eq!(files.check(known).await.unwrap().1, 3);

@@ -1,14 +1,14 @@
-//! Addresses from which a BMC fetches one firmware file: good for a while, and made by nobody else. They hold all that is
-//! needed, so that any replica answers, after a restart too.
+//! Addresses from which a BMC fetches one firmware file. They expire, and only the control plane can make them. An
+//! address contains everything that is needed to check it, so any replica can serve it, also after a restart.
 
 use rackwright_lifecycle::Timestamp;
 use secrecy::ExposeSecret as _;
 
 use crate::core::Core;
 
-/// What the key of these addresses is derived for.
+/// Purpose for which the key of these addresses is derived.
 const KEY: &str = "firmware-links";
-/// How long an address is good.
+/// Lifetime of an address, in seconds.
 const GOOD_S: i64 = 3 * 3600;
 
 fn seal(core: &Core, digits: &str, until_s: i64) -> String {
@@ -17,7 +17,8 @@ fn seal(core: &Core, digits: &str, until_s: i64) -> String {
     blake3::keyed_hash(key.expose_secret(), text.as_bytes()).to_hex()[..40].to_owned()
 }
 
-/// The address of a file at the boot services' HTTP; None: they do not run here, or it is no digest. The name comes last: some BMCs go by its ending.
+/// The address of a file on the boot services' HTTP server. `None`: the boot services do not run here, or the digest is
+/// malformed. The address ends with the file name, because some BMCs look at the suffix.
 #[must_use]
 pub fn make(core: &Core, digest: &str, name: &str, now: Timestamp) -> Option<String> {
     let digits = digest.strip_prefix("sha256:")?;
@@ -42,14 +43,14 @@ fn path(core: &Core, digits: &str, name: &str, now: Timestamp) -> String {
     format!("/firmware/v1/{digits}/{until_s}/{seal}/{name}")
 }
 
-/// The digest that an address stands for. None: it is not one of ours, or its time is over.
+/// The digest in an address. `None`: the seal is invalid, or the address has expired.
 #[must_use]
 pub fn open(core: &Core, digits: &str, until_s: i64, given: &str, now: Timestamp) -> Option<String> {
     if now.0 / 1_000_000 > until_s {
         return None;
     }
     let expected = seal(core, digits, until_s);
-    // Compared by their hashes: how far two texts agree does not show in the time that it takes.
+    // The hashes are compared, so that the time of the comparison does not reveal how far the texts agree.
     let same = blake3::hash(expected.as_bytes()) == blake3::hash(given.as_bytes());
     same.then(|| format!("sha256:{digits}"))
 }

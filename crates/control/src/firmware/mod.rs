@@ -1,5 +1,5 @@
-//! Firmware: files, what the SKU of a node wants, and when a node may be disturbed. What is done about it is an effect
-//! (`perform/firmware`); which of it comes next is worked out by `rackwright_site::firmware`.
+//! Firmware: files, the versions that a node's SKU wants, and the times when a node may be disturbed. The effect
+//! `perform/firmware` makes updates; `rackwright_site::firmware` computes the next one.
 
 pub mod files;
 pub mod link;
@@ -21,36 +21,36 @@ use crate::hall::HallError;
 
 pub use files::Files;
 
-/// What the site wants may be as old as that where it only says whether an update is begun.
+/// Longest age of the cached site for the question whether an update begins.
 const LATELY: Duration = Duration::from_secs(5);
 
-/// Machines updated at once by one process: each has a whole file hashed and sent.
+/// Machines that one process updates in parallel, because each update hashes and sends a whole file.
 const AT_ONCE: usize = 8;
 
-/// What the firmware part keeps in memory.
+/// State of the firmware part in memory.
 #[derive(Debug)]
 pub struct Firmware {
-    /// Firmware files.
+    /// The firmware files.
     pub files: Files,
     lately: Mutex<Option<(Instant, Option<Arc<Site>>)>>,
     told: Mutex<HashMap<String, Told>>,
-    /// Nodes on which this process has begun an update that is not over.
+    /// Nodes with an unfinished update that this process began.
     begun: Mutex<HashSet<String>>,
-    /// Turns to update a machine.
+    /// Limits the parallel updates.
     pub turns: Semaphore,
 }
 
-/// How far the update of a node is.
+/// Progress of a node's update.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Told {
-    /// In words.
+    /// The current step, for people.
     pub step: String,
-    /// Percent of the present file, where the BMC tells.
+    /// Percent of the current file, if the BMC reports it.
     pub percent: u32,
 }
 
 impl Firmware {
-    /// With these files.
+    /// Creates the state for these files.
     #[must_use]
     pub fn new(files: Files) -> Self {
         Self {
@@ -62,8 +62,8 @@ impl Firmware {
         }
     }
 
-    /// Remembers that an update of a node was begun, or is over. It is asked for while nothing is wanted of the node any more,
-    /// as after another site was applied.
+    /// Notes that an update of a node began or ended. An unfinished update continues even if the site does not want any
+    /// firmware for the node any more.
     pub fn note_begun(&self, node: &str, is_begun: bool) {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         if is_begun {
@@ -78,7 +78,7 @@ impl Firmware {
         begun.contains(node)
     }
 
-    /// Tells how far a node's update is; None: it is over.
+    /// Sets the progress of a node's update; `None` after the end.
     pub fn tell(&self, node: &str, told: Option<Told>) {
         let mut all = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         match told {
@@ -87,7 +87,7 @@ impl Firmware {
         };
     }
 
-    /// How far a node's update is, where this replica makes it.
+    /// The progress of a node's update, if this replica makes it.
     #[must_use]
     pub fn told(&self, node: &str) -> Option<Told> {
         self.told
@@ -108,7 +108,7 @@ impl Firmware {
     }
 }
 
-/// The site as it was applied last. One that does not read any more wants nothing.
+/// The site that was applied last. An unreadable site counts as no site.
 ///
 /// # Errors
 /// The database failed.
@@ -123,7 +123,7 @@ pub async fn site(core: &Core) -> Result<Option<Arc<Site>>, StoreError> {
     }
 }
 
-/// What a site wants of a node's firmware: by the node's own SKU, else by the SKU that the site gives it.
+/// The firmware that a site wants for a node: from the node's own SKU, else from the SKU that the site gives the node.
 #[must_use]
 pub fn wanted_in<'a>(site: &'a Site, record: &NodeRecord) -> &'a [WantedFirmware] {
     let own = site.skus.iter().find(|sku| *sku.name == *record.spec.sku);
@@ -131,7 +131,7 @@ pub fn wanted_in<'a>(site: &'a Site, record: &NodeRecord) -> &'a [WantedFirmware
     own.or_else(named).map_or(&[], |sku| &sku.firmware)
 }
 
-/// What is wanted of a node's firmware now.
+/// The firmware that is wanted for a node now.
 ///
 /// # Errors
 /// The database failed.
@@ -142,15 +142,16 @@ pub async fn wanted_of(core: &Core, record: &NodeRecord) -> Result<Vec<WantedFir
         .unwrap_or_default())
 }
 
-/// What bears on updates of a node, for its next decision. A node of which nothing is wanted costs nothing.
+/// The facts about updates for a node's next decision.
 ///
-/// An update was begun only where the SKU wanted one, or this process has begun it: the database is asked of no others.
+/// An update can only have begun if the SKU wants firmware, an update was requested, or this process has begun one. In
+/// other cases the database is not read.
 ///
 /// # Errors
 /// The database failed.
 pub async fn facts(core: &Core, record: &NodeRecord, now: Timestamp) -> Result<FirmwareFacts, StoreError> {
     let mut facts = FirmwareFacts::default();
-    // IPMI knows no updates.
+    // IPMI has no firmware updates.
     if !bmc::is_ipmi(&record.spec) {
         let site = core.firmware.site_of_lately(core).await?;
         let is_wanted = site.is_some_and(|site| !wanted_in(&site, record).is_empty());
@@ -167,7 +168,8 @@ pub async fn facts(core: &Core, record: &NodeRecord, now: Timestamp) -> Result<F
     Ok(facts)
 }
 
-/// When the node may be disturbed: as was said of it under its present claim, else as was said of its cluster, else never.
+/// The maintenance window of a node: set for the node under its present claim, else set for its cluster, else never
+/// open.
 ///
 /// # Errors
 /// The database failed.
@@ -188,7 +190,7 @@ pub async fn window_of(core: &Core, record: &NodeRecord) -> Result<MaintenanceWi
     Ok(window.transpose().unwrap_or_default().unwrap_or_default())
 }
 
-/// Holds what is wanted against what a BMC said, with the files of the catalogue.
+/// Compares the wanted firmware with the BMC's report, and adds the files of the catalogue.
 #[must_use]
 pub fn rows(wanted: &[WantedFirmware], seen: &FirmwareState, files: &[FirmwareFileRow]) -> Vec<Row> {
     let installed: Vec<Installed> = seen.entries.iter().map(installed).collect();

@@ -1,7 +1,8 @@
-//! What components say of their firmware through the BMC (Redfish `ComponentIntegrity`, SPDM).
+//! Firmware measurements of components, read through the BMC (Redfish `ComponentIntegrity`, SPDM).
 //!
-//! It is read while the agent runs: the machine has started since a customer had it, and nothing of the customer runs. A
-//! component that signs is asked for a signature over a new nonce; what the BMC only says is kept as that.
+//! They are read while the agent runs: the machine was restarted since the last customer, and no code of the customer
+//! runs. A component that can sign has to sign a new nonce. Values without a signature are stored as the BMC's report
+//! only.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,17 +19,17 @@ use crate::bmc::BmcError;
 use crate::core::Core;
 use crate::text::{NAME_MAX, SENTENCE_MAX, cut};
 
-/// How long the reading of all components may take: a GPU signs in some seconds, and the BMC asks one after the other.
+/// Longest time for all components. A GPU signs in some seconds, and the BMC asks one component after the other.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Values up to this size are kept as they are, longer ones as their digest.
+/// Longest value that is stored as it is, in bytes. Longer values are stored as digests.
 const VALUE_MAX: usize = 64;
 
 /// A measurement of a component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measured {
-    /// What was measured.
+    /// Kind of the measured object.
     pub what: String,
-    /// Hexadecimal; `sha256:` before it where the value is too long to be kept.
+    /// Hex digits, or `sha256:` and the digest of a longer value.
     pub value: String,
 }
 
@@ -36,19 +37,19 @@ pub struct Measured {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Component {
-    /// SHA-256 of the key that signed, 64 hex digits; empty: this is the BMC's word.
+    /// SHA-256 of the key that signed, 64 hex digits; empty: the values are only reported by the BMC.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub key: String,
-    /// Why nothing is known of it; empty: it is.
+    /// Why the values are unknown; empty if they are known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub fault: String,
-    /// By index.
+    /// Measurements by index.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub measurements: BTreeMap<u8, Measured>,
 }
 
 impl Component {
-    /// Whether the component itself has signed.
+    /// Whether the component signed its values.
     #[must_use]
     pub fn is_signed(&self) -> bool {
         !self.key.is_empty()
@@ -62,20 +63,20 @@ impl Component {
     }
 }
 
-/// Components, by the link of what is measured.
+/// Components by the link of the measured object.
 pub type Components = BTreeMap<String, Component>;
 
-/// What a reading gave.
+/// Result of reading all components.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ComponentReading {
     /// The components.
     pub components: Components,
-    /// Why there are none; empty: they were read.
+    /// Why the reading failed; empty if it succeeded.
     pub fault: String,
 }
 
-/// Whether the components of a machine are asked: its BMC offered it when it was last identified, or golden values of its SKU
-/// name a component.
+/// Whether the components of a machine have to be read: the BMC offered it at the last identification, or golden values
+/// of the SKU contain components.
 ///
 /// # Errors
 /// The database failed.
@@ -92,7 +93,7 @@ pub async fn is_asked(core: &Core, record: &NodeRecord) -> Result<bool, StoreErr
     Ok(false)
 }
 
-/// Reads what the components of a machine say.
+/// Reads the measurements of a machine's components.
 pub async fn read(core: &Core, record: &NodeRecord) -> ComponentReading {
     let components = match tokio::time::timeout(PATIENCE, through_bmc(core, record)).await {
         Ok(read) => read,
@@ -177,7 +178,7 @@ fn said(list: &[SaidMeasurement]) -> Component {
 }
 
 fn measured(one: &Measurement) -> (u8, Measured) {
-    // DSP0274, DMTFSpecMeasurementValueType.
+    // Value types of DSP0274, DMTFSpecMeasurementValueType.
     let what = match one.kind {
         0 => "immutable ROM",
         1 => "mutable firmware",
@@ -201,7 +202,8 @@ fn value(bytes: &[u8]) -> String {
     }
 }
 
-/// Measurements that are not compared: `COMPONENT#INDEX`, where a component that ends in `*` is the beginning of a link.
+/// Measurements that are not compared, each `COMPONENT#INDEX`. A component that ends in `*` matches links by their
+/// beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(try_from = "Vec<String>")]
 pub struct Ignored(Vec<(String, u8)>);
@@ -232,7 +234,7 @@ impl Ignored {
         })
     }
 
-    /// What is compared.
+    /// The components without the ignored measurements.
     pub(super) fn left_of(&self, components: &Components) -> Components {
         let mut left = components.clone();
         for (name, component) in &mut left {
@@ -242,38 +244,38 @@ impl Ignored {
     }
 }
 
-/// A component that differs.
+/// A component with other values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DifferingComponent {
-    /// Its link.
+    /// Link of the component.
     pub name: String,
-    /// What is wrong with it as a whole; empty: only the measurements differ.
+    /// Fault of the whole component; empty if only measurements differ.
     pub fault: String,
-    /// The measurements that differ.
+    /// Measurements with other values.
     pub measurements: Vec<DifferingMeasurement>,
 }
 
-/// A measurement that differs.
+/// A measurement with another value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DifferingMeasurement {
-    /// Its index.
+    /// Index of the measurement.
     pub index: u8,
-    /// What is measured.
+    /// Kind of the measured object.
     pub what: String,
-    /// The golden value; empty: there is none.
+    /// The golden value; empty if the golden values lack it.
     pub expected: String,
-    /// The machine's; empty: there is none.
+    /// The machine's value; empty if the machine lacks it.
     pub found: String,
 }
 
 impl DifferingComponent {
-    /// How much it differs.
+    /// Number of differences, at least one.
     pub(super) fn weight(&self) -> usize {
         self.measurements.len().max(1)
     }
 }
 
-/// The components that differ. `unread` says why components are missing.
+/// The components that differ. `unread` is the reason why components are missing.
 pub(super) fn differing(found: &Components, golden: &Components, unread: &str) -> Vec<DifferingComponent> {
     let mut names: Vec<&String> = found.keys().chain(golden.keys()).collect();
     names.sort();
@@ -376,7 +378,7 @@ impl fmt::Display for DifferingComponent {
     }
 }
 
-/// Components that sign with another key than the one that was first seen.
+/// Components that sign with another key than the stored one.
 pub(super) fn other_keys(components: &Components, known: &BTreeMap<String, String>) -> Vec<String> {
     let is_other = |(name, one): &(&String, &Component)| {
         one.is_signed() && known.get(*name).is_some_and(|known| *known != one.key)
@@ -394,7 +396,7 @@ pub(super) fn other_keys(components: &Components, known: &BTreeMap<String, Strin
         .collect()
 }
 
-/// Where the values of components come from, in one sentence.
+/// The source of the components' values, in one sentence.
 pub(super) fn told(components: &Components, fault: &str) -> String {
     if !fault.is_empty() {
         return format!("not read: {fault}");

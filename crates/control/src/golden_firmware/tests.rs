@@ -22,12 +22,12 @@ fn quoted() -> Quoted {
     PCRS.lines().map(value).collect()
 }
 
-/// What the machine of the log shows.
+/// The registers of the machine in the log.
 fn real() -> Registers {
     registers(&quoted(), &Log::parse(LOG).unwrap().events)
 }
 
-/// What it would show after a change of its events.
+/// The registers after a change of its events.
 fn changed(change: impl FnOnce(&mut Vec<Event<'_>>)) -> Registers {
     let mut log = Log::parse(LOG).unwrap();
     change(&mut log.events);
@@ -115,7 +115,7 @@ fn another_variable_of_secure_boot_is_named_with_both_digests() {
     };
     assert_eq!((register.pcr, &register.expected), (7, &real()[&7].value));
     assert_eq!(register.found, other[&7].value);
-    // The digest is not that of the text any more, so that the name is the log's alone.
+    // The digest does not match the text any more, so the name is only a claim of the log.
     assert_eq!(
         register.changes,
         [
@@ -175,7 +175,7 @@ fn one_set_has_to_have_all_registers_and_the_nearest_is_named() {
     let old = real();
     let mut new = changed(|events| events.retain(|event| event.kind != 0x8000_0008));
     new.get_mut(&7).unwrap().value = "sha256:new".into();
-    // PCR 0 of one set and PCR 7 of the other are no golden values.
+    // A mix of two golden sets is not golden.
     let mut mixed = old.clone();
     mixed.insert(7, new[&7].clone());
     assert_eq!(
@@ -184,7 +184,7 @@ fn one_set_has_to_have_all_registers_and_the_nearest_is_named() {
     );
     let difference = difference(&mixed, &[old.clone(), new]);
     assert_eq!((difference.golden.as_str(), difference.registers.len()), ("set 0", 1));
-    // PCR 1 differs by machine, and is not compared unless the settings name it.
+    // PCR 1 differs by machine. It is only compared if the settings name it.
     let mut other_order = old.clone();
     other_order.get_mut(&1).unwrap().value = "sha256:boot order".into();
     assert_eq!(
@@ -201,7 +201,7 @@ fn one_set_has_to_have_all_registers_and_the_nearest_is_named() {
         matches!(&all, Finding::Differs(one) if one.registers[0].pcr == 1),
         "{all:?}"
     );
-    // Values that were approved without a register do not approve it.
+    // Golden values without a register do not approve that register.
     let mut without = old.clone();
     without.remove(&7);
     let words = self::difference(&old, &[without]).to_string();
@@ -262,7 +262,7 @@ fn an_update_explains_the_first_change_after_it_and_no_change_of_secure_boot() {
         "{}",
         fault(&again)
     );
-    // A session with the former values ends what the update may explain.
+    // After a session with the former values, the update explains no further change.
     let unchanged = follow(&updated, &values(&old), "ek", at.plus(2));
     let later = follow(&unchanged, &values(&hacked), "ek", at.plus(3));
     assert!(
@@ -305,7 +305,7 @@ fn of_components(list: &[(&str, Component)]) -> Values {
     }
 }
 
-/// What differs from one set of golden values, in words; empty: nothing.
+/// The differences from one set of golden values as text; empty if there are none.
 fn words_of(found: &Values, golden: &Values, ignored: &[&str]) -> String {
     let ignored: Vec<String> = ignored.iter().map(|one| (*one).to_owned()).collect();
     let ignored = Ignored::try_from(ignored).unwrap();

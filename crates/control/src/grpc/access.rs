@@ -1,13 +1,13 @@
-//! Decides by the peer alone which calls a connection may make, before anything of the call's body is read.
+//! Decides from the peer alone which calls a connection may make, before any byte of a call's body is read.
 //!
 //! | peer | calls |
 //! |---|---|
-//! | unknown: no certificate, and no registration on the connection | the open ones: at most [`OPEN_MAX`] bytes each |
-//! | an agent | the open ones, `AgentService` |
-//! | a member | the open ones, and all others but those of `AgentService` |
+//! | unknown: no certificate, and no registration on the connection | the open calls: at most [`OPEN_MAX`] bytes each |
+//! | an agent | the open calls, `AgentService` |
+//! | a member | the open calls, and all others except `AgentService` |
 //!
-//! A call that is in no list needs a member's certificate, so a service that is added later is closed to everybody else.
-//! What a member's role allows is decided by each call (`caller.rs`).
+//! A call that is in no list needs a member's certificate, so new services are closed to all other peers. Each call
+//! checks the member's role itself (`caller.rs`).
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -36,17 +36,17 @@ const OPEN: &[&str] = &[
 ];
 /// The service of agents.
 const AGENTS: &str = "/rackwright.v1.AgentService/";
-/// What the paths of members' calls begin with.
+/// Prefixes of the paths of members' calls.
 const MEMBERS: &[&str] = &["/rackwright.v1.", "/grpc.health.v1.", "/grpc.reflection.v1."];
 /// Most bytes of an open call's body, framing included.
 const OPEN_MAX: usize = 64 << 10;
-/// The body of an open call has to arrive within this time.
+/// Longest time for the body of an open call to arrive.
 const OPEN_WITHIN: Duration = Duration::from_secs(5);
 /// Time between two log lines about refused calls.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
 /// Longest path in the log.
 const PATH_MAX: usize = 128;
-/// Bytes before each message: a flag and the length.
+/// Bytes of the gRPC frame header: a flag and the length.
 const FRAME: usize = 5;
 
 /// Who may make a call.
@@ -55,7 +55,7 @@ enum Access {
     Anyone,
     Agents,
     Members,
-    /// There is no such call.
+    /// The call does not exist.
     Nobody,
 }
 
@@ -71,7 +71,7 @@ fn access(path: &str) -> Access {
     }
 }
 
-/// Why a peer may not make a call.
+/// The refusal for a peer that may not make a call.
 fn refusal(access: Access, peer: Option<ClientKind>) -> Option<Status> {
     let refusal = match (access, peer) {
         (Access::Anyone, _)
@@ -89,14 +89,14 @@ fn refusal(access: Access, peer: Option<ClientKind>) -> Option<Status> {
     Some(refusal.into())
 }
 
-/// The services, behind the decision.
+/// The services behind the access check.
 #[derive(Debug, Clone)]
 pub struct Gate<S> {
     inner: S,
     refusals: Arc<Refusals>,
 }
 
-/// Calls that were refused.
+/// Count of refused calls, and the limit of their log lines.
 #[derive(Debug)]
 pub struct Refusals {
     count: Counter,
@@ -104,13 +104,13 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Refusals that `count` counts.
+    /// Counts refusals with `count`.
     pub fn new(count: Counter) -> Arc<Self> {
         let logged_at = Mutex::default();
         Arc::new(Self { count, logged_at })
     }
 
-    /// Counts a refusal, and logs one in a while.
+    /// Counts a refusal, and logs at most one per `LOG_PAUSE`.
     fn note(&self, path: &str, peer: Option<&Peer>, status: &Status) {
         self.count.inc();
         let mut logged_at = self.logged_at.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +131,7 @@ impl Refusals {
 }
 
 impl<S> Gate<S> {
-    /// Puts `inner` behind the decision.
+    /// Puts `inner` behind the access check.
     pub fn new(inner: S, refusals: Arc<Refusals>) -> Self {
         Self { inner, refusals }
     }
@@ -161,7 +161,7 @@ where
             return Box::pin(self.inner.call(request));
         }
         let peer = peer.cloned();
-        // The one that is ready is called; its clone is made ready for the next call.
+        // The ready service handles this call; its clone becomes ready for the next one.
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         let refusals = self.refusals.clone();
@@ -184,7 +184,7 @@ where
     }
 }
 
-/// What the peer of a request is; none: unknown.
+/// The kind of the peer; `None` if it is unknown.
 fn kind<B>(request: &Request<B>) -> Option<ClientKind> {
     // Tests call without a connection.
     #[cfg(test)]
@@ -195,7 +195,7 @@ fn kind<B>(request: &Request<B>) -> Option<ClientKind> {
     peer.identity(clock::now()).map(|identity| identity.kind.clone())
 }
 
-/// Reads the whole body of an open call. No more is read than it may have, whatever length its message announces.
+/// Reads the whole body of an open call, but never more than the limit, whatever length the message announces.
 async fn small(mut body: Body) -> Result<Vec<u8>, Status> {
     let too_large = || Status::resource_exhausted(format!("this call has at most {OPEN_MAX} bytes"));
     let mut bytes = Vec::new();
@@ -254,7 +254,7 @@ mod tests {
         paths
     }
 
-    /// A body that fails the test when anything is read of it.
+    /// A body that fails the test on the first read.
     struct Unread;
 
     impl tokio_stream::Stream for Unread {

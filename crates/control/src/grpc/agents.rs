@@ -1,4 +1,4 @@
-//! `AgentService`: what the ramdisk's agent says and is told.
+//! `AgentService`: messages from and to the ramdisk's agent.
 
 mod certificates;
 mod challenge;
@@ -36,16 +36,16 @@ use crate::text::{NAME_MAX, SENTENCE_MAX, cut};
 
 /// Seconds between heartbeats.
 const HEARTBEAT_S: u32 = 5;
-/// The largest message taken of an agent: an inventory, which is its largest, and what goes around it.
+/// Largest message from an agent in bytes: an inventory and its envelope.
 pub(super) const MESSAGE_MAX: usize = INVENTORY_MAX + (64 << 10);
 
-/// The service.
+/// Implements `AgentService`.
 #[derive(Debug, Clone)]
 pub struct Agents(pub Arc<Core>);
 
 type Incoming = Streaming<v1::AgentMessage>;
 
-/// The agent's words about itself, at a length that can be kept and shown.
+/// The agent's hello with its texts cut to the lengths that are stored and shown.
 fn bounded(hello: v1::Hello) -> v1::Hello {
     v1::Hello {
         boot_id: cut(&hello.boot_id, NAME_MAX),
@@ -60,7 +60,8 @@ fn not_valid() -> ApiError {
     ApiError::Unauthenticated("the boot token is not valid for this machine".into())
 }
 
-/// Notes that somebody came with a token that is none. Anybody can do that, with any MAC address: only a node's is kept.
+/// Notes a registration with an invalid token. Any host can do that with any MAC address, so only those of nodes are
+/// stored.
 async fn note_refused(core: &Core, mac: &str, remote: String) -> Result<(), StoreError> {
     if core.store.node_of_mac(mac).await?.is_none() {
         tracing::debug!(
@@ -121,7 +122,7 @@ impl AgentService for Agents {
             .map_err(ApiError::from)?;
         self.0.commit(tx).await.map_err(ApiError::from)?;
         if let Some(peer) = peer {
-            // Its stream may come on the same connection: the handshake for another one would show nothing new.
+            // The agent's stream may use the same connection: another handshake would prove nothing new.
             peer.register(identity, clock::now().plus(seconds(LIFETIME.as_secs().cast_signed())));
         }
         Ok(Response::new(answer))
@@ -144,7 +145,8 @@ impl AgentService for Agents {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let (admitted, answer) = oneshot::channel();
         let (refuse, refusal) = oneshot::channel();
-        // All of the connection is this task, whoever waits for its answer: whatever ends it, also ends what is remembered of it.
+        // This task owns the connection, independent of the caller that waits for the answer. When the task ends, so
+        // does the state of the session.
         let agent = Arriving {
             node,
             of,
@@ -168,8 +170,8 @@ impl AgentService for Agents {
 }
 
 impl Agents {
-    /// Registers with a token whose MAC address is right. Answers the name in the certificate and what it is bound to. The
-    /// change is to be committed in either case.
+    /// Registers with a token for the right MAC address. Returns the name in the certificate and the session that it is
+    /// bound to. The caller commits the transaction in both cases.
     async fn registered(
         &self,
         tx: &mut WriteTx,
@@ -188,24 +190,25 @@ impl Agents {
             };
             return Ok(agent_boot::register(tx, token, who).await?);
         }
-        // An agent that did not hear the answer asks again with the same request: for the same key, nothing is given twice.
+        // An agent that missed the answer repeats the request: for the same key the token counts as used once.
         let used = tx.use_token_as(&token.hash, "agent", key, clock::now()).await?;
         if used.is_none() || self.0.store.node_of_mac(mac).await?.is_some() {
-            // Used by another, or a node's since it was booted: the next boot is that node's.
+            // The token was used with another key, or the machine has become a node's since its boot. The next boot is
+            // the node's.
             return Err(not_valid());
         }
         Ok(Ok((unknown::name_of(mac), AgentSession::default())))
     }
 }
 
-/// Where an agent hears whether its session counts: by the answer to its call, or later at the end of its stream.
+/// Reports to an agent whether its session is accepted: in the answer to its call, or later at the end of its stream.
 struct Gate {
     admitted: Option<oneshot::Sender<Result<(), ApiError>>>,
     refuse: Option<oneshot::Sender<Status>>,
 }
 
 impl Gate {
-    /// The stream is open. It may be gone by now, which is noticed later.
+    /// Opens the stream. A client that is gone already is noticed later.
     fn open(&mut self) {
         if let Some(admitted) = self.admitted.take() {
             let _ = admitted.send(Ok(()));
@@ -221,8 +224,8 @@ impl Gate {
     }
 }
 
-/// From an agent's hello to its end. A machine with a TPM, or with a BMC that brings it a secret, has to prove itself before
-/// anything that it says counts.
+/// Handles an agent from its hello to its end. A machine with a TPM, or with a secret from its BMC, has to prove itself
+/// before its messages count.
 async fn attend(
     core: Arc<Core>,
     mut agent: Arriving,
@@ -245,7 +248,7 @@ async fn attend(
         gate.refuse(error.into());
         return;
     }
-    // What happens once does not make what lasts larger.
+    // Boxed, so that this one-time step does not enlarge the long-lived future.
     let arrived = match Box::pin(arrive(&core, &agent, &shown, sender.clone(), end.clone())).await {
         Ok(Ok(arrived)) => arrived,
         Ok(Err(why)) => {
@@ -286,7 +289,7 @@ async fn attend(
     Box::pin(farewell(&core, node, speaker.number)).await;
 }
 
-/// What an agent says next; none when its stream breaks or it is silent for too long.
+/// The next message of an agent; `None` when its stream breaks or it is silent for too long.
 async fn next(of: &str, incoming: &mut Incoming) -> Option<v1::AgentMessage> {
     let silence = Duration::from_secs(u64::from(HEARTBEAT_S) * 3);
     match tokio::time::timeout(silence, incoming.message()).await {
@@ -302,12 +305,12 @@ async fn next(of: &str, incoming: &mut Incoming) -> Option<v1::AgentMessage> {
     }
 }
 
-/// Hears an agent until it says nothing more.
+/// Handles an agent's messages until its stream ends.
 async fn listen(core: &Core, speaker: &Speaker, mut incoming: Incoming) {
     let node = speaker.node.as_str();
     while let Some(message) = next(node, &mut incoming).await {
         core.agents.heard(node, speaker.number, clock::now());
-        // What happens now and then does not make what lasts larger.
+        // Boxed, so that this rare step does not enlarge the long-lived future.
         if let Err(error) = Box::pin(heard(core, speaker, message)).await {
             tracing::error!(node, %error, "an agent's message could not be stored");
             return;

@@ -1,4 +1,4 @@
-//! The common shape of a mutating call: replay, read, check, change, write down, answer.
+//! The common steps of a mutating call: replay, read, check, change, store, answer.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::drives;
 use crate::intent;
 
-/// What the key of request digests is derived for.
+/// Purpose for which the key of request digests is derived.
 const DIGEST_KEY: &str = "request-digests";
 
 /// One mutating call.
@@ -30,22 +30,22 @@ pub struct Asked<'a> {
     now: Timestamp,
 }
 
-/// What a call changes beside the node itself.
+/// Changes that a call makes in addition to the node.
 #[derive(Debug, Default)]
 pub struct Beside {
-    /// Keys of a new deployment: generation, deployment, keys.
+    /// Keys of a new deployment: generation, number of the deployment, keys.
     pub keys: Option<(u64, u32, DeploymentKeys)>,
-    /// The drives that the agent reported last become the recorded drives.
+    /// Whether the last reported drives become the recorded drives.
     pub accepts_drives: bool,
-    /// The TPM that becomes the enrolled one; an empty one: none is enrolled any more.
+    /// The TPM to enrol; an empty one removes the enrolled TPM.
     pub accepts_tpm: Option<String>,
 }
 
 impl<'a> Asked<'a> {
-    /// Checks the envelope. `request` is digested: the same key with another request is refused.
+    /// Checks the envelope. The digest of `request` makes sure that the key is not used again for another request.
     ///
     /// # Errors
-    /// No idempotency key, or one that is none.
+    /// The idempotency key is missing or malformed.
     pub fn new(
         core: &'a Core,
         caller: &'a Caller,
@@ -56,8 +56,8 @@ impl<'a> Asked<'a> {
         Self::with_maps(core, caller, method, mutation, request, &[])
     }
 
-    /// Like `new`, for a request whose maps were taken out. A map has no order: encoded, the same one differs from
-    /// time to time, so that they are digested sorted.
+    /// Like `new`, for a request with its maps taken out. Maps have no order, so equal maps may encode differently;
+    /// they are digested in sorted order.
     ///
     /// # Errors
     /// As `new`.
@@ -72,7 +72,7 @@ impl<'a> Asked<'a> {
         let mutation = mutation.cloned().unwrap_or_default();
         let key = mutation.idempotency_key;
         check_key(&key)?;
-        // Keyed: a request may hold a password, and who has only the database must not be able to try guesses on this.
+        // Keyed: a request may contain a password, and the database alone must not allow guesses against the digest.
         let mut digest = blake3::Hasher::new_keyed(core.keys.sealer.derive(DIGEST_KEY).expose_secret());
         digest.update(&request.encode_to_vec());
         for map in maps {
@@ -94,19 +94,19 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// Who calls.
+    /// The member that calls.
     #[must_use]
     pub fn caller(&self) -> &Caller {
         self.caller
     }
 
-    /// When the call came.
+    /// Time of the call.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// Begins the change. The former answer, if the same request was made before.
+    /// Begins the change. Returns the former answer if the same request was made before.
     ///
     /// # Errors
     /// The key was used for another request.
@@ -122,7 +122,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Like `end`, for a change that was not begun by `begin`. Who was faster with the same request has its answer given.
+    /// Like `end`, for a transaction that was not begun by `begin`. If the same request was faster elsewhere, its
+    /// answer is returned.
     ///
     /// # Errors
     /// As `begin` and `end`.
@@ -134,7 +135,7 @@ impl<'a> Asked<'a> {
         self.end(tx, response).await
     }
 
-    /// Keeps the answer and makes the change stay.
+    /// Stores the answer and commits the change.
     ///
     /// # Errors
     /// The database failed.
@@ -144,10 +145,10 @@ impl<'a> Asked<'a> {
         Ok(response)
     }
 
-    /// Refuses when the caller named a version that is not the present one.
+    /// Refuses the call if it names a version other than the present one.
     ///
     /// # Errors
-    /// `Stale`.
+    /// `Stale` for another version.
     pub fn check_version(&self, subject: &str, version: i64) -> Result<(), ApiError> {
         if self.resource_version.is_empty() || self.resource_version == version.to_string() {
             return Ok(());
@@ -159,7 +160,7 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// Refuses what cannot be wanted of a doubted node. A customer is not told what the doubt is.
+    /// Refuses changes that a doubted node does not allow. Customers do not see the reason of the doubt.
     fn undoubted(&self, record: &NodeRecord, kind: &str) -> Result<(), ApiError> {
         let answer = intent::undoubted(record, kind);
         match self.caller.scope {
@@ -188,7 +189,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Who did what: an event of its own for what has no edge.
+    /// An event about the caller's action, for actions without an edge.
     #[must_use]
     pub fn event(&self, kind: EventKind, target: &str, message: String) -> EventRow {
         EventRow {
@@ -201,10 +202,10 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Changes what is wanted of a node and answers with the operation that follows it.
+    /// Changes the intent of a node. Returns the operation that follows it.
     ///
     /// # Errors
-    /// As the change, or somebody was faster.
+    /// The errors of `change`, or another call changed the node at the same time.
     pub async fn node_operation(
         &self,
         id: &str,
@@ -238,7 +239,7 @@ impl<'a> Asked<'a> {
         if let Some((generation, deployment, keys)) = beside.keys {
             tx.put_deployment_keys(id, generation, deployment, &keys).await?;
         }
-        // Generous: every state has a deadline of its own that ends it sooner.
+        // Long on purpose: each state has a deadline of its own that ends the operation sooner.
         let operation = self.new_operation(kind, &format!("nodes/{id}"), 7 * 24 * 60);
         tx.insert_operation(&operation).await?;
         let message = format!("{} asked for {kind} of {id}", self.caller.name);
@@ -249,10 +250,10 @@ impl<'a> Asked<'a> {
         Ok(response)
     }
 
-    /// Changes what is wanted of a node and answers with the node.
+    /// Changes the intent of a node. Returns the node.
     ///
     /// # Errors
-    /// As the change, or somebody was faster.
+    /// The errors of `change`, or another call changed the node at the same time.
     pub async fn node_change(
         &self,
         id: &str,
@@ -285,7 +286,7 @@ impl<'a> Asked<'a> {
 /// Checks the form of an idempotency key.
 ///
 /// # Errors
-/// There is none, or it is not printable.
+/// The key is missing, too long, or not printable ASCII.
 pub fn check_key(key: &str) -> Result<(), ApiError> {
     if key.is_empty() || key.len() > 128 || !key.bytes().all(|b| (0x20..0x7f).contains(&b)) {
         let fault = "1 to 128 printable ASCII characters are needed, fresh for every new request";

@@ -20,12 +20,12 @@ use crate::api_error::ApiError;
 use crate::audit::head::hex;
 use crate::core::Core;
 
-/// Rows read at once.
+/// Rows read per page.
 const PAGE: i64 = 500;
-/// A stream looks for more so often where nothing tells it: another replica may have added records.
+/// Interval of a stream's looks for new records, because other replicas add records too.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The service.
+/// Implements `AuditService`.
 #[derive(Debug, Clone)]
 pub struct Records(pub Arc<Core>);
 
@@ -106,7 +106,7 @@ impl Records {
         })
     }
 
-    /// The first message of a stream.
+    /// The first message of a stream: the chain and its keys.
     async fn chain(&self, after: i64) -> Result<v1::AuditChain, ApiError> {
         let before = self.0.store.audit_before(&AuditFilter::default(), after + 1, 1).await?;
         let keys = self.0.keys.signer.keys().into_iter().map(|key| v1::AuditKey {

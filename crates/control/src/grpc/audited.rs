@@ -1,8 +1,8 @@
-//! Records calls in the audit, and answers a call only when its record is stored.
+//! Records calls in the audit, and answers a call only after its record is stored.
 //!
-//! One layer around all services does that, so that no method has to remember it, and so that it sees what the layers inside
-//! refuse. Which calls are recorded follows from the name of the method: all but plain reads. A method that is added later is
-//! recorded, unless its name says that it reads.
+//! One layer around all services does this, so no method has to remember it, and refusals by the inner layers are
+//! included. The method's name determines whether a call is recorded: all calls except plain reads. A new method is
+//! recorded unless its name starts like a read.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -25,9 +25,9 @@ use crate::clock;
 use crate::core::Core;
 use crate::text::{NAME_MAX, cut};
 
-/// What the paths of our services begin with.
+/// Prefix of the paths of this project's services.
 const OURS: &str = "/rackwright.v1.";
-/// Reads that are recorded: secrets, proofs, consoles, and who may do what.
+/// Reads that are recorded: secrets, proofs, consoles, and rights of members.
 const SENSITIVE: &[&str] = &[
     "AuditService/ListAudit",
     "AuditService/StreamAudit",
@@ -41,12 +41,12 @@ const SENSITIVE: &[&str] = &[
     "NodeService/ListEraseCertificates",
     "NodeService/ListEraseChain",
 ];
-/// Calls that commit changes also when they fail, so that the outcome is not known at the commit.
+/// Calls that commit changes even if they fail, so the outcome is unknown at the commit.
 const APART: &[&str] = &["AgentService/Register", "ControlService/ProveDatabase"];
-/// The longest sentence about an outcome.
+/// Longest message about an outcome, in bytes.
 const MESSAGE_MAX: usize = 300;
 
-/// What is recorded of the calls of a path.
+/// Which outcomes of a path's calls are recorded.
 fn recorded(path: &str) -> Recorded {
     let Some(call) = path.strip_prefix(OURS) else {
         return Recorded::IfRefused;
@@ -54,14 +54,14 @@ fn recorded(path: &str) -> Recorded {
     if SENSITIVE.contains(&call) || APART.contains(&call) {
         return Recorded::Apart;
     }
-    // The stream of an agent is no single act.
+    // An agent's stream is not a single action.
     if paused::is_read(call) || call == "AgentService/Connect" {
         return Recorded::IfRefused;
     }
     Recorded::WithChange
 }
 
-/// The services, whose calls are recorded.
+/// The services with audited calls.
 #[derive(Clone)]
 pub struct Audited<S> {
     pub core: Arc<Core>,
@@ -101,7 +101,7 @@ where
     }
 }
 
-/// What is known of a call before it runs.
+/// The facts about a call before it runs.
 fn describe<B>(core: &Core, request: &Request<B>) -> Call {
     let path = request.uri().path();
     let method = path
@@ -143,7 +143,7 @@ fn identity<B>(request: &Request<B>) -> Option<ClientIdentity> {
     Peer::among(request.extensions())?.identity(clock::now()).cloned()
 }
 
-/// Stores what is still to be recorded of a call that has ended, or whose answer has begun.
+/// Stores the record of a call that has ended or whose answer begins, if it is not stored yet.
 async fn record(core: &Core, call: &Call, headers: &HeaderMap) -> Result<(), Status> {
     let status = Status::from_header_map(headers).unwrap_or_else(|| Status::ok(""));
     let code = status.code();
@@ -169,10 +169,10 @@ async fn record(core: &Core, call: &Call, headers: &HeaderMap) -> Result<(), Sta
     })
 }
 
-/// Whether a call has a record of its own. Others are counted.
+/// Whether the call gets a record of its own; other calls are only counted.
 fn is_single(core: &Core, call: &Call, code: Code) -> bool {
     let (budget, caller) = (&core.audit.budget, call.caller());
-    // A machine that belongs to no node can choose its name.
+    // A machine of no node can choose its name, so its address counts.
     if caller.starts_with("agents/unknown.") {
         return budget.allows("", &call.address);
     }
@@ -183,7 +183,7 @@ fn is_single(core: &Core, call: &Call, code: Code) -> bool {
     !is_read || budget.allows_read(&caller)
 }
 
-/// gRPC's name of a status code.
+/// The name of a status code in gRPC.
 fn word(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
@@ -206,7 +206,7 @@ fn word(code: Code) -> &'static str {
     }
 }
 
-/// The body of a request, whose beginning the call keeps.
+/// The body of a request; the call keeps its beginning.
 struct Copied {
     body: Body,
     call: Arc<Call>,

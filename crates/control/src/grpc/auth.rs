@@ -1,4 +1,4 @@
-//! `AuthService`: one-time tokens become client certificates.
+//! `AuthService`: exchanges one-time tokens for client certificates, and manages members.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,19 +22,19 @@ use crate::hall::HallError;
 use crate::rights::Grant;
 use crate::rights::new_member_token;
 
-/// How long a member's certificate is good; the CLI renews it by itself.
+/// Lifetime of a member's certificate. The CLI renews it automatically.
 const MEMBER_LIFETIME: Duration = Duration::from_secs(30 * 86400);
 const TOKEN_LIFETIME_S: i64 = 3600;
 const TOKEN_LIFETIME_MAX_S: i64 = 7 * 86400;
 
-/// The service.
+/// Implements `AuthService`.
 #[derive(Debug, Clone)]
 pub struct Auth(pub Arc<Core>);
 
 type Answer<T> = Result<Response<T>, Status>;
 
 impl Auth {
-    /// What a token for a new member shall give.
+    /// Checks a request for a new member's token. Returns the member's role and customer.
     async fn invitation(&self, caller: &Caller, request: &v1::CreateTokenRequest) -> Result<MemberRow, ApiError> {
         let (role, named) = (request.role(), request.customer.as_str());
         if role == v1::Role::Unspecified {
@@ -72,7 +72,7 @@ impl Auth {
         answer.map_err(|fault| ApiError::invalid("customer", fault))
     }
 
-    /// Issues a certificate within a change that keeps its end.
+    /// Issues a certificate, in the transaction that stores its end.
     async fn credential(
         &self,
         tx: &mut WriteTx,
@@ -107,8 +107,8 @@ impl Auth {
     }
 }
 
-/// What a customer's admin may ask for: a member of their own customer. The names of such members tell whose they are, so
-/// that nobody learns by trying which names others have.
+/// Checks the request of a customer's admin: only members of the own customer are allowed. The names of such members
+/// end with the customer's name, so tries reveal no names of other customers.
 fn check_own(own: &str, request: &v1::CreateTokenRequest) -> Result<(), ApiError> {
     let mut faults = Vec::new();
     if !caller::is_customers(request.role()) {
@@ -140,17 +140,17 @@ impl Auth {
         let epoch = new_epoch(self.0.rng.as_ref()).map_err(|e| ApiError::Internal(e.to_string()))?;
         let mut tx = self.0.store.write().await?;
         let (known, _) = tx.token(&hash, "member").await?.ok_or_else(refuse)?;
-        // The member before the token: in this order a member is ended, too.
+        // Locks the member before the token, in the same order as the revocation of a member.
         tx.member(&known.subject).await?;
         call::note_target(&format!("members/{}", known.subject));
         let token = tx.use_token(&hash, "member", now).await?.ok_or_else(refuse)?;
         let row = MemberRow::of_body(&token.body);
-        // None: since the token was made the name went to another's member.
+        // `None`: the name was given to another member after the token was made.
         let epoch = tx
             .put_member(&token.subject, &row, epoch, now)
             .await?
             .ok_or_else(refuse)?;
-        // A faulty request leaves the token unused: the change is dropped.
+        // A malformed request drops the transaction, so the token stays unused.
         let member = (token.subject.as_str(), epoch);
         let credential = self.credential(&mut tx, &request.csr_pem, member, &row).await?;
         tx.add_event(&EventRow {
@@ -177,7 +177,7 @@ impl Auth {
         Ok(credential)
     }
 
-    /// Refuses a caller whose rights were ended while the call waited: a token that such a caller makes would outlive them.
+    /// Refuses a caller whose rights ended while the call waited: a token from this call would outlive those rights.
     async fn check_still(&self, tx: &mut WriteTx, caller: &Caller) -> Result<(), ApiError> {
         let present = tx.member(&caller.name).await?;
         let is_same = |record: &MemberRecord| {
@@ -192,7 +192,7 @@ impl Auth {
     }
 }
 
-/// Lets the call itself finish when it ends the caller's own rights.
+/// Lets the call finish even if it ends the caller's own rights.
 fn let_finish<T>(request: &Request<T>) {
     if let Some(grant) = request.extensions().get::<Grant>() {
         grant.let_finish();
@@ -219,7 +219,7 @@ impl AuthService for Auth {
     ) -> Result<Response<v1::CreateTokenResponse>, Status> {
         let caller = caller::admin(&self.0, &request).await?;
         let request = request.into_inner();
-        // The answer holds a secret: it is not kept, and the same key again is refused instead of answered.
+        // The answer contains a secret and is not stored. A repeat with the same key is refused.
         let asked = Asked::new(&self.0, &caller, "CreateToken", request.mutation.as_ref(), &request)?;
         ClientIdentity::member(&request.member, 0).map_err(|e| ApiError::invalid("member", e.to_string()))?;
         let row = self.invitation(&caller, &request).await?;

@@ -1,4 +1,4 @@
-//! `BmcService`: the event log of a node's BMC, and its AC cycle. What is wanted is written down; `bmc_work` does it.
+//! `BmcService`: the event log of a node's BMC, and AC cycles. The service stores the wish; `bmc_work` carries it out.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::api_error::ApiError;
 use crate::bmc_work::check_free;
 use crate::core::Core;
 
-/// Entries of an answer where no number is asked for, and most.
+/// Entries of an answer by default, and at most.
 const ENTRIES: usize = 200;
 const ENTRIES_MAX: usize = 2000;
-/// Longest name of a log that is taken, in bytes.
+/// Longest name of a log, in bytes.
 const LOG_MAX: usize = 512;
 
-/// The service.
+/// Implements `BmcService`.
 #[derive(Debug, Clone)]
 pub struct Bmc(pub Arc<Core>);
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// How bad an entry is; what is not known is the least.
+/// Rank of a severity; unknown severities have the lowest.
 fn rank(severity: &str) -> u8 {
     match severity.to_ascii_lowercase().as_str() {
         "critical" | "fatal" | "error" => 3,
@@ -62,7 +62,7 @@ fn entry_of(entry: LogEntry) -> v1::BmcLogEntry {
     }
 }
 
-/// What of a log is asked for.
+/// The requested entries of a log, and whether more were left out.
 fn choose(log: EventLog, request: &v1::ListBmcLogEntriesRequest, limit: usize) -> (Vec<v1::BmcLogEntry>, bool) {
     let least = rank(&request.severity);
     let since = request.since.as_ref().map(|time| time.seconds);
@@ -135,7 +135,7 @@ impl Bmc {
         })
     }
 
-    /// Writes down what is wanted, in place of what was wanted before and has not begun.
+    /// Stores a wish. It replaces an earlier wish that has not begun.
     async fn want(
         &self,
         asked: &Asked<'_>,

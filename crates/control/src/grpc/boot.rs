@@ -1,4 +1,4 @@
-//! `BootService`: what was seen of machines while they booted.
+//! `BootService`: observations of machines during their boot.
 
 use std::sync::{Arc, PoisonError};
 
@@ -13,10 +13,10 @@ use crate::api_error::ApiError;
 use crate::core::Core;
 use crate::text::{NAME_MAX, cut};
 
-/// Inventories of one page together: clients take 4 MiB unless they were told otherwise.
+/// Most bytes of inventories in a page: clients accept messages of 4 MiB by default.
 const PAGE_BYTES: usize = 3 << 20;
 
-/// The service.
+/// Implements `BootService`.
 #[derive(Debug, Clone)]
 pub struct Boot(pub Arc<Core>);
 
@@ -39,7 +39,7 @@ pub fn mac(text: &str) -> Result<String, ApiError> {
     Ok(bytes.join(":"))
 }
 
-/// The machines after the MAC address `after`, of all in order.
+/// The page of machines after the MAC address `after`; `rows` are in order.
 fn page(
     rows: Vec<UnknownMachineRow>,
     after: &str,
@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// A stored inventory of a little more than so many bytes.
+    /// A stored inventory of slightly more than `bytes` bytes.
     fn inventory(bytes: usize) -> Vec<u8> {
         let drive = v1::Drive {
             name: "x".repeat(bytes),

@@ -1,7 +1,7 @@
-//! Who calls, and what they may do.
+//! Identifies callers and checks their roles.
 //!
-//! Members of customers are let in nowhere but where a call says so: `member` and `operator` refuse them, `tenant`, `user`
-//! and `admin` tell whose they are. What they see is narrowed by the store, by the scope that a caller carries.
+//! Calls are closed to members of customers by default: `member` and `operator` refuse them. `tenant`, `user` and
+//! `admin` admit them, and return their scope. The store limits their view to this scope.
 
 use rackwright_api::v1::Role;
 use rackwright_identity::{ClientKind, identify};
@@ -17,7 +17,7 @@ use crate::rights::{self, Grant, of_member};
 
 pub use crate::rights::{Caller, is_customers, rights_of, word};
 
-/// A role as it is told.
+/// The role in messages.
 fn title(role: Role) -> &'static str {
     match role {
         Role::Operator => "an operator",
@@ -49,11 +49,12 @@ fn forbidden(caller: &Caller, needs: &str) -> ApiError {
     ))
 }
 
-/// Any member but an auditor, of the site or of a customer. Role and scope are read now: what was taken away ends at once. What
-/// the call reads or changes has to be narrowed by the caller's scope.
+/// Any member except auditors, of the site or of a customer. Role and scope are read now, so lost rights end at once.
+/// The call has to limit its reads and changes to the caller's scope.
 ///
 /// # Errors
-/// No certificate, one of an agent, one that was ended, or one of a member who is none any more; or an auditor.
+/// The certificate is missing, belongs to an agent, was revoked, or belongs to a former member; or the caller is an
+/// auditor.
 pub async fn tenant<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
     let caller = anyone(core, request).await?;
     if caller.role == Role::Auditor {
@@ -65,10 +66,10 @@ pub async fn tenant<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiE
     Ok(caller)
 }
 
-/// An auditor or an operator: the readers of the audit.
+/// An auditor or an operator: they read the audit.
 ///
 /// # Errors
-/// As `anyone`, or another role.
+/// The errors of `anyone`, or another role.
 pub async fn auditor<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
     let caller = anyone(core, request).await?;
     if !matches!(caller.role, Role::Auditor | Role::Operator) {
@@ -77,10 +78,10 @@ pub async fn auditor<T>(core: &Core, request: &Request<T>) -> Result<Caller, Api
     Ok(caller)
 }
 
-/// Any member with any role. For the few calls that auditors may make, too.
+/// Any member with any role, for the few calls that auditors may make too.
 ///
 /// # Errors
-/// No certificate, one of an agent, one that was ended, or one of a member who is none any more.
+/// The certificate is missing, belongs to an agent, was revoked, or belongs to a former member.
 pub async fn anyone<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
     let identity = peer(request)?;
     tracing::Span::current().record("caller", &identity.common_name);
@@ -100,7 +101,7 @@ pub async fn anyone<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiE
 /// A member of the site: an operator or a viewer.
 ///
 /// # Errors
-/// As `tenant`, or a member of a customer.
+/// The errors of `tenant`, or a member of a customer.
 pub async fn member<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
     let caller = tenant(core, request).await?;
     if caller.scope != Scope::Site {
@@ -109,10 +110,10 @@ pub async fn member<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiE
     Ok(caller)
 }
 
-/// Like `member`, and an operator.
+/// An operator of the site.
 ///
 /// # Errors
-/// As `member`, or another role.
+/// The errors of `tenant`, or another role.
 pub async fn operator<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
     let caller = tenant(core, request).await?;
     if caller.role != Role::Operator {
@@ -121,10 +122,10 @@ pub async fn operator<T>(core: &Core, request: &Request<T>) -> Result<Caller, Ap
     Ok(caller)
 }
 
-/// Like `tenant`, and somebody who may change what is theirs: an operator, or a member of a customer.
+/// A caller that may change its own resources: an operator, or a member of a customer.
 ///
 /// # Errors
-/// As `tenant`, or a viewer.
+/// The errors of `tenant`, or a viewer.
 pub async fn user<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
     let caller = tenant(core, request).await?;
     if caller.role == Role::Viewer {
@@ -133,10 +134,10 @@ pub async fn user<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiErr
     Ok(caller)
 }
 
-/// Like `tenant`, and an operator or a customer's admin.
+/// An operator or a customer's admin.
 ///
 /// # Errors
-/// As `tenant`, or another role.
+/// The errors of `tenant`, or another role.
 pub async fn admin<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
     let caller = tenant(core, request).await?;
     if !matches!(caller.role, Role::Operator | Role::CustomerAdmin) {
@@ -145,18 +146,18 @@ pub async fn admin<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiEr
     Ok(caller)
 }
 
-/// Like `tenant`, and somebody who may see what is paid for: any member of the site, or a customer's admin.
+/// A caller that may see usage and terms: any member of the site except auditors, or a customer's admin.
 ///
 /// # Errors
-/// As `tenant`, or a customer's user.
+/// The errors of `tenant`, or a customer's user.
 pub async fn accountant<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
     not_a_user(tenant(core, request).await?)
 }
 
-/// Like `accountant`, and an auditor: who may see members and their roles.
+/// A caller that may see members and their roles: as `accountant`, and auditors.
 ///
 /// # Errors
-/// As `anyone`, or a customer's user.
+/// The errors of `anyone`, or a customer's user.
 pub async fn registrar<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
     not_a_user(anyone(core, request).await?)
 }
@@ -168,11 +169,10 @@ fn not_a_user(caller: Caller) -> Result<Caller, ApiError> {
     Ok(caller)
 }
 
-/// The node whose agent calls, and what its session belongs to: by its certificate, or because it has registered on this
-/// connection.
+/// The node of the calling agent, and its session: from the certificate, or from a registration on this connection.
 ///
 /// # Errors
-/// No certificate, or one of a member.
+/// The certificate is missing or belongs to a member.
 pub fn agent<T>(request: &Request<T>) -> Result<(String, AgentSession), ApiError> {
     let registered = Peer::of(request).and_then(|peer| peer.registered(clock::now()));
     let identity = match registered {

@@ -1,4 +1,4 @@
-//! `ClusterService`: what is asked of clusters, and how they stand.
+//! `ClusterService`: changes of clusters, and their state.
 
 mod changes;
 
@@ -25,16 +25,16 @@ use crate::core::Core;
 use crate::hall;
 use crate::user_data;
 
-/// Fields a filter over clusters may name.
+/// Fields that a filter over clusters may use.
 const FILTER_FIELDS: &[&str] = &["state", "customer", "name"];
-/// Edges that are told of a cluster.
+/// Most edges in a cluster's history.
 const HISTORY: i64 = 100;
 /// Longest reason, in characters.
 const REASON_MAX: usize = 500;
-/// A build may take long: the cluster has a deadline of its own that ends it sooner, unless somebody retries it.
+/// A build may take long. The cluster's own deadline ends it sooner, unless an operator retries it.
 const OPERATION_MIN: i64 = 7 * 24 * 60;
 
-/// The service.
+/// Implements `ClusterService`.
 #[derive(Debug, Clone)]
 pub struct Clusters(pub Arc<Core>);
 
@@ -106,7 +106,7 @@ fn transition(row: &ClusterHistoryRow) -> v1::ClusterTransition {
     }
 }
 
-/// A cluster without what hangs on other rows.
+/// A cluster without the parts from other tables.
 fn message(record: &ClusterRecord) -> v1::Cluster {
     let status = v1::ClusterStatus {
         state: state(record.cluster.state).into(),
@@ -156,7 +156,7 @@ fn partition(fabric: &Fabric, record: &ClusterRecord) -> Option<v1::ClusterParti
     })
 }
 
-/// Checks what needs no site, and gives every fault.
+/// Checks the parts of a spec that do not depend on the site. Returns every fault.
 fn spec_faults(spec: &v1::ClusterSpec) -> Vec<(String, String)> {
     let mut faults = Vec::new();
     let mut need = |field: &str, value: &str| {
@@ -180,7 +180,7 @@ fn spec_faults(spec: &v1::ClusterSpec) -> Vec<(String, String)> {
 }
 
 impl Clusters {
-    /// What was asked for, with its image resolved where it has one.
+    /// The reservation for a request, with its image resolved if `with_image`.
     async fn asked(&self, id: &str, spec: &v1::ClusterSpec, with_image: bool) -> Result<reserve::Asked, ApiError> {
         names::check_id("cluster_id", id)?;
         enrolment::none(spec_faults(spec))?;
@@ -274,7 +274,7 @@ impl Clusters {
         Ok(theirs::cluster(scope, message))
     }
 
-    /// A page of clusters, without what hangs on single nodes.
+    /// A page of clusters, without the parts from single nodes.
     async fn rows(&self, scope: &Scope, records: &[ClusterRecord]) -> Result<Vec<v1::Cluster>, ApiError> {
         let store = &self.0.store;
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
@@ -356,7 +356,7 @@ impl Clusters {
         self.0.clusters.partitions.notify_one();
     }
 
-    /// Changes what is wanted of a cluster, and answers with the operation that follows it.
+    /// Changes the intent of a cluster. Returns the operation that follows it.
     async fn operation(
         &self,
         asked: &Asked<'_>,
@@ -384,7 +384,7 @@ impl Clusters {
     }
 }
 
-/// The end of a lease, which must be to come.
+/// The end of a lease, which must be in the future.
 fn lease(end: Option<&prost_types::Timestamp>, now: Timestamp, field: &str) -> Result<Option<Timestamp>, ApiError> {
     let end = end.map(|end| convert::timestamp(Some(end)));
     match end {
@@ -398,7 +398,7 @@ fn not_now(record: &ClusterRecord, what: &str, hint: &str) -> ApiError {
     ApiError::precondition(format!("clusters/{}", record.id), message, hint)
 }
 
-/// Wants a cluster released.
+/// Requests the release of a cluster.
 fn release(record: &mut ClusterRecord) -> Result<(), ApiError> {
     if Edge::Released.target(record.cluster.state).is_none() {
         let hint = format!("`rackwright cluster get {}` shows how far it is", record.id);
@@ -408,7 +408,7 @@ fn release(record: &mut ClusterRecord) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Wants a node of a cluster replaced.
+/// Requests the replacement of a node of a cluster.
 fn replace(record: &mut ClusterRecord, node: &str, reason: &str) -> Result<(), ApiError> {
     let placement = hall::placement_of(record)?;
     if !placement.nodes.iter().chain(&placement.spares).any(|one| one == node) {
@@ -668,11 +668,11 @@ impl ClusterService for Clusters {
             (None, named) => named,
             (Some(own), "") => own,
             (Some(own), named) if named == own => own,
-            // Whether the site has such a customer is none of theirs.
+            // Customers must not learn whether the site has another customer of this name.
             (Some(_), _) => return Err(ApiError::invalid("customer", "must be empty or your own").into()),
         };
         let shown = |error: ApiError| theirs::refusal(&caller.scope, error);
-        // One at a time: each takes a processor for as long as some plans take.
+        // One at a time, because each computation occupies a processor for as long as several plans.
         let _turn = self.0.clusters.capacity.lock().await;
         let picture = self.0.sites.picture(&self.0.store).await;
         let picture = picture.map_err(|e| shown(e.into()))?;

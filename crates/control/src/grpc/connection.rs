@@ -1,4 +1,4 @@
-//! A connection to the gRPC server, and who is at the other end of it.
+//! A connection to the gRPC server, and the identity of its peer.
 
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
@@ -19,18 +19,18 @@ use tonic::{Extensions, Request};
 
 use crate::tls::Accepted;
 
-/// A connection.
+/// A TLS connection with its place in the listener.
 #[derive(Debug)]
 pub struct Connection {
     stream: TlsStream<TcpStream>,
     slot: Slot,
     identity: Option<Arc<ClientIdentity>>,
     registered: Arc<OnceLock<Registered>>,
-    /// Ends when the connection has to make room, or when the authority of its certificate is no longer trusted.
+    /// Ends when the connection has to make room, or when the authority of its certificate is not trusted any more.
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
-/// An agent that registered on a connection without a certificate: the connection is its own until then.
+/// An agent that registered on a connection without a certificate. The connection belongs to the agent until `until`.
 #[derive(Debug)]
 struct Registered {
     identity: ClientIdentity,
@@ -45,7 +45,7 @@ impl From<Accepted> for Connection {
             identity,
             ended,
         } = accepted;
-        // A known connection never has to make room.
+        // A connection with a known peer never has to make room.
         let closed = if identity.is_none() { slot.closed() } else { ended };
         let closed = Box::pin(closed.cancelled_owned());
         Self {
@@ -58,7 +58,7 @@ impl From<Accepted> for Connection {
     }
 }
 
-/// Who is at the other end; in the extensions of each request.
+/// The peer of a connection; in the extensions of each request.
 #[derive(Debug, Clone)]
 pub struct Peer {
     tls: TlsConnectInfo<TcpConnectInfo>,
@@ -81,28 +81,28 @@ impl Connected for Connection {
 }
 
 impl Peer {
-    /// The peer of a request; none where it came over no connection, as in tests.
+    /// The peer of a request; `None` without a connection, as in tests.
     pub fn of<T>(request: &Request<T>) -> Option<&Self> {
         Self::among(request.extensions())
     }
 
-    /// The same, by a request's extensions.
+    /// The peer from a request's extensions.
     pub fn among(extensions: &Extensions) -> Option<&Self> {
         extensions.get()
     }
 
-    /// The certificate that it showed.
+    /// The certificate that the peer showed.
     pub fn certificate(&self) -> Option<CertificateDer<'static>> {
         self.tls.peer_certs()?.first().cloned()
     }
 
-    /// Its address.
+    /// The IP address of the peer.
     pub fn address(&self) -> Option<IpAddr> {
         Some(self.tls.get_ref().remote_addr()?.ip())
     }
 
-    /// Whoever comes on this connection has shown by its token to be this agent, which holds until a certificate of the same
-    /// moment would end. Who showed a certificate, or registered on it before, stays who it is.
+    /// Registers the peer as this agent, after its token was checked, until `until`: the end of a certificate that is
+    /// issued at the same time. A peer with a certificate, or with an earlier registration, keeps its identity.
     pub fn register(&self, identity: ClientIdentity, until: Timestamp) {
         if self.tls.peer_certs().is_none() {
             let _ = self.registered.set(Registered { identity, until });
@@ -110,12 +110,12 @@ impl Peer {
         }
     }
 
-    /// The holder of the certificate, or the agent that registered on this connection.
+    /// The identity from the certificate, or the agent that registered on this connection.
     pub fn identity(&self, now: Timestamp) -> Option<&ClientIdentity> {
         self.registered(now).or(self.identity.as_deref())
     }
 
-    /// The connection's place among those of the listener.
+    /// The connection's place in the listener.
     pub fn place(&self) -> &Handle {
         &self.place
     }

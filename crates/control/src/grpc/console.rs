@@ -1,4 +1,4 @@
-//! `ConsoleService`: consoles live and recorded, SSH keys of members, and tokens in their place.
+//! `ConsoleService`: live and recorded consoles, SSH keys of members, and one-time tokens.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,17 +26,17 @@ use crate::console::access::Pass;
 use crate::console::{log, session, token, way};
 use crate::core::Core;
 
-/// Messages that a stream may be ahead of its reader.
+/// Messages that may wait for a slow reader.
 const QUEUE: usize = 64;
 /// Largest input in one message.
 const INPUT_MAX: usize = 64 << 10;
-/// How long a token is good for.
+/// Lifetime of a token in seconds: the default and the maximum.
 const TOKEN_S: i64 = 600;
 const TOKEN_MAX_S: i64 = 86_400;
-/// Who follows a recording looks for more so often: another replica may write it.
+/// Interval of looks for more of a followed recording, because another replica may write it.
 const FOLLOW: Duration = Duration::from_millis(250);
 
-/// The service.
+/// Implements `ConsoleService`.
 #[derive(Debug, Clone)]
 pub struct Console(pub Arc<Core>);
 
@@ -52,8 +52,9 @@ fn entry(wanted: &v1::ConsoleEntry) -> Result<Entry, ApiError> {
     }
 }
 
-/// Registers a key of the site's own people that a member of a customer has registered: nobody proves that a key is theirs, and
-/// no customer may keep them out by theirs. False: it is nobody's, or somebody else's of the site, or the caller is a customer's.
+/// Moves a key from a member of a customer to a member of the site. Registration proves no possession of a key, so a
+/// customer must not be able to block a key of the site's members. Returns false if the key is not registered, belongs
+/// to another member of the site, or the caller is a customer's.
 async fn take_key(
     core: &Core,
     tx: &mut WriteTx,
@@ -85,7 +86,7 @@ async fn take_key(
     Ok(tx.add_ssh_key(row).await?)
 }
 
-/// Carries what a client types.
+/// Passes the client's input on.
 async fn listen(mut typed: Streaming<v1::AttachConsoleRequest>, input: mpsc::Sender<Vec<u8>>) {
     while let Ok(Some(request)) = typed.message().await {
         let Some(Asked_::Input(bytes)) = request.message else {
@@ -97,7 +98,7 @@ async fn listen(mut typed: Streaming<v1::AttachConsoleRequest>, input: mpsc::Sen
     }
 }
 
-/// Carries what a client is shown.
+/// Sends the console's output to the client.
 async fn show(guest: Guest, typed: Streaming<v1::AttachConsoleRequest>, answers: Sender<v1::AttachConsoleResponse>) {
     let Guest { input, mut output } = guest;
     let listening = listen(typed, input);
@@ -143,7 +144,7 @@ fn told(piece: Piece) -> v1::ReadConsoleLogResponse {
     }
 }
 
-/// Sends a recording; with `follow` until nobody listens or they may not any more.
+/// Sends a recording. With `follow` it continues until the client leaves or loses the permission.
 async fn send(
     core: Arc<Core>,
     pass: Pass,
@@ -189,7 +190,7 @@ fn key_message(row: SshKeyRow) -> v1::SshKey {
     }
 }
 
-/// A fingerprint as OpenSSH writes it: 32 bytes in base64 without padding.
+/// Checks a fingerprint in the form of OpenSSH: 32 bytes in base64 without padding.
 fn is_fingerprint(text: &str) -> bool {
     let letters = |digest: &str| {
         digest.len() == 43
@@ -379,7 +380,7 @@ impl ConsoleService for Console {
     ) -> Answer<v1::CreateConsoleTokenResponse> {
         let caller = caller::user(&self.0, &request).await?;
         let request = request.into_inner();
-        // The answer holds a secret: it is not kept, and the same key again is refused instead of answered.
+        // The answer contains a secret and is not stored. A repeat with the same key is refused.
         let mutation = request.mutation.as_ref();
         let asked = Asked::new(&self.0, &caller, "CreateConsoleToken", mutation, &request)?;
         let pass = self.pass(caller.clone(), "node", &request.node, false).await?;

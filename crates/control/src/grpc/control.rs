@@ -1,4 +1,4 @@
-//! `ControlService`: the control plane itself.
+//! `ControlService`: state and control of the control plane itself.
 
 use rackwright_lifecycle::EventKind;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::start::other::{OtherError, is_proven};
 use crate::start::pause::ResumeError;
 
-/// The service.
+/// Implements `ControlService`.
 #[derive(Debug, Clone)]
 pub struct Control(pub Arc<Core>);
 

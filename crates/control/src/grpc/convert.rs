@@ -1,4 +1,4 @@
-//! Conversions between what is stored and what is sent.
+//! Conversions from stored rows to messages.
 
 use rackwright_api::google::rpc;
 use rackwright_api::v1;
@@ -38,7 +38,7 @@ pub fn state(state: State) -> v1::NodeState {
     }
 }
 
-/// A node. Its inventory is sent only when it was read.
+/// A node. Without `inventory`, the message has none.
 #[must_use]
 pub fn node(core: &Core, record: &NodeRecord, inventory: Option<v1::Inventory>, now: Timestamp) -> v1::Node {
     v1::Node {
@@ -113,7 +113,7 @@ fn status(core: &Core, record: &NodeRecord, inventory: Option<v1::Inventory>, no
     }
 }
 
-/// Power in a word.
+/// The power as a word: "on", "off", ...
 #[must_use]
 pub fn power(reading: &Reading<Power>) -> &'static str {
     match reading {
@@ -156,7 +156,7 @@ pub fn operation(row: &OperationRow, progress: Option<v1::Progress>) -> v1::Oper
     }
 }
 
-/// An edge taken.
+/// An edge that a node has taken.
 #[must_use]
 pub fn transition(row: &HistoryRow) -> v1::Transition {
     v1::Transition {
@@ -169,7 +169,7 @@ pub fn transition(row: &HistoryRow) -> v1::Transition {
     }
 }
 
-/// A try of an effect.
+/// An attempt of an effect.
 #[must_use]
 pub fn attempt(row: &EffectRow) -> v1::Attempt {
     let (outcome, detail) = match &row.attempt.outcome {
@@ -257,10 +257,10 @@ pub fn boot_stage(row: BootStageRow) -> v1::BootStage {
     }
 }
 
-/// A machine nobody enrolled.
+/// A machine without a node.
 ///
 /// # Errors
-/// The stored inventory cannot be read.
+/// The stored inventory is unreadable.
 pub fn unknown_machine(row: UnknownMachineRow) -> Result<v1::UnknownMachine, StoreError> {
     let inventory = stored::inventory(&row.mac, row.inventory.as_deref())?;
     Ok(v1::UnknownMachine {

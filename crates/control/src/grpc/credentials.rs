@@ -1,4 +1,4 @@
-//! `CredentialService`: passwords of BMCs go in and never come out.
+//! `CredentialService`: passwords of BMCs are write-only.
 
 use std::sync::Arc;
 
@@ -19,16 +19,16 @@ use crate::credentials::{factory_password_purpose, forget_refusals};
 
 /// The collection's name.
 const COLLECTION: &str = "factoryCredentials";
-/// Most entries: more would be guessing.
+/// Most entries: more would amount to guessing.
 const MOST: i64 = 100;
-/// Order of what names none.
+/// Default order of an entry.
 const ORDER_DEFAULT: i32 = 100;
 const ORDER_MAX: i32 = 1_000_000;
 /// Longest pattern and name, in bytes.
 const PATTERN_MAX: usize = 128;
 const NAME_MAX: usize = 256;
 
-/// The service.
+/// Implements `CredentialService`.
 #[derive(Debug, Clone)]
 pub struct Credentials(pub Arc<Core>);
 

@@ -1,4 +1,4 @@
-//! `DiscoveryService`: searches for BMCs are written down here and made elsewhere (`crate::discovery`).
+//! `DiscoveryService`: stores requests for discoveries; `crate::discovery` carries them out.
 
 mod enrol;
 
@@ -22,17 +22,17 @@ use crate::discovery::wanted::{Heard, Plan, SecretLogin, Secrets, Target, Wanted
 use crate::discovery::{DEADLINE_MIN, KEPT, TRIES, TRIES_MAX, secrets_purpose};
 use crate::stored;
 
-/// Ports looked at in ranges.
+/// Most ports that are tried in ranges.
 const PORTS_MAX: usize = 4;
-/// Ranges of one discovery.
+/// Most ranges of one discovery.
 const RANGES_MAX: usize = 1000;
-/// Logins of one discovery: each row of a table may have its own.
+/// Most logins of one discovery: each row of a table may have its own.
 const LOGINS_MAX: usize = 10_100;
-/// Discoveries that may be open at once.
+/// Most discoveries that are open at the same time.
 const OPEN_MAX: usize = 8;
-/// The longest of the short texts, in bytes.
+/// Longest short text, in bytes.
 const TEXT_MAX: usize = 256;
-/// States that a list can be narrowed to.
+/// States by which a list can be filtered.
 const STATES: &[&str] = &[
     "new",
     "known",
@@ -48,14 +48,14 @@ const STATES: &[&str] = &[
     "read",
 ];
 
-/// The service.
+/// Implements `DiscoveryService`.
 #[derive(Debug, Clone)]
 pub struct Discovery(pub Arc<Core>);
 
 type Answer<T> = Result<Response<T>, Status>;
 type Faults = enrolment::Faults;
 
-/// How far a discovery is.
+/// Progress of a discovery.
 pub(super) async fn progress(core: &Core, id: &str) -> Result<v1::Progress, StoreError> {
     let row = match core.store.discovery(id).await {
         Err(StoreError::NotFound { .. }) => return Ok(v1::Progress::default()),
@@ -84,7 +84,7 @@ fn short(field: String, text: &str, faults: &mut Faults) {
     }
 }
 
-/// What is asked for, as it is stored; every fault is noted.
+/// The request in its stored form. Every fault is added to `faults`.
 fn wanted(request: &v1::StartDiscoveryRequest, max: u64, faults: &mut Faults) -> Wanted {
     if request.ranges.len() > RANGES_MAX {
         faults.push(("ranges".into(), format!("at most {RANGES_MAX}")));
@@ -228,7 +228,7 @@ fn discovery(row: &DiscoveryRow, counts: Vec<(String, i64)>) -> Result<v1::Disco
     })
 }
 
-/// Name of a finding: its address without the usual scheme.
+/// Name of a finding: its address without the `https` scheme.
 fn finding_name(row: &FindingRow) -> String {
     let address = row.address.strip_prefix("https://").unwrap_or(&row.address);
     format!("discoveries/{}/findings/{address}", row.discovery)
@@ -268,7 +268,7 @@ fn finding(row: FindingRow, other_addresses: Vec<String>) -> Result<v1::Finding,
     })
 }
 
-/// The request without its labels, which have no order.
+/// The request without its labels, and the labels: maps have no order.
 fn without_labels(request: &v1::StartDiscoveryRequest) -> (v1::StartDiscoveryRequest, Vec<HashMap<String, String>>) {
     let mut plain = request.clone();
     let labels = plain
@@ -373,7 +373,7 @@ impl DiscoveryService for Discovery {
             limit,
         };
         let after = pages.after(&request.page_token)?;
-        // A discovery that is not there has no findings, and is none.
+        // Returns an error for a discovery that does not exist, instead of an empty list.
         self.0.store.discovery(id).await.map_err(ApiError::from)?;
         let rows = self
             .0
@@ -407,7 +407,7 @@ impl DiscoveryService for Discovery {
     }
 }
 
-/// One discovery looks at an address at a time, and not too many are open.
+/// Limits open discoveries, and refuses two that look at the same address.
 fn check_open(open: &[DiscoveryRow], wanted: &Wanted, max: u64) -> Result<(), ApiError> {
     for row in open {
         let other: Wanted = stored::json("discovery", &row.id, &row.spec)?;

@@ -1,4 +1,4 @@
-//! Nodes whose records may be older than their machines: what is refused meanwhile, and how an operator settles it.
+//! Nodes with records that may be older than their machines: refused calls, and the ways to settle a doubt.
 
 use rackwright_api::v1;
 use rackwright_lifecycle::EventKind;
@@ -10,10 +10,10 @@ use crate::api_error::ApiError;
 use crate::core::Core;
 use crate::intent;
 
-/// Ends the doubt about a node: an operator says that its record holds.
+/// Ends the doubt about a node: an operator confirms its record.
 ///
 /// # Errors
-/// It is not doubted.
+/// The node is not doubted.
 fn believed(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
     intent::worded("reason", reason)?;
     if record.node.doubt.is_none() {
@@ -24,10 +24,10 @@ fn believed(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Ends the doubt about a node, with an event that says who believes its record and why.
+/// Ends the doubt about a node, with an event that names the operator and the reason.
 ///
 /// # Errors
-/// It is not doubted, or others changed it at the same time.
+/// The node is not doubted, or was changed at the same time.
 pub async fn believe(core: &Core, asked: &Asked<'_>, id: &str, reason: &str) -> Result<v1::Node, ApiError> {
     let mut tx = match asked.begin().await? {
         Ok(tx) => tx,
@@ -40,7 +40,7 @@ pub async fn believe(core: &Core, asked: &Asked<'_>, id: &str, reason: &str) -> 
     let message = format!("{} believes the record of {id}: {}", asked.caller().name, reason.trim());
     let event = asked.event(EventKind::SecurityNodeBelieved, &format!("nodes/{id}"), message);
     tx.add_event(&event).await?;
-    // A cluster rests while one of its nodes is doubted.
+    // A cluster pauses while one of its nodes is doubted.
     if let Some(cluster) = core.store.cluster_of_node(id).await? {
         tx.wake_cluster(&cluster, asked.now()).await?;
     }
@@ -51,10 +51,10 @@ pub async fn believe(core: &Core, asked: &Asked<'_>, id: &str, reason: &str) -> 
     Ok(response)
 }
 
-/// Refuses a cluster with a doubted node: nothing is done to it, and so nothing to the cluster.
+/// Refuses changes of a cluster with a doubted node, because no step of that node runs.
 ///
 /// # Errors
-/// It has one.
+/// The cluster has a doubted node.
 pub async fn cluster(core: &Core, asked: &Asked<'_>, id: &str) -> Result<(), ApiError> {
     let Some(node) = core.store.doubted_node_of(id).await? else {
         return Ok(());

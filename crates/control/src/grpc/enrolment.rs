@@ -1,4 +1,4 @@
-//! What a node's spec and labels have to be like. No I/O; every fault is told, not only the first.
+//! Checks of a node's spec and labels. No I/O; all faults are reported, not only the first.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher;
@@ -10,29 +10,29 @@ use super::names;
 use crate::api_error::ApiError;
 use crate::attestation;
 
-/// Fields and what is wrong with them.
+/// Fields, each with its fault.
 pub type Faults = Vec<(String, String)>;
 
-/// The SKU of a node that names none.
+/// The default SKU.
 const SKU_DEFAULT: &str = "default";
-/// The longest password, path of a system, and SKU taken, in bytes.
+/// Longest password, system path and SKU, in bytes.
 const PASSWORD_MAX: usize = 1024;
-/// The same over IPMI (IPMI 2.0, section 22.30).
+/// Longest password over IPMI, in bytes (IPMI 2.0, section 22.30).
 const IPMI_PASSWORD_MAX: usize = 20;
 const SYSTEM_MAX: usize = 1024;
 const SKU_MAX: usize = 128;
 const TPM_FORM: &str = "\"sha256:\" and 64 hex digits, as `rackwright node get` and refusals show it";
 
-/// The SKU meant by an empty one.
+/// The requested SKU, or the default.
 #[must_use]
 pub fn sku(asked: &str) -> String {
     if asked.is_empty() { SKU_DEFAULT } else { asked }.to_owned()
 }
 
-/// Fails with the faults, if there are any.
+/// Fails if there are faults.
 ///
 /// # Errors
-/// `Invalid`.
+/// `Invalid` with the faults.
 pub fn none(faults: Faults) -> Result<(), ApiError> {
     if faults.is_empty() {
         Ok(())
@@ -41,7 +41,7 @@ pub fn none(faults: Faults) -> Result<(), ApiError> {
     }
 }
 
-/// What is wrong with one enrolment.
+/// Faults of one enrolment.
 #[must_use]
 pub fn faults(request: &EnrollNodeRequest) -> Faults {
     let mut faults = Faults::new();
@@ -52,7 +52,7 @@ pub fn faults(request: &EnrollNodeRequest) -> Faults {
     let bmc = spec.bmc.unwrap_or_default();
     let is_ipmi = IpmiAddress::is_meant(&bmc.address);
     if bmc.username.is_empty() && bmc.password.is_empty() && !is_ipmi {
-        // Both are found in the factory list.
+        // Without user name and password, the factory list provides both.
         let named = Bmc {
             username: "-".to_owned(),
             ..bmc
@@ -71,10 +71,10 @@ pub fn faults(request: &EnrollNodeRequest) -> Faults {
     faults
 }
 
-/// The TPM that a request accepts: none where it accepts no other, an empty one for "none".
+/// The TPM that a request accepts: `None` without a request, an empty text for "none".
 ///
 /// # Errors
-/// It is no digest.
+/// The digest is malformed.
 pub fn accepted_tpm(asked: &str) -> Result<Option<String>, ApiError> {
     match asked {
         "" => Ok(None),
@@ -86,7 +86,7 @@ pub fn accepted_tpm(asked: &str) -> Result<Option<String>, ApiError> {
     }
 }
 
-/// What is wrong with a batch: with its entries, and between them.
+/// Faults of a batch: of its entries, and between them.
 #[must_use]
 pub fn batch_faults(request: &BatchEnrollNodesRequest) -> Faults {
     let mut all = Faults::new();
@@ -102,7 +102,7 @@ pub fn batch_faults(request: &BatchEnrollNodesRequest) -> Faults {
     all
 }
 
-/// What is wrong with how a BMC is reached. Its password is judged apart: it cannot be read back.
+/// Faults of a BMC's address and account. The password is checked separately, because it cannot be read back.
 #[must_use]
 pub fn bmc_faults(bmc: &Bmc) -> Faults {
     let mut faults = Faults::new();
@@ -135,7 +135,7 @@ pub fn bmc_faults(bmc: &Bmc) -> Faults {
     faults
 }
 
-/// The same of one that is asked over IPMI, which has no certificates and one system.
+/// Faults of a BMC over IPMI, which has no certificates and one system.
 fn ipmi_faults(bmc: &Bmc) -> Faults {
     let mut faults = Faults::new();
     match bmc.address.parse::<IpmiAddress>() {
@@ -159,7 +159,7 @@ fn ipmi_faults(bmc: &Bmc) -> Faults {
     faults
 }
 
-/// What is wrong with a BMC's password.
+/// Faults of a BMC's password.
 #[must_use]
 pub fn password_faults(password: &str) -> Faults {
     let fault = match password.len() {
@@ -170,7 +170,7 @@ pub fn password_faults(password: &str) -> Faults {
     vec![("spec.bmc.password".into(), fault)]
 }
 
-/// The same of one that is sent over IPMI, where its BMC is asked so.
+/// Faults of a password for a BMC over IPMI; none for other BMCs.
 #[must_use]
 pub fn ipmi_password_faults(address: &str, password: &str) -> Faults {
     if !IpmiAddress::is_meant(address) {
@@ -184,7 +184,7 @@ pub fn ipmi_password_faults(address: &str, password: &str) -> Faults {
     vec![("spec.bmc.password".into(), fault)]
 }
 
-/// What is wrong with a SKU.
+/// Faults of a SKU.
 #[must_use]
 pub fn sku_faults(sku: &str) -> Faults {
     if sku.len() > SKU_MAX || sku.chars().any(|c| c.is_control() || c == '"') {
@@ -193,7 +193,7 @@ pub fn sku_faults(sku: &str) -> Faults {
     Faults::new()
 }
 
-/// What is wrong with labels.
+/// Faults of labels.
 #[must_use]
 pub fn label_faults<S: BuildHasher>(labels: &HashMap<String, String, S>) -> Faults {
     let key_ok = |k: &str| {

@@ -1,4 +1,4 @@
-//! The chain of erase certificates, as it is exported.
+//! Export of the chain of erase certificates.
 
 use prost::Message as _;
 use rackwright_api::v1;
@@ -9,7 +9,7 @@ use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
 
-/// The keys that the site signs and has signed with, oldest first.
+/// All signing keys of the site, oldest first.
 pub fn signing_keys(core: &Core) -> Vec<v1::SigningKey> {
     let keys = core.keys.signer.keys().into_iter();
     let keys = keys.map(|key| v1::SigningKey {
@@ -29,7 +29,7 @@ pub async fn list(core: &Core, request: &v1::ListEraseChainRequest) -> Result<v1
         limit,
     };
     let after = pages.after(&request.page_token)?.parse().unwrap_or(0);
-    // Read first: what is added meanwhile is newer than the head.
+    // The head is read first: later entries are newer than this head and are left out.
     let head = core.store.erase_head().await?;
     let mut found = core.store.erase_chain(after, limit).await?;
     let is_full = found.len();

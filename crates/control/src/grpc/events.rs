@@ -12,7 +12,7 @@ use super::{caller, watch};
 use crate::api_error::ApiError;
 use crate::core::Core;
 
-/// The service.
+/// Implements `EventService`.
 #[derive(Debug, Clone)]
 pub struct Events(pub Arc<Core>);
 

@@ -1,4 +1,4 @@
-//! `rackwright node explain`: everything needed to know why a node is where it is.
+//! `rackwright node explain`: all facts that explain the present state of a node.
 
 use rackwright_api::v1;
 use rackwright_lifecycle::{Agent, Bmc, BootTarget, Edge, Reading, Scope as Line, State, Timestamp, Wait};
@@ -19,15 +19,15 @@ use crate::firmware_settings;
 use crate::golden_firmware;
 use crate::runner::{Gathered, gather};
 
-/// Edges shown.
+/// Most edges shown.
 const HISTORY: i64 = 20;
-/// Tries shown.
+/// Most attempts shown.
 const ATTEMPTS: usize = 20;
 
 /// Explains a node.
 ///
 /// # Errors
-/// There is no such node.
+/// The node does not exist, or the database failed.
 pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError> {
     let now = clock::now();
     let mut record = core.store.node(&Scope::Site, id).await?;
@@ -84,7 +84,7 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
     })
 }
 
-/// Who else could use the BMC when it was last read.
+/// Other accounts with access to the BMC, as of the last reading.
 async fn bmc_state(core: &Core, record: &NodeRecord) -> Result<v1::FactLine, StoreError> {
     let row = core.store.bmc_state(&record.id).await?;
     Ok(v1::FactLine {
@@ -94,7 +94,7 @@ async fn bmc_state(core: &Core, record: &NodeRecord) -> Result<v1::FactLine, Sto
     })
 }
 
-/// What boot options and Secure Boot are held against; nothing where they were never read.
+/// The baseline of boot options and Secure Boot; `None` if it was never read.
 async fn uefi(core: &Core, record: &NodeRecord) -> Result<Option<v1::FactLine>, StoreError> {
     let baseline = core.store.uefi_baseline(&record.id).await?;
     Ok(baseline.map(|baseline| v1::FactLine {
@@ -104,8 +104,8 @@ async fn uefi(core: &Core, record: &NodeRecord) -> Result<Option<v1::FactLine>, 
     }))
 }
 
-/// How the machine was known in its last boot into the agent, and why its BMC brought it no secret; nothing where no session was
-/// taken yet and no BMC was asked.
+/// The identification of the machine at its last boot into the agent, and the reason if its BMC provided no secret.
+/// `None` if no session was accepted yet and no BMC was tried.
 async fn identity(core: &Core, record: &NodeRecord) -> Result<Option<v1::FactLine>, StoreError> {
     let row = core.store.agent_boot(&record.id).await?;
     let row = row.filter(|row| !row.identity.is_empty() || !row.bmc_secret.is_empty());
@@ -127,7 +127,7 @@ async fn identity(core: &Core, record: &NodeRecord) -> Result<Option<v1::FactLin
     }))
 }
 
-/// What the TPM says of the last start into the agent; nothing where no TPM was asked.
+/// The TPM's measurements of the last boot into the agent; `None` without measurements.
 async fn measured_boot(core: &Core, record: &NodeRecord) -> Result<Option<v1::FactLine>, StoreError> {
     let row = core.store.agent_boot(&record.id).await?;
     let row = row.filter(|row| !row.measured.is_empty());
@@ -141,7 +141,7 @@ async fn measured_boot(core: &Core, record: &NodeRecord) -> Result<Option<v1::Fa
     }))
 }
 
-/// How the settings of the firmware stand; nothing where none are wanted.
+/// The state of the firmware settings; `None` if no settings are wanted.
 async fn firmware_settings(core: &Core, record: &NodeRecord) -> Result<Option<v1::FactLine>, StoreError> {
     let Some(wanted) = core.wishes.of(core, record).await? else {
         return Ok(None);
@@ -176,7 +176,7 @@ async fn firmware_settings(core: &Core, record: &NodeRecord) -> Result<Option<v1
     }))
 }
 
-/// What a node in line waits for, as it is now: how full it is, and who stands before it.
+/// The present reason why a node waits for a permit: the occupancy, and the nodes before it.
 async fn turn(
     core: &Core,
     record: &NodeRecord,
@@ -211,7 +211,7 @@ async fn turn(
     Ok(Some((wait, line)))
 }
 
-/// What the watch over nodes at rest has seen to be so still, which is not stored.
+/// Updates the times of readings that the watch over nodes at rest confirmed; such confirmations are not stored.
 fn seen_again(readings: &mut Readings, seen_at: Timestamp) {
     if let Reading::Known { at, .. } = &mut readings.power {
         *at = seen_at.max(*at);
@@ -281,7 +281,7 @@ fn hints(record: &NodeRecord) -> Vec<String> {
         return doubt_hints(record);
     }
     let list: &[(&str, &str)] = match record.node.state {
-        // Whatever is asked for waits for the BMC.
+        // All commands wait for the BMC.
         State::Available if is_silent => &[],
         State::Discovered => &[
             (
@@ -353,7 +353,7 @@ fn hints(record: &NodeRecord) -> Vec<String> {
     hints
 }
 
-/// What settles a doubt, the safe way first.
+/// Commands that settle a doubt, safest first.
 fn doubt_hints(record: &NodeRecord) -> Vec<String> {
     let id = &record.id;
     let mut hints = Vec::new();
@@ -389,7 +389,7 @@ fn line<T>(name: &str, reading: &Reading<T>, show: impl Fn(&T) -> String) -> v1:
     }
 }
 
-/// What is known of the BMC's password, and since when; none: it is as the node was enrolled.
+/// The state of the BMC's password, and its time; `None` if it is unchanged since the enrolment.
 fn password_line(record: &NodeRecord) -> Option<(&'static str, Option<Timestamp>)> {
     let account = &record.spec.account;
     Some(match (&account.pending, account.refused_at, account.changed_at) {
@@ -404,7 +404,7 @@ fn password_line(record: &NodeRecord) -> Option<(&'static str, Option<Timestamp>
     })
 }
 
-/// How the machine of the last agent session was known.
+/// The identification of the machine in the last agent session.
 fn identity_words(record: &NodeRecord) -> String {
     let known = record.hold.identity.as_str();
     match (known, record.spec.tpm_ek.as_str()) {

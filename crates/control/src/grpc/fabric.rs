@@ -1,4 +1,4 @@
-//! What is wrong with the fabric, as it is shown.
+//! Faults of the fabric as messages.
 
 use rackwright_api::v1;
 
@@ -7,10 +7,10 @@ use crate::api_error::ApiError;
 use crate::clusters::faults::Open;
 use crate::clusters::partitions::Fabric;
 
-/// The open faults of what is stored of a fabric; none where nothing is.
+/// The open faults in the stored state of a fabric; none if no state is stored.
 ///
 /// # Errors
-/// It does not read.
+/// The stored state is unreadable.
 pub fn faults(text: &str) -> Result<v1::ListFabricFaultsResponse, ApiError> {
     if text.is_empty() {
         return Ok(v1::ListFabricFaultsResponse::default());

@@ -24,14 +24,14 @@ use crate::firmware;
 use crate::intent;
 use crate::stored;
 
-/// The largest file taken: bundles for whole baseboards have some GiB.
+/// Largest file in bytes: bundles for whole baseboards have some GiB.
 const SIZE_MAX: u64 = 8 << 30;
-/// The largest piece of one message.
+/// Largest piece in one message, in bytes.
 const PIECE_MAX: usize = 1 << 20;
-/// The longest name of a component, a version or a file.
+/// Longest name of a component, version or file, in bytes.
 const NAME_MAX: usize = 128;
 
-/// The service.
+/// Implements `FirmwareService`.
 #[derive(Debug, Clone)]
 pub struct Firmware(pub Arc<Core>);
 
@@ -64,7 +64,7 @@ fn row_message(row: &Row) -> v1::FirmwareRow {
     }
 }
 
-/// What a file is said to be.
+/// Checks the announced facts about a file.
 fn announced(first: &v1::AddFirmwareRequest) -> Result<String, ApiError> {
     let mut faults = Vec::new();
     let given = [
@@ -133,7 +133,7 @@ impl Firmware {
     }
 }
 
-/// What was read of a node last: when, and what.
+/// The last reading of a node's firmware: its time, and its content.
 fn seen(node: &str, row: Option<&FirmwareSeenRow>) -> Result<(v1::NodeFirmware, FirmwareState), StoreError> {
     let body = row.map_or("", |row| row.body.as_str());
     let state: FirmwareState = stored::json("firmware of the node", node, body)?;
@@ -145,7 +145,7 @@ fn seen(node: &str, row: Option<&FirmwareSeenRow>) -> Result<(v1::NodeFirmware, 
     Ok((message, state))
 }
 
-/// How a node stands of which `wanted` is wanted, by what was read of it last.
+/// The compliance of a node with the `wanted` firmware, from its last reading.
 fn compliance(
     record: &NodeRecord,
     wanted: &[WantedFirmware],
@@ -170,7 +170,7 @@ fn compliance(
     })
 }
 
-/// One page of the report: the site, the files and what was read are asked for once each, whatever the number of nodes.
+/// One page of the report. Site, files and readings are read once each, regardless of the number of nodes.
 async fn report_of(core: &Core, after: &str, records: &[NodeRecord]) -> Result<Vec<v1::NodeCompliance>, StoreError> {
     let (Some(last), Some(site)) = (records.last(), firmware::site(core).await?) else {
         return Ok(Vec::new());

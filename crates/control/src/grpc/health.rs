@@ -1,4 +1,4 @@
-//! Whether the control plane can work on a node.
+//! The health of a node: whether the control plane can work on it.
 
 use rackwright_api::v1::NodeHealth;
 use rackwright_lifecycle::{Bmc, Reading};
@@ -6,7 +6,7 @@ use rackwright_store::NodeRecord;
 
 use super::convert;
 
-/// The health of a node, and why where it is not OK. What an operator has to settle first comes first.
+/// The health of a node, and the reason if it is not OK. The fault that an operator has to settle first comes first.
 #[must_use]
 pub fn health(record: &NodeRecord) -> (NodeHealth, String) {
     if let Some(doubt) = &record.node.doubt {
@@ -29,7 +29,7 @@ pub fn health(record: &NodeRecord) -> (NodeHealth, String) {
     }
 }
 
-/// The power in a word. What was read before the BMC fell silent is not the power now.
+/// The power as a word. A reading from before the BMC became unreachable does not count.
 #[must_use]
 pub fn power(record: &NodeRecord) -> &'static str {
     match health(record).0 {

@@ -19,15 +19,15 @@ use crate::space::NoRoom;
 use crate::uploads;
 use crate::uploads::collect_chunks;
 
-/// The largest file taken.
+/// Largest file, in bytes.
 const SIZE_MAX: u64 = 4 << 40;
-/// The largest piece of one message.
+/// Largest piece in one message, in bytes.
 const PIECE_MAX: usize = 1 << 20;
 
-/// The longest pattern that an image says of itself.
+/// Longest pattern in an image's description of itself, in bytes.
 const PATTERN_MAX: usize = 128;
 
-/// The service.
+/// Implements `ImageService`.
 #[derive(Debug, Clone)]
 pub struct Images(pub Arc<Core>);
 
@@ -40,8 +40,7 @@ impl Images {
         }
     }
 
-    /// How far an upload is that was begun before. One that is gone was finished, and its import has ended: all of it
-    /// had arrived.
+    /// The progress of an upload that was begun before. A missing upload was complete, and its import has ended.
     async fn upload_as_it_is(&self, former: v1::Upload) -> Result<v1::Upload, ApiError> {
         let id = names::id_of("name", &former.name, "uploads")?;
         match self.0.store.upload(id).await {
@@ -112,7 +111,7 @@ fn announced(request: &v1::StartUploadRequest) -> Result<UploadBody, ApiError> {
     })
 }
 
-/// Checks that uploads of so many bytes leave the disk's reserve free.
+/// Checks that an upload of this size leaves the disk's reserve free.
 fn room(core: &Core, bytes: u64) -> Result<(), ApiError> {
     Ok(core.space.check(core.uploads.dir(), bytes)?)
 }
@@ -121,11 +120,11 @@ fn cannot_write(error: &std::io::Error) -> ApiError {
     ApiError::Internal(format!("the upload's file cannot be written: {error}"))
 }
 
-/// Writes a piece, where the disk has room for it.
+/// Writes a piece, if the disk has room.
 async fn write(core: &Core, file: &mut File, piece: &[u8]) -> Result<(), ApiError> {
     let bytes = piece.len() as u64;
     room(core, bytes)?;
-    // Tokio tells of a failed write with the next call: this piece is on the disk, or the error is known now.
+    // Tokio reports a failed write at the next call. After the flush the piece is written, or the error is known.
     let written = async {
         file.write_all(piece).await?;
         file.flush().await
@@ -138,7 +137,7 @@ async fn write(core: &Core, file: &mut File, piece: &[u8]) -> Result<(), ApiErro
         })
 }
 
-/// Appends what arrives. What was written stays when the stream breaks; it is removed when the disk has no room.
+/// Appends the pieces of a stream. They stay if the stream breaks, and are removed if the disk has no room.
 async fn append(
     core: &Core,
     row: &UploadRow,
@@ -184,7 +183,7 @@ async fn append(
         }
         if let Err(full) = write(core, &mut file, &piece).await {
             if matches!(full, ApiError::NoRoom(_)) {
-                // What has arrived takes room too, and can be sent again.
+                // The pieces use room too, and the client can send them again.
                 core.uploads.discard(&row.id);
             }
             return Err(full);
@@ -216,7 +215,7 @@ impl ImageService for Images {
             Err(former) => return Ok(Response::new(self.upload_as_it_is(former).await?)),
         };
         if let Some(row) = tx.upload_of_key(&caller.name, &key).await.map_err(ApiError::from)? {
-            // The first answer was forgotten sooner than the upload.
+            // The stored answer expired before the upload.
             if row.body != body || row.image_id != request.image_id {
                 let method = "StartUpload".to_owned();
                 return Err(ApiError::from(StoreError::KeyReused { key, method }).into());
@@ -393,12 +392,12 @@ mod tests {
         let core = testing::core().await;
         let unnamed = core.chunks.root().join("images").join(format!("b3-{}", "0".repeat(64)));
         std::fs::write(&unnamed, "no version is written down").unwrap();
-        // An import whose version is not written down yet keeps the collection away.
+        // An import without a stored version blocks the collection.
         let hold = core.chunks.hold().unwrap();
         collect_chunks(&core).await;
         assert!(unnamed.exists());
         drop(hold);
-        // While the database lets nobody read what is referred to, the store is closed already.
+        // The store is closed before the references are read; the read waits for this transaction.
         let tx = core.store.write().await.unwrap();
         let begin = || {
             let core = core.clone();
@@ -410,7 +409,7 @@ mod tests {
             while core.chunks.begin_gc().is_ok() {
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                 if collecting.is_finished() {
-                    // It came just while this looked.
+                    // The collection just missed its chance.
                     collecting = begin();
                 }
             }

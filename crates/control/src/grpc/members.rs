@@ -1,4 +1,4 @@
-//! Members and unused tokens: listed, changed and ended.
+//! Members and unused tokens: lists, changes and revocations.
 
 use rackwright_api::v1;
 use rackwright_identity::new_epoch;
@@ -13,7 +13,7 @@ use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
 
-/// What a stored member looks like to members.
+/// A member as a message.
 fn message(record: MemberRecord) -> v1::Member {
     let role = caller::rights_of(&record.given).map_or(v1::Role::Unspecified, |(role, _)| role);
     v1::Member {
@@ -41,7 +41,7 @@ fn token_message(row: MemberTokenRow) -> v1::MemberToken {
 /// Members that the caller may see.
 ///
 /// # Errors
-/// A page that is none, or the database failed.
+/// The page token is invalid, or the database failed.
 pub async fn list(
     core: &Core,
     caller: &Caller,
@@ -64,7 +64,7 @@ pub async fn list(
 /// Unused tokens that the caller may see.
 ///
 /// # Errors
-/// A page that is none, or the database failed.
+/// The page token is invalid, or the database failed.
 pub async fn list_tokens(
     core: &Core,
     caller: &Caller,
@@ -87,8 +87,8 @@ pub async fn list_tokens(
     })
 }
 
-/// Whether an operator has a certificate to call with. Of certificates from before their ends were kept nothing is known: the
-/// holder counts.
+/// Whether an operator has a valid certificate. A certificate of epoch 0 without a stored end is older than that field, and
+/// counts as valid.
 fn can_log_in(operator: &MemberRecord, now: Timestamp) -> bool {
     match operator.certificate_ends_at {
         Some(end) => end > now,
@@ -96,7 +96,7 @@ fn can_log_in(operator: &MemberRecord, now: Timestamp) -> bool {
     }
 }
 
-/// The member that a change is about, locked.
+/// The member to change, locked.
 struct Target {
     member: MemberRecord,
     /// No other operator can log in.
@@ -109,7 +109,7 @@ impl Target {
         let (found, operators) = tx.member_and_operators(&caller.scope, id).await?;
         let is_caller = |one: &MemberRecord| (one.name.as_str(), one.epoch) == (&caller.name, caller.epoch);
         if caller.scope == Scope::Site && !operators.iter().any(is_caller) {
-            // Another operator was faster, and ended the caller.
+            // Another operator has revoked the caller meanwhile.
             let message = format!("{:?} is not an operator of this site any more", caller.name);
             return Err(ApiError::Unauthenticated(message));
         }
@@ -125,7 +125,7 @@ impl Target {
         })
     }
 
-    /// Refuses to end the last operator.
+    /// Refuses to revoke the last operator.
     fn check_not_last(&self) -> Result<(), ApiError> {
         if !self.is_last_operator {
             return Ok(());
@@ -148,7 +148,7 @@ impl Target {
 /// Gives a member another role.
 ///
 /// # Errors
-/// No such member, a role of another kind, or the last operator.
+/// The member does not exist, the role is of another kind, or the member is the last operator.
 pub async fn set_role(asked: &Asked<'_>, request: &v1::SetMemberRoleRequest) -> Result<v1::Member, ApiError> {
     let role = request.role();
     if role == v1::Role::Unspecified {
@@ -182,10 +182,10 @@ pub async fn set_role(asked: &Asked<'_>, request: &v1::SetMemberRoleRequest) -> 
     asked.end(tx, message(target.member)).await
 }
 
-/// Ends what a member can come in with.
+/// Revokes all certificates, SSH keys and tokens of a member.
 ///
 /// # Errors
-/// No such member, or the last operator.
+/// The member does not exist, or is the last operator.
 pub async fn revoke(core: &Core, asked: &Asked<'_>, request: &v1::RevokeMemberRequest) -> Result<v1::Member, ApiError> {
     let mut tx = match asked.begin().await? {
         Ok(tx) => tx,
@@ -205,7 +205,7 @@ pub async fn revoke(core: &Core, asked: &Asked<'_>, request: &v1::RevokeMemberRe
 /// Deletes a member.
 ///
 /// # Errors
-/// No such member, or the last operator.
+/// The member does not exist, or is the last operator.
 pub async fn delete(asked: &Asked<'_>, request: &v1::DeleteMemberRequest) -> Result<(), ApiError> {
     let mut tx = match asked.begin().await? {
         Ok(tx) => tx,
@@ -220,10 +220,10 @@ pub async fn delete(asked: &Asked<'_>, request: &v1::DeleteMemberRequest) -> Res
     asked.end(tx, ()).await
 }
 
-/// Ends an unused token.
+/// Deletes an unused token.
 ///
 /// # Errors
-/// There is no such token.
+/// The token does not exist.
 pub async fn delete_token(asked: &Asked<'_>, request: &v1::DeleteTokenRequest) -> Result<(), ApiError> {
     let id = names::id_of("name", &request.name, "tokens")?;
     let mut tx = match asked.begin().await? {

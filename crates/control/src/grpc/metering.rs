@@ -1,4 +1,4 @@
-//! `MeteringService`: what customers used, and what of it is under a reserved term.
+//! `MeteringService`: the usage of customers, and the part of it under reserved terms.
 
 mod sums;
 mod terms;
@@ -24,13 +24,13 @@ use crate::core::Core;
 /// The first second of the year 10000: later than any period.
 const LATEST_S: i64 = 253_402_300_800;
 
-/// The service.
+/// Implements `MeteringService`.
 #[derive(Debug, Clone)]
 pub struct Metering(pub Arc<Core>);
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// A second as messages have it.
+/// A second as a message.
 fn time(second: i64) -> Option<ProtoTime> {
     Some(ProtoTime {
         seconds: second,
@@ -38,7 +38,7 @@ fn time(second: i64) -> Option<ProtoTime> {
     })
 }
 
-/// The whole second that a field names.
+/// The whole second in a field.
 fn second(field: &str, time: &ProtoTime) -> Result<i64, ApiError> {
     if time.nanos != 0 {
         return Err(ApiError::invalid(field, "must be a whole second"));
@@ -49,11 +49,11 @@ fn second(field: &str, time: &ProtoTime) -> Result<i64, ApiError> {
     Ok(time.seconds)
 }
 
-/// What is asked for: the period as it was named.
+/// The requested period.
 #[derive(Debug, Clone, Copy)]
 struct Asking {
     from_s: i64,
-    /// None: now.
+    /// `None`: until now.
     to_s: Option<i64>,
 }
 
@@ -68,13 +68,13 @@ impl Asking {
         Ok(Self { from_s, to_s })
     }
 
-    /// Where it ends, now that it is `now_s`: what is still in use is counted to there and no further.
+    /// The end of the period at `now_s`: open usage counts up to now.
     fn end_s(self, now_s: i64) -> i64 {
         self.to_s.unwrap_or(LATEST_S).min(now_s).max(self.from_s)
     }
 }
 
-/// The id of the cluster that a request is narrowed to; empty: none is.
+/// The id of the requested cluster; empty for all clusters.
 fn cluster_of(name: &str) -> Result<&str, ApiError> {
     match name {
         "" => Ok(""),
@@ -82,7 +82,7 @@ fn cluster_of(name: &str) -> Result<&str, ApiError> {
     }
 }
 
-/// `clusters/{id}`; empty for none.
+/// `clusters/{id}`; empty without a cluster.
 fn cluster_name(id: &str) -> String {
     match id {
         "" => String::new(),
@@ -90,18 +90,18 @@ fn cluster_name(id: &str) -> String {
     }
 }
 
-/// Whose use is told: of a customer's own members theirs, whatever else is asked for.
+/// The customer of a request. Members of a customer may only read their own usage.
 fn customer_of<'a>(caller: &'a Caller, asked: &'a str) -> Result<&'a str, ApiError> {
     match (caller.scope.customer(), asked) {
         (None, asked) => Ok(asked),
         (Some(own), "") => Ok(own),
         (Some(own), asked) if asked == own => Ok(own),
-        // Whether there is such a customer is none of theirs.
+        // Customers must not learn whether another customer of this name exists.
         (Some(_), _) => Err(ApiError::invalid("customer", "must be empty or your own")),
     }
 }
 
-/// An interval clipped to the period.
+/// A usage interval, clipped to the period.
 fn record(row: &UsageRow, period: &Period<'_>) -> v1::UsageRecord {
     let from_s = row.from_s.max(period.from_s);
     let to_s = row.to_s.unwrap_or(period.to_s).min(period.to_s);
@@ -117,7 +117,7 @@ fn record(row: &UsageRow, period: &Period<'_>) -> v1::UsageRecord {
     }
 }
 
-/// Where a page ended: the second up to which all of its list's pages count, and the position.
+/// The place in a page token: the end of the period for all pages of the list, and the position.
 fn place_of(token: &str) -> Result<Option<(i64, i64)>, ApiError> {
     if token.is_empty() {
         return Ok(None);

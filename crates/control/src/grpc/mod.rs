@@ -1,4 +1,4 @@
-//! The gRPC API: writes intent, reads views, never touches hardware.
+//! The gRPC API: stores intent and reads views. It never accesses hardware.
 
 mod access;
 pub(crate) mod agents;
@@ -83,23 +83,23 @@ use crate::tls::{self, Accepted};
 
 pub use boot::mac as parse_mac;
 
-/// The largest message taken of a member.
+/// Largest message from a member, in bytes.
 const MESSAGE_MAX: usize = 8 << 20;
 
-/// The largest message about a site: a part of a file and its name.
+/// Largest message about a site, in bytes: a part of a file and its name.
 const SITE_PART_MAX: usize = site_files::PART_MAX + (64 << 10);
 
-/// Bytes of a call that may be under way towards this server before it is read: of a connection without a certificate.
+/// Flow-control window of a call, and of a connection, without a certificate: most bytes in transit.
 const STRANGERS_WINDOW: u32 = (64 << 10) - 1;
-/// Calls at once on a connection without a certificate. An agent that registered on it has one.
+/// Parallel calls on a connection without a certificate. A registered agent needs one.
 const STRANGERS_CALLS: u32 = 2;
-/// Largest headers of a call without a certificate.
+/// Largest headers of a call without a certificate, in bytes.
 const STRANGERS_HEADERS: u32 = 8 << 10;
-/// Bytes of a call that may be under way towards this server before it is read.
+/// Flow-control window of a call, and of a connection, with a certificate: most bytes in transit.
 const WINDOW: u32 = 1 << 20;
-/// Calls at once on a connection with a certificate.
+/// Parallel calls on a connection with a certificate.
 const CALLS: u32 = 128;
-/// Largest headers of a call.
+/// Largest headers of a call, in bytes.
 const HEADERS: u32 = 16 << 10;
 
 /// Serves until the core stops.
@@ -192,10 +192,10 @@ pub async fn run(
     Ok(())
 }
 
-/// The name under which a health check asks for one part of the daemon: "rackwright.parts/runner".
+/// Prefix of the service names for health checks of single parts of the daemon: "rackwright.parts/runner".
 const PARTS: &str = "rackwright.parts/";
 
-/// Tells health checks which parts of the daemon run. When one has ended, the whole serves no more.
+/// Reports the running parts of the daemon to health checks. If a part has ended, the whole counts as not serving.
 async fn tell_parts(core: Arc<Core>, health: HealthReporter) {
     let mut changes = core.health.subscribe();
     loop {
@@ -217,7 +217,7 @@ async fn tell_parts(core: Arc<Core>, health: HealthReporter) {
     }
 }
 
-/// Divides connections into those without and those with a certificate: they have different bounds.
+/// Divides connections by whether they have a certificate, because they have different limits.
 fn by_identity(mut accepted: mpsc::Receiver<Accepted>) -> (mpsc::Receiver<Accepted>, mpsc::Receiver<Accepted>) {
     let ((strangers, to_strangers), (known, to_known)) = (mpsc::channel(1), mpsc::channel(1));
     tokio::spawn(async move {
@@ -234,7 +234,7 @@ fn by_identity(mut accepted: mpsc::Receiver<Accepted>) -> (mpsc::Receiver<Accept
     (to_strangers, to_known)
 }
 
-/// All our services. Each of their calls decides by `caller` who may make it.
+/// All services. Each of their calls checks its caller with `caller`.
 fn routes(core: &Arc<Core>) -> Routes {
     Routes::new(NodeServiceServer::new(nodes::Nodes(core.clone())).max_decoding_message_size(MESSAGE_MAX))
         .add_service(ImageServiceServer::new(images::Images(core.clone())))

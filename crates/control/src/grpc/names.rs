@@ -1,4 +1,4 @@
-//! Resource names, filters, pages and field masks, as the AIPs have them.
+//! Resource names, filters, pages and field masks, according to the AIPs.
 
 use rackwright_api::v1::Node;
 use rackwright_lifecycle::State;
@@ -6,24 +6,24 @@ use rackwright_store::{Filter, Term};
 
 use crate::api_error::ApiError;
 
-/// Page size when none is asked for, and the largest.
+/// Default and largest page size.
 const PAGE_DEFAULT: i32 = 50;
 const PAGE_MAX: i32 = 1000;
 
 /// The id in `collection/{id}`.
 ///
 /// # Errors
-/// Another form.
+/// The name has another form.
 pub fn id_of<'a>(field: &str, name: &'a str, collection: &str) -> Result<&'a str, ApiError> {
     let id = name.strip_prefix(collection).and_then(|rest| rest.strip_prefix('/'));
     id.filter(|id| !id.is_empty() && !id.contains('/'))
         .ok_or_else(|| ApiError::invalid(field, format!("{name:?} is not {collection}/ID")))
 }
 
-/// A chosen id: 1 to 63 of a-z 0-9 '-', a letter or digit first and last.
+/// Checks an id that a caller chooses: 1 to 63 of a-z 0-9 '-', with a letter or digit first and last.
 ///
 /// # Errors
-/// Another form.
+/// The id has another form.
 pub fn check_id(field: &str, id: &str) -> Result<(), ApiError> {
     let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let ends = id.bytes().next().is_some_and(good) && id.bytes().last().is_some_and(good);
@@ -34,7 +34,7 @@ pub fn check_id(field: &str, id: &str) -> Result<(), ApiError> {
     Err(ApiError::invalid(field, fault))
 }
 
-/// How many to answer with.
+/// The page size for a request.
 ///
 /// # Errors
 /// A negative number.
@@ -46,7 +46,8 @@ pub fn page_size(asked: i32) -> Result<i64, ApiError> {
     }
 }
 
-/// One list as it was asked for. Its page tokens are no other's: each says, by a check over both, which list it is of.
+/// One list of a request. Its page tokens are only valid for it: each contains a check value over the method and the
+/// filter or parent.
 #[derive(Debug, Clone, Copy)]
 pub struct Pages<'a> {
     /// The method.
@@ -63,10 +64,10 @@ impl Pages<'_> {
         blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
     }
 
-    /// The id that the page before ended with; empty for the first page.
+    /// The id at the end of the previous page; empty for the first page.
     ///
     /// # Errors
-    /// The token is none, or of another list.
+    /// The token is malformed, or belongs to another list.
     pub fn after<'t>(&self, token: &'t str) -> Result<&'t str, ApiError> {
         if token.is_empty() {
             return Ok("");
@@ -77,7 +78,7 @@ impl Pages<'_> {
             .ok_or_else(|| ApiError::invalid("page_token", fault))
     }
 
-    /// The token of the page after one of `rows` rows that ended with the id `last`; empty when that was not full.
+    /// The token of the page after one with `rows` rows that ended with the id `last`; empty if that page was not full.
     #[must_use]
     pub fn token(&self, rows: usize, last: Option<String>) -> String {
         let is_full = i64::try_from(rows).unwrap_or(0) == self.limit;
@@ -95,7 +96,7 @@ impl Pages<'_> {
 /// Terms of an AIP-160 filter: `FIELD = VALUE AND FIELD != VALUE ...`. Values may be quoted.
 ///
 /// # Errors
-/// Names the place where it stops being one.
+/// The error names the place of the fault.
 pub fn parse_filter(text: &str, fields: &[&str]) -> Result<Filter, ApiError> {
     let check = |field: &str, value: &str| match field {
         "state" if State::parse(value).is_none() => {
@@ -113,10 +114,10 @@ pub fn parse_filter(text: &str, fields: &[&str]) -> Result<Filter, ApiError> {
     Ok(terms)
 }
 
-/// The same over other things than nodes: `check` says what is wrong with a field's value.
+/// Parses a filter over things other than nodes. `check` returns the fault of a field's value.
 ///
 /// # Errors
-/// As `parse_filter`.
+/// The errors of `parse_filter`, or of `check`.
 pub fn parse_filter_of(
     text: &str,
     fields: &[&str],
@@ -187,10 +188,10 @@ fn parse_term<'a>(
     ))
 }
 
-/// Leaves only what the mask names; an empty mask leaves all.
+/// Keeps only the fields in the mask; an empty mask keeps all.
 ///
 /// # Errors
-/// A path that is none.
+/// The mask contains an unknown path.
 pub fn mask_node(node: Node, mask: Option<&prost_types::FieldMask>) -> Result<Node, ApiError> {
     let paths: Vec<&str> = mask
         .map(|m| m.paths.iter().map(String::as_str).collect())
@@ -218,11 +219,11 @@ pub fn mask_node(node: Node, mask: Option<&prost_types::FieldMask>) -> Result<No
     Ok(masked)
 }
 
-/// The fields of a node that an update changes: those of the mask; of `*` all that can be changed; without a mask those
-/// that are set. A password that is not set stays as it is under `*`: nobody can have read it to send it back.
+/// The fields of a node that an update changes: the fields in the mask; with `*` all changeable fields; without a mask
+/// the fields that are set. An unset password stays unchanged under `*`, because a client cannot read it.
 ///
 /// # Errors
-/// Nothing is named and nothing is set.
+/// The request names no field and sets none.
 pub fn update_paths(node: &Node, mask: Option<&prost_types::FieldMask>) -> Result<Vec<String>, ApiError> {
     let named = mask.map(|m| m.paths.clone()).unwrap_or_default();
     let is_all = named == ["*"];

@@ -1,4 +1,4 @@
-//! `NodeService`: writes what is wanted, reads what is.
+//! `NodeService`: stores intent for nodes, and reads their state.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -27,16 +27,15 @@ use crate::ethernet::cabling;
 use crate::intent;
 use crate::stored;
 
-/// Fields a filter over nodes may name.
+/// Fields that a filter over nodes may use.
 pub const FILTER_FIELDS: &[&str] = &["state", "sku", "name", "labels"];
-/// Nodes enrolled with one call.
+/// Most nodes enrolled with one call.
 const BATCH_MAX: usize = 1000;
 
-/// The service.
+/// Implements `NodeService`.
 #[derive(Debug, Clone)]
 pub struct Nodes(pub Arc<Core>);
 
-/// How a claim is made or changed; answers with the generation and deployment that keys are needed for.
 type Answer<T> = Result<Response<T>, Status>;
 
 impl Nodes {
@@ -61,7 +60,7 @@ impl Nodes {
     pub(super) fn new_record(&self, request: &v1::EnrollNodeRequest, now: Timestamp) -> Result<NodeRecord, ApiError> {
         let spec = request.spec.clone().unwrap_or_default();
         let bmc = spec.bmc.unwrap_or_default();
-        // Without one, that of the factory list is found.
+        // Without a password, the factory list provides one.
         let sealed = match bmc.password.as_str() {
             "" => Vec::new(),
             password => self.sealed(&request.node_id, password)?,
@@ -126,15 +125,15 @@ impl Nodes {
         })
     }
 
-    /// Claims a free node. One that leaves a cluster may be in its partition still: it is nobody's before that is proven gone,
-    /// which is when it is no node of the cluster any more.
+    /// Claims a free node. A node that leaves a cluster may still be in the cluster's partition. It is free only after
+    /// its removal from the partition is proven, and until then it counts as a node of the cluster.
     pub(super) async fn deploy(
         &self,
         asked: &Asked<'_>,
         id: &str,
         deployment: v1::Deployment,
     ) -> Result<v1::Operation, ApiError> {
-        // One that becomes a cluster's after this is claimed by it, and refused for that.
+        // If a cluster claims the node after this read, the deployment is refused for the claim.
         let cluster = self.0.store.cluster_of_node(id).await?;
         let change = |record: &mut NodeRecord, deployment: &v1::Deployment, image: intent::Image| match &cluster {
             Some(cluster) => Err(intent::leaves_cluster(record, cluster)),
@@ -151,7 +150,7 @@ impl Nodes {
         deployment: v1::Deployment,
         change: impl FnOnce(&mut NodeRecord, &v1::Deployment, intent::Image) -> Result<(u64, u32), ApiError>,
     ) -> Result<v1::Operation, ApiError> {
-        // A repeat is answered before this counts: the image and the customer may be gone by then.
+        // Errors count only after the replay check: image and customer of a repeated request may be gone.
         let image = self.resolve_image(&deployment).await;
         let customer = self.0.sites.check_customer(&self.0.store, &deployment.customer).await;
         asked
@@ -159,11 +158,11 @@ impl Nodes {
                 let image = image?;
                 let reason = std::mem::take(&mut record.reason);
                 if asked.caller().scope == Scope::Site {
-                    // A refusal tells it, and it may tell of others.
+                    // A refusal contains the reason, which may mention others, so only the site may see it.
                     record.reason.clone_from(&reason);
                 }
                 let (generation, number) = change(record, &deployment, image)?;
-                // After that: a reimage that names another customer is refused for that.
+                // Checked afterwards: a reimage for another customer has a refusal of its own.
                 customer?.map_err(|fault| ApiError::invalid("deployment.customer", fault))?;
                 record.reason = reason;
                 let keys = new_keys(&self.0, id, (generation, number), &deployment.user_data)?;
@@ -200,7 +199,7 @@ impl Nodes {
         };
         let before = pages.after(token)?.parse().unwrap_or(i64::MAX);
         if *scope != Scope::Site {
-            // The site has papers also of nodes that it forgot; to customers those are nobody's.
+            // The site keeps proofs of deleted nodes too; customers must not see these.
             self.0.store.node(scope, id).await?;
         }
         let rows = self.0.store.proofs(scope, kind, id, before, limit).await?;
@@ -213,7 +212,7 @@ impl Nodes {
     }
 }
 
-/// A request apart from its labels, which have no order.
+/// A request and its labels, which have no order.
 fn without_labels(request: &v1::EnrollNodeRequest) -> (v1::EnrollNodeRequest, HashMap<String, String>) {
     let mut rest = request.clone();
     let labels = std::mem::take(&mut rest.labels);
@@ -393,7 +392,7 @@ impl NodeService for Nodes {
                 }))
             })
             .await?;
-        // A label is no reason to log in again.
+        // A changed label needs no new login.
         if paths.iter().any(|path| path.starts_with("spec.bmc.")) {
             self.0.bmcs.forget(id).await;
         }
@@ -604,7 +603,8 @@ impl NodeService for Nodes {
     }
 }
 
-/// What holds of a node whose BMC is asked over IPMI from now on. Nobody finds out there which of two passwords is good.
+/// Checks a node whose BMC is now reached over IPMI. Over IPMI there is no way to find out which of two passwords is
+/// valid.
 fn over_ipmi(record: &mut NodeRecord, given: Option<&str>) -> Result<(), ApiError> {
     if !bmc::is_ipmi(&record.spec) {
         return Ok(());
@@ -623,8 +623,9 @@ fn over_ipmi(record: &mut NodeRecord, given: Option<&str>) -> Result<(), ApiErro
     ))
 }
 
-/// What is kept of an account whose name or password an operator gives: what was refused counts no more. A change that has
-/// begun goes on, because the BMC may have taken it already; and tries count, because the BMC counts them.
+/// The account state that stays when an operator gives a new name or password. Former refusals do not count any more. A
+/// password change in progress continues, because the BMC may have applied it. Login tries still count, because the BMC
+/// counts them.
 fn told_anew(account: &BmcAccount) -> BmcAccount {
     let pending = account.pending.as_ref().map(|pending| PendingPassword {
         refused_new: 0,

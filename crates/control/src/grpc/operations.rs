@@ -16,16 +16,16 @@ use super::{caller, convert, names, theirs};
 use crate::api_error::ApiError;
 use crate::core::Core;
 
-/// Waiting without a limit of the caller's.
+/// Time limit of a wait without a limit from the caller.
 const WAIT_DEFAULT: Duration = Duration::from_secs(30);
-/// The longest wait.
+/// Longest time limit of a wait.
 const WAIT_MAX: Duration = Duration::from_secs(600);
-/// Between two looks at an operation that another replica may have ended, at the least: for so many waits that are looked
-/// after in this time, and the longer the more there are.
+/// Shortest interval of looks at an operation, which another replica may end. The interval grows with the number of
+/// waits: each full pause allows `WAITS_IN_PAUSE` looks.
 const WAIT_PAUSE: Duration = Duration::from_millis(50);
 const WAITS_IN_PAUSE: usize = 64;
 
-/// The service.
+/// Implements `OperationService`.
 #[derive(Debug, Clone)]
 pub struct Operations(pub Arc<Core>);
 
@@ -42,10 +42,10 @@ impl Operations {
         Ok(theirs::operation(scope, convert::operation(row, progress)))
     }
 
-    /// Asks for an end of an operation. What has begun on a machine is brought to a safe state.
+    /// Requests the end of an operation. Work on a machine is first brought to a safe state.
     ///
     /// # Errors
-    /// It is done, or of a kind that cannot be ended.
+    /// The operation has ended, or its kind cannot be cancelled.
     pub(super) async fn cancel(&self, asked: &Asked<'_>, id: &str) -> Result<v1::Operation, ApiError> {
         let mut tx = match asked.begin().await? {
             Ok(tx) => tx,
@@ -53,7 +53,7 @@ impl Operations {
         };
         let name = format!("operations/{id}");
         let target = self.0.store.operation(&Scope::Site, id).await?.target;
-        // The node before the operation: that is the order in which a node's step takes them.
+        // The node is locked before the operation, in the same order as in a node's step.
         let node = match target.strip_prefix("nodes/") {
             Some(node) => match tx.node(node).await {
                 Err(StoreError::NotFound { .. }) => None,
@@ -93,7 +93,7 @@ impl Operations {
     }
 }
 
-/// Takes back a wish for another power. One that was made later stays; those whose place it took end with it.
+/// Cancels a power wish. A later wish stays; earlier operations that it replaced end with it.
 async fn cancel_power(
     tx: &mut WriteTx,
     row: &OperationRow,
@@ -116,8 +116,8 @@ async fn cancel_power(
     Ok(())
 }
 
-/// Takes back a wish for other firmware. A piece that is being put on is finished, as half of it would leave the machine dead:
-/// then the operation ends after it. One that was asked for later goes on.
+/// Cancels a firmware wish. A component that is being flashed is finished first, because half of it would make the
+/// machine unusable; then the operation ends. A later wish stays.
 async fn cancel_firmware(
     tx: &mut WriteTx,
     row: &OperationRow,
@@ -143,8 +143,8 @@ async fn cancel_firmware(
     Ok(())
 }
 
-/// How far an operation on a node is: the state's share of the whole, and the bytes of the job at hand. A customer is shown
-/// the state alone, as what the node waits for may tell of others and of the hall.
+/// Progress of an operation on a node: the state's share of the whole, and the bytes of the current job. Customers only
+/// see the state, because the reason of a wait may reveal other customers or the hall.
 async fn progress(core: &Core, scope: &Scope, row: &OperationRow) -> Result<Option<v1::Progress>, StoreError> {
     if row.kind == OperationKind::ImportImage {
         return Ok(core.uploads.progress(&row.id));
@@ -272,7 +272,7 @@ impl OperationService for Operations {
         let wait = self.0.waits.of(id);
         loop {
             let mut ended = pin!(wait.ended.notified());
-            // From here on: it may end between the look and the wait.
+            // Registered before the look, because the operation may end between the look and the wait.
             ended.as_mut().enable();
             let row = self.0.store.operation(&scope, id).await.map_err(ApiError::from)?;
             if row.ended_at.is_some() {

@@ -1,4 +1,4 @@
-//! While the control plane is paused, calls that only read are answered and every other one is refused.
+//! While the control plane is paused, only reading calls are answered; all others are refused.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use tower::Service;
 use crate::api_error::ApiError;
 use crate::core::Core;
 
-/// What the paths of our services begin with: `/rackwright.v1.NodeService/ListNodes`.
+/// Prefix of the paths of this project's services: `/rackwright.v1.NodeService/ListNodes`.
 const OURS: &str = "/rackwright.v1.";
-/// Methods that only read begin with one of these.
+/// Beginnings of the names of methods that only read.
 const READS: &[&str] = &[
     "Explain", "Get", "List", "Plan", "Stream", "Sum", "Trace", "Wait", "Watch", "WhoAmI",
 ];
-/// Calls that read in spite of their names, that an operator needs in order to end the pause, or that take rights away: a
-/// restored database may hold members whose rights had ended.
+/// Other calls that are answered: reads with another name, calls that an operator needs to end the pause, and calls
+/// that remove rights, because a restored database may contain members with rights that had ended.
 const OTHERS: &[&str] = &[
     "AuthService/DeleteMember",
     "AuthService/DeleteToken",
@@ -31,7 +31,7 @@ const OTHERS: &[&str] = &[
     "ControlService/ResumeControl",
 ];
 
-/// True for a call that is answered while the control plane is paused. Health checks and reflection are no calls of ours.
+/// Whether a call is answered while the control plane is paused. Health checks and reflection are always answered.
 pub(super) fn is_answered(path: &str) -> bool {
     let Some(call) = path.strip_prefix(OURS) else {
         return true;
@@ -39,17 +39,17 @@ pub(super) fn is_answered(path: &str) -> bool {
     is_read(call) || OTHERS.contains(&call)
 }
 
-/// True for `Service/Method` if the method's name says that it only reads.
+/// Whether the method's name in `Service/Method` marks it as a read.
 pub(super) fn is_read(call: &str) -> bool {
     let method = call.rsplit('/').next().unwrap_or(call);
-    // A whole word: `GetNode`, not `Getter`.
+    // Only whole words count: `GetNode`, not `Getter`.
     let rests = READS.iter().filter_map(|read| method.strip_prefix(read));
     rests
         .map(|rest| rest.chars().next())
         .any(|next| next.is_none_or(char::is_uppercase))
 }
 
-/// The services behind the pause.
+/// The services behind the pause check.
 #[derive(Clone)]
 pub struct Paused<S> {
     pub core: Arc<Core>,
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// Every call that is answered while the control plane is paused, but those that get, list or explain.
+    /// All calls that are answered during a pause, except get, list and explain.
     const ANSWERED: &[&str] = &[
         "AuditService/StreamAudit",
         "AuthService/DeleteMember",

@@ -1,4 +1,4 @@
-//! `PowerService`: the way of the power, headroom, alarms.
+//! `PowerService`: power paths, headroom and alarms.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,22 +20,22 @@ use crate::core::Core;
 use crate::facility;
 use crate::hall::{HallError, Picture};
 
-/// Nodes that an answer names.
+/// Most nodes in an answer.
 const NODES_MAX: usize = 1000;
-/// Alarms that an explanation holds.
+/// Most alarms in an explanation.
 const ALARMS_MAX: usize = 100;
-/// Nodes that an alarm names.
+/// Most nodes in an alarm.
 const HELD_MAX: i64 = 100;
-/// Steps of a page where none is asked for.
+/// Default number of steps in a page.
 const STEPS: i32 = 200;
 
-/// The service.
+/// Implements `PowerService`.
 #[derive(Debug, Clone)]
 pub struct Power(pub Arc<Core>);
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// The hall with what is measured in it.
+/// The hall and its readings.
 struct View {
     picture: Picture,
     rooms: Arc<StartRooms>,
@@ -43,7 +43,7 @@ struct View {
     rules: Rules,
 }
 
-/// What is measured and expected by domain.
+/// Measured and expected power by domain.
 struct Figures {
     drawn: Vec<Measured>,
     wanted: Vec<Expected>,
@@ -71,13 +71,14 @@ impl View {
     }
 }
 
-/// Counting a large hall is work for the processor, apart from everything that waits.
+/// Runs CPU-bound work on a large hall outside the async threads.
 async fn work<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|e| ApiError::Internal(format!("the figures were not worked out: {e}")))
 }
 
-/// What clusters have, in a ledger. What the site does not bear any more is left out: `site plan` tells of that.
+/// The clusters' reservations in a ledger. Reservations that the site does not support any more are left out; `site
+/// plan` reports them.
 fn ledger(site: &Site, live: &[NamedPlacement]) -> Ledger {
     let mut ledger = Ledger::new(site);
     for placement in live {
@@ -144,7 +145,7 @@ impl Power {
         })
     }
 
-    /// The nodes that a name stands for, in the order of the site.
+    /// The nodes behind a name, in the order of the site.
     async fn nodes_of(&self, view: &View, name: &str) -> Result<Vec<NodeId>, ApiError> {
         let site = view.site();
         let missing = |kind: &'static str, name: &str| ApiError::NotFound {
@@ -290,7 +291,7 @@ impl Power {
     }
 }
 
-/// Where the page before ended.
+/// The end of the previous page.
 fn place(token: &str) -> Result<usize, ApiError> {
     match token {
         "" => Ok(0),
@@ -300,7 +301,7 @@ fn place(token: &str) -> Result<usize, ApiError> {
     }
 }
 
-/// One page, and where the next one begins.
+/// One page, and the start of the next one.
 fn paged<T>(all: Vec<T>, after: usize, limit: i64) -> (Vec<T>, Option<String>) {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let end = after.saturating_add(limit);
@@ -380,7 +381,7 @@ fn feed(site: &Site, feed: Option<rackwright_site::model::FeedId>) -> String {
         .unwrap_or_default()
 }
 
-/// Every vertex of a level, those with the least headroom first.
+/// All vertices of a level, least headroom first.
 fn rows(view: &View, level: DomainKind) -> Vec<v1::PowerHeadroom> {
     let site = view.site();
     let drawn = view.figures().drawn;

@@ -1,4 +1,4 @@
-//! For tests: the calls of an operator without a connection, by the way that every mutating call takes.
+//! For tests: an operator's calls without a connection, through the same steps as every mutating call.
 
 use rackwright_lifecycle::OperationKind;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::api_error::ApiError;
 use crate::core::Core;
 use crate::intent;
 
-/// What an operator may want of a node.
+/// A wish for a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
     Deploy,
@@ -29,7 +29,7 @@ pub enum Wish {
     Retry,
     PowerOff,
     PowerCycle,
-    /// Of what was asked of the node last and is not done.
+    /// Cancels the last open operation on the node.
     Cancel,
 }
 
@@ -65,7 +65,7 @@ fn mutation(key: &str) -> Option<v1::Mutation> {
     })
 }
 
-/// Applies a site of one file.
+/// Applies a site that consists of one file.
 pub async fn apply_site(core: &Arc<Core>, key: &str, text: &str) -> Result<v1::Site, ApiError> {
     let files = vec![SiteFile {
         name: "site.yaml".into(),
@@ -97,7 +97,7 @@ pub async fn create_cluster(
     Clusters(core.clone()).create(&asked, &request, &caller.name).await
 }
 
-/// Wants a node of a cluster replaced.
+/// Requests the replacement of a node of a cluster.
 pub async fn replace_cluster_node(
     core: &Arc<Core>,
     key: &str,
@@ -115,7 +115,7 @@ pub async fn replace_cluster_node(
     Clusters(core.clone()).replace(&asked, &request).await
 }
 
-/// Wants a cluster larger or smaller.
+/// Requests another size of a cluster.
 pub async fn resize_cluster(
     core: &Arc<Core>,
     key: &str,
@@ -130,7 +130,7 @@ pub async fn resize_cluster(
     Clusters(core.clone()).resize(&asked, &request).await
 }
 
-/// Wants another image on the nodes of a cluster.
+/// Requests another image for the nodes of a cluster.
 pub async fn reimage_cluster(
     core: &Arc<Core>,
     key: &str,
@@ -145,7 +145,7 @@ pub async fn reimage_cluster(
     Clusters(core.clone()).reimage(&asked, &request).await
 }
 
-/// Has a reimage that stopped go on.
+/// Resumes a reimage that stopped.
 pub async fn resume_cluster_reimage(core: &Arc<Core>, key: &str, id: &str) -> Result<v1::Operation, ApiError> {
     let request = v1::ResumeClusterReimageRequest {
         name: format!("clusters/{id}"),
@@ -163,7 +163,7 @@ pub async fn resume_cluster_reimage(core: &Arc<Core>, key: &str, id: &str) -> Re
     Clusters(core.clone()).resume_reimage(&asked, &request).await
 }
 
-/// Wants the former image back.
+/// Requests the former image.
 pub async fn roll_back_cluster(core: &Arc<Core>, key: &str, id: &str) -> Result<v1::Operation, ApiError> {
     let request = v1::RollBackClusterRequest {
         name: format!("clusters/{id}"),
@@ -175,7 +175,7 @@ pub async fn roll_back_cluster(core: &Arc<Core>, key: &str, id: &str) -> Result<
     Clusters(core.clone()).roll_back(&asked, &request).await
 }
 
-/// Builds a cluster that failed once more.
+/// Retries the build of a cluster that failed.
 pub async fn retry_cluster(core: &Arc<Core>, key: &str, id: &str) -> Result<v1::Operation, ApiError> {
     let request = v1::RetryClusterRequest {
         name: format!("clusters/{id}"),
@@ -234,7 +234,7 @@ pub async fn reimage_with(
         .await
 }
 
-/// Asks for it under an idempotency key. A refusal is an answer like another.
+/// Requests the wish with an idempotency key. A refusal is a normal answer.
 pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: Wish, image: &str) -> Result<(), ApiError> {
     let caller = Caller {
         name: "operator".into(),

@@ -1,4 +1,4 @@
-//! `SettingsService`: settings of machines' firmware against what their SKUs want.
+//! `SettingsService`: firmware settings of machines, compared with the wishes of their SKUs.
 
 use rackwright_lifecycle::OperationKind;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::firmware_settings;
 use crate::hall::HallError;
 use crate::intent;
 
-/// The service.
+/// Implements `SettingsService`.
 #[derive(Debug, Clone)]
 pub struct Settings(pub Arc<Core>);
 
@@ -34,7 +34,7 @@ fn standing(standing: Standing) -> v1::SettingStanding {
     }
 }
 
-/// `is_read`: it was read since it is wanted.
+/// `is_read`: the setting was read after the wish.
 fn setting(row: SettingRow, is_read: bool) -> v1::NodeSetting {
     let standing = if is_read {
         standing(row.standing)
@@ -108,7 +108,7 @@ impl Settings {
         let mut nodes = Vec::with_capacity(rows.len());
         for row in rows {
             let record = match self.0.store.node(&Scope::Site, &row.node).await {
-                // Forgotten meanwhile.
+                // The node was deleted meanwhile.
                 Err(StoreError::NotFound { .. }) => continue,
                 record => record?,
             };
@@ -119,7 +119,7 @@ impl Settings {
                     v1::SettingStanding::AsWanted | v1::SettingStanding::Unspecified
                 )
             });
-            // What is wanted has become another since it was read.
+            // Empty if the wishes have changed since the reading.
             if !message.settings.is_empty() {
                 nodes.push(message);
             }

@@ -1,4 +1,4 @@
-//! Site files in parts: put together as they arrive, within bounds, and cut as they leave.
+//! Site files in parts: joined on arrival within limits, and split on sending.
 
 use std::collections::HashSet;
 
@@ -7,14 +7,14 @@ use rackwright_store::SiteFile;
 
 use crate::api_error::ApiError;
 
-/// Largest part of a file in one message.
+/// Largest part of a file in one message, in bytes.
 pub(super) const PART_MAX: usize = 1 << 20;
-/// Files that a site may consist of.
+/// Most files of a site.
 const FILES_MAX: usize = 1000;
 /// Longest name of a file, in bytes.
 const NAME_MAX: usize = 1024;
 
-/// Files that are arriving.
+/// Files that are being received.
 #[derive(Debug)]
 pub(super) struct Receiving {
     most: usize,
@@ -23,7 +23,7 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
-    /// Nothing has arrived. At most so many bytes are taken.
+    /// Starts to receive files of at most `most` bytes in total.
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
@@ -32,7 +32,7 @@ impl Receiving {
         }
     }
 
-    /// Takes a part.
+    /// Adds a part.
     pub(super) fn take(&mut self, part: Option<v1::SiteFilePart>) -> Result<(), ApiError> {
         let Some(v1::SiteFilePart { name, data }) = part else {
             return Ok(());
@@ -65,7 +65,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// The files, when all parts have arrived.
+    /// The complete files, after the last part.
     pub(super) fn end(self) -> Result<Vec<SiteFile>, ApiError> {
         if self.files.is_empty() {
             return Err(too_many());
@@ -97,7 +97,7 @@ fn too_many() -> ApiError {
     ApiError::invalid("files", format!("1 to {FILES_MAX} files"))
 }
 
-/// Files cut into parts.
+/// Splits files into parts.
 pub(super) fn parts(files: Vec<SiteFile>) -> impl Iterator<Item = v1::SiteFilePart> + Send + 'static {
     files.into_iter().flat_map(|file| {
         let SiteFile { mut name, text } = file;
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn files_that_were_cut_are_put_together_again() {
-        // Three bytes each: parts end inside characters.
+        // Characters of three bytes each: parts end inside characters.
         let long = "\u{20ac}".repeat(PART_MAX);
         let files = vec![file("a", long), file("b", String::new()), file("c", "x".into())];
         let cut: Vec<_> = parts(files.clone()).collect();

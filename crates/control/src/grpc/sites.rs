@@ -1,4 +1,4 @@
-//! `SiteService`: the site as its operators describe it.
+//! `SiteService`: the description of the site by its operators.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -24,14 +24,14 @@ use crate::api_error::ApiError;
 use crate::core::Core;
 use crate::hall::{self, HallError};
 
-/// A stream of files that sends nothing for this long ends.
+/// A stream of files ends after this time without a message.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Nodes without enrolment that are named.
+/// Most nodes without enrolment in an answer.
 const NAMED_MAX: usize = 1000;
-/// Findings that an error tells one by one.
+/// Most findings in an error.
 const TOLD_MAX: usize = 50;
 
-/// The service.
+/// Implements `SiteService`.
 #[derive(Debug, Clone)]
 pub struct Sites(pub Arc<Core>);
 
@@ -86,7 +86,7 @@ fn change(change: Change) -> v1::SiteChange {
     }
 }
 
-/// What is wrong with the files, as the faults of a call.
+/// The faults of the files as a call's error.
 fn faults(checked: &Checked) -> ApiError {
     let errors = checked
         .findings
@@ -110,8 +110,8 @@ fn faults(checked: &Checked) -> ApiError {
     ApiError::Invalid(faults)
 }
 
-/// What of a request to apply files is compared when its key comes again: the files count by their digest, in whatever
-/// parts they came.
+/// The part of a request to apply files that is compared when its key is repeated. Files count by their digest, however
+/// they are split into parts.
 pub(super) fn digested(mutation: Option<v1::Mutation>, files: &[SiteFile]) -> v1::ApplySiteRequest {
     let data = digest(files).into_bytes();
     let name = String::new();
@@ -152,7 +152,7 @@ impl Sites {
         Receiving::new(self.0.config.storage.site_files_mib << 20)
     }
 
-    /// What clusters hold that the files do not bear, one sentence each.
+    /// Conflicts between the clusters' placements and the files, one sentence each.
     async fn conflicts(&self, site: &Arc<Site>) -> Result<(i64, Vec<String>), ApiError> {
         let core = &self.0;
         let (version, live) = match core.sites.picture(&core.store).await {
@@ -216,7 +216,7 @@ impl Sites {
         })
     }
 
-    /// Checks that the database has room for files, where it is a file itself.
+    /// Checks that the disk has room for the files, if the database is a file.
     fn room(&self, files: &[SiteFile]) -> Result<(), ApiError> {
         let Database::File(path) = &self.0.config.database else {
             return Ok(());
@@ -234,7 +234,7 @@ impl Sites {
         read.await.map_err(|e| ApiError::Internal(e.to_string()))
     }
 
-    /// Makes files the site.
+    /// Applies files as the site.
     pub(super) async fn apply(
         &self,
         asked: &Asked<'_>,
@@ -290,7 +290,7 @@ impl Sites {
             .await?;
         let response = asked.end(tx, response).await?;
         core.wishes.forget();
-        // What a cluster waits for may be in it.
+        // The new site may contain resources that clusters wait for.
         core.store.wake_clusters(asked.now()).await?;
         core.clusters.due.notify_one();
         Ok(response)
@@ -315,7 +315,7 @@ impl SiteService for Sites {
         let version = current.as_ref().map(|(version, _)| version.to_string());
         let mut response = v1::PlanSiteResponse {
             findings: checked.findings.list.iter().map(finding).collect(),
-            // Two who apply a first site at the same time shall not both win.
+            // A version even without a site, so that only one of two parallel first applications succeeds.
             resource_version: version.unwrap_or_else(|| "0".into()),
             ..v1::PlanSiteResponse::default()
         };

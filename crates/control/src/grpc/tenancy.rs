@@ -1,4 +1,4 @@
-//! Tests of what members of customers may call, over the services as they are served, without connections.
+//! Tests of the calls that members of customers may make, with the served stack of services but without connections.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::clusters::tests::{build, hall, names};
 use crate::core::Core;
 use crate::testing::TestCore;
 
-/// Calls of customer users. What is in no list is refused to them, also what is added later.
+/// Calls of customer users. All other calls are refused to them, including new ones.
 const USERS: &[&str] = &[
     "AuthService/RenewCredential",
     "AuthService/WhoAmI",
@@ -59,7 +59,7 @@ const USERS: &[&str] = &[
     "OperationService/ListOperations",
     "OperationService/WaitOperation",
 ];
-/// Of customer admins beside these.
+/// Further calls of customer admins.
 const ADMINS: &[&str] = &[
     "AuthService/CreateToken",
     "AuthService/DeleteMember",
@@ -72,7 +72,7 @@ const ADMINS: &[&str] = &[
     "MeteringService/ListUsage",
     "MeteringService/SumUsage",
 ];
-/// Of auditors.
+/// Calls of auditors.
 const AUDITORS: &[&str] = &[
     "AuditService/ListAudit",
     "AuditService/StreamAudit",
@@ -81,14 +81,14 @@ const AUDITORS: &[&str] = &[
     "AuthService/WhoAmI",
     "EventService/StreamEvents",
 ];
-/// For those who have no certificate yet: they look at no role.
+/// Calls that need no certificate; they check no role.
 pub(super) const OPEN: &[&str] = &[
     "AuthService/RedeemToken",
     "AgentService/Register",
     "ControlService/ProveDatabase",
 ];
 
-/// The services, called by a member.
+/// A client that calls the services as a member.
 macro_rules! as_member {
     ($client:ident, $core:expr, $name:expr) => {
         $client::new(as_member($core, $name))
@@ -104,7 +104,7 @@ pub(super) fn as_member(
     as_identity(core, ClientIdentity::member(name, 0).unwrap())
 }
 
-/// The same, called with the certificate of a credential.
+/// The services, called with the certificate of a credential.
 fn as_holder(
     core: &Arc<Core>,
     credential: &v1::Credential,
@@ -135,8 +135,8 @@ pub(super) async fn join(core: &Core, name: &str, role: &str, customer: &str) {
     tx.commit().await.unwrap();
 }
 
-/// A hall with a cluster of each of two customers, and members: of acme an admin "adam" and a user "ann", of the site
-/// "olga" and a viewer "vera".
+/// A hall with a cluster for each of two customers, and members: acme's admin "adam" and user "ann", the site's "olga"
+/// and viewer "vera".
 pub(super) async fn lab() -> TestCore {
     let core = hall(32, "").await;
     build(&core, "alpha", "acme", 4).await;
@@ -155,7 +155,7 @@ pub(super) fn mutation(key: &str) -> Option<v1::Mutation> {
     })
 }
 
-/// "Service/Method" of all calls.
+/// All calls as "Service/Method".
 pub(super) fn methods() -> Vec<String> {
     let set = FileDescriptorSet::decode(DESCRIPTORS).unwrap();
     let ours = set.file.iter().filter(|file| file.package() == "rackwright.v1");
@@ -164,12 +164,12 @@ pub(super) fn methods() -> Vec<String> {
     names.collect()
 }
 
-/// What an empty message to a method is answered with.
+/// The answer to an empty message to a method.
 async fn knock(core: &Arc<Core>, member: &str, method: &str) -> Result<(), Status> {
     knock_as(core, ClientIdentity::member(member, 0).unwrap(), method).await
 }
 
-/// The same with any certificate.
+/// The answer to an empty message, sent with any certificate.
 pub(super) async fn knock_as(core: &Arc<Core>, identity: ClientIdentity, method: &str) -> Result<(), Status> {
     let request = http::Request::post(format!("/rackwright.v1.{method}"))
         .header("content-type", "application/grpc")
@@ -209,7 +209,7 @@ async fn every_call_that_nobody_thought_of_is_refused_to_customers_and_auditors(
             }
         }
     }
-    // A role and a customer that do not go together open nothing.
+    // A role with a customer that does not fit grants no access.
     join(&core, "eve", "customer-user", "").await;
     join(&core, "mallory", "operator", "acme").await;
     for member in ["eve", "mallory", "nobody"] {
@@ -230,7 +230,7 @@ fn missing(name: &str) -> String {
     format!("{collection}/{}", "9".repeat(id.len()))
 }
 
-/// What is another's is refused as what does not exist, to the last byte.
+/// Checks that another customer's resource is refused exactly like a missing one, to the last byte.
 #[track_caller]
 fn same<T: std::fmt::Debug>(name: &str, others: Result<Response<T>, Status>, absent: Result<Response<T>, Status>) {
     let (others, absent) = (others.unwrap_err(), absent.unwrap_err());
@@ -254,7 +254,7 @@ fn reimage(name: &str, key: &str) -> v1::ReimageNodeRequest {
     }
 }
 
-/// An operation on each of these targets.
+/// The operation on this target.
 async fn operation_on(core: &Core, target: &str) -> String {
     let scope = rackwright_store::Scope::Site;
     let rows = core.store.operations(&scope, target, "", "", "", 1).await.unwrap();
@@ -545,7 +545,7 @@ async fn a_member_is_of_the_site_or_of_one_customer_of_it() {
             "{role:?} {customer}"
         );
     }
-    // Names that others have: of the site's member, of another customer's.
+    // Names in use: by a member of the site, and by a member of another customer.
     for (n, (member, role, customer)) in [
         ("vera", CustomerUser, "acme"),
         ("ann", CustomerUser, "bolt"),
@@ -609,7 +609,7 @@ async fn a_customers_admin_invites_members_of_the_customer_alone() {
         .into_inner();
     assert_eq!((renewed.role(), renewed.customer.as_str()), (CustomerAdmin, "acme"));
 
-    // Between the token and its use the name goes to somebody else.
+    // Between the token and its use, the name is given to another member.
     let made = operator
         .create_token(invitation("zoe", CustomerUser, "acme", "e"))
         .await
@@ -661,7 +661,7 @@ async fn capacity_is_what_would_be_placed_and_names_nobody() {
     );
     let same = operator.get_capacity(ask("acme")).await.unwrap().into_inner();
     assert_eq!(same.skus, capacity.skus);
-    // What is told can be had, and one node more cannot.
+    // A plan for the reported size succeeds, and one more node fails.
     for fabric in &sku.fabrics {
         let most = fabric.largest_cluster_nodes;
         assert!(most > 0 && most <= sku.free_nodes, "{fabric:?}");

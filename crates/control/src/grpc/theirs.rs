@@ -1,8 +1,8 @@
-//! What a customer is shown of what is theirs. The store has left out the rest.
+//! The customer's view of its own resources. The store has left out other resources.
 //!
-//! Built up from nothing, so that a field that is new later is not shown until somebody thought of it. Left out is what tells of
-//! the hall and of its other users: BMCs, labels (which say where a machine stands), asset serials, and free text that was
-//! written for operators. A failed call or check is told by its code and by the node's reports.
+//! Messages are built from scratch, so a new field stays hidden until it is added here on purpose. Fields that reveal
+//! the hall or its other users are left out: BMCs, labels (they contain a machine's place), asset serials, and free
+//! text for operators. Customers see a failed call or check by its code and by the node's reports.
 
 use std::collections::HashMap;
 
@@ -14,13 +14,13 @@ use rackwright_store::Scope;
 use super::names;
 use crate::api_error::ApiError;
 
-/// What stands in the place of a text for operators.
+/// Replaces a text for operators.
 const ASK: &str =
     "it did not succeed; the reports of the nodes tell which checks failed, the site's operators the rest";
-/// Fields of a filter over nodes; labels are not shown, and so not to be searched for.
+/// Fields of a customer's filter over nodes. Labels are hidden, so a filter must not search them.
 pub const NODE_FILTER: &[&str] = &["state", "sku", "name"];
 
-/// Fields that a filter over nodes may name.
+/// Fields that a filter over nodes may use.
 #[must_use]
 pub fn node_filter(scope: &Scope) -> &'static [&'static str] {
     match scope {
@@ -29,7 +29,7 @@ pub fn node_filter(scope: &Scope) -> &'static [&'static str] {
     }
 }
 
-/// A node as it is shown.
+/// A node in the view of `scope`.
 #[must_use]
 pub fn node(scope: &Scope, node: v1::Node) -> v1::Node {
     if *scope == Scope::Site {
@@ -63,7 +63,7 @@ fn status(status: v1::NodeStatus) -> v1::NodeStatus {
     }
 }
 
-/// Drives keep their serial numbers: a reimage may name one by it.
+/// Drives keep their serial numbers, because a reimage may name a drive by it.
 fn inventory(inventory: v1::Inventory) -> v1::Inventory {
     let module = |module: v1::MemoryModule| v1::MemoryModule {
         serial_number: String::new(),
@@ -105,7 +105,7 @@ fn metadata(metadata: v1::Metadata) -> v1::Metadata {
     }
 }
 
-/// A cluster as it is shown.
+/// A cluster in the view of `scope`.
 #[must_use]
 pub fn cluster(scope: &Scope, cluster: v1::Cluster) -> v1::Cluster {
     if *scope == Scope::Site {
@@ -161,7 +161,7 @@ fn cluster_status(status: v1::ClusterStatus) -> v1::ClusterStatus {
     }
 }
 
-/// An operation as it is shown.
+/// An operation in the view of `scope`.
 #[must_use]
 pub fn operation(scope: &Scope, operation: v1::Operation) -> v1::Operation {
     if *scope == Scope::Site {
@@ -178,7 +178,7 @@ pub fn operation(scope: &Scope, operation: v1::Operation) -> v1::Operation {
     }
 }
 
-/// An event as it is shown. None: it is about the site's business, such as a node's BMC.
+/// An event in the view of `scope`; `None` for events about the site's own matters, such as a node's BMC.
 #[must_use]
 pub fn event(scope: &Scope, event: v1::Event) -> Option<v1::Event> {
     if *scope == Scope::Site {
@@ -191,7 +191,7 @@ pub fn event(scope: &Scope, event: v1::Event) -> Option<v1::Event> {
     let (from, to) = (event.attributes.get("from"), event.attributes.get("to"));
     let message = match (from, to) {
         (Some(from), Some(to)) => format!("{} went from {from} to {to}", event.target),
-        // Who asked is told: it is one of theirs, or the site.
+        // Names the requester: a member of the customer, or the site.
         _ if kind == EventKind::Requested => event.message.clone(),
         _ => format!("{}: {}", event.target, event.kind),
     };
@@ -203,7 +203,7 @@ pub fn event(scope: &Scope, event: v1::Event) -> Option<v1::Event> {
     })
 }
 
-/// Refuses a claim for somebody else.
+/// Refuses a claim for another customer.
 ///
 /// # Errors
 /// The deployment names another customer than the caller's.
@@ -217,7 +217,7 @@ pub fn check_deployment(scope: &Scope, deployment: &v1::Deployment) -> Result<()
     }
 }
 
-/// A refusal as it is shown: what a customer cannot do anything about is not spelled out, as it may name others.
+/// A refusal in the view of `scope`. Details that a customer cannot act on are left out, because they may name others.
 #[must_use]
 pub fn refusal(scope: &Scope, error: ApiError) -> ApiError {
     match error {
@@ -230,7 +230,7 @@ pub fn refusal(scope: &Scope, error: ApiError) -> ApiError {
     }
 }
 
-/// The page's name with the mask applied, as it is shown.
+/// A node in the view of `scope`, with the mask applied.
 ///
 /// # Errors
 /// The mask names unknown fields.

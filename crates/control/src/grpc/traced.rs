@@ -1,4 +1,4 @@
-//! A span for each call of ours, below the caller's where the caller sends `traceparent`.
+//! A span for each call of this project's services, below the caller's span if the caller sends `traceparent`.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,10 +15,10 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::connection::Peer;
 
-/// What the paths of our services begin with: `/rackwright.v1.NodeService/ListNodes`.
+/// Prefix of the paths of this project's services: `/rackwright.v1.NodeService/ListNodes`.
 const OURS: &str = "/rackwright.";
 
-/// The services, each call in a span.
+/// The services with a span for each call.
 #[derive(Debug, Clone)]
 pub struct Traced<S>(pub S);
 
@@ -58,13 +58,13 @@ fn span<A>(request: &Request<A>) -> Span {
         return Span::none();
     }
     let span = tracing::info_span!("call", otel.name = &path[1..], otel.kind = "server", caller = Empty);
-    // Who has no certificate does not decide what is recorded.
+    // Callers without a certificate do not choose which traces are recorded.
     if is_known(request) {
         let parent = TraceContextPropagator::new().extract(&Headers(request.headers()));
-        // Without telemetry nobody asks for it.
+        // Fails only without telemetry.
         let _ = span.set_parent(parent);
     }
-    // Not fields: the log need not repeat them.
+    // Attributes instead of fields, so that the log does not repeat them.
     span.set_attribute("rpc.system", "grpc");
     span.set_attribute("rpc.service", service.to_owned());
     span.set_attribute("rpc.method", method.to_owned());
@@ -75,13 +75,13 @@ fn is_known<A>(request: &Request<A>) -> bool {
     Peer::among(request.extensions()).is_some_and(|peer| peer.certificate().is_some())
 }
 
-/// How it went: an error is in the headers, what ends well says so behind the message.
+/// Adds the result of a call. Errors are in the headers; success follows the message.
 fn tell(span: &Span, headers: &HeaderMap) {
     let code = headers
         .get("grpc-status")
         .map_or(Code::Ok, |code| Code::from_bytes(code.as_bytes()));
     span.set_attribute("rpc.grpc.status_code", i64::from(code as i32));
-    // The caller's own faults are no errors of this server, as OpenTelemetry's conventions for gRPC have it.
+    // Faults of the caller are not errors of this server, according to OpenTelemetry's conventions for gRPC.
     let is_ours = matches!(
         code,
         Code::Unknown

@@ -1,6 +1,6 @@
-//! Ends calls of members when their rights end: the call that waits, the stream that is read and the stream that is written.
+//! Ends the calls of members when their rights end: waiting calls, incoming streams and outgoing streams.
 //!
-//! One layer around all services does that, so that no method has to remember it.
+//! One layer around all services does this, so no method has to remember it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::core::Core;
 use crate::rights::end_of;
 use crate::rights::{End, Grant};
 
-/// In the answer to a member: the hashes of the authorities that clients are to trust.
+/// Header in answers to members: the hashes of the authorities that clients have to trust.
 const AUTHORITIES: &str = "rackwright-authorities";
 
-/// The services, each call of a member under a grant.
+/// The services; each call of a member runs under a grant.
 #[derive(Debug, Clone)]
 pub struct UntilEnded<S> {
     inner: S,
@@ -29,12 +29,12 @@ pub struct UntilEnded<S> {
 }
 
 impl<S> UntilEnded<S> {
-    /// Puts the services under grants.
+    /// Wraps the services.
     pub fn new(inner: S, core: Arc<Core>) -> Self {
         Self { inner, core }
     }
 
-    /// The grant of a member's call; none for agents, and for callers without a certificate.
+    /// The grant of a member's call; `None` for agents and for callers without a certificate.
     fn grant<A>(&self, request: &mut Request<A>) -> Option<Grant> {
         // Tests call without a connection.
         #[cfg(test)]
@@ -85,7 +85,7 @@ where
                 answer = answer => answer?,
             };
             let mut answer = answer;
-            // A client whose list differs renews its certificate, and is given the present list.
+            // A client with another list renews its certificate and receives the present list.
             if let Ok(authorities) = HeaderValue::from_str(&core.keys.authority.announced().join(",")) {
                 answer.headers_mut().insert(AUTHORITIES, authorities);
             }
@@ -101,7 +101,7 @@ where
     }
 }
 
-/// What a call answers with, until its grant ends: then the status that says why.
+/// The body of an answer. When the grant ends, the body ends with the status that states the reason.
 struct Ending<B> {
     body: Option<B>,
     ended: Pin<Box<dyn Future<Output = End> + Send>>,
@@ -118,7 +118,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Ending<B> {
             return Poll::Ready(None);
         };
         if let Poll::Ready(end) = this.ended.as_mut().poll(context) {
-            // Dropped now: what feeds the stream ends with it.
+            // Dropped now, so that the source of the stream ends too.
             this.body = None;
             let mut trailers = HeaderMap::new();
             if let Err(error) = Status::from(end).add_header(&mut trailers) {

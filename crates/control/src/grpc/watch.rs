@@ -1,5 +1,5 @@
-//! Streams: nodes as they change, events as they happen. Both read the event log, so nothing is lost between the
-//! first look and the first wait, and a slow reader holds up nobody.
+//! Streams: changes of nodes, and events. Both read the event log, so no change between the first look and the first
+//! wait is lost, and a slow reader delays no other stream.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::{Core, Ticks};
 
-/// Messages a stream may be ahead of its reader.
+/// Messages that may wait for a slow reader.
 const QUEUE: usize = 64;
-/// Rows read at once.
+/// Rows read per page.
 const PAGE: i64 = 500;
 const ROWS: usize = PAGE as usize;
-/// Between two looks of one stream at the least: what is stored meanwhile comes together.
+/// Shortest interval between two looks of one stream; changes in between are read together.
 const PAUSE: Duration = Duration::from_millis(10);
 
 pub(super) type Sender<T> = mpsc::Sender<Result<T, Status>>;
@@ -53,7 +53,7 @@ where
     ReceiverStream::new(receiver)
 }
 
-/// Every matching node now, then every change.
+/// All matching nodes, then their changes.
 pub fn nodes(
     core: Arc<Core>,
     scope: Scope,
@@ -102,7 +102,8 @@ async fn watch_nodes(
         return Ok(());
     }
     loop {
-        // All events, for the ids in them: that a node is a customer's no more is none of theirs.
+        // Reads the events of the whole site for their node ids: events about a node that leaves a customer are not in
+        // the customer's view.
         let events = core.store.events(&Scope::Site, position, "", PAGE).await?;
         let is_full = events.len() == ROWS;
         if let Some(last) = events.last() {
@@ -126,7 +127,7 @@ async fn watch_nodes(
     }
 }
 
-/// Waits for the next occasion to look. False when nobody listens or nothing comes any more.
+/// Waits for the next look. Returns false if the reader is gone or no further change can come.
 async fn go_on<T>(ticks: &mut Ticks, sender: &Sender<T>) -> bool {
     tokio::select! {
         is_open = ticks.next() => is_open,
@@ -159,7 +160,7 @@ async fn changed_node(
     if !shown.remove(id) {
         return Ok(None);
     }
-    // Gone, or it matches no more: the watcher drops it either way.
+    // The node is gone or does not match any more: in both cases the watcher removes it.
     let node = v1::Node {
         name: format!("nodes/{id}"),
         ..v1::Node::default()
@@ -171,7 +172,7 @@ async fn changed_node(
     }))
 }
 
-/// Events after a position, then as they happen.
+/// Events after a position, then new events.
 pub fn events(
     core: Arc<Core>,
     scope: Scope,
@@ -194,7 +195,7 @@ async fn follow_events(
 ) -> Result<(), ApiError> {
     let mut ticks = core.ticks(PAUSE);
     loop {
-        // Whoever sees only some events has looked at all up to here, and does not look at them again.
+        // With a filtered view, all events up to this position count as read, so later looks skip them.
         let looked_at = match &scope {
             Scope::Site => position,
             Scope::Customer(_) => core.store.event_range().await?.1,

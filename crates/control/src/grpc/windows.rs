@@ -1,4 +1,4 @@
-//! Maintenance windows: who has a machine says when it may be disturbed.
+//! Maintenance windows: the holder of a machine determines when it may be disturbed.
 
 use rackwright_api::v1;
 use rackwright_lifecycle::{EventKind, MaintenanceWindow, Span, Weekly};
@@ -68,10 +68,10 @@ fn no_target(target: &str) -> ApiError {
     ApiError::invalid("target", format!("{target:?} is not nodes/ID or clusters/ID"))
 }
 
-/// Sets it. A node's counts for the claim that it has now.
+/// Sets a window. A node's window is valid for its present claim.
 ///
 /// # Errors
-/// It is no window, or the target is not the caller's.
+/// The window is invalid, or the target is not the caller's.
 pub(super) async fn set(
     core: &Core,
     asked: &Asked<'_>,
@@ -123,7 +123,7 @@ pub(super) async fn set(
     Ok(answer)
 }
 
-/// Reads it.
+/// Reads a window.
 ///
 /// # Errors
 /// The target is not the caller's.
@@ -180,7 +180,7 @@ mod tests {
         })
     }
 
-    /// How many spans the window of the cluster has.
+    /// Number of spans in the cluster's window.
     async fn spans(core: &Core) -> usize {
         let window = get(core, &Scope::Site, "clusters/alpha".into()).await.unwrap();
         window.weekly.len()

@@ -1,4 +1,4 @@
-//! What is read when somebody asks: of the database, every few seconds at most however many ask, and of this process.
+//! Metrics that are read at a scrape: from the database at most every few seconds, and from this process.
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,13 +19,13 @@ use crate::clock;
 use crate::core::Core;
 use crate::core::STEPS_AT_ONCE;
 
-/// What the database said counts so long.
+/// Lifetime of values from the database.
 pub(super) const FRESH: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WaitLabels {
     state: &'static str,
-    /// The kind of a `Wait`.
+    /// Name of the `Wait` kind.
     reason: String,
 }
 
@@ -51,10 +51,10 @@ struct BuildLabels {
     version: &'static str,
 }
 
-/// What was read last.
+/// The values of the last read.
 #[derive(Debug, Default)]
 pub(super) struct Gauges {
-    /// When the database was asked. Whoever holds it tells.
+    /// Time of the last read of the database. The lock is held during a scrape.
     asked_at: Mutex<Option<Instant>>,
     nodes: Family<StateLabel, Gauge>,
     waiting: Family<WaitLabels, Gauge>,
@@ -139,7 +139,7 @@ impl Gauges {
         r.register("process_resident_bytes", "Memory of this process", self.memory.clone());
     }
 
-    /// Of the database: every replica tells the same.
+    /// Metrics from the database: all replicas report the same values.
     fn register_nodes(&self, r: &mut Registry) {
         r.register("nodes", "Nodes by state", self.nodes.clone());
         let waiting = self.waiting.clone();
@@ -184,7 +184,7 @@ impl Gauges {
             self.permits.get_or_create(&label).set(taken);
             self.in_line.get_or_create(&label).set(waiting);
         }
-        // What nobody waits for any more is told no more.
+        // Removes reasons without waiting nodes.
         self.waiting.clear();
         for state in State::ALL {
             let state = state.as_str();
@@ -208,7 +208,7 @@ impl Gauges {
         Ok(())
     }
 
-    /// Has the database asked at the next scrape.
+    /// Makes the next scrape read the database.
     #[cfg(test)]
     pub(super) async fn forget(&self) {
         *self.asked_at.lock().await = None;
@@ -255,12 +255,13 @@ fn whole(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-/// User and system time, and resident memory, of this process (proc(5)); zeros where the kernel does not tell.
+/// User and system CPU time in seconds, and resident memory in bytes, of this process (proc(5)); zeros if the kernel
+/// does not report them.
 #[expect(clippy::disallowed_methods, reason = "procfs answers from memory")]
 fn process() -> (f64, i64) {
-    /// `USER_HZ`, which is 100 on every architecture of ours (man 7 time).
+    /// `USER_HZ`, which is 100 on every supported architecture (man 7 time).
     const TICKS_A_SECOND: f64 = 100.0;
-    /// In `/proc/self/stat` behind the name's closing bracket: utime and stime.
+    /// Index of utime in `/proc/self/stat`, after the name's closing bracket; stime follows.
     const UTIME: usize = 11;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
@@ -274,7 +275,7 @@ fn process() -> (f64, i64) {
     )
 }
 
-/// Everything as it is now, in OpenMetrics' text format.
+/// All metrics as of now, in the OpenMetrics text format.
 ///
 /// # Errors
 /// The database failed.

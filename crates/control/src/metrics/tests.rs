@@ -8,7 +8,7 @@ use super::*;
 use crate::core::BootCounts;
 use crate::testing;
 
-/// A scrape after each thing happened once.
+/// A scrape after each event has happened once.
 async fn everything() -> String {
     let core = testing::core().await;
     testing::add(&core, &testing::node("n1", State::Available, None)).await;
@@ -41,7 +41,7 @@ async fn everything() -> String {
     scrape(&core).await.unwrap()
 }
 
-/// Names of metrics in a text: what begins with our prefix.
+/// Names of metrics in a text: words with the prefix of this project.
 fn names(text: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.split(|c| !is_part(c))
@@ -72,8 +72,8 @@ async fn every_panel_and_every_alert_asks_for_what_there_is() {
     }
 }
 
-/// HELP and TYPE lines name counters and histograms without their suffix: those are no series. Sums and counts are
-/// told beside the buckets.
+/// HELP and TYPE lines name counters and histograms without their suffix; those names are not series. Sums and counts
+/// accompany the buckets.
 fn is_series(name: &str, told: &BTreeSet<String>) -> bool {
     let is_beside = name.ends_with("_sum") || name.ends_with("_count");
     !is_beside && !told.contains(&format!("{name}_total")) && !told.contains(&format!("{name}_bucket"))
@@ -108,7 +108,7 @@ async fn what_happened_is_told_and_nothing_that_could_be_made_up() {
     assert!(told.ends_with("# EOF\n"));
 }
 
-/// The lines of a scrape that tell how many wait.
+/// The lines of a scrape with numbers of waiting nodes.
 fn waiting(told: &str) -> Vec<&str> {
     let mut lines: Vec<_> = told
         .lines()
@@ -140,7 +140,7 @@ async fn nodes_are_told_by_what_they_wait_for_and_the_database_is_not_asked_by_e
         "{state=\"inspecting\",reason=\"retry\"} 2",
     ];
     assert_eq!(waiting(&first), wanted);
-    // Since the beginning of 1970.
+    // The state began at the start of 1970.
     let longest = first
         .lines()
         .find_map(|l| l.strip_prefix("rackwright_oldest_in_state_seconds{state=\"inspecting\"} "));

@@ -1,4 +1,4 @@
-//! A collector that takes OTLP over gRPC, as the settings name it.
+//! A collector that accepts OTLP over gRPC, as configured.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,52 +9,53 @@ use serde::Deserialize;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
-/// A collector that does not take the connection, or a batch, by then is away.
+/// Longest time for a connection and for a batch; after it the collector counts as away.
 const CONNECT: Duration = Duration::from_secs(3);
 const SEND: Duration = Duration::from_secs(5);
 
-/// A collector, as written.
+/// A collector in the settings.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Collector {
     /// URL of the collector's OTLP/gRPC port.
     pub(crate) url: String,
-    /// PEM file with the authorities that may have signed the collector's certificate.
+    /// PEM file with the authorities that may sign the collector's certificate.
     #[serde(default)]
     pub(crate) ca_file: Option<PathBuf>,
-    /// Sent with every batch.
+    /// Headers of each batch.
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, SecretString>,
 }
 
-/// Why nothing can be sent to a collector.
+/// Why sending to a collector is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
-    /// The certificates cannot be read.
+    /// The authorities cannot be read.
     #[error("the authorities of the collector in {} cannot be read", path.display())]
     Authorities {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },
-    /// They, or the URL, are not what they should be.
+    /// The authorities or the URL are invalid.
     #[error("the connection to the collector {url} cannot be set up; look at its URL and its ca_file")]
     Connection {
-        /// The collector.
+        /// URL of the collector.
         url: String,
-        /// Why.
+        /// The error of the connection setup.
         #[source]
         source: tonic::transport::Error,
     },
-    /// A header.
+    /// A header is invalid.
     #[error("{0}")]
     Header(String),
 }
 
 impl Collector {
-    /// Says what is wrong, a line each. `place` is the part of the settings, `url` the name of the URL in it.
+    /// Adds one line to `faults` for each invalid setting. `place` is the section of the settings, `url` the name of
+    /// the URL in it.
     pub(crate) fn check(&self, place: &str, url: &str, faults: &mut Vec<String>) {
         match (self.is_https(), &self.ca_file) {
             (true, Some(file)) if !file.is_file() => {
@@ -92,7 +93,7 @@ impl Collector {
         Ok(map)
     }
 
-    /// A channel, which connects when there is something to send.
+    /// A channel that connects at the first send.
     #[expect(clippy::disallowed_methods, reason = "called at the start")]
     pub(crate) fn channel(&self) -> Result<Channel, CollectorError> {
         let failed = |source| CollectorError::Connection {

@@ -1,5 +1,6 @@
-//! Traces for a collector, by OTLP over gRPC, where the configuration names one: a span for each call, each run of a
-//! node's steps and each effect. Whoever makes a span never waits: what the queue cannot hold is dropped and counted.
+//! Traces for a collector, by OTLP over gRPC, if the configuration names one: a span for each call, each run of a
+//! node's steps and each effect. The code that makes a span never waits: if the queue is full the span is dropped and
+//! counted.
 
 mod collector;
 mod queue;
@@ -33,25 +34,25 @@ use crate::share::replica_name;
 pub use collector::{Collector, CollectorError};
 use queue::{Queue, Sender};
 
-/// Our own crates' spans go out, not those of the HTTP/2 connection that carries them.
+/// Prefix of the crates with exported spans. Spans of the exporting HTTP/2 connection itself are not exported.
 const OURS: &str = "rackwright";
-/// What is left may take so long to be sent when the process ends.
+/// Longest time for sending the remaining spans when the process ends.
 const FLUSH: Duration = Duration::from_secs(5);
 
-/// Where traces go, as written.
+/// Destination of traces in the settings.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// URL of the collector's OTLP/gRPC port.
     otlp: String,
-    /// PEM file with the authorities that may have signed the collector's certificate.
+    /// PEM file with the authorities that may sign the collector's certificate.
     #[serde(default)]
     ca_file: Option<PathBuf>,
-    /// Sent with every batch.
+    /// Headers of each batch.
     #[serde(default)]
     headers: BTreeMap<String, SecretString>,
-    /// Which part of the traces that begin here is recorded, from 0 to 1. A caller's trace is recorded if the caller
-    /// records it.
+    /// Fraction of traces that are recorded, from 0 to 1, for traces that begin here. A caller's trace is recorded if
+    /// the caller records it.
     #[serde(default = "everything")]
     sample: f64,
 }
@@ -61,7 +62,7 @@ fn everything() -> f64 {
 }
 
 impl Settings {
-    /// Says what is wrong, a line each.
+    /// Adds one line to `faults` for each invalid setting.
     pub(crate) fn check(&self, faults: &mut Vec<String>) {
         self.collector().check("telemetry", "otlp", faults);
         if !(0.0..=1.0).contains(&self.sample) {
@@ -78,7 +79,7 @@ impl Settings {
     }
 }
 
-/// The attributes of this process, for a collector.
+/// The attributes of this process for a collector.
 pub(crate) fn attributes(config: &Config) -> [(&'static str, String); 4] {
     [
         ("service.name", "rackwrightd".to_owned()),
@@ -88,15 +89,15 @@ pub(crate) fn attributes(config: &Config) -> [(&'static str, String); 4] {
     ]
 }
 
-/// Makes spans of what has happened already; of nothing where no collector is configured.
+/// Makes spans of past work; none without a collector.
 #[derive(Debug, Clone, Default)]
 pub struct Traces {
     tracer: Option<SdkTracer>,
-    /// How many spans went which way.
+    /// Counts of spans by result.
     pub counts: SpanCounts,
 }
 
-/// The way of spans to the collector; none where none is configured.
+/// The connection from spans to the collector; empty without a collector.
 #[derive(Debug, Default)]
 pub struct Telemetry {
     traces: Traces,
@@ -105,17 +106,17 @@ pub struct Telemetry {
 
 #[derive(Debug)]
 struct Sending {
-    /// Spans end in it.
+    /// Keeps the provider of spans alive.
     _provider: SdkTracerProvider,
     stop: CancellationToken,
     sender: JoinHandle<()>,
 }
 
 impl Telemetry {
-    /// Begins to send where a collector is configured. It is connected to when there is something to send.
+    /// Starts the export if a collector is configured. The connection opens at the first send.
     ///
     /// # Errors
-    /// The certificates cannot be read.
+    /// The settings of the collector are invalid, or its authorities cannot be read.
     pub fn start(config: &Config) -> Result<Self, CollectorError> {
         let counts = SpanCounts::default();
         let Some(settings) = &config.telemetry else {
@@ -153,13 +154,13 @@ impl Telemetry {
         Ok(Self { traces, sending })
     }
 
-    /// For those who tell of what has happened.
+    /// A handle for code that makes spans of past work.
     #[must_use]
     pub fn traces(&self) -> Traces {
         self.traces.clone()
     }
 
-    /// What takes up spans, for the subscriber of this process.
+    /// The layer for this process's subscriber that collects spans.
     pub fn layer<S>(&self) -> Option<impl Layer<S> + use<S>>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
@@ -175,7 +176,7 @@ impl Telemetry {
         Some(layer.with_filter(Targets::new().with_target(OURS, LevelFilter::INFO)))
     }
 
-    /// Sends what is left, for a few seconds at most.
+    /// Sends the remaining spans, for a few seconds at most.
     pub async fn end(self) {
         let Some(sending) = self.sending else { return };
         sending.stop.cancel();
@@ -188,8 +189,8 @@ impl Telemetry {
 }
 
 impl Traces {
-    /// An effect ended: a span from its beginning until now, below the step or call that is under way. Made at the end,
-    /// because what an agent does begins in one process and may end in another.
+    /// Adds a span for an ended effect, below the current step or call. The span is made at the end, because an agent's
+    /// effect may begin in one process and end in another.
     pub fn effect_ended(&self, record: &NodeRecord, effect: &EffectRow, outcome: &Outcome, now: Timestamp) {
         let Some(tracer) = &self.tracer else { return };
         let parent = tracing::Span::current().context();

@@ -1,4 +1,4 @@
-//! Between whoever ends a span and the collector: a bounded queue, and a task that sends what is in it.
+//! The bounded queue between finished spans and the collector, and the task that sends the spans.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use tonic::{Extensions, Request};
 
 use crate::metrics::SpanCounts;
 
-/// Spans that may wait; some 5 MiB of them.
+/// Spans in the queue; about 5 MiB.
 const QUEUE: usize = 8192;
-/// Spans sent at once.
+/// Spans per batch.
 const BATCH: usize = 512;
-/// A batch that is not full waits for more so long.
+/// Longest wait for a batch to fill.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Where spans go when they end.
+/// Receives finished spans.
 #[derive(Debug)]
 pub(super) struct Queue {
     queue: mpsc::Sender<SpanData>,
@@ -51,7 +51,7 @@ impl SpanProcessor for Queue {
         Ok(())
     }
 
-    /// The sender's task is ended and waited for by `Telemetry::end`.
+    /// Does nothing: `Telemetry::end` stops the sender's task.
     fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
         Ok(())
     }
@@ -63,12 +63,12 @@ pub(super) struct Sender {
     pub(super) metadata: MetadataMap,
     pub(super) resource: ResourceAttributesWithSchema,
     pub(super) counts: SpanCounts,
-    /// The last batch could not be sent.
+    /// Whether the last batch failed.
     pub(super) is_away: bool,
 }
 
 impl Sender {
-    /// Sends until `stop`, and then what waits already.
+    /// Sends until `stop`, and then the remaining spans.
     pub(super) async fn run(mut self, mut waiting: mpsc::Receiver<SpanData>, stop: CancellationToken) {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
@@ -93,7 +93,7 @@ impl Sender {
         }
     }
 
-    /// Sends a batch once: what the collector does not take now is dropped.
+    /// Sends a batch once. After a failure the batch is dropped.
     async fn send(&mut self, batch: Vec<SpanData>) {
         let spans = batch.len() as u64;
         let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
@@ -139,7 +139,7 @@ mod tests {
             tracer.start("some").end();
         }
         assert_eq!((waiting.len(), counts.queue_full.get()), (QUEUE, 3));
-        // The sender has ended.
+        // The sender's end of the queue is closed.
         drop(waiting);
         tracer.start("one more").end();
         assert_eq!(counts.queue_full.get(), 4);

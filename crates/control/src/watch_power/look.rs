@@ -1,6 +1,7 @@
-//! One look at a node's power, and what it changes about what is stored.
+//! One look at a node's power, and the changes that it stores.
 //!
-//! A look never moves a node and never acts on its machine: it stores what was seen, tells it, and wakes the node.
+//! A look does not change a node's state and does not act on its machine. It stores readings and events, and wakes the
+//! node.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -19,29 +20,29 @@ use crate::core::Core;
 use crate::credentials;
 use crate::perform::{ipmi_power, power_event, seen_off, seen_on};
 
-/// Looks in a row that a BMC may leave unanswered before it counts as lost.
+/// Unanswered looks in a row after which a BMC counts as lost.
 const MISSES: u32 = 3;
 
-/// What was seen of the power since then is not doubted because of an event: the event may be about that.
+/// A power reading younger than this many seconds stays valid after an event, because the event may be its cause.
 const DOUBT_S: i64 = 5;
 
-/// What is known of a node's BMC from the look before.
+/// Facts about a node's BMC from the look before.
 #[derive(Debug)]
 pub(super) struct Known {
     version: i64,
     spec: Spec,
-    /// It has told who its machine is.
+    /// The BMC has reported the identity of its machine.
     is_identified: bool,
     shortcut: Shortcut,
 }
 
 impl Known {
-    /// How to get into the BMC.
+    /// Address and login of the BMC.
     pub(super) fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// One that enters by the way that was found.
+    /// A client that uses the path from the look before.
     pub(super) fn client(&self, core: &Core, target: BmcTarget) -> Result<BmcClient, RedfishError> {
         BmcClient::sparing(target, watch_settings(core), &self.shortcut)
     }
@@ -56,27 +57,27 @@ impl Known {
     }
 }
 
-/// What came of a look.
+/// Result of a look.
 #[derive(Debug)]
 pub(super) struct Looked {
     pub(super) id: Id,
     pub(super) look: Look,
     pub(super) known: Option<Known>,
-    /// The BMC is another than at the look before.
+    /// The BMC differs from the one at the look before.
     pub(super) is_other_bmc: bool,
 }
 
-/// BMCs that are being looked at: one that has several machines is asked about one at a time.
+/// BMC addresses in use. A BMC with several machines gets one request at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     taken: Mutex<HashSet<String>>,
     ended: Notify,
 }
 
-/// Whoever waits for a turn at one address waits no longer than this.
+/// Longest wait for a turn at one address.
 const TURN: Duration = Duration::from_secs(60);
 
-/// Ends a turn when dropped.
+/// A turn at one address; dropping it ends the turn.
 pub(crate) struct Turn<'a> {
     turns: &'a Turns,
     address: &'a str,
@@ -92,7 +93,7 @@ impl Turns {
         is_free.then_some(Turn { turns: self, address })
     }
 
-    /// Waits until nobody else asks at that address, but not for ever.
+    /// Waits for a turn at an address; `None` after the longest wait.
     pub(crate) async fn wait<'a>(&'a self, address: &'a str) -> Option<Turn<'a>> {
         let turn = async {
             loop {
@@ -115,7 +116,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Looks at a node once, after `silent` looks in a row that its BMC left unanswered.
+/// Looks at a node once. `silent` is the number of looks in a row that its BMC did not answer.
 pub(super) async fn look(core: &Core, turns: &Turns, row: RestingRow, known: Option<Known>, silent: u32) -> Looked {
     let mut looked = Looked {
         id: row.id.as_str().into(),
@@ -148,7 +149,7 @@ async fn try_look(
         Some(known) if known.version == row.version => known,
         before => {
             let fresh = Known::of(&core.store.node(&Scope::Site, &row.id).await?);
-            // A new version of the node is not always another BMC.
+            // A new version of the node may still have the same BMC.
             let shortcut = before.filter(|before| before.spec == fresh.spec).map(|b| b.shortcut);
             Known {
                 shortcut: shortcut.unwrap_or_default(),
@@ -157,7 +158,7 @@ async fn try_look(
         }
     };
     if core.runs.has(&row.id) || known.version != row.version {
-        // Who works on the node knows better.
+        // The runner works on the node, and its readings are better.
         return Ok((Look::Unsettled, known));
     }
     let seen = {
@@ -198,7 +199,7 @@ async fn try_look(
     Ok((look, known))
 }
 
-/// Asks the BMC. One request where it was asked before; nothing is left open.
+/// Reads the power from the BMC: one request if a path is known. No session stays open.
 async fn ask(core: &Core, node: &str, known: &Known) -> Result<(Power, Shortcut), BmcError> {
     if bmc::is_ipmi(&known.spec) {
         let client = bmc::ipmi(node, &known.spec, &core.keys.sealer, &core.ipmi)?.sparing();
@@ -214,30 +215,30 @@ async fn ask(core: &Core, node: &str, known: &Known) -> Result<(Power, Shortcut)
     Ok((bmc::power_of(&power?), shortcut))
 }
 
-/// What a BMC answered, or did not.
+/// Answer of a BMC, or the failure.
 #[derive(Debug, Clone)]
 enum Seen {
     Power(Power),
     Failure {
         message: String,
         code: &'static str,
-        /// Trying again does not help.
+        /// A retry does not help.
         is_final: bool,
         security: Option<EventRow>,
     },
 }
 
-/// What a look changes about what is stored.
+/// The changes that a look stores.
 #[derive(Debug, Clone, PartialEq)]
 struct News {
     readings: Readings,
     events: Vec<EventRow>,
-    /// The kind of failure by which the BMC was lost.
+    /// The kind of failure that made the BMC count as lost.
     lost_by: Option<&'static str>,
 }
 
-/// Nothing, mostly. A BMC counts as lost when it has left `MISSES` looks in a row unanswered, or refuses us; that it is
-/// lost, or back, is told once.
+/// The changes after a look; mostly none. A BMC counts as lost after `MISSES` unanswered looks in a row or one refusal.
+/// One event reports the loss, and one the return.
 fn news(row: &RestingRow, known: &Known, seen: Seen, silent: u32, now: Timestamp) -> Option<News> {
     let mut readings = row.readings.clone();
     let (mut events, mut lost_by) = (Vec::new(), None);
@@ -293,7 +294,7 @@ fn news(row: &RestingRow, known: &Known, seen: Seen, silent: u32, now: Timestamp
     })
 }
 
-/// That the power is another than it was, which nothing of ours has done.
+/// An event for a power change that Rackwright did not cause.
 fn unasked(row: &RestingRow, readings: &Readings, now: Timestamp) -> Option<EventRow> {
     let mut event = power_event(&row.id, &row.readings.power, &readings.power, now)?;
     if row.readings.power.last().is_some() {
@@ -313,9 +314,8 @@ fn event(row: &RestingRow, kind: EventKind, message: String, now: Timestamp) -> 
     }
 }
 
-/// A node that somebody works with may have another power than it is known to have: that is marked as not known, and
-/// whoever decides what comes next looks first. What was seen a moment ago, or is being changed, is left alone. False when
-/// there is no such node.
+/// Marks the power of a node in use as unknown after an event, so that the next step looks first. A recent reading
+/// stays, and so does the power during an effect. Returns false if the node does not exist.
 pub(super) async fn doubt(core: &Core, node: &str) -> Result<bool, StoreError> {
     let mut tx = core.store.write().await?;
     let record = match tx.node(node).await {
@@ -337,8 +337,8 @@ pub(super) async fn doubt(core: &Core, node: &str) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// Stores news of a node as it was before the look, and nothing when anybody has changed it, or begun something with it,
-/// since.
+/// Stores the changes, unless the node or its readings have changed or an effect has begun since the look's row was
+/// read.
 async fn keep(core: &Core, row: &RestingRow, news: News, now: Timestamp) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
     let record = match tx.node(&row.id).await {
@@ -358,7 +358,7 @@ async fn keep(core: &Core, row: &RestingRow, news: News, now: Timestamp) -> Resu
     }
     let is_off = news.readings.power != row.readings.power && news.readings.power.last() == Some(&Power::Off);
     if is_off {
-        // Whoever has the connection of its agent has that of a machine that is gone.
+        // The machine is off, so the connection of its agent is stale.
         tx.release_agent(&row.id, row.session, now).await?;
     }
     core.commit(tx).await?;

@@ -1,8 +1,8 @@
-//! The watch over nodes at rest: nothing happens to them that we did, but somebody may pull a plug.
+//! The watch over nodes at rest: Rackwright does nothing with them, but a person may pull a plug.
 //!
-//! Each node is looked at every few minutes by one replica, evenly spread: there is no moment at which all are. A look is
-//! one request to the BMC, and where all is as it was, nothing is written. Who watches which node follows from the
-//! replicas that live (`share`), when from what came of the last look (`schedule`); what a look changes is in `look`.
+//! One replica looks at each node every few minutes, and the looks are spread evenly. A look is one request to the BMC.
+//! If the state is unchanged, nothing is written. The live replicas determine the watching replica of a node (`share`),
+//! and the result of the last look determines the time of the next (`schedule`). Module `look` applies the changes.
 
 pub(crate) mod look;
 mod schedule;
@@ -29,21 +29,21 @@ use schedule::{Id, Look, Schedule};
 pub use settings::Settings;
 use streams::{News, Streams};
 
-/// Between two looks at what is due: what becomes due within it is read together.
+/// Pause between two looks for due nodes. Nodes that become due within it are read together.
 const TICK: Duration = Duration::from_millis(500);
-/// Between two pages of the list of nodes at rest.
+/// Seconds between two pages of the list of nodes at rest.
 const PAGE_S: i64 = 1;
-/// Nodes of a page.
+/// Nodes per page.
 const PAGE: i64 = 500;
-/// From the beginning of one round over all nodes at rest to the next, where the interval is not shorter.
+/// Seconds between the starts of two rounds over all nodes at rest; a shorter `interval_s` counts instead.
 const ROUND_S: i64 = 60;
-/// Between looks at which replicas live.
+/// Seconds between two reads of the live replicas.
 const SHARE_S: i64 = 10;
 
-/// How the watch of this process stands, for whoever wants to know.
+/// State of the watch in this process, for metrics and explanations.
 #[derive(Debug, Default)]
 pub struct Standing {
-    /// When nodes were last seen to be as it is stored, or were found otherwise.
+    /// When the BMC of each node last reported its power.
     seen: Mutex<HashMap<Id, Timestamp>>,
     watched: AtomicUsize,
     lag_us: AtomicI64,
@@ -55,7 +55,7 @@ impl Standing {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When this process has looked at a node last and its BMC answered; none where it does not watch it.
+    /// When the BMC of a node last answered this process. `None` if this process does not watch the node.
     #[must_use]
     pub fn seen_at(&self, node: &str) -> Option<Timestamp> {
         self.seen().get(node).copied()
@@ -67,13 +67,13 @@ impl Standing {
         self.watched.load(Ordering::Relaxed)
     }
 
-    /// Streams of events that are open.
+    /// Open event streams.
     #[must_use]
     pub fn streams(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
     }
 
-    /// For how long the node has been due that has been due longest, in microseconds.
+    /// How long the most overdue node has been due, in microseconds.
     #[must_use]
     pub fn lag_us(&self) -> i64 {
         self.lag_us.load(Ordering::Relaxed)
@@ -96,14 +96,14 @@ pub async fn run(core: Arc<Core>) {
                 }
             }
             Some(ended) = looks.join_next_with_id(), if !looks.is_empty() => watch.ended(ended),
-            // Never none: the watch holds a sender.
+            // Always `Some`: the watch holds a sender.
             Some(news) = news.recv() => watch.heard(news).await,
         }
     }
     looks.shutdown().await;
 }
 
-/// What one process watches.
+/// The watch of one process.
 struct Watch {
     core: Arc<Core>,
     share: Share,
@@ -113,14 +113,14 @@ struct Watch {
     known: HashMap<Id, Known>,
     turns: Arc<Turns>,
     streams: Streams,
-    /// Looks under way.
+    /// Looks in progress.
     looking: HashMap<tokio::task::Id, Id>,
 }
 
-/// How far the present round over all nodes at rest is.
+/// Progress of the current round over all nodes at rest.
 struct Round {
     begun_at: Timestamp,
-    /// The last id of the page before.
+    /// Last id of the page before.
     after: String,
     next_page_at: Timestamp,
 }
@@ -145,7 +145,7 @@ impl Watch {
         }
     }
 
-    /// Takes up nodes that came to rest, and begins looks that are due.
+    /// Adds nodes that came to rest, and starts due looks.
     async fn tick(&mut self, looks: &mut JoinSet<Looked>) -> Result<(), StoreError> {
         let now = clock::now();
         self.compare_shares(now).await?;
@@ -158,7 +158,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Whoever came or went among the replicas changes what is ours.
+    /// Updates this replica's share when replicas come or go.
     async fn compare_shares(&mut self, now: Timestamp) -> Result<(), StoreError> {
         if now < self.shared_at.plus(seconds(SHARE_S)) {
             return Ok(());
@@ -171,13 +171,13 @@ impl Watch {
             let gone = self.schedule.keep(&self.share);
             gone.iter().for_each(|node| self.streams.close(node));
             self.forget(&gone);
-            // What is ours now is found by the next round.
+            // The next page is read at once, because this replica may have new nodes.
             self.round.next_page_at = now;
         }
         Ok(())
     }
 
-    /// Reads the next page of nodes at rest when it is time. Those of a node that came to rest are found within a round.
+    /// Reads the next page of nodes at rest when it is due. A node that comes to rest is found within a round.
     async fn read_page(&mut self, now: Timestamp) -> Result<(), StoreError> {
         if now < self.round.next_page_at {
             return Ok(());
@@ -233,7 +233,7 @@ impl Watch {
         let mut rows: HashMap<_, _> = rows.into_iter().map(|row| (row.id.clone(), row)).collect();
         for id in due {
             let Some(row) = rows.remove(&*id) else {
-                // Somebody works with it. When that has ended, a round finds it.
+                // The node is in use. A later round finds it when it is at rest again.
                 self.schedule.forget(&id);
                 self.forget(&[id]);
                 continue;
@@ -283,12 +283,12 @@ impl Watch {
         self.known.insert(id, known);
     }
 
-    /// Has a BMC that answers tell by itself when something happens, where it offers that and there is room.
+    /// Opens an event stream to a BMC that answers, if there is room. The BMC may offer none.
     fn open_stream(&mut self, node: &Id, known: &Known, now: Timestamp) {
         if !self.streams.may_open(node, now) {
             return;
         }
-        // What is wrong with the target was told by the look.
+        // The look has reported an invalid target already.
         let target = bmc::target(node, known.spec(), &self.core.keys.sealer).ok();
         let client = target.and_then(|target| known.client(&self.core, target).ok());
         if let Some(client) = client {
@@ -301,7 +301,7 @@ impl Watch {
         match news {
             News::Open(node) => {
                 self.streams.opened(&node, now);
-                // What happened before it was open was told to nobody.
+                // Events before the stream opened are lost, so the node is looked at now.
                 self.schedule.hasten(&node, now);
             }
             News::Hint(node) => {

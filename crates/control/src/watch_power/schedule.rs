@@ -1,4 +1,4 @@
-//! Which node is looked at when. Pure: time is an argument.
+//! The time of each node's next look. Pure: time is an argument.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -8,40 +8,40 @@ use rackwright_lifecycle::{Timestamp, seconds};
 use super::Settings;
 use crate::share::{Share, number_of};
 
-/// A node's id, which the schedule and whoever looks at the node share.
+/// A node's id, shared by the schedule and the looks.
 pub(super) type Id = Arc<str>;
 
-/// Name or password were refused, or the certificate is another one: whoever goes on trying locks the account.
+/// Pause after a refusal: the login is rejected or the certificate differs. More tries would lock the account.
 const REFUSED_S: u32 = 3600;
-/// The BMC is being talked to about another of its machines, or the machine is between off and on.
+/// Pause when the BMC is busy with another of its machines, or the machine is between off and on.
 const SOON_S: u32 = 5;
-/// Beside its even pace, the watch may make up for this many seconds in which nothing could be looked at.
+/// The watch may catch up on this many seconds without looks, on top of its even pace.
 const CATCH_UP_S: i64 = 2;
 
-/// What came of a look.
+/// Result of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
-    /// All is as it was.
+    /// The power is unchanged.
     Same,
-    /// All is as it was, and the BMC tells when that changes.
+    /// The power is unchanged, and the BMC sends events about changes.
     Streamed,
-    /// The power was another.
+    /// The power has changed.
     Changed,
     /// The BMC does not answer.
     Silent,
-    /// The BMC refuses us.
+    /// The BMC refuses the login, or another failure makes retries pointless.
     Refused,
-    /// Nothing could be seen yet.
+    /// The look has no result yet.
     Unsettled,
 }
 
 impl Look {
-    /// The BMC answered, and the power is on or off.
+    /// Whether the BMC answered with on or off.
     pub(super) fn has_seen(self) -> bool {
         matches!(self, Self::Same | Self::Streamed | Self::Changed)
     }
 
-    /// As it is counted.
+    /// Label of the result in metrics.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Same | Self::Streamed => "same",
@@ -53,26 +53,26 @@ impl Look {
     }
 }
 
-/// One node.
+/// The schedule of one node.
 #[derive(Debug)]
 struct Entry {
-    /// When it is looked at next; none while somebody looks.
+    /// Time of the next look; `None` during a look.
     due: Option<Timestamp>,
-    /// Looks since something was amiss: each doubles the pause, up to the ordinary one.
+    /// Looks since the last change or failure. Each doubles the pause, up to the normal interval.
     calm: u32,
-    /// Looks in a row that the BMC did not answer.
+    /// Looks in a row without an answer of the BMC.
     silent: u32,
-    /// Looks in a row that could see nothing yet: each doubles the pause, too.
+    /// Looks in a row without a result. Each doubles the pause, too.
     unsettled: u32,
     looked_at: Timestamp,
-    /// Somebody wished for a look while one was under way.
+    /// A look was requested while another was in progress.
     again: bool,
-    /// The round in which it was last found at rest.
+    /// The last round that found the node at rest.
     round: u64,
 }
 
 impl Entry {
-    /// Counts a look.
+    /// Counts a look by its result.
     fn note(&mut self, look: Look) {
         if look == Look::Unsettled {
             self.unsettled = self.unsettled.saturating_add(1);
@@ -88,7 +88,7 @@ impl Entry {
     }
 }
 
-/// A pause that has doubled so often, up to the longest.
+/// The first pause, doubled `times` times, up to the longest.
 fn doubled(first_s: u32, times: u32, longest_s: u32) -> u32 {
     let factor = 1_u32.checked_shl(times).unwrap_or(u32::MAX);
     first_s.saturating_mul(factor).min(longest_s)
@@ -122,8 +122,8 @@ impl Schedule {
         self.nodes.len()
     }
 
-    /// A node was found at rest. A new one is looked at somewhere within the coming interval, so that many that come at
-    /// once are spread over it.
+    /// Adds a node at rest. The first look at a new node is at a random moment of the next interval, which spreads many
+    /// new nodes.
     pub(super) fn found(&mut self, node: &str, now: Timestamp) {
         let round = self.round;
         if let Some(entry) = self.nodes.get_mut(node) {
@@ -146,14 +146,14 @@ impl Schedule {
         self.due.insert((due, id));
     }
 
-    /// Watches on only what belongs to `share`. Answers the ids of the others.
+    /// Drops the nodes outside `share`. Returns their ids.
     pub(super) fn keep(&mut self, share: &Share) -> Vec<Id> {
         let gone: Vec<Id> = self.nodes.keys().filter(|id| !share.has(id)).cloned().collect();
         gone.iter().for_each(|id| self.forget(id));
         gone
     }
 
-    /// All nodes have been gone through: those that were not found are at rest no more, or another replica's. Answers
+    /// Ends a round: nodes that the round did not find are not at rest any more or belong to another replica. Returns
     /// their ids.
     pub(super) fn end_round(&mut self) -> Vec<Id> {
         let round = self.round;
@@ -168,15 +168,15 @@ impl Schedule {
         gone
     }
 
-    /// Watches a node no longer, until it is found again.
+    /// Drops a node until it is found again.
     pub(super) fn forget(&mut self, node: &Id) {
         if let Some(Entry { due: Some(due), .. }) = self.nodes.remove(node) {
             self.due.remove(&(due, node.clone()));
         }
     }
 
-    /// Nodes to look at now, at most `most`, those first that have waited longest. Never many more than an even pace
-    /// has, however many are due: twice as many.
+    /// Nodes that are due now, at most `most`, longest overdue first. However many are due, the rate stays within twice
+    /// the even pace.
     pub(super) fn take(&mut self, now: Timestamp, most: usize) -> Vec<Id> {
         self.refill(now);
         let mut taken = Vec::new();
@@ -198,7 +198,7 @@ impl Schedule {
     fn refill(&mut self, now: Timestamp) {
         let passed_us = now.since(self.refilled_at).clamp(0, seconds(CATCH_UP_S));
         let nodes = i64::try_from(self.nodes.len()).unwrap_or(i64::MAX).max(1);
-        // In thousandths of a look a second; one a second where there are few.
+        // In thousandths of a look per second; at least one look per second.
         let rate = (nodes.saturating_mul(2000) / i64::from(self.pace.interval_s)).max(1000);
         let room = rate.saturating_mul(CATCH_UP_S);
         let gained = rate.saturating_mul(passed_us) / 1_000_000;
@@ -208,13 +208,12 @@ impl Schedule {
         self.allowance = self.allowance.saturating_add(gained).min(room);
     }
 
-    /// How often in a row the node's BMC has not answered, or has refused us.
+    /// Looks in a row that the node's BMC refused or did not answer.
     pub(super) fn silent(&self, node: &Id) -> u32 {
         self.nodes.get(node).map_or(0, |entry| entry.silent)
     }
 
-    /// A look at a node has ended: the next one is due when what came of it asks for that. False where the node is not
-    /// watched any more.
+    /// Notes the result of a look and schedules the next one. Returns false if the node is not watched any more.
     pub(super) fn looked(&mut self, node: &Id, look: Look, now: Timestamp) -> bool {
         let pace = self.pace;
         let Some(entry) = self.nodes.get_mut(node) else {
@@ -241,8 +240,8 @@ impl Schedule {
         true
     }
 
-    /// Something may have happened to a node: it is looked at now, or again if somebody is looking, but not twice within a
-    /// few seconds. False where it is not watched.
+    /// Schedules a look now, or after the current look, but at most one within a few seconds. Returns false if the node
+    /// is not watched.
     pub(super) fn hasten(&mut self, node: &str, now: Timestamp) -> bool {
         let Some(entry) = self.nodes.get_mut(node) else {
             return false;
@@ -262,8 +261,7 @@ impl Schedule {
         true
     }
 
-    /// A node's BMC tells nothing by itself any more: it is looked at within the shorter pause, and not at the same time as
-    /// all others whose streams ended with this one.
+    /// Schedules a look soon after the node's stream ended, at a random moment, because many streams may end together.
     pub(super) fn come_back(&mut self, node: &str, now: Timestamp) {
         let within = seconds(self.pace.recheck_s.into()) as f64 * fraction(node, now);
         let at = now.plus(within as i64);
@@ -272,13 +270,13 @@ impl Schedule {
         }
     }
 
-    /// For how long the node has been due that has been due longest, in microseconds.
+    /// How long the most overdue node has been due, in microseconds.
     pub(super) fn lag_us(&self, now: Timestamp) -> i64 {
         self.due.first().map_or(0, |(due, _)| now.since(*due).max(0))
     }
 }
 
-/// From 0 to 1, another one for each node and each moment.
+/// A number from 0 to 1 that depends on the node and the moment.
 fn fraction(node: &str, now: Timestamp) -> f64 {
     number_of([node.as_bytes(), &now.0.to_le_bytes()]) as f64 / u64::MAX as f64
 }
@@ -387,7 +385,7 @@ mod tests {
         assert_eq!(schedule.take(at(602), 7).len(), 7, "as many as there is room for");
         let rest = schedule.due.first().unwrap().0;
         assert_eq!(schedule.lag_us(at(602)), at(602).since(rest));
-        // A clock that is set back stops nothing.
+        // A clock that is set back does not stop the watch.
         schedule.take(at(0), 1);
         schedule.hasten("n1", at(0));
         assert!(!schedule.take(at(2), 1).is_empty());

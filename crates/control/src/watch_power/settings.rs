@@ -1,27 +1,27 @@
-//! How often nodes at rest are looked at.
+//! Intervals and limits of the watch over nodes at rest.
 
 use serde::Deserialize;
 
-/// Longest time between looks: a day.
+/// Longest interval of looks: a day.
 const LONGEST_S: u32 = 86_400;
-/// Looks at once that a process has file descriptors and memory for.
+/// Most parallel looks that the file descriptors and memory of a process allow.
 const AT_ONCE_MAX: usize = 1024;
-/// Streams that a process has file descriptors and memory for.
+/// Most streams that the file descriptors and memory of a process allow.
 const STREAMS_MAX: usize = 20_000;
 
 /// As written in the configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Between looks at a node, in seconds.
+    /// Interval of looks at a node, in seconds.
     pub interval_s: u32,
-    /// The first pause after something was amiss, in seconds: it doubles with each look, up to the interval.
+    /// First pause after a change or a failure, in seconds. It doubles with each look, up to the interval.
     pub recheck_s: u32,
-    /// Between looks at a node whose BMC tells when something happens, in seconds.
+    /// Interval of looks at a node whose BMC sends events, in seconds.
     pub streamed_s: u32,
-    /// Streams of events that are open at once; 0: none is.
+    /// Most open event streams; 0: none.
     pub streams: usize,
-    /// Looks at once.
+    /// Looks in parallel.
     pub at_once: usize,
 }
 
@@ -38,7 +38,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Says what is wrong, a line each.
+    /// Adds one line to `faults` for each invalid setting.
     pub(crate) fn check(self, faults: &mut Vec<String>) {
         let mut fault = |field: &str, what: String| faults.push(format!("power_watch.{field}: {what}"));
         for (field, value) in [

@@ -1,5 +1,5 @@
-//! Streams of events: where a BMC tells when something happens, it need not be asked so often. What it tells is a hint to
-//! look, and never believed.
+//! Event streams of BMCs. A node with an open stream needs fewer looks. An event only triggers a look; its content is
+//! not trusted.
 
 use std::collections::HashMap;
 
@@ -11,40 +11,40 @@ use tokio::task::AbortHandle;
 use super::Settings;
 use super::schedule::Id;
 
-/// A BMC that offers no stream is asked again after this: its firmware may be another by then.
+/// Pause before a BMC without a stream is tried again, in seconds: its firmware may be new by then.
 const NOT_OFFERED_S: i64 = 24 * 3600;
-/// A stream that has lasted so long has worked.
+/// A stream that has lasted this many seconds counts as working.
 const WORKED_S: i64 = 600;
-/// The first pause after a stream that has not worked, in shortest pauses between looks; it doubles.
+/// First pause after a stream that did not work, as a multiple of `recheck_s`. It doubles with each failure.
 const AGAIN: i64 = 5;
-/// How often it doubles.
+/// Most doublings of that pause.
 const DOUBLINGS: u32 = 8;
-/// Hints that wait: while the watch is busy, streams wait.
+/// Hints in the queue. While the watch is busy, streams wait.
 const WAITING: usize = 256;
 
-/// What comes of a stream.
+/// Message from a stream's task.
 #[derive(Debug)]
 pub(super) enum News {
-    /// The BMC offers one, and it is open.
+    /// The stream is open.
     Open(Id),
-    /// Something happened that may have changed the power.
+    /// An event reports a change that may concern the power.
     Hint(Id),
-    /// The BMC offers none.
+    /// The BMC offers no stream.
     NotOffered(Id),
-    /// It ended, behind the event of this id.
+    /// The stream ended after the event of this id.
     Ended(Id, Option<String>),
 }
 
 /// The stream of one node.
 #[derive(Debug)]
 enum Stream {
-    /// It is being opened, or open since then.
+    /// The stream is being opened, or is open since `open_since`.
     Running {
         task: AbortHandle,
         open_since: Option<Timestamp>,
         failures: u32,
     },
-    /// There is none; one is tried again at this time.
+    /// No stream; the next try is at `until`.
     Waiting {
         until: Timestamp,
         failures: u32,
@@ -70,7 +70,7 @@ impl Drop for Streams {
 }
 
 impl Streams {
-    /// What comes of the streams is received.
+    /// Returns the streams, and the receiver of their messages.
     pub(super) fn new(pace: Settings) -> (Self, mpsc::Receiver<News>) {
         let (sender, receiver) = mpsc::channel(WAITING);
         let streams = Self {
@@ -83,17 +83,17 @@ impl Streams {
         (streams, receiver)
     }
 
-    /// Streams that are open.
+    /// Number of open streams.
     pub(super) fn open(&self) -> usize {
         self.streams.values().filter(|stream| stream.is_open()).count()
     }
 
-    /// Whether the node's BMC tells when something happens.
+    /// Whether the node has an open stream.
     pub(super) fn has(&self, node: &str) -> bool {
         self.streams.get(node).is_some_and(Stream::is_open)
     }
 
-    /// Whether a stream of the node's may be tried now.
+    /// Whether a stream to the node may be opened now.
     pub(super) fn may_open(&self, node: &str, now: Timestamp) -> bool {
         let is_time = match self.streams.get(node) {
             None => true,
@@ -103,7 +103,7 @@ impl Streams {
         is_time && self.running < self.most
     }
 
-    /// Begins to open the stream of a node's BMC, behind the event that the one before ended with.
+    /// Starts to open a stream to the BMC of a node, after the last event of the previous stream.
     pub(super) fn begin(&mut self, node: &Id, client: BmcClient) {
         let (failures, last_id) = match self.streams.remove(node) {
             Some(Stream::Waiting { failures, last_id, .. }) => (failures, last_id),
@@ -119,14 +119,15 @@ impl Streams {
         self.streams.insert(node.clone(), stream);
     }
 
-    /// It is open.
+    /// Notes that a stream is open.
     pub(super) fn opened(&mut self, node: &Id, now: Timestamp) {
         if let Some(Stream::Running { open_since, .. }) = self.streams.get_mut(node) {
             *open_since = Some(now);
         }
     }
 
-    /// It ended, or there is none (`is_offered` says which). It is tried again the later, the less it has worked.
+    /// Notes that a stream ended, or that the BMC offers none (`is_offered`). Each failure in a row delays the next try
+    /// further.
     pub(super) fn ended(&mut self, node: &Id, is_offered: bool, last_id: Option<String>, now: Timestamp) {
         let Some(Stream::Running {
             open_since, failures, ..
@@ -150,7 +151,7 @@ impl Streams {
         self.streams.insert(node.clone(), stream);
     }
 
-    /// Ends the stream of a node that is no longer ours, or has another BMC.
+    /// Ends the stream of a node that belongs to another replica now, or has another BMC.
     pub(super) fn close(&mut self, node: &str) {
         if let Some(Stream::Running { task, .. }) = self.streams.remove(node) {
             task.abort();
@@ -171,7 +172,7 @@ impl Stream {
     }
 }
 
-/// Opens the stream and passes on what it hints at, until it ends.
+/// Opens a stream and passes on its hints until it ends.
 async fn follow(node: Id, client: BmcClient, mut last_id: Option<String>, sender: mpsc::Sender<News>) {
     let news = match try_follow(&node, &client, &mut last_id, &sender).await {
         Ok(false) => News::NotOffered(node),
@@ -181,11 +182,11 @@ async fn follow(node: Id, client: BmcClient, mut last_id: Option<String>, sender
             News::Ended(node, last_id)
         }
     };
-    // Nobody receives when the watch has ended.
+    // The watch may have ended: then there is no receiver.
     let _ = sender.send(news).await;
 }
 
-/// False where the BMC offers no stream. However it ends, `last_id` is that of the last event that came whole.
+/// Returns false if the BMC offers no stream. In all cases `last_id` is the id of the last complete event.
 async fn try_follow(
     node: &Id,
     client: &BmcClient,
@@ -216,7 +217,7 @@ mod tests {
         Timestamp(0).plus(seconds(s))
     }
 
-    /// Nobody listens there.
+    /// A client to an address without a listener.
     fn client() -> BmcClient {
         let target = BmcTarget {
             address: "http://127.0.0.1:1".into(),
@@ -250,7 +251,7 @@ mod tests {
             assert!(streams.may_open(&b, at(now + pause_s)), "after failure {failure}");
             streams.begin(&b, client());
         }
-        // One that has worked is opened again at once.
+        // A stream that worked is opened again at once.
         streams.ended(&a, true, None, at(600));
         assert!(streams.may_open(&a, at(600)));
         streams.ended(&b, false, None, at(500_000));

@@ -24,12 +24,12 @@ use crate::telemetry::Traces;
 use crate::testing;
 
 const SYSTEM: &str = "/redfish/v1/Systems/1";
-/// Generous: other tests run beside this one.
+/// Generous, because other tests run in parallel.
 const SOON: Duration = Duration::from_secs(60);
 
 type Object = BTreeMap<&'static str, Value>;
 
-/// As much of JSON as a BMC needs here.
+/// The JSON values that a BMC needs here.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Value {
@@ -41,13 +41,13 @@ enum Value {
     Links(Vec<Value>),
 }
 
-/// A BMC with one machine and a stream of events, which it tells again from the one on that it is asked for.
+/// A BMC with one machine and an event stream, which repeats the events after the requested one.
 struct Bmc {
     power: Mutex<&'static str>,
     stream: Mutex<Option<mpsc::UnboundedSender<io::Result<Bytes>>>>,
-    /// Events that there were.
+    /// Number of events so far.
     events: AtomicUsize,
-    /// Behind which event each stream was asked for.
+    /// Last event id of each stream request.
     asked: Mutex<Vec<Option<String>>>,
     looks: AtomicUsize,
 }
@@ -97,7 +97,7 @@ impl Bmc {
         Json(object).into_response()
     }
 
-    /// A stream, behind this event where one is named.
+    /// A stream, after this event if one is named.
     fn tell(&self, last: Option<String>) -> Response {
         let (sender, receiver) = mpsc::unbounded_channel();
         if let Some(last) = &last {
@@ -110,20 +110,20 @@ impl Bmc {
         ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
     }
 
-    /// The power changes. Answers the event that tells of it.
+    /// Changes the power. Returns the event about it.
     fn change(&self, power: &'static str) -> Bytes {
         *self.power.lock().unwrap() = power;
         event(self.events.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
-    /// The power changes, and the stream tells of it.
+    /// Changes the power, and sends the event on the stream.
     fn switch(&self, power: &'static str) {
         let event = self.change(power);
         let stream = self.stream.lock().unwrap();
         stream.as_ref().unwrap().send(Ok(event)).unwrap();
     }
 
-    /// The power changes, and the connection breaks in the middle of telling.
+    /// Changes the power, and breaks the connection in the middle of the event.
     fn break_off(&self, power: &'static str) {
         let event = self.change(power);
         let stream = self.stream.lock().unwrap().take().unwrap();
@@ -148,7 +148,7 @@ async fn add(core: &Core, id: &str, address: &str) {
     testing::add(core, &record).await;
 }
 
-/// Waits until something is so: each change of the database is an occasion to look, and each tick of the watch.
+/// Waits for a condition. It is checked after each change of the database and each tick of the watch.
 async fn until(core: &Core, what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let mut events = core.events.subscribe();
     let wait = async {
@@ -191,7 +191,7 @@ async fn where_the_bmc_tells_of_changes_they_are_seen_at_once_and_it_is_hardly_a
     let kinds: Vec<_> = events.iter().map(|event| event.kind.to_string()).collect();
     assert_eq!(kinds, ["power.off", "power.on", "power.off"]);
     assert!(core.watch.seen_at("n1").is_some());
-    // Without the stream, it is asked again.
+    // Without the stream, a look reads the power again.
     bmc.stream.lock().unwrap().take();
     *bmc.power.lock().unwrap() = "On";
     until(&core, "on by asking", async || {
@@ -220,7 +220,7 @@ async fn two_replicas_share_the_nodes_and_who_is_left_takes_all() {
     let shared = core.watch.watched();
     assert!((5..35).contains(&shared), "{shared}");
     core.store.replica_ended("other").await.unwrap();
-    // As if the time to compare shares had come.
+    // Makes the comparison of shares due.
     watch.shared_at = Timestamp::default();
     watch.tick(&mut looks).await.unwrap();
     assert_eq!(core.watch.watched(), 40);
@@ -243,7 +243,7 @@ async fn a_stream_that_breaks_is_taken_up_behind_the_last_whole_event() {
     bmc.switch("On");
     until(&core, "on", async || power(&core, "n1").await == Some(Power::On)).await;
     bmc.break_off("Off");
-    // While there is no stream: two more, and the power is as it was.
+    // Two events without a stream; the power ends as it began.
     bmc.change("Off");
     bmc.change("Off");
     until(&core, "a second stream", async || bmc.asked.lock().unwrap().len() == 2).await;
@@ -254,7 +254,7 @@ async fn a_stream_that_breaks_is_taken_up_behind_the_last_whole_event() {
     .await;
     bmc.break_off("Off");
     until(&core, "a third stream", async || bmc.asked.lock().unwrap().len() == 3).await;
-    // All four were told in full, the broken one by the second stream.
+    // All four events arrived in full, the broken one on the second stream.
     assert_eq!(bmc.asked.lock().unwrap()[2].as_deref(), Some("4"));
     let expected = ["power.off", "power.on", "power.off"];
     assert_eq!(kinds(&core).await, expected, "none is acted on twice");
@@ -308,7 +308,7 @@ impl Following {
         }
     }
 
-    /// It has ended behind this event, with no hint before.
+    /// Expects the stream to end after this event, without a hint before.
     async fn ends_behind(&mut self, id: &str) {
         match self.next().await {
             News::Ended(_, Some(last)) if last == id => {

@@ -1,4 +1,4 @@
-//! Certificates of agents: at the registration, and well before the present one ends.
+//! Certificates of agents: at the registration, and renewals well before the present one ends.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
 
-/// How long an agent's certificate is good.
+/// Lifetime of an agent's certificate.
 pub(super) const LIFETIME: Duration = Duration::from_secs(3600);
 
-/// A certificate for an agent, and the hash of the authority that signed it.
+/// Issues a certificate for an agent. Also returns the hash of the authority that signed it.
 pub(super) fn credential(
     core: &Core,
     key: &ClientKey,
@@ -48,9 +48,9 @@ pub(super) fn credential(
     Ok((identity, answer, issued.authority))
 }
 
-/// Gives the agent new certificates to the key that it registered with, well before its present one ends, and of the same
-/// generation and boot; also when another authority signs certificates from now on. Ends when the session counts no more, or the
-/// agent cannot be reached.
+/// Sends the agent new certificates for its registered key, well before the present one ends and after a change of the
+/// signing authority. Generation and boot stay the same. Ends when the session is no longer valid or the agent is
+/// unreachable.
 pub(super) async fn renew(
     core: &Core,
     speaker: &Speaker,
@@ -63,7 +63,7 @@ pub(super) async fn renew(
     loop {
         tokio::select! {
             () = tokio::time::sleep(LIFETIME * 2 / 3) => {}
-            // The sender lives as long as the core.
+            // Cannot fail: the sender lives as long as the core.
             _ = authority.changed() => {}
         }
         match Box::pin(core.store.node(&Scope::Site, node)).await {
@@ -89,7 +89,7 @@ pub(super) async fn renew(
     }
 }
 
-/// A new certificate of a session's own generation and boot, for its own key, and the authority that signed it.
+/// A new certificate for the session's generation, boot and key, and the authority that signed it.
 fn renewed(core: &Core, speaker: &Speaker, key_sha256: &str, csr_pem: &str) -> Option<(v1::RegisterResponse, String)> {
     let node = speaker.node.as_str();
     let key = ClientKey::of_request(csr_pem).ok();

@@ -1,4 +1,4 @@
-//! The dialogue by which a machine shows its TPM or the secret of its BMC, at the beginning of an agent's stream.
+//! The dialogue at the beginning of an agent's stream, in which a machine proves its TPM or the secret of its BMC.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,20 +23,21 @@ use crate::bmc_secret::{Answer, INSERTED};
 use crate::core::Core;
 use crate::measured_boot;
 
-/// How long a machine may take for its answer: firmware TPMs need seconds, and so do virtual drives until they have a medium.
+/// Longest time for a machine's answer. Firmware TPMs need seconds, and so do virtual drives before their medium is
+/// ready.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Messages that may come before the answer: the inventory, and reports of a job that runs.
+/// Messages accepted before the answer: the inventory, and reports of a running job.
 const EARLY_MAX: usize = 64;
 
-/// How the dialogue ended.
+/// Result of the dialogue.
 pub(super) struct Shows {
     pub(super) shown: Shown,
-    /// What the agent said before its answer. It counts if the answer is taken.
+    /// Messages before the answer. They count if the session is accepted.
     pub(super) early: Vec<v1::AgentMessage>,
 }
 
-/// Lets a machine show what is asked of it, and keeps what it answers for its BMC's secret with the agent; `open` opens its
-/// stream where there is something to ask. None: the stream ended before.
+/// Challenges the machine, if it has to prove anything. The answer for its BMC's secret is stored in `agent`. `open`
+/// opens the stream before a challenge. `None`: the stream ended.
 ///
 /// # Errors
 /// The database failed.
@@ -59,13 +60,13 @@ pub(super) async fn dialogue(
     Ok(challenge(core, agent, keys.as_ref(), asks_secret, sender, incoming).await)
 }
 
-/// Takes the keys that an agent shows out of its hello, which is kept as long as the session. None if no machine is asked for
-/// them.
+/// Takes the TPM keys out of an agent's hello, because the hello is kept for the whole session. `None` if the settings
+/// do not use TPMs.
 fn keys(core: &Core, agent: &mut Arriving) -> Option<v1::TpmKeys> {
     agent.hello.tpm.take().filter(|_| core.config.identity.asks())
 }
 
-/// Whether the BMC of the agent's node brings a secret in this boot.
+/// Whether the BMC of the agent's node provides a secret in this boot.
 async fn asks_secret(core: &Core, agent: &Arriving) -> Result<bool, StoreError> {
     if !core.config.identity.asks_bmcs() {
         return Ok(false);
@@ -74,7 +75,7 @@ async fn asks_secret(core: &Core, agent: &Arriving) -> Result<bool, StoreError> 
     Ok(row.is_some_and(|row| row.boot == agent.of.boot && row.bmc_secret == INSERTED))
 }
 
-/// Challenges a machine and hears its answer. None: the stream ended before.
+/// Challenges a machine and judges its answer. `None`: the stream ended.
 async fn challenge(
     core: &Arc<Core>,
     agent: &mut Arriving,
@@ -147,7 +148,7 @@ async fn answer(node: &str, incoming: &mut Incoming, early: &mut Vec<v1::AgentMe
     }
 }
 
-/// What is sent to an agent, and at the end why its session was refused.
+/// Messages to an agent, and at the end the reason if its session was refused.
 pub(super) struct Outgoing {
     pub(super) messages: ReceiverStream<ToAgent>,
     pub(super) refusal: Option<oneshot::Receiver<Status>>,

@@ -1,4 +1,4 @@
-//! What the components of a machine say of their firmware, before the session of its agent counts.
+//! Firmware measurements of a machine's components, read before its agent's session counts.
 
 use rackwright_store::{Scope, StoreError};
 
@@ -8,8 +8,8 @@ use crate::agent_session::Arriving;
 use crate::core::Core;
 use crate::golden_firmware::components;
 
-/// Reads what the components of an agent's machine say of their firmware, if the session counts so far. That may take minutes,
-/// so that the agent hears first that its stream is open.
+/// Reads the measurements of a machine's components, if the session is valid so far. This may take minutes, so the
+/// agent's stream is opened first.
 pub(super) async fn read(core: &Core, agent: &mut Arriving, gate: &mut Gate) -> Result<(), StoreError> {
     let record = match core.store.node(&Scope::Site, &agent.node).await {
         Err(StoreError::NotFound { .. }) => return Ok(()),

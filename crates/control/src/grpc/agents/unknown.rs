@@ -1,6 +1,6 @@
-//! Agents of machines that belong to no node, on sites that boot these (`boot_unknown`). Such an agent is listened to, so that
-//! people see what stands there: it gets no job, and no node hangs on what it says. Anybody on the boot network can be one,
-//! with MAC addresses made up.
+//! Agents of machines without a node, on sites that boot them (`boot_unknown`). Their reports are shown to people. Such
+//! an agent gets no job, and its reports affect no node. Any host on the boot network can act as one, with invented MAC
+//! addresses.
 
 use std::sync::{Arc, PoisonError};
 
@@ -21,25 +21,25 @@ use crate::core::Core;
 use crate::stored;
 use crate::text::{NAME_MAX, cut};
 
-/// Connections at once: as many as there are machines of this kind kept.
+/// Most connections: as many as stored machines of this kind.
 const CONNECTIONS_MAX: usize = 4096;
-/// An inventory larger than this is not kept.
+/// Largest inventory that is kept, in bytes.
 const INVENTORY_MAX: usize = 256 << 10;
 
-/// The name in the certificate of a machine's agent.
+/// The name in the certificate of such a machine's agent.
 pub(super) fn name_of(mac: &str) -> String {
     format!("{UNKNOWN_PREFIX}{}", mac.replace(':', ""))
 }
 
-/// The MAC address of the machine whose agent has this name; none when it is a node's.
+/// The MAC address behind an agent's name; `None` for the agent of a node.
 pub(super) fn mac_of(name: &str) -> Option<String> {
     crate::grpc::boot::mac(name.strip_prefix(UNKNOWN_PREFIX)?).ok()
 }
 
-/// Takes up a connection.
+/// Accepts a connection.
 ///
 /// # Errors
-/// The machine belongs to a node by now, or there are too many.
+/// The machine belongs to a node now, or there are too many connections.
 pub(super) async fn connect(
     core: &Arc<Core>,
     mac: String,
@@ -59,7 +59,7 @@ pub(super) async fn connect(
         ));
     }
     let (sender, receiver) = mpsc::channel(QUEUE);
-    // All of the connection is this task: whatever ends it, also ends what is remembered of it.
+    // This task owns the connection: when it ends, so does the state of the session.
     tokio::spawn(attend(core.clone(), mac, hello, sender, incoming));
     Ok(receiver)
 }
@@ -90,7 +90,7 @@ async fn attend(core: Arc<Core>, mac: String, hello: v1::Hello, sender: mpsc::Se
     core.agents.disconnected(&name, number);
 }
 
-/// Hears an agent until its stream breaks or it is silent for too long. Of each stream one inventory counts.
+/// Handles messages until the stream breaks or is silent for too long. One inventory per stream counts.
 async fn listen(core: &Core, mac: &str, hello: &v1::Hello, mut incoming: Incoming) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
     tx.add_boot_stage(&stage(mac, &connected(hello), hello.address.clone()))
@@ -108,7 +108,7 @@ async fn listen(core: &Core, mac: &str, hello: &v1::Hello, mut incoming: Incomin
     Ok(())
 }
 
-/// Keeps what a machine holds, and says so, unless that is what it said before or it belongs to a node by now.
+/// Stores a machine's inventory and adds an event, unless it is unchanged or the machine belongs to a node now.
 async fn report(core: &Core, mac: &str, inventory: &v1::Inventory) -> Result<(), StoreError> {
     let bytes = inventory.encode_to_vec();
     if bytes.len() > INVENTORY_MAX {
@@ -143,7 +143,7 @@ async fn report(core: &Core, mac: &str, inventory: &v1::Inventory) -> Result<(),
     core.commit(tx).await
 }
 
-/// A machine that is kept no more since it asked to boot: others came in between.
+/// The row of a machine that was dropped since it requested a boot, because newer machines took its place.
 fn row(mac: &str, inventory: &v1::Inventory, now: Timestamp) -> UnknownMachineRow {
     let uuid = inventory.dmi.as_ref().map(|dmi| cut(&dmi.uuid, NAME_MAX));
     UnknownMachineRow {

@@ -1,4 +1,4 @@
-//! Changes of a cluster that is in use: more nodes or fewer, another image, and another try of one that failed.
+//! Changes of a cluster in use: its size, its image, and a retry after a failure.
 
 use rackwright_api::v1;
 use rackwright_lifecycle::cluster::{Member, Rollout, State};
@@ -15,7 +15,8 @@ use crate::clusters::seats;
 use crate::clusters::{self, reserve, rollout};
 use crate::user_data;
 
-/// Public keys of a cluster's users, cloud-config and drive are part of what is written; the rest is not asked for here.
+/// Faults of a deployment for a cluster in use: hostname and customer cannot change. Users' public keys, cloud-config and drive
+/// are part of the written image; their values are not checked here.
 fn deployment_faults(deployment: &v1::Deployment) -> Vec<(String, String)> {
     let mut faults = Vec::new();
     if !deployment.hostname.is_empty() {
@@ -29,7 +30,7 @@ fn deployment_faults(deployment: &v1::Deployment) -> Vec<(String, String)> {
     faults
 }
 
-/// A rollout as it is asked for.
+/// The rollout of a request, with defaults.
 fn wanted(rollout: &v1::Rollout) -> Rollout {
     Rollout {
         max_unavailable: rollout.max_unavailable.max(1),
@@ -43,7 +44,7 @@ fn wanted(rollout: &v1::Rollout) -> Rollout {
     }
 }
 
-/// How far a rollout is.
+/// Progress of a rollout.
 pub(super) fn rollout_status(record: &ClusterRecord, members: &[Member]) -> Option<v1::RolloutStatus> {
     use rackwright_lifecycle::cluster::Standing;
     let rollout = record.cluster.rollout.as_ref()?;
@@ -87,7 +88,7 @@ fn wish(size: Option<&v1::ClusterSize>) -> Result<Wish, ApiError> {
     Ok(wish)
 }
 
-/// Refuses a cluster that cannot get larger or smaller now.
+/// Refuses a cluster that cannot change its size now.
 fn can_resize(record: &ClusterRecord) -> Result<(), ApiError> {
     match record.cluster.state {
         State::Building | State::Validating | State::Ready | State::Degraded | State::Resizing => Ok(()),
@@ -107,7 +108,7 @@ fn can_resize(record: &ClusterRecord) -> Result<(), ApiError> {
     }
 }
 
-/// Refuses a cluster of which the nodes cannot get another image now.
+/// Refuses a cluster with nodes that cannot get another image now.
 fn can_reimage(record: &ClusterRecord) -> Result<(), ApiError> {
     match record.cluster.state {
         State::Ready | State::Degraded | State::Resizing | State::Reimaging => Ok(()),
@@ -203,7 +204,7 @@ impl Clusters {
         let id = names::id_of("name", &request.name, "clusters")?;
         let deployment = request.deployment.clone().unwrap_or_default();
         super::enrolment::none(deployment_faults(&deployment))?;
-        // A repeat is answered before this counts: the image may be gone by then.
+        // The error counts only after the replay check, because the image of a repeated request may be gone.
         let image = match deployment.image.as_str() {
             "" => Ok(None),
             _ => Nodes(self.0.clone()).resolve_image(&deployment).await.map(Some),
@@ -308,7 +309,7 @@ impl Clusters {
         Ok(self.0.store.nodes_of_cluster(scope, id).await?.into_iter().next())
     }
 
-    /// Tries on a copy of a node what is wanted on all of them: what is wrong with it is told now.
+    /// Applies the change to a copy of one node, so that faults are reported now.
     fn try_on(&self, record: &ClusterRecord, member: Option<NodeRecord>) -> Result<(), ApiError> {
         let Some(mut node) = member else { return Ok(()) };
         let deployment = reserve::deployment(&self.0, record)?;
@@ -318,7 +319,7 @@ impl Clusters {
             .map_err(|fault| ApiError::invalid("deployment", fault))
     }
 
-    /// Seals user data for the build that is wanted now. Without any, the former build's stays.
+    /// Seals user data for the new build. Without new user data, the former build's data stays.
     fn put_user_data(&self, record: &mut ClusterRecord, text: &str) -> Result<(), ApiError> {
         let place = (record.id.as_str(), record.uid.as_str(), record.cluster.build);
         let sealed = user_data::seal_for_cluster(&self.0.keys.sealer, text, place);
@@ -329,7 +330,7 @@ impl Clusters {
         Ok(())
     }
 
-    /// Refuses an image that is not kept any more.
+    /// Refuses an image that is no longer stored.
     async fn has_image(&self, spec: &ClusterSpec) -> Result<(), ApiError> {
         let deployment = v1::Deployment {
             image: format!("{}/versions/{}", spec.image_name, spec.image_digest),
@@ -339,7 +340,8 @@ impl Clusters {
     }
 }
 
-/// Puts what is given in the place of what was there. User data is sealed when the number of the build is known.
+/// Copies the given fields of a deployment over the spec. User data is sealed later, when the number of the build is
+/// known.
 fn overlay(spec: &mut ClusterSpec, deployment: &v1::Deployment) {
     if !deployment.ssh_authorized_keys.is_empty() {
         spec.ssh_authorized_keys.clone_from(&deployment.ssh_authorized_keys);

@@ -5,7 +5,7 @@ use super::*;
 use crate::testing::{self, TestCore};
 use rackwright_lifecycle::EventKind;
 
-/// Members of a customer and of the site, and a key that `owner` has registered.
+/// Members of a customer and of the site, and a key registered by `owner`.
 async fn lab(owner: &str) -> TestCore {
     let core = testing::core().await;
     let mut tx = core.store.write().await.unwrap();
@@ -31,7 +31,7 @@ fn row(member: &str) -> SshKeyRow {
     }
 }
 
-/// Whether the caller gets the key, and whose it is then.
+/// Whether the caller gets the key, and its owner afterwards.
 async fn taken(core: &Arc<Core>, name: &str, scope: Scope) -> (bool, Option<String>) {
     let caller = Caller {
         name: name.into(),
@@ -67,7 +67,7 @@ async fn a_customer_cannot_keep_the_sites_people_out_by_registering_their_key() 
         told.contains(&(EventKind::SecuritySshKeyTaken, "members/mallory")),
         "{told:?}"
     );
-    // Another of the site's does not get it from the first.
+    // Another member of the site does not get the key.
     assert_eq!(taken(&core, "bob", Scope::Site).await, (false, Some("ann".into())));
 }
 

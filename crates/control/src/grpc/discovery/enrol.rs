@@ -1,4 +1,4 @@
-//! From findings to nodes. Everything is judged again when it is enrolled: nodes may have come meanwhile.
+//! Enrols findings as nodes. All findings are judged again first, because nodes may have been added meanwhile.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -22,12 +22,12 @@ use crate::discovery::wanted::normal;
 use crate::hall::HallError;
 use crate::stored;
 
-/// Findings of one call.
+/// Most findings of one call.
 const AT_ONCE: usize = 1000;
-/// As of any enrolment: every state has a deadline of its own that ends it sooner.
+/// The deadline of an enrolment: each state has a deadline of its own that ends it sooner.
 const DEADLINE_MIN: i64 = 7 * 24 * 60;
 
-/// What is to be done with a finding.
+/// The action for a finding.
 enum Deed {
     Enrol(Box<NodeRecord>),
     Update { node: String },
@@ -39,7 +39,7 @@ struct Planned {
     deed: Deed,
 }
 
-/// What the site file knows of BMCs.
+/// BMCs in the site file.
 struct Places {
     by_address: HashMap<String, (String, String)>,
 }
@@ -48,7 +48,7 @@ impl Places {
     async fn read(core: &Core) -> Result<Self, ApiError> {
         let site = match core.sites.current(&core.store).await {
             Ok(site) => site.map(|(_, site)| site),
-            // Names come from elsewhere then.
+            // Then the names come from elsewhere.
             Err(HallError::NoSite | HallError::Broken(_)) => None,
             Err(HallError::Store(error)) => return Err(error.into()),
         };
@@ -71,10 +71,10 @@ impl Places {
     }
 }
 
-/// Enrols, or says what it would do.
+/// Enrols findings, or returns a plan.
 ///
 /// # Errors
-/// What is wrong with any of them: then nothing is done.
+/// Faults of any finding; then no finding is enrolled.
 pub(super) async fn enrol(
     core: &std::sync::Arc<Core>,
     caller: &Caller,
@@ -91,7 +91,7 @@ pub(super) async fn enrol(
         Ok(tx) => tx,
         Err(former) => return Ok(former),
     };
-    // Held until the end: nobody else enrols what is found meanwhile.
+    // Locked until the end: no other call enrols findings meanwhile.
     tx.open_discoveries().await?;
     let discovery = core.store.discovery(id).await?;
     if discovery.ended_at.is_none() {
@@ -145,7 +145,7 @@ fn check(request: &v1::EnrolFindingsRequest) -> Result<(), ApiError> {
     enrolment::none(faults)
 }
 
-/// The findings that are meant, and how many more there are.
+/// The chosen findings, and the number of further ones.
 async fn chosen(core: &Core, id: &str, request: &v1::EnrolFindingsRequest) -> Result<(Vec<FindingRow>, i64), ApiError> {
     if request.all_new {
         let limit = i64::try_from(AT_ONCE).unwrap_or(i64::MAX);
@@ -193,7 +193,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// What is to be done with each.
+    /// The action for each finding.
     fn plan(&self, rows: Vec<FindingRow>) -> Result<Vec<Planned>, ApiError> {
         let bodies: Vec<Body> = rows
             .iter()
@@ -265,7 +265,7 @@ impl Planner<'_> {
             return Ok(skip);
         }
         let mut record = Nodes(self.core.clone()).new_record(&request, self.now)?;
-        // So that the same machine is known again before it is asked who it is.
+        // Identifies the same machine before its BMC is read.
         record.identity.uuid.clone_from(&body.uuid);
         record.identity.serial.clone_from(&body.serial);
         record.identity.vendor.clone_from(&body.manufacturer);
@@ -335,7 +335,7 @@ impl Planner<'_> {
     }
 }
 
-/// Why nothing is done with a finding.
+/// Why a finding is skipped.
 fn reason(row: &FindingRow, judgement: &Judgement) -> String {
     match (row.state.as_str(), judgement) {
         ("new" | "moved", Judgement::Known { node } | Judgement::Moved { node, .. }) => {
@@ -412,7 +412,7 @@ async fn carry_out(
         }
     }
     "enrolled".clone_into(&mut row.state);
-    // The node has its own now.
+    // The node has its own login now.
     row.login.clear();
     row.why.clear();
     tx.put_findings(&[row]).await?;

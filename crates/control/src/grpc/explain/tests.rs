@@ -1,4 +1,4 @@
-//! What an operator is told, word for word.
+//! Tests of the text that operators see, word for word.
 
 use rackwright_lifecycle::{Effect, Power, Wait};
 
@@ -25,7 +25,7 @@ fn started(state: State, shape: Shape) -> NodeRecord {
     record
 }
 
-/// Seconds after `START`, where there is a time.
+/// Seconds after `START`; empty without a time.
 fn seconds(line: &v1::FactLine) -> String {
     let start = START.0 / SECOND;
     line.time
@@ -163,7 +163,7 @@ fn what_was_handed_over_is_not_said_to_be_written_again_by_a_retry() {
 #[test]
 fn a_node_at_rest_waits_for_nothing() {
     let mut record = started(State::Available, Shape::Free);
-    // The runner looks again then, but there is nothing to tell.
+    // The runner looks again at that time, but the text does not mention it.
     record.wait_until = START.plus(4 * 24 * 60 * MINUTE);
     record.readings.power = known(Power::Off, 0);
     record.node.evidence.clean_at = Some(START);

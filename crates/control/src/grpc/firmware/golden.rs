@@ -1,4 +1,4 @@
-//! Golden values of firmware: an operator approves what a node shows.
+//! Golden values of firmware: an operator approves the values of a node.
 
 use rackwright_api::v1;
 use rackwright_lifecycle::EventKind;
@@ -12,7 +12,7 @@ use crate::golden_firmware::{Values, approve, id_of, parse};
 use crate::intent;
 
 const COLLECTION: &str = "golden-firmware";
-/// Golden values of one SKU: each session of its nodes is compared with all of them.
+/// Most golden values of one SKU: each session of its nodes is compared with all of them.
 const OF_A_SKU_MAX: usize = 16;
 
 pub(super) fn message(row: &GoldenFirmwareRow) -> Result<v1::GoldenFirmware, StoreError> {
@@ -91,7 +91,7 @@ pub(super) async fn add(
         let hint = "remove old ones: `rackwright firmware golden remove ID`";
         return Err(ApiError::precondition(&request.node, fault, hint));
     }
-    // The keys of its components, too, are good from now on.
+    // The present keys of its components become trusted, too.
     if body != values.body {
         let seen = FirmwareValuesRow {
             body: body.clone(),

@@ -12,7 +12,7 @@ const SITE: &str = "site: {name: hall}\nskus:\n- name: wants\n  power: {max_watt
                     psus: {count: 2, watts: 1000, needed: 1}\n  height_units: 2\n  firmware:\n  \
                     - {component: BMC, version: \"2.0\"}\n";
 
-/// A page of nodes after `after`, and how each that is told of stands.
+/// A page of nodes after `after`, and the state of each in the report.
 async fn page(core: &Core, after: &str, limit: i64) -> Vec<(String, String)> {
     let records = core.store.nodes(&Scope::Site, &Vec::new(), after, limit).await.unwrap();
     let told = report_of(core, after, &records).await.unwrap();
@@ -115,7 +115,7 @@ async fn an_operator_approves_what_a_node_shows_and_nothing_else() {
     let again = approve(&core, "k3", "").await.unwrap();
     assert_eq!(again.approve_time, added.approve_time, "the first approval stands");
 
-    // The machine shows other values than the operator has seen.
+    // The machine shows other values than the operator saw.
     let second = show(&core, "bb").await;
     let other = approve(&core, "k4", &first).await;
     assert!(matches!(&other, Err(ApiError::Precondition { .. })), "{other:?}");

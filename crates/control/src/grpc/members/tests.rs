@@ -1,4 +1,4 @@
-//! Tests of who sees, changes and ends which members and tokens.
+//! Tests of rights to see, change and revoke members and tokens.
 
 use std::fmt::Debug;
 
@@ -119,7 +119,7 @@ async fn a_customers_admin_sees_and_ends_members_and_tokens_of_the_customer_alon
     assert_eq!((token.member.as_str(), token.created_by.as_str()), ("abe", "olga"));
 
     let mut adam = auth!(&core, "adam");
-    // Members of others, of the site, and names that nobody has are all the same.
+    // Members of other customers, members of the site, and unknown names get the same answer.
     for (n, name) in ["bea", "olga", "vera", "nobody"].into_iter().enumerate() {
         let plain = |status: Status| status.message().replace(name, "NAME");
         let answers = [
@@ -207,7 +207,7 @@ async fn a_role_stays_of_its_kind() {
     assert_eq!(vera.into_inner().role(), Operator);
 }
 
-/// Checks that the last operator is kept, and that the answer names the way out.
+/// Checks that the last operator is kept, and that the hint names a solution.
 #[track_caller]
 fn is_last<T: Debug>(answer: Result<Response<T>, Status>) {
     let status = refused(answer, Code::FailedPrecondition);
@@ -228,7 +228,7 @@ async fn the_last_operator_who_can_log_in_is_kept() {
     is_last(olga.set_member_role(set_role("olga", Viewer, "k3")).await);
     olga.set_member_role(set_role("olga", Operator, "k4")).await.unwrap();
 
-    // Another operator whose certificate has ended is no way in.
+    // Another operator with an expired certificate does not count.
     let operator = crate::invite::operator();
     let mut tx = core.store.write().await.unwrap();
     tx.put_member("oscar", &operator, 9, clock::now()).await.unwrap();

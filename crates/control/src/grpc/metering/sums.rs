@@ -1,7 +1,7 @@
-//! Sums by customer, cluster and SKU, and the part of each that is under a term.
+//! Sums by customer, cluster and SKU, and the part of each under a term.
 //!
-//! Rows come by customer and SKU, page after page; nodes of one customer and SKU share their terms, so that all of them are
-//! looked at together, and nothing else has to be.
+//! Rows are sorted by customer and SKU. Nodes of one customer and SKU share their terms, so each such group is computed
+//! as a whole and separately.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,17 +12,17 @@ use rackwright_store::{Period, Scope, Store, UsageRow};
 use super::{cluster_name, time};
 use crate::api_error::ApiError;
 
-/// Rows and terms read at once.
+/// Rows and terms read per page.
 const PAGE: i64 = 5000;
 
 /// Customer and SKU.
 type Key = (String, String);
 
-/// All that a customer used of a SKU in the period.
+/// All usage of a SKU by a customer in the period.
 #[derive(Debug, Default)]
 struct Group {
     uses: Vec<InUse>,
-    /// Of each: the place of its cluster, and whether it is in use still.
+    /// For each use: the index of its cluster, and whether it is still open.
     of: Vec<(usize, bool)>,
     clusters: Vec<String>,
     known: HashMap<String, usize>,
@@ -43,7 +43,7 @@ impl Group {
         });
     }
 
-    /// By cluster: how much, and whether some of it is in use still.
+    /// The share of each cluster, and whether a part of it is still open.
     fn shares(&self, terms: &[Reserved], from_s: i64, to_s: i64) -> BTreeMap<&str, (Share, bool)> {
         let shares = split(&self.uses, terms, from_s, to_s);
         let mut sums: BTreeMap<&str, (Share, bool)> = BTreeMap::new();
@@ -86,7 +86,7 @@ async fn terms_of(store: &Store, scope: &Scope, customer: &str) -> Result<HashMa
     }
 }
 
-/// The sums of a period, each group's as it is complete.
+/// The sums of a period. Each group is added when it is complete.
 struct Sums<'a> {
     period: Period<'a>,
     terms: HashMap<Key, Vec<Reserved>>,
@@ -95,7 +95,8 @@ struct Sums<'a> {
 }
 
 impl Sums<'_> {
-    /// Whoever is first under a term depends on all clusters of the customer: one that is asked for is chosen here.
+    /// Adds a group. The order of uses under a term depends on all clusters of the customer, so a requested cluster is
+    /// selected after the split.
     async fn add(&mut self, key: Key, group: Group) -> Result<(), ApiError> {
         let terms = self.terms.remove(&key).unwrap_or_default();
         let (from_s, to_s) = (self.period.from_s, self.period.to_s);
@@ -114,7 +115,7 @@ impl Sums<'_> {
     }
 }
 
-/// The sums of a period, of what lies within `scope`.
+/// The sums of a period within `scope`.
 ///
 /// # Errors
 /// The database failed.

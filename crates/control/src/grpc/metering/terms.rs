@@ -1,4 +1,4 @@
-//! Reserved terms as operators set them.
+//! Reserved terms, which operators set.
 
 use rackwright_api::v1;
 use rackwright_lifecycle::EventKind;
@@ -11,12 +11,12 @@ use crate::grpc::asked::Asked;
 use crate::grpc::convert;
 use crate::grpc::names::{self, Pages};
 
-/// Most nodes of one term: far more than a site has, and few enough that no sum overflows.
+/// Most nodes of one term: far more than any site has, and few enough that sums do not overflow.
 const NODES_MAX: u32 = 1_000_000;
 /// Longest name of a customer or SKU, in bytes.
 const NAME_MAX: usize = 255;
 
-/// A term as it is wanted.
+/// A term from a request, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     id: String,
@@ -27,10 +27,10 @@ pub struct Wanted {
     to_s: i64,
 }
 
-/// What is asked for, with everything that is wrong with it.
+/// Checks a term and reports every fault.
 ///
 /// # Errors
-/// The fields that are wrong.
+/// The invalid fields.
 pub fn checked(term: &v1::Term) -> Result<Wanted, ApiError> {
     let id = names::id_of("term.name", &term.name, "terms")?;
     names::check_id("term.name", id)?;
@@ -96,7 +96,7 @@ fn message(row: &TermRow) -> v1::Term {
     }
 }
 
-/// The term in words, for the event: what it was is nowhere else once it is changed.
+/// The term as text for the event: after a change, the former term is stored nowhere else.
 fn words(row: &TermRow) -> String {
     format!(
         "{} nodes of {} for {} in the seconds {} to {}",
@@ -104,10 +104,10 @@ fn words(row: &TermRow) -> String {
     )
 }
 
-/// Sets it.
+/// Creates or changes a term.
 ///
 /// # Errors
-/// Stale, or somebody was faster.
+/// The version is stale, or the term was changed at the same time.
 pub async fn set(core: &Core, asked: &Asked<'_>, caller: &str, wanted: Wanted) -> Result<v1::Term, ApiError> {
     let mut tx = match asked.begin::<v1::Term>().await? {
         Ok(tx) => tx,
@@ -118,7 +118,7 @@ pub async fn set(core: &Core, asked: &Asked<'_>, caller: &str, wanted: Wanted) -
     let version = former.as_ref().map_or(0, |row| row.version);
     asked.check_version(&name, version)?;
     let was = former.as_ref().map(|row| format!("; it was {}", words(row)));
-    // The term of a customer that has left the site can still be changed.
+    // A term of a customer that left the site can still be changed.
     if former.as_ref().is_none_or(|row| row.customer != wanted.customer) {
         let known = core.sites.check_customer(&core.store, &wanted.customer).await?;
         known.map_err(|fault| ApiError::invalid("term.customer", fault))?;
@@ -146,10 +146,10 @@ pub async fn set(core: &Core, asked: &Asked<'_>, caller: &str, wanted: Wanted) -
     asked.end(tx, message(&row)).await
 }
 
-/// Forgets it.
+/// Deletes a term.
 ///
 /// # Errors
-/// Not there, stale, or somebody was faster.
+/// The term does not exist, its version is stale, or it was changed at the same time.
 pub async fn delete(asked: &Asked<'_>, caller: &str, name: &str) -> Result<(), ApiError> {
     let id = names::id_of("name", name, "terms")?;
     let mut tx = match asked.begin::<()>().await? {
@@ -167,10 +167,10 @@ pub async fn delete(asked: &Asked<'_>, caller: &str, name: &str) -> Result<(), A
     asked.end(tx, ()).await
 }
 
-/// A page of them, as far as they lie within `scope`.
+/// A page of the terms within `scope`.
 ///
 /// # Errors
-/// A page that is none.
+/// The page token is invalid.
 pub async fn list(
     store: &Store,
     scope: &Scope,

@@ -40,7 +40,7 @@ async fn set(core: &Core, key: &str, version: &str, term: v1::Term) -> Result<v1
     terms::set(core, &asked, "ann", terms::checked(&term)?).await
 }
 
-/// A node in use from one second to another.
+/// A node in use for a span of seconds.
 async fn used(core: &Core, id: &str, customer: &str, cluster: &str, span: (i64, Option<i64>)) {
     let mut record = testing::node(id, rackwright_lifecycle::State::Available, None);
     record.spec.sku = "h100".into();
@@ -59,7 +59,7 @@ async fn used(core: &Core, id: &str, customer: &str, cluster: &str, span: (i64, 
     tx.commit().await.unwrap();
 }
 
-/// Two clusters of acme, one node of bolt, one of nobody; seconds 1000 to 1100 and on.
+/// Two clusters of acme, one node of bolt, one node without a customer; seconds 1000 to 1100 and later.
 async fn lab() -> testing::TestCore {
     let core = testing::core().await;
     used(&core, "n1", "acme", "alpha", (1000, Some(1060))).await;
@@ -104,7 +104,7 @@ async fn sums_are_by_customer_and_cluster_and_the_longest_in_use_are_reserved() 
     let core = lab().await;
     let answer = sums::of(&core.store, &Scope::Site, &period(1000, 1100)).await.unwrap();
     let found: Vec<_> = answer.sums.iter().map(short).collect();
-    // One term: n1 until 1060, then n2. From 1050 to 1070 another: n2, and from 1060 on n3.
+    // The first term covers n1 until 1060, then n2. The second, from 1050 to 1070, covers n2, and n3 from 1060 on.
     assert_eq!(
         found,
         [
@@ -115,7 +115,7 @@ async fn sums_are_by_customer_and_cluster_and_the_longest_in_use_are_reserved() 
         ]
     );
     assert_eq!(short(&answer.total.unwrap()), row("", "", 120, 150, true));
-    // One cluster's part is the same whether the others are shown or not.
+    // The sum of one cluster does not depend on whether the others are shown.
     let only = Period {
         customer: "acme",
         cluster: "beta",
@@ -200,7 +200,7 @@ async fn what_is_in_use_still_is_counted_to_now_on_every_page() {
             .all(|one| one.open && one.node_seconds == end - now + 50)
     );
     request.page_token = first.next_page_token;
-    // As a later page has it: the end is that of the first.
+    // A later page has the end of the first page.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     let second = metering.list(&operator(), &request).await.unwrap();
     assert_eq!(second.end_time.unwrap().seconds, end);
@@ -325,11 +325,11 @@ async fn a_customers_admin_sees_what_is_theirs_and_never_others() {
         assert_eq!(nodes, ["nodes/n1", "nodes/n2", "nodes/n3"]);
         assert!(listed.records.iter().all(|record| record.customer == "acme"));
     }
-    // Another customer and one that there is not are refused alike.
+    // Another customer and an unknown customer are refused alike.
     let refused = |customer: &str| customer_of(&adam, customer).unwrap_err().to_string();
     assert_eq!(refused("bolt"), refused("nobody"));
     assert!(metering.list(&adam, &request("bolt", "")).await.is_err());
-    // A cluster of others has nothing of theirs.
+    // A cluster of another customer has no usage of the caller.
     used(&core, "n6", "bolt", "gamma", (1000, Some(1030))).await;
     let others = metering.list(&adam, &request("", "clusters/gamma")).await.unwrap();
     assert_eq!(others.records, []);

@@ -4,7 +4,7 @@ use super::*;
 use crate::grpc::said::{Wish, wish};
 use crate::testing;
 
-/// All operations on the node, oldest first: the code each ended with; none while it is open.
+/// All operations on the node, oldest first: the end code of each, or `None` while it is open.
 async fn ends(core: &Core) -> Vec<Option<i32>> {
     let rows = core
         .store
@@ -14,7 +14,7 @@ async fn ends(core: &Core) -> Vec<Option<i32>> {
     in_order(&rows).iter().map(|r| r.ended_at.map(|_| r.code)).collect()
 }
 
-/// Oldest first. Ids of one millisecond have no order.
+/// Sorts oldest first. Ids from the same millisecond have no order.
 fn in_order(rows: &[OperationRow]) -> Vec<OperationRow> {
     let mut rows = rows.to_vec();
     rows.sort_by_key(|row| row.created_at);
@@ -84,11 +84,11 @@ async fn a_power_wish_that_is_taken_back_ends_those_whose_place_it_took() {
     wish(&core, "3", "n1", Wish::Cancel, "").await.unwrap();
     let (replaced, cancelled) = (Code::Aborted as i32, Code::Cancelled as i32);
     assert_eq!(ends(&core).await, [Some(replaced), Some(cancelled)]);
-    // Nothing is left to cancel.
+    // No operation is left to cancel.
     wish(&core, "4", "n1", Wish::Cancel, "").await.unwrap();
 }
 
-/// An operation that wants firmware of n1, asked for at that moment.
+/// An operation that wants firmware of n1, requested at that moment.
 async fn wants_firmware(core: &Core, id: &str, at: Timestamp) {
     let mut tx = core.store.write().await.unwrap();
     let mut record = tx.node("n1").await.unwrap();
@@ -157,7 +157,7 @@ async fn an_update_of_firmware_ends_after_the_piece_that_is_being_put_on() {
     assert!(step.ends_with("cancelled: it ends after this piece"), "{step}");
 }
 
-/// What a node waits for may name other customers, circuits and racks.
+/// The reason of a wait may name other customers, circuits and racks.
 #[tokio::test]
 async fn a_customer_sees_the_state_and_not_what_the_node_waits_for() {
     let core = testing::core().await;

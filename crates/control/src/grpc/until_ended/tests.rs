@@ -1,4 +1,4 @@
-//! Tests that everything which stays open ends with the rights of the member.
+//! Tests that every open call ends with the rights of the member.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -21,15 +21,15 @@ use crate::grpc::tenancy::{join, lab};
 use crate::rights;
 use crate::testing::{self, TestCore};
 
-/// A method of which a call lasts although it streams nothing.
+/// A method with long calls although it does not stream.
 const LASTS: &str = "OperationService/WaitOperation";
-/// Methods that stream and are not opened here: `GetSite` sends a site and ends, and `ApplySite` takes the turn of the
-/// member who has `PlanSite` open.
+/// Streaming methods that are not opened here: `GetSite` sends a site and ends, and `ApplySite` needs the turn of the
+/// member whose `PlanSite` is open.
 const NOT_OPENED: &[&str] = &["SiteService/GetSite", "SiteService/ApplySite"];
-/// Rights end within this on the replica that ends them.
+/// Longest delay until rights end on the replica that ends them.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// "Service/Method" of all methods that stream.
+/// All streaming methods as "Service/Method".
 fn streaming() -> Vec<String> {
     let set = prost_types::FileDescriptorSet::decode(DESCRIPTORS).unwrap();
     let ours = set.file.iter().filter(|file| file.package() == "rackwright.v1");
@@ -93,7 +93,7 @@ fn opening(method: &str) -> Vec<u8> {
     }
 }
 
-/// A lab with all that calls can stay open on, and the task that ends grants.
+/// A lab with all resources that open calls need, and the task that ends grants.
 async fn open_lab() -> TestCore {
     let core = lab().await;
     testing::add(&core, &testing::node("n1", State::Available, None)).await;
@@ -125,7 +125,7 @@ async fn open_lab() -> TestCore {
     core
 }
 
-/// Calls a method as a member and answers with the code that ends the call.
+/// Calls a method as a member. Returns the code that ends the call.
 async fn call(core: Arc<Core>, member: &str, method: &str) -> Code {
     let message = opening(method);
     let mut framed = vec![0];
@@ -133,13 +133,13 @@ async fn call(core: Arc<Core>, member: &str, method: &str) -> Code {
     framed.extend(message);
     let first = tokio_stream::once(Ok::<_, Infallible>(framed));
     let body = match method {
-        // The caller has said all.
+        // The client's stream ends.
         "EventService/StreamEvents"
         | "NodeService/WatchNodes"
         | "ConsoleService/ReadConsoleLog"
         | "AuditService/StreamAudit"
         | LASTS => RequestBody::from_stream(first),
-        // The caller may say more.
+        // The client's stream stays open.
         _ => RequestBody::from_stream(first.chain(tokio_stream::pending())),
     };
     let request = Request::post(format!("/rackwright.v1.{method}"))
@@ -163,7 +163,7 @@ async fn call(core: Arc<Core>, member: &str, method: &str) -> Code {
     }
 }
 
-/// The calls of a member on every method that stays open, once all of them are open.
+/// One open call of a member on every method that stays open.
 async fn all_open(core: &Arc<Core>, member: &'static str) -> Vec<(String, tokio::task::JoinHandle<Code>)> {
     let mut methods = streaming();
     methods.push(LASTS.to_owned());
@@ -232,7 +232,7 @@ async fn another_replicas_change_ends_what_is_open_here() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let mut tx = core.store.write().await.unwrap();
     tx.delete_member("oscar").await.unwrap();
-    // Past `Core::commit`, as another process does.
+    // Bypasses `Core::commit`, like another process.
     tx.commit().await.unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(10), open).await;
     assert_eq!(ended.unwrap().unwrap(), Code::Unauthenticated);

@@ -23,7 +23,7 @@ struct System {
     power: &'static str,
 }
 
-/// A BMC whose machine reads so, with status 200 or another; counts requests.
+/// A BMC with this answer and status. It counts requests.
 struct Bmc {
     says: Mutex<(u16, &'static str)>,
     asked: AtomicUsize,
@@ -53,7 +53,7 @@ impl Bmc {
     }
 }
 
-/// An available node that was seen off, and its BMC.
+/// An available node whose power was read as off, and its BMC.
 struct Bench {
     core: TestCore,
     bmc: Arc<Bmc>,
@@ -104,7 +104,7 @@ impl Bench {
             .look
     }
 
-    /// Kinds of all events since the last call, as `seen` says how many those were.
+    /// Kinds of all events since the last call. `seen` counts the events of earlier calls.
     async fn events(&self, seen: &mut usize) -> Vec<String> {
         let all = self.core.store.events(&Scope::Site, 0, "", 1000).await.unwrap();
         let new = all[*seen..].iter().map(|event| event.kind.to_string()).collect();
@@ -186,7 +186,7 @@ async fn a_refusal_is_told_at_once() {
     bench.bmc.says(401, "");
     assert_eq!(bench.look(0).await, Look::Refused);
     assert_eq!(bench.events(&mut seen).await, ["security.bmc-login-refused"]);
-    // The node was changed by that: what this means for its power is told by the next look.
+    // The refusal changed the node: the next look reports the lost BMC.
     assert_eq!(bench.look(1).await, Look::Refused);
     assert_eq!(bench.events(&mut seen).await, ["bmc.lost"]);
     assert_eq!(bench.look(2).await, Look::Refused);
@@ -203,7 +203,7 @@ async fn what_the_runner_has_learned_meanwhile_is_not_overwritten() {
         let known = Some(bench.known().await);
         look(core, &bench.turns, row, known, 0).await;
     };
-    // The runner has looked, too.
+    // The runner has looked as well.
     let mut newer = stale.readings.clone();
     seen_off(&mut newer, Timestamp(2));
     let mut tx = core.store.write().await.unwrap();
@@ -211,7 +211,7 @@ async fn what_the_runner_has_learned_meanwhile_is_not_overwritten() {
     tx.commit().await.unwrap();
     look_late(stale).await;
     assert_eq!(bench.readings().await, newer);
-    // Somebody has changed the node: its BMC may be another.
+    // An operator has changed the node: its BMC may be another.
     let stale = bench.row().await;
     let mut record = core.store.node(&Scope::Site, "n1").await.unwrap();
     let mut tx = core.store.write().await.unwrap();
@@ -242,7 +242,7 @@ async fn what_the_runner_has_learned_meanwhile_is_not_overwritten() {
     tx.commit().await.unwrap();
     look_late(stale.clone()).await;
     assert_eq!(bench.readings().await, newer);
-    // Without all that it counts.
+    // Without these changes the look is stored.
     let mut tx = core.store.write().await.unwrap();
     tx.end_effect("e1", &Outcome::Succeeded, Timestamp(6)).await.unwrap();
     tx.commit().await.unwrap();
