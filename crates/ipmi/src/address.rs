@@ -1,29 +1,29 @@
-//! `ipmi://HOST[:PORT][?option=value&…]`: where a BMC is, and what it does not say of its machine.
+//! `ipmi://HOST[:PORT][?option=value&…]`: the address of a BMC, with facts about its machine that IPMI does not report.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::IpmiError;
 
-/// What every such address begins with.
+/// The scheme of every IPMI address.
 pub(crate) const SCHEME: &str = "ipmi://";
 /// UDP port of RMCP (IANA: asf-rmcp).
 const PORT: u16 = 623;
-/// Longest address, in bytes.
+/// Maximum length of an address, in bytes.
 const LENGTH_MAX: usize = 2048;
-/// Most MAC addresses.
+/// Maximum number of MAC addresses.
 const MACS_MAX: usize = 16;
-/// Cipher suites that sign and encrypt (IPMI 2.0 table 22-20, and 17 of its errata): the others send commands or passwords
-/// in a form that anybody between can read or change.
+/// Cipher suites that sign and encrypt (IPMI 2.0 table 22-20, and 17 from its errata). With the others, an attacker on
+/// the network can read or change commands or passwords.
 const CIPHERS: [u8; 5] = [3, 8, 12, 17, 18];
 const USABLE_CIPHERS: &str = "3, 8, 12, 17 or 18";
 
-/// What a login asks for.
+/// The privilege level that a login requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Privilege {
-    /// Enough for power and boot device.
+    /// Operator level: enough for power and boot device.
     Operator,
-    /// Everything.
+    /// Administrator level: all commands.
     #[default]
     Administrator,
 }
@@ -37,7 +37,7 @@ impl Privilege {
     }
 }
 
-/// How a machine boots: a boot override says which, and one of the wrong kind switches many machines over.
+/// The boot mode of a machine. A boot override includes the mode, and the wrong mode switches many machines over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Firmware {
     /// UEFI.
@@ -49,10 +49,11 @@ pub enum Firmware {
 
 /// An address of the form `ipmi://HOST[:PORT]`, with options:
 ///
-/// - `mac=52:54:00:77:00:01`, once for each network card that the machine boots from: IPMI has no way to tell them;
+/// - `mac=52:54:00:77:00:01`, once for each network card that the machine boots from, because IPMI does not report
+///   them;
 /// - `firmware=bios` for a machine that does not boot by UEFI;
-/// - `cipher=3`, one of 3, 8, 12, 17, 18: without it `ipmitool` asks the BMC which it has, and takes the best;
-/// - `privilege=operator`, where the account has no more.
+/// - `cipher=3`, one of 3, 8, 12, 17, 18: without it `ipmitool` queries the BMC's suites and takes the best;
+/// - `privilege=operator`, if the account has no higher level.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IpmiAddress {
     host: String,
@@ -64,7 +65,7 @@ pub struct IpmiAddress {
 }
 
 impl IpmiAddress {
-    /// Whether a BMC's address says that it is to be asked over IPMI; it may still be a wrong one.
+    /// Whether a BMC address has the IPMI scheme. The rest of the address may still be invalid.
     #[must_use]
     pub fn is_meant(address: &str) -> bool {
         address
@@ -72,43 +73,43 @@ impl IpmiAddress {
             .is_some_and(|begin| begin.eq_ignore_ascii_case(SCHEME))
     }
 
-    /// Host name or IP address; without brackets.
+    /// The host name or IP address, without brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// UDP port.
+    /// The UDP port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The cipher suite to use; none where the BMC is asked.
+    /// The cipher suite to use. `None`: `ipmitool` queries the BMC.
     #[must_use]
     pub fn cipher(&self) -> Option<u8> {
         self.cipher
     }
 
-    /// What a login asks for.
+    /// The privilege level that a login requests.
     #[must_use]
     pub fn privilege(&self) -> Privilege {
         self.privilege
     }
 
-    /// How the machine boots.
+    /// The boot mode of the machine.
     #[must_use]
     pub fn firmware(&self) -> Firmware {
         self.firmware
     }
 
-    /// MAC addresses that the machine boots from, in lower case with colons, each once.
+    /// MAC addresses that the machine boots from, in lower case with colons, without duplicates.
     #[must_use]
     pub fn macs(&self) -> &[String] {
         &self.macs
     }
 
-    /// `HOST:PORT`, which is one BMC.
+    /// `HOST:PORT`, which identifies one BMC.
     #[must_use]
     pub fn place(&self) -> String {
         if self.host.contains(':') {
@@ -158,7 +159,7 @@ impl FromStr for IpmiAddress {
 
     fn from_str(text: &str) -> Result<Self, IpmiError> {
         parse(text).map_err(|why| IpmiError::InvalidAddress {
-            // A password may have been written into it.
+            // A user may have put a password into the address.
             address: if text.contains('@') || text.len() > 256 {
                 format!("{SCHEME}…")
             } else {
@@ -212,7 +213,7 @@ fn parse(text: &str) -> Result<IpmiAddress, String> {
     Ok(address)
 }
 
-/// A unicast MAC address with colons, of what has colons or hyphens.
+/// Parses a unicast MAC address with colons or hyphens. Returns it with colons.
 fn mac(text: &str) -> Option<String> {
     let text = text.replace('-', ":");
     let bytes: Vec<u8> = text

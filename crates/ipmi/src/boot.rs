@@ -1,13 +1,13 @@
-//! Where the machine boots from next.
+//! The boot device of the next boots.
 
 use crate::address::Firmware;
 use crate::client::Ipmi;
 use crate::error::IpmiError;
 
-/// Boot devices of IPMI that are of use here.
+/// The IPMI boot devices used by this crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BootDevice {
-    /// No override: the machine's own order.
+    /// No override: the machine's own boot order.
     None,
     /// The network, by PXE.
     Pxe,
@@ -15,12 +15,12 @@ pub enum BootDevice {
     Disk,
     /// A CD.
     Cdrom,
-    /// Another one, by its selector.
+    /// Another device, by its selector.
     Other(u8),
 }
 
 impl BootDevice {
-    /// By the selector of boot flags (IPMI 2.0, table 28-14, parameter 5, data 2).
+    /// Parses the selector of the boot flags (IPMI 2.0, table 28-14, parameter 5, data 2).
     fn of(selector: u8) -> Self {
         match selector {
             0 => Self::None,
@@ -31,7 +31,7 @@ impl BootDevice {
         }
     }
 
-    /// As `ipmitool` has it; none for what is only read.
+    /// `ipmitool`'s name of the device. `None` for devices that are only read.
     fn word(self) -> Option<&'static str> {
         match self {
             Self::None => Some("none"),
@@ -43,43 +43,43 @@ impl BootDevice {
     }
 }
 
-/// How long an override holds.
+/// The duration of an override.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Persistence {
     /// For one boot.
     Once,
-    /// Until another is set.
+    /// Until another override is set.
     Continuous,
 }
 
-/// The boot flags as they read back.
+/// The boot flags, as read from the BMC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BootFlags {
-    /// The BMC says that they count.
+    /// The BMC marks the flags as valid.
     pub is_valid: bool,
-    /// They hold for more than one boot.
+    /// The flags apply to more than one boot.
     pub is_persistent: bool,
-    /// The boot is one by UEFI.
+    /// The flags request a UEFI boot.
     pub is_uefi: bool,
-    /// Where from.
+    /// The boot device.
     pub device: BootDevice,
 }
 
-/// What came of setting it.
+/// The result of setting the boot device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootOutcome {
-    /// As it reads back.
+    /// The flags, as read back.
     pub seen: BootFlags,
-    /// What reads back otherwise than it was set, and does not say that it was not taken.
+    /// Flags that read back differently without proving that the setting was refused.
     pub deviations: Vec<&'static str>,
 }
 
 const READ: [&str; 4] = ["chassis", "bootparam", "get", "5"];
-/// Set System Boot Options, parameter 3 "boot flag valid bit clearing", bit 3: keep the flags although no power command follows
-/// within 60 s (IPMI 2.0, table 28-14). A node may wait longer than that for its turn to be switched on.
+/// Set System Boot Options, parameter 3 "boot flag valid bit clearing", bit 3: keep the flags even if no power command
+/// follows within 60 s (IPMI 2.0, table 28-14). A node may wait longer than that to be switched on.
 const NO_EXPIRY: [&str; 5] = ["raw", "0x00", "0x08", "0x03", "0x08"];
 
-/// Reads the five bytes rather than the words beside them.
+/// Parses the five bytes instead of the text beside them.
 fn parse(answer: &str) -> Option<BootFlags> {
     let data = answer
         .lines()
@@ -102,17 +102,17 @@ impl Ipmi {
     /// Reads the boot flags.
     ///
     /// # Errors
-    /// The BMC, or the way there.
+    /// The BMC or the connection failed.
     pub async fn boot(&self) -> Result<BootFlags, IpmiError> {
         let answer = self.ask(&READ).await?;
         parse(&answer).ok_or_else(|| self.unreadable(&READ, &answer))
     }
 
-    /// Sets where the machine boots from, and reads it back. It is set also where it reads so: a flag that is about to expire
-    /// reads the same.
+    /// Sets the boot device and reads it back. It is set even if it already reads so, because flags that are about to
+    /// expire read the same.
     ///
     /// # Errors
-    /// The BMC, or the way there; [`IpmiError::NotTaken`] when another device reads back.
+    /// The BMC or the connection failed; [`IpmiError::NotTaken`]: another device reads back.
     pub async fn set_boot(&self, device: BootDevice, persistence: Persistence) -> Result<BootOutcome, IpmiError> {
         let is_uefi = self.address().firmware() == Firmware::Uefi;
         let is_persistent = persistence == Persistence::Continuous;
@@ -126,7 +126,7 @@ impl Ipmi {
         }
         let options = format!("options={}", options.join(","));
         match self.ask(&NO_EXPIRY).await {
-            // A parameter that a BMC need not have.
+            // The parameter is optional.
             Err(IpmiError::Failed { words, .. }) => {
                 tracing::debug!(bmc = self.place(), words, "boot flags may expire after 60 s");
             }
@@ -182,7 +182,7 @@ mod tests {
         assert!(!simulated.is_valid && !simulated.is_persistent && !simulated.is_uefi);
         assert_eq!(simulated.device, BootDevice::Cdrom);
         assert_eq!(flags("8000000000").unwrap().device, BootDevice::None);
-        // Bit 7 of the second byte is "clear CMOS", bits 0 and 1 are locks: no part of the selector.
+        // Bit 7 of the second byte is "clear CMOS", and bits 0 and 1 are locks. None belongs to the selector.
         assert_eq!(flags("808b000000").unwrap().device, BootDevice::Disk);
         assert_eq!(flags("8018000000").unwrap().device, BootDevice::Other(6));
     }

@@ -1,4 +1,4 @@
-//! One BMC.
+//! The client of one BMC.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use crate::error::{ErrorKind, IpmiError};
 use crate::manners::Manners;
 use crate::tool::{self, LIMIT, PROGRAM};
 
-/// Longest user name (IPMI 2.0, table 13-13: RAKP message 1).
+/// Maximum length of a user name, in bytes (IPMI 2.0, table 13-13: RAKP message 1).
 const USER_MAX: usize = 16;
-/// Longest password (IPMI 2.0, section 22.30: 20 bytes).
+/// Maximum length of a password, in bytes (IPMI 2.0, section 22.30).
 const PASSWORD_MAX: usize = 20;
-/// Tries of a command that found no session; none of them has done anything.
+/// Tries of a command while no session can be made. A failed try has no effect.
 const TRIES: u32 = 3;
 
-/// Who logs in.
+/// The account for logins to a BMC.
 #[derive(Debug, Clone)]
 pub struct Account {
-    /// User name.
+    /// The user name, at most 16 bytes.
     pub username: String,
-    /// Password.
+    /// The password, at most 20 bytes.
     pub password: SecretString,
 }
 
-/// A BMC that is asked over IPMI. Each command has a session of its own, which ends with it.
+/// A BMC reached over IPMI. Each command has its own session.
 #[derive(Debug, Clone)]
 pub struct Ipmi {
     address: IpmiAddress,
@@ -38,10 +38,10 @@ pub struct Ipmi {
 }
 
 impl Ipmi {
-    /// The BMC at this address; nothing is sent.
+    /// Creates a client for the BMC at this address. Sends nothing.
     ///
     /// # Errors
-    /// Name or password are longer than IPMI can send, or cannot be given to a program.
+    /// Name or password are too long for IPMI or cannot be passed to a program.
     pub fn new(address: IpmiAddress, account: Account, manners: Arc<Manners>) -> Result<Self, IpmiError> {
         let password = account.password.expose_secret();
         let invalid = |what, why| IpmiError::InvalidAccount {
@@ -70,20 +70,20 @@ impl Ipmi {
         })
     }
 
-    /// The same with another program than the `ipmitool` of `PATH`.
+    /// Uses this program instead of the `ipmitool` found by `PATH`.
     #[must_use]
     pub fn with_program(self, program: impl Into<PathBuf>) -> Self {
         let program = program.into();
         Self { program, ..self }
     }
 
-    /// The same, but what finds no session is not tried again.
+    /// Disables retries of commands that find no session.
     #[must_use]
     pub fn sparing(self) -> Self {
         Self { tries: 1, ..self }
     }
 
-    /// Where it is.
+    /// The BMC's address.
     #[must_use]
     pub fn address(&self) -> &IpmiAddress {
         &self.address
@@ -109,14 +109,14 @@ impl Ipmi {
         &self.program
     }
 
-    /// Runs one command and answers what it printed.
+    /// Runs one command and returns its output.
     pub(crate) async fn ask(&self, words: &[&str]) -> Result<String, IpmiError> {
         let place = self.place();
         let mut number = 1;
         loop {
             let error = {
                 let _turn = self.manners.turn(&place).await;
-                // Whoever was first in line may just have been refused.
+                // An earlier command in the queue may just have been refused.
                 self.manners.check(&place, self.account_mark)?;
                 let command = tool::command(&self.program, &self.address, &self.account);
                 match tool::run(command, words, &self.address, LIMIT).await {

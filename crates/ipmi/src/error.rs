@@ -1,13 +1,13 @@
-//! What can go wrong with a BMC over IPMI, in words that say where and what to do.
+//! IPMI errors with the place and a hint for the operator.
 
-/// What a caller may do about an error.
+/// The reaction that an error calls for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The same call may succeed later.
     Retryable,
-    /// The same call will fail again until something is changed.
+    /// The same call fails again until the cause is fixed.
     Permanent,
-    /// Name or password are not what they should be: a person must look, nobody may go on trying.
+    /// Name or password are wrong: an operator must look, and no caller may retry.
     Security,
 }
 
@@ -20,30 +20,30 @@ pub enum IpmiError {
     InvalidAddress {
         /// The address as given, unless it may hold a password.
         address: String,
-        /// The fault.
+        /// The fault in the address.
         why: String,
     },
-    /// Name or password are none that IPMI can send.
+    /// Name or password cannot be sent over IPMI.
     #[error("{what} of BMC {bmc} cannot be used over IPMI: {why}")]
     InvalidAccount {
         /// The BMC.
         bmc: String,
         /// User name or password.
         what: &'static str,
-        /// The fault.
+        /// The reason.
         why: &'static str,
     },
-    /// The program is not here.
+    /// `ipmitool` is not installed.
     #[error("ipmitool is not installed on this machine (Debian: apt-get install ipmitool); BMCs at ipmi:// need it")]
     NotInstalled,
-    /// The program could not be run.
+    /// `ipmitool` could not be run.
     #[error("ipmitool could not be run")]
     NotRun {
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// No session could be made: there is no answer.
+    /// No session could be made, because the BMC does not answer.
     #[error(
         "BMC {bmc} does not answer over IPMI; check that it has power, its address, and that IPMI over LAN is switched on"
     )]
@@ -64,10 +64,10 @@ pub enum IpmiError {
     Refused {
         /// The BMC.
         bmc: String,
-        /// How long the same name and password are not sent again, in seconds.
+        /// Time during which the same name and password are not sent again, in seconds.
         hold_s: u64,
     },
-    /// Name or password were wrong a short while ago.
+    /// The BMC refused the name or password a short while ago.
     #[error(
         "BMC {bmc} refused this user name and password {ago_s} s ago; they are sent again in {left_s} s at the earliest, lest \
          the account be locked: set others with `rackwright node update`"
@@ -75,19 +75,19 @@ pub enum IpmiError {
     Held {
         /// The BMC.
         bmc: String,
-        /// Since then, in seconds.
+        /// Time since the refusal, in seconds.
         ago_s: u64,
-        /// Until then, in seconds.
+        /// Time until the next try is allowed, in seconds.
         left_s: u64,
     },
-    /// The account may not have what the login asks for.
+    /// The account lacks the requested privilege level.
     #[error(
         "the account at BMC {bmc} may not be {privilege} over IPMI; give it that, or put privilege=operator into the address"
     )]
     Privilege {
         /// The BMC.
         bmc: String,
-        /// What was asked for.
+        /// The requested level.
         privilege: &'static str,
     },
     /// The BMC does not have the cipher suite.
@@ -96,58 +96,58 @@ pub enum IpmiError {
         /// The BMC.
         bmc: String,
     },
-    /// All sessions are in use, or the console is.
+    /// All sessions are in use, or another client has the console.
     #[error("BMC {bmc} is busy: {what}")]
     Busy {
         /// The BMC.
         bmc: String,
-        /// With what.
+        /// The busy resource.
         what: &'static str,
     },
-    /// It took too long.
+    /// The command did not end within the limit.
     #[error("{command} on BMC {bmc} did not end within {limit_s} s")]
     TimedOut {
         /// The BMC.
         bmc: String,
-        /// What was asked.
+        /// The command.
         command: String,
         /// The limit in seconds.
         limit_s: u64,
     },
-    /// The BMC refused a command, or `ipmitool` did.
+    /// The BMC or `ipmitool` refused the command.
     #[error("{command} on BMC {bmc} failed: {words}")]
     Failed {
         /// The BMC.
         bmc: String,
-        /// What was asked.
+        /// The command.
         command: String,
-        /// What `ipmitool` said.
+        /// The message of `ipmitool`.
         words: String,
     },
-    /// The answer is none that we know.
+    /// The answer has an unknown form.
     #[error("{command} on BMC {bmc} was answered in a form that is not known: {answer:?}")]
     Unreadable {
         /// The BMC.
         bmc: String,
-        /// What was asked.
+        /// The command.
         command: String,
         /// The beginning of the answer.
         answer: String,
     },
-    /// The BMC accepted something and reads back something else.
+    /// The BMC accepted a setting but reads back another value.
     #[error("BMC {bmc} accepted {wanted} and reads back {seen}")]
     NotTaken {
         /// The BMC.
         bmc: String,
-        /// What was set.
+        /// The value that was set.
         wanted: String,
-        /// What is there.
+        /// The value that reads back.
         seen: String,
     },
 }
 
 impl IpmiError {
-    /// What a caller may do about it.
+    /// The reaction that this error calls for.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -1,13 +1,13 @@
-//! What the BMC says of itself and of its machine, and its event log.
+//! The BMC's data about itself and its machine, and its event log.
 
 use serde::Serialize;
 
 use crate::client::Ipmi;
 use crate::error::IpmiError;
 
-/// Entries of an event log that are kept: the newest.
+/// Maximum number of event log entries to keep: the newest.
 const ENTRIES_MAX: usize = 4096;
-/// Longest value that is kept, in characters.
+/// Maximum length of a value, in characters. Longer values are cut.
 const VALUE_MAX: usize = 128;
 
 const INFO: [&str; 2] = ["mc", "info"];
@@ -19,37 +19,37 @@ const SOL: [&str; 2] = ["sol", "info"];
 /// The BMC itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Controller {
-    /// Who made it, where `ipmitool` knows the number.
+    /// The BMC's manufacturer, if `ipmitool` knows the number.
     pub manufacturer: Option<String>,
-    /// What it is, where `ipmitool` knows the number.
+    /// The BMC's product name, if `ipmitool` knows the number.
     pub product: Option<String>,
-    /// Version of its firmware.
+    /// The version of the BMC's firmware.
     pub firmware: Option<String>,
-    /// Version of IPMI.
+    /// The version of IPMI.
     pub ipmi: Option<String>,
 }
 
-/// The machine, as its first field-replaceable unit says.
+/// The machine, according to its first field-replaceable unit (FRU).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Fru {
-    /// Who made it.
+    /// The machine's manufacturer.
     pub manufacturer: Option<String>,
-    /// Model.
+    /// The machine's model.
     pub product: Option<String>,
-    /// Serial number.
+    /// The machine's serial number.
     pub serial: Option<String>,
 }
 
 /// One entry of the event log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SelEntry {
-    /// Its number, hexadecimal.
+    /// The number of the entry, hexadecimal.
     pub id: String,
-    /// Date and time by the BMC's clock, as `ipmitool` writes it.
+    /// Date and time by the BMC's clock, in `ipmitool`'s format.
     pub at: String,
-    /// What the entry is about.
+    /// The sensor of the entry.
     pub sensor: String,
-    /// What happened.
+    /// The event.
     pub event: String,
 }
 
@@ -69,7 +69,7 @@ fn text(value: &str) -> Option<String> {
     (!is_filler && !plain.to_ascii_lowercase().starts_with("unknown (")).then(|| plain.to_owned())
 }
 
-/// The value of the first of these names that has one.
+/// The value of the first name that has one.
 fn value(answer: &str, names: &[&str]) -> Option<String> {
     names.iter().find_map(|name| {
         answer.lines().find_map(|line| {
@@ -86,7 +86,7 @@ fn controller(answer: &str) -> Option<Controller> {
         firmware: value(answer, &["Firmware Revision"]),
         ipmi: value(answer, &["IPMI Version"]),
     };
-    // Every BMC has both.
+    // Every BMC reports both.
     (read.firmware.is_some() && read.ipmi.is_some()).then_some(read)
 }
 
@@ -94,7 +94,7 @@ fn guid(answer: &str) -> Option<String> {
     let guid = value(answer, &["System GUID"])?.to_ascii_lowercase();
     let lengths: Vec<usize> = guid.split('-').map(str::len).collect();
     let is_one = lengths == [8, 4, 4, 4, 12] && guid.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit());
-    // All zeros or all ones say that there is none.
+    // All zeros or all ones mean that there is no GUID.
     let is_set = guid.bytes().any(|b| b != b'0' && b != b'-') && guid.bytes().any(|b| b != b'f' && b != b'-');
     (is_one && is_set).then_some(guid)
 }
@@ -129,20 +129,20 @@ fn entries(answer: &str) -> Vec<SelEntry> {
 }
 
 impl Ipmi {
-    /// Reads what the BMC is.
+    /// Reads the BMC's own data.
     ///
     /// # Errors
-    /// The BMC, or the way there.
+    /// The BMC or the connection failed.
     pub async fn controller(&self) -> Result<Controller, IpmiError> {
         let answer = self.ask(&INFO).await?;
         controller(&answer).ok_or_else(|| self.unreadable(&INFO, &answer))
     }
 
-    /// Reads the system's GUID, which is mostly its SMBIOS UUID; none where the BMC has none. `ipmitool` finds out in which order
-    /// its bytes are.
+    /// Reads the system's GUID, usually the SMBIOS UUID. Returns `None` if the BMC has no GUID. `ipmitool` detects the
+    /// byte order.
     ///
     /// # Errors
-    /// The BMC, or the way there.
+    /// The BMC or the connection failed.
     pub async fn guid(&self) -> Result<Option<String>, IpmiError> {
         match self.ask(&GUID).await {
             Ok(answer) => Ok(guid(&answer)),
@@ -152,23 +152,23 @@ impl Ipmi {
         }
     }
 
-    /// Reads what the machine is, as far as the BMC knows.
+    /// Reads the machine's data, as far as the BMC has them.
     ///
     /// # Errors
-    /// The BMC, or the way there.
+    /// The BMC or the connection failed.
     pub async fn fru(&self) -> Result<Fru, IpmiError> {
         match self.ask(&FRU).await {
             Ok(answer) => Ok(fru(&answer)),
-            // Nobody has written it, or it is broken: ipmitool ends with 1.
+            // The FRU is empty or damaged: ipmitool exits with 1.
             Err(IpmiError::Failed { .. }) => Ok(Fru::default()),
             Err(error) => Err(error),
         }
     }
 
-    /// Reads whether the serial console is offered.
+    /// Reads whether the BMC offers the serial console.
     ///
     /// # Errors
-    /// The BMC, or the way there.
+    /// The BMC or the connection failed.
     pub async fn offers_console(&self) -> Result<bool, IpmiError> {
         match self.ask(&SOL).await {
             Ok(answer) => Ok(value(&answer, &["Enabled"]).as_deref() == Some("true")),
@@ -178,10 +178,10 @@ impl Ipmi {
         }
     }
 
-    /// Reads the event log, oldest first; of a long one the newest 4096 entries.
+    /// Reads the event log, oldest entry first. A long log is cut to the newest 4096 entries.
     ///
     /// # Errors
-    /// The BMC, or the way there.
+    /// The BMC or the connection failed.
     pub async fn event_log(&self) -> Result<Vec<SelEntry>, IpmiError> {
         self.ask(&SEL).await.map(|answer| entries(&answer))
     }
@@ -189,7 +189,7 @@ impl Ipmi {
     /// Empties the event log.
     ///
     /// # Errors
-    /// The BMC, or the way there.
+    /// The BMC or the connection failed.
     pub async fn clear_event_log(&self) -> Result<(), IpmiError> {
         self.ask(&["sel", "clear"]).await.map(drop)
     }
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Printed by ipmitool 1.8.19 of ipmi_sim 2.0.33.
+    /// Output of ipmitool 1.8.19 for ipmi_sim 2.0.33.
     const MC_INFO: &str = "Device ID                 : 0\nDevice Revision           : 3\nFirmware Revision         : 9.08\n\
                            IPMI Version              : 2.0\nManufacturer ID           : 4753\n\
                            Manufacturer Name         : MontaVista Software, Inc.\n\

@@ -1,10 +1,10 @@
 //! BMCs without usable Redfish: power, boot device, identity, event log and serial console over IPMI 2.0 (RMCP+).
 //!
-//! [`Ipmi`] runs `ipmitool`, one at a time for each BMC. What a BMC accepted counts for nothing until it reads back.
+//! [`Ipmi`] runs `ipmitool`, one process at a time for each BMC. A change counts only once it reads back.
 //!
-//! Things that hold everywhere:
+//! Rules of the whole crate:
 //! - The password is in the child's environment, never on a command line, in an error or in a log line.
-//! - Each run is bounded in time and in what it may print, and ends with whoever waits for it.
+//! - Each run is bounded in time and output, and ends when its caller stops waiting.
 //! - After a refused login the same name and password are not sent again for a while ([`Manners`]): BMCs lock accounts.
 
 mod address;

@@ -1,4 +1,4 @@
-//! One at a time for each BMC, some at a time in all, and no login that was just refused.
+//! Limits for IPMI: one command at a time for each BMC, a maximum in all, and no repetition of a refused login.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,16 +10,17 @@ use tokio::time::Instant;
 
 use crate::error::IpmiError;
 
-/// Programs that run at once: each is a process of some 10 MB.
+/// Maximum number of simultaneous programs: each is a process of some 10 MB.
 const AT_ONCE: usize = 64;
-/// A refused login is not tried again for this long; it doubles. BMCs lock accounts after 3 to 10 refusals, for minutes.
+/// Time until a refused login may be tried again, doubled after each refusal. BMCs lock accounts after 3 to 10
+/// refusals, for minutes.
 const HOLD: Duration = Duration::from_secs(300);
-/// How often it doubles: up to 80 minutes.
+/// Maximum number of doublings: up to 80 minutes.
 const DOUBLINGS: u32 = 4;
-/// BMCs that are remembered before those are forgotten of which nothing has to be known.
+/// Number of remembered BMCs above which those without state are forgotten.
 const REMEMBERED: usize = 1024;
 
-/// What all that run `ipmitool` share.
+/// The state shared by all users of `ipmitool`.
 #[derive(Debug)]
 pub struct Manners {
     at_once: Semaphore,
@@ -50,7 +51,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The turn at one BMC.
+/// The right to run a command at one BMC.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     _at_bmc: OwnedMutexGuard<()>,
@@ -76,18 +77,18 @@ impl Manners {
         bmcs.entry(place.to_owned()).or_default().clone()
     }
 
-    /// Waits for the turn at a BMC. Cancel safe.
+    /// Waits for the turn at a BMC. Cancellation safe.
     pub(crate) async fn turn(&self, place: &str) -> Turn<'_> {
-        // The narrow before the wide: who waits for one BMC keeps nobody from another.
+        // The BMC's lock comes before the common one: a command that waits for one BMC does not hold up other BMCs.
         let at_bmc = self.bmc(place).turn.clone().lock_owned().await;
         Turn {
             _at_bmc: at_bmc,
-            // It is never closed; should it be, there is no line.
+            // The semaphore is never closed. If it were, the limit would not apply.
             _in_all: self.at_once.acquire().await.ok(),
         }
     }
 
-    /// A number that stands for name and password, in this process only.
+    /// A number for a name and password, valid in this process only.
     pub(crate) fn account(&self, name: &str, password: &str) -> u64 {
         self.hasher.hash_one((name, password))
     }
@@ -110,7 +111,7 @@ impl Manners {
         })
     }
 
-    /// An account was refused. Answers how long it is not tried again.
+    /// Records a refused account. Returns the time until the next try is allowed.
     pub(crate) fn refused(&self, place: &str, account: u64) -> Duration {
         let bmc = self.bmc(place);
         let mut refusal = lock(&bmc.refusal);
@@ -126,12 +127,12 @@ impl Manners {
         now.hold()
     }
 
-    /// An account was let in.
+    /// Records a successful login.
     pub(crate) fn admitted(&self, place: &str) {
         *lock(&self.bmc(place).refusal) = None;
     }
 
-    /// The pause before try `number`, from 1: some seconds that double, and never the same for all.
+    /// The pause before try `number`, from 1: some seconds, doubled each time, with a random part.
     pub(crate) fn pause(&self, place: &str, number: u32) -> Duration {
         let longest = 1000_u64 << number.min(6);
         let dice = RandomState::new().hash_one((place, number));

@@ -1,4 +1,4 @@
-//! Power: read, changed, read again.
+//! Power: read, change, read again.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use tokio::time::Instant;
 use crate::client::Ipmi;
 use crate::error::IpmiError;
 
-/// Between two looks while something is awaited: nothing tells of it.
+/// Interval between two reads of the power. IPMI has no notification.
 const LOOK: Duration = Duration::from_secs(1);
-/// A machine that was told to restart has gone off by then, or does so without its power being seen off.
+/// Time within which a restarting machine shows its power off. A shorter dip may stay unseen.
 const DIP: Duration = Duration::from_secs(10);
 
-/// Whether the machine is on.
+/// The power state of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Power {
-    /// It is on.
+    /// The machine is on.
     On,
-    /// It is off, but for its BMC.
+    /// The machine is off. Its BMC still runs.
     Off,
 }
 
@@ -30,18 +30,18 @@ impl Power {
     }
 }
 
-/// What IPMI's Chassis Control can do.
+/// The actions of IPMI's Chassis Control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PowerAction {
-    /// On.
+    /// Switches on.
     On,
-    /// Off at once.
+    /// Switches off at once.
     Off,
-    /// The power button: what happens is up to the operating system.
+    /// Presses the power button. The operating system decides what happens.
     SoftOff,
-    /// Off and, after a pause, on.
+    /// Switches off and, after a pause, on.
     Cycle,
-    /// The reset line.
+    /// Pulls the reset line.
     Reset,
 }
 
@@ -69,26 +69,26 @@ impl Ipmi {
     /// Reads the power.
     ///
     /// # Errors
-    /// The BMC, or the way there.
+    /// The BMC or the connection failed.
     pub async fn power(&self) -> Result<Power, IpmiError> {
         let words = ["chassis", "power", "status"];
         let answer = self.ask(&words).await?;
         parse(&answer).ok_or_else(|| self.unreadable(&words, &answer))
     }
 
-    /// Tells the BMC to do something; what comes of it is to be read.
+    /// Sends an action to the BMC. The caller must read the power to see the result.
     ///
     /// # Errors
-    /// The BMC, or the way there; it may refuse what does not fit the present power.
+    /// The BMC or the connection failed. The BMC may also refuse an action that does not fit the present power.
     pub async fn act(&self, action: PowerAction) -> Result<(), IpmiError> {
         self.ask(&["chassis", "power", action.word()]).await.map(drop)
     }
 
-    /// Switches on or off and sees it so, within `limit`. Nothing is sent where it is so. With [`PowerAction::SoftOff`] as
-    /// `how` the operating system is asked.
+    /// Switches the power and waits until it reads as `wanted`, for at most `limit`. Sends nothing if it already does.
+    /// If `how` is [`PowerAction::SoftOff`], the operating system decides.
     ///
     /// # Errors
-    /// The BMC, or the way there; [`IpmiError::NotTaken`] when it is not seen within `limit`.
+    /// The BMC or the connection failed; [`IpmiError::NotTaken`]: the power did not change within `limit`.
     pub async fn set_power(&self, wanted: Power, how: PowerAction, limit: Duration) -> Result<(), IpmiError> {
         if self.power().await? == wanted {
             return Ok(());
@@ -97,10 +97,10 @@ impl Ipmi {
         self.wait_power(wanted, limit).await
     }
 
-    /// Waits until the power is seen as wanted.
+    /// Waits until the power reads as `wanted`.
     ///
     /// # Errors
-    /// The BMC, or the way there; [`IpmiError::NotTaken`] when it is not seen within `limit`.
+    /// The BMC or the connection failed; [`IpmiError::NotTaken`]: the power did not change within `limit`.
     pub async fn wait_power(&self, wanted: Power, limit: Duration) -> Result<(), IpmiError> {
         let until = Instant::now() + limit;
         loop {
@@ -119,17 +119,18 @@ impl Ipmi {
         }
     }
 
-    /// Switches off and on again, by the BMC's own way where it has one, and sees it on; a machine that is off is switched on.
+    /// Switches off and on again, with the BMC's own command if it has one, and waits until the machine is on. A
+    /// machine that is off is switched on.
     ///
     /// # Errors
-    /// As of [`Ipmi::set_power`].
+    /// Those of [`Ipmi::set_power`].
     pub async fn power_cycle(&self, limit: Duration) -> Result<(), IpmiError> {
         if self.power().await? == Power::Off {
             return self.set_power(Power::On, PowerAction::On, limit).await;
         }
         match self.act(PowerAction::Cycle).await {
             Ok(()) => {
-                // Seen off, or so quick that nobody saw it.
+                // The power read as off, or the dip was too short to be seen.
                 match self.wait_power(Power::Off, DIP.min(limit)).await {
                     Ok(()) | Err(IpmiError::NotTaken { .. }) => {}
                     Err(error) => return Err(error),

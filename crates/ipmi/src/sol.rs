@@ -1,9 +1,9 @@
 //! The serial console over the network (Serial over LAN).
 //!
-//! `ipmitool sol activate` copies its input to the machine and what the machine prints to its output, but takes an escape
-//! character behind an end of line for a command of its own. Ours is a character that nobody types, and where it comes all
-//! the same it is doubled, which `ipmitool` takes for the character itself (`processSolUserInput` in `lib/ipmi_sol.c`): all
-//! bytes pass.
+//! `ipmitool sol activate` copies its input to the machine and the machine's output to its own output. After an end of
+//! line, an escape character starts a command for `ipmitool` itself. This module chooses a character that users do not
+//! type. If the input has the character after an end of line, this module doubles it, which `ipmitool` reads as the
+//! character itself (`processSolUserInput` in `lib/ipmi_sol.c`). So all bytes pass.
 
 use std::io;
 use std::pin::Pin;
@@ -19,20 +19,20 @@ use crate::tool;
 
 /// ASCII "unit separator": control and underscore.
 const ESCAPE: u8 = 0x1f;
-/// What `ipmitool` prints when the console is open; a line.
+/// The line that `ipmitool` prints when the console is open.
 const OPEN: &[u8] = b"[SOL Session operational.";
-/// It is open, or refused, within this.
+/// Time limit until the console is open or refused.
 const OPEN_LIMIT: Duration = Duration::from_secs(30);
-/// Longest text before it is open.
+/// Maximum length of the text before the console is open, in bytes.
 const PREFACE_MAX: usize = 4096;
-/// Once told to end, it tells the BMC, which takes a few packets.
+/// Time limit for `ipmitool` to close the session at the BMC, which takes a few packets.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
-/// Bytes that are taken at once.
+/// Maximum number of bytes encoded at once.
 const CHUNK: usize = 1024;
 
-/// An open serial console: what is read is what the machine prints, what is written is typed. Dropping it closes it at the
-/// BMC, too. A read of nothing says that it ended: the BMC closed it (not every BMC tells when somebody else made it do so), or answers no
-/// more.
+/// An open serial console. Reads return the machine's output, writes are typed input. Dropping the console closes it at
+/// the BMC, too. An empty read means the end: the BMC closed the console or stopped answering. Not every BMC reports
+/// that another client closed it.
 #[derive(Debug)]
 pub struct SerialConsole {
     ipmi: Ipmi,
@@ -40,16 +40,16 @@ pub struct SerialConsole {
     input: Option<ChildStdin>,
     output: ChildStdout,
     typed: Typed,
-    /// Encoded and not yet taken by the program.
+    /// Encoded bytes that the program has not taken yet.
     pending: Vec<u8>,
 }
 
-/// Whether an escape character would be taken for one.
+/// The position within a line, which decides about the escape character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Typed {
-    /// Nothing yet, or an end of line.
+    /// At the beginning of a line: an escape character has effect.
     Line,
-    /// Anything else.
+    /// Within a line.
     Within,
 }
 
@@ -70,14 +70,14 @@ impl Typed {
 }
 
 impl Ipmi {
-    /// Opens the machine's serial console. Needs a tokio runtime also when it is dropped.
+    /// Opens the machine's serial console. Needs a tokio runtime, also when the console is dropped.
     ///
     /// # Errors
-    /// The BMC, or the way there; [`IpmiError::Busy`] when somebody else has it open.
+    /// The BMC or the connection failed; [`IpmiError::Busy`]: another client has the console open.
     pub async fn console(&self) -> Result<SerialConsole, IpmiError> {
         let place = self.place();
         let opened = {
-            // The turn ends when it is open: power has to be switched meanwhile.
+            // The turn ends once the console is open, because power commands must run meanwhile.
             let _turn = self.manners().turn(&place).await;
             self.manners().check(&place, self.account_mark())?;
             tokio::time::timeout(OPEN_LIMIT, self.activate()).await
@@ -94,13 +94,13 @@ impl Ipmi {
         Ok(console)
     }
 
-    /// Closes the console of whoever has it open.
+    /// Closes the console, whichever client has it open.
     ///
     /// # Errors
-    /// The BMC, or the way there.
+    /// The BMC or the connection failed.
     pub async fn close_console(&self) -> Result<(), IpmiError> {
         match self.ask(&["sol", "deactivate"]).await {
-            // Nobody has.
+            // No client has the console open.
             Err(IpmiError::Failed { words, .. }) if words.contains("already de-activated") => Ok(()),
             other => other.map(drop),
         }
@@ -127,7 +127,7 @@ impl Ipmi {
             drop(input);
             return Err(self.refused(child, complaints.take()).await);
         };
-        // What it says later is not read: it must not fill a pipe that nobody empties.
+        // Later messages are discarded, so that they cannot fill the pipe.
         if let Some(mut complaints) = complaints {
             tokio::spawn(async move { tokio::io::copy(&mut complaints, &mut tokio::io::sink()).await });
         }
@@ -141,16 +141,16 @@ impl Ipmi {
         })
     }
 
-    /// Why it was not opened.
+    /// The reason why the console was not opened.
     async fn refused(&self, mut child: Child, complaints: Option<ChildStderr>) -> IpmiError {
         let mut said = Vec::new();
         if let Some(complaints) = complaints {
-            // What cannot be read was not said.
+            // An unreadable message counts as empty.
             let _ = complaints.take(PREFACE_MAX as u64).read_to_end(&mut said).await;
         }
         let _ = child.kill().await;
         let said = String::from_utf8_lossy(&said);
-        // The missing program is told by stdbuf, which starts it.
+        // stdbuf starts the program, so stdbuf reports the missing program.
         if said.contains("No such file or directory") && said.contains("stdbuf") {
             return IpmiError::NotInstalled;
         }
@@ -162,7 +162,7 @@ impl Ipmi {
     }
 }
 
-/// Reads up to the end of the line that says that the console is open, and no byte of the console; none if it never came.
+/// Reads to the end of the line that reports the open console, and no further. Returns `None` if the line never comes.
 async fn preface(output: &mut ChildStdout) -> io::Result<Option<()>> {
     let mut line = Vec::new();
     for _ in 0..PREFACE_MAX {
@@ -196,10 +196,10 @@ impl SerialConsole {
         Poll::Ready(Ok(()))
     }
 
-    /// Closes it, and waits until the BMC knows.
+    /// Closes the console and waits until the BMC has ended the session.
     ///
     /// # Errors
-    /// The BMC was not told; it ends the session after a minute or so by itself.
+    /// The BMC did not receive the command. It ends the session by itself after about a minute.
     pub async fn close(mut self) -> Result<(), IpmiError> {
         self.input = None;
         match self.child.take() {
@@ -209,7 +209,8 @@ impl SerialConsole {
     }
 }
 
-/// Without input the program closes the console and ends; one that does not is ended, and the console closed by another.
+/// Without input the program closes the console and exits. A program that does not exit is killed, and another one
+/// closes the console.
 async fn end(mut child: Child, ipmi: Ipmi) -> Result<(), IpmiError> {
     if tokio::time::timeout(CLOSE_LIMIT, child.wait()).await.is_ok() {
         return Ok(());
@@ -221,7 +222,7 @@ async fn end(mut child: Child, ipmi: Ipmi) -> Result<(), IpmiError> {
 impl Drop for SerialConsole {
     fn drop(&mut self) {
         self.input = None;
-        // Without a runtime the child is killed as it is dropped, and the BMC notices after a while.
+        // Without a runtime the child is killed on drop, and the BMC notices after a while.
         if let (Some(child), Ok(runtime)) = (self.child.take(), tokio::runtime::Handle::try_current()) {
             let ipmi = self.ipmi.clone();
             runtime.spawn(async move {
@@ -247,7 +248,7 @@ impl AsyncWrite for SerialConsole {
         typed.encode(bytes, &mut encoded);
         self.typed = typed;
         self.pending = encoded;
-        // What is not taken now is taken by the next call or by a flush.
+        // The next call or a flush takes the rest.
         if let Poll::Ready(Err(error)) = self.poll_pending(cx) {
             return Poll::Ready(Err(error));
         }
@@ -274,7 +275,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What `ipmitool` makes of its input.
+    /// Decodes input as `ipmitool` does.
     fn decoded(bytes: &[u8]) -> Vec<u8> {
         let (mut is_escaped, mut is_line, mut out) = (false, true, Vec::new());
         for byte in bytes {

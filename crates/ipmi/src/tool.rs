@@ -1,7 +1,8 @@
-//! The program `ipmitool`: how it is called, what it may print, and what its complaints mean.
+//! The program `ipmitool`: its command line, the bounds of its output, and the meaning of its messages.
 //!
-//! Its words are those of version 1.8.19 (`src/plugins/lanplus/lanplus.c`, `lib/ipmi_sol.c` there), tried against OpenIPMI's
-//! `ipmi_sim`. It is run with `-v`, because it tells a wrong password from a dead BMC only then; that goes to stderr.
+//! The messages are those of version 1.8.19 (`src/plugins/lanplus/lanplus.c`, `lib/ipmi_sol.c` there), tried against
+//! OpenIPMI's `ipmi_sim`. The program runs with `-v`, because only then it distinguishes a wrong password from a dead
+//! BMC. The verbose output goes to stderr.
 
 use std::io;
 use std::path::Path;
@@ -16,20 +17,20 @@ use crate::client::Account;
 use crate::error::IpmiError;
 use crate::{IpmiAddress, Manners};
 
-/// The program, found by `PATH`.
+/// The name of the program, found by `PATH`.
 pub const PROGRAM: &str = "ipmitool";
-/// One run takes no longer: a session of some ten packets, each of which may be sent four times.
+/// Time limit of one run: a session of some ten packets, each sent up to four times.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
-/// Seconds until a packet is sent again, and how often it is.
+/// Seconds until a packet is sent again, and the number of repetitions.
 const RESEND: [&str; 4] = ["-N", "1", "-R", "3"];
-/// Most that a command prints: a full event log has some thousand lines of 100 bytes.
+/// Maximum output of a command, in bytes: a full event log has some thousand lines of 100 bytes.
 const OUTPUT_MAX: usize = 1 << 20;
-/// Most complaints that are kept.
+/// Maximum length of stderr, in bytes.
 const COMPLAINTS_MAX: usize = 16 << 10;
-/// Most of the program's words in an error.
+/// Maximum length of the program's text in an error, in characters.
 const WORDS_MAX: usize = 200;
 
-/// The program with everything but what it is to do.
+/// The program with all arguments except the IPMI command.
 pub(crate) fn command(program: &Path, address: &IpmiAddress, account: &Account) -> Command {
     let mut command = Command::new(program);
     prepare(&mut command, account);
@@ -37,7 +38,7 @@ pub(crate) fn command(program: &Path, address: &IpmiAddress, account: &Account) 
     command
 }
 
-/// The same with lines of its output sent when they are complete: a pipe would keep the first of them back.
+/// The same with line-buffered output: with a pipe, the program would hold back its first line.
 pub(crate) fn unbuffered(program: &Path, address: &IpmiAddress, account: &Account) -> Command {
     let mut command = Command::new("stdbuf");
     prepare(&mut command, account);
@@ -46,7 +47,7 @@ pub(crate) fn unbuffered(program: &Path, address: &IpmiAddress, account: &Accoun
     command
 }
 
-/// Nothing of our environment goes to the child but where programs are: it may hold secrets, or settings of ipmitool's.
+/// The child inherits only `PATH`. The rest of the environment may hold secrets or settings of ipmitool.
 fn prepare(command: &mut Command, account: &Account) {
     command.env_clear();
     if let Some(path) = std::env::var_os("PATH") {
@@ -72,7 +73,7 @@ fn arguments(command: &mut Command, address: &IpmiAddress, account: &Account) {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 struct Ended {
     is_success: bool,
     output: Vec<u8>,
@@ -88,7 +89,7 @@ pub(crate) async fn run(
 ) -> Result<String, IpmiError> {
     let asked = words.join(" ");
     let mut child = command.args(words).spawn().map_err(not_run)?;
-    // Whoever gives up drops the child, which ends it.
+    // A caller that stops waiting drops the child, which ends the program.
     let Ok(ended) = tokio::time::timeout(limit, wait(&mut child)).await else {
         let _ = child.kill().await;
         return Err(IpmiError::TimedOut {
@@ -117,7 +118,7 @@ pub(crate) async fn run(
     )
 }
 
-/// The error of a program that did not start.
+/// The error for a program that did not start.
 pub(crate) fn not_run(source: io::Error) -> IpmiError {
     match source.kind() {
         io::ErrorKind::NotFound => IpmiError::NotInstalled,
@@ -141,7 +142,8 @@ async fn wait(child: &mut Child) -> io::Result<Ended> {
     })
 }
 
-/// Reads at most one byte more than `most`; true if that was all. Closes the stream either way.
+/// Reads at most `most` + 1 bytes. Returns true if the stream ended within `most` bytes. Closes the stream in either
+/// case.
 async fn read(stream: Option<impl AsyncRead + Unpin>, most: usize, into: &mut Vec<u8>) -> io::Result<bool> {
     if let Some(stream) = stream {
         stream.take(most as u64 + 1).read_to_end(into).await?;
@@ -149,7 +151,8 @@ async fn read(stream: Option<impl AsyncRead + Unpin>, most: usize, into: &mut Ve
     Ok(into.len() <= most)
 }
 
-/// The known error that complaints tell of. The particular come first: "no session" follows most of them.
+/// The known error in the messages on stderr. Specific messages are checked first, because "no session" follows most of
+/// them.
 pub(crate) fn complaint(complaints: &str, asked: &str, address: &IpmiAddress) -> Option<IpmiError> {
     let has = |texts: &[&str]| texts.iter().any(|text| complaints.contains(text));
     let bmc = address.place();
@@ -207,7 +210,7 @@ pub(crate) fn complaint(complaints: &str, asked: &str, address: &IpmiAddress) ->
     None
 }
 
-/// The last thing that the program said, in one line.
+/// The last line that the program printed.
 pub(crate) fn last_words(complaints: &str, output: &[u8]) -> String {
     let output = String::from_utf8_lossy(output);
     let last = |text: &str| {
@@ -223,7 +226,7 @@ pub(crate) fn last_words(complaints: &str, output: &[u8]) -> String {
     beginning(&words)
 }
 
-/// What `-v` says every time.
+/// Lines that `-v` prints on every run.
 fn is_chatter(line: &str) -> bool {
     let begins = [
         "Loading IANA",
@@ -234,7 +237,7 @@ fn is_chatter(line: &str) -> bool {
     begins.iter().any(|begin| line.starts_with(begin)) || line == "Invalid completion code received: Invalid command"
 }
 
-/// The beginning of a text, fit for a log.
+/// The beginning of a text, without control characters, for a log.
 pub(crate) fn beginning(text: &str) -> String {
     text.chars()
         .take(WORDS_MAX)
@@ -242,7 +245,7 @@ pub(crate) fn beginning(text: &str) -> String {
         .collect()
 }
 
-/// Whether an error says something about the account, which is then remembered.
+/// Remembers a refused account, and adds the hold time to the error.
 pub(crate) fn judged(error: IpmiError, manners: &Manners, account: u64) -> IpmiError {
     match error {
         IpmiError::Refused { bmc, .. } => {
@@ -262,7 +265,7 @@ mod tests {
         complaint(complaints, "power status", &address).map_or_else(String::new, |error| error.to_string())
     }
 
-    /// What ipmitool 1.8.19 printed against ipmi_sim 2.0.33, and against nothing.
+    /// Messages of ipmitool 1.8.19 for ipmi_sim 2.0.33 and for an address without a BMC.
     #[test]
     fn complaints_are_told_apart() {
         let no_session = "Error: Unable to establish IPMI v2 / RMCP+ session";

@@ -1,4 +1,4 @@
-//! The client against OpenIPMI's `ipmi_sim`, and against a program that stands in for an `ipmitool` gone wrong.
+//! Tests the client against OpenIPMI's `ipmi_sim`, and against a program that simulates a faulty `ipmitool`.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
@@ -30,7 +30,7 @@ async fn power_boot_and_identity() {
     assert_eq!(bmc.calls(), ["reset=1"]);
     client.power_cycle(LIMIT).await.unwrap();
     assert_eq!(bmc.calls(), ["power=0", "power=1"]);
-    // This chassis does not listen to its operating system.
+    // This chassis ignores a soft shutdown.
     let failure = client
         .set_power(Power::Off, PowerAction::SoftOff, Duration::from_secs(2))
         .await;
@@ -52,7 +52,7 @@ async fn power_boot_and_identity() {
         let outcome = client.set_boot(device, Persistence::Once).await.unwrap();
         assert_eq!(outcome.seen.device, device);
         assert_eq!(bmc.calls(), [called]);
-        // ipmi_sim hands the device to the chassis and forgets the rest of the flags.
+        // ipmi_sim passes only the device to the chassis and drops the other flags.
         assert_eq!(
             outcome.deviations.len(),
             if device == BootDevice::None { 0 } else { 2 },
@@ -60,7 +60,7 @@ async fn power_boot_and_identity() {
         );
     }
     assert_eq!(client.boot().await.unwrap().device, BootDevice::None);
-    // A BMC that takes what it does not do.
+    // A BMC that accepts settings without effect.
     let chassis = std::fs::read_to_string(bmc.file("chassis.sh")).unwrap();
     std::fs::write(bmc.file("chassis.sh"), chassis.replace(">\"$2\"", ">/dev/null")).unwrap();
     let failure = client.set_boot(BootDevice::Pxe, Persistence::Continuous).await;
@@ -147,7 +147,7 @@ async fn the_serial_console_passes_every_byte_and_is_given_back() {
     let mut read = vec![0; 9];
     console.read_exact(&mut read).await.unwrap();
     assert_eq!(read, b"login: \r\n");
-    // With what would end or suspend ipmitool, were it taken for a command of its own.
+    // The input includes sequences that would end or suspend ipmitool if it took them for its own commands.
     let typed = b"root\r~.\r\x1f.\r\x1f\x1fB\n\x1f?\x00\xff\x03";
     console.write_all(typed).await.unwrap();
     console.flush().await.unwrap();
@@ -155,7 +155,7 @@ async fn the_serial_console_passes_every_byte_and_is_given_back() {
     let all = async { while received.len() < typed.len() && machine.read_buf(&mut received).await.unwrap() > 0 {} };
     let _ = tokio::time::timeout(LIMIT, all).await;
     assert_eq!(received, typed);
-    // Power is switched meanwhile.
+    // Power commands run meanwhile.
     assert_eq!(client.power().await.unwrap(), Power::Off);
 
     console.close().await.unwrap();
@@ -169,14 +169,14 @@ async fn the_serial_console_passes_every_byte_and_is_given_back() {
             Err(failure) => panic!("{failure}"),
         }
     };
-    // Taken away from whoever forgot to close it.
+    // Closes the console of a client that left it open.
     client.close_console().await.unwrap();
     client.close_console().await.unwrap();
     let taken = client.console().await.unwrap();
     drop((again, taken));
 }
 
-/// The password is where only we and the program can read it; what hangs is ended with whoever waits for it.
+/// Only this process and the program can read the password. A hanging program ends with its caller.
 #[tokio::test]
 async fn a_program_gone_wrong_is_ended() {
     let dir = tempfile::tempdir().unwrap();
@@ -227,7 +227,7 @@ async fn a_program_gone_wrong_is_ended() {
                 answer = &mut call => panic!("it has ended: {answer:?}"),
                 () = tokio::time::sleep(Duration::from_millis(20)) => {}
             }
-            // The shell makes the file before it writes the line.
+            // The shell creates the file before it writes the line.
             let written = std::fs::read_to_string(dir.path().join("pid")).unwrap_or_default();
             if written.ends_with('\n') {
                 break format!("/proc/{}", written.trim());

@@ -1,8 +1,8 @@
-//! The client against `virtualbmc`, which OpenStack's tests have for IPMI, before the machine of libvirt's test driver: another BMC
-//! that nobody here wrote.
+//! Tests the client against `virtualbmc`, the IPMI server of OpenStack's tests, with a machine of libvirt's test
+//! driver: another independent BMC.
 //!
-//! `tests/venv.sh` makes its environment below the target folder, which needs `python3` with `venv`, a package index and Debian's
-//! `python3-libvirt`; without them this test fails.
+//! `tests/venv.sh` creates its environment in the target folder. This needs `python3` with `venv`, a package index and
+//! Debian's `python3-libvirt`. Without them this test fails.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
@@ -21,7 +21,7 @@ use tokio::process::{Child, Command};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "virtual-password";
-/// The driver's machine is made anew when the last connection to it ends, so that one has to outlive the requests.
+/// The driver recreates the machine when its last connection ends, so one connection must outlive the requests.
 const PROGRAM: &str = "import sys, libvirt
 from virtualbmc.vbmc import VirtualBMC
 uri = 'test:///default'
@@ -49,7 +49,7 @@ async fn python() -> PathBuf {
     Path::new(String::from_utf8(made.stdout).unwrap().trim()).join("python")
 }
 
-/// It ends with this.
+/// Dropping this ends the program.
 struct Virtual {
     child: Child,
     client: Ipmi,
@@ -57,7 +57,7 @@ struct Virtual {
 
 impl Virtual {
     async fn start() -> Self {
-        // Free now; if somebody takes it in between, the program ends and the test says so.
+        // The port is free now. If another process takes it first, the program exits and the test reports it.
         let port = UdpSocket::bind("127.0.0.1:0")
             .await
             .unwrap()
@@ -100,14 +100,14 @@ async fn power_and_boot_of_a_machine_of_libvirt() {
     for device in [BootDevice::Pxe, BootDevice::Cdrom, BootDevice::Disk] {
         let set = client.set_boot(device, Persistence::Once).await.unwrap();
         assert_eq!(set.seen.device, device);
-        // libvirt keeps an order of devices, and nothing else of it.
+        // libvirt stores the order of devices and no other flag.
         assert_eq!(set.deviations, ["the kind of firmware is another"]);
     }
     client.set_power(Power::On, PowerAction::On, PATIENCE).await.unwrap();
     client.power_cycle(PATIENCE).await.unwrap();
     assert_eq!(client.power().await.unwrap(), Power::On);
     assert_eq!(client.boot().await.unwrap().device, BootDevice::Disk, "it stays");
-    // What it does not know it says so, and that is no failure.
+    // The BMC reports what it does not know, which is not a failure.
     assert_eq!(client.guid().await.unwrap(), None);
     assert_eq!(client.fru().await.unwrap().serial, None);
     assert!(!client.offers_console().await.unwrap());

@@ -1,4 +1,4 @@
-//! What every driver of a switch can do.
+//! The interface of every switch driver.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use crate::error::PortsError;
 use crate::model::{SwitchReading, Wishes};
 
-/// A document that is in effect.
+/// The result of applying a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// At least one port had to be changed.
+    /// At least one port had to change.
     pub changed: bool,
     /// All ports of the switch, read after the change.
     pub reading: SwitchReading,
@@ -22,11 +22,11 @@ pub trait PortDriver: fmt::Debug + Send + Sync {
     /// The name of the switch in the site.
     fn switch(&self) -> &str;
 
-    /// Brings the document to the switch in one transaction, and reads its ports back. A dropped future leaves the switch
-    /// as it was or as the document says.
+    /// Applies the document to the switch in one transaction and reads the ports back. If the future is dropped, the
+    /// switch has either its earlier state or that of the document.
     ///
     /// # Errors
-    /// A port does not have what the document says, or is not known to have it.
+    /// A port differs from the document or cannot be proven to match it.
     async fn apply(&self, wishes: &Wishes) -> Result<Applied, PortsError>;
 
     /// Reads every port of the switch.

@@ -1,13 +1,13 @@
-//! What can go wrong between the control plane and a switch.
+//! Errors between the control plane and a switch.
 
 use std::io;
 
 use crate::model::{Access, Version, Vlan};
 
-/// Why a switch could not be read, or a port does not have what was wished.
+/// Why a switch could not be read, or why a port does not match its wish.
 #[derive(Debug, thiserror::Error)]
 pub enum PortsError {
-    /// No connection.
+    /// The connection failed.
     #[error(
         "switch {switch} cannot be reached at {address}; check the address in the settings and the management network of the switch"
     )]
@@ -16,7 +16,7 @@ pub enum PortsError {
         switch: String,
         /// Its management address.
         address: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -25,16 +25,16 @@ pub enum PortsError {
     Broken {
         /// The switch.
         switch: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// No answer in time.
+    /// No answer arrived within the limit.
     #[error("switch {switch} did not answer within {seconds} s; look whether its management service runs")]
     Timeout {
         /// The switch.
         switch: String,
-        /// The limit.
+        /// The limit in seconds.
         seconds: u64,
     },
     /// An answer is longer than the limit.
@@ -42,15 +42,15 @@ pub enum PortsError {
     TooLong {
         /// The switch.
         switch: String,
-        /// The limit.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// An answer has not the form that it should have.
+    /// The answer has an unexpected form.
     #[error("switch {switch} gave an answer that is not understood: {what}")]
     Answer {
         /// The switch.
         switch: String,
-        /// What is wrong with it.
+        /// The fault in the answer.
         what: String,
     },
     /// The switch refused the request.
@@ -58,7 +58,7 @@ pub enum PortsError {
     Refused {
         /// The switch.
         switch: String,
-        /// Its words.
+        /// The switch's reason.
         words: String,
     },
     /// The switch has no such bridge.
@@ -79,7 +79,7 @@ pub enum PortsError {
         /// The port.
         port: String,
     },
-    /// A newer document was brought to the port.
+    /// The port already has a newer document.
     #[error(
         "switch {switch}, port {port}: version {found} is on the port, and this is version {own}: a newer wish is in effect"
     )]
@@ -93,27 +93,27 @@ pub enum PortsError {
         /// The version of the document.
         own: Version,
     },
-    /// Another client changed the same ports meanwhile, several times.
+    /// Another client changed the same ports during several tries.
     #[error("switch {switch}: another program changes the same ports at the same time; only Rackwright may set them")]
     Contended {
         /// The switch.
         switch: String,
     },
-    /// The switch took the change, and the port is read otherwise.
+    /// The switch accepted the change, but the port reads back differently.
     #[error("switch {switch}, port {port}: {wished} was set, and the port is read in {seen}{}; look at the port on the switch", if *.isolated { ", isolated" } else { "" })]
     Kept {
         /// The switch.
         switch: String,
         /// The port.
         port: String,
-        /// What was set.
+        /// The network that was set.
         wished: Access,
-        /// What was read.
+        /// The VLANs read back.
         seen: Vlan,
-        /// The port was read as isolated.
+        /// The port reads back as isolated.
         isolated: bool,
     },
-    /// The switch stored the change and did not carry it out.
+    /// The switch stored the change but did not carry it out.
     #[error("switch {switch} stored its ports and has not put them into effect; look whether ovs-vswitchd runs there")]
     NotInEffect {
         /// The switch.

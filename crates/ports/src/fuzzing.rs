@@ -1,4 +1,4 @@
-//! What the fuzzer reaches: a whole reading of an Open vSwitch, without a network.
+//! The entry point of the fuzzer: a complete reading of an Open vSwitch, without a network.
 
 use std::io::{self, Cursor};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use crate::model::SwitchReading;
 use crate::ovs::{OpenVSwitch, OvsSettings};
 use crate::wire::{Address, Connection};
 
-/// The reading of a switch that sends these bytes, whatever it is asked, and then closes the connection.
+/// Reads a switch that answers every request with these bytes and then closes the connection.
 ///
 /// # Errors
-/// Why the switch is not read, in the words of the error.
+/// The text of the error that prevents the reading.
 pub fn reading(bytes: &[u8]) -> Result<SwitchReading, String> {
     let switch = OpenVSwitch::new(OvsSettings {
         switch: "switch".to_owned(),

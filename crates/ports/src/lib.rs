@@ -1,8 +1,8 @@
 //! Ports of Ethernet switches: sets their access VLANs and reads them back.
 //!
-//! A [`Wishes`] document says which network each port of a switch belongs to. A [`PortDriver`] brings a document to the
-//! switch in one transaction and reads every port of the document back. [`difference`] decides what has to change. The
-//! answers of a switch are hostile input: they are bounded in size and time, and checked field by field.
+//! A [`Wishes`] document assigns a network to each port of a switch. A [`PortDriver`] applies a document to the switch
+//! in one transaction and reads every port of the document back. [`difference`] computes the required changes. A
+//! switch's answers are hostile input: their size and time are bounded, and every field is checked.
 
 mod driver;
 mod error;

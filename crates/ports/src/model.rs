@@ -1,4 +1,4 @@
-//! Ports and networks as values: what is wished, what was read, and the difference.
+//! Ports and networks as values: the wish, the reading, and the difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,9 +9,9 @@ use crate::error::PortsError;
 /// The membership of a port in one network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Access {
-    /// The access VLAN, 1 to 4094: the port sends and takes untagged frames of this network alone.
+    /// The access VLAN, 1 to 4094: the port sends and accepts untagged frames of this network only.
     pub vlan: u16,
-    /// The port reaches no other isolated port of its switch.
+    /// The port cannot reach other isolated ports of its switch.
     pub isolated: bool,
 }
 
@@ -22,13 +22,13 @@ impl fmt::Display for Access {
     }
 }
 
-/// The version of a wish. A port keeps the highest version that was brought to it, and refuses lower ones: a process that
-/// was halted for a while cannot bring an old wish back.
+/// The version of a wish. A port stores the highest version applied to it and refuses lower versions, so a process that
+/// was halted for a while cannot bring back an old wish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Version {
     /// The claim generation of the node behind the port.
     pub generation: u64,
-    /// Grows with every change of the node's record.
+    /// Increases with every change of the node's record.
     pub step: u64,
 }
 
@@ -50,7 +50,7 @@ impl FromStr for Version {
     }
 }
 
-/// What ports of one switch should be: one document, brought to the switch as a whole or not at all.
+/// The wanted networks of ports of one switch. The document is applied as a whole or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wishes {
     /// The version of the document.
@@ -59,14 +59,14 @@ pub struct Wishes {
     pub ports: BTreeMap<String, Access>,
 }
 
-/// What a port carries, as read.
+/// The VLANs of a port, as read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Vlan {
     /// Untagged frames of one VLAN.
     Access(u16),
-    /// Several VLANs; an empty set is all of them.
+    /// Several VLANs. An empty set means all VLANs.
     Trunk(BTreeSet<u16>),
-    /// Something else, in words.
+    /// Another mode, as text.
     Other(String),
 }
 
@@ -84,22 +84,22 @@ impl fmt::Display for Vlan {
 /// One port, as read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortState {
-    /// What it carries.
+    /// The VLANs of the port.
     pub vlan: Vlan,
-    /// It reaches no other isolated port.
+    /// The port cannot reach other isolated ports.
     pub isolated: bool,
-    /// The version of the last wish that was brought to it; none: no wish ever was.
+    /// The version of the last wish applied to the port. `None`: no wish was ever applied.
     pub version: Option<Version>,
 }
 
 impl PortState {
-    /// The port is in this network and no other.
+    /// Whether the port is in this network only.
     #[must_use]
     pub fn is(&self, access: Access) -> bool {
         self.vlan == Vlan::Access(access.vlan) && self.isolated == access.isolated
     }
 
-    /// Frames of the VLAN may pass the port.
+    /// Whether the port may pass frames of the VLAN.
     #[must_use]
     pub fn may_carry(&self, vlan: u16) -> bool {
         match &self.vlan {
@@ -113,26 +113,26 @@ impl PortState {
 /// All ports of a switch, read at once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SwitchReading {
-    /// By name.
+    /// The ports, by name.
     pub ports: BTreeMap<String, PortState>,
-    /// What was read is what the switch does: nothing is stored that is not carried out yet.
+    /// The switch has carried out its whole stored configuration, so the reading shows its behaviour.
     pub in_effect: bool,
 }
 
-/// A port that has to be set.
+/// A port that must be set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The port.
     pub port: String,
-    /// Its network from then on.
+    /// The new network of the port.
     pub access: Access,
 }
 
-/// What has to be set so that the switch is as the document says. Also a port that is as wished is set once, so that it
-/// keeps the version.
+/// The changes that make the switch match the document. A port that already matches is also set once, so that it stores
+/// the version.
 ///
 /// # Errors
-/// The switch lacks a port, or a port has a newer wish.
+/// The switch has no such port, or a port has a newer wish.
 pub fn difference(switch: &str, wishes: &Wishes, seen: &SwitchReading) -> Result<Vec<Change>, PortsError> {
     let mut changes = Vec::new();
     for (port, access) in &wishes.ports {
@@ -160,10 +160,10 @@ pub fn difference(switch: &str, wishes: &Wishes, seen: &SwitchReading) -> Result
     Ok(changes)
 }
 
-/// The document is in effect on the switch.
+/// Checks that the document is in effect on the switch.
 ///
 /// # Errors
-/// The first port that is otherwise.
+/// The first port that differs.
 pub(crate) fn proven(switch: &str, wishes: &Wishes, seen: &SwitchReading) -> Result<(), PortsError> {
     for (port, access) in &wishes.ports {
         let Some(state) = seen.ports.get(port) else {
@@ -267,7 +267,7 @@ mod tests {
         let seen = reading(&[("p1", state(CUSTOMER, Some(version(3, 8))))]);
         let older = difference("sw", &wishes(version(3, 7), &[("p1", BOOT)]), &seen).unwrap_err();
         assert!(matches!(older, PortsError::Superseded { .. }), "{older}");
-        // A claim generation counts before the step.
+        // The claim generation takes precedence over the step.
         assert!(difference("sw", &wishes(version(4, 0), &[("p1", BOOT)]), &seen).is_ok());
         let missing = difference("sw", &wishes(version(9, 0), &[("p2", BOOT)]), &seen).unwrap_err();
         assert!(missing.to_string().contains("switch sw has no port p2"), "{missing}");

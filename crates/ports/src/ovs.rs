@@ -1,4 +1,4 @@
-//! Open vSwitch, and switches that speak its management protocol: OVSDB (RFC 7047) with the schema `Open_vSwitch`.
+//! Open vSwitch, and other switches with its management protocol: OVSDB (RFC 7047) with the schema `Open_vSwitch`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,45 +12,45 @@ use crate::model::{Access, Change, PortState, SwitchReading, Version, Vlan, Wish
 use crate::wire::{Address, Connection, cut};
 
 const DATABASE: &str = "Open_vSwitch";
-/// The key in a port's `external_ids` under which the version of the last wish stands.
+/// The key in a port's `external_ids` for the version of the last wish.
 const VERSION_KEY: &str = "rackwright-version";
-/// The columns of a port that say what it carries.
+/// The columns of a port that determine its VLANs, isolation and version.
 const COLUMNS: [&str; 6] = ["tag", "trunks", "cvlans", "vlan_mode", "protected", "external_ids"];
-/// Tries while another client changes the same ports.
+/// Number of tries while another client changes the same ports.
 const TRIES: usize = 3;
-/// The switch holds back an answer for at most this long, in milliseconds, until its configuration changes.
+/// The switch delays an answer for at most this long, in milliseconds, until its configuration changes.
 const WAIT_MS: u64 = 2000;
 
-/// Where an Open vSwitch is.
+/// The settings of an Open vSwitch.
 #[derive(Debug, Clone)]
 pub struct OvsSettings {
-    /// Its name in the site.
+    /// The switch's name in the site.
     pub switch: String,
-    /// Its OVSDB server.
+    /// The address of its OVSDB server.
     pub address: Address,
-    /// The bridge whose ports are set.
+    /// The bridge of the ports.
     pub bridge: String,
-    /// The longest time for one call.
+    /// The time limit of one call.
     pub timeout: Duration,
 }
 
-/// An Open vSwitch.
+/// A driver for an Open vSwitch.
 #[derive(Debug, Clone)]
 pub struct OpenVSwitch(OvsSettings);
 
-/// The switch as one answer shows it.
+/// The state of the switch, as read in one answer.
 struct Picture {
     reading: SwitchReading,
-    /// By port: the row's id, and its columns as the switch wrote them.
+    /// By port: the row's id, and its columns in the switch's encoding.
     rows: BTreeMap<String, (Value, serde_json::Map<String, Value>)>,
-    /// The configuration that is in effect.
+    /// The number of the configuration in effect.
     current: i64,
-    /// The configuration that is stored.
+    /// The number of the stored configuration.
     stored: i64,
 }
 
 impl OpenVSwitch {
-    /// With these settings; nothing is connected yet.
+    /// Creates a driver with these settings. It does not connect yet.
     #[must_use]
     pub fn new(settings: OvsSettings) -> Self {
         Self(settings)
@@ -120,7 +120,7 @@ impl OpenVSwitch {
         Ok(picture)
     }
 
-    /// The switch once everything that is stored is in effect, or as it is when that does not come.
+    /// Waits until the stored configuration is in effect. Returns the present state if it does not take effect in time.
     async fn settled(&self, connection: &mut Connection) -> Result<Picture, PortsError> {
         loop {
             let picture = self.picture(connection).await?;
@@ -133,7 +133,7 @@ impl OpenVSwitch {
             });
             match connection.transact(DATABASE, vec![until]).await {
                 Ok(_) => {}
-                // The switch has not moved meanwhile.
+                // The switch has not changed within the wait.
                 Err(PortsError::Contended { .. }) => return Ok(picture),
                 Err(error) => return Err(error),
             }
@@ -192,7 +192,7 @@ impl PortDriver for OpenVSwitch {
     }
 }
 
-/// Sets ports in one transaction, which fails where one of them is not as it was read.
+/// Sets ports in one transaction. The transaction fails if a port has changed since it was read.
 async fn write(
     connection: &mut Connection,
     before: &Picture,
@@ -211,7 +211,7 @@ async fn write(
         let row = wished_row(*access, row.get("external_ids"), version);
         operations.push(json!({"op": "update", "table": "Port", "where": [["_uuid", "==", id]], "row": row}));
     }
-    // The switch answers this number in `cur_cfg` when it has carried out what is stored.
+    // The switch reports this number in `cur_cfg` once it has carried out the stored configuration.
     operations
         .push(json!({"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["next_cfg", "+=", 1]]}));
     operations.push(json!({"op": "comment", "comment": format!("rackwright: ports of version {version}")}));
@@ -232,7 +232,7 @@ fn wished_row(access: Access, external_ids: Option<&Value>, version: Version) ->
     })
 }
 
-/// What a port's row says.
+/// Parses a port's row.
 fn state(row: &serde_json::Map<String, Value>) -> Result<PortState, &'static str> {
     let column = |name: &str| row.get(name).ok_or("a column is missing");
     let vlans = |name: &str| -> Result<BTreeSet<u16>, &'static str> {
@@ -255,7 +255,7 @@ fn state(row: &serde_json::Map<String, Value>) -> Result<PortState, &'static str
     Ok(PortState {
         vlan,
         isolated: column("protected")?.as_bool().ok_or("`protected` is no truth value")?,
-        // A version that does not read is none of ours.
+        // A malformed version was not written by Rackwright.
         version: version.and_then(|text| text.parse().ok()),
     })
 }
@@ -265,7 +265,7 @@ fn rows(result: &Value) -> Option<&[Value]> {
     result.get("rows")?.as_array().map(Vec::as_slice)
 }
 
-/// The members of a set, which may be written as its only member.
+/// The members of a set. A set with one member may be written as that member.
 fn set(value: &Value) -> &[Value] {
     match value {
         Value::Array(items) if items.first().and_then(Value::as_str) == Some("set") => {

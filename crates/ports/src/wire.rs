@@ -1,4 +1,4 @@
-//! JSON-RPC over a stream, as OVSDB speaks it (RFC 7047, section 4): requests and answers follow each other without frames.
+//! JSON-RPC over a stream, as in OVSDB (RFC 7047, section 4): requests and answers follow each other without framing.
 
 use std::fmt;
 use std::io;
@@ -11,23 +11,23 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::error::PortsError;
 
-/// Bytes of everything that a switch may send on one connection: some 30,000 ports.
+/// Maximum number of bytes that a switch may send on one connection: some 30,000 ports.
 const ANSWER_BYTES: usize = 16 << 20;
-/// Notifications that are skipped while an answer is awaited.
+/// Maximum number of notifications skipped while waiting for an answer.
 const SKIPPED_MAX: usize = 64;
-/// About as much of a switch's own words goes into an error.
+/// Maximum length of a switch's text in an error, in characters.
 const WORDS_MAX: usize = 200;
 
 /// The management address of a switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// A socket on this machine.
+    /// A Unix socket on this machine.
     Unix(PathBuf),
-    /// HOST:PORT
+    /// `HOST:PORT`.
     Tcp(String),
 }
 
-/// A text that is no address.
+/// The text is not a valid address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither tcp:HOST:PORT nor unix:/PATH")]
 pub struct AddressError(String);
@@ -88,7 +88,7 @@ impl Connection {
         Ok(Self::over(switch, stream))
     }
 
-    /// A connection that is open already.
+    /// Uses an open stream.
     pub(crate) fn over(switch: &str, stream: Box<dyn Stream>) -> Self {
         Self {
             switch: switch.to_owned(),
@@ -99,7 +99,7 @@ impl Connection {
         }
     }
 
-    /// Sends operations as one transaction. Answers with the result of each.
+    /// Sends operations as one transaction. Returns the result of each operation.
     pub(crate) async fn transact(&mut self, database: &str, operations: Vec<Value>) -> Result<Vec<Value>, PortsError> {
         let count = operations.len();
         let mut params = vec![Value::from(database)];
@@ -108,7 +108,7 @@ impl Connection {
         let Value::Array(results) = result else {
             return Err(self.not_understood("the result of a transaction is no list"));
         };
-        // A fault of one operation stands in its place, a fault of the whole behind the last.
+        // The error of one operation is at its position. An error of the whole transaction follows the last result.
         if let Some(fault) = results.iter().find(|result| result.get("error").is_some()) {
             let word = |field| fault.get(field).and_then(Value::as_str).unwrap_or_default();
             if word("error") == "timed out" {
@@ -203,13 +203,13 @@ impl Connection {
     }
 }
 
-/// Words of a switch for an error: short, and without control characters.
+/// A switch's text for an error, shortened and without control characters.
 pub(crate) fn cut(words: &str) -> String {
     let clean = words.chars().map(|c| if c.is_control() { ' ' } else { c });
     clean.take(WORDS_MAX).collect()
 }
 
-/// Looks for the end of a message: the brace that closes the first one. Each byte is looked at once.
+/// Searches for the end of a message: the brace that closes the first one. Each byte is examined once.
 #[derive(Debug, Default)]
 struct Scan {
     at: usize,

@@ -1,4 +1,4 @@
-//! Switches that lie, say nothing, say too much, or speak something else.
+//! Switches that lie, stay silent, send too much, or use another protocol.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
-/// A switch that does with a connection what the test says. Ends with the runtime.
+/// A switch that serves each connection with `serve`. It ends with the runtime.
 fn listen<F: Future<Output = ()> + Send>(dir: &Path, serve: impl Fn(UnixStream) -> F + Send + 'static) -> PathBuf {
     let path = dir.join("db.sock");
     let listener = UnixListener::bind(&path).expect("it works");
@@ -36,7 +36,7 @@ fn wishes(vlan: u16) -> Wishes {
     }
 }
 
-/// One request. None: the client is gone.
+/// Reads one request. `None`: the client has disconnected.
 async fn request(stream: &mut UnixStream, buffer: &mut Vec<u8>) -> Option<Value> {
     loop {
         let mut texts = serde_json::Deserializer::from_slice(buffer).into_iter();
@@ -51,7 +51,7 @@ async fn request(stream: &mut UnixStream, buffer: &mut Vec<u8>) -> Option<Value>
     }
 }
 
-/// Answers every request with the same rows, and takes every change.
+/// Answers every request with the same rows and accepts every change.
 async fn same_rows(mut stream: UnixStream, port: Value, current: i64, stored: i64) {
     let mut buffer = Vec::new();
     while let Some(request) = request(&mut stream, &mut buffer).await {
@@ -67,7 +67,7 @@ async fn same_rows(mut stream: UnixStream, port: Value, current: i64, stored: i6
                 },
             )
             .collect();
-        // A request of its own, which has to be answered and is not the answer.
+        // A request by the switch. The client must answer it and must not take it for the answer.
         stream
             .write_all(br#"{"method":"echo","params":["x"],"id":"e"}"#)
             .await
@@ -164,7 +164,7 @@ async fn a_port_of_another_bridge_is_not_touched() {
     assert!(matches!(error, PortsError::NoPort { .. }), "{error}");
 }
 
-/// What the driver makes of an answer that is these bytes, sent over and over, or once.
+/// The driver's error when a switch sends these bytes, once or endlessly.
 async fn answered_with(bytes: &'static [u8], endless: bool) -> PortsError {
     let dir = tempfile::tempdir().expect("it works");
     let path = listen(dir.path(), move |mut stream| async move {

@@ -1,7 +1,7 @@
-//! The driver against a real Open vSwitch, with its userspace datapath, and hosts on its ports: what is set is read back, and
-//! frames pass or do not pass.
+//! Tests the driver against a real Open vSwitch with its userspace datapath and hosts on its ports. The ports read back
+//! as set, and frames pass or are blocked accordingly.
 //!
-//! The test starts itself again in namespaces of its own; everything in them ends with it.
+//! The test restarts itself in new namespaces. Everything in them ends with the test.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
@@ -15,14 +15,15 @@ use rackwright_ports::{Access, Address, OpenVSwitch, OvsSettings, PortDriver, Po
 
 const INSIDE: &str = "RACKWRIGHT_INSIDE_NAMESPACES";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// Bytes of a datagram: two frames. A datagram of one frame leaves its checksum to the network card, and these have none.
+/// Length of a datagram in bytes: two frames. With a single frame, the checksum is left to the network card, which
+/// these hosts do not have.
 const LENGTH: usize = 2000;
-/// Until a frame must have come, or a port must have changed.
+/// Time limit for a frame to arrive or a port to change.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Between two frames that are sent while one is awaited.
+/// Pause between two sends while a frame is awaited.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Runs a program and answers with what it printed.
+/// Runs a program and returns its output.
 fn run(dir: &Path, program: &str, arguments: &str) -> String {
     let mut command = Command::new(program);
     let output = command
@@ -40,7 +41,7 @@ fn run(dir: &Path, program: &str, arguments: &str) -> String {
 struct Host {
     number: u8,
     socket: UdpSocket,
-    /// The namespace lives as long as its thread, which ends with this.
+    /// The namespace lives as long as its thread. Dropping this sender ends the thread.
     _end: mpsc::Sender<()>,
 }
 
@@ -90,7 +91,7 @@ impl Host {
         sent.expect("a frame is sent");
     }
 
-    /// The next frame, if one comes within the pause.
+    /// The next frame, if it arrives within the pause.
     fn receive(&self) -> Option<String> {
         let mut frame = [0; 2 * LENGTH];
         let length = self.socket.recv(&mut frame).ok()?;
@@ -98,7 +99,7 @@ impl Host {
     }
 }
 
-/// Sends `words` until the receiver has them. Answers what the receiver got before.
+/// Sends `words` until the receiver gets them. Returns the frames received before.
 fn until_received(from: &Host, to: &Host, words: &str) -> Vec<String> {
     let begun = Instant::now();
     let mut before = Vec::new();
@@ -114,8 +115,9 @@ fn until_received(from: &Host, to: &Host, words: &str) -> Vec<String> {
     panic!("no frame from host {} to host {}: {before:?}", from.number, to.number);
 }
 
-/// Whether frames of `from`, which reach `witness`, pass to `to`. A frame of `marker` reaches `to` after them: what has not come
-/// by then does not come. Flows of the network before a change may live for a moment: the answer is awaited.
+/// Whether frames of `from`, which reach `witness`, pass to `to`. A frame of `marker` reaches `to` after them, so a
+/// frame that has not arrived by then does not pass. Old flows may live for a moment after a change, so the check is
+/// repeated.
 fn await_passing(from: &Host, witness: &Host, to: &Host, marker: &Host, wanted: bool) {
     let begun = Instant::now();
     for round in 0.. {
@@ -193,7 +195,7 @@ async fn ports_are_moved_and_frames_follow(dir: &Path) {
     let found = switch.read().await.expect("the switch answers");
     assert_eq!(found.ports["p1"].vlan, Vlan::Trunk([].into()), "a port as it was added");
 
-    // 1 and 2 are of one customer, 3 and 4 of another.
+    // Hosts 1 and 2 belong to one customer, 3 and 4 to another.
     let two_customers = [
         ("p1", 101, false),
         ("p2", 101, false),
@@ -216,7 +218,7 @@ async fn ports_are_moved_and_frames_follow(dir: &Path) {
             .changed
     );
 
-    // 3 goes to the first customer.
+    // Host 3 moves to the first customer.
     assert!(
         switch
             .apply(&wishes(2, &[("p3", 101, false)]))
@@ -227,13 +229,13 @@ async fn ports_are_moved_and_frames_follow(dir: &Path) {
     await_passing(one, two, three, one, true);
     await_passing(three, two, four, four, false);
 
-    // 1 and 2 are on the boot network, where they reach the control plane, 3, and not each other.
+    // Hosts 1 and 2 are on the boot network. They reach the control plane (3) but not each other.
     let boot = [("p1", 10, true), ("p2", 10, true), ("p3", 10, false)];
     switch.apply(&wishes(3, &boot)).await.expect("the switch answers");
     await_passing(one, three, two, three, false);
     await_passing(two, three, one, three, false);
 
-    // A change by hand is read. An old wish does not come back; one port that is missing keeps all as they are.
+    // A manual change is read. An old wish is refused. A missing port leaves all ports unchanged.
     run(dir, "ovs-vsctl", &format!("{db} set port p1 tag=102 protected=false"));
     run(dir, "ovs-vsctl", &format!("{db} clear port p2 tag vlan_mode"));
     let found = switch.read().await.expect("the switch answers");
@@ -260,7 +262,7 @@ async fn ports_are_moved_and_frames_follow(dir: &Path) {
     }));
     await_passing(one, three, four, four, false);
 
-    // The database takes a change while the switch itself is halted: nothing is proven.
+    // The database accepts a change while the switch process is halted, so nothing is proven.
     let pid = std::fs::read_to_string(dir.join("switch.pid")).expect("a process number");
     run(dir, "kill", &format!("-STOP {}", pid.trim()));
     let halted = switch

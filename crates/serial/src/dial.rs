@@ -1,6 +1,6 @@
 //! A serial port over the SSH server of a BMC.
 //!
-//! The host key is judged, and its keeper told of it, before name and password are sent. Every step has a time limit.
+//! The host key is checked and reported to the caller before name and password are sent. Every step has a time limit.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,16 +18,16 @@ use tokio::time::timeout;
 
 use crate::Line;
 
-/// For the TCP connection.
+/// Time limit of the TCP connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// For the key exchange, and again for login and shell: BMCs are slow at arithmetic.
+/// Time limit of the key exchange, and again of login and shell. BMCs compute slowly.
 const LOGIN_LIMIT: Duration = Duration::from_secs(45);
-/// A BMC that is silent for so long is asked whether it lives; three times, and the line counts as broken.
+/// Interval of keepalive requests to a silent BMC. After three without an answer the line counts as broken.
 const KEEPALIVE: Duration = Duration::from_secs(20);
-/// Rounds of questions that a login may take.
+/// Maximum number of question rounds in a keyboard-interactive login.
 const QUESTIONS: usize = 4;
 
-/// Where a serial port is offered, and how to get in.
+/// The address of a serial port and the login for it.
 #[derive(Debug, Clone)]
 pub struct Way {
     /// Host name or address of the BMC, without brackets.
@@ -38,84 +38,84 @@ pub struct Way {
     pub user: String,
     /// The user's password.
     pub password: SecretString,
-    /// The host key that must answer, as `SHA256:` and base64; none: whichever answers is taken and told.
+    /// The required host key, as `SHA256:` and base64. `None`: any key is accepted and reported.
     pub host_key: Option<String>,
-    /// Typed after the login, a line each, where a command line stands before the serial port.
+    /// Command lines typed after the login, where the BMC shows a command line before the serial port.
     pub commands: Vec<String>,
 }
 
-/// An SSH server that showed the right host key, or the first one. Nobody is logged in yet.
+/// An SSH server that showed the right host key, or its first one. No user is logged in yet.
 pub struct Met {
     at: String,
     handle: Handle<Judge>,
     host_key: String,
 }
 
-/// Why a serial port was not opened.
+/// Why a serial port could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// Retryable: nobody listens.
+    /// Retryable: no server listens.
     #[error("cannot connect to {at} for the console")]
     Connect {
         /// Host and port.
         at: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// Retryable: no answer in time.
+    /// Retryable: no answer within the limit.
     #[error("{at} gave no answer within {limit_s} s while {what}")]
     Timeout {
         /// Host and port.
         at: String,
-        /// What was going on.
+        /// The step that was running.
         what: &'static str,
         /// The limit in seconds.
         limit_s: u64,
     },
-    /// Somebody else answers; nothing was sent to them.
+    /// Another server may be answering. No credential was sent to it.
     #[error("{at} shows the SSH host key {shown}, not the pinned {pinned}: nothing was sent to it")]
     HostKeyChanged {
         /// Host and port.
         at: String,
-        /// The pinned one.
+        /// The pinned host key.
         pinned: String,
-        /// The one that was shown.
+        /// The host key shown.
         shown: String,
     },
-    /// Permanent: the BMC has no host key of a kind that can be checked here.
+    /// Permanent: the BMC offers no algorithm that this client supports.
     #[error("{at} offers no SSH {what} that can be used, only {theirs}")]
     NothingInCommon {
         /// Host and port.
         at: String,
         /// "host key", "cipher" and so on.
         what: String,
-        /// What it offers.
+        /// The BMC's offer.
         theirs: String,
     },
-    /// Permanent until somebody changes the password.
+    /// Permanent until the password changes.
     #[error("{at} refuses the user {user} by SSH")]
     Refused {
         /// Host and port.
         at: String,
-        /// Who tried.
+        /// The refused user.
         user: String,
     },
-    /// Retryable: the protocol broke off.
+    /// Retryable: the SSH connection broke.
     #[error("the SSH connection to {at} broke while {what}")]
     Protocol {
         /// Host and port.
         at: String,
-        /// What was going on.
+        /// The step that was running.
         what: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<russh::Error>,
     },
 }
 
 impl DialError {
-    /// Whether the same again may help. What needs an operator is tried again seldom or never.
+    /// Whether the same call may succeed later. Errors that need an operator should be retried rarely or never.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(
@@ -125,10 +125,11 @@ impl DialError {
     }
 }
 
-/// Goes to the SSH server and has its host key judged. Neither name nor password is sent: whoever keeps host keys does so now.
+/// Connects to the SSH server and checks its host key. Neither name nor password is sent yet, so the caller can store
+/// the host key first.
 ///
 /// # Errors
-/// Each names host and port.
+/// Every error names host and port.
 pub async fn meet(way: &Way) -> Result<Met, DialError> {
     let at = format!("{}:{}", way.host, way.port);
     let connect = TcpStream::connect((way.host.as_str(), way.port));
@@ -165,7 +166,7 @@ fn late(at: &str, what: &'static str, limit: Duration) -> DialError {
 }
 
 impl Met {
-    /// The host key that was shown, as `SHA256:` and base64.
+    /// The host key shown, as `SHA256:` and base64.
     #[must_use]
     pub fn host_key(&self) -> &str {
         &self.host_key
@@ -174,7 +175,7 @@ impl Met {
     /// Logs in and opens the serial port.
     ///
     /// # Errors
-    /// Each names host and port.
+    /// Every error names host and port.
     pub async fn open(self, way: &Way) -> Result<Line, DialError> {
         let at = self.at.clone();
         let opened = timeout(LOGIN_LIMIT, self.log_in(way)).await;
@@ -242,12 +243,12 @@ fn not_met(at: &str, way: &Way, error: JudgeError) -> DialError {
     }
 }
 
-/// By password; where only questions are asked, the password answers the ones that are not to be seen.
+/// Logs in by password. If the server only asks questions, the password answers those with hidden input.
 async fn log_in(handle: &mut Handle<Judge>, way: &Way) -> Result<bool, russh::Error> {
     let password = way.password.expose_secret();
     match handle.authenticate_password(&way.user, password).await? {
         AuthResult::Success => return Ok(true),
-        // A further way that is not offered counts as a further refusal: BMCs lock accounts.
+        // A method that the server does not offer counts as another refusal, and BMCs lock accounts.
         AuthResult::Failure { remaining_methods, .. }
             if !remaining_methods.contains(&MethodKind::KeyboardInteractive) =>
         {
@@ -275,7 +276,7 @@ async fn log_in(handle: &mut Handle<Judge>, way: &Way) -> Result<bool, russh::Er
     Ok(false)
 }
 
-/// Accepts the pinned host key, or the first one, and remembers it.
+/// Accepts the pinned host key, or any key if none is pinned, and remembers the key.
 struct Judge {
     pinned: Option<String>,
     shown: Arc<Mutex<String>>,
@@ -309,7 +310,7 @@ impl client::Handler for Judge {
     }
 }
 
-/// A shell's two directions, and the connection that has to live as long.
+/// Both directions of a shell. The connection must live as long as the stream.
 struct SshLine {
     stream: ChannelStream<Msg>,
     _handle: Handle<Judge>,

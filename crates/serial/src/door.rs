@@ -1,8 +1,8 @@
-//! The door for OpenSSH clients: `ssh NODE@HOST` is the console of that node, and nothing else.
+//! The SSH server for OpenSSH clients: `ssh NODE@HOST` opens the console of that node, and nothing else.
 //!
-//! The user name is the node, the key or a one-time token in place of a password says who comes. There are no other channels, no forwarding, no files and no commands
-//! but the two words that say how to come in. Connections are bounded, and so is the time until somebody has logged in and
-//! the time that a connection may be idle.
+//! The user name selects the node. A key, or a one-time token in place of a password, identifies the client. The server
+//! offers no other channels, no forwarding, no files, and no commands except the two words that select the [`Entry`].
+//! The number of connections, the time until the login and the idle time are bounded.
 
 use std::borrow::Cow;
 use std::net::{Shutdown, SocketAddr};
@@ -22,72 +22,73 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// When no connection can be accepted: a process without free file descriptors.
+/// The pause after a failed accept, for example when the process has no free file descriptors.
 const BREATHER: Duration = Duration::from_millis(100);
 
-/// How somebody comes to a console.
+/// How a client enters a console.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
-    /// To look.
+    /// Read only.
     ReadOnly,
-    /// To write, if nobody else does.
+    /// Write, if no other client writes.
     Write,
-    /// To write, whoever else does.
+    /// Write, and take over from another writer.
     TakeOver,
 }
 
-/// What is said to whoever is at a console.
+/// A message to a client at a console.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
-    /// The machine printed it.
+    /// Output of the machine.
     Data(Vec<u8>),
-    /// A sentence of ours.
+    /// A sentence from the control plane.
     Notice(String),
-    /// It is over, and why.
+    /// The session ended, with the reason.
     End(String),
 }
 
-/// Somebody who was let in to a console.
+/// The channels of an admitted client.
 #[derive(Debug)]
 pub struct Guest {
-    /// What they type. Closed: they went.
+    /// The client's input. A closed channel means that the client has left.
     pub input: mpsc::Sender<Vec<u8>>,
-    /// What they are shown, to the end.
+    /// The output for the client, to the end of the session.
     pub output: mpsc::Receiver<Said>,
 }
 
-/// By what somebody was let in.
+/// The credential that admitted a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Badge {
-    /// The fingerprint of their key.
+    /// The fingerprint of the client's key.
     Key(String),
-    /// What [`Desk::redeem`] answered for their token.
+    /// The member that [`Desk::redeem`] returned for the client's token.
     Member(String),
 }
 
-/// Who decides about clients. Keys are named by their fingerprints: `SHA256:` and base64.
+/// Decides which clients may enter. Fingerprints identify keys: `SHA256:` and base64.
 #[async_trait]
 pub trait Desk: Send + Sync + 'static {
-    /// Whether somebody has registered this key. Asked before and after its signature was checked.
+    /// Whether the key is registered. Called before and after the check of its signature.
     async fn knows(&self, key: &str) -> bool;
 
-    /// Uses up a token for the console of a node. What names the member to `enter`; none: it is good for nothing, or not there.
+    /// Uses up a token for the console of a node. Returns the member for `enter`, or `None` if the token is unknown or
+    /// invalid.
     async fn redeem(&self, node: &str, token: &str) -> Option<String>;
 
-    /// Lets somebody in to the console of a node, or says in a sentence why not.
+    /// Admits a client to the console of a node, or returns the reason for the refusal as a sentence.
     async fn enter(&self, node: &str, badge: &Badge, entry: Entry, from: SocketAddr) -> Result<Guest, String>;
 }
 
-/// Bounds of the door.
+/// Limits of the SSH server.
 #[derive(Debug, Clone, Copy)]
 pub struct DoorLimits {
-    /// Connections at once.
+    /// Maximum number of simultaneous connections.
     pub connections: usize,
-    /// From the connection to the login.
+    /// Time limit from the connection to the login.
     pub login: Duration,
-    /// Without a byte in either direction.
+    /// Time limit without a byte in either direction.
     pub idle: Duration,
-    /// Tokens that a connection may try; with none passwords are not asked for.
+    /// Number of tokens that a connection may try. With 0, the server does not offer passwords.
     pub tokens: u8,
 }
 
@@ -99,12 +100,12 @@ pub struct Door {
 }
 
 impl Door {
-    /// A door with its host key, in OpenSSH's private key format.
+    /// Creates the server with its host key in OpenSSH's private key format.
     ///
     /// # Errors
-    /// The key is none; a sentence.
+    /// The key is not an OpenSSH key. The error is a sentence.
     pub fn new(host_key: &SecretString, limits: DoorLimits, desk: Arc<dyn Desk>) -> Result<Self, String> {
-        // The decoder's error is left out on purpose: it may quote the key.
+        // The decoder's error is omitted because it may quote the key.
         let key = PrivateKey::from_openssh(host_key.expose_secret())
             .map_err(|_| "the console's SSH host key is no OpenSSH key".to_owned())?;
         let config = Config {
@@ -124,7 +125,7 @@ impl Door {
         })
     }
 
-    /// Lets clients in until the task ends, and ends their connections with it.
+    /// Serves clients until the task ends. The connections end with the task.
     pub async fn run(self, listener: TcpListener) {
         let mut connections = JoinSet::new();
         loop {
@@ -146,7 +147,7 @@ impl Door {
     }
 }
 
-/// How somebody may log in who may try so many tokens still.
+/// The login methods for a client with this many tokens left.
 fn methods(tokens: u8) -> MethodSet {
     match tokens {
         0 => MethodSet::from(&[MethodKind::PublicKey][..]),
@@ -172,7 +173,7 @@ async fn connection(stream: TcpStream, from: SocketAddr, config: Arc<Config>, de
         input: None,
     };
     let served = async {
-        // A client that breaks off is no fault of ours.
+        // A client that disconnects early is not an error of the server.
         if let Ok(session) = run_stream(config, stream, visit).await {
             let _ = session.await;
         }
@@ -184,7 +185,7 @@ async fn connection(stream: TcpStream, from: SocketAddr, config: Arc<Config>, de
     }
 }
 
-/// Ends a connection when dropped: russh runs it in a task of its own.
+/// Ends a connection when dropped, because russh runs the connection in its own task.
 struct Plug(std::net::TcpStream);
 
 impl Drop for Plug {
@@ -193,16 +194,16 @@ impl Drop for Plug {
     }
 }
 
-/// The SHA-256 of a public key, as OpenSSH shows it.
+/// The SHA-256 fingerprint of a public key in OpenSSH's notation.
 #[must_use]
 pub fn fingerprint(key: &PublicKey) -> String {
     key.fingerprint(HashAlg::Sha256).to_string()
 }
 
-/// Fingerprint and plain text (without its comment) of a line as in `id_ed25519.pub`.
+/// The fingerprint and the text (without the comment) of a public key line, as in `id_ed25519.pub`.
 ///
 /// # Errors
-/// It is none, or of a kind that cannot be checked here; a sentence.
+/// The line is not a public key, or its kind is not supported. The error is a sentence.
 pub fn public_key(line: &str) -> Result<(String, String), String> {
     let line = line.trim();
     if line.len() > 16 * 1024 || line.contains(['\n', '\r']) {
@@ -223,12 +224,12 @@ pub fn public_key(line: &str) -> Result<(String, String), String> {
     Ok((fingerprint(&key), text.trim().to_owned()))
 }
 
-/// One client.
+/// The state of one client's connection.
 struct Visit {
     desk: Arc<dyn Desk>,
     from: SocketAddr,
     is_in: Arc<AtomicBool>,
-    /// Tokens that may be tried still.
+    /// Number of tokens left.
     tokens: u8,
     badge: Option<Badge>,
     node: String,
@@ -269,7 +270,7 @@ impl Visit {
     }
 }
 
-/// Tells a client what is said, to the end.
+/// Sends messages to a client until the session ends.
 async fn show(handle: Handle, channel: ChannelId, mut output: mpsc::Receiver<Said>) {
     let mut status = 0;
     while let Some(said) = output.recv().await {
@@ -299,7 +300,7 @@ async fn note(handle: &Handle, channel: ChannelId, text: &str) -> bool {
 impl Handler for Visit {
     type Error = russh::Error;
 
-    /// So that no signature is checked of a key that opens nothing.
+    /// Skips the signature check for keys that are not registered.
     async fn auth_publickey_offered(&mut self, _: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, russh::Error> {
         Ok(self.judge(offer.public_key).await)
     }
@@ -310,7 +311,7 @@ impl Handler for Visit {
         Ok(self.judge(key.public_key).await)
     }
 
-    /// A token in place of a password: one that fits is used up by this.
+    /// Accepts a token in place of a password. A valid token is used up.
     async fn auth_password(&mut self, user: &str, token: &str) -> Result<Auth, russh::Error> {
         let Some(left) = self.tokens.checked_sub(1) else {
             return Ok(Auth::reject());
@@ -338,7 +339,7 @@ impl Handler for Visit {
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), russh::Error> {
-        // One a connection. Dropped, it says no.
+        // One channel per connection. Dropping `reply` refuses the channel.
         if self.channel.is_none() {
             self.channel = Some(channel.id());
             reply.accept().await;
@@ -383,7 +384,7 @@ impl Handler for Visit {
         if self.channel == Some(channel)
             && let Some(input) = &self.input
         {
-            // Whoever types faster than a serial port waits here.
+            // A client that types faster than the serial port waits here.
             let _ = input.send(data.to_vec()).await;
         }
         Ok(())

@@ -1,10 +1,10 @@
 //! Serial consoles of machines.
 //!
-//! [`meet`] opens one over a BMC's SSH server, whose host key is pinned; whatever else leads to a serial port becomes a
-//! [`Line`] in the same way. [`Door`] lets OpenSSH clients in from the other side. [`record`] keeps what was printed, in files
-//! that are bounded. Nothing here knows nodes, members or the database.
+//! [`meet`] opens a console over a BMC's SSH server with a pinned host key. Any other way to a serial port becomes a
+//! [`Line`] as well. [`Door`] admits OpenSSH clients on the other side. [`record`] stores the output in files of
+//! bounded size. This crate does not depend on nodes, members or the database.
 
-// A test may read clocks and files, and wait for what it started.
+// A test may read clocks and files and wait for the processes it started.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod dial;
@@ -21,5 +21,5 @@ pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// A serial port that is open, by whatever way. Dropping it closes the way.
+/// An open serial port, by any transport. Dropping the line closes the transport.
 pub type Line = Box<dyn Duplex>;

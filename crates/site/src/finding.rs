@@ -1,14 +1,15 @@
-//! What is wrong with a file, where, and what to do about it.
+//! Findings about a file: fault, place and fix.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::Serialize;
 
-/// What reading a site may take.
+/// Limits for reading a site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Names that all patterns of a site stand for together. A site of 100,000 nodes with eight rails has about 4 million.
+    /// Maximum number of names from all patterns of a site. A site of 100,000 nodes with eight rails has about 4
+    /// million.
     pub names: usize,
 }
 
@@ -18,16 +19,16 @@ impl Default for Limits {
     }
 }
 
-/// Findings that are kept; the others are only counted.
+/// Maximum number of stored findings. More findings are only counted.
 pub const MAX_FINDINGS: usize = 1000;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The file cannot be used.
     Error,
-    /// The file can be used, but this is worth a look.
+    /// The file can be used, but an operator should look at the finding.
     Warning,
 }
 
@@ -40,22 +41,22 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One thing that is wrong.
+/// One fault in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// The file, as it was named when it was given.
+    /// The file, by the name that the caller gave.
     pub file: Box<str>,
-    /// From 1.
+    /// Line, from 1.
     pub line: u32,
-    /// In characters, from 1.
+    /// Column in characters, from 1.
     pub column: u32,
-    /// Like `racks[3].units`; places in lists count from 0, anew in each document.
+    /// Such as `racks[3].units`. List indices start at 0 in each document.
     pub path: String,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
-    /// What to do; empty where that is plain.
+    /// The remedy. Empty if it is obvious.
     pub fix: String,
 }
 
@@ -79,33 +80,33 @@ impl fmt::Display for Finding {
 pub struct Spot {
     /// Index of the file.
     pub file: u32,
-    /// From 1.
+    /// Line, from 1.
     pub line: u32,
-    /// In characters, from 1.
+    /// Column in characters, from 1.
     pub column: u32,
 }
 
-/// All that was found.
+/// All findings of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Findings {
-    /// At most [`MAX_FINDINGS`], by place.
+    /// At most [`MAX_FINDINGS`], ordered by place.
     pub list: Vec<Finding>,
-    /// Errors, those that were not kept included.
+    /// Number of errors, including those not stored.
     pub errors: usize,
-    /// Warnings, those that were not kept included.
+    /// Number of warnings, including those not stored.
     pub warnings: usize,
 }
 
 impl Findings {
-    /// Findings that were counted and not kept.
+    /// Number of findings that were counted but not stored.
     #[must_use]
     pub fn left_out(&self) -> usize {
         self.errors + self.warnings - self.list.len()
     }
 }
 
-/// Where findings are collected. One place says one thing: what is found there later is a consequence or one more of
-/// the items that one line stands for.
+/// Collects findings, one for each place and path. A later finding there is a consequence of the first, or concerns
+/// another item of the same line.
 #[derive(Debug)]
 pub(crate) struct Sink {
     files: Vec<Box<str>>,
@@ -113,10 +114,10 @@ pub(crate) struct Sink {
     seen: HashSet<(Spot, String)>,
     errors: usize,
     warnings: usize,
-    /// How often near names may still be looked for: that walks all names.
+    /// Number of searches for similar names left. Each search walks all names.
     searches: usize,
     limits: Limits,
-    /// Names that patterns may still stand for; none once a pattern asked for more.
+    /// Number of names left for patterns. `None` once a pattern exceeded it.
     names_left: Option<usize>,
 }
 
@@ -156,12 +157,12 @@ impl Sink {
         self.errors > 0
     }
 
-    /// `site.yaml:12`
+    /// Such as `site.yaml:12`.
     pub(crate) fn place(&self, at: Spot) -> String {
         format!("{}:{}", self.file(at), at.line)
     }
 
-    /// True a bounded number of times.
+    /// Whether another search is allowed. The number of searches is bounded.
     pub(crate) fn may_search(&mut self) -> bool {
         self.searches = self.searches.saturating_sub(1);
         self.searches > 0
@@ -171,12 +172,12 @@ impl Sink {
         self.limits
     }
 
-    /// Names that patterns may still stand for. None once a pattern asked for more: one finding has said so.
+    /// Number of names left for patterns. `None` once a pattern exceeded it, which has its finding already.
     pub(crate) const fn names_left(&self) -> Option<usize> {
         self.names_left
     }
 
-    /// Counts names that a pattern stands for; none when the pattern asks for more than are left.
+    /// Subtracts the names of a pattern. `None` as `count`: the pattern has more names than are left.
     pub(crate) fn take_names(&mut self, count: Option<usize>) {
         self.names_left = self.names_left.zip(count).and_then(|(left, n)| left.checked_sub(n));
     }
@@ -186,7 +187,7 @@ impl Sink {
     }
 
     fn add(&mut self, severity: Severity, at: Spot, path: String, what: String, fix: String) {
-        // Beyond the limit places are no longer told apart, so that memory stays bounded.
+        // Above this limit duplicates are no longer detected, so that memory stays bounded.
         if self.seen.len() < 4 * MAX_FINDINGS && !self.seen.insert((at, path.clone())) {
             return;
         }

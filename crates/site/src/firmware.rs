@@ -1,4 +1,4 @@
-//! Which firmware is to be updated, in which order, and why the rest is not. Values in, values out.
+//! Decides which firmware to update, in which order, and why the rest is skipped. Pure functions.
 
 use std::cmp::Ordering;
 
@@ -9,38 +9,38 @@ use crate::model::{FirmwareOrder, WantedFirmware};
 /// One entry of a BMC's inventory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Installed {
-    /// Id.
+    /// The entry's id.
     pub id: String,
-    /// Name; empty where there is none.
+    /// The name. Empty: the entry has no name.
     pub name: String,
-    /// Software id; empty where there is none.
+    /// The software id. Empty: the entry has no software id.
     pub software_id: String,
-    /// Version; empty where it is not told.
+    /// The version. Empty: not reported.
     pub version: String,
-    /// Whether the BMC updates it, where that is told.
+    /// Whether the BMC can update the entry. `None`: not reported.
     pub updateable: Option<bool>,
 }
 
-/// What is to be done about a wanted version on one entry.
+/// The decision about a wanted version for one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It is updated.
+    /// The entry will be updated.
     Update,
     /// The wanted version is installed.
     UpToDate,
-    /// A newer version is installed, and no downgrade was asked for.
+    /// A newer version is installed, and no downgrade is requested.
     Newer,
-    /// The BMC says that it does not update it.
+    /// The BMC reports that it cannot update the entry.
     NotUpdateable,
-    /// The catalogue has no file for it.
+    /// The catalogue has no file for the wanted version.
     NoFile,
-    /// The BMC lists nothing that is meant.
+    /// The BMC lists no matching entry.
     NotListed,
 }
 
 impl Verdict {
-    /// As it is printed and sent.
+    /// The name in output and messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -53,34 +53,34 @@ impl Verdict {
         }
     }
 
-    /// Whether a node with this differs from what its SKU wants.
+    /// Whether this verdict means that the node deviates from its SKU.
     #[must_use]
     pub fn is_drift(self) -> bool {
         !matches!(self, Self::UpToDate | Self::Newer)
     }
 }
 
-/// A wanted version beside what is installed.
+/// A wanted version and the installed one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// The component.
+    /// The component's name in the SKU.
     pub component: Box<str>,
-    /// Id of the entry; empty where none is meant.
+    /// The id of the entry. Empty: no entry matches.
     pub id: String,
-    /// The installed version; empty where it is not known.
+    /// The installed version. Empty: unknown.
     pub installed: String,
     /// The wanted version.
     pub wanted: Box<str>,
-    /// What is to be done.
+    /// The decision.
     pub verdict: Verdict,
-    /// The file: digest.
+    /// The digest of the file.
     pub file: Option<Box<str>>,
-    /// Before or after others.
+    /// The position in the order of updates.
     pub order: FirmwareOrder,
 }
 
-/// Holds what is wanted against what is installed. Steps come first by order, then as the SKU and the BMC list them.
-/// `file_of` finds a file in the catalogue.
+/// Compares wanted with installed firmware. The rows are sorted by order, then as listed by the SKU and the BMC.
+/// `file_of` looks up a file in the catalogue.
 pub fn plan(
     wanted: &[WantedFirmware],
     installed: &[Installed],
@@ -101,7 +101,8 @@ pub fn plan(
         };
         let before = rows.len();
         for (entry, taken) in installed.iter().zip(&mut taken) {
-            // What an earlier entry of the SKU means is its own: two versions of one thing would be put on in turns.
+            // An entry belongs to the first match in the SKU. Otherwise two versions of one component would be
+            // installed in turns.
             if !*taken && one.is_for(&entry.id, &entry.name, &entry.software_id) {
                 *taken = true;
                 rows.push(row(Some(entry), verdict(one, entry, file.is_some())));
@@ -128,14 +129,14 @@ fn verdict(wanted: &WantedFirmware, entry: &Installed, has_file: bool) -> Verdic
     if has_file { Verdict::Update } else { Verdict::NoFile }
 }
 
-/// Whether two versions are one, whatever their letter case and the space around them.
+/// Whether two versions are equal, ignoring case and surrounding space.
 #[must_use]
 pub fn same(a: &str, b: &str) -> bool {
     a.trim().eq_ignore_ascii_case(b.trim())
 }
 
-/// Which of two versions is the later one: part by part, numbers as numbers. None where their forms differ, so that nobody
-/// can say.
+/// Compares two versions part by part, numbers numerically. Returns `None` if their forms differ, because no order is
+/// known.
 #[must_use]
 pub fn compare(a: &str, b: &str) -> Option<Ordering> {
     let (a, b) = (parts(a), parts(b));
@@ -143,7 +144,7 @@ pub fn compare(a: &str, b: &str) -> Option<Ordering> {
         let order = match (a, b) {
             (Part::Number(a), Part::Number(b)) => (a.len(), a).cmp(&(b.len(), b)),
             (Part::Word(a), Part::Word(b)) if a == b => Ordering::Equal,
-            // One letter counts on, as in 1.0b; words do not.
+            // Single letters are ordered, as in 1.0b. Longer words are not.
             (Part::Word(a), Part::Word(b)) if a.len() == 1 && b.len() == 1 => a.cmp(b),
             _ => return None,
         };

@@ -1,7 +1,7 @@
-//! From the site to the hall that placement works on.
+//! Converts a site into the hall that placement works on.
 //!
-//! Ids of nodes, SKUs, customers and power domains are the site's own. What placement does not know (outlets, phases,
-//! racks' limits, feeds that go by one letter) is checked afterwards by [`crate::power::Ledger`].
+//! Nodes, SKUs, customers and power domains have the same ids as in the site. [`crate::power::Ledger`] then checks the
+//! limits that placement does not know: outlets, phases, rack limits, and feeds that share a letter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,9 +18,9 @@ use crate::placement::{
 };
 use crate::power::{HeatLoads, Ledger, Zone, capacity_watts, node_heat, watts, zone_of};
 
-/// The kind of labels that stand for racks, by [`model::RackId`].
+/// The label kind for racks, by [`model::RackId`].
 pub const RACK: LabelKind = LabelKind(0);
-/// The kind of labels that stand for customers: on what is theirs and nobody else's.
+/// The label kind for customers. It marks nodes on circuits or cooling dedicated to a customer.
 const OWNER: LabelKind = LabelKind(1);
 
 /// Why clusters cannot be placed in a site.
@@ -28,29 +28,29 @@ const OWNER: LabelKind = LabelKind(1);
 #[error("{0}")]
 pub struct Unfit(pub String);
 
-/// A switch's pod and scalable unit. Where there are two levels all leaves are of pod 1.
+/// A switch's pod and scalable unit. With two levels, all leaves are in pod 1.
 type UnitKey = (u16, u16);
 
-/// Cables between switches, from below and from above.
+/// Cables between switches, and the units of nodes.
 struct Wiring {
-    /// By leaf, or by spine: cables to each switch above.
+    /// By leaf or spine: number of cables to each switch above.
     up: BTreeMap<SwitchId, BTreeMap<SwitchId, u32>>,
     /// The unit of each node.
     units: Vec<Option<UnitKey>>,
 }
 
-/// The hall of a site.
+/// Converts a site into its hall.
 ///
 /// # Errors
-/// A fabric that is not a uniform fat-tree, with the switch or node where it is not.
+/// The fabric is not a uniform fat-tree. The error names the deviating switch or node.
 pub fn hall(site: &Site) -> Result<HallSpec, Unfit> {
     with_switches(site).map(|(hall, _)| hall)
 }
 
-/// The hall of a site, and which switches stand for its units, spines and cores.
+/// The hall of a site, and the switches of its units, spines and cores.
 ///
 /// # Errors
-/// As [`hall`].
+/// Those of [`hall`].
 pub(crate) fn with_switches(site: &Site) -> Result<(HallSpec, Switches), Unfit> {
     let wiring = Wiring::of(site)?;
     let tree = wiring.tree(site)?;
@@ -118,12 +118,12 @@ impl From<NodeId> for model::NodeId {
     }
 }
 
-/// What a request says about racks alone: without what [`promised`] adds.
+/// The rack of a rack label. `None`: the label is not a rack.
 pub(crate) fn rack_of_label(site: &Site, label: LabelId) -> Option<&model::Rack> {
     site.racks.get(label.at())
 }
 
-/// A request of a customer, with what the site file promises them.
+/// Adds the site file's promises to the customer's request.
 #[must_use]
 pub fn promised(site: &Site, request: Request) -> Request {
     let own = model::CustomerId(request.customer.0);
@@ -191,7 +191,7 @@ fn contracts(site: &Site) -> BTreeMap<CustomerId, u64> {
     site.customer_ids().filter_map(contract).collect()
 }
 
-/// The zones that nodes give most of their heat to, each as one cooling unit.
+/// The zones that take most of the heat of a node, each as one cooling unit.
 fn cooling(site: &Site) -> (Vec<CoolingSpec>, BTreeMap<Zone, CoolingId>) {
     let heat = HeatLoads::new(site);
     let used: BTreeSet<Zone> = site.node_ids().map(|node| zone_of(site, node)).collect();
@@ -270,11 +270,11 @@ impl Wiring {
         Ok(())
     }
 
-    /// The tree of one rail. Where several rails share the spines, each has its part of what goes up from them: some of the
+    /// The tree of one rail. If several rails share the spines, each rail gets its share of the uplinks: some of the
     /// cables to each core, or some of the cores.
     fn tree(&self, site: &Site) -> Result<Tree, Unfit> {
         let of = |role: SwitchRole| site.switch_ids().filter(move |id| site.switch(*id).role == role);
-        // By pod and rail: the spines in order, and the cables to each.
+        // By pod and rail: the spines in order, and the number of cables to each.
         let mut above: BTreeMap<(u16, Option<u8>), (Vec<SwitchId>, u32)> = BTreeMap::new();
         let mut rails: BTreeMap<SwitchId, BTreeSet<Option<u8>>> = BTreeMap::new();
         for leaf in of(SwitchRole::Leaf) {
@@ -328,7 +328,7 @@ impl Wiring {
         })
     }
 
-    /// The switches above one, in order, and how many cables go to each.
+    /// The switches above `low`, in order, and the number of cables to each.
     fn evenly(&self, site: &Site, low: SwitchId) -> Result<(Vec<SwitchId>, u32), Unfit> {
         let Some(up) = self.up.get(&low) else {
             return Ok((Vec::new(), 0));
@@ -347,12 +347,12 @@ fn unit_of(switch: &model::Switch) -> Option<UnitKey> {
     (switch.role == SwitchRole::Leaf).then_some((switch.pod.unwrap_or(1), switch.scalable_unit?))
 }
 
-/// The greatest number that divides both; the second where the first is 0.
+/// The greatest common divisor. If `a` is 0, `b`, but at least 1.
 fn common(a: u32, b: u32) -> u32 {
     if a == 0 { b.max(1) } else { common(b % a, a) }
 }
 
-/// What all of them are; the default of none.
+/// The common value of all items, or the default if there is no item. `None`: the items differ.
 fn same<T: Default + PartialEq>(items: impl IntoIterator<Item = T>) -> Option<T> {
     let mut items = items.into_iter();
     let Some(first) = items.next() else {

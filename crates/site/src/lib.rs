@@ -1,8 +1,8 @@
-//! The datacenter as a value: what stands where, what feeds and cools it, which cable goes where, and where a cluster fits.
+//! The datacenter as a value: positions, power, cooling, cables, and the placement of clusters.
 //!
-//! Everything here is a function of its arguments. This crate never opens a file or a socket, and never sees a clock,
-//! a database or randomness: the text of a site file, the dump of a fabric and a seed come in, findings, models and
-//! placements go out.
+//! Every function depends only on its arguments. This crate never opens a file or a socket and never uses a clock, a
+//! database or randomness. The input is the text of a site file, the dump of a fabric or a seed. The output is
+//! findings, models and placements.
 
 pub mod discovery;
 pub mod fabric;

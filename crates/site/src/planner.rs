@@ -1,13 +1,14 @@
-//! The clusters of a site: planned, changed while they live, released.
+//! The clusters of a site: planned, changed during their life, and released.
 //!
-//! Placement finds nodes and links; the ledger then reserves their watts at every ancestor, on every phase and outlet,
-//! and after the loss of all feeds of one letter. A cluster is in the plan when both agree, and else nothing of it is.
+//! Placement finds nodes and links. The ledger then reserves their watts at every ancestor, on every phase and outlet,
+//! and for the loss of all feeds of one letter. A cluster enters the plan only if both agree, otherwise no part of it
+//! does.
 //!
-//! | module | what it knows |
+//! | module | purpose |
 //! |---|---|
-//! | `agree` | nodes that both take: what the ledger refuses is left out of the next search |
-//! | `broken` | links out of order, and who counts on them |
-//! | `live` | growth, shrinking, swaps, nodes out of service, and what was reserved before |
+//! | `agree` | finds nodes that both accept: the next search omits nodes that the ledger refuses |
+//! | `broken` | links out of order, and the clusters that use them |
+//! | `live` | growth, shrinking, swaps, nodes out of service, and earlier reservations |
 //! | `named` | a placement by the names of nodes and switches, which outlive a version of the site file |
 
 mod agree;
@@ -25,7 +26,7 @@ use crate::model::{NodeId, Site};
 use crate::placement::{self, ClusterId, Hall, Placement, Request};
 use crate::power::Ledger;
 
-/// What has been planned so far.
+/// The present plan of a site.
 #[derive(Debug)]
 pub struct Planner<'a> {
     site: &'a Site,
@@ -36,24 +37,24 @@ pub struct Planner<'a> {
     held_out: BTreeSet<NodeId>,
 }
 
-/// Why a cluster is not in the plan, or not changed.
+/// Why a cluster cannot be planned or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// There are no such nodes and links.
+    /// No suitable nodes and links exist.
     #[error(transparent)]
     Placement(#[from] Box<placement::Refusal>),
-    /// Nodes were found, but their power or cooling does not bear it.
+    /// Nodes were found, but their power or cooling does not suffice.
     #[error("{}; {}", why.join("; "), fitting(*nearest))]
     Budgets {
-        /// One sentence each.
+        /// The reasons, one sentence each.
         why: Vec<String>,
-        /// So many nodes fit.
+        /// Number of nodes that would fit.
         nearest: Option<u32>,
     },
-    /// Nodes were found for a change, but their power or cooling does not bear it.
+    /// Nodes were found for a change, but their power or cooling does not suffice.
     #[error("{}", why.join("; "))]
     Change {
-        /// One sentence each.
+        /// The reasons, one sentence each.
         why: Vec<String>,
     },
 }
@@ -66,10 +67,10 @@ fn fitting(nearest: Option<u32>) -> String {
 }
 
 impl<'a> Planner<'a> {
-    /// Nothing is planned yet.
+    /// Creates an empty plan.
     ///
     /// # Errors
-    /// The site's fabric is no uniform fat-tree.
+    /// The site's fabric is not a uniform fat-tree.
     pub fn new(site: &'a Site) -> Result<Self, Unfit> {
         let (spec, switches) = hall::with_switches(site)?;
         let hall = Hall::new(spec).map_err(|faults| {
@@ -85,10 +86,10 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// Plans a cluster, with what the site file promises its customer, or nothing.
+    /// Plans a cluster with the site file's promises to its customer. A refusal leaves the plan unchanged.
     ///
     /// # Errors
-    /// What is in the way.
+    /// The reason for the refusal.
     pub fn place(&mut self, request: Request) -> Result<Placement, Refused> {
         let placement = match self.find(&request) {
             Ok(placement) => placement,
@@ -106,7 +107,7 @@ impl<'a> Planner<'a> {
         Ok(placement)
     }
 
-    /// Nodes for a request that placement and ledger agree on. They are reserved in the ledger.
+    /// Finds nodes that placement and ledger both accept, and reserves them in the ledger.
     fn find(&mut self, request: &Request) -> Result<Placement, Refused> {
         if request.customer.at() >= self.site.customers.len() {
             let why = vec!["there is no such customer".to_owned()];
@@ -122,8 +123,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// A number of nodes below that of the request for which placement and ledger agree: the most, if what fits for a
-    /// number fits for all below. Looked for by halving.
+    /// A number of nodes below the requested one that placement and ledger both accept. It is the maximum if every
+    /// smaller number fits, too. Found by bisection.
     fn most_nodes(&mut self, request: &Request) -> Option<u32> {
         let (mut fits, mut too_many) = (0, request.nodes);
         while too_many - fits > 1 {
@@ -140,25 +141,25 @@ impl<'a> Planner<'a> {
         (fits > 0).then_some(fits)
     }
 
-    /// What a cluster has. None: there is no such cluster.
+    /// The nodes and links of a cluster. `None`: there is no such cluster.
     #[must_use]
     pub fn placement(&self, cluster: ClusterId) -> Option<&Placement> {
         self.hall.clusters().get(&cluster)
     }
 
-    /// A placement of this plan as text.
+    /// A placement of this plan, drawn as text.
     #[must_use]
     pub fn draw(&self, placement: &Placement) -> String {
         placement::draw(&self.hall, placement)
     }
 
-    /// The hall with all that was planned.
+    /// The hall with all planned clusters.
     #[must_use]
     pub fn hall(&self) -> &Hall {
         &self.hall
     }
 
-    /// What was reserved for it.
+    /// The ledger with the reservations of the plan.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger

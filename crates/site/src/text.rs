@@ -1,8 +1,8 @@
-//! Text of a site file, line by line: what the generator and the imports write with.
+//! Writes the text of a site file line by line, for the generator and the imports.
 
 use std::fmt::Write as _;
 
-/// A site file while it is written.
+/// A site file being written.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     text: String,
@@ -10,7 +10,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Lines (a text with line breaks is several), ended.
+    /// Appends one or more complete lines.
     pub(crate) fn line(&mut self, line: impl AsRef<str>) {
         let line = line.as_ref();
         let breaks = line.bytes().filter(|byte| *byte == b'\n').count();
@@ -23,7 +23,7 @@ impl Writer {
         self.line(format!("\n{name}:"));
     }
 
-    /// One item of a section. Values are YAML; an empty one is followed by lines of its own.
+    /// Appends one item of a section. Values are YAML. The caller writes further lines after an empty value.
     pub(crate) fn item(&mut self, fields: &[(&str, String)]) {
         for (i, (name, value)) in fields.iter().enumerate() {
             let start = if i == 0 { "- " } else { "  " };
@@ -32,7 +32,7 @@ impl Writer {
         }
     }
 
-    /// Number of the next line, from 1.
+    /// The number of the next line, from 1.
     pub(crate) fn next_line(&self) -> u32 {
         self.lines.saturating_add(1)
     }
@@ -42,7 +42,7 @@ impl Writer {
     }
 }
 
-/// A scalar as YAML and the site file take it for itself: quoted where it would be read as something else.
+/// A YAML scalar that the site file reads as this text. Quoted if it would be read as something else.
 pub(crate) fn scalar(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@+".contains(c);
     let starts = text.starts_with(|c: char| c.is_ascii_alphanumeric());
@@ -65,7 +65,7 @@ pub(crate) fn scalar(text: &str) -> String {
     quoted
 }
 
-/// What may stand in a comment: one line, without control characters.
+/// Text for a comment: one line, without control characters.
 pub(crate) fn comment(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,11 +1,11 @@
-//! What of a running fabric is not as the site has it, and whom that touches.
+//! Deviations of a running fabric from the site, and the nodes and clusters that they affect.
 //!
-//! [`compare`] turns the findings of [`crate::fabric::check`] into faults with ids that stay the same from look to look,
-//! so that one can tell which is new and which is gone. [`absent`] does so with ports that a reading did not find.
+//! [`compare`] turns the findings of [`crate::fabric::check`] into faults with stable ids, so that the caller can tell
+//! new faults from known and fixed ones. [`absent`] does the same for ports that a reading did not find.
 //!
-//! A machine without power has no links: that nothing is seen of a node is a fault only while its system should run.
-//! Devices that no plan has are not told here, nor are adapters on the wrong rail in the plan itself: nothing that is
-//! planned is missing by them, and `rackwright fabric check` tells them.
+//! A machine without power has no links. A node without any link is a fault only while its system should run. Unplanned
+//! devices, and adapters on the wrong rail in the plan itself, are not reported here, because no planned link is
+//! missing. `rackwright fabric check` reports them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,21 +15,21 @@ use crate::fabric::check::{CableFault, FaultKind, check};
 use crate::fabric::{Fabric, Guid, Plan, Rate};
 use crate::model::{Cable, NodeId, Port, Site};
 
-/// Cables of a fault whose ends are told; a switch has more.
+/// Maximum number of cables in a fault's `ends`. A switch has more.
 const MAX_ENDS: usize = 12;
 
-/// A sort of fault, as its events are called.
+/// The kind of a fault, as in the names of its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A cable or a switch.
+    /// A cable or a switch deviates.
     Cable,
     /// A port of a node has no link.
     PortAbsent,
 }
 
 impl Kind {
-    /// `cable`, `port-absent`
+    /// The name: `cable` or `port-absent`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -39,37 +39,37 @@ impl Kind {
     }
 }
 
-/// Something that is not as planned.
+/// A deviation from the plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// Sort.
+    /// The kind of the fault.
     pub kind: Kind,
-    /// `missing`, `wrong-speed` and so on: the words of `rackwright fabric check`.
+    /// The fault's name in `rackwright fabric check`, such as `missing` or `wrong-speed`.
     pub what: String,
-    /// Labels of the planned cables that it concerns.
+    /// Labels of the affected planned cables.
     pub cables: Vec<String>,
-    /// Both ends of these, `leaf-01/7` and `gpu-001/mlx5_0`; of a dozen cables at most.
+    /// Both ends of these cables, such as `leaf-01/7` and `gpu-001/mlx5_0`. At most a dozen cables.
     pub ends: Vec<[String; 2]>,
-    /// Nodes on these cables.
+    /// The nodes on these cables.
     pub nodes: Vec<String>,
-    /// The nodes have no full connection by it.
+    /// Whether the fault leaves the nodes without their full connection.
     pub impairs: bool,
-    /// Cables between switches that carry less by it than was planned, or nothing.
+    /// Cables between switches that carry less than planned, or nothing.
     pub broken: Vec<String>,
-    /// In words a technician can act on.
+    /// A description for a technician.
     pub text: String,
 }
 
-/// Faults by their ids.
+/// Faults by id.
 pub type Faults = BTreeMap<String, Fault>;
 
-/// What a discovered fabric has otherwise than the plan of the site. `up` are the nodes whose system should run.
+/// Compares a discovered fabric with the site's plan. `up` has the nodes whose system should run.
 ///
-/// Where most links run at another rate than the site says, that is the fabric's rate: it is told once, and what runs so is
-/// taken for right.
+/// If most links run at one rate that differs from the site, that rate counts as correct. The difference becomes one
+/// fault without affected cables.
 ///
 /// # Errors
-/// Not one planned cable is there: it is another fabric, or nothing of the site tells who is who.
+/// No planned cable is found: it is another fabric, or the site has neither GUIDs nor names to identify devices.
 pub fn compare(site: &Site, plan: &Plan, found: &Fabric, up: &BTreeSet<NodeId>) -> Result<Faults, String> {
     let labels: BTreeMap<&str, &Cable> = site.cables.iter().map(|cable| (&*cable.label, cable)).collect();
     let report = check(plan, found);
@@ -104,7 +104,7 @@ pub fn compare(site: &Site, plan: &Plan, found: &Fabric, up: &BTreeSet<NodeId>) 
     Ok(faults)
 }
 
-/// Something that there is to know, and nothing to act on.
+/// A fault for information only, without affected cables or nodes.
 fn plain(text: String) -> Fault {
     Fault {
         kind: Kind::Cable,
@@ -118,7 +118,7 @@ fn plain(text: String) -> Fault {
     }
 }
 
-/// Ports of nodes whose system should run that were not found in the fabric.
+/// Ports that are missing in the fabric although their node's system should run.
 #[must_use]
 pub fn absent(site: &Site, ports: &BTreeSet<Guid>, up: &BTreeSet<NodeId>) -> Faults {
     let mut faults = Faults::new();
@@ -149,8 +149,8 @@ pub fn absent(site: &Site, ports: &BTreeSet<Guid>, up: &BTreeSet<NodeId>) -> Fau
     faults
 }
 
-/// Both together. Ports whose cables another fault names are not told again: its switch is gone, or somebody has just
-/// looked and says more.
+/// Merges both kinds. Ports are omitted if another fault names their cable, because that fault is the cause or is more
+/// recent and specific.
 #[must_use]
 pub fn together(cables: &Faults, ports: &Faults) -> Faults {
     let told: BTreeSet<&String> = cables.values().flat_map(|fault| &fault.cables).collect();
@@ -164,7 +164,7 @@ pub fn together(cables: &Faults, ports: &Faults) -> Faults {
     all
 }
 
-/// The nodes that have no full connection, each with the first reason.
+/// The nodes without their full connection, each with the first reason.
 #[must_use]
 pub fn impaired(faults: &Faults) -> BTreeMap<String, String> {
     let mut nodes = BTreeMap::new();
@@ -176,7 +176,7 @@ pub fn impaired(faults: &Faults) -> BTreeMap<String, String> {
     nodes
 }
 
-/// The cables between switches that nobody can count on.
+/// The cables between switches that a cluster cannot rely on.
 #[must_use]
 pub fn broken(faults: &Faults) -> BTreeSet<String> {
     faults.values().flat_map(|fault| fault.broken.iter().cloned()).collect()
@@ -184,7 +184,7 @@ pub fn broken(faults: &Faults) -> BTreeSet<String> {
 
 fn put(faults: &mut Faults, id: String, fault: Fault) {
     let mut place = id.clone();
-    // Two of one kind at one cable, as an end that is loose twice: both are kept.
+    // Two faults of one kind at one cable, such as two loose ends: both are kept.
     for number in 2.. {
         if !faults.contains_key(&place) {
             break;
@@ -234,7 +234,7 @@ fn ends(site: &Site, cables: &[&Cable]) -> Vec<[String; 2]> {
     cables.iter().take(MAX_ENDS).map(words).collect()
 }
 
-/// The node at one end of a cable; none between switches.
+/// The node at one end of a cable. `None`: the cable connects two switches.
 fn host(cable: &Cable) -> Option<NodeId> {
     [cable.a, cable.b].into_iter().find_map(|end| match end {
         Port::Hca { node, .. } => Some(node),
@@ -242,7 +242,7 @@ fn host(cable: &Cable) -> Option<NodeId> {
     })
 }
 
-/// Whether a link that is so is not the one that was planned, or less.
+/// Whether a fault of this kind reduces or removes the planned link.
 fn is_less(kind: FaultKind) -> bool {
     match kind {
         FaultKind::DeviceMissing
@@ -282,7 +282,7 @@ fn of_cable(
     let names: Vec<String> = hosts.iter().map(|node| site.node(*node).name.to_string()).collect();
     let is_dark = matches!(fault.kind, FaultKind::Missing | FaultKind::DeviceMissing);
     let alone = cables.iter().all(|cable| host(cable).is_some()) && names.len() == 1;
-    // A port of one node, or all of them.
+    // One port of one node, or all its ports.
     if is_dark && alone {
         if hosts.is_disjoint(up) {
             return None;
@@ -295,7 +295,7 @@ fn of_cable(
         };
         return Some((id, port_fault(site, &names[0], &cables, fault.text.clone())));
     }
-    // Ports that are dark because they are cabled to what is gone, and those that are slow. What goes elsewhere has a link.
+    // Impaired are ports connected to a missing device, and slow ports. A port with a wrong cable still has a link.
     let impairs = is_dark || matches!(fault.kind, FaultKind::WrongSpeed | FaultKind::WrongWidth);
     let about = fault.devices.first().filter(|_| cables.len() != 1);
     let about = about.or(fault.cables.first()).or(fault.devices.first());

@@ -1,4 +1,4 @@
-//! Planned against discovered cabling: every fault is found and named, and nothing else.
+//! Planned and discovered cabling: every fault is found and named, and no other.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ use rackwright_site::fabric::{
     Rate, Speed, Width,
 };
 
-/// How the discovered fabric tells who is who.
+/// The identification of devices in the discovered fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
-    /// GUIDs, descriptions are generic.
+    /// By GUIDs. Descriptions are generic.
     Guids,
-    /// Descriptions; the plan knows no GUIDs.
+    /// By descriptions. The plan has no GUIDs.
     Names,
 }
 
@@ -43,12 +43,12 @@ impl Lab {
         Plan::new(&devices, &self.cables).expect("a plan")
     }
 
-    /// What would be discovered with these cables: devices without link are not.
+    /// The fabric that a discovery would find with these cables. Devices without links are missing.
     fn discover(&self, cables: &[PlannedCable], known: Known) -> Fabric {
         let mut builder = FabricBuilder::default();
         let linked: BTreeSet<usize> = cables.iter().flat_map(|cable| [cable.a.0, cable.b.0]).collect();
         let mut ixs = vec![None; self.devices.len()];
-        // Another order than the plan's.
+        // The order differs from that of the plan.
         for (at, device) in self
             .devices
             .iter()
@@ -145,7 +145,7 @@ fn a_cable_that_goes_elsewhere_says_where() {
         "cable 0020: leaf-su01-r3 port 3 should go to HCA 3 of node gpu0003, goes to HCA 4 of node gpu0004; an adapter of \
          rail 4 on the leaf of rail 3"
     );
-    // Into another port of the same spine.
+    // Moves a cable to another port of the same spine.
     let mut cables = lab.cables.clone();
     let spine = lab.device("spine-01");
     let up = cables.iter().position(|cable| cable.b == (spine, 1)).expect("a cable");
@@ -253,7 +253,7 @@ fn a_fabric_without_any_names_is_recognised_by_its_shape() {
     let report = check(&plan, &bare.discover(&bare.cables, Known::Guids));
     assert_eq!(report.faults, []);
     assert_eq!(report.matched.by_place, lab.devices.len());
-    // A cut link between switches does not confuse it.
+    // A cut link between switches does not disturb the recognition.
     let mut cables = bare.cables.clone();
     let cut = cables.pop().expect("a cable");
     let report = check(&plan, &bare.discover(&cables, Known::Guids));
@@ -304,7 +304,7 @@ fn a_list_of_cables_is_a_plan() {
     );
 }
 
-/// A fault that is made.
+/// A fault to create.
 #[derive(Debug, Clone, Copy)]
 enum Harm {
     Swap(usize, usize),
@@ -325,7 +325,7 @@ fn harm() -> impl Strategy<Value = Harm> {
     ]
 }
 
-/// Ports of switches that have no cable.
+/// Switch ports without a cable.
 fn spare(lab: &Lab) -> Vec<(usize, u8)> {
     let used: BTreeSet<(usize, u8)> = lab.cables.iter().flat_map(|cable| [cable.a, cable.b]).collect();
     let switches = lab

@@ -1,10 +1,10 @@
-//! Dumps: read and written without loss, whatever is in them.
+//! Dumps are read and written without loss, whatever their content.
 
 use proptest::prelude::*;
 use rackwright_site::fabric::dump::{DumpFault, Limits, read};
 use rackwright_site::fabric::{Dump, DumpError};
 
-/// Lines that are not blank, with every run of blanks as one.
+/// The non-blank lines, with runs of blanks reduced to one.
 fn normal(text: &str) -> Vec<String> {
     text.lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -165,7 +165,8 @@ proptest! {
         let _ = read(&bytes, Limits::default());
     }
 
-    /// A real dump with bytes changed, lines cut, doubled and swapped: read, written, and read again to the same.
+    /// A real dump with changed bytes and with lines cut, doubled and swapped: what is read and written reads the same
+    /// again.
     #[test]
     fn a_damaged_dump_is_read_and_what_was_read_comes_back(
         edits in proptest::collection::vec((0usize..2000, any::<u8>(), 0u8..4), 0..12)

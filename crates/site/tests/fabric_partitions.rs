@@ -1,4 +1,4 @@
-//! Partitions: written, read back, compared, and keys that nobody gets while a port still has them.
+//! Partitions: written, read back, compared; and keys that are not given again while a port still has them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -343,7 +343,7 @@ proptest! {
         }
     }
 
-    /// A fabric in which keys reach and leave tables at any time: no port ever sees a key of two owners.
+    /// A fabric in which keys reach and leave tables at any time. No port ever has a key of two owners.
     #[test]
     fn no_key_is_given_while_a_port_may_have_it(steps in proptest::collection::vec(step(), 0..80)) {
         let mut pool = KeyPool::new(key(1), key(3)).expect("a range");
@@ -376,7 +376,7 @@ proptest! {
                     for port in seen {
                         let port = guid(u64::from(port) + 1);
                         let keys = fabric.get_mut(&port).expect("a port");
-                        // The subnet manager takes away what is not held any more, then the port is read.
+                        // The subnet manager removes keys that are no longer held, then the port is read.
                         keys.retain(|key, owner| held.get(owner) == Some(key));
                         tables.read.insert(port, keys.keys().map(|key| key.entry(Membership::Full)).collect());
                     }

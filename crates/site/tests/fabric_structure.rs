@@ -1,4 +1,4 @@
-//! Shapes of fabrics: regular ones are recognised, irregular ones described.
+//! Shapes of fabrics: regular ones are recognised, irregular ones are described.
 
 use rackwright_site::fabric::dump::{Limits, read};
 use rackwright_site::fabric::structure::{OddityKind, Rails};
@@ -13,7 +13,7 @@ fn shape(tree: &FatTree) -> Structure {
     Structure::of(plan(tree).fabric())
 }
 
-/// Hosts, switches, links and levels; 16, 128, 512 and 1,024 as NVIDIA's tables for SuperPODs have them.
+/// Hosts, switches, links and levels. The rows for 16, 128, 512 and 1,024 are from NVIDIA's tables for SuperPODs.
 #[test]
 fn rail_optimised_trees_have_the_switches_of_the_reference_architecture() {
     for (hosts, switches, links, levels) in [
@@ -89,7 +89,7 @@ fn trees_that_cannot_be_are_refused() {
 #[test]
 fn cut_crossed_and_slow_cables_are_odd_without_any_plan() {
     let (devices, mut cables) = FatTree::rail_optimised(64).plan().expect("a tree");
-    // Two adapters of one node on each other's leaf; one of another unit; a cable up that is missing; a narrow one.
+    // Two adapters of one node on each other's leaf, one on a leaf of another unit, a missing uplink, and a narrow one.
     let at = |cables: &[rackwright_site::fabric::PlannedCable], name: &str| {
         let device = devices.iter().position(|device| device.name == name).expect("a device");
         cables.iter().position(|cable| cable.b.0 == device).expect("a cable")
@@ -157,7 +157,7 @@ fn a_real_irregular_fabric_is_described() {
     );
 }
 
-/// 100,000 adapters: built, written, read, described and compared within the patience of a test run.
+/// 100,000 adapters: built, written, read, described and compared in acceptable time.
 #[test]
 fn a_fabric_of_a_hundred_thousand_adapters_is_handled() {
     let tree = FatTree {

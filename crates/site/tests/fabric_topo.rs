@@ -1,4 +1,4 @@
-//! Topology files: what is read, what is refused, and that a fabric comes back as it was written.
+//! Topology files: accepted and refused input, and the round trip of a fabric.
 
 use rackwright_site::fabric::check::check;
 use rackwright_site::fabric::topo::{is_topo, write};
@@ -123,12 +123,12 @@ fn what_is_written_reads_as_the_same_fabric() {
     assert!(is_topo(&text));
     let back = Plan::from_topo(&text).unwrap();
     assert_eq!(write(back.fabric(), "a tree").len(), text.len());
-    // Names alone tell who is who, and nothing is wrong in either direction.
+    // Names alone identify the devices, and there is no fault in either direction.
     let report = check(&plan, back.fabric());
     assert_eq!(report.faults, []);
     assert_eq!(report.right, cables.len());
     assert_eq!(check(&back, plan.fabric()).faults, []);
-    // One line less on both sides is one cable less.
+    // Without a cable's line on both sides, the cable is missing.
     let line = text.lines().find(|line| line.contains("-> SW64 spine")).unwrap();
     let far = line.split_whitespace().collect::<Vec<_>>();
     let (port, name, far_port) = (far[0], far[3], far[4]);

@@ -1,4 +1,4 @@
-//! Plans of firmware: order, reasons, and that they end.
+//! Firmware plans: order, reasons, and termination.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
@@ -146,7 +146,7 @@ fn mistakes_are_named() {
 }
 
 proptest! {
-    /// What was put on is not put on again: with each step done, the plan has one step less, and the order holds.
+    /// Installed firmware is not installed again: after each step, the plan has one step less, and the order holds.
     #[test]
     fn plans_end(
         versions in prop::collection::vec(("[A-C]{1,2}", "[0-9]{1,2}(\\.[0-9a-b]{1,2}){0,2}"), 1..6),
@@ -175,7 +175,7 @@ proptest! {
         prop_assert!(false, "steps without end");
     }
 
-    /// Of two versions one is later, from whichever side one looks.
+    /// The comparison of two versions is symmetric.
     #[test]
     fn comparing_is_the_same_from_both_sides(a in "[0-9a-z.]{0,12}", b in "[0-9a-z.]{0,12}") {
         prop_assert_eq!(compare(&a, &b), compare(&b, &a).map(Ordering::reverse));

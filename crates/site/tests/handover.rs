@@ -1,4 +1,4 @@
-//! Hand-over packs: what is in them, compared with packs that were read by people, and what is refused.
+//! Hand-over packs: their content, compared with manually reviewed packs, and refusals.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ fn row(check: &str, verdict: Verdict, measured: &str) -> ReportRow {
     }
 }
 
-/// A cluster with something in every file: n4 is a spare, n1 has an address.
+/// A cluster with content for every file: n4 is a spare, n1 has an address.
 fn whole<'a>(site: &'a Site, ledger: &'a Ledger) -> Cluster<'a> {
     let nodes: Vec<NodeId> = site.node_ids().collect();
     let mut members = members(site, &nodes);
@@ -53,7 +53,7 @@ fn files_below(folder: &Path) -> usize {
         .sum()
 }
 
-/// Every file is as it was when somebody last read it. `UPDATE_GOLDEN=1` writes them anew.
+/// Every file equals its last reviewed version. `UPDATE_GOLDEN=1` writes the files.
 #[test]
 fn a_small_pack_is_as_it_was_read() {
     let site = site(SMALL);
@@ -131,7 +131,7 @@ fn only_what_is_asked_for_is_written() {
     assert_eq!(names(&[Format::Nccl]), ["README.md", "nccl/nccl.conf", "nccl/hostfile"]);
 }
 
-/// The counts are those of NVIDIA's reference: 32 nodes a unit, four units a pod of 64-port switches with eight rails.
+/// The counts match NVIDIA's reference: 32 nodes per unit, four units per pod of 64-port switches with eight rails.
 #[test]
 fn topologies_of_generated_sites_are_the_fabric() {
     for (nodes, switches, pods) in [(32, 1, 0), (128, 5, 0), (2048, 81, 16)] {
@@ -152,7 +152,7 @@ fn topologies_of_generated_sites_are_the_fabric() {
     }
 }
 
-/// Names come from the whole site: a unit is called the same in every cluster's pack.
+/// Names come from the whole site: a unit has the same name in the packs of all clusters.
 #[test]
 fn a_part_of_a_site_has_the_names_of_the_whole() {
     let site = generated(512);
@@ -173,7 +173,7 @@ fn a_part_of_a_site_has_the_names_of_the_whole() {
     );
 }
 
-/// Without numbers of units and pods in the site file the wiring says the same.
+/// Without unit and pod numbers in the site file, the wiring gives the same result.
 #[test]
 fn units_are_found_without_their_numbers() {
     let bare = |text: &str| -> String {
@@ -324,7 +324,7 @@ fn a_partition_has_the_ports_of_the_cluster_and_no_others() {
     );
 }
 
-/// A node on leaves of two units is nowhere in Slurm's tree, and one without cables neither.
+/// A node on leaves of two units has no place in Slurm's tree, and neither has a node without cables.
 #[test]
 fn nodes_that_no_tree_holds_are_refused() {
     let text = SMALL.replace("b: [leaf-su2-r0/1,", "b: [leaf-su1-r0/3,");

@@ -1,4 +1,4 @@
-//! The power sheet of a pack is what the ledger has, and tells nothing of others.
+//! The power sheet of a pack matches the ledger and does not reveal other customers' data.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ fn sheet(site: &Site, ledger: &Ledger, nodes: &[NodeId]) -> String {
     files.into_iter().find(|file| file.name == "power.md").unwrap().text
 }
 
-/// The rows of the table below a heading, by their first cell.
+/// The rows of the table below a heading, by first cell.
 fn rows<'a>(text: &'a str, heading: &str) -> BTreeMap<&'a str, Vec<&'a str>> {
     let (_, below) = text.split_once(heading).unwrap();
     let lines = below.lines().skip_while(|line| !line.starts_with('|'));
@@ -83,7 +83,7 @@ fn what_others_have_changes_nothing() {
     assert_eq!(sheet(&site, &ledger, &nodes), alone);
 }
 
-/// A node of which no PSU would live goes down, and is named.
+/// A node without a working PSU goes down and is named.
 #[test]
 fn nodes_that_a_feed_takes_with_it_are_named() {
     let text = site_file(&Request {
@@ -97,7 +97,7 @@ fn nodes_that_a_feed_takes_with_it_are_named() {
     reserve(&site, &mut ledger, 0, &nodes);
     let text = sheet(&site, &ledger, &nodes);
     let losses = rows(&text, "## Loss of a feed");
-    // Three of six PSUs live, and four are needed.
+    // Three of six PSUs work, and four are needed.
     for feed in ["A", "B"] {
         assert_eq!(losses[feed], [feed, "12", "0", "4", "gpu-\\[1-4\\]"]);
     }

@@ -1,5 +1,5 @@
-//! Hand-over packs of whatever clusters and names: lists say what they stand for, trees hold everybody once, YAML says what
-//! was meant, labels are what Kubernetes takes.
+//! Hand-over packs for arbitrary clusters and names: lists expand to their names, trees have every node once, YAML has
+//! the intended values, and labels are valid for Kubernetes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +25,7 @@ fn name() -> impl Strategy<Value = String> {
     })
 }
 
-/// Kubernetes' syntax of labels, read from its documentation and written anew: `prefix/name`, 253 and 63 characters.
+/// Kubernetes' label syntax, implemented again from its documentation: `prefix/name`, 253 and 63 characters.
 fn is_label(key: &str, value: &str) -> bool {
     let word = |text: &str| {
         let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
@@ -98,7 +98,7 @@ proptest! {
         prop_assert_eq!(count("nodes_in_use"), used);
     }
 
-    /// Whatever a host is called and a report says: a pack that is made says so, and breaks no file.
+    /// For any host name and report text, a pack that is written contains the text, and no file is broken.
     #[test]
     fn hostile_texts_stay_texts(host in "\\PC{0,12}|[a-zA-Z0-9_.,=\\[\\]:#\n -]{1,12}", text in "\\PC{0,20}|[|\n<&`-]{0,9}") {
         let nodes = [NodeId(0), NodeId(1)];
@@ -136,7 +136,7 @@ proptest! {
     }
 }
 
-/// The unit of a generated node, by its number: 32 to a unit.
+/// The unit of a generated node, by number: 32 nodes per unit.
 fn unit_of(host: &str) -> &str {
     static NAMES: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
         let nodes = HALL.nodes.iter().enumerate();

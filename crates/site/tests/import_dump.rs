@@ -1,4 +1,4 @@
-//! Dumps as site files: what the file says is the fabric that was dumped.
+//! Dumps as site files: the file describes the dumped fabric.
 
 #![allow(clippy::unwrap_used)]
 
@@ -38,7 +38,7 @@ fn import(dump: &Dump, skus: Option<&SkuFile>) -> Imported {
     )
 }
 
-/// Errors and warnings, without the three that every dump has.
+/// Errors and warnings, without the three that every dump gives.
 fn told(imported: &Imported) -> Vec<String> {
     let always = ["racks[0].name", "cables", "power"];
     let list = imported.findings.list.iter();
@@ -262,7 +262,7 @@ fn a_real_fabric_comes_back_cable_by_cable() {
         }
         dumps += 1;
         let dump = read(&std::fs::read(&path).unwrap(), Limits::default()).unwrap();
-        // Without SKUs nothing but them is missing; with what is missing filled in, the file is whole.
+        // Without SKUs, only the SKUs are missing. With them filled in, the file is complete.
         let imported = import(&dump, None);
         let errors: Vec<String> = told(&imported)
             .into_iter()
@@ -290,7 +290,7 @@ fn a_real_fabric_comes_back_cable_by_cable() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is read from a damaged dump, the file has no fault that the import did not tell as one of its own.
+    /// For any damaged dump, the import itself reports every fault of the file.
     #[test]
     fn a_damaged_dump_makes_a_file_in_which_only_what_is_unknown_is_missing(
         edits in proptest::collection::vec((0usize..3000, any::<u8>(), 0u8..3), 0..12)

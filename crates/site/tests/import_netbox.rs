@@ -11,7 +11,7 @@ use rackwright_site::model::{DomainKind, NodeId, Redundancy, SwitchRole};
 use rackwright_site::planner::Planner;
 use rackwright_site::power::{capacity_watts, survival};
 
-/// Two nodes in two racks with two rack PDUs each, two leaves and a spine; columns as NetBox exports them.
+/// Two nodes in two racks with two rack PDUs each, two leaves and a spine, with the columns of NetBox's exports.
 const EXPORTS: [(&str, &str); 11] = [
     ("sites.csv", include_str!("import_netbox/sites.csv")),
     ("locations.csv", include_str!("import_netbox/locations.csv")),
@@ -40,7 +40,7 @@ fn unchanged(_: &str, text: &str) -> String {
     text.to_owned()
 }
 
-/// With roles, SKUs and sites as they are in the exports.
+/// Imports with the roles, SKUs and sites of the exports.
 fn import(tables: &Tables, skus: Option<&SkuFile>, feeds: &[(String, String)], panels: &[(&str, f64)]) -> Imported {
     let panels = panels
         .iter()
@@ -130,7 +130,7 @@ fn a_netbox_becomes_a_whole_site() {
         capacity_watts(site.domain(site.domain_named("B-R2").unwrap())).round(),
         18_401.0
     );
-    // Three PSUs of 3.3 kW on each feed are not enough without the other.
+    // Three PSUs of 3.3 kW on each feed do not suffice without the other feed.
     assert!(survival(&site, NodeId(0), 10_200.0, Redundancy::FeedLoss).is_err());
 }
 
@@ -160,7 +160,7 @@ fn the_fabric_of_a_netbox_is_cabled_as_there() {
     assert!(plan(&site).is_ok() && Planner::new(&site).is_ok());
 }
 
-/// Nothing that was assumed or left out is silent.
+/// Every assumption and omission is reported.
 #[test]
 fn what_netbox_does_not_know_is_told() {
     let imported = import(&tables(unchanged), Some(&skus()), &[], &[]);
@@ -209,7 +209,7 @@ fn without_skus_they_are_made_of_what_netbox_has_and_marked() {
         );
         assert!(imported.text.contains(&format!("# ASSUMED {field}: ")), "{field}");
     }
-    // No draws, no numbers.
+    // Without draws, there are no numbers.
     let silent = tables(|file, text| match file {
         "power-ports.csv" => text.replace(",3300,1700,", ",,,"),
         _ => text.to_owned(),
@@ -226,7 +226,7 @@ fn without_skus_they_are_made_of_what_netbox_has_and_marked() {
     assert_eq!(errors, ["skus[0].power", "skus[0].psus"]);
 }
 
-/// Import forms and the API call columns otherwise, and mean the same.
+/// Import forms and the API have other column names with the same meaning.
 #[test]
 fn columns_of_import_forms_give_the_same_site() {
     let first = import(&tables(unchanged), Some(&skus()), &[], &[]).text;
@@ -247,7 +247,7 @@ fn columns_of_import_forms_give_the_same_site() {
     assert_eq!(import(&other, Some(&skus()), &[], &[]).text, first);
 }
 
-/// Two sites with a rack and a node each, of equal names; a switch that both are cabled to.
+/// Two sites with a rack and a node of the same names in each, and a switch connected to both.
 fn twins() -> Tables {
     let mut tables = Tables::default();
     let mut add = |table, id: u32, fields: &[(&str, &str)]| {
@@ -334,7 +334,7 @@ fn twins() -> Tables {
     tables
 }
 
-/// As the API does, by ids: two devices and two racks may then have one name.
+/// With ids, as in the API, two devices and two racks may have the same name.
 #[test]
 fn ids_tell_apart_what_has_one_name() {
     let tables = twins();
@@ -364,7 +364,7 @@ fn ids_tell_apart_what_has_one_name() {
         .unwrap_or_else(|| panic!("{:#?}\n{}", told(&imported), imported.text));
     let racks: Vec<&str> = site.nodes.iter().map(|node| &*site.rack(node.rack).name).collect();
     assert_eq!(racks, ["r1", "b-r1"]);
-    // Counted from the top in NetBox: units 3 and 4 from above are 7 and 8 from below.
+    // NetBox counts from the top: units 3 and 4 from the top are 7 and 8 from the bottom.
     assert_eq!(site.nodes[0].unit, 7);
     let ends: Vec<String> = site
         .cables
@@ -405,7 +405,7 @@ fn contradictions_are_told_with_file_line_and_column() {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(48))]
 
-    /// No damage to the tables makes the import fail otherwise than by findings.
+    /// Damaged tables cause only findings.
     #[test]
     fn damaged_tables_give_findings(
         edits in proptest::collection::vec((0usize..11, 0usize..4000, 0u8..128), 0..20)

@@ -1,4 +1,4 @@
-//! NetBox's cables by way of patch panels.
+//! NetBox's cables through patch panels.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
@@ -16,7 +16,7 @@ const INTERFACES: &str = "Name,Device,Type\nmlx5_0,gpu-1,NDR\nmlx5_0,gpu-2,NDR\n
 const FRONT: &str = "Name,Device,Rear Port,Rear Port Position\n\
                      F1,pp-1,R,1\nF2,pp-1,R,2\nF1,pp-2,R,1\nF2,pp-2,R,2\n";
 const REAR: &str = "Name,Device,Positions\nR,pp-1,2\nR,pp-2,2\n";
-/// Crossed on purpose: what goes in at F2 comes out at F2.
+/// Crossed on purpose: a signal that enters at F2 leaves at F2.
 const CABLES: &str = "ID,Label,Termination A,Termination B,Device A,Device B\n\
                       1,A1,mlx5_0,F1,gpu-1,pp-1\n2,A2,F2,mlx5_0,pp-1,gpu-2\n3,TRUNK,R,R,pp-1,pp-2\n\
                       4,B1,F1,2,pp-2,leaf-1\n5,B2,1,F2,leaf-1,pp-2\n";
@@ -95,7 +95,7 @@ fn the_mapping_of_later_releases_is_read_too() {
         "{}",
         imported.text
     );
-    // By the API: ids.
+    // With ids, as in the API.
     let mut tables = Tables::default();
     for (file, text) in &files(FRONT, REAR, CABLES)[..3] {
         tables.add_csv(Table::of_file(file).unwrap(), file, text).unwrap();
@@ -108,7 +108,7 @@ fn the_mapping_of_later_releases_is_read_too() {
         fields.push(("id".to_owned(), id.to_string()));
         tables.add_object(table, "api", id, &fields).unwrap();
     };
-    // The same name on both sides, told apart by type and id.
+    // The same name on both sides. Type and id distinguish them.
     add(
         Table::RearPorts,
         7,

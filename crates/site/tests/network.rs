@@ -1,4 +1,5 @@
-//! A random cluster of a reference site, one broken part, simulated rates: the part is named, and no healthy one.
+//! A random cluster of a reference site, one broken part, and simulated rates: the fault names this part and no healthy
+//! one.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,18 +30,18 @@ thread_local! {
     static SITE: Site = site(128);
 }
 
-/// What is broken.
+/// The broken part.
 #[derive(Debug, Clone, PartialEq)]
 enum Broken {
     Nothing,
     Node(usize),
     End(usize, Lane),
     Leaf(usize),
-    /// The cable from a leaf to the spine of this number.
+    /// The cable from a leaf to the spine with this index.
     Uplink(usize, usize),
 }
 
-/// The fabric as it really is, which the judge does not know: up to the spine that the destination's number gives.
+/// The real fabric, which the judge does not know. The destination's number selects the spine.
 struct Fabric<'a> {
     topology: &'a Topology,
     broken: Broken,
@@ -49,7 +50,7 @@ struct Fabric<'a> {
 }
 
 impl Fabric<'_> {
-    /// A number from 0.97 to 1.03 that follows from the pair.
+    /// A factor from 0.97 to 1.03, derived from the pair.
     fn noise(&self, a: usize, b: usize, lane: Lane) -> f64 {
         let Lane::Hca(hca) = lane else { return 1.0 };
         let mixed =
@@ -90,7 +91,7 @@ impl Fabric<'_> {
             .collect()
     }
 
-    /// As the control plane does it.
+    /// Runs the tests as the control plane does.
     fn judged(&self, lanes: u8) -> Judgement {
         let all = (0..self.topology.len()).collect();
         let mut tests = self.tests(&schedule(self.topology, &all), lanes);
@@ -123,7 +124,7 @@ fn topology(places: &BTreeSet<usize>) -> Topology {
     SITE.with(|site| Topology::of_site(site, &names(places)))
 }
 
-/// Nodes of the cluster under each leaf of a lane.
+/// The cluster's nodes under each leaf of a lane.
 fn members(topology: &Topology, lane: Lane) -> BTreeMap<usize, Vec<usize>> {
     let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for node in 0..topology.len() {
@@ -173,12 +174,12 @@ proptest! {
             Broken::Node(node) => prop_assert!(named.len() == 1 && named[0].contains(&Part::End(node, lane)), "{named:?}"),
             Broken::End(node, lane) => {
                 prop_assert!(named.len() == 1 && named[0].contains(&Part::End(node, lane)), "{named:?}");
-                // With a neighbour under its leaf there is no doubt.
+                // With another node under the same leaf, the result is unambiguous.
                 if under > 1 {
                     prop_assert_eq!(named[0], &vec![Part::End(node, lane)]);
                 }
             }
-            // With all nodes of a single lane under it there is nothing to compare with.
+            // If the leaf has all nodes of a single lane, there is no comparison.
             Broken::Leaf(_) if lanes == 1 && elsewhere < 2 * under => {}
             Broken::Leaf(leaf) => {
                 prop_assert!(named.len() == 1 && named[0].contains(&Part::Leaf(leaf)), "{named:?}");
@@ -278,7 +279,7 @@ fn only_pairs_with_a_new_node_are_tested_again_and_it_is_held_against_the_others
         seed: 1,
     };
     let tests = fabric.tests(&rounds, 8);
-    // All its tests are slow, so that this seems usual.
+    // All its tests are slow, so a low rate seems usual.
     assert!(judge(&topology, &tests, &RULE, &Usual::new()).faults.is_empty());
     let found = judge(&topology, &tests, &RULE, &[(Kind::Rdma, RATE)].into());
     assert_eq!(found.faults[0].parts, [Part::Node(7)]);
@@ -358,7 +359,7 @@ fn tcp_is_compared_with_tcp_and_the_report_says_why_it_was_not_rdma() {
         seed: 3,
     };
     let mut tests = fabric.tests(&schedule(&topology, &(0..6).collect()), 1);
-    // One node's system cannot, and TCP is much slower.
+    // One node's system lacks RDMA, and TCP is much slower.
     for test in tests.iter_mut().filter(|test| test.a == 2 || test.b == 2) {
         test.transport = Transport::Tcp(Some("there: libibverbs.so.1 cannot be loaded".into()));
         test.gbit_per_s /= 5.0;
@@ -376,7 +377,7 @@ fn tcp_is_compared_with_tcp_and_the_report_says_why_it_was_not_rdma() {
     assert!(rows[0].measured.contains(": 5 tests, 0 bad;"), "{}", rows[0].measured);
     assert!(rows[2].measured.starts_with("RDMA between"), "{}", rows[2].measured);
     assert!(rows[4].measured.contains("by RDMA and TCP"), "{}", rows[4].measured);
-    // What the profile wants is wanted of TCP as well.
+    // The minimum rate of the profile applies to TCP as well.
     let rule = Rule {
         floor_gbit_per_s: RATE / 2.0,
         ..RULE

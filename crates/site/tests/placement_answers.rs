@@ -1,4 +1,4 @@
-//! What placement answers, case by case: where clusters go, what is said when they do not fit, and the picture.
+//! Answers of placement, case by case: positions of clusters, reasons for refusals, and the picture.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
@@ -7,7 +7,7 @@ mod placement_common;
 use placement_common::sku;
 use rackwright_site::placement::*;
 
-/// Two pods of two units of four nodes; racks of two nodes on strips A and B; a CDU for each unit.
+/// Two pods of two units of four nodes, racks of two nodes on strips A and B, and a CDU for each unit.
 fn spec() -> HallSpec {
     let mut spec = HallSpec {
         tree: Tree {
@@ -109,7 +109,7 @@ fn over_pods_the_links_above_the_spines_are_taken_too() {
     let mut hall = Hall::new(spec()).unwrap();
     let all = take(&mut hall, &wish(1, 12));
     assert_eq!(all.units.len(), 3);
-    // Two units in one pod and one in the other: one link at each spine is all that the other can send.
+    // Two units are in one pod and one is in the other, which can use only one link at each spine.
     let links: Vec<_> = all.cores.iter().map(|c| (c.spine, c.links.count_ones())).collect();
     assert_eq!(links, [(0, 1), (1, 1), (2, 1), (3, 1), (0, 1), (1, 1), (2, 1), (3, 1)]);
     assert_eq!(hall.free(ClusterId(1)), Some(all));
@@ -141,7 +141,7 @@ fn a_node_that_is_held_out_stays_out() {
 #[test]
 fn the_loss_of_a_feed_is_survived_where_that_is_promised() {
     let mut given = spec();
-    // Each strip carries the half of its rack and a little.
+    // Each strip carries half of its rack and a little more.
     for domain in &mut given.domains[2..] {
         domain.capacity_w = 14_000;
     }
@@ -160,7 +160,7 @@ fn the_loss_of_a_feed_is_survived_where_that_is_promised() {
     assert_eq!((strip.watts, strip.worst_w), (5_000, 10_000));
 }
 
-/// A cluster without the promise must not endanger one that has it.
+/// A cluster without the promise must not endanger a cluster with it.
 #[test]
 fn a_promise_binds_those_who_come_later() {
     let mut given = spec();

@@ -1,4 +1,5 @@
-//! Links that break under clusters: nobody new counts on one, and who changes leaves it where there is another.
+//! Links that break under clusters: new clusters do not use them, and a changed cluster leaves them if there are
+//! others.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
@@ -22,7 +23,7 @@ const WIDE: Size = Size {
     parallel: 2,
 };
 
-/// What is out of order, by unit, and by pod and spine.
+/// The broken links, by unit, and by pod and spine.
 #[derive(Default)]
 struct Broken {
     uplinks: BTreeMap<u32, Mask>,
@@ -56,7 +57,7 @@ impl Broken {
         }
     }
 
-    /// Links of a placement that are out of order.
+    /// Number of broken links in a placement.
     fn held_by(&self, placement: &Placement) -> u32 {
         let units = placement.units.iter().map(|share| {
             let broken = self.uplinks.get(&share.unit.0).copied().unwrap_or(0);
@@ -109,7 +110,7 @@ proptest! {
         for placement in fill(&mut hall, &mut dice, 10) {
             prop_assert_eq!(broken.held_by(&placement), 0, "{:?}", placement);
         }
-        // Every pattern of traffic gets through on what works, and nobody lost a link that they had.
+        // Every traffic pattern works on the working links, and no cluster has lost a link.
         prop_assert_eq!(judge(&hall), Vec::<String>::new());
         for placement in &before {
             prop_assert_eq!(placement, &hall.clusters()[&placement.request.cluster]);
@@ -128,7 +129,7 @@ proptest! {
                 prop_assert_eq!(judge(&hall), Vec::<String>::new());
             }
         }
-        // What is mended is everybody's again, and nothing was lost on the way.
+        // Repaired links are free for all clusters, and none is lost.
         let live: Vec<ClusterId> = hall.clusters().keys().copied().collect();
         for cluster in live {
             hall.free(cluster).unwrap();
@@ -171,8 +172,8 @@ fn wish(number: u64, nodes: u32) -> Request {
     Request::plain(ClusterId(number), CustomerId(0), SkuId(0), nodes)
 }
 
-/// Each cable, broken by itself under a cluster that fills the hall, is one that the cluster counts on; and with it broken
-/// beforehand there is no such cluster.
+/// Each cable, broken alone under a cluster that fills the hall, is one that the cluster uses. If it is broken before,
+/// no such cluster fits.
 #[test]
 fn every_cable_between_switches_is_found_in_the_hall() {
     for nodes in [128, 2_048] {
@@ -195,11 +196,11 @@ fn every_cable_between_switches_is_found_in_the_hall() {
                 other.place(wish(1, nodes as u32)).is_err(),
                 "{nodes} nodes without {label}"
             );
-            // Fewer find their way around it.
+            // A smaller cluster avoids the broken link.
             let less = other.place(wish(1, nodes as u32 - 32)).unwrap();
             let counting = other.counting_on(&[other.named(&less)], &one).unwrap();
             assert!(counting.is_empty(), "{counting:?}");
-            // Mended.
+            // The link is repaired.
             assert_eq!(other.break_links(&BTreeSet::new()), Ok(0));
             other.release(ClusterId(1)).unwrap();
             assert!(other.place(wish(1, nodes as u32)).is_ok());
@@ -217,7 +218,7 @@ fn a_live_cluster_keeps_its_broken_link_until_a_change_finds_another() {
     let mut held = labels.iter().map(|label| BTreeSet::from([label.clone()]));
     let held = held.find(|one| !planner.counting_on(&live, one).unwrap().is_empty());
     let held = held.expect("a cable that the cluster counts on");
-    // A cable of a node, and one that the site does not have, are none of placement's.
+    // Placement ignores cables of nodes and unknown cables.
     let mut named = held.clone();
     named.extend(["no such cable".to_owned(), site.cables[0].label.to_string()]);
     assert_eq!(planner.break_links(&named), Ok(1));

@@ -1,4 +1,4 @@
-//! Clusters that grow, shrink and swap nodes in random halls: what stays does not move, and every promise holds after
+//! Clusters grow, shrink and swap nodes in random halls. Remaining nodes do not move, and every promise holds after
 //! each change. The judge works from the definitions.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
@@ -23,7 +23,7 @@ fn nodes_of(placement: &Placement) -> BTreeSet<NodeId> {
     placement.nodes.iter().chain(&placement.spares).copied().collect()
 }
 
-/// A change that makes sense for a cluster.
+/// A reasonable change for a cluster.
 fn change(dice: &mut Dice, placement: &Placement) -> Change {
     let mut change = Change::default();
     let all: Vec<NodeId> = nodes_of(placement).into_iter().collect();
@@ -47,7 +47,7 @@ fn change(dice: &mut Dice, placement: &Placement) -> Change {
     change
 }
 
-/// One change, and what must be true of it.
+/// Makes one change and checks its result.
 fn one_change(
     hall: &mut Hall,
     dice: &mut Dice,
@@ -138,7 +138,7 @@ fn life(seed: u64, size: Size) -> Result<u32, TestCaseError> {
     Ok(changed)
 }
 
-/// With all clusters gone nothing is taken.
+/// Without clusters, nothing is taken.
 fn empties(hall: &mut Hall, out: &BTreeSet<NodeId>) -> Result<(), TestCaseError> {
     let live: Vec<ClusterId> = hall.clusters().keys().copied().collect();
     live.into_iter().for_each(|cluster| _ = hall.free(cluster));
@@ -170,14 +170,14 @@ proptest! {
     }
 }
 
-/// The property would hold of a search that refuses everything.
+/// The property alone would also hold for a search that refuses everything.
 #[test]
 fn most_changes_that_fit_are_made() {
     let changed: u32 = (0..200).map(|seed| life(seed, WIDE).unwrap()).sum();
     assert!(changed > 500, "{changed}");
 }
 
-/// Whatever a fresh search finds within the units that a cluster is in, growth finds too.
+/// Growth within a cluster's units succeeds whenever a new search succeeds.
 #[test]
 fn growth_within_one_unit_is_found_whenever_there_is_room() {
     let mut dice = Dice(3);
@@ -207,7 +207,7 @@ fn growth_within_one_unit_is_found_whenever_there_is_room() {
         .unwrap();
         hall.exchange(&placement).unwrap();
         assert_eq!((placement.units.len(), placement.units[0].links), (1, 0));
-        // And beyond it: the first unit gets links too.
+        // Growth into another unit: the first unit gets links, too.
         let wide = hall.wirings().spines.all() != 0;
         let beyond = amend(
             &mut hall,
@@ -221,7 +221,7 @@ fn growth_within_one_unit_is_found_whenever_there_is_room() {
         assert!(wide && placement.units.iter().all(|u| u.links != 0), "{placement:?}");
         hall.exchange(&placement).unwrap();
         assert_eq!(judge(&hall), Vec::<String>::new());
-        // And back: one unit alone needs none.
+        // Back to one unit, which needs no links.
         let last: Vec<NodeId> = nodes_of(&placement)
             .into_iter()
             .filter(|n| hall.spec().nodes[n.at()].unit == UnitId(0))

@@ -1,4 +1,4 @@
-//! Live clusters of a site: random lives, and a planner that is made anew from the names that are stored.
+//! Live clusters of a site: random lives, and planners restored from stored names.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
@@ -54,7 +54,7 @@ fn wish(dice: &mut Dice, cluster: u64) -> Request {
     request
 }
 
-/// A step of a random life. The second: nodes that joined a cluster in it.
+/// A step of a random life. Returns its description and the nodes that joined a cluster.
 fn step(planner: &mut Planner, dice: &mut Dice, number: u64) -> (String, Vec<NodeId>) {
     let live: Vec<ClusterId> = planner.hall().clusters().keys().copied().collect();
     let what = if live.is_empty() { 0 } else { dice.roll(0, 9) };
@@ -105,7 +105,7 @@ fn step(planner: &mut Planner, dice: &mut Dice, number: u64) -> (String, Vec<Nod
     }
 }
 
-/// A planner made anew from what is stored knows the same.
+/// A planner restored from the stored names has the same state.
 fn restores(site: &Site, planner: &Planner) -> Result<(), TestCaseError> {
     let live = planner.hall().clusters().values();
     let named: Vec<NamedPlacement> = live.clone().map(|p| planner.named(p)).collect();
@@ -163,7 +163,7 @@ proptest! {
 
 #[test]
 fn three_levels_are_restored_too() {
-    // Four units a pod: two pods and a bit.
+    // Four units per pod: more than two pods.
     life(&generated(300), 7, 12).unwrap();
     let site = generated(1024);
     let mut planner = Planner::new(&site).unwrap();
@@ -232,7 +232,7 @@ fn a_spare_steps_in_first_and_a_free_node_after_it() {
     assert!(stranger.contains("is not part of cluster 1"), "{stranger}");
 }
 
-/// Of 96 nodes in three units, one unit and a half are in a cluster.
+/// A cluster has one and a half of three units with 96 nodes in total.
 #[test]
 fn a_swap_goes_to_another_unit_with_links_or_says_what_is_in_the_way() {
     let site = generated(96);
@@ -248,7 +248,7 @@ fn a_swap_goes_to_another_unit_with_links_or_says_what_is_in_the_way() {
     let links: Vec<u32> = moved.units.iter().map(|u| u.links.count_ones()).collect();
     assert_eq!(links, [1, 1], "one stream crosses");
     assert_eq!(judge(planner.hall()), Vec::<String>::new());
-    // Back home the links are given back.
+    // Back in the first unit, the links are free again.
     planner.give_back(bad);
     let home = planner.replace(ClusterId(1), swap.by, &[]).unwrap();
     assert_eq!(
@@ -279,7 +279,7 @@ fn a_swap_goes_to_another_unit_with_links_or_says_what_is_in_the_way() {
     );
 }
 
-/// Two racks that are alike to placement: in the first all PSUs hang on one phase.
+/// Two racks that are equal for placement. In the first, all PSUs are on one phase.
 const PHASES: &str = "
 site: {name: lab}
 rooms: [{name: hall}]
@@ -309,7 +309,7 @@ fn a_rack_with_an_overloaded_phase_is_passed_over_for_one_that_fits() {
     let site = site_of(PHASES);
     let mut planner = Planner::new(&site).unwrap();
     let ask = |cluster, nodes| Request::plain(ClusterId(cluster), CustomerId(0), SkuId(0), nodes);
-    // One node on L1 draws 25.0 A of 25.6 A; two do not go, in the rack where placement looks first.
+    // One node on L1 draws 25.0 A of 25.6 A. Two do not fit into the rack that placement tries first.
     let pair = planner.place(ask(1, 2)).unwrap();
     let racks: Vec<_> = nodes_of(&pair)
         .iter()
@@ -319,7 +319,7 @@ fn a_rack_with_an_overloaded_phase_is_passed_over_for_one_that_fits() {
     assert_eq!(planner.place(ask(2, 1)).unwrap().nodes.len(), 1);
     let refused = planner.place(ask(3, 1)).unwrap_err();
     assert!(refused.to_string().contains("L1 of"), "{refused}");
-    // Growth and swaps ask the ledger too.
+    // Growth and swaps check the ledger, too.
     let grown = planner.grow(ClusterId(1), 1).unwrap_err();
     assert!(grown.to_string().contains("L1 of"), "{grown}");
     assert_eq!(planner.ledger().reservations().count(), 3);

@@ -1,5 +1,5 @@
-//! Whatever is placed in random halls keeps every budget, shares nothing that is somebody's alone, and gets through on
-//! its own links. The judge works from the definitions.
+//! Placements in random halls keep every budget, share nothing that is dedicated, and route all traffic on their own
+//! links. The judge works from the definitions.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
@@ -14,7 +14,7 @@ proptest! {
     #![proptest_config(ProptestConfig {
         cases: 1500,
         failure_persistence: None,
-        // The same halls in every run, unless another seed is wanted.
+        // The halls are the same in every run, unless another seed is set.
         rng_seed: RngSeed::Fixed(placement_common::seed()),
         ..ProptestConfig::default()
     })]
@@ -58,7 +58,7 @@ proptest! {
     }
 }
 
-/// The customers' draws are a hash map, whose order is not part of the hall.
+/// The order of the hash map with the customers' draws is not part of the hall.
 fn without_maps(text: &str) -> String {
     let at = text.find("customers: {").unwrap();
     let end = at + text[at..].find('}').unwrap();
@@ -67,7 +67,7 @@ fn without_maps(text: &str) -> String {
     format!("{}{}{}", &text[..at], inner.join(", "), &text[end..])
 }
 
-/// What was altered on its way is not taken, and leaves the hall as it was.
+/// A changed placement is refused, and the hall stays unchanged.
 #[test]
 fn a_placement_that_was_tampered_with_is_not_taken() {
     let size = Size {

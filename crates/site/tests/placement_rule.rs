@@ -1,4 +1,4 @@
-//! The rule against its meaning: what it accepts finds its way under every pattern, and what it is said to refuse does not.
+//! Tests the rule against its meaning: accepted shapes route every pattern, and shapes listed as bad do not.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
@@ -48,7 +48,7 @@ fn shapes_that_are_told_of_behave_as_told() {
         &[(3, 0b111), (2, 0b111), (1, 0b001)],
         &[(2, 0b110), (2, 0b110)],
         &[(5, 0b000)],
-        // A big unit needs no more links than there are nodes elsewhere.
+        // A big unit needs no more links than there are nodes in other units.
         &[(6, 0b1), (1, 0b1)],
         &[(5, 0b11), (2, 0b11)],
         &[(4, 0b111), (2, 0b111), (1, 0b010)],
@@ -57,10 +57,10 @@ fn shapes_that_are_told_of_behave_as_told() {
         assert!(accepted(3, shape) && routes(3, shape), "{shape:?}");
     }
     let bad: [&[(u32, Mask)]; 4] = [
-        // As many links as nodes, and no two alike.
+        // As many links as nodes, with all units different.
         &[(3, 0b111), (2, 0b011), (1, 0b001)],
         &[(3, 0b111), (2, 0b011), (1, 0b100)],
-        // The odd unit's link goes where the others have none.
+        // The odd unit has a link that the others lack.
         &[(2, 0b011), (2, 0b011), (1, 0b100)],
         &[(2, 0b011), (2, 0b110)],
     ];
@@ -69,7 +69,8 @@ fn shapes_that_are_told_of_behave_as_told() {
     }
 }
 
-/// With exactly as many links as nodes, (3,2,1), (3,2,2) and (2,1,1) do not get through whichever the links.
+/// With exactly as many links as nodes, (3,2,1), (3,2,2) and (2,1,1) cannot route every pattern with any choice of
+/// links.
 #[test]
 fn uneven_shapes_without_spare_links_never_get_through() {
     for counts in [[3, 2, 1], [3, 2, 2], [2, 1, 1]] {

@@ -1,6 +1,7 @@
-//! Thousands of random small halls against an exact solver: no refusal where a placement exists, and the fewest units.
+//! Thousands of small random halls compared with an exact solver: no refusal if a placement exists, and the fewest
+//! units.
 //!
-//! HiGHS comes as a Python package into a virtual environment that `tests/venv.sh` makes below the target folder; without
+//! HiGHS is a Python package in a virtual environment that `tests/venv.sh` creates in the target folder. Without
 //! `python3`, its `venv` and a package index this test fails. `RACKWRIGHT_HALLS` is the number of halls.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
@@ -49,7 +50,7 @@ fn nothing_is_refused_that_fits_and_no_unit_is_wasted() {
 }
 
 fn instance(seed: u64) -> String {
-    // Every third has fewer pods with more and wider units.
+    // Every third hall has fewer pods with more and wider units.
     let wide = Size {
         pods: (1, 2),
         units: (3, 6),

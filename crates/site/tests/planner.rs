@@ -1,4 +1,4 @@
-//! From a generated site to clusters in it.
+//! From a generated site to its clusters.
 
 // Helpers outside test functions fail a test the same way.
 #![allow(clippy::unwrap_used)]
@@ -11,7 +11,7 @@ use rackwright_site::model::{Redundancy, Site};
 use rackwright_site::placement::{ClusterId, CustomerId, Request, SkuId};
 use rackwright_site::planner::{Planner, Refused};
 
-/// `nodes` machines and the customers that `customers` describes.
+/// A site with `nodes` machines and the customers in `customers`.
 fn site(nodes: usize, customers: &str) -> Site {
     let mut text = site_file(&Reference::new(ReferenceSku::DgxH100, nodes)).unwrap();
     text.push_str("---\n");
@@ -48,7 +48,8 @@ fn two_customers_get_clusters_that_share_nothing() {
     let refused = planner.place(cluster(3, 1, 49)).unwrap_err();
     assert!(matches!(refused, Refused::Placement(_)), "{refused}");
     assert!(refused.to_string().contains("48"), "what would fit: {refused}");
-    // There are nodes and links for 48, but not the power, should a feed be lost: acme was promised to live through that.
+    // There are nodes and links for 48, but not enough power after the loss of a feed, which acme was promised to
+    // survive.
     let refused = planner.place(cluster(3, 1, 48)).unwrap_err();
     let Refused::Budgets { why, nearest } = &refused else {
         panic!("{refused}")
@@ -65,7 +66,7 @@ fn three_levels_are_divided_among_the_rails() {
     let site = site(1024, "customers:\n- {name: acme}\n- {name: zeta}\n");
     let planner = Planner::new(&site).unwrap();
     let tree = planner.hall().spec().tree;
-    // Four units of a pod have 32 spines together, from each of which 32 cables go up: four for each of eight rails.
+    // Four units of a pod share 32 spines with 32 uplinks each: four for each of eight rails.
     assert_eq!((tree.spines, tree.links_per_spine), (32, 1));
     assert_eq!(tree.cores_per_spine * tree.links_per_core, 4);
     let mut planner = Planner::new(&site).unwrap();

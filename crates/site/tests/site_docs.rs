@@ -1,4 +1,4 @@
-//! `docs/site.md` keeps what it says.
+//! Checks the statements of `docs/site.md`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -36,7 +36,7 @@ fn the_small_site_is_good_and_is_as_the_text_says() {
     );
 }
 
-/// Every field that is refused when it is misspelt is described: the reader lists what it knows.
+/// Every field that the reader knows is described. The reader lists its fields when one is misspelled.
 #[test]
 fn every_field_is_described() {
     let sections = [

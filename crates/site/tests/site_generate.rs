@@ -1,4 +1,4 @@
-//! Generated sites: they hold together, and have the switches that NVIDIA's tables have.
+//! Generated sites are valid and have the number of switches in NVIDIA's tables.
 
 #![allow(clippy::unwrap_used)]
 
@@ -105,7 +105,7 @@ fn numbers_out_of_range_are_refused() {
     }
 }
 
-/// What three levels of 64-port switches cannot join becomes several fabrics.
+/// Nodes beyond three levels of 64-port switches get several fabrics.
 #[test]
 fn beyond_three_levels_there_are_several_fabrics() {
     let site = generate(&Request::new(ReferenceSku::DgxH100, 8200));

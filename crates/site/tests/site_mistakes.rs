@@ -1,4 +1,4 @@
-//! Mistakes in site files: each is told once, where it is, with all others.
+//! Mistakes in site files: each is reported once, at its place, together with all others.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ fn found(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The words of all findings, for tests of one mistake.
+/// The texts of all findings, for tests of one mistake.
 fn words(text: &str) -> Vec<String> {
     let findings = check(&[Source {
         name: "site.yaml",
@@ -63,7 +63,7 @@ skus: [{name: k, power: {max_watts: 1 kW}, psus: {count: 1, watts: 1 kW, needed:
 nodes: [{name: n, sku: k, rack: r, unit: 1, psus: [p/1]}]
 ";
 
-/// What is replaced in `GOOD`, by what, and what is then told.
+/// The text to replace in `GOOD`, its replacement, and the resulting finding.
 const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "psus: [p/1]",
@@ -174,7 +174,7 @@ fn one_mistake_is_one_finding_with_its_remedy() {
         let text = GOOD.replacen(*from, to, 1);
         let found = words(&text);
         assert!(found.iter().any(|one| one == expected), "{from} -> {to}: {found:#?}");
-        // Two nodes in one place are also in one outlet.
+        // Two nodes in one place also share an outlet.
         let most = if *from == "name: n," && *to == "name: 'n[1-2]'," {
             2
         } else {
@@ -275,7 +275,7 @@ fn mutate(text: &str, mutations: &[(usize, usize, String)]) -> String {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
-    /// Whatever a file holds: a site or at least one error, places inside the file, no panic.
+    /// Any file gives a site or at least one error, with places inside the file and without a panic.
     #[test]
     fn mutated_texts_are_read_or_refused(
         which in 0..3_usize,

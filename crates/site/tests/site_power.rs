@@ -1,5 +1,6 @@
-//! What the ledger accepts never exceeds any ancestor, also when any single feed is lost; checked by a recomputation that
-//! knows nothing of the ledger: it adds up from scratch, and opens every breaker that carries too much, until none does.
+//! Reservations accepted by the ledger never exceed the capacity of an ancestor, even after the loss of any single
+//! feed. An independent recomputation checks this: it adds up all loads and opens every overloaded breaker until none
+//! is left.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +11,7 @@ use rackwright_site::power::{Ledger, Reservation};
 
 const REDUNDANCIES: [Redundancy; 3] = Redundancy::ALL;
 
-/// A site with tight circuits of random strength: 3 racks of 4 nodes, PSUs on three feeds; feed C may hang on two PDUs.
+/// A site with tight random circuits: 3 racks of 4 nodes, with PSUs on three feeds. Feed C may have two PDUs.
 fn site(amps: &[u32], utility_kw: &[u32], psu_watts: u32, needed: u32, shared_top: bool) -> Site {
     let mut text = "site: {name: t}\nrooms: [{name: h}]\nracks: [{name: 'r[1-3]', room: h}]\n".to_owned();
     text += "outlet_layouts:\n- name: o\n  outlets:\n  - {name: '[1,4,7]', phase: L1}\n  - {name: '[2,5,8]', phase: L2}\n  \
@@ -73,12 +74,12 @@ fn capacity(site: &Site, domain: usize) -> f64 {
         }
 }
 
-/// True when the PDU and all above it live.
+/// Whether the PDU and all domains above it work.
 fn is_fed(site: &Site, dead: &[bool], pdu: DomainId) -> bool {
     site.ancestors(pdu).all(|up| !dead[up.index()])
 }
 
-/// PSUs of a node that live.
+/// The working PSUs of a node.
 fn live(site: &Site, dead: &[bool], node: NodeId) -> Vec<usize> {
     let plugs = site.node(node).psus.iter().enumerate();
     plugs
@@ -87,8 +88,8 @@ fn live(site: &Site, dead: &[bool], node: NodeId) -> Vec<usize> {
         .collect()
 }
 
-/// Watts of each domain, and of each phase of it, when these domains are dead: what lives shares the load, and no PSU gives
-/// more than it can.
+/// Watts of each domain and of each of its phases while these domains are dead. The working PSUs share the load, up to
+/// their rated output.
 fn drawn(site: &Site, dead: &[bool], all: &[Reservation]) -> Vec<(f64, [f64; 3])> {
     let mut loads = vec![(0.0, [0.0; 3]); site.domains.len()];
     for one in all {
@@ -110,7 +111,7 @@ fn drawn(site: &Site, dead: &[bool], all: &[Reservation]) -> Vec<(f64, [f64; 3])
     loads
 }
 
-/// Domains that carry too much, in watts or on one phase.
+/// Domains that are overloaded, in watts or on one phase.
 fn overloaded(site: &Site, dead: &[bool], all: &[Reservation]) -> Vec<usize> {
     let loads = drawn(site, dead, all);
     let over = |id: &usize| {
@@ -141,7 +142,7 @@ fn check_all(site: &Site, all: &[Reservation]) -> Result<(), TestCaseError> {
             .iter()
             .map(|domain| domain.feed == Some(FeedId::of(feed)))
             .collect();
-        // Breakers open one after the other.
+        // Overloaded breakers open one after another.
         loop {
             let over: Vec<usize> = overloaded(site, &dead, all)
                 .into_iter()
@@ -172,7 +173,7 @@ fn check_all(site: &Site, all: &[Reservation]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Nodes to reserve together (with what, for whom), or one to release.
+/// Nodes to reserve together (with redundancy and customer), or one node to release.
 #[derive(Debug, Clone)]
 enum Op {
     Reserve(Vec<(u32, u32)>, usize, u32),
@@ -226,14 +227,14 @@ proptest! {
             }
             let all: Vec<Reservation> = ledger.reservations().copied().collect();
             check_all(&site, &all)?;
-            // Whatever the way here was, the ledger is as if it had been made anew.
+            // Whatever the history, the ledger equals a new one with the same reservations.
             let mut fresh = Ledger::new(&site);
             prop_assert!(fresh.reserve(&site, &all).is_ok());
             prop_assert_eq!(fresh.loads(), ledger.loads());
         }
     }
 
-    /// Nothing is refused that the recomputation has no objection to, when all nodes are promised the same.
+    /// If all nodes have the same promise, everything that the recomputation allows is accepted.
     #[test]
     fn what_fits_is_accepted(
         amps in proptest::collection::vec(12..63_u32, 9),
@@ -254,7 +255,7 @@ proptest! {
             states.extend((0..3).map(lost));
         }
         let fits = states.iter().all(|dead| overloaded(&site, dead, &wanted).is_empty());
-        // The recomputation allows 1 W more, the ledger a millionth.
+        // The recomputation tolerates 1 W, the ledger a millionth.
         if accepted.is_ok() {
             prop_assert!(fits);
         } else if fits {

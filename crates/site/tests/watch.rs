@@ -1,4 +1,4 @@
-//! What of a running fabric is told, under which id, and whom it touches.
+//! Faults of a running fabric: reports, ids, and affected nodes.
 
 // Helpers outside test functions fail a test the same way.
 #![allow(clippy::unwrap_used)]
@@ -24,7 +24,7 @@ const NDR: Rate = Rate {
     speed: Speed::Ndr,
 };
 
-/// What would be discovered where each cable has this rate, or no link. Devices without link are not.
+/// The fabric that a discovery would find if each cable had this rate, or no link. Devices without links are missing.
 fn seen(plan: &Plan, rate: impl Fn(&str) -> Option<Rate>) -> Fabric {
     let planned = plan.fabric();
     let links: Vec<_> = planned
@@ -95,7 +95,7 @@ fn a_cable_between_switches_that_is_gone_or_slow_is_one_that_nobody_can_count_on
     };
     for (rate, what) in [(None, "missing"), (Some(half), "wrong-width")] {
         let found = seen(&plan, |one| if one == label { rate } else { Some(NDR) });
-        // Nobody need be up for that.
+        // This fault does not depend on running nodes.
         let faults = compare(&site, &plan, &found, &BTreeSet::new()).unwrap();
         let (id, fault) = faults.first_key_value().unwrap();
         assert_eq!((faults.len(), id.as_str()), (1, &*format!("cable/{what}/{label}")));
@@ -138,12 +138,12 @@ fn a_port_without_link_is_told_while_its_node_should_run() {
     );
     assert_eq!(impaired(&faults).keys().collect::<Vec<_>>(), [&name]);
     assert!(broken(&faults).is_empty());
-    // All of it: one fault.
+    // All ports of the node: one fault.
     let whole = compare(&site, &plan, &dark(&cables), &all(&site)).unwrap();
     assert_eq!(whole.keys().collect::<Vec<_>>(), [&format!("port-absent/{name}")]);
     assert_eq!(whole.values().next().unwrap().cables.len(), cables.len());
 
-    // The same by a reading of ports: the same ids, and told once.
+    // The same from a reading of ports: the same ids, without duplicates.
     let guids: Vec<Guid> = site
         .node(node)
         .port_guids
@@ -204,7 +204,7 @@ fn a_switch_that_is_gone_is_one_fault_with_all_nodes_and_all_links_up() {
     );
     assert_eq!(impaired(&cables).len(), 32);
     assert_eq!(broken(&cables).len(), gone.len() - 32);
-    // The ports behind it are not told again.
+    // The ports behind it are not reported again.
     let ports: BTreeSet<Guid> = site
         .nodes
         .iter()

@@ -1,4 +1,4 @@
-//! Keys of devices, from certificates or bare, as PEM.
+//! Public keys of devices in PEM, bare or in certificates.
 
 use ring::signature::{ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, UnparsedPublicKey};
 use rustls_pki_types::pem::PemObject as _;
@@ -8,12 +8,12 @@ use x509_parser::prelude::{FromDer as _, SubjectPublicKeyInfo, X509Certificate};
 
 use crate::sha256_hex;
 
-/// Keys that are tried: a chain of certificates has fewer.
+/// Maximum number of keys to try. A certificate chain has fewer.
 const KEYS_MAX: usize = 16;
-/// The longest text that is read for keys.
+/// Maximum length of a PEM text, in bytes.
 const PEM_MAX: usize = 64 * 1024;
 
-/// A curve, with the hash that goes with it.
+/// A curve and its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Curve {
     /// ECDSA over NIST P-256 with SHA-256.
@@ -22,10 +22,10 @@ pub enum Curve {
     P384,
 }
 
-/// A key that may have signed.
+/// A candidate for the signer's public key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// SHA-256 of its `SubjectPublicKeyInfo`, 64 hex digits.
+    /// SHA-256 of the key's `SubjectPublicKeyInfo`, 64 hex digits.
     pub sha256: String,
     pub(crate) curve: Curve,
     point: Vec<u8>,
@@ -51,7 +51,7 @@ impl Key {
         })
     }
 
-    /// `signature` is r and s, as SPDM writes them.
+    /// `signature` is r followed by s, as in SPDM.
     pub(crate) fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
         let algorithm = match self.curve {
             Curve::P256 => &ECDSA_P256_SHA256_FIXED,
@@ -63,7 +63,7 @@ impl Key {
     }
 }
 
-/// The ECDSA keys in a PEM text: those of all certificates of a chain, and bare ones. What cannot be read is left out.
+/// The ECDSA keys in a PEM text, bare or from the certificates of a chain. Unreadable keys are skipped.
 #[must_use]
 pub fn keys(pem: &str) -> Vec<Key> {
     let Some(bytes) = (pem.len() <= PEM_MAX).then_some(pem.as_bytes()) else {

@@ -1,7 +1,7 @@
-//! Signed measurements of a device's firmware, as a BMC hands them on (Redfish `SPDMGetSignedMeasurements`).
+//! Signed measurements of a device's firmware, relayed by a BMC (Redfish `SPDMGetSignedMeasurements`).
 //!
-//! Written from DMTF DSP0274 (SPDM 1.1, 1.2 and 1.3). The BMC asks the device and is not trusted: what counts are the bytes that
-//! the device signed. They hold the nonce of this reading, so that an old statement is refused.
+//! Written from DMTF DSP0274 (SPDM 1.1, 1.2 and 1.3). The BMC queries the device and is not trusted: only the bytes
+//! signed by the device count. They contain the nonce of this reading, so an old statement is refused.
 
 mod key;
 mod transcript;
@@ -23,21 +23,21 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a device has proven.
+/// The proven content of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proven {
-    /// SHA-256 of the key that signed (its `SubjectPublicKeyInfo`), 64 hex digits.
+    /// SHA-256 of the signer's `SubjectPublicKeyInfo`, 64 hex digits.
     pub key_sha256: String,
-    /// The measurements, by index.
+    /// The measurements, ordered by index.
     pub measurements: Vec<Measurement>,
-    /// The version of SPDM.
+    /// The SPDM version.
     pub version: Version,
 }
 
-/// Judges a statement: one of the keys has signed it, for this nonce.
+/// Checks that one of the keys signed the statement for this nonce.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why the statement proves nothing.
 pub fn verify(statement: &[u8], nonce: &[u8; 32], keys: &[Key]) -> Result<Proven, Refused> {
     let read = Statement::parse(statement)?;
     if read.nonce != *nonce {
@@ -66,8 +66,8 @@ pub fn verify(statement: &[u8], nonce: &[u8; 32], keys: &[Key]) -> Result<Proven
     })
 }
 
-/// DSP0274 1.2, section "Signature generation": from 1.2 on a prefix that names version and purpose stands before the hash of
-/// the transcript, 100 bytes long. In 1.1 the transcript itself is signed.
+/// DSP0274 1.2, section "Signature generation": from 1.2 on, a 100-byte prefix with version and purpose precedes the
+/// hash of the transcript. In 1.1 the transcript itself is signed.
 fn to_be_signed(read: &Statement<'_>, curve: Curve) -> Vec<u8> {
     const CONTEXT: &str = "responder-measurements signing";
     const PREFIX: usize = 100;

@@ -1,12 +1,13 @@
-//! The bytes of a statement: the messages of DSP0274 between BMC and device, up to the signature.
+//! The bytes of a statement: the DSP0274 messages between BMC and device, up to the signature.
 
 use crate::key::Curve;
 
-/// The longest statement that is read. A measurement record has a length of three bytes; real ones have a few kilobytes.
+/// Maximum length of a statement, in bytes. A measurement record has a three-byte length; real records have a few
+/// kilobytes.
 pub const STATEMENT_MAX: usize = 256 * 1024;
-/// Exchanges of a statement: a BMC may ask for each index by itself.
+/// Maximum number of exchanges in a statement. A BMC may request each index separately.
 const EXCHANGES_MAX: usize = 256;
-/// Measurements of a statement: an index is one byte.
+/// Maximum number of measurements in a statement: an index is one byte.
 const MEASUREMENTS_MAX: usize = 256;
 
 const GET_VERSION: u8 = 0x84;
@@ -18,57 +19,57 @@ const ALGORITHMS: u8 = 0x63;
 const GET_MEASUREMENTS: u8 = 0xE0;
 const MEASUREMENTS: u8 = 0x60;
 
-/// The DMTF's form of a measurement.
+/// The measurement format of the DMTF.
 const DMTF_SPECIFICATION: u8 = 1;
 const NONCE: usize = 32;
-/// Requester's context in both messages, from 1.3 on.
+/// Length of the requester's context in both messages, from 1.3 on.
 const CONTEXT: usize = 8;
 
 /// Why a statement proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// It ends in the middle of a message.
+    /// The statement ends in the middle of a message.
     #[error("the signed statement ends within {0}")]
     Short(&'static str),
-    /// It is larger than any statement of a device.
+    /// The statement is longer than [`STATEMENT_MAX`].
     #[error("the signed statement has {0} bytes, more than {STATEMENT_MAX}")]
     Long(usize),
-    /// A message stands where another has to be.
+    /// The statement has another message at this position.
     #[error("the signed statement has message {found:#04x} where {wanted} has to be")]
     Unexpected {
-        /// What has to be there.
+        /// The expected message.
         wanted: &'static str,
-        /// The code that is there.
+        /// The code of the message found.
         found: u8,
     },
-    /// A version that cannot be judged.
+    /// This version is not supported.
     #[error("the signed statement is of SPDM version {0:#04x}; 1.1 to 1.3 can be judged")]
     Version(u8),
-    /// Messages of one statement are of several versions.
+    /// The messages of the statement have different versions.
     #[error("the messages of the signed statement are of different SPDM versions")]
     MixedVersions,
-    /// A length or a count that does not fit.
+    /// A length or a count does not fit.
     #[error("the signed statement is malformed: {0}")]
     Malformed(&'static str),
-    /// The last request asked for no signature, or an earlier one did.
+    /// The last request does not request a signature, or an earlier request does.
     #[error("the signed statement has no request for a signature at its end")]
     NotSigned,
-    /// It was made for another reading.
+    /// The statement was made for another reading.
     #[error("the signed statement has another nonce: it is an old one, or another's")]
     OldNonce,
-    /// The device says that measurements changed while they were taken.
+    /// The device reports that measurements changed during the reading.
     #[error("the device says that its measurements changed while they were taken")]
     Changed,
-    /// No key is there to judge by.
+    /// The BMC shows no usable key.
     #[error("the BMC shows no ECDSA key of the device (P-256 or P-384)")]
     NoKey,
-    /// The signature is of another algorithm.
+    /// The signature's length fits no supported algorithm.
     #[error("the signature has {0} bytes; ECDSA P-256 (64) and P-384 (96) can be judged")]
     SignatureLength(usize),
-    /// What was agreed on is another algorithm.
+    /// The negotiated algorithms are not supported.
     #[error("the device signs by another algorithm than ECDSA P-256 with SHA-256 or P-384 with SHA-384")]
     Algorithm,
-    /// None of the keys has signed it.
+    /// No known key made the signature.
     #[error("the signature is wrong: no key that the BMC shows of the device has signed these measurements")]
     WrongSignature,
 }
@@ -76,9 +77,9 @@ pub enum Refused {
 /// A version of SPDM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
-    /// Before the dot.
+    /// The number before the dot.
     pub major: u8,
-    /// After it.
+    /// The number after the dot.
     pub minor: u8,
 }
 
@@ -94,7 +95,7 @@ impl Version {
         }
     }
 
-    /// From 1.2 on, a prefix is signed with the transcript, and the transcript begins with version, capabilities and algorithms.
+    /// From 1.2 on, the signature covers a prefix, and the transcript begins with version, capabilities and algorithms.
     pub(crate) fn has_prefix(self) -> bool {
         self.minor >= 2
     }
@@ -104,7 +105,7 @@ impl Version {
     }
 }
 
-/// The algorithms that BMC and device agreed on, as the device signed them.
+/// The algorithms that BMC and device negotiated, as signed by the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
     signature: u32,
@@ -112,7 +113,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Whether the signature is of the agreed algorithms.
+    /// Checks that the signature uses the negotiated algorithms.
     pub(crate) fn fits(self, curve: Curve) -> Result<(), Refused> {
         // BaseAsymSel: bit 4 is ECDSA P-256, bit 7 P-384. BaseHashSel: bit 0 is SHA-256, bit 1 SHA-384.
         let wanted = match curve {
@@ -125,34 +126,34 @@ impl Asked {
     }
 }
 
-/// One measurement.
+/// One measurement of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measurement {
-    /// Its index.
+    /// The measurement's index in the device.
     pub index: u8,
-    /// What was measured, without the bit for raw values: 0 immutable code, 1 mutable firmware, 2 hardware configuration, 3
-    /// firmware configuration, 4 manifest and so on.
+    /// The kind of the measured object, without the bit for raw values: 0 immutable code, 1 mutable firmware, 2
+    /// hardware configuration, 3 firmware configuration, 4 manifest and so on.
     pub kind: u8,
-    /// Whether the value is what was measured, and not its digest.
+    /// Whether the value is the measured data itself instead of a digest.
     pub is_raw: bool,
-    /// Digest or raw value.
+    /// The digest or the raw value.
     pub value: Vec<u8>,
 }
 
-/// A statement, taken apart.
+/// A parsed statement. Parsing proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement<'a> {
-    /// The version that was agreed on.
+    /// The negotiated version.
     pub version: Version,
-    /// The algorithms that were agreed on; version 1.1 does not sign them.
+    /// The negotiated algorithms. Version 1.1 does not sign them.
     pub asked: Option<Asked>,
-    /// The nonce of the request that asked for the signature.
+    /// The nonce of the request for the signature.
     pub nonce: [u8; NONCE],
-    /// The measurements of all exchanges, by index.
+    /// The measurements of all exchanges, ordered by index.
     pub measurements: Vec<Measurement>,
-    /// What is signed.
+    /// The signed bytes.
     pub signed: &'a [u8],
-    /// The signature.
+    /// The signature: r followed by s.
     pub signature: &'a [u8],
 }
 
@@ -187,14 +188,14 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The first four bytes of each message, without its code.
+/// The first four bytes of a message, without the code.
 struct Header {
     version: u8,
     first: u8,
     second: u8,
 }
 
-/// Version, capabilities and algorithms (VCA), as signed from 1.2 on.
+/// Reads version, capabilities and algorithms (VCA), which are signed from 1.2 on.
 fn agreed(reader: &mut Reader<'_>) -> Result<(u8, Asked), Refused> {
     reader.header(GET_VERSION, "GET_VERSION")?;
     reader.header(VERSION, "VERSION")?;
@@ -218,7 +219,8 @@ fn agreed(reader: &mut Reader<'_>) -> Result<(u8, Asked), Refused> {
     reader.take(length, "CAPABILITIES")?;
     lengthy(reader, NEGOTIATE_ALGORITHMS, "NEGOTIATE_ALGORITHMS", asking.version)?;
     let body = lengthy(reader, ALGORITHMS, "ALGORITHMS", asking.version)?;
-    // After the length: specification and other selections, then hash of measurements, signature and hash.
+    // After the length come the specification and other selections, then the hash of measurements, the signature and
+    // the hash.
     let mut body = Reader(body);
     body.take(6, "ALGORITHMS")?;
     let signature = body.array("ALGORITHMS").map(u32::from_le_bytes)?;
@@ -226,7 +228,7 @@ fn agreed(reader: &mut Reader<'_>) -> Result<(u8, Asked), Refused> {
     Ok((asking.version, Asked { signature, hash }))
 }
 
-/// A message that names its own length. Answers what follows the length.
+/// Reads a message that states its own length. Returns the bytes after the length.
 fn lengthy<'a>(reader: &mut Reader<'a>, code: u8, name: &'static str, version: u8) -> Result<&'a [u8], Refused> {
     let header = reader.header(code, name)?;
     if header.version != version {
@@ -240,10 +242,10 @@ fn lengthy<'a>(reader: &mut Reader<'a>, code: u8, name: &'static str, version: u
 }
 
 impl<'a> Statement<'a> {
-    /// Takes a statement apart. Nothing of it is proven by this.
+    /// Parses a statement. Parsing proves nothing.
     ///
     /// # Errors
-    /// It is no statement.
+    /// The bytes are not a statement.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Refused> {
         if bytes.len() > STATEMENT_MAX {
             return Err(Refused::Long(bytes.len()));
@@ -285,7 +287,7 @@ impl<'a> Statement<'a> {
     }
 }
 
-/// A request. Answers its nonce, if it asks for a signature.
+/// Reads a request. Returns its nonce if it requests a signature.
 fn request(reader: &mut Reader<'_>, version: u8) -> Result<Option<[u8; NONCE]>, Refused> {
     const NAME: &str = "GET_MEASUREMENTS";
     if reader.0.is_empty() {
@@ -308,7 +310,7 @@ fn request(reader: &mut Reader<'_>, version: u8) -> Result<Option<[u8; NONCE]>, 
     Ok(nonce)
 }
 
-/// The answer to a request, without its signature.
+/// Reads the answer to a request, without its signature.
 fn answer(reader: &mut Reader<'_>, version: u8, is_last: bool, into: &mut Vec<Measurement>) -> Result<(), Refused> {
     const NAME: &str = "MEASUREMENTS";
     let header = reader.header(MEASUREMENTS, NAME)?;
@@ -316,7 +318,7 @@ fn answer(reader: &mut Reader<'_>, version: u8, is_last: bool, into: &mut Vec<Me
         return Err(Refused::MixedVersions);
     }
     let version = Version::of(version)?;
-    // Bits 5:4 from 1.2 on: 01 means that measurements changed since the first request of this statement.
+    // Bits 5:4 from 1.2 on: 01 means that measurements changed after the first request of this statement.
     if is_last && version.has_prefix() && (header.second >> 4) & 0b11 == 1 {
         return Err(Refused::Changed);
     }
@@ -365,7 +367,7 @@ fn block(record: &mut Reader<'_>) -> Result<Measurement, Refused> {
     })
 }
 
-/// By index. A device that says two things of one index is not believed.
+/// Sorts by index. Two measurements with one index make the statement invalid.
 fn in_order(mut measurements: Vec<Measurement>) -> Result<Vec<Measurement>, Refused> {
     measurements.sort_by_key(|one| one.index);
     let is_twice = |pair: &[Measurement]| matches!(pair, [one, other] if one.index == other.index);

@@ -1,6 +1,6 @@
-//! Statements written byte by byte from the tables of DSP0274, and signed by keys of the test.
+//! Statements written byte by byte from the tables of DSP0274 and signed with the test's keys.
 
-#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
+#![allow(clippy::disallowed_methods)] // a test may read clocks and wait for the processes it started
 #![allow(clippy::unwrap_used)]
 
 use rackwright_spdm::{Refused, Statement, hex, keys, verify};
@@ -11,7 +11,7 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_S
 
 const NONCE: [u8; 32] = [7; 32];
 
-/// SPDM 1.2: version, capabilities, algorithms; the last two selections are ECDSA P-384 and SHA-384.
+/// SPDM 1.2: version, capabilities, algorithms. The last two selections are ECDSA P-384 and SHA-384.
 const AGREED_12: &str = "10840000 10040000 0001 0012 \
     12e10000 00 00 0000 00000000 00120000 00120000 12610000 00 00 0000 00000000 00120000 00120000 \
     12e30000 2000 01 00 80000000 02000000 000000000000000000000000 00 00 0000 \
@@ -22,8 +22,8 @@ fn bytes(text: &str) -> Vec<u8> {
     ::hex::decode(bare).unwrap()
 }
 
-/// A request for a signature over all measurements, and the answer up to its signature. Index 1 is a digest of four bytes, index
-/// 2 the raw version "v1".
+/// A request for a signature over all measurements, and the answer without its signature. Index 1 is a digest of four
+/// bytes, index 2 the raw version "v1".
 fn exchange(version: u8, more: &str) -> Vec<u8> {
     let v = format!("{version:02x}");
     let nonce = "07".repeat(32);
@@ -33,7 +33,7 @@ fn exchange(version: u8, more: &str) -> Vec<u8> {
     ))
 }
 
-/// A key pair, and its certificate as PEM.
+/// A key pair and its certificate in PEM.
 fn pair(of: &'static SignatureAlgorithm) -> (KeyPair, String) {
     let pair = KeyPair::generate_for(of).unwrap();
     let pem = CertificateParams::new(vec!["gpu".to_owned()])
@@ -59,7 +59,7 @@ fn prefixed(version: &str, transcript: &[u8]) -> Vec<u8> {
     message
 }
 
-/// A statement of 1.2 and the PEM of its signer.
+/// A statement of version 1.2 and the certificate of its signer in PEM.
 fn of_12() -> (Vec<u8>, String) {
     let (pair, pem) = pair(&PKCS_ECDSA_P384_SHA384);
     let mut statement = [bytes(AGREED_12), exchange(0x12, "")].concat();
@@ -79,7 +79,7 @@ fn a_statement_of_1_2_is_read_and_proven() {
         .collect();
     assert_eq!(seen, [(1, 1, false, "deadbeef".into()), (2, 6, true, "7631".into())]);
     assert_eq!(proven.key_sha256.len(), 64);
-    // The signer is found among the certificates of a chain.
+    // The signer is one of the certificates of a chain.
     let (_, other) = pair(&PKCS_ECDSA_P384_SHA384);
     let found = verify(&statement, &NONCE, &keys(&format!("{other}{pem}"))).unwrap();
     assert_eq!(found.key_sha256, proven.key_sha256);
@@ -157,12 +157,12 @@ fn what_is_odd_is_refused_and_named() {
     let at = changed.windows(2).rposition(|window| window == [0x12, 0x60]).unwrap();
     changed[at + 3] = 0x10;
     assert_eq!(refused(&changed), Refused::Changed);
-    // The same index twice.
+    // One index occurs twice.
     let mut twice = [bytes(AGREED_12), exchange(0x12, "")].concat();
     let second = twice.windows(3).rposition(|window| window == [2, 1, 5]).unwrap();
     twice[second] = 1;
     assert!(matches!(refused(&twice), Refused::Malformed(_)));
-    // RSA was agreed on.
+    // RSA is negotiated.
     let (_, pem) = pair(&PKCS_ECDSA_P384_SHA384);
     let rsa = AGREED_12.replace("04000000 80000000", "04000000 01000000");
     let statement = [bytes(&rsa), exchange(0x12, ""), vec![9; 96]].concat();

@@ -1,4 +1,4 @@
-//! The commands that an agent gives its TPM.
+//! The TPM commands that an agent sends.
 
 use std::io;
 
@@ -14,17 +14,17 @@ const RH_NULL: u32 = 0x4000_0007;
 const RS_PASSWORD: u32 = 0x4000_0009;
 const RH_LOCKOUT: u32 = 0x4000_000a;
 const RH_ENDORSEMENT: u32 = 0x4000_000b;
-/// Where manufacturers keep the certificate of the endorsement key of P-256.
+/// NV index of the manufacturer's certificate for the P-256 endorsement key.
 const NV_EK_CERTIFICATE: u32 = 0x01c0_000a;
-/// A longer certificate is left out.
+/// Maximum size of a certificate, in bytes. [`Tpm::certificate`] ignores a longer one.
 pub const CERTIFICATE_MAX: usize = 4096;
-/// Every TPM reads so many bytes at once.
+/// Bytes per read of NV memory: every TPM supports this size.
 const NV_CHUNK: u16 = 256;
-/// "Not now": the command is sent again.
+/// TPM_RC_YIELDED, TPM_RC_TESTING and TPM_RC_RETRY: the command is sent again.
 const RETRY: [u32; 3] = [0x908, 0x90a, 0x922];
 const TRIES: usize = 20;
 
-/// TPM_RC_DISABLED: a system has switched the command off.
+/// TPM_RC_DISABLED: a system has disabled the command.
 const DISABLED: u32 = 0x120;
 /// TPM_RC_LOCKOUT: too many wrong passwords.
 const LOCKED_OUT: u32 = 0x921;
@@ -40,31 +40,31 @@ const NV_READ_PUBLIC: u32 = 0x169;
 const START_AUTH_SESSION: u32 = 0x176;
 const PCR_READ: u32 = 0x17e;
 
-/// Why a TPM did not do something.
+/// Why a TPM command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TpmError {
-    /// It is not reached.
+    /// The TPM cannot be reached.
     #[error("the TPM does not answer: {0}")]
     Io(#[from] io::Error),
-    /// It refused.
+    /// The TPM refused the command.
     #[error("the TPM refuses {command}: code {code:#05x}{}", hint(*.code))]
     Refused {
-        /// What it was told.
+        /// The purpose of the command, in words.
         command: &'static str,
-        /// Its code (TPM_RC).
+        /// The response code (TPM_RC).
         code: u32,
     },
-    /// It answered something else.
+    /// The TPM's answer is malformed.
     #[error("the TPM's answer: {0}")]
     Malformed(#[from] Malformed),
-    /// The bank is switched off.
+    /// The TPM's SHA-256 bank of PCRs is switched off.
     #[error("the TPM has no SHA-256 PCRs: switch that bank on in the firmware's settings")]
     NoSha256,
 }
 
-/// What an operator can do about a refusal.
+/// A hint for the operator about a refusal.
 fn hint(code: u32) -> &'static str {
-    // TPM_RC_AUTH_FAIL and TPM_RC_BAD_AUTH, for whichever handle or session.
+    // TPM_RC_AUTH_FAIL and TPM_RC_BAD_AUTH, for any handle or session.
     if matches!(code & 0xbf, 0x8e | 0xa2) {
         return " (a system has set a password: clear the TPM in the firmware's settings)";
     }
@@ -75,16 +75,16 @@ fn hint(code: u32) -> &'static str {
     }
 }
 
-/// A TPM.
+/// A TPM, reached through a transport.
 pub struct Tpm {
     transport: Box<dyn Transport>,
 }
 
-/// A key in the TPM. It is there until it is flushed, or the connection to the kernel's device is closed.
+/// A key in the TPM. The key stays loaded until it is flushed or the connection to the kernel's device is closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     handle: u32,
-    /// Its public area.
+    /// The key's public area.
     pub public: Public,
 }
 
@@ -93,19 +93,19 @@ pub struct Key {
 enum Session {
     /// An empty password.
     Password,
-    /// A policy session of that handle.
+    /// A policy session with this handle.
     Policy(u32),
 }
 
 impl Tpm {
-    /// The TPM at the other end.
+    /// Uses the TPM behind this transport.
     #[must_use]
     pub fn new(transport: Box<dyn Transport>) -> Self {
         Self { transport }
     }
 
-    /// Sends a command. Answers what follows the header, or follows the handle if `returns_handle`, and the size of the
-    /// parameters of an answer with sessions.
+    /// Sends a command. Returns the handle of the answer (0 without `returns_handle`) and the bytes after it. If there are
+    /// sessions, these bytes are only the parameters.
     fn command(
         &mut self,
         (code, words): (u32, &'static str),
@@ -125,7 +125,7 @@ impl Tpm {
                     Session::Password => RS_PASSWORD,
                     Session::Policy(handle) => *handle,
                 };
-                // No nonce; the session goes on; no secret.
+                // No nonce; the session continues; no password.
                 area = area.u32(handle).u16(0).u8(1).u16(0);
             }
             let area = area.done();
@@ -169,12 +169,12 @@ impl Tpm {
         Ok((handle, parameters.to_vec()))
     }
 
-    /// Makes the key of that kind from the endorsement hierarchy's seed: the same key each time.
+    /// Makes a key of this kind from the seed of the endorsement hierarchy. The key is the same each time.
     ///
     /// # Errors
     /// [`TpmError`]
     pub fn key(&mut self, kind: Kind) -> Result<Key, TpmError> {
-        // An empty password and no data; then no outside information, no PCRs.
+        // An empty password and no data. After the template: no outside information and no PCRs.
         let parameters = Writer::new().u16(4).u16(0).u16(0);
         let parameters = parameters.sized(&template(kind)).u16(0).u32(0).done();
         let words = (CREATE_PRIMARY, "to make a key");
@@ -206,12 +206,12 @@ impl Tpm {
         self.flush(key.handle)
     }
 
-    /// Removes everything that systems have put into the TPM: their keys, their data, and the passwords of the storage and
-    /// endorsement hierarchies (TPM2_Clear). The endorsement key stays the same, and so does its certificate. Keys that are
-    /// loaded are lost.
+    /// Removes everything that systems have stored in the TPM: their keys, their data, and the passwords of the storage
+    /// and endorsement hierarchies (TPM2_Clear). The endorsement key and its certificate stay the same. Loaded keys are
+    /// lost.
     ///
     /// # Errors
-    /// [`TpmError::Refused`]: a system has set the lockout password, or has switched this command off.
+    /// [`TpmError::Refused`]: a system has set the lockout password or has disabled this command.
     pub fn clear(&mut self) -> Result<(), TpmError> {
         self.command(
             (CLEAR, "to be cleared"),
@@ -223,12 +223,13 @@ impl Tpm {
         Ok(())
     }
 
-    /// Opens a credential that was made for these two keys.
+    /// Opens a credential that was made for these two keys and returns its secret.
     ///
     /// # Errors
-    /// [`TpmError::Refused`]: it was made for other keys.
+    /// [`TpmError::Refused`]: the credential was made for other keys.
     pub fn activate(&mut self, ek: &Key, ak: &Key, credential: &Credential) -> Result<Vec<u8>, TpmError> {
-        // No salt and nothing bound; the nonce protects nothing, as no password is used. A policy session, no encryption.
+        // A policy session without salt, binding or encryption. The nonce protects nothing, because no password is
+        // used.
         let begin = Writer::new().sized(&[0; 16]).u16(0).u8(1).u16(ALG_NULL).u16(ALG_SHA256);
         let words = (START_AUTH_SESSION, "to begin a session");
         let (session, _) = self.command(words, &[RH_NULL, RH_NULL], &[], &begin.done(), true)?;
@@ -252,10 +253,10 @@ impl Tpm {
         Ok(Reader::new(&answer).sized("secret")?.to_vec())
     }
 
-    /// The values of registers of the SHA-256 bank.
+    /// Reads the selected registers of the SHA-256 bank.
     ///
     /// # Errors
-    /// [`TpmError::NoSha256`]: the TPM does not have that bank.
+    /// [`TpmError::NoSha256`]: the TPM does not have this bank.
     pub fn pcrs(&mut self, selection: Selection) -> Result<Values, TpmError> {
         let mut values = Values::new();
         let mut left = selection;
@@ -282,7 +283,8 @@ impl Tpm {
         Ok(values)
     }
 
-    /// A quote over registers with `extra` in it, its signature, and the values that it is about.
+    /// Quotes the selected registers with `extra` as qualifying data. Returns the quote, its signature and the quoted
+    /// values.
     ///
     /// # Errors
     /// [`TpmError`]
@@ -297,7 +299,7 @@ impl Tpm {
             let quote = reader.sized("quote")?.to_vec();
             let signature = reader.rest().to_vec();
             tries += 1;
-            // Something may have been extended in between.
+            // A register may have been extended between the read and the quote.
             let parsed = crate::quote::Quote::parse(&quote)?;
             if parsed.digest == pcr::digest(&values) || tries == 3 {
                 return Ok(Quoted {
@@ -309,7 +311,8 @@ impl Tpm {
         }
     }
 
-    /// The certificate that the manufacturer made for the endorsement key; none: there is none.
+    /// The manufacturer's certificate of the endorsement key. `None`: the TPM has no certificate, or it is longer than
+    /// [`CERTIFICATE_MAX`].
     ///
     /// # Errors
     /// [`TpmError`]
@@ -345,7 +348,7 @@ impl Tpm {
     }
 }
 
-/// What a TPM quoted.
+/// The result of [`Tpm::quote`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quoted {
     /// TPMS_ATTEST.

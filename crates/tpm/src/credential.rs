@@ -1,5 +1,5 @@
-//! A secret that only one TPM can read, and only while it holds a certain attestation key (TPM2_MakeCredential, without a
-//! TPM).
+//! A secret that one TPM can read, only while that TPM holds a certain attestation key. This is TPM2_MakeCredential in
+//! software.
 
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt as _, KeyInit as _};
@@ -11,11 +11,11 @@ use crate::public::{Kind, Point, Public};
 use crate::sha256;
 use crate::wire::{Malformed, Reader, Writer};
 
-/// Bytes of a secret.
+/// Length of a secret, in bytes.
 pub const SECRET: usize = 32;
 const BLOCK: usize = 16;
 
-/// What the TPM is given (TPM2_ActivateCredential).
+/// The input of TPM2_ActivateCredential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
     /// TPMS_ID_OBJECT: the integrity value and the encrypted secret.
@@ -24,21 +24,21 @@ pub struct Credential {
     pub seed: Vec<u8>,
 }
 
-/// Why there is no credential.
+/// Why a credential cannot be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialError {
-    /// The point of the endorsement key is not on the curve.
+    /// The point of the endorsement key is not on the curve P-256.
     #[error("the endorsement key is no key of P-256")]
     NotOnCurve,
-    /// The system has no random numbers.
+    /// The system's random number generator failed.
     #[error("there are no random numbers")]
     NoRandom,
 }
 
-/// Encrypts `secret` to the endorsement key, for the attestation key of that name.
+/// Encrypts `secret` to the endorsement key, bound to the attestation key with the name `ak_name`.
 ///
 /// # Errors
-/// The endorsement key is none.
+/// The endorsement key is not a valid P-256 key, or the system has no random numbers.
 pub fn make(
     ek: &Public,
     ak_name: &[u8],
@@ -69,10 +69,11 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Of the shared coordinate (the result of ECDH), the ephemeral key, the endorsement key and the attestation key's name.
+    /// Derives the keys from `z` (the x-coordinate that ECDH returns), the ephemeral key, the endorsement key and the
+    /// name of the attestation key.
     #[must_use]
     pub fn new(z: &[u8], ephemeral: &Point, ek: &Point, ak_name: &[u8]) -> Self {
-        // KDFe: one round gives the 256 bits that are needed.
+        // KDFe: one round gives the required 256 bits.
         let seed = sha256(&[&1_u32.to_be_bytes(), z, b"IDENTITY\0", &ephemeral.x, &ek.x]);
         let mut storage = [0; 16];
         storage.copy_from_slice(&kdfa(&seed, b"STORAGE\0", ak_name, 128)[..16]);
@@ -115,7 +116,7 @@ impl Keys {
         tag
     }
 
-    /// What a TPM does with a credential, once it has the keys: for TPMs that are simulated.
+    /// Opens a credential as a TPM does. Simulated TPMs call this.
     ///
     /// # Errors
     /// The credential was made for another TPM or for another attestation key.
@@ -134,10 +135,10 @@ impl Keys {
     }
 }
 
-/// The ephemeral key of a credential.
+/// Reads the ephemeral key of a credential.
 ///
 /// # Errors
-/// It is none.
+/// The bytes are not a point.
 pub fn ephemeral(seed: &[u8]) -> Result<Point, Malformed> {
     let mut reader = Reader::new(seed);
     let point = Point::read(&mut reader, "ephemeral key of the credential")?;

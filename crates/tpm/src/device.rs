@@ -1,14 +1,14 @@
-//! Ways to a TPM.
+//! Transports to a TPM.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// No answer of a TPM is longer.
+/// Maximum length of a TPM's answer, in bytes.
 pub const ANSWER_MAX: usize = 4096;
 
-/// A way to a TPM: one command, one answer.
+/// A transport to a TPM: one command, one answer.
 pub trait Transport: Send {
     /// Sends a command and waits for its answer.
     ///
@@ -17,15 +17,15 @@ pub trait Transport: Send {
     fn transmit(&mut self, command: &[u8]) -> io::Result<Vec<u8>>;
 }
 
-/// The kernel's device: `/dev/tpmrm0`, which keeps the keys of each process apart, or `/dev/tpm0`.
+/// The kernel's device: `/dev/tpmrm0`, which separates the keys of the processes, or `/dev/tpm0`.
 #[derive(Debug)]
 pub struct Device(File);
 
 impl Device {
-    /// Opens the first of the two that is there, below `dev`.
+    /// Opens `tpmrm0` in the directory `dev`, or `tpm0` if there is no `tpmrm0`.
     ///
     /// # Errors
-    /// `NotFound`: the machine has no TPM 2.0. Else what the kernel says.
+    /// `NotFound`: the machine has no TPM 2.0. Otherwise the kernel's error.
     pub fn open(dev: &Path) -> io::Result<Self> {
         let open = |name: &str| File::options().read(true).write(true).open(dev.join(name));
         match open("tpmrm0") {
@@ -39,7 +39,7 @@ impl Device {
 impl Transport for Device {
     fn transmit(&mut self, command: &[u8]) -> io::Result<Vec<u8>> {
         self.0.write_all(command)?;
-        // The kernel gives an answer whole.
+        // One read returns the whole answer.
         let mut answer = vec![0; ANSWER_MAX];
         let length = self.0.read(&mut answer)?;
         answer.truncate(length);
@@ -47,15 +47,15 @@ impl Transport for Device {
     }
 }
 
-/// A socket of `swtpm`, a TPM in software: what machines of a lab have.
+/// A socket of `swtpm`, a TPM in software. Lab machines use it.
 #[derive(Debug)]
 pub struct Socket(UnixStream);
 
 impl Socket {
-    /// Connects.
+    /// Connects to the socket at this path.
     ///
     /// # Errors
-    /// Nothing listens there.
+    /// No program listens there.
     pub fn connect(path: &Path) -> io::Result<Self> {
         UnixStream::connect(path).map(Self)
     }

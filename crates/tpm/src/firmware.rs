@@ -1,4 +1,4 @@
-//! The registers of the firmware, and names for what was measured into them.
+//! The firmware's registers, and names for the events measured into them.
 //!
 //! | PCR | what |
 //! |---|---|
@@ -13,15 +13,15 @@
 use crate::log::Event;
 use crate::sha256;
 
-/// The registers that belong to the firmware, and not to what it started.
+/// The registers of the firmware itself, without those of the programs it starts.
 pub const REGISTERS: [u8; 5] = [0, 1, 2, 3, 7];
 
-/// The longest text that is taken out of an event, in characters.
+/// Maximum length of a text from an event, in characters.
 const TEXT_MAX: usize = 64;
 /// GUID, length of the name in UTF-16 units, and length of the content.
 const VARIABLE_HEAD: usize = 16 + 8 + 8;
 
-/// What a register is for.
+/// The purpose of a register.
 #[must_use]
 pub fn purpose(pcr: u8) -> &'static str {
     match pcr {
@@ -34,7 +34,8 @@ pub fn purpose(pcr: u8) -> &'static str {
     }
 }
 
-/// A name for what an event measured. Only the digest of an event is proven: a text that is not the measured one is called so.
+/// A name for an event. Only the digest of an event is proven. If the text is not the measured data, the name reports
+/// that.
 #[must_use]
 pub fn name(event: &Event<'_>) -> String {
     let proof = if sha256(&[event.data]) == event.digest {
@@ -60,7 +61,7 @@ pub fn name(event: &Event<'_>) -> String {
     }
 }
 
-/// ASCII or UTF-16 in quotes.
+/// Quotes ASCII or UTF-16 text.
 fn text(data: &[u8]) -> String {
     let is_wide = data.len() >= 2 && data.len().is_multiple_of(2) && data[1] == 0;
     if is_wide {
@@ -81,7 +82,7 @@ fn quoted(text: impl Iterator<Item = char>) -> String {
     format!("\"{}\"", plain.collect::<String>().replace('"', "'"))
 }
 
-/// The name of the variable in a UEFI_VARIABLE_DATA.
+/// The variable's name in a UEFI_VARIABLE_DATA.
 fn variable(data: &[u8]) -> String {
     let units = data.get(16..24).and_then(|length| length.try_into().ok());
     let units = units.map_or(0, u64::from_le_bytes);
@@ -93,7 +94,7 @@ fn variable(data: &[u8]) -> String {
     }
 }
 
-/// A UEFI_VARIABLE_DATA with a GUID of zeros: for machines that are simulated.
+/// A UEFI_VARIABLE_DATA with a GUID of zeros, for simulated machines.
 #[must_use]
 pub fn write_variable(name: &str, content: &[u8]) -> Vec<u8> {
     let units: Vec<u16> = name.encode_utf16().collect();

@@ -1,19 +1,19 @@
-//! TPM 2.0 (Trusted Platform Module): the commands by which a machine proves its identity, and the judgement of the answers.
+//! TPM 2.0 (Trusted Platform Module): the commands that prove a machine's identity, and the checks of their answers.
 //!
-//! A TPM holds an endorsement key (EK) that never leaves it and that only decrypts. An attestation key (AK) of the same TPM
-//! signs quotes. The control plane encrypts a secret to the EK and names the AK in it ([`credential`]): only the TPM that
-//! holds both gives the secret back. A quote ([`quote`]) is the AK's signature over the values of PCRs (platform
-//! configuration registers) and over data that the control plane chose.
+//! A TPM holds an endorsement key (EK) that never leaves the TPM and only decrypts. An attestation key (AK) of the same
+//! TPM signs quotes. The control plane encrypts a secret to the EK and includes the name of the AK ([`credential`]).
+//! Only the TPM that holds both keys can return the secret. A quote ([`quote`]) is the AK's signature over the values
+//! of PCRs (platform configuration registers) and over data chosen by the control plane.
 //!
-//! - [`client`] and [`device`] speak to a TPM. The agent uses them.
+//! - [`client`] and [`device`] talk to a TPM. The agent uses them.
 //! - [`credential`], [`quote`], [`log`], [`firmware`], [`measured`] and [`program`] need no TPM. The control plane uses them.
 //!
-//! [`medium`] is the way of machines without a TPM: a secret on a medium that only the machine's BMC brings, which answers for the
-//! same session as a quote does.
+//! [`medium`] serves machines without a TPM: only the machine's BMC can insert the medium with the secret, and the
+//! proof is bound to the same session as a quote.
 //!
-//! The structures are those of the TCG's "TPM 2.0 Library" specification, parts 2 and 3; the templates are those of the
-//! "EK Credential Profile"; the event log is that of the "PC Client Platform Firmware Profile". Everything that is read is
-//! hostile input: lengths are bounded, and no input panics.
+//! The structures come from the TCG's "TPM 2.0 Library" specification, parts 2 and 3, the templates from the "EK
+//! Credential Profile", and the event log from the "PC Client Platform Firmware Profile". All input is hostile: lengths
+//! are bounded, and no input causes a panic.
 
 pub mod client;
 pub mod credential;
@@ -28,7 +28,7 @@ pub mod public;
 pub mod quote;
 pub mod wire;
 
-/// SHA-256 of all parts, one after the other.
+/// SHA-256 of the concatenated parts.
 #[must_use]
 pub fn sha256(parts: &[&[u8]]) -> [u8; 32] {
     let mut context = ring::digest::Context::new(&ring::digest::SHA256);
@@ -40,15 +40,15 @@ pub fn sha256(parts: &[&[u8]]) -> [u8; 32] {
     digest
 }
 
-/// A digest as it is stored and shown.
+/// A digest as stored and displayed: `sha256:` and lower-case hexadecimal digits.
 #[must_use]
 pub fn sha256_text(digest: &[u8; 32]) -> String {
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
 
-/// The data that a quote has to carry: a digest of the nonce and of the session that it proves. Every part has its length in
-/// front, so that no two sessions have one digest.
+/// The data that a quote must carry: a digest of the nonce and of the proven session. A length precedes every part, so
+/// two different sessions never hash the same bytes.
 #[must_use]
 pub fn binding(nonce: &[u8], node: &str, generation: u64, boot: &str, key_sha256: &str) -> [u8; 32] {
     let mut bytes = Vec::new();

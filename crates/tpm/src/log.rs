@@ -1,12 +1,12 @@
-//! The event log of the firmware: what was extended into which PCR, in the TCG's crypto-agile format. It is believed only as
-//! far as its replay gives the quoted values.
+//! The firmware's event log in the TCG's crypto-agile format: the extensions of each PCR. The log is trusted only if
+//! its replay gives the quoted values.
 
 use crate::pcr::{COUNT, Values};
 use crate::sha256;
 
-/// A longer log is refused.
+/// Maximum length of a log, in bytes. A longer log is refused.
 pub const LOG_MAX: usize = 1 << 20;
-/// A log with more events is refused.
+/// Maximum number of events. A log with more is refused.
 const EVENTS_MAX: usize = 16_384;
 const ALGORITHMS_MAX: usize = 8;
 const DIGEST_MAX: usize = 64;
@@ -16,29 +16,29 @@ const EV_NO_ACTION: u32 = 3;
 const SIGNATURE: &[u8] = b"Spec ID Event03\0";
 const LOCALITY: &[u8] = b"StartupLocality\0";
 
-/// One measurement.
+/// One measurement: an event that extends a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// The register.
+    /// The extended register.
     pub pcr: u8,
-    /// The type, as the specification numbers it.
+    /// The event type, as numbered by the specification.
     pub kind: u32,
-    /// What was extended, of the SHA-256 bank.
+    /// The SHA-256 digest that extends the register.
     pub digest: [u8; 32],
-    /// What was measured, or words about it.
+    /// The measured data or a description of it.
     pub data: &'a [u8],
 }
 
-/// Why there is no log.
+/// Why a log cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// Too large.
+    /// The log is too large.
     #[error("the event log is larger than {LOG_MAX} bytes or has more than {EVENTS_MAX} events")]
     TooLarge,
-    /// No log.
+    /// The log is malformed.
     #[error("the event log is malformed at byte {0}")]
     Malformed(usize),
-    /// Only other banks.
+    /// The log has digests of other banks only.
     #[error("the event log has no SHA-256 digests")]
     NoSha256,
 }
@@ -46,13 +46,13 @@ pub enum LogError {
 /// A parsed log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log<'a> {
-    /// The measurements, in their order.
+    /// The measurements, in order.
     pub events: Vec<Event<'a>>,
-    /// The locality that the TPM was started from: the first value of PCR 0 ends with it.
+    /// The locality that started the TPM. The initial value of PCR 0 ends with this byte.
     locality: u8,
 }
 
-/// Little-endian, unlike everything else.
+/// A little-endian reader. All other TPM structures are big-endian.
 struct Bytes<'a> {
     all: &'a [u8],
     at: usize,
@@ -83,7 +83,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// The banks of a log: algorithm and bytes of a digest.
+/// Reads the banks of a log: the algorithm and the length of a digest in bytes.
 fn banks(bytes: &mut Bytes<'_>) -> Result<Vec<(u16, usize)>, LogError> {
     let (pcr, kind) = (bytes.u32()?, bytes.u32()?);
     bytes.take(SHA1)?;
@@ -96,7 +96,7 @@ fn banks(bytes: &mut Bytes<'_>) -> Result<Vec<(u16, usize)>, LogError> {
     if pcr != 0 || kind != EV_NO_ACTION || spec.take(SIGNATURE.len()) != Ok(SIGNATURE) {
         return Err(LogError::Malformed(at));
     }
-    // Platform class, versions and the size of an integer.
+    // Skips the platform class, the versions and the size of an integer.
     spec.take(8).map_err(malformed)?;
     let count = spec.u32().map_err(malformed)? as usize;
     if count == 0 || count > ALGORITHMS_MAX {
@@ -117,10 +117,10 @@ fn banks(bytes: &mut Bytes<'_>) -> Result<Vec<(u16, usize)>, LogError> {
 }
 
 impl<'a> Log<'a> {
-    /// Reads a log.
+    /// Reads a log in the crypto-agile format.
     ///
     /// # Errors
-    /// It is none, or too large.
+    /// The bytes are not a log with SHA-256 digests, or they are too large.
     pub fn parse(log: &'a [u8]) -> Result<Self, LogError> {
         if log.len() > LOG_MAX {
             return Err(LogError::TooLarge);
@@ -140,7 +140,7 @@ impl<'a> Log<'a> {
             if event.kind != EV_NO_ACTION {
                 parsed.events.push(event);
             } else if let Some([locality]) = event.data.strip_prefix(LOCALITY) {
-                // It says how PCR 0 began, so it comes before anything was extended.
+                // This event gives the initial value of PCR 0, so it must come before all extensions.
                 if !parsed.events.is_empty() || *locality > 4 {
                     return Err(LogError::Malformed(at));
                 }
@@ -150,7 +150,7 @@ impl<'a> Log<'a> {
         Ok(parsed)
     }
 
-    /// The values that the registers have after these events. Registers without an event are left out.
+    /// The registers' values after these events. Registers without an event are omitted.
     #[must_use]
     pub fn replay(&self) -> Values {
         let mut values = Values::new();
@@ -165,7 +165,7 @@ impl<'a> Log<'a> {
         values
     }
 
-    /// The first of the firmware's registers (0 to 7) of which a replay does not give the value.
+    /// The first of the registers 0 to 7 whose value differs from the replay.
     #[must_use]
     pub fn differs(&self, values: &Values) -> Option<u8> {
         let replayed = self.replay();
@@ -210,7 +210,7 @@ fn event<'a>(bytes: &mut Bytes<'a>, banks: &[(u16, usize)]) -> Result<Event<'a>,
     })
 }
 
-/// Writes a log of the SHA-256 bank: for machines that are simulated.
+/// Writes a log of the SHA-256 bank, for simulated machines.
 #[must_use]
 pub fn write(events: &[Event<'_>]) -> Vec<u8> {
     let mut spec = SIGNATURE.to_vec();

@@ -1,4 +1,5 @@
-//! Measured boot: which programs, files and commands a machine started with, by an event log that replays to quoted values.
+//! Measured boot: the programs, files and commands of a machine's start, from an event log that replays to the quoted
+//! values.
 //!
 //! | PCR | measured by | what | source |
 //! |---|---|---|---|
@@ -21,17 +22,17 @@ const KERNEL_COMMAND_LINE: &str = "kernel_cmdline: ";
 /// The tag of the EFI stub's event for its load options.
 const LOAD_OPTIONS_TAG: u32 = 0x8f3b_22ed;
 
-/// Words of the kernel's command line that differ from boot to boot. The agent takes no other server than one that the pinned
-/// CA vouches for, so that none of them opens anything.
+/// Arguments of the kernel's command line that differ from boot to boot. They give an attacker nothing: the agent
+/// accepts only a server that the pinned CA vouches for.
 const OF_THE_BOOT: [&str; 6] = ["server", "caurl", "token", "mac", "ip", "gw"];
 
-/// The registers that a judgement of the boot rests on. The log has to replay to each of them.
+/// The registers that prove the boot. The log must replay to each of them.
 pub const REGISTERS: [u8; 3] = [4, 8, 9];
 
 /// SHA-256 of a program or a file.
 pub type Digest = [u8; 32];
 
-/// What a control plane serves to machines that boot.
+/// The boot files and settings that a control plane serves to machines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Served {
     /// Authenticode digests of the boot programs and of the kernel.
@@ -40,74 +41,74 @@ pub struct Served {
     pub kernel: Digest,
     /// SHA-256 of the ramdisk's file.
     pub ramdisk: Digest,
-    /// Values of `rackwright.ca` that the control plane gives.
+    /// The values of `rackwright.ca` that the control plane sends.
     pub authorities: BTreeSet<String>,
-    /// What the settings add to the kernel's command line, in order.
+    /// Arguments that the settings append to the kernel's command line, in order.
     pub arguments: Vec<String>,
 }
 
-/// What a machine started with.
+/// The programs, files and commands of a machine's start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Boot {
-    /// Authenticode digests of the EFI programs, in their order.
+    /// Authenticode digests of the EFI programs, in order.
     pub programs: Vec<Digest>,
-    /// SHA-256 of the files that the boot loader read, in their order. The names that a log has for them are not measured.
+    /// SHA-256 of the files that the boot loader read, in order. The log's file names are not measured.
     pub files: Vec<Digest>,
-    /// Commands of the boot loader, in their order.
+    /// Commands of the boot loader, in order.
     pub commands: Vec<String>,
-    /// The kernel's command lines; more than one where a boot loader loaded a kernel again.
+    /// Command lines of the kernel. A boot loader that loads a kernel again measures more than one.
     pub command_lines: Vec<String>,
 }
 
-/// Why a boot is not proven to be the one that was served.
+/// Why the boot is not proven to match the served boot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unproven {
-    /// The log and the registers differ.
+    /// The log does not replay to this register.
     #[error("the event log does not replay to PCR {0}")]
     Replay(u8),
-    /// A text was not what the register was extended with.
+    /// The text of an event does not match its digest.
     #[error("the event log has a text in PCR {0} that is not the measured one")]
     ForgedText(u8),
-    /// An event that no boot loader of ours makes.
+    /// The boot loaders that are served never make this event.
     #[error("the event log has an unknown measurement of kind {kind:#x} in PCR {pcr}")]
     UnknownEvent {
-        /// The register.
+        /// The extended register.
         pcr: u8,
         /// The event's type.
         kind: u32,
     },
-    /// The way of booting leaves a gap.
+    /// This boot method leaves files unmeasured.
     #[error(
         "the ramdisk and the kernel's command line were not measured: iPXE does not measure them. Boot with boot_loader: \
          shim-grub"
     )]
     NotMeasured,
-    /// Another program was started.
+    /// The machine started an EFI program that is not served.
     #[error("the machine started an EFI program that is not served (Authenticode digest {0})")]
     Program(String),
-    /// Another kernel.
+    /// The kernel's digest differs.
     #[error("the kernel is not the one that is served ({0})")]
     Kernel(String),
-    /// Another ramdisk, or one more.
+    /// A ramdisk's digest differs, or the machine read an additional ramdisk.
     #[error("the ramdisk is not the one that is served ({0})")]
     Ramdisk(String),
-    /// A command of the boot loader.
+    /// The served configuration does not contain this command.
     #[error("the boot loader ran {0:?}, which is in no configuration that is served")]
     Command(String),
-    /// Commands and files do not match.
+    /// The numbers of measured files and of commands that read files differ.
     #[error("the boot loader read {files} files, and its commands name {commands}")]
     Files {
-        /// Measured files.
+        /// Number of measured files.
         files: usize,
-        /// Files that the commands name.
+        /// Number of files that the commands name.
         commands: usize,
     },
-    /// The kernel's command line.
+    /// The kernel's command line differs.
     #[error("the kernel's command line differs from the one that is served at {0:?}")]
     CommandLine(String),
 }
 
-/// What a command of the boot loader read.
+/// The file that a command of the boot loader reads.
 enum Reads {
     Nothing,
     Configuration,
@@ -116,10 +117,11 @@ enum Reads {
 }
 
 impl Boot {
-    /// Reads the events of the boot loader's registers in a log, and compares the log's replay with the quoted values.
+    /// Reads the events of the boot loader's registers from a log, after comparing the log's replay with the quoted
+    /// values.
     ///
     /// # Errors
-    /// The log does not replay, or an event has a text that was not measured or is of no known kind.
+    /// The log does not replay, the text of an event is not the measured text, or the event's type is unknown.
     pub fn read(log: &Log<'_>, quoted: &Values) -> Result<Self, Unproven> {
         let replayed = log.replay();
         for pcr in REGISTERS {
@@ -162,15 +164,16 @@ impl Boot {
         let is_load_options = event.kind == EV_EVENT_TAG && event.data.starts_with(&LOAD_OPTIONS_TAG.to_le_bytes());
         match event.kind {
             EV_IPL => self.files.push(event.digest),
-            // grub measured the same line as text. Without grub, the ramdisk is not measured and the boot is refused anyway.
+            // grub has measured the same line as text. Without grub, the ramdisk is not measured and the boot is
+            // refused anyway.
             EV_EVENT_TAG if is_load_options => {}
             kind => return Err(Unproven::UnknownEvent { pcr: event.pcr, kind }),
         }
         Ok(())
     }
 
-    /// Compares the boot with what is served: boot programs, kernel, ramdisk, and the kernel's command line but for the words of
-    /// the one boot.
+    /// Compares the boot programs, kernel, ramdisk and kernel command line with the served boot. Arguments of a single
+    /// boot may differ.
     ///
     /// # Errors
     /// The first difference.
@@ -189,8 +192,8 @@ impl Boot {
         judge_line(line, served)
     }
 
-    /// The order of events within a register is measured. So the commands that read a file and the files belong to each other
-    /// one by one.
+    /// The order of events within a register is measured, so the commands that read a file and the files correspond one
+    /// to one.
     fn judge_files(&self, served: &Served) -> Result<(), Unproven> {
         let mut reads = Vec::new();
         for command in &self.commands {
@@ -212,7 +215,7 @@ impl Boot {
                 Reads::Ramdisk if *file != served.ramdisk => return Err(Unproven::Ramdisk(hex(file))),
                 Reads::Kernel => kernels += 1,
                 Reads::Ramdisk => ramdisks += 1,
-                // A configuration does nothing but by its commands, and each of them is measured.
+                // A configuration acts only through its commands, and each command is measured.
                 Reads::Configuration | Reads::Nothing => {}
             }
         }
@@ -224,14 +227,14 @@ impl Boot {
     }
 }
 
-/// What a command of a served configuration reads; none: no such command is served.
+/// The file that a command of a served configuration reads. `None`: no served configuration has this command.
 fn read_by(command: &str) -> Option<Reads> {
     let mut words = command.split(' ');
     let name = words.next()?;
     match (name, words.count()) {
         ("[", _) | ("set" | "echo" | "sleep" | "true" | "boot" | "exit", _) => Some(Reads::Nothing),
         ("source" | "configfile", 1) => Some(Reads::Configuration),
-        // The kernel, and its command line that is measured once more.
+        // `linux` reads the kernel. Its command line is measured a second time.
         ("linux", 1..) => Some(Reads::Kernel),
         ("initrd", 1) => Some(Reads::Ramdisk),
         _ => None,
@@ -241,7 +244,7 @@ fn read_by(command: &str) -> Option<Reads> {
 fn judge_line(line: &str, served: &Served) -> Result<(), Unproven> {
     let mut arguments = served.arguments.iter();
     let mut has_authority = false;
-    // The first word is the kernel's path.
+    // The first word is the path of the kernel.
     for word in line.split(' ').skip(1) {
         let ours = word.strip_prefix("rackwright.").and_then(|word| word.split_once('='));
         let is_served = match ours {
@@ -263,7 +266,7 @@ fn judge_line(line: &str, served: &Served) -> Result<(), Unproven> {
     }
 }
 
-/// A word of a measured text, short enough for a message. A word may hold a token.
+/// The argument's name, short enough for a message. The value is omitted because it may hold a token.
 fn shown(word: &str) -> String {
     let name = word.split('=').next().unwrap_or_default();
     name.chars().take(64).collect()
@@ -273,7 +276,7 @@ fn hex(digest: &Digest) -> String {
     crate::sha256_text(digest)
 }
 
-/// A text with or without a zero at its end.
+/// A text with or without a zero byte at its end.
 fn words(data: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(data).ok()?;
     let text = text.strip_suffix('\0').unwrap_or(text);

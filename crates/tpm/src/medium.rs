@@ -1,28 +1,29 @@
-//! A medium with a secret, which a BMC shows to its machine as a CD, and the proof that a machine has read the secret.
+//! A medium with a secret, shown by a BMC to its machine as a CD, and the proof that the machine has read the secret.
 //!
-//! The medium is a whole ISO 9660 file system (ECMA-119) with one file, so that firmware, BMCs and people find nothing broken.
-//! The file stands at a fixed place: a reader reads one sector and needs no file system.
+//! The medium is a complete ISO 9660 file system (ECMA-119) with one file, so that firmware, BMCs and people see a
+//! valid disc. The file has a fixed position: a reader reads one sector and needs no file system.
 
 use ring::hmac;
 
 use crate::binding;
 
-/// Length of a secret.
+/// Length of a secret, in bytes.
 pub const SECRET: usize = 32;
-/// Length of a sector of the medium.
+/// Length of a sector of the medium, in bytes.
 pub const SECTOR: usize = 2048;
-/// Where the file begins, in bytes.
+/// Byte offset of the file.
 pub const PLACE: u64 = FILE as u64 * SECTOR as u64;
-/// Length of the medium. The data are 22 sectors; drives read ahead, so the medium goes on for 150 more, as mkisofs pads.
+/// Length of the medium, in bytes. The data fill 22 sectors. Drives read ahead, so 150 sectors of padding follow, as
+/// with mkisofs.
 pub const SIZE: usize = SECTORS as usize * SECTOR;
 
-/// What the file begins with. The secret follows.
+/// The beginning of the file. The secret follows.
 const MAGIC: &[u8; 24] = b"rackwright-bmc-secret-v1";
 const LENGTH: usize = MAGIC.len() + SECRET;
-/// What a proof is made over, before the binding.
+/// The beginning of the authenticated bytes. The binding follows.
 const PURPOSE: &[u8] = b"rackwright-bmc-proof-v1";
 
-// The sectors. The first 16 are the system area (ECMA-119, 6.2.1).
+// Sector numbers. The first 16 sectors are the system area (ECMA-119, 6.2.1).
 const DESCRIPTOR: u32 = 16;
 const TERMINATOR: u32 = 17;
 const PATHS: u32 = 18;
@@ -33,7 +34,7 @@ const SECTORS: u32 = 22 + 150;
 
 const NAME: &[u8] = b"SECRET.BIN;1";
 
-/// The medium with a secret.
+/// Builds the medium with this secret.
 #[must_use]
 pub fn image(secret: &[u8; SECRET]) -> Vec<u8> {
     let mut file = MAGIC.to_vec();
@@ -54,22 +55,22 @@ pub fn image(secret: &[u8; SECRET]) -> Vec<u8> {
     image
 }
 
-/// The secret in the sector at [`PLACE`]; none: this is another medium.
+/// Reads the secret from the sector at [`PLACE`]. `None`: this is another medium.
 #[must_use]
 pub fn secret(sector: &[u8]) -> Option<[u8; SECRET]> {
     sector.strip_prefix(MAGIC)?.first_chunk().copied()
 }
 
-/// The session that a proof is for, as a quote's: see [`binding`].
+/// The session of a proof. The same session binds a quote: see [`binding`].
 #[derive(Debug, Clone, Copy)]
 pub struct Session<'a> {
     /// The challenge's random bytes.
     pub nonce: &'a [u8],
-    /// The node.
+    /// The node's name.
     pub node: &'a str,
-    /// Its claim generation.
+    /// The node's claim generation.
     pub generation: u64,
-    /// The boot.
+    /// The identifier of the boot.
     pub boot: &'a str,
     /// SHA-256 of the agent's TLS key.
     pub key_sha256: &'a str,
@@ -81,14 +82,14 @@ impl Session<'_> {
         [PURPOSE, &bound].concat()
     }
 
-    /// Proves that the secret is known here. The proof tells nothing of the secret.
+    /// Proves knowledge of the secret. The proof does not reveal the secret.
     #[must_use]
     pub fn prove(&self, secret: &[u8; SECRET]) -> Vec<u8> {
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
         hmac::sign(&key, &self.bytes()).as_ref().to_vec()
     }
 
-    /// Whether a proof was made with the secret for this session. It takes the same time whatever the proof is.
+    /// Whether the proof was made with this secret for this session. The check takes constant time.
     #[must_use]
     pub fn proves(&self, secret: &[u8; SECRET], proof: &[u8]) -> bool {
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
@@ -96,7 +97,7 @@ impl Session<'_> {
     }
 }
 
-/// A number in both byte orders (ECMA-119, 7.2.3 and 7.3.3).
+/// Encodes a number in both byte orders (ECMA-119, 7.2.3 and 7.3.3).
 fn both16(number: u16) -> [u8; 4] {
     let ([a, b], [c, d]) = (number.to_le_bytes(), number.to_be_bytes());
     [a, b, c, d]
@@ -106,9 +107,9 @@ fn both32(number: u32) -> Vec<u8> {
     [number.to_le_bytes(), number.to_be_bytes()].concat()
 }
 
-/// A directory record (9.1). Dates are zero: not specified.
+/// A directory record (9.1). The dates are zero, which means "not specified".
 fn record(at: u32, length: u32, is_directory: bool, name: &[u8]) -> Vec<u8> {
-    // 33 bytes and the name, at an even length.
+    // 33 bytes and the name, padded to an even length.
     let whole = (33 + name.len()).next_multiple_of(2);
     let mut record = vec![byte(whole), 0];
     record.extend(both32(at));
@@ -122,7 +123,7 @@ fn record(at: u32, length: u32, is_directory: bool, name: &[u8]) -> Vec<u8> {
     record
 }
 
-/// A length that is known to be short.
+/// Converts a length below 256.
 fn byte(length: usize) -> u8 {
     u8::try_from(length).unwrap_or(u8::MAX)
 }
@@ -138,7 +139,7 @@ fn root() -> Vec<u8> {
     .concat()
 }
 
-/// A path table of the root directory alone (9.4): 10 bytes.
+/// A path table with only the root directory (9.4): 10 bytes.
 fn paths(long: fn(u32) -> [u8; 4], short: fn(u16) -> [u8; 2]) -> Vec<u8> {
     let mut table = vec![1, 0];
     table.extend(long(ROOT));
@@ -174,7 +175,7 @@ fn descriptor() -> Vec<u8> {
     text(&mut out, "", 128);
     text(&mut out, "RACKWRIGHT", 128);
     text(&mut out, "", 37 * 3);
-    // Four dates: not specified (8.4.26.1).
+    // Four dates, "not specified" (8.4.26.1).
     for _ in 0..4 {
         out.extend([b'0'; 16]);
         out.push(0);
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(number(&volume[80..]) as usize * SECTOR, image.len());
         assert_eq!((&volume[128..132], volume[881]), (&[0, 8, 8, 0][..], 1));
         assert_eq!(&sector(17)[..7], b"\xffCD001\x01");
-        // By both path tables and the volume's record to the root directory.
+        // Both path tables and the volume's record point to the root directory.
         let root = number(&volume[156 + 2..]);
         assert_eq!(number(&sector(number(&volume[140..]))[2..]), root);
         let big = u32::from_be_bytes(volume[148..152].try_into().unwrap());

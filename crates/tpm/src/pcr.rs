@@ -6,23 +6,23 @@ use crate::public::ALG_SHA256;
 use crate::sha256;
 use crate::wire::{Malformed, Reader, Writer};
 
-/// Registers of a TPM of a PC.
+/// Number of registers in the TPM of a PC.
 pub const COUNT: u8 = 24;
-/// The registers that a machine is asked for: firmware, its settings and boot programs (0 to 7), what the boot loader and
-/// the kernel's stub measure (8, 9), and a unified kernel image (11).
+/// The registers that a machine must report: firmware, its settings and boot programs (0 to 7), the measurements of the
+/// boot loader and of the kernel's stub (8, 9), and a unified kernel image (11).
 pub const ASKED: Selection = Selection(0b1011_1111_1111);
 
-/// A set of registers.
+/// A set of registers: bit n stands for register n.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Selection(pub u32);
 
 impl Selection {
-    /// The registers in order.
+    /// The registers in ascending order.
     pub fn indexes(self) -> impl Iterator<Item = u8> {
         (0..COUNT).filter(move |index| self.0 & (1 << index) != 0)
     }
 
-    /// TPML_PCR_SELECTION with the SHA-256 bank.
+    /// Writes a TPML_PCR_SELECTION with the SHA-256 bank.
     #[must_use]
     pub fn write(self) -> Vec<u8> {
         let [a, b, c, _] = self.0.to_le_bytes();
@@ -30,10 +30,11 @@ impl Selection {
         writer.u8(3).bytes(&[a, b, c]).done()
     }
 
-    /// A TPML_PCR_SELECTION of the SHA-256 bank alone. A bank with an empty selection may stand beside it.
+    /// Reads a TPML_PCR_SELECTION with registers of the SHA-256 bank only. Other banks may appear with an empty
+    /// selection.
     ///
     /// # Errors
-    /// Another bank has registers in it.
+    /// The structure is malformed or selects registers of another bank.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         const WHAT: &str = "selection of PCRs";
         let count = reader.u32(WHAT)?;
@@ -62,17 +63,17 @@ impl Selection {
     }
 }
 
-/// Values of registers.
+/// The values of registers, by index.
 pub type Values = BTreeMap<u8, [u8; 32]>;
 
-/// The digest of values as a quote holds it: over all of them, in the order of the registers.
+/// The digest in a quote: over all values, in the order of the registers.
 #[must_use]
 pub fn digest(values: &Values) -> [u8; 32] {
     let parts: Vec<&[u8]> = values.values().map(<[u8; 32]>::as_slice).collect();
     sha256(&parts)
 }
 
-/// The registers of which there are values.
+/// The registers that have a value.
 #[must_use]
 pub fn selection(values: &Values) -> Selection {
     let bits = values.keys().filter(|index| **index < COUNT);

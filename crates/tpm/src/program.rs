@@ -1,19 +1,19 @@
-//! The digest by which firmware measures an EFI program: Microsoft's "Windows Authenticode Portable Executable Signature
-//! Format". Signatures are left out of it, so that a program has one digest whoever signed it.
+//! The digest with which firmware measures an EFI program: Microsoft's "Windows Authenticode Portable Executable
+//! Signature Format". The digest omits the signatures, so it does not depend on the signer.
 
 use goblin::pe::PE;
 
 use crate::sha256;
 
-/// The file is no EFI program.
+/// The file is not an EFI program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("it is not an EFI program: {0}")]
 pub struct NotAProgram(String);
 
-/// The Authenticode digest (SHA-256) of a program.
+/// Returns the Authenticode digest (SHA-256) of a program.
 ///
 /// # Errors
-/// The file is no PE image, or it is cut off.
+/// The file is not a PE image, or it is truncated.
 pub fn authenticode(file: &[u8]) -> Result<[u8; 32], NotAProgram> {
     let program = PE::parse(file).map_err(|error| NotAProgram(error.to_string()))?;
     let is_whole = program.sections.iter().all(|section| {

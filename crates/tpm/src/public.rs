@@ -1,4 +1,4 @@
-//! Public areas of the two keys. Only these two kinds are taken: ECC P-256 with SHA-256.
+//! Public areas of the endorsement key and the attestation key. Only ECC P-256 with SHA-256 is accepted.
 
 use crate::sha256;
 use crate::wire::{Malformed, Reader, Writer};
@@ -10,9 +10,9 @@ pub(crate) const ALG_ECDSA: u16 = 0x0018;
 const ALG_ECC: u16 = 0x0023;
 const ALG_CFB: u16 = 0x0043;
 const CURVE_P256: u16 = 0x0003;
-/// Bytes of a coordinate.
+/// Length of a coordinate, in bytes.
 const COORDINATE: usize = 32;
-/// A public area of one of the two kinds has at most 122 bytes.
+/// Maximum length of a public area. Both kinds need at most 122 bytes.
 pub const PUBLIC_MAX: usize = 128;
 
 /// fixedTPM, fixedParent, sensitiveDataOrigin, adminWithPolicy, restricted, decrypt: the TCG's default template.
@@ -25,17 +25,17 @@ const EK_POLICY: [u8; 32] = [
     0x6e, 0x06, 0x52, 0x0b, 0x64, 0xf2, 0xa1, 0xda, 0x1b, 0x33, 0x14, 0x69, 0xaa,
 ];
 
-/// A point on the curve P-256. Whether it lies on the curve is checked where it is used.
+/// A point on the curve P-256. The user of the point checks that the point lies on the curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {
-    /// The first coordinate.
+    /// The x-coordinate, big-endian.
     pub x: [u8; COORDINATE],
-    /// The second coordinate.
+    /// The y-coordinate, big-endian.
     pub y: [u8; COORDINATE],
 }
 
 impl Point {
-    /// The point in the form of SEC 1: 4, x, y.
+    /// The point in uncompressed SEC 1 form: 4, x, y.
     #[must_use]
     pub fn sec1(&self) -> [u8; 65] {
         let mut bytes = [4; 65];
@@ -44,7 +44,7 @@ impl Point {
         bytes
     }
 
-    /// Of the form of SEC 1.
+    /// Reads the uncompressed SEC 1 form.
     #[must_use]
     pub fn of_sec1(bytes: &[u8]) -> Option<Self> {
         let [4, rest @ ..] = bytes else { return None };
@@ -55,7 +55,7 @@ impl Point {
         })
     }
 
-    /// A TPM may leave out zeros in front.
+    /// Reads a TPMS_ECC_POINT. A TPM may omit leading zeros.
     pub(crate) fn read(reader: &mut Reader<'_>, field: &'static str) -> Result<Self, Malformed> {
         let mut coordinate = || padded(reader.sized(field)?).ok_or(Malformed(field));
         Ok(Self {
@@ -69,7 +69,7 @@ impl Point {
     }
 }
 
-/// A number of at most 32 bytes with zeros in front of it.
+/// Pads a number of at most 32 bytes with leading zeros.
 pub(crate) fn padded(bytes: &[u8]) -> Option<[u8; COORDINATE]> {
     let begin = COORDINATE.checked_sub(bytes.len()).filter(|_| !bytes.is_empty())?;
     let mut coordinate = [0; COORDINATE];
@@ -77,21 +77,21 @@ pub(crate) fn padded(bytes: &[u8]) -> Option<[u8; COORDINATE]> {
     Some(coordinate)
 }
 
-/// What a key may do.
+/// The use of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It decrypts, inside the TPM only.
+    /// The key decrypts, only inside the TPM.
     Endorsement,
-    /// It signs what the TPM itself made.
+    /// The key signs only data that the TPM itself made.
     Attestation,
 }
 
 /// The public area of a key that never leaves its TPM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Public {
-    /// Its kind.
+    /// The use of the key.
     pub kind: Kind,
-    /// Its point.
+    /// The key's point on the curve.
     pub point: Point,
     bytes: Vec<u8>,
 }
@@ -117,14 +117,14 @@ fn area(kind: Kind, point: Option<&Point>) -> Vec<u8> {
     writer.done()
 }
 
-/// The template of which a TPM makes a key: the same key each time, until its seed is changed.
+/// The template from which a TPM makes a key. The key is the same each time, until the seed changes.
 #[must_use]
 pub fn template(kind: Kind) -> Vec<u8> {
     area(kind, None)
 }
 
 impl Public {
-    /// The public area of a key with that point.
+    /// The public area of a key with this point.
     #[must_use]
     pub fn new(kind: Kind, point: Point) -> Self {
         Self {
@@ -134,17 +134,17 @@ impl Public {
         }
     }
 
-    /// Reads a public area. All but the point must be exactly as in the template: a key with other attributes could leave its
-    /// TPM, or sign what others made.
+    /// Reads a public area. Everything except the point must match the template: a key with other attributes could
+    /// leave its TPM, or could sign data from outside the TPM.
     ///
     /// # Errors
-    /// It is another kind of key.
+    /// The bytes are not the public area of a key of this kind.
     pub fn parse(kind: Kind, bytes: &[u8]) -> Result<Self, Malformed> {
         let what = match kind {
             Kind::Endorsement => "public area of the endorsement key",
             Kind::Attestation => "public area of the attestation key",
         };
-        // The point of the template is at its end.
+        // The template ends with the point.
         let template = template(kind);
         let point_bytes = match kind {
             Kind::Endorsement => 4 + 2 * COORDINATE,
@@ -162,19 +162,19 @@ impl Public {
         })
     }
 
-    /// As the TPM gives it.
+    /// The public area in the TPM's own encoding.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The name that the TPM has for the key: the digest of its public area, with the algorithm in front.
+    /// The TPM's name for the key: the digest of the public area after the identifier of the hash algorithm.
     #[must_use]
     pub fn name(&self) -> Vec<u8> {
         Writer::new().u16(ALG_SHA256).bytes(&self.sha256()).done()
     }
 
-    /// The digest of the public area.
+    /// The SHA-256 digest of the public area.
     #[must_use]
     pub fn sha256(&self) -> [u8; 32] {
         sha256(&[&self.bytes])

@@ -1,4 +1,4 @@
-//! A quote: the attestation key's signature over PCR values and over data that the verifier chose.
+//! A quote: the attestation key's signature over PCR values and over data chosen by the verifier.
 
 use ring::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
 
@@ -8,47 +8,47 @@ use crate::wire::{Malformed, Reader, Writer};
 
 const MAGIC: u32 = 0xff54_4347;
 const TYPE_QUOTE: u16 = 0x8018;
-/// No quote of these keys is longer.
+/// Maximum length of a quote by these keys, in bytes.
 pub const QUOTE_MAX: usize = 512;
-/// No signature of these keys is longer.
+/// Maximum length of a signature by these keys, in bytes.
 pub const SIGNATURE_MAX: usize = 128;
 
-/// What a quote says.
+/// The content of a quote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quote {
-    /// The data that the verifier chose.
+    /// The data chosen by the verifier.
     pub extra: Vec<u8>,
-    /// Milliseconds that the TPM has been powered since it was cleared.
+    /// Time that the TPM has been powered since it was cleared, in milliseconds.
     pub clock: u64,
-    /// Resets of the TPM, which are those of the machine, since it was cleared.
+    /// Resets of the TPM since it was cleared. A reset of the machine resets its TPM.
     pub resets: u32,
     /// Restarts, such as wakes from sleep, since the last reset.
     pub restarts: u32,
-    /// The registers.
+    /// The quoted registers.
     pub selection: Selection,
-    /// The digest of their values.
+    /// The digest of the registers' values.
     pub digest: [u8; 32],
 }
 
 /// Why a quote proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuoteError {
-    /// It is no quote.
+    /// The bytes are not a quote.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// Another key has signed it.
+    /// The attestation key did not sign the quote.
     #[error("the quote is not signed by the attestation key")]
     Signature,
-    /// It is about other values.
+    /// The quote is about other values.
     #[error("the quote is not about the PCR values that came with it")]
     Values,
 }
 
 impl Quote {
-    /// TPMS_ATTEST of the type quote.
+    /// Reads a TPMS_ATTEST of the type quote.
     ///
     /// # Errors
-    /// It is anything else.
+    /// The bytes are any other structure.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         if reader.u32("quote's magic")? != MAGIC {
@@ -75,7 +75,7 @@ impl Quote {
         })
     }
 
-    /// As a TPM writes it: for TPMs that are simulated.
+    /// Writes the quote as a TPM does, for simulated TPMs.
     #[must_use]
     pub fn write(&self, signer: &[u8]) -> Vec<u8> {
         let writer = Writer::new()
@@ -88,7 +88,7 @@ impl Quote {
     }
 }
 
-/// TPMT_SIGNATURE of ECDSA with SHA-256, as a TPM writes it: for TPMs that are simulated.
+/// Writes a TPMT_SIGNATURE of ECDSA with SHA-256 as a TPM does, for simulated TPMs.
 #[must_use]
 pub fn write_signature(r: &[u8], s: &[u8]) -> Vec<u8> {
     Writer::new().u16(ALG_ECDSA).u16(ALG_SHA256).sized(r).sized(s).done()
@@ -107,10 +107,11 @@ fn read_signature(bytes: &[u8]) -> Result<[u8; 64], Malformed> {
     Ok(fixed)
 }
 
-/// Checks a quote's signature and that it is about exactly these values. The caller compares [`Quote::extra`].
+/// Checks that the attestation key signed the quote and that the quote is about exactly these values. The caller must
+/// compare [`Quote::extra`].
 ///
 /// # Errors
-/// It proves nothing.
+/// The quote proves nothing.
 pub fn verify(ak: &Public, quote: &[u8], signature: &[u8], values: &Values) -> Result<Quote, QuoteError> {
     let parsed = Quote::parse(quote)?;
     let signature = read_signature(signature)?;

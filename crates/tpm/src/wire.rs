@@ -1,16 +1,16 @@
-//! Big-endian integers and sized buffers, as TPM structures have them.
+//! Big-endian integers and sized buffers, the parts of TPM structures.
 
-/// Input that is no structure of a TPM, with the field where that was found.
+/// Input that is not a TPM structure. Names the first wrong field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the {0} is malformed")]
 pub struct Malformed(pub &'static str);
 
-/// Reads a structure from its beginning. Each error names the field.
+/// Reads a structure from its beginning. Every error names the field.
 #[derive(Debug, Clone)]
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// From the first byte.
+    /// Starts at the first byte.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -19,7 +19,7 @@ impl<'a> Reader<'a> {
     /// The next `count` bytes.
     ///
     /// # Errors
-    /// There are fewer.
+    /// Fewer bytes are left.
     pub fn bytes(&mut self, count: usize, field: &'static str) -> Result<&'a [u8], Malformed> {
         let (head, tail) = self.0.split_at_checked(count).ok_or(Malformed(field))?;
         self.0 = tail;
@@ -31,51 +31,51 @@ impl<'a> Reader<'a> {
         bytes.try_into().map_err(|_| Malformed(field))
     }
 
-    /// One byte.
+    /// Reads one byte.
     ///
     /// # Errors
-    /// There is none.
+    /// No byte is left.
     pub fn u8(&mut self, field: &'static str) -> Result<u8, Malformed> {
         Ok(self.array::<1>(field)?[0])
     }
 
-    /// Two bytes.
+    /// Reads a `u16`.
     ///
     /// # Errors
-    /// There are fewer.
+    /// Fewer than two bytes are left.
     pub fn u16(&mut self, field: &'static str) -> Result<u16, Malformed> {
         Ok(u16::from_be_bytes(self.array(field)?))
     }
 
-    /// Four bytes.
+    /// Reads a `u32`.
     ///
     /// # Errors
-    /// There are fewer.
+    /// Fewer than four bytes are left.
     pub fn u32(&mut self, field: &'static str) -> Result<u32, Malformed> {
         Ok(u32::from_be_bytes(self.array(field)?))
     }
 
-    /// Eight bytes.
+    /// Reads a `u64`.
     ///
     /// # Errors
-    /// There are fewer.
+    /// Fewer than eight bytes are left.
     pub fn u64(&mut self, field: &'static str) -> Result<u64, Malformed> {
         Ok(u64::from_be_bytes(self.array(field)?))
     }
 
-    /// A buffer with its length in two bytes before it.
+    /// Reads a buffer with a two-byte length before it.
     ///
     /// # Errors
-    /// It is longer than what is there.
+    /// The buffer is longer than the rest of the input.
     pub fn sized(&mut self, field: &'static str) -> Result<&'a [u8], Malformed> {
         let length = self.u16(field)?;
         self.bytes(length.into(), field)
     }
 
-    /// A `u16` that may have one value only.
+    /// Reads a `u16` that must equal `value`.
     ///
     /// # Errors
-    /// It has another one.
+    /// The `u16` has another value, or fewer than two bytes are left.
     pub fn must_be(&mut self, value: u16, field: &'static str) -> Result<(), Malformed> {
         if self.u16(field)? == value {
             Ok(())
@@ -84,16 +84,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What was not read yet.
+    /// The unread bytes.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.0
     }
 
-    /// Checks that nothing is left.
+    /// Checks that every byte has been read.
     ///
     /// # Errors
-    /// Something is.
+    /// Bytes are left.
     pub fn end(&self, structure: &'static str) -> Result<(), Malformed> {
         if self.0.is_empty() {
             Ok(())
@@ -108,53 +108,53 @@ impl<'a> Reader<'a> {
 pub struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Nothing yet.
+    /// Starts with an empty structure.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One byte.
+    /// Appends one byte.
     #[must_use]
     pub fn u8(mut self, value: u8) -> Self {
         self.0.push(value);
         self
     }
 
-    /// Two bytes.
+    /// Appends a `u16`.
     #[must_use]
     pub fn u16(self, value: u16) -> Self {
         self.bytes(&value.to_be_bytes())
     }
 
-    /// Four bytes.
+    /// Appends a `u32`.
     #[must_use]
     pub fn u32(self, value: u32) -> Self {
         self.bytes(&value.to_be_bytes())
     }
 
-    /// Eight bytes.
+    /// Appends a `u64`.
     #[must_use]
     pub fn u64(self, value: u64) -> Self {
         self.bytes(&value.to_be_bytes())
     }
 
-    /// Bytes without a length.
+    /// Appends bytes without a length.
     #[must_use]
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self.0.extend_from_slice(bytes);
         self
     }
 
-    /// A buffer with its length in two bytes before it. Buffers of a TPM are short: what does not fit is cut off, and no TPM
-    /// takes the result.
+    /// Appends a buffer with a two-byte length before it. TPM buffers are short. A longer buffer is cut at 65,535
+    /// bytes, and no TPM accepts the result.
     #[must_use]
     pub fn sized(self, bytes: &[u8]) -> Self {
         let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
         self.u16(length).bytes(&bytes[..length.into()])
     }
 
-    /// The structure.
+    /// Returns the structure.
     #[must_use]
     pub fn done(self) -> Vec<u8> {
         self.0

@@ -1,4 +1,4 @@
-//! Whatever a machine sends, the verifier answers without a panic and within its bounds.
+//! Whatever a machine sends, the verifier returns within its bounds and does not panic.
 
 use proptest::prelude::*;
 use rackwright_tpm::client::Tpm;
@@ -32,7 +32,7 @@ fn quote() -> Vec<u8> {
     quote.write(&[0, 11, 1, 2])
 }
 
-/// A TPM that answers the same to everything.
+/// A TPM that gives the same answer to every command.
 struct Parrot(Vec<u8>);
 
 impl Transport for Parrot {

@@ -1,4 +1,5 @@
-//! Measured boot, by the log of a real start: OVMF with Secure Boot and swtpm, Debian's shim and grub, a Rackwright ramdisk.
+//! Measured boot, with the log of a real start: OVMF with Secure Boot and swtpm, Debian's shim and grub, a Rackwright
+//! ramdisk.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +25,7 @@ fn quoted() -> Values {
     PCRS.lines().map(value).collect()
 }
 
-/// What was served to that machine: Debian's shim, grub and kernel, and the ramdisk of that day.
+/// The programs served to that machine: Debian's shim, grub and kernel, and the ramdisk of that day.
 fn served() -> Served {
     let programs = [
         "80a66d53a945d2286fcadd780fae1c225aa732079cd67b5225dc78aaab4e2ff8",
@@ -42,7 +43,7 @@ fn served() -> Served {
     }
 }
 
-/// The events of the real log with a change, and the values that a TPM has after them.
+/// Changes the events of the real log and computes the resulting PCR values.
 fn changed(change: impl FnOnce(&mut Vec<Event<'_>>)) -> Result<(), Unproven> {
     let mut log = Log::parse(LOG).expect("a log");
     change(&mut log.events);

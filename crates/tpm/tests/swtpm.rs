@@ -1,6 +1,6 @@
-//! Against `swtpm`, a TPM that nobody here wrote.
+//! Tests against `swtpm`, an independent TPM in software.
 
-#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
+#![allow(clippy::disallowed_methods)] // a test may read clocks and wait for the processes it started
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -15,7 +15,7 @@ use rackwright_tpm::wire::{Reader, Writer};
 use rackwright_tpm::{binding, credential, sha256};
 use ring::rand::SystemRandom;
 
-/// A TPM; it ends with the test.
+/// A TPM that ends with the test.
 struct Software {
     process: Child,
     dir: tempfile::TempDir,
@@ -70,7 +70,7 @@ fn a_tpm_proves_itself_and_no_other() {
     let made = credential::make(&ek.public, &ak.public.name(), &secret, &random).unwrap();
     assert_eq!(tpm.activate(&ek, &ak, &made).unwrap(), secret);
 
-    // A credential for another attestation key, and one that was changed.
+    // A credential for another attestation key, and a changed credential.
     let other = credential::make(&ek.public, &ek.public.name(), &secret, &random).unwrap();
     assert!(matches!(tpm.activate(&ek, &ak, &other), Err(TpmError::Refused { .. })));
     let mut changed = made.clone();
@@ -101,7 +101,7 @@ fn a_tpm_proves_itself_and_no_other() {
     let wrong = verify(&stranger, &quoted.quote, &quoted.signature, &quoted.values);
     assert_eq!(wrong, Err(QuoteError::Signature));
 
-    // The same keys each time, and room for them.
+    // The keys are the same each time, and the TPM has room for them.
     for _ in 0..8 {
         let again = tpm.key(Kind::Endorsement).unwrap();
         assert_eq!(again.public, ek.public);
@@ -111,11 +111,11 @@ fn a_tpm_proves_itself_and_no_other() {
     assert!(matches!(tpm.pcrs(Selection(0)), Ok(values) if values.is_empty()));
 }
 
-/// Commands of a system that has the machine.
+/// The commands of a system that runs on the machine.
 struct System(Socket);
 
 impl System {
-    /// Sends a command with an empty password; answers its code and what follows.
+    /// Sends a command with an empty password. Returns the response code and the rest of the answer.
     fn sends(&mut self, code: u32, handles: &[u32], parameters: &[u8]) -> (u32, Vec<u8>) {
         let mut body = Writer::new();
         for handle in handles {

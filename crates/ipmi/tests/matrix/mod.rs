@@ -1,4 +1,4 @@
-//! The rows of BMCs that speak IPMI in `docs/bmc-support.md`: each `pass` is something that was just done.
+//! The rows of IPMI BMCs in `docs/bmc-support.md`: each `pass` is the result of an action just performed.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rackwright_redfish::capabilities::{Capability, Detected, Finding, Outcome, R
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a BMC answered to being asked for something.
+/// The outcome of a request to the BMC.
 fn outcome<T>(answer: Result<T, IpmiError>, is_so: impl FnOnce(&T) -> bool) -> Outcome {
     match answer {
         Ok(answer) if is_so(&answer) => Outcome::Pass,
@@ -17,7 +17,7 @@ fn outcome<T>(answer: Result<T, IpmiError>, is_so: impl FnOnce(&T) -> bool) -> O
 }
 
 async fn tried(client: &Ipmi, capability: Capability) -> Outcome {
-    // Of a machine that runs, virtualbmc tells what it booted from.
+    // For a running machine, virtualbmc reports the device that it booted from.
     let boot = async |device, persistence| {
         client.set_power(Power::Off, PowerAction::Off, LIMIT).await?;
         client.set_boot(device, persistence).await
@@ -25,7 +25,7 @@ async fn tried(client: &Ipmi, capability: Capability) -> Outcome {
     match capability {
         Capability::PowerOn => outcome(client.set_power(Power::On, PowerAction::On, LIMIT).await, |_| true),
         Capability::PowerOff => outcome(client.set_power(Power::Off, PowerAction::Off, LIMIT).await, |_| true),
-        // Only the machine's system can end; that the BMC takes it is what it offers.
+        // Only the machine's system can shut down, so acceptance by the BMC is enough.
         Capability::PowerGracefulOff => outcome(client.act(PowerAction::SoftOff).await, |_| true),
         Capability::PowerRestart => {
             let on = client.set_power(Power::On, PowerAction::On, LIMIT).await;
@@ -43,16 +43,16 @@ async fn tried(client: &Ipmi, capability: Capability) -> Outcome {
         Capability::BootContinuous => outcome(boot(BootDevice::Pxe, Persistence::Continuous).await, |set| {
             set.seen.is_valid && set.seen.is_persistent
         }),
-        // The address says UEFI, as it does by itself.
+        // The address requests UEFI by default.
         Capability::BootMode => outcome(boot(BootDevice::Pxe, Persistence::Once).await, |set| set.seen.is_uefi),
         Capability::Console => outcome(client.offers_console().await, |offers| *offers),
         Capability::EventLog => outcome(client.event_log().await, |_| true),
-        // IPMI has none of the rest, or this client does not read it.
+        // IPMI lacks the other capabilities, or this client does not read them.
         _ => Outcome::NotOffered,
     }
 }
 
-/// Tries all of it, in the order of tables.
+/// Tries every capability, in the order of the tables.
 pub async fn report(client: &Ipmi) -> Report {
     let mut findings = Vec::new();
     for &capability in Capability::ALL {

@@ -1,4 +1,4 @@
-//! OpenIPMI's `ipmi_sim` (Debian package `openipmi`), started for a test: a BMC that nobody here wrote.
+//! OpenIPMI's `ipmi_sim` (Debian package `openipmi`), started for a test: an independent BMC.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -13,7 +13,7 @@ pub const USER: &str = "admin";
 pub const PASSWORD: &str = "sim-pass'w0rd";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The chassis: files that say how it is. A dip of the power is seen for a while, as `ipmi_sim` plays it.
+/// The chassis, with its state in files. A dip of the power stays visible for a while, as in `ipmi_sim`.
 const CHASSIS: &str = r#"#!/bin/sh
 cd "$1" || exit 1
 shift 2
@@ -33,7 +33,7 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// With the serial port at this TCP port.
+    /// Starts the simulator with the serial port at this TCP port.
     pub async fn start(serial: u16) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str| dir.path().join(name);
@@ -44,7 +44,7 @@ impl Simulator {
         for (name, value) in [("power", "0"), ("boot", "none"), ("calls", "")] {
             std::fs::write(file(name), value).unwrap();
         }
-        // Free now; if somebody takes it in between, the simulator ends and the test says so.
+        // The port is free now. If another process takes it first, the simulator exits and the test reports it.
         let port = UdpSocket::bind("127.0.0.1:0")
             .await
             .unwrap()
@@ -88,7 +88,7 @@ impl Simulator {
         client(&self.address("cipher=3"), USER, password, manners).unwrap()
     }
 
-    /// A client, as soon as the simulator listens.
+    /// Waits until the simulator listens and returns a client.
     pub async fn connect(&mut self, manners: &Arc<Manners>) -> Ipmi {
         let (client, started) = (self.client(PASSWORD, manners), Instant::now());
         loop {
@@ -102,7 +102,7 @@ impl Simulator {
         }
     }
 
-    /// What the chassis was told since the last time.
+    /// The calls to the chassis since the last call of this function.
     pub fn calls(&self) -> Vec<String> {
         let file = self.file("calls");
         let calls = std::fs::read_to_string(&file).unwrap();
@@ -127,7 +127,7 @@ pub fn client(address: &str, user: &str, password: &str, manners: &Arc<Manners>)
     Ipmi::new(address.parse()?, account, manners.clone())
 }
 
-/// A program that stands in for ipmitool.
+/// Writes a program that stands in for `ipmitool`.
 pub fn script(dir: &Path, text: &str) -> PathBuf {
     let path = dir.join("ipmitool");
     std::fs::write(&path, text).unwrap();
@@ -136,7 +136,7 @@ pub fn script(dir: &Path, text: &str) -> PathBuf {
     path
 }
 
-/// The machine's serial port, and where it listens.
+/// The machine's serial port and its TCP port.
 pub async fn serial() -> (TcpListener, u16) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

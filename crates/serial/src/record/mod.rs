@@ -1,10 +1,10 @@
-//! What machines printed, in files.
+//! Recordings of the machines' output, in files.
 //!
-//! A machine has a folder, and in it segments: files that begin with a line of JSON ([`Head`]) and go on with pieces, each with
-//! its time, its length and its bytes as they came. A segment ends with the boot, when the machine changes hands, and when it is
-//! large. Every piece is one write, so that a process that dies loses what it had not written (a fraction of a second) and leaves
-//! at worst one piece cut short at the end, which readers leave out. Old segments go when a machine has too many bytes or they
-//! are too old.
+//! Each machine has a folder of segments. A segment is a file with a line of JSON ([`Head`]) followed by pieces: time,
+//! length and the raw bytes. A segment ends with the boot, when the machine changes hands, and at its maximum size.
+//! Every piece is one write. A process that dies loses only unwritten output (a fraction of a second) and leaves at
+//! most one truncated piece at the end, which readers skip. Old segments are removed when a machine has too many bytes
+//! or when they are too old.
 
 mod read;
 mod write;
@@ -20,21 +20,21 @@ use serde::{Deserialize, Serialize};
 
 /// The end of a segment's file name.
 const SUFFIX: &str = ".console";
-/// The first bytes of the first line, so that no other file is taken for one.
+/// The format number in the first line, which identifies segments.
 const FORMAT: u32 = 1;
-/// Time and length before the bytes of a piece.
+/// Length of the time and the length before the bytes of a piece.
 const PIECE_HEAD: usize = 12;
-/// Longest piece, and longest head, that a reader believes.
+/// Maximum length of a piece and of a head that a reader accepts, in bytes.
 const PIECE_MAX: usize = 1 << 20;
 
-/// Whose output it is.
+/// The holder of the machine while it printed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// True while somebody's system ran on the machine, which was theirs.
+    /// True while the holder's own system ran on the machine.
     pub held: bool,
-    /// The customer; empty: nobody in particular.
+    /// The customer. Empty: no particular customer.
     pub customer: String,
-    /// The claim.
+    /// The claim generation.
     pub generation: u64,
 }
 
@@ -42,11 +42,11 @@ pub struct Holder {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     format: u32,
-    /// Microseconds since 1970 UTC.
+    /// Start of the segment, in microseconds since 1970 UTC.
     pub begun_us: i64,
-    /// When the boot began to which it belongs; 0: before the first power-on that was seen.
+    /// Start of the segment's boot. 0: before the first observed power-on.
     pub boot_us: i64,
-    /// Whose it is.
+    /// The holder of the machine.
     pub holder: Holder,
 }
 
@@ -57,7 +57,7 @@ struct Segment {
     bytes: u64,
 }
 
-/// All segments of a folder, oldest first. A folder that is not there has none.
+/// All segments of a folder, oldest first. A missing folder has no segments.
 fn segments(folder: &Path) -> io::Result<Vec<Segment>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -72,7 +72,7 @@ fn segments(folder: &Path) -> io::Result<Vec<Segment>> {
         if !is_one {
             continue;
         }
-        // It may have gone meanwhile.
+        // The file may have been removed meanwhile.
         if let Ok(data) = fs::metadata(&path) {
             found.push(Segment {
                 bytes: data.len(),
@@ -80,12 +80,12 @@ fn segments(folder: &Path) -> io::Result<Vec<Segment>> {
             });
         }
     }
-    // Names begin with the time, in as many digits each.
+    // Names begin with the time in a fixed number of digits.
     found.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(found)
 }
 
-/// Reads the first line of a segment; none where it is damaged.
+/// Reads the first line of a segment. Returns `None` if the line is damaged or the file is gone.
 fn head(path: &Path) -> io::Result<Option<(Head, u64)>> {
     use std::io::{BufRead as _, Read as _};
     let file = match fs::File::open(path) {

@@ -1,4 +1,4 @@
-//! Reading segments, also while they are written.
+//! Reads segments, including those still being written.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -7,35 +7,35 @@ use std::path::{Path, PathBuf};
 
 use super::{Head, PIECE_HEAD, PIECE_MAX, head, segments};
 
-/// Most segments that are looked at: more than bounds of any sense leave.
+/// Maximum number of segments to read. Sensible bounds leave fewer.
 const SEGMENTS: usize = 4096;
 
-/// Bytes that came together.
+/// Bytes that arrived together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// When, in microseconds since 1970 UTC.
+    /// Time of arrival, in microseconds since 1970 UTC.
     pub at_us: i64,
-    /// The boot that they belong to, by its begin.
+    /// Start of the boot that printed the bytes.
     pub boot_us: i64,
-    /// As the machine sent them.
+    /// The bytes as the machine sent them.
     pub bytes: Vec<u8>,
 }
 
-/// A boot of which something is kept.
+/// A boot with recorded output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Boot {
-    /// When it began; 0: what came before the first power-on that was seen.
+    /// Start of the boot. 0: the output before the first observed power-on.
     pub boot_us: i64,
-    /// First byte that is kept.
+    /// Start of the first recorded segment, in microseconds since 1970 UTC.
     pub first_us: i64,
-    /// Bytes that are kept, with what is written around them.
+    /// Recorded bytes, including heads and framing.
     pub bytes: u64,
 }
 
-/// The boots that somebody may read, oldest first.
+/// The boots that the caller may read, oldest first.
 ///
 /// # Errors
-/// The file system's.
+/// An error of the file system.
 pub fn boots(folder: &Path, may_read: impl Fn(&Head) -> bool) -> io::Result<Vec<Boot>> {
     let mut found: Vec<Boot> = Vec::new();
     for segment in segments(folder)?.into_iter().take(SEGMENTS) {
@@ -54,11 +54,11 @@ pub fn boots(folder: &Path, may_read: impl Fn(&Head) -> bool) -> io::Result<Vec<
     Ok(found)
 }
 
-/// Reads piece by piece. What is written meanwhile is found by asking again.
+/// Reads piece by piece. Call again to get output that is written meanwhile.
 #[derive(Debug)]
 pub struct Reader {
     folder: PathBuf,
-    /// The last segment that was begun, by its path: the next ones come after it.
+    /// The current segment. The next segments follow its path in order.
     present: Option<Present>,
     waiting: VecDeque<PathBuf>,
 }
@@ -73,7 +73,7 @@ struct Present {
 }
 
 impl Reader {
-    /// A reader at the beginning of a folder.
+    /// Starts at the beginning of a folder.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         Self {
@@ -83,10 +83,10 @@ impl Reader {
         }
     }
 
-    /// The next piece that somebody may read; none: that is all for now.
+    /// The next piece that the caller may read. `None`: there is no more for now.
     ///
     /// # Errors
-    /// The file system's.
+    /// An error of the file system.
     pub fn next(&mut self, may_read: &dyn Fn(&Head) -> bool) -> io::Result<Option<Piece>> {
         loop {
             if let Some(present) = self.present.as_mut().filter(|present| present.may_read)
@@ -100,7 +100,7 @@ impl Reader {
         }
     }
 
-    /// Goes on to the next segment; false when there is none yet.
+    /// Moves to the next segment. Returns false if there is none yet.
     fn advance(&mut self, may_read: &dyn Fn(&Head) -> bool) -> io::Result<bool> {
         if self.waiting.is_empty() {
             let after = self.present.as_ref().map(|present| present.path.clone());
@@ -113,7 +113,8 @@ impl Reader {
             return Ok(false);
         };
         let Some((head, at)) = head(&path)? else {
-            // Gone, damaged, or its first line is being written: in the last case it is looked at again.
+            // The segment is gone or damaged, or its first line is being written. The last segment is tried again
+            // later.
             let is_last = self.waiting.is_empty();
             return Ok(!is_last);
         };
@@ -133,7 +134,7 @@ impl Reader {
 }
 
 impl Present {
-    /// The next whole piece; none: it ends here, for now.
+    /// The next complete piece. `None`: there is none yet.
     fn next(&mut self) -> io::Result<Option<Piece>> {
         let mut top = [0; PIECE_HEAD];
         self.file.seek(SeekFrom::Start(self.at))?;
@@ -159,7 +160,7 @@ impl Present {
     }
 }
 
-/// Reads as much as fits; false when there is less.
+/// Fills the buffer. Returns false if fewer bytes are left.
 fn fill(file: &mut File, buffer: &mut [u8]) -> io::Result<bool> {
     match file.read_exact(buffer) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),

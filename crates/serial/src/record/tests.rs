@@ -1,4 +1,4 @@
-//! Tests of recordings: what is kept, what goes, and whose it is.
+//! Tests of recordings: retention, removal and holders.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn what_was_written_is_read_with_its_time_and_its_boot() {
     assert_eq!(seen, [(5, 0), (11, 10), (12, 10), (21, 20)]);
     let kept = boots(dir.path(), |_| true).unwrap();
     assert_eq!(kept.iter().map(|b| b.boot_us).collect::<Vec<_>>(), [0, 10, 20]);
-    // Who follows finds what comes, in this segment and in later ones.
+    // A follower receives later output, in this segment and in later segments.
     recorder.write(22, b"four").unwrap();
     assert_eq!(reader.next(&|_| true).unwrap().unwrap().bytes, b"four");
     recorder.boot(30);
@@ -64,7 +64,7 @@ fn a_piece_cut_short_by_a_crash_is_left_out() {
         fs::write(&path, &bytes[..bytes.len() - lost]).unwrap();
         assert_eq!(text(dir.path(), &|_| true), "whole", "{lost}");
     }
-    // After it others are written, in a segment of their own.
+    // Later output goes to a new segment.
     let mut recorder = Recorder::new(dir.path().into(), ALL, Holder::default());
     recorder.write(3, b" and more").unwrap();
     assert_eq!(text(dir.path(), &|_| true), "whole and more");
@@ -89,7 +89,7 @@ fn nothing_of_one_customer_is_read_by_the_next() {
     assert_eq!(text(dir.path(), &|_| true), "ours erasing bolt's");
     assert_eq!(remove_held(dir.path(), &Holder::default()).unwrap(), 1);
     assert_eq!(text(dir.path(), &|_| true), "ours erasing ");
-    // What cannot be told apart is nobody's to read, and goes.
+    // A segment with an unreadable holder may not be read and is removed.
     fs::write(dir.path().join(format!("{:020}-000{SUFFIX}", 9)), b"no head").unwrap();
     assert_eq!(text(dir.path(), &|_| true), "ours erasing ");
     assert_eq!(remove_held(dir.path(), &Holder::default()).unwrap(), 1);
@@ -111,7 +111,7 @@ fn the_oldest_go_when_there_are_too_many_bytes() {
     }
     let kept = text(dir.path(), &|_| true);
     assert!(kept.ends_with("399") && kept.len() > 5_000, "{}", kept.len());
-    // And when they are too old: files of now, seen from an hour later.
+    // Segments that are too old are removed too: files written now, one hour later.
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap();

@@ -1,4 +1,4 @@
-//! Writing segments, and removing those that are too many, too old, or no longer anybody's to read.
+//! Writes segments, and removes those beyond the bounds or of earlier holders.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 
 use super::{FORMAT, Head, Holder, PIECE_MAX, SUFFIX, head, segments};
 
-/// Of one machine's recordings.
+/// Bounds of one machine's recordings.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// All segments together, in bytes.
+    /// Maximum size of all segments, in bytes.
     pub bytes: u64,
-    /// One segment, in bytes.
+    /// Maximum size of a segment, in bytes.
     pub segment_bytes: u64,
-    /// Oldest end of a segment, in microseconds before now.
+    /// Maximum age of a segment's end, in microseconds.
     pub age_us: i64,
 }
 
-/// Writes what one machine prints.
+/// Records the output of one machine.
 #[derive(Debug)]
 pub struct Recorder {
     folder: PathBuf,
@@ -35,7 +35,7 @@ struct Open {
 }
 
 impl Recorder {
-    /// A recorder for a folder, which is made with the first bytes.
+    /// Creates a recorder for a folder. The folder is created with the first bytes.
     #[must_use]
     pub fn new(folder: PathBuf, bounds: Bounds, holder: Holder) -> Self {
         Self {
@@ -47,13 +47,13 @@ impl Recorder {
         }
     }
 
-    /// A boot begins: what comes now is its.
+    /// Starts a boot: later output belongs to it.
     pub fn boot(&mut self, now_us: i64) {
         self.boot_us = now_us;
         self.open = None;
     }
 
-    /// From now on it is another's.
+    /// Changes the holder: later output belongs to the new holder.
     pub fn hand(&mut self, holder: Holder) {
         if self.holder != holder {
             self.holder = holder;
@@ -64,7 +64,7 @@ impl Recorder {
     /// Writes a piece.
     ///
     /// # Errors
-    /// The file system's. Nothing of a new segment is left open: the next piece tries another one.
+    /// An error of the file system. A new segment is not left open, so the next piece starts another segment.
     pub fn write(&mut self, now_us: i64, bytes: &[u8]) -> io::Result<()> {
         for part in bytes.chunks(PIECE_MAX) {
             let written = self.write_part(now_us, part);
@@ -102,7 +102,7 @@ impl Recorder {
         };
         let mut line = serde_json::to_vec(&head)?;
         line.push(b'\n');
-        // Two may begin in the same microsecond.
+        // Two segments may start in the same microsecond.
         for number in 0..1000 {
             let path = self.folder.join(format!("{now_us:020}-{number:03}{SUFFIX}"));
             let made = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path);
@@ -120,7 +120,7 @@ impl Recorder {
     }
 }
 
-/// Makes room for one more segment: the oldest go first.
+/// Removes the oldest segments to make room for one more.
 fn prune(folder: &Path, bounds: Bounds, now_us: i64) -> io::Result<()> {
     let all = segments(folder)?;
     let room = bounds.bytes.saturating_sub(bounds.segment_bytes);
@@ -149,10 +149,10 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes what is too old, also of machines that are recorded no more.
+/// Removes segments that are too old, also of machines that are no longer recorded.
 ///
 /// # Errors
-/// The file system's.
+/// An error of the file system.
 pub fn remove_old(folder: &Path, age_us: i64, now_us: i64) -> io::Result<()> {
     let bounds = Bounds {
         bytes: u64::MAX,
@@ -162,11 +162,11 @@ pub fn remove_old(folder: &Path, age_us: i64, now_us: i64) -> io::Result<()> {
     prune(folder, bounds, now_us)
 }
 
-/// Removes what was printed while the machine was somebody's who has it no more: all that was held, but by `present`. How many
-/// segments that were. A segment that cannot be read counts as held.
+/// Removes the output of earlier holders: all held segments except those of `present`. Returns the number of removed
+/// segments. An unreadable segment counts as held.
 ///
 /// # Errors
-/// The file system's.
+/// An error of the file system.
 pub fn remove_held(folder: &Path, present: &Holder) -> io::Result<usize> {
     let mut removed = 0;
     for segment in segments(folder)? {

@@ -1,10 +1,10 @@
-//! What tells one machine from another, and what only looks like it: makers leave placeholders in boards.
+//! Values that identify a machine, and placeholders that manufacturers leave in boards.
 
 use std::collections::BTreeSet;
 
-/// UUIDs that are on more than one board: all-zero and all-one are refused by their form; the others are what firmware holds
-/// before it was told one (AMI's sample values `03000200-0400-0500-0006-000700080009`, the same with its first fields the other
-/// way round, and a counting one).
+/// UUIDs found on more than one board. All-zero and all-one UUIDs are refused by their form. The others are firmware
+/// defaults: AMI's sample value `03000200-0400-0500-0006-000700080009`, the same with the byte order of its first
+/// fields reversed, and a counting one.
 const UUIDS: &[&str] = &[
     "03000200040005000006000700080009",
     "00020003000400050006000700080009",
@@ -15,7 +15,7 @@ const UUIDS: &[&str] = &[
     "fefefefefefefefefefefefefefefefe",
 ];
 
-/// Serial numbers that are none, in lower case.
+/// Placeholder serial numbers, in lower case.
 const SERIALS: &[&str] = &[
     "to be filled by o.e.m.",
     "to be filled by oem",
@@ -42,10 +42,10 @@ const SERIALS: &[&str] = &[
     "empty serial",
 ];
 
-/// Ethernet addresses of a BMC's link to its own host that are the same on every board of some makers.
+/// Ethernet addresses of a BMC's link to its own host that some manufacturers use on every board.
 const MACS: &[&str] = &["b0:3a:f2:b6:05:9f"];
 
-/// A UUID as 32 lower-case digits; none if it is a placeholder or no UUID.
+/// A UUID as 32 lower-case digits. `None`: a placeholder or not a UUID.
 #[must_use]
 pub fn plausible_uuid(text: &str) -> Option<String> {
     let digits: String = text.trim().chars().filter(|c| *c != '-').collect();
@@ -56,17 +56,18 @@ pub fn plausible_uuid(text: &str) -> Option<String> {
     (is_uuid && !is_even && !UUIDS.contains(&digits.as_str())).then_some(digits)
 }
 
-/// A serial number in lower case; none if it is a placeholder.
+/// A serial number in lower case. `None`: a placeholder.
 #[must_use]
 pub fn plausible_serial(text: &str) -> Option<String> {
     let text = text.trim().to_lowercase();
     let first = text.chars().next()?;
-    // "0000000", "........", "xxxxxxx"
+    // Such as "0000000", "........", "xxxxxxx".
     let is_even = text.chars().all(|c| c == first);
     (text.len() >= 3 && text.len() <= 128 && !is_even && !SERIALS.contains(&text.as_str())).then_some(text)
 }
 
-/// A MAC address in lower case with colons; none if it is a placeholder, or one that software chose (the bit for that is set).
+/// A MAC address in lower case with colons. `None`: a placeholder, or an address chosen by software (the locally
+/// administered bit is set).
 #[must_use]
 pub fn plausible_mac(text: &str) -> Option<String> {
     let digits: String = text.trim().chars().filter(|c| !matches!(c, ':' | '-' | '.')).collect();
@@ -81,30 +82,30 @@ pub fn plausible_mac(text: &str) -> Option<String> {
     (first & 0b11 == 0 && !is_even && !MACS.contains(&mac.as_str())).then_some(mac)
 }
 
-/// What is known of a machine, without what is not plausible.
+/// The plausible identifiers of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(super) struct Evidence {
     pub(super) uuid: Option<String>,
     pub(super) serial: Option<String>,
-    /// Lower case; empty: not known.
+    /// The manufacturer in lower case. Empty: unknown.
     pub(super) maker: String,
     pub(super) macs: BTreeSet<String>,
     /// UUID of the Redfish service.
     pub(super) service: Option<String>,
 }
 
-/// How two pieces of evidence stand to each other.
+/// The relation between two pieces of evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Relation {
-    /// Of one machine.
+    /// Both come from one machine.
     Same,
-    /// They name the same machine and cannot both be right.
+    /// They identify the same machine but contradict each other.
     Clash,
-    /// Of two machines, as far as is known.
+    /// As far as known, they come from two machines.
     Different,
 }
 
-/// Whether both are known, and are the same.
+/// Whether two known values are equal. `None`: one of them is unknown.
 fn compare<T: PartialEq>(a: Option<&T>, b: Option<&T>) -> Option<bool> {
     Some(a? == b?)
 }
@@ -114,7 +115,7 @@ impl Evidence {
         self.uuid.is_none() && self.serial.is_none() && self.macs.is_empty() && self.service.is_none()
     }
 
-    /// What others with the same machine's evidence have one of, too.
+    /// Keys for grouping. Evidence of the same machine shares at least one key.
     pub(super) fn keys(&self) -> Vec<String> {
         let uuid = self.uuid.iter().map(|uuid| format!("u {uuid}"));
         let serial = self.serial.iter().map(|serial| format!("s {serial}"));
@@ -123,8 +124,8 @@ impl Evidence {
         uuid.chain(serial).chain(service).chain(macs).collect()
     }
 
-    /// Compares. The system's UUID counts first, then serial number and maker, then MAC addresses and the UUID of the
-    /// service.
+    /// Compares two pieces of evidence. The system's UUID takes precedence, then serial number and manufacturer, then
+    /// MAC addresses and the service's UUID.
     pub(super) fn relation(&self, other: &Self) -> Relation {
         let same_maker = self.maker.is_empty() || other.maker.is_empty() || self.maker == other.maker;
         let serials = compare(self.serial.as_ref(), other.serial.as_ref()).map(|is_same| is_same && same_maker);
@@ -144,8 +145,8 @@ impl Evidence {
         }
     }
 
-    /// The same for a machine that is asked at the address at which the other was known: there a new network adapter is no
-    /// other machine.
+    /// Like [`Self::relation`], for a machine that answers at the other's known address. There a new network adapter
+    /// does not mean another machine.
     pub(super) fn relation_in_place(&self, other: &Self) -> Relation {
         let without = |evidence: &Self| Self {
             macs: BTreeSet::new(),

@@ -1,27 +1,27 @@
-//! Which of the BMCs that answered are which machine: one that was never seen, a node, a node at another address, or two
-//! machines that say they are one. A function of its arguments, in whichever order they come.
+//! Assigns the BMCs that answered to machines: a new machine, a known node, a node at another address, or a conflict
+//! between two machines with one identity. The result depends only on the arguments, not on their order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::identity::{Evidence, Relation, plausible_mac, plausible_serial, plausible_uuid};
 
-/// Different evidence under one key beyond which nothing is compared any more: all of it is a conflict.
+/// Maximum number of different evidence with one key that is compared. Beyond it all are in conflict.
 const DIFFERENT_MAX: usize = 64;
-/// A UUID of a service that more addresses than these show is one that its maker gave to all.
+/// Maximum number of addresses that may share a service UUID. Beyond it, the UUID is a default of the manufacturer.
 const SERVICES_MAX: usize = 4;
-/// Addresses and nodes that a sentence names.
+/// Maximum number of addresses or nodes that a sentence names.
 const NAMED: usize = 5;
 
 /// A BMC that answered.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Seen {
-    /// Where: `https://10.0.0.5`.
+    /// The address, such as `https://10.0.0.5`.
     pub address: String,
-    /// UUID of its Redfish service; empty: not known, as all that follows.
+    /// UUID of its Redfish service. Empty here and below: unknown.
     pub service_uuid: String,
     /// UUID of the system.
     pub uuid: String,
-    /// Maker of the system.
+    /// Manufacturer of the system.
     pub manufacturer: String,
     /// Serial number of the system.
     pub serial: String,
@@ -29,48 +29,48 @@ pub struct Seen {
     pub macs: Vec<String>,
 }
 
-/// A node that is enrolled.
+/// An enrolled node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KnownNode {
-    /// Its name.
+    /// The node's name.
     pub id: String,
-    /// Its BMC's address, written as those of what was seen.
+    /// The address of the node's BMC, in the same form as [`Seen::address`].
     pub address: String,
-    /// What its BMC said when it was asked last; empty: it was not.
+    /// UUID of the system at the last reading. Empty: not read.
     pub uuid: String,
-    /// Maker.
+    /// Manufacturer of the system.
     pub manufacturer: String,
-    /// Serial number.
+    /// Serial number of the system.
     pub serial: String,
-    /// MAC addresses.
+    /// MAC addresses of the system.
     pub macs: Vec<String>,
 }
 
-/// What a BMC that answered is.
+/// The result for a BMC that answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judgement {
-    /// Of a machine that is no node.
+    /// The machine is not a node yet.
     New,
-    /// A node's.
+    /// The BMC belongs to a node.
     Known {
         /// The node.
         node: String,
     },
-    /// A node's, which was known at another address that does not answer.
+    /// The BMC belongs to a node whose known address does not answer.
     Moved {
         /// The node.
         node: String,
-        /// The address that it is known by.
+        /// The known address of the node.
         from: String,
     },
-    /// Of the same machine as an earlier entry.
+    /// The BMC belongs to the same machine as an earlier entry.
     SameAs {
-        /// That entry's place in the list, from 0.
+        /// Index of that entry in the list, from 0.
         first: usize,
     },
-    /// It cannot be told which machine it is.
+    /// The machine cannot be identified.
     Conflict {
-        /// Why, in a sentence without an end.
+        /// The reason, a sentence without a full stop.
         why: String,
     },
 }
@@ -85,18 +85,18 @@ fn evidence(uuid: &str, maker: &str, serial: &str, macs: &[String], service: &st
     }
 }
 
-/// Everything that was seen, and what belongs together.
+/// All entries, grouped by machine.
 struct Groups {
-    /// By group: the places of its members in the list, in order.
+    /// By group: the indices of its members in the list, in order.
     members: Vec<Vec<usize>>,
-    /// By group: each different evidence.
+    /// By group: all different evidence.
     evidence: Vec<BTreeSet<Evidence>>,
-    /// By group: why it is a conflict.
+    /// By group: the reason for a conflict.
     conflict: Vec<Option<String>>,
 }
 
-/// Judges each. `answering` are addresses of known nodes of which it is known that a Redfish service answers there; those in
-/// `seen` answer anyway. Answers in the order of `seen`.
+/// Judges each entry. `answering` has addresses of known nodes where a Redfish service is known to answer. The
+/// addresses in `seen` answer by definition. The results are in the order of `seen`.
 #[must_use]
 pub fn judge(seen: &[Seen], known: &[KnownNode], answering: &HashSet<String>) -> Vec<Judgement> {
     let groups = group(seen);
@@ -126,7 +126,7 @@ pub fn judge(seen: &[Seen], known: &[KnownNode], answering: &HashSet<String>) ->
     judged.into_values().collect()
 }
 
-/// Puts together what is of one machine.
+/// Groups the entries by machine.
 fn group(seen: &[Seen]) -> Groups {
     let mut services: HashMap<String, usize> = HashMap::new();
     for service in seen.iter().filter_map(|one| plausible_uuid(&one.service_uuid)) {
@@ -182,7 +182,7 @@ impl Compared<'_> {
 
     fn compare(&self, key: &str, bucket: &[usize], union: &mut Union, clashes: &mut BTreeMap<usize, String>) {
         if bucket.len() > DIFFERENT_MAX {
-            // Nobody could tell which of them is right, and to compare all with all would take for ever.
+            // No one of them can be proven right, and comparing all pairs would take too long.
             let why = format!(
                 "{} different machines have {}: {}",
                 bucket.len(),
@@ -242,7 +242,7 @@ impl Compared<'_> {
     }
 }
 
-/// Keeps the reason that is first in order, so that it does not depend on who was compared first.
+/// Keeps the alphabetically first reason, so that the order of comparisons has no effect.
 fn note(clashes: &mut BTreeMap<usize, String>, class: usize, why: &str) {
     let kept = clashes.entry(class).or_insert_with(|| why.to_owned());
     if why < kept.as_str() {
@@ -270,7 +270,7 @@ fn named<'a>(names: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// Nodes, found by what a machine says of itself and by address.
+/// Nodes, with lookup by evidence and by address.
 struct Nodes<'a> {
     nodes: &'a [KnownNode],
     evidence: Vec<Evidence>,
@@ -301,7 +301,7 @@ impl<'a> Nodes<'a> {
         &self.nodes[index].id
     }
 
-    /// Judges a machine by its evidence and its addresses.
+    /// Judges a machine by its evidence and addresses.
     fn judge(
         &self,
         found: &BTreeSet<Evidence>,
@@ -323,7 +323,7 @@ impl<'a> Nodes<'a> {
             );
             return Judgement::Conflict { why };
         }
-        // By the smallest name: which of several is told does not depend on their order.
+        // Picks the node with the smallest name, so that the order of nodes has no effect.
         let by_name = |some: &BTreeSet<usize>| some.iter().copied().min_by_key(|index| self.id(*index));
         let Some(node) = by_name(&same) else {
             return self.by_place(found, &here, by_name(&here));
@@ -350,7 +350,7 @@ impl<'a> Nodes<'a> {
         Judgement::Known { node: known.id.clone() }
     }
 
-    /// Nodes that are this machine, and those that it only says it is.
+    /// The nodes that are this machine, and the nodes whose identity it contradicts.
     fn relatives(&self, found: &BTreeSet<Evidence>, addresses: &BTreeSet<&str>) -> (BTreeSet<usize>, BTreeSet<usize>) {
         let (mut same, mut clashing) = (BTreeSet::new(), BTreeSet::new());
         for one in found {
@@ -372,7 +372,7 @@ impl<'a> Nodes<'a> {
         (same, clashing)
     }
 
-    /// A machine that says nothing of a node, at the address of the nodes `here`.
+    /// Judges a machine without matching evidence at the address of the nodes `here`.
     fn by_place(&self, found: &BTreeSet<Evidence>, here: &BTreeSet<usize>, first: Option<usize>) -> Judgement {
         let Some(first) = first else { return Judgement::New };
         let says = found.iter().any(|one| one.uuid.is_some());
@@ -390,7 +390,7 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Sets that are joined.
+/// Disjoint sets (union-find).
 struct Union(Vec<usize>);
 
 impl Union {

@@ -1,44 +1,44 @@
-//! Lease files of DHCP servers: ISC dhcpd, Kea (memfile, CSV) and dnsmasq. Which one it is follows from the text.
+//! Lease files of DHCP servers: ISC dhcpd, Kea (memfile, CSV) and dnsmasq. The format is detected from the text.
 //!
-//! Whether a lease has run out is not asked: an address that is nobody's any more costs one look.
+//! The expiry of a lease is ignored: an unused address costs one probe.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Leases that are taken from one file.
+/// Maximum number of leases from one file.
 const LEASES_MAX: usize = 65_536;
-/// Characters of a host name that are kept.
+/// Maximum length of a host name, in characters.
 const NAME_MAX: usize = 64;
 
-/// An address that was given out.
+/// A leased address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     /// The address.
     pub address: IpAddr,
-    /// Whose: lower case with colons; empty: not said.
+    /// The client's MAC address in lower case with colons. Empty: unknown.
     pub mac: String,
-    /// What it calls itself; empty: not said.
+    /// The client's host name. Empty: unknown.
     pub host_name: String,
 }
 
-/// Why a lease file is not taken.
+/// Why a lease file cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseFault {
-    /// It is of none of the three.
+    /// The file has none of the three formats.
     #[error(
         "this is no lease file of ISC dhcpd (`lease ADDRESS {{`), Kea (CSV that begins with `address,`) or dnsmasq (`EXPIRY MAC ADDRESS NAME ID`)"
     )]
     Unknown,
-    /// There are too many.
+    /// The file has too many leases.
     #[error("there are more than {LEASES_MAX} leases: split the file")]
     TooMany,
 }
 
-/// Reads a lease file. The last entry of an address counts, and only if the address is given out by it. In order of the
-/// addresses.
+/// Reads a lease file. Only the last entry of an address counts, and only if it assigns the address. The result is
+/// ordered by address.
 ///
 /// # Errors
-/// It is no lease file that is known, or too long.
+/// The format is unknown, or the file has too many leases.
 pub fn parse_leases(text: &str) -> Result<Vec<Lease>, LeaseFault> {
     let text = text.trim_start_matches('\u{feff}');
     let mut found = BTreeMap::new();
@@ -47,7 +47,7 @@ pub fn parse_leases(text: &str) -> Result<Vec<Lease>, LeaseFault> {
         .map(str::trim)
         .find(|line| !line.is_empty() && !line.starts_with('#'));
     let is_known = match first {
-        // All leases may have ended.
+        // The file may have no active lease.
         None => true,
         Some(line) if line.starts_with("address,") => kea(text, line, &mut found)?,
         Some(_) => dnsmasq(text, &mut found)? || isc(text, &mut found)?,
@@ -58,7 +58,7 @@ pub fn parse_leases(text: &str) -> Result<Vec<Lease>, LeaseFault> {
     Ok(found.into_values().flatten().collect())
 }
 
-/// By address; none: it is not given out.
+/// By address. `None`: the address is not assigned.
 type Found = BTreeMap<IpAddr, Option<Lease>>;
 
 fn note(found: &mut Found, address: IpAddr, lease: Option<Lease>) -> Result<(), LeaseFault> {
@@ -79,7 +79,7 @@ fn lease(address: IpAddr, mac: &str, host_name: &str) -> Lease {
     }
 }
 
-/// Kea: the header says which column is which. State 0 is an assigned lease.
+/// Kea: the header names the columns. State 0 is an assigned lease.
 fn kea(text: &str, header: &str, found: &mut Found) -> Result<bool, LeaseFault> {
     let columns: Vec<&str> = header.split(',').map(str::trim).collect();
     let column = |name: &str| columns.iter().position(|column| *column == name);
@@ -97,7 +97,7 @@ fn kea(text: &str, header: &str, found: &mut Found) -> Result<bool, LeaseFault> 
     Ok(true)
 }
 
-/// dnsmasq: expiry, MAC (of IPv6: IAID), address, name, client id; and a line `duid …` between families.
+/// dnsmasq: expiry, MAC (for IPv6: IAID), address, name, client id. A line `duid …` separates the families.
 fn dnsmasq(text: &str, found: &mut Found) -> Result<bool, LeaseFault> {
     let mut is_any = false;
     for line in text.lines() {
@@ -114,7 +114,8 @@ fn dnsmasq(text: &str, found: &mut Found) -> Result<bool, LeaseFault> {
     Ok(is_any)
 }
 
-/// ISC dhcpd: blocks that begin with `lease ADDRESS {` or, of IPv6, with `iaaddr ADDRESS {`, appended again and again.
+/// ISC dhcpd: blocks that begin with `lease ADDRESS {` or, for IPv6, `iaaddr ADDRESS {`. The server appends new blocks
+/// for known addresses.
 fn isc(text: &str, found: &mut Found) -> Result<bool, LeaseFault> {
     let (mut is_any, mut open) = (false, None::<Block>);
     for line in text.lines().map(str::trim) {

@@ -1,5 +1,5 @@
-//! Finding machines in a management network, as far as that is a matter of values: which addresses a range means, what
-//! lists and answers of others say, and which of the BMCs that were found are which machine.
+//! The pure functions of finding machines in a management network: addresses of ranges, parsing of lists and answers,
+//! and the assignment of the BMCs found to machines.
 
 mod identity;
 mod judge;

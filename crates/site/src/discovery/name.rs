@@ -1,17 +1,17 @@
-//! Names for machines that were found.
+//! Names for discovered machines.
 
-/// What a name can be made of; empty: not known.
+/// The values for a name. Empty: unknown.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NameSource<'a> {
-    /// A name that was given for just this machine.
+    /// A name given for this machine.
     pub given: &'a str,
-    /// The node of the site file that has its BMC at this address.
+    /// The site file's node with a BMC at this address.
     pub site: &'a str,
     /// Serial number.
     pub serial: &'a str,
     /// UUID.
     pub uuid: &'a str,
-    /// Rack.
+    /// Name of the rack.
     pub rack: &'a str,
     /// Rack unit.
     pub unit: &'a str,
@@ -19,14 +19,14 @@ pub struct NameSource<'a> {
     pub host: &'a str,
 }
 
-/// The longest name.
+/// Maximum length of a name, in characters.
 const NAME_MAX: usize = 63;
 
-/// A name by a template: text with `{serial}`, `{uuid}`, `{rack}`, `{unit}`, `{site}` and `{address}` in it. Without one: the
-/// name that was given, else the site file's, else the serial number.
+/// Makes a name from a template: a text with `{serial}`, `{uuid}`, `{rack}`, `{unit}`, `{site}` and `{address}`. With
+/// an empty template, the name is the given one, otherwise the site file's, otherwise the serial number.
 ///
 /// # Errors
-/// What is missing for it, or wrong with the template, in a sentence without an end.
+/// A value is missing or the template is invalid, as a sentence without a full stop.
 pub fn node_name(template: &str, source: &NameSource<'_>) -> Result<String, String> {
     let serial = super::plausible_serial(source.serial).unwrap_or_default();
     let template = match template {
@@ -69,7 +69,7 @@ pub fn node_name(template: &str, source: &NameSource<'_>) -> Result<String, Stri
     name(&made)
 }
 
-/// Makes a text a name: 1 to 63 of a-z, 0-9 and '-'.
+/// Converts a text into a name: 1 to 63 of a-z, 0-9 and '-'.
 fn name(text: &str) -> Result<String, String> {
     let mut made = String::new();
     for c in text.trim().chars().map(|c| c.to_ascii_lowercase()) {

@@ -1,14 +1,14 @@
-//! Ranges of addresses as people write them, and the addresses that they mean, one after the other.
+//! Address ranges in the notations that people use, and the addresses in them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What is wrong with one of the ranges.
+/// A fault in one of the ranges.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct RangeFault {
-    /// Its place in the list, from 0.
+    /// Index of the range in the list, from 0.
     pub index: usize,
-    /// What is wrong and what to write.
+    /// The fault and the fix.
     pub what: String,
 }
 
@@ -30,7 +30,7 @@ impl Span {
     }
 }
 
-/// Addresses, each once, in order: IPv4 before IPv6.
+/// Addresses without duplicates, in order: IPv4 before IPv6.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ranges {
     spans: Vec<Span>,
@@ -51,11 +51,11 @@ fn address(is_v6: bool, number: u128) -> IpAddr {
 }
 
 impl Ranges {
-    /// Reads `10.0.0.0/22`, `10.0.0.5`, `10.0.0.5-10.0.0.90`, `10.0.0.5-90`, `fd00::/118` and the like: at most `max`
-    /// addresses in all. Of an IPv4 network larger than a /31 its own and its broadcast address are left out.
+    /// Reads `10.0.0.0/22`, `10.0.0.5`, `10.0.0.5-10.0.0.90`, `10.0.0.5-90`, `fd00::/118` and the like, at most `max`
+    /// addresses in all. The network and broadcast addresses of an IPv4 network larger than a /31 are omitted.
     ///
     /// # Errors
-    /// What is wrong with each that cannot be used; of all together, under the last one's index, when they are too many.
+    /// Each invalid range has its fault. Too many addresses in all are a fault of the last range.
     pub fn parse(texts: &[String], max: u64) -> Result<Self, Vec<RangeFault>> {
         let (mut spans, mut faults) = (Vec::new(), Vec::new());
         for (index, text) in texts.iter().enumerate() {
@@ -84,20 +84,20 @@ impl Ranges {
         if faults.is_empty() { Ok(ranges) } else { Err(faults) }
     }
 
-    /// How many addresses there are.
+    /// Number of addresses.
     #[must_use]
     pub fn len(&self) -> u64 {
         let total: u128 = self.spans.iter().map(|span| span.count()).sum();
         u64::try_from(total).unwrap_or(u64::MAX)
     }
 
-    /// True when there is none.
+    /// Whether there are no addresses.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// The address at a place, from 0.
+    /// The address at this index, from 0.
     #[must_use]
     pub fn nth(&self, place: u64) -> Option<IpAddr> {
         let mut left = u128::from(place);
@@ -110,7 +110,7 @@ impl Ranges {
         None
     }
 
-    /// Whether an address is among them.
+    /// Whether the ranges contain an address.
     #[must_use]
     pub fn contains(&self, wanted: IpAddr) -> bool {
         let (is_v6, number) = number(wanted.to_canonical());
@@ -118,7 +118,7 @@ impl Ranges {
         self.spans.iter().any(holds)
     }
 
-    /// An address that is in both.
+    /// An address that is in both ranges. `None`: they do not overlap.
     #[must_use]
     pub fn meets(&self, other: &Self) -> Option<IpAddr> {
         let mut pairs = self.spans.iter().flat_map(|a| other.spans.iter().map(move |b| (a, b)));
@@ -186,7 +186,7 @@ fn cidr(text: &str, network: &str, length: &str) -> Result<(bool, u128, u128), S
             "{text} begins within a network: {right}/{length} is the whole one"
         ));
     }
-    // A network's own address and its broadcast address belong to nobody; a /31 has neither (RFC 3021).
+    // The network and broadcast addresses belong to no host. A /31 has neither (RFC 3021).
     if !is_v6 && length < 31 {
         return Ok((is_v6, first + 1, (first | hosts) - 1));
     }

@@ -1,24 +1,24 @@
-//! SSDP as Redfish has it (DSP0266, "Discovery"): a search that all BMCs of a network hear, and what they answer.
+//! SSDP for Redfish (DSP0266, "Discovery"): a multicast search to all BMCs of a network, and their answers.
 
 use std::net::IpAddr;
 
-/// The port that is searched at.
+/// The UDP port of SSDP.
 pub const SSDP_PORT: u16 = 1900;
-/// What is searched for.
+/// The search target.
 const TARGET: &str = "urn:dmtf-org:service:redfish-rest:1";
-/// The longest answer that is looked at, in bytes.
+/// Maximum length of an answer, in bytes. The rest is ignored.
 const ANSWER_MAX: usize = 4096;
 
-/// What a service answered.
+/// The answer of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SsdpAnswer {
-    /// Where its service root is: `https://10.0.0.5/redfish/v1/`.
+    /// URL of the service root, such as `https://10.0.0.5/redfish/v1/`.
     pub location: String,
-    /// UUID of the service; empty: not said.
+    /// UUID of the service. Empty: unknown.
     pub uuid: String,
 }
 
-/// The search, as it is sent to `group`. Services answer within `wait_s` seconds, each after a time of its own.
+/// The search message to `group`. Services answer within `wait_s` seconds, each after its own delay.
 #[must_use]
 pub fn search(group: IpAddr, wait_s: u8) -> String {
     let host = match group {
@@ -30,7 +30,7 @@ pub fn search(group: IpAddr, wait_s: u8) -> String {
     )
 }
 
-/// Reads an answer; none where it is of something else.
+/// Parses an answer. `None`: the answer is not from a Redfish service.
 #[must_use]
 pub fn parse_answer(bytes: &[u8]) -> Option<SsdpAnswer> {
     let text = std::str::from_utf8(bytes.get(..bytes.len().min(ANSWER_MAX))?).ok()?;
@@ -50,7 +50,7 @@ pub fn parse_answer(bytes: &[u8]) -> Option<SsdpAnswer> {
             _ => {}
         }
     }
-    // A service may name its own minor version: `…:redfish-rest:1:14`.
+    // A service may include its own minor version: `…:redfish-rest:1:14`.
     let is_redfish = target.is_some_and(|target| {
         let target = target.to_ascii_lowercase();
         target
@@ -67,7 +67,7 @@ pub fn parse_answer(bytes: &[u8]) -> Option<SsdpAnswer> {
     })
 }
 
-/// `uuid:UUID::urn:…`
+/// Parses `uuid:UUID::urn:…`.
 fn usn(text: &str) -> String {
     let uuid = text.strip_prefix("uuid:").unwrap_or_default();
     uuid.split(':').next().unwrap_or_default().chars().take(36).collect()

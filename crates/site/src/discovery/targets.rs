@@ -1,16 +1,16 @@
-//! A table of BMCs (CSV): what a person knows of them before they are asked. All faults are told, with line and column.
+//! A table of BMCs (CSV): the operator's data about them. All faults are reported with line and column.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::import::csv::{Cell, Reader};
 
-/// Rows that are taken.
+/// Maximum number of rows.
 pub const TARGETS_MAX: usize = 10_000;
-/// The longest cell, in bytes.
+/// Maximum length of a cell, in bytes.
 const CELL_MAX: usize = 1024;
-/// Labels of a row.
+/// Maximum number of labels of a row.
 const LABELS_MAX: usize = 32;
-/// Faults that are told; a table that is wrong in every row need not say so ten thousand times.
+/// Maximum number of reported faults.
 const FAULTS_MAX: usize = 100;
 
 const COLUMNS: [&str; 10] = [
@@ -26,42 +26,42 @@ const COLUMNS: [&str; 10] = [
     "labels",
 ];
 
-/// A row.
+/// A row of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TargetRow {
     /// Line in the file, from 1.
     pub line: u32,
     /// Address or host name of the BMC, with or without `https://` and port.
     pub address: String,
-    /// User name; empty: another credential.
+    /// User name. Empty: another credential applies.
     pub user: String,
-    /// Password. Not to be shown.
+    /// Password. Must not be displayed.
     pub password: String,
-    /// Name of a credential that is given elsewhere.
+    /// Name of a stored credential.
     pub credential: String,
     /// Name of the node.
     pub name: String,
-    /// Rack.
+    /// Name of the rack.
     pub rack: String,
-    /// Rack unit; 0: not said.
+    /// Rack unit. 0: unknown.
     pub unit: u16,
-    /// SKU.
+    /// Name of the SKU.
     pub sku: String,
-    /// Path of the system, where the BMC manages several.
+    /// Path of the system, if the BMC manages several.
     pub system: String,
-    /// Labels.
+    /// Labels of the node.
     pub labels: BTreeMap<String, String>,
 }
 
-/// What is wrong, and where.
+/// A fault with its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {what}")]
 pub struct TableFault {
-    /// From 1.
+    /// Line, from 1.
     pub line: u32,
-    /// Its name in the header, or its number.
+    /// The column's name in the header, or its number.
     pub column: String,
-    /// What is wrong; passwords are not repeated.
+    /// The fault. Passwords are omitted.
     pub what: String,
 }
 
@@ -73,11 +73,11 @@ fn fault(cell: &Cell, column: &str, what: impl Into<String>) -> TableFault {
     }
 }
 
-/// Reads a table with a header row. `address` is needed; `user`, `password`, `credential`, `name`, `rack`, `unit`, `sku`,
-/// `system` and `labels` (`k=v;k=v`) may be there, in any order.
+/// Reads a table with a header row. `address` is required. `user`, `password`, `credential`, `name`, `rack`, `unit`,
+/// `sku`, `system` and `labels` (`k=v;k=v`) are optional. Columns may be in any order.
 ///
 /// # Errors
-/// Everything that is wrong: nothing is taken then.
+/// All faults. Then no row is returned.
 pub fn parse_targets(text: &str) -> Result<Vec<TargetRow>, Vec<TableFault>> {
     let mut reader = Reader::new(text);
     let mut faults = Vec::new();

@@ -91,7 +91,7 @@ proptest! {
     }
 }
 
-/// A machine that there may be: its number makes it unique.
+/// A machine that is unique by its number.
 fn machine(number: u32, address: &str) -> Seen {
     Seen {
         address: address.to_owned(),
@@ -148,7 +148,7 @@ fn a_machine_by_two_addresses_is_one_and_a_node_is_found_again() {
     );
     let known = Judgement::Known { node: "n1".into() };
     assert_eq!(plainly(&seen[..1], &[node("n1", &a)]), std::slice::from_ref(&known));
-    // Its own address answers, so that it has two and has not moved.
+    // The known address answers, so the node has two addresses and has not moved.
     assert_eq!(plainly(&seen, &[node("n1", &a)])[0], known);
     let moved = Judgement::Moved {
         node: "n1".into(),
@@ -203,7 +203,7 @@ fn what_is_not_read_is_not_taken_for_a_difference() {
         std::slice::from_ref(&known)
     );
     assert_eq!(plainly(std::slice::from_ref(&locked), &[]), [Judgement::New]);
-    // A node that was never asked who it is.
+    // A node that was never read.
     let fresh = KnownNode {
         id: "n1".into(),
         address: a.address.clone(),
@@ -217,7 +217,7 @@ fn what_is_not_read_is_not_taken_for_a_difference() {
     let mut mended = a.clone();
     mended.macs = vec!["00:16:3e:ff:ff:01".into()];
     assert_eq!(plainly(&[mended], &[node("n1", &a)]), [known]);
-    // Locked at its second address: the service's UUID tells.
+    // The second address needs a login. The service's UUID identifies the machine.
     let second = at(&locked, "https://10.0.0.2");
     assert_eq!(plainly(&[a, second], &[])[1], Judgement::SameAs { first: 0 });
 }
@@ -258,7 +258,7 @@ fn placeholders_make_no_machines_one() {
             "{uuid} {serial} {mac}: {judged:?}"
         );
     }
-    // The same UUID of the service on very many boards is their maker's.
+    // A service UUID shared by many boards is a default of the manufacturer.
     let seen: Vec<Seen> = (0..9)
         .map(|n| Seen {
             address: format!("https://10.0.0.{n}"),
@@ -286,7 +286,7 @@ fn one_uuid_on_thousands_of_boards_is_told_in_no_time() {
     assert!(judged.iter().all(|one| matches!(one, Judgement::Conflict { .. })));
 }
 
-/// Machines by some addresses each; some are enrolled, some of those elsewhere; some are cloned.
+/// Machines with one or more addresses. Some are enrolled, some of these at other addresses, and some are clones.
 #[derive(Debug, Clone)]
 struct World {
     seen: Vec<(u32, Seen)>,
@@ -351,7 +351,7 @@ proptest! {
             }
         }
         prop_assert!(entries.values().all(|count| *count == 1));
-        // In another order, with other first entries: each address is the same kind of thing.
+        // In another order with other first entries, each address gets the same kind of result.
         let mut order: Vec<usize> = (0..seen.len()).collect();
         order.sort_by_key(|at| (u64::try_from(*at).unwrap() ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let shuffled: Vec<Seen> = order.iter().map(|at| seen[*at].clone()).collect();

@@ -1,4 +1,4 @@
-//! The 64-bit names of InfiniBand devices and ports.
+//! The 64-bit identifiers of InfiniBand devices and ports.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -6,18 +6,18 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// An EUI-64 of a device, a port or a system. Zero means "none" on the wire, so it is no GUID here.
+/// The EUI-64 of a device, a port or a system. Zero means "none" on the wire, so zero is invalid here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Guid(NonZeroU64);
 
 impl Guid {
-    /// The GUID of this number; none for zero.
+    /// The GUID with this number. `None` for zero.
     pub fn new(raw: u64) -> Option<Self> {
         NonZeroU64::new(raw).map(Self)
     }
 
-    /// The number.
+    /// The number of the GUID. Never zero.
     pub fn get(self) -> u64 {
         self.0.get()
     }
@@ -29,7 +29,7 @@ impl fmt::Display for Guid {
     }
 }
 
-/// What is wrong with a GUID.
+/// The text is not a GUID.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no GUID: 1 to 16 hexadecimal digits, not all zero, with or without 0x in front")]
 pub struct BadGuid(String);
@@ -37,7 +37,7 @@ pub struct BadGuid(String);
 impl FromStr for Guid {
     type Err = BadGuid;
 
-    /// Reads `0xa088c20300000000`, `a088c20300000000` and `a088:c203:0000:0000`.
+    /// Parses `0xa088c20300000000`, `a088c20300000000` and `a088:c203:0000:0000`.
     fn from_str(text: &str) -> Result<Self, BadGuid> {
         let bad = || BadGuid(text.chars().take(40).collect());
         let digits = text

@@ -1,4 +1,4 @@
-//! The InfiniBand fat-tree: planned and discovered, and the difference in words a technician can act on.
+//! The InfiniBand fat-tree: the plan, the discovered fabric, and their differences in words for a technician.
 
 pub mod check;
 pub mod dump;

@@ -8,10 +8,10 @@ use super::guid::Guid;
 use super::name::{self, Host};
 use super::rate::Rate;
 
-/// Highest port number of a device (InfiniBand Architecture, volume 1, 14.2.5.3: 255 is reserved).
+/// The highest port number of a device (InfiniBand Architecture, volume 1, 14.2.5.3: 255 is reserved).
 pub const MAX_PORT: u8 = 254;
 
-/// Position of a device in its fabric.
+/// Index of a device in its fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DeviceIx(pub u32);
 
@@ -21,11 +21,11 @@ impl DeviceIx {
     }
 }
 
-/// Position of a link in its fabric.
+/// Index of a link in its fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LinkIx(pub u32);
 
-/// What a device is.
+/// The kind of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceKind {
@@ -33,14 +33,14 @@ pub enum DeviceKind {
     Switch,
     /// A channel adapter of a server or of storage.
     ChannelAdapter,
-    /// The SHARP engine inside a switch, which shows itself as a channel adapter behind the last port.
+    /// The SHARP engine inside a switch. It appears as a channel adapter behind the last port.
     AggregationNode,
     /// A router between subnets.
     Router,
 }
 
 impl DeviceKind {
-    /// In words.
+    /// The kind in words.
     pub fn noun(self) -> &'static str {
         match self {
             Self::Switch => "switch",
@@ -51,14 +51,14 @@ impl DeviceKind {
     }
 }
 
-/// What a switch is for.
+/// The role of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Nobody has said, or it is no switch.
+    /// The role is unknown, or the device is not a switch.
     #[default]
     Unknown,
-    /// Servers hang on it.
+    /// Connects servers.
     Leaf,
     /// Connects leaves.
     Spine,
@@ -71,26 +71,26 @@ pub enum Role {
 pub struct PortRef {
     /// The device.
     pub device: DeviceIx,
-    /// Its port, from 1.
+    /// The port number, from 1.
     pub port: u8,
 }
 
-/// A port that is up, or that is known to exist without being up. A device has others, of which nothing is known.
+/// A port that is up, or a port known to exist. Other ports of the device are unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Port {
-    /// From 1.
+    /// The port number, from 1.
     pub number: u8,
-    /// Only ports of channel adapters and routers have one of their own.
+    /// The port's GUID. Only ports of channel adapters and routers have one.
     pub guid: Option<Guid>,
-    /// Base LID; 0 where none was assigned, and for ports of switches.
+    /// Base LID. 0 if none is assigned, and for ports of switches.
     pub lid: u32,
     /// LID mask control.
     pub lmc: u8,
-    /// Width and speed; none while down, and where a plan does not say.
+    /// Width and speed. `None` while down, or if a plan does not give them.
     pub rate: Option<Rate>,
-    /// The link that ends here.
+    /// The link at this port.
     pub link: Option<LinkIx>,
-    /// Physically up.
+    /// Whether the physical link is up.
     pub up: bool,
 }
 
@@ -112,36 +112,36 @@ impl Port {
 /// A switch, a channel adapter, an aggregation node or a router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// What it is.
+    /// The kind.
     pub kind: DeviceKind,
-    /// What a switch is for.
+    /// The role of a switch.
     pub role: Role,
-    /// Node GUID; none where a plan does not know it.
+    /// Node GUID. `None` if a plan does not know it.
     pub guid: Option<Guid>,
     /// Node description, or the name in a plan. May be empty or generic.
     pub name: Box<str>,
-    /// How many ports it has, whether anything is known of them or not.
+    /// Number of ports, including unknown ones.
     pub port_count: u8,
-    /// Rail of a channel adapter or a leaf, from 0, where a plan says so.
+    /// Rail of a channel adapter or a leaf, from 0, if a plan gives it.
     pub rail: Option<u8>,
-    /// Vendor id (IEEE OUI); 0 where unknown.
+    /// Vendor id (IEEE OUI). 0: unknown.
     pub vendor: u32,
-    /// Device id of the vendor; 0 where unknown.
+    /// The vendor's device id. 0: unknown.
     pub model: u32,
     /// System image GUID.
     pub system: Option<Guid>,
     /// GUID of a switch's port 0.
     pub port0_guid: Option<Guid>,
-    /// LID of a switch's port 0; 0 where none was assigned.
+    /// LID of a switch's port 0. 0 if none is assigned.
     pub lid: u32,
     /// LID mask control of a switch's port 0.
     pub lmc: u8,
-    /// Whether a switch's port 0 is an enhanced one.
+    /// Whether a switch's port 0 is enhanced.
     pub enhanced: bool,
 }
 
 impl Device {
-    /// A device of which nothing but this is known.
+    /// A device with only these properties known.
     pub fn new(kind: DeviceKind, name: &str, port_count: u8) -> Self {
         Self {
             kind,
@@ -160,17 +160,17 @@ impl Device {
         }
     }
 
-    /// Whether it is a switch.
+    /// Whether the device is a switch.
     pub fn is_switch(&self) -> bool {
         self.kind == DeviceKind::Switch
     }
 
-    /// Whether it is a channel adapter of a machine (no aggregation node).
+    /// Whether the device is a channel adapter of a machine. An aggregation node is not.
     pub fn is_adapter(&self) -> bool {
         self.kind == DeviceKind::ChannelAdapter
     }
 
-    /// The machine and the adapter in it, where the name tells (`gpu0001 mlx5_3`).
+    /// The machine and the adapter, if the name shows them (`gpu0001 mlx5_3`).
     pub fn host(&self) -> Option<Host<'_>> {
         (self.kind == DeviceKind::ChannelAdapter)
             .then(|| name::host(&self.name))
@@ -178,51 +178,51 @@ impl Device {
     }
 }
 
-/// A cable, or a trace inside a chassis.
+/// A cable or a trace inside a chassis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
-    /// The end at the device that comes first.
+    /// The end at the device with the lower index.
     pub a: PortRef,
     /// The other end.
     pub b: PortRef,
 }
 
 impl Link {
-    /// The end that is not this one.
+    /// The end opposite to `near`.
     pub fn far(&self, near: PortRef) -> PortRef {
         if self.a == near { self.b } else { self.a }
     }
 }
 
-/// Devices, their ports and the links between them. Made by [`FabricBuilder`], then never changed.
+/// Devices, their ports and the links between them. Built by [`FabricBuilder`] and immutable.
 #[derive(Debug, Clone, Default)]
 pub struct Fabric {
     devices: Vec<Device>,
-    /// Ports of all devices, those of one device together and in order.
+    /// Ports of all devices, grouped by device in order.
     ports: Vec<Port>,
-    /// Where each device's ports begin, and the end of all.
+    /// Index of each device's first port, and the total number of ports.
     starts: Vec<u32>,
     links: Vec<Link>,
     by_guid: BTreeMap<Guid, DeviceIx>,
 }
 
-/// How many there are of each.
+/// The numbers of devices and links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Counts {
-    /// Switches.
+    /// Number of switches.
     pub switches: usize,
-    /// Channel adapters of machines.
+    /// Number of channel adapters of machines.
     pub adapters: usize,
-    /// SHARP aggregation nodes.
+    /// Number of SHARP aggregation nodes.
     pub aggregation_nodes: usize,
-    /// Routers.
+    /// Number of routers.
     pub routers: usize,
-    /// Links.
+    /// Number of links.
     pub links: usize,
 }
 
 impl Fabric {
-    /// All devices, in the order in which they were added.
+    /// All devices, in the order of their addition.
     pub fn devices(&self) -> impl ExactSizeIterator<Item = (DeviceIx, &Device)> {
         self.devices
             .iter()
@@ -230,7 +230,7 @@ impl Fabric {
             .map(|(at, device)| (DeviceIx(at as u32), device))
     }
 
-    /// One device.
+    /// The device at this index.
     pub fn device(&self, ix: DeviceIx) -> &Device {
         &self.devices[ix.at()]
     }
@@ -246,20 +246,20 @@ impl Fabric {
         &self.ports[from as usize..to as usize]
     }
 
-    /// One port, if anything is known of it.
+    /// One port. `None`: the port is unknown.
     pub fn port(&self, end: PortRef) -> Option<&Port> {
         let ports = self.ports(end.device);
         let at = ports.binary_search_by_key(&end.port, |port| port.number).ok()?;
         ports.get(at)
     }
 
-    /// The other end of the link at this port.
+    /// The far end of the link at this port.
     pub fn far_end(&self, near: PortRef) -> Option<PortRef> {
         let link = self.port(near)?.link?;
         Some(self.link(link).far(near))
     }
 
-    /// All links.
+    /// All links, in the order of their addition.
     pub fn links(&self) -> impl ExactSizeIterator<Item = (LinkIx, &Link)> {
         self.links
             .iter()
@@ -267,12 +267,12 @@ impl Fabric {
             .map(|(at, link)| (LinkIx(at as u32), link))
     }
 
-    /// One link.
+    /// The link at this index.
     pub fn link(&self, ix: LinkIx) -> &Link {
         &self.links[ix.0 as usize]
     }
 
-    /// What a link carries: the slower of what its two ends say.
+    /// The rate of a link: the slower of the rates of its two ends.
     pub fn link_rate(&self, ix: LinkIx) -> Option<Rate> {
         let link = self.link(ix);
         let rate = |end| self.port(end).and_then(|port| port.rate);
@@ -294,7 +294,7 @@ impl Fabric {
         })
     }
 
-    /// How many there are of each.
+    /// Counts devices and links.
     pub fn counts(&self) -> Counts {
         let of = |kind| self.devices.iter().filter(|device| device.kind == kind).count();
         Counts {
@@ -310,15 +310,15 @@ impl Fabric {
 /// Why a link or a port cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// The device has no port of that number.
+    /// The device has no port with this number.
     #[error("port {port} does not exist: the device has ports 1 to {ports}")]
     NoSuchPort {
         /// The port.
         port: u8,
-        /// How many the device has.
+        /// Number of ports of the device.
         ports: u8,
     },
-    /// Another link ends there already.
+    /// The port has another link already.
     #[error("port {0} has another link already")]
     Taken(u8),
     /// Both ends are one port.
@@ -326,7 +326,7 @@ pub enum BuildError {
     Loop,
 }
 
-/// Collects devices, ports and links in any order.
+/// Builds a fabric from devices, ports and links in any order.
 #[derive(Debug, Default)]
 pub struct FabricBuilder {
     devices: Vec<Device>,
@@ -343,27 +343,27 @@ impl FabricBuilder {
         ix
     }
 
-    /// What is known of a device so far.
+    /// The device at this index, for changes.
     pub fn device_mut(&mut self, ix: DeviceIx) -> &mut Device {
         &mut self.devices[ix.at()]
     }
 
-    /// A device as it is so far.
+    /// The device at this index.
     pub fn get(&self, ix: DeviceIx) -> &Device {
         &self.devices[ix.at()]
     }
 
-    /// What is known of a port so far, if anything.
+    /// A known port. `None`: the port is unknown.
     pub fn known(&self, end: PortRef) -> Option<&Port> {
         let ports = &self.ports[end.device.at()];
         let at = ports.binary_search_by_key(&end.port, |port| port.number).ok()?;
         ports.get(at)
     }
 
-    /// The port, made known (as down) if it was not.
+    /// The port. An unknown port is added as down.
     ///
     /// # Errors
-    /// The device has no port of that number.
+    /// The device has no port with this number.
     pub fn port(&mut self, end: PortRef) -> Result<&mut Port, BuildError> {
         let ports = self.devices[end.device.at()].port_count;
         if end.port == 0 || end.port > ports {
@@ -380,10 +380,10 @@ impl FabricBuilder {
         Ok(&mut known[at])
     }
 
-    /// Connects two ports, which are up from then on. A rate that is given goes to ends that have none yet.
+    /// Connects two ports and marks them as up. The rate applies to ends without one.
     ///
     /// # Errors
-    /// A port does not exist or has a link already; nothing is changed then but that ports may have become known.
+    /// A port does not exist or has a link already. Unknown ports may have been added; otherwise nothing has changed.
     pub fn connect(&mut self, a: PortRef, b: PortRef, rate: Option<Rate>) -> Result<LinkIx, BuildError> {
         if a == b {
             return Err(BuildError::Loop);
@@ -407,7 +407,7 @@ impl FabricBuilder {
         Ok(link)
     }
 
-    /// The fabric.
+    /// Builds the fabric.
     pub fn finish(self) -> Fabric {
         let mut by_guid = BTreeMap::new();
         for (at, (device, ports)) in self.devices.iter().zip(&self.ports).enumerate() {
@@ -416,7 +416,7 @@ impl FabricBuilder {
                 by_guid.entry(guid).or_insert(ix);
             }
         }
-        // Node GUIDs count for more than port GUIDs, which some adapters derive by adding the port's number.
+        // Node GUIDs take precedence over port GUIDs, which some adapters derive by adding the port number.
         for (at, device) in self.devices.iter().enumerate().rev() {
             if let Some(guid) = device.guid {
                 by_guid.insert(guid, DeviceIx(at as u32));

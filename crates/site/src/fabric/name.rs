@@ -1,20 +1,20 @@
-//! What node descriptions tell: the machine, the adapter in it, the name of a switch; and which tell nothing.
+//! Node descriptions: the machine and the adapter, the name of a switch, and generic descriptions.
 
-/// A machine and its adapter, as `hostname HCA-1` and `hostname mlx5_3` say it.
+/// A machine and its adapter, from `hostname HCA-1` or `hostname mlx5_3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Host<'a> {
-    /// The machine.
+    /// The name of the machine.
     pub machine: &'a str,
-    /// The adapter in it.
+    /// The name of the adapter.
     pub adapter: &'a str,
     /// The number in the adapter's name.
     pub number: u16,
 }
 
-/// Beginnings of adapters' names; a number follows.
+/// Prefixes of adapter names. A number follows.
 const ADAPTERS: [&str; 9] = ["mlx5_", "mlx4_", "mthca", "hfi1_", "qib", "ibp", "HCA-", "HCA ", "hca"];
 
-/// Descriptions that devices carry until somebody sets one (seen in dumps of real fabrics).
+/// Default descriptions of devices (seen in dumps of real fabrics).
 const GENERIC: [&str; 12] = [
     "mellanox technologies",
     "connectx",
@@ -30,7 +30,7 @@ const GENERIC: [&str; 12] = [
     "localhost",
 ];
 
-/// The machine and the adapter, where a description has this form.
+/// The machine and the adapter, if the description has this form.
 pub fn host(description: &str) -> Option<Host<'_>> {
     let description = description.trim();
     let cut = ADAPTERS.iter().find_map(|prefix| {
@@ -48,20 +48,20 @@ pub fn host(description: &str) -> Option<Host<'_>> {
     })
 }
 
-/// Whether a description cannot tell one device from another.
+/// Whether a description is too generic to identify a device.
 pub fn is_generic(description: &str) -> bool {
     let text = description.trim().to_ascii_lowercase();
     text.is_empty() || GENERIC.iter().any(|generic| text.contains(generic))
 }
 
-/// What to compare descriptions by: the name proper, in lower case.
+/// The key for comparing descriptions: the name in lower case.
 ///
-/// Managed NVIDIA switches call themselves `MF0;NAME:MODEL/U1`.
+/// Managed NVIDIA switches have the description `MF0;NAME:MODEL/U1`.
 pub fn key(description: &str) -> String {
     proper(description).to_ascii_lowercase()
 }
 
-/// The name proper in a description.
+/// The name in a description.
 pub fn proper(description: &str) -> &str {
     let text = description.trim();
     let Some((chassis, rest)) = text.split_once(';') else {
@@ -74,7 +74,7 @@ pub fn proper(description: &str) -> &str {
     }
 }
 
-/// Sorts names as people do: `leaf-2` before `leaf-10`.
+/// Natural order: `leaf-2` before `leaf-10`.
 pub fn natural(a: &str, b: &str) -> std::cmp::Ordering {
     let (mut a, mut b) = (chunks(a), chunks(b));
     loop {
@@ -90,7 +90,7 @@ pub fn natural(a: &str, b: &str) -> std::cmp::Ordering {
     }
 }
 
-/// Runs of digits as (length, digits) without leading zeros, of others as (0, text).
+/// Runs of digits as (length, digits) without leading zeros, other runs as (0, text).
 fn chunks(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut rest = text;
     std::iter::from_fn(move || {

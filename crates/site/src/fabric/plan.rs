@@ -1,4 +1,4 @@
-//! The fabric as it should be: devices, and cables with names and wanted rates.
+//! The planned fabric: devices, and cables with names and wanted rates.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,27 +8,27 @@ use super::model::{Device, DeviceIx, DeviceKind, Fabric, FabricBuilder, LinkIx, 
 use super::name;
 use super::rate::{Rate, Speed, Width};
 
-/// A device that should be there.
+/// A planned device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedDevice {
-    /// Its name, unique in the plan: of a channel adapter in the form `gpu-093 mlx5_3`, as it will describe itself.
+    /// The name, unique in the plan. A channel adapter has the form `gpu-093 mlx5_3`, like its future description.
     pub name: String,
-    /// What it is.
+    /// The kind.
     pub kind: DeviceKind,
-    /// What a switch is for.
+    /// The role of a switch.
     pub role: Role,
-    /// Node GUID or port GUID, where it is known.
+    /// Node GUID or port GUID, if known.
     pub guid: Option<Guid>,
-    /// How many ports it has.
+    /// Number of ports.
     pub port_count: u8,
     /// Rail of an adapter or a leaf, from 0.
     pub rail: Option<u8>,
-    /// What people call the adapter in its machine (`3` for HCA 3); none to take it from the name.
+    /// The usual number of the adapter in its machine (`3` for HCA 3). `None`: taken from the name.
     pub hca: Option<u16>,
 }
 
 impl PlannedDevice {
-    /// A switch.
+    /// A switch with this role.
     pub fn switch(name: impl Into<String>, role: Role, port_count: u8) -> Self {
         Self {
             name: name.into(),
@@ -55,27 +55,27 @@ impl PlannedDevice {
     }
 }
 
-/// A cable that should be there. Ends are positions in the list of devices and port numbers from 1.
+/// A planned cable. An end is an index in the list of devices and a port number from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedCable {
-    /// What is written on it.
+    /// The text on the label.
     pub name: String,
     /// One end.
     pub a: (usize, u8),
     /// The other end.
     pub b: (usize, u8),
-    /// Speed it should run at; none if any is right.
+    /// The wanted speed. `None`: any.
     pub speed: Option<Speed>,
-    /// Lanes it should run with; none if any is right.
+    /// The wanted number of lanes. `None`: any.
     pub width: Option<Width>,
 }
 
-/// What cannot be in a plan.
+/// A fault in a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanFault {
-    /// Line in the file it was read from, from 1; 0 where there is none.
+    /// Line in the source file, from 1. 0 if there is no file.
     pub line: u32,
-    /// What is the matter, and with what.
+    /// The fault and its subject.
     pub text: String,
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for PlanFault {
     }
 }
 
-/// What a cable should be.
+/// The wanted properties of a cable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) name: Box<str>,
@@ -96,7 +96,7 @@ pub(super) struct Wanted {
     pub(super) width: Option<Width>,
 }
 
-/// The fabric as it should be.
+/// The planned fabric.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     fabric: Fabric,
@@ -105,10 +105,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan of these devices and cables.
+    /// Creates a plan from devices and cables.
     ///
     /// # Errors
-    /// All faults: names and GUIDs that are there twice, ports that do not exist or are cabled twice.
+    /// All faults: duplicate names and GUIDs, ports that do not exist or have two cables.
     pub fn new(devices: &[PlannedDevice], cables: &[PlannedCable]) -> Result<Self, Vec<PlanFault>> {
         let (mut builder, mut faults) = (FabricBuilder::default(), Vec::new());
         let fault = |text: String| PlanFault { line: 0, text };
@@ -168,7 +168,7 @@ impl Plan {
         })
     }
 
-    /// A discovered fabric taken as what should be: its cables have no names, and should run as they ran then.
+    /// Uses a discovered fabric as the plan. Its cables have no names, and the present rates are wanted.
     pub fn of_reference(fabric: Fabric) -> Self {
         let cables = fabric
             .links()
@@ -185,12 +185,12 @@ impl Plan {
         Self { fabric, cables, hcas }
     }
 
-    /// Devices and links.
+    /// The planned devices and links.
     pub fn fabric(&self) -> &Fabric {
         &self.fabric
     }
 
-    /// What is written on a cable; empty where it has no name.
+    /// The label of a cable. Empty if it has none.
     pub fn cable_name(&self, link: LinkIx) -> &str {
         &self.cables[link.0 as usize].name
     }
@@ -199,7 +199,7 @@ impl Plan {
         &self.cables[link.0 as usize]
     }
 
-    /// `cable 0417`, or its two ends where it has no name.
+    /// Such as `cable 0417`, or the two ends if the cable has no name.
     pub fn cable_words(&self, link: LinkIx) -> String {
         match self.cable_name(link) {
             "" => {
@@ -210,18 +210,18 @@ impl Plan {
         }
     }
 
-    /// `leaf-12`, `HCA 3 of node gpu-093`.
+    /// Such as `leaf-12` or `HCA 3 of node gpu-093`.
     pub fn device_words(&self, ix: DeviceIx) -> String {
         device_words(&self.fabric, ix, self.hcas[ix.0 as usize])
     }
 
-    /// `leaf-12 port 5`, `HCA 3 of node gpu-093`.
+    /// Such as `leaf-12 port 5` or `HCA 3 of node gpu-093`.
     pub fn end_words(&self, end: PortRef) -> String {
         end_words(&self.fabric, end, self.hcas[end.device.0 as usize])
     }
 }
 
-/// A device as people call it: by its name if that tells it from others, else by its GUID.
+/// A device in words: by its name if the name identifies it, otherwise by its GUID.
 pub fn device_words(fabric: &Fabric, ix: DeviceIx, hca: Option<u16>) -> String {
     let device = fabric.device(ix);
     if let Some(host) = device.host() {
@@ -238,7 +238,7 @@ pub fn device_words(fabric: &Fabric, ix: DeviceIx, hca: Option<u16>) -> String {
     }
 }
 
-/// A port as people call it. The only port of an adapter needs no number.
+/// A port in words. The only port of an adapter has no number.
 pub fn end_words(fabric: &Fabric, end: PortRef, hca: Option<u16>) -> String {
     let device = device_words(fabric, end.device, hca);
     let known = fabric.device(end.device);

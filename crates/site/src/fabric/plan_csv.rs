@@ -1,8 +1,8 @@
-//! A cabling list as spreadsheets write it: `cable,device_a,port_a,device_b,port_b,speed,width`.
+//! A cabling list from a spreadsheet: `cable,device_a,port_a,device_b,port_b,speed,width`.
 //!
-//! The first line names the columns, in any order; `speed`, `width`, `guid_a` and `guid_b` may be left out, and cells of
-//! them be empty. A port is a number or an adapter with an optional port of its own: `5`, `mlx5_3`, `mlx5_3/2`, `HCA-3`,
-//! `HCA 3`. A device `gpu-093` with port `mlx5_3` and a device `gpu-093 mlx5_3` with port `1` are the same.
+//! The first line names the columns, in any order. `speed`, `width`, `guid_a` and `guid_b` are optional, and their
+//! cells may be empty. A port is a number, or an adapter with an optional port number: `5`, `mlx5_3`, `mlx5_3/2`,
+//! `HCA-3`, `HCA 3`. Device `gpu-093` with port `mlx5_3` equals device `gpu-093 mlx5_3` with port `1`.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use super::model::{DeviceKind, MAX_PORT, Role};
 use super::name;
 use super::plan::{Plan, PlanFault, PlannedCable, PlannedDevice};
 
-/// Bytes of a list that are read at most.
+/// Maximum size of a list, in bytes.
 const MAX_BYTES: usize = 256 << 20;
-/// Faults that are told at most.
+/// Maximum number of reported faults.
 const MAX_FAULTS: usize = 100;
 const NEEDED: [&str; 5] = ["cable", "device_a", "port_a", "device_b", "port_b"];
 
@@ -21,7 +21,7 @@ impl Plan {
     /// Reads a cabling list.
     ///
     /// # Errors
-    /// All faults with their lines, the first 100 of them.
+    /// The first 100 faults, with their lines.
     pub fn from_csv(text: &str) -> Result<Self, Vec<PlanFault>> {
         if text.len() > MAX_BYTES {
             let text = format!(
@@ -83,7 +83,7 @@ impl Columns {
     }
 }
 
-/// The cells of a line; quotes as RFC 4180 has them, but no line breaks in cells.
+/// The cells of a line, quoted as in RFC 4180, but without line breaks in cells.
 fn cells(line: &str) -> Result<Vec<String>, String> {
     let mut cells = vec![String::new()];
     let (mut quoted, mut chars) = (false, line.chars().peekable());
@@ -194,10 +194,11 @@ impl List {
     }
 }
 
-/// What a list calls switches.
+/// Words in the names of switches.
 const SWITCHES: [&str; 5] = ["leaf", "spine", "core", "switch", "sw-"];
 
-/// A list does not say what is a switch: what is called one, has many cables or ports, or has an adapter beside it.
+/// A list does not mark switches. A device is a switch if its name contains such a word, if it has many cables or
+/// ports, or if it is connected to an adapter.
 fn planned(seen: Seen) -> PlannedDevice {
     let name = seen.name.to_ascii_lowercase();
     let called = SWITCHES.iter().any(|word| name.contains(word));
@@ -224,7 +225,7 @@ fn optional<T: std::str::FromStr<Err: ToString>>(cell: &str) -> Result<Option<T>
     }
 }
 
-/// The device and its port, adapters named after their machine.
+/// The device and its port number. An adapter's name begins with its machine.
 fn place(device: &str, port: &str) -> Result<(String, u8), String> {
     let number = |text: &str| match text.parse() {
         Ok(number) if (1..=MAX_PORT).contains(&number) => Ok(number),

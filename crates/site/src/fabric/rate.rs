@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Lanes of a link.
+/// The number of lanes of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Width {
@@ -27,10 +27,10 @@ pub enum Width {
 }
 
 impl Width {
-    /// All of them, narrowest first.
+    /// All widths, narrowest first.
     pub const ALL: [Self; 5] = [Self::X1, Self::X2, Self::X4, Self::X8, Self::X12];
 
-    /// How many lanes.
+    /// The number of lanes.
     pub fn lanes(self) -> u32 {
         match self {
             Self::X1 => 1,
@@ -51,7 +51,7 @@ impl fmt::Display for Width {
 impl FromStr for Width {
     type Err = BadRate;
 
-    /// Reads `4x` and `4`.
+    /// Parses `4x` and `4`.
     fn from_str(text: &str) -> Result<Self, BadRate> {
         let digits = text.strip_suffix(['x', 'X']).unwrap_or(text);
         let found = Self::ALL.into_iter().find(|width| width.lanes().to_string() == digits);
@@ -59,32 +59,32 @@ impl FromStr for Width {
     }
 }
 
-/// Signalling of one lane.
+/// The signalling rate of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Speed {
-    /// 2.5 Gb/s a lane, 2 of data.
+    /// 2.5 Gb/s per lane, 2 Gb/s of data.
     Sdr,
-    /// 5 Gb/s a lane, 4 of data.
+    /// 5 Gb/s per lane, 4 Gb/s of data.
     Ddr,
-    /// 10 Gb/s a lane, 8 of data.
+    /// 10 Gb/s per lane, 8 Gb/s of data.
     Qdr,
-    /// 10.3125 Gb/s a lane with the coding of FDR.
+    /// 10.3125 Gb/s per lane with the coding of FDR.
     Fdr10,
-    /// 14.0625 Gb/s a lane.
+    /// 14.0625 Gb/s per lane.
     Fdr,
-    /// 25 Gb/s a lane.
+    /// 25 Gb/s per lane.
     Edr,
-    /// 50 Gb/s a lane.
+    /// 50 Gb/s per lane.
     Hdr,
-    /// 100 Gb/s a lane.
+    /// 100 Gb/s per lane.
     Ndr,
-    /// 200 Gb/s a lane.
+    /// 200 Gb/s per lane.
     Xdr,
 }
 
 impl Speed {
-    /// All of them, slowest first.
+    /// All speeds, slowest first.
     pub const ALL: [Self; 9] = [
         Self::Sdr,
         Self::Ddr,
@@ -97,7 +97,7 @@ impl Speed {
         Self::Xdr,
     ];
 
-    /// As `ibnetdiscover` prints it.
+    /// The name in the output of `ibnetdiscover`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sdr => "SDR",
@@ -112,7 +112,7 @@ impl Speed {
         }
     }
 
-    /// Data rate of one lane in Gb/s, as links are sold: 8b/10b coding taken off up to QDR.
+    /// The nominal data rate of one lane, in Gb/s. Up to QDR, this is the rate after 8b/10b coding.
     pub fn lane_gbps(self) -> f64 {
         match self {
             Self::Sdr => 2.0,
@@ -150,12 +150,12 @@ impl FromStr for Speed {
 pub struct Rate {
     /// Lanes.
     pub width: Width,
-    /// Speed of each.
+    /// The speed of each lane.
     pub speed: Speed,
 }
 
 impl Rate {
-    /// Four lanes of this speed.
+    /// Four lanes at this speed.
     pub fn x4(speed: Speed) -> Self {
         Self {
             width: Width::X4,
@@ -163,12 +163,12 @@ impl Rate {
         }
     }
 
-    /// Data rate in Gb/s each way.
+    /// The data rate in each direction, in Gb/s.
     pub fn gbps(self) -> f64 {
         f64::from(self.width.lanes()) * self.speed.lane_gbps()
     }
 
-    /// The slower of two by data rate: what a link carries whose ends disagree.
+    /// The slower of two rates: the rate of a link with different ends.
     pub fn slower(self, other: Self) -> Self {
         if other.gbps() < self.gbps() { other } else { self }
     }
@@ -183,7 +183,7 @@ impl fmt::Display for Rate {
 impl FromStr for Rate {
     type Err = BadRate;
 
-    /// Reads `4xNDR`.
+    /// Parses `4xNDR`.
     fn from_str(text: &str) -> Result<Self, BadRate> {
         let split = text.find(['x', 'X']).ok_or_else(|| BadRate::of(text))?;
         let (width, speed) = text.split_at(split);
@@ -194,7 +194,7 @@ impl FromStr for Rate {
     }
 }
 
-/// What is wrong with a width or a speed.
+/// The text is not a width or a speed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no link rate: widths are 1x, 2x, 4x, 8x, 12x, speeds SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR, XDR")]
 pub struct BadRate(String);

@@ -1,31 +1,32 @@
-//! Plans of regular fat-trees: leaves, spines and, where they do not suffice, pods and cores.
+//! Plans of regular fat-trees: leaves and spines, and pods and cores if spines do not suffice.
 //!
-//! Switch counts are those of NVIDIA's DGX SuperPOD reference architecture for the same number of nodes.
+//! The numbers of switches match NVIDIA's DGX SuperPOD reference architecture for the same number of nodes.
 
 use super::guid::Guid;
 use super::model::Role;
 use super::plan::{PlannedCable, PlannedDevice};
 use super::rate::{Speed, Width};
 
-/// Which fat-tree.
+/// The parameters of a fat-tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FatTree {
-    /// Nodes.
+    /// Number of nodes.
     pub hosts: u32,
-    /// Adapters a node.
+    /// Number of adapters per node.
     pub rails: u8,
-    /// Adapter r of every node of a unit on leaf r of the unit; else all adapters of a node on one leaf.
+    /// Whether adapter r of every node of a unit is on leaf r of the unit. Otherwise all adapters of a node are on one
+    /// leaf.
     pub rail_optimised: bool,
-    /// Ports of every switch; even, 4 to 128.
+    /// Number of ports of every switch: even, 4 to 128.
     pub radix: u8,
     /// Speed of every link, with four lanes.
     pub speed: Speed,
-    /// Whether devices get GUIDs (made up, in a range of NVIDIA's).
+    /// Whether devices get invented GUIDs, in one of NVIDIA's ranges.
     pub with_guids: bool,
 }
 
 impl FatTree {
-    /// A rail-optimised one with eight adapters a node and 64-port switches at NDR.
+    /// A rail-optimised tree with eight adapters per node and 64-port switches at NDR.
     pub fn rail_optimised(hosts: u32) -> Self {
         Self {
             hosts,
@@ -40,7 +41,7 @@ impl FatTree {
     /// Devices and cables, leaves first. Names are `leaf-su01-r0`, `spine-01`, `core-g01-01` and `gpu0001 mlx5_0`.
     ///
     /// # Errors
-    /// Numbers for which no such tree exists.
+    /// No such tree exists.
     pub fn plan(&self) -> Result<(Vec<PlannedDevice>, Vec<PlannedCable>), TreeError> {
         let half = u32::from(self.radix / 2);
         let rails = u32::from(self.rails);
@@ -68,13 +69,13 @@ impl FatTree {
 /// Why there is no such tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
-    /// No hosts, no rails or no such switch.
+    /// There are no hosts or no rails, or the number of ports is invalid.
     #[error("a fat-tree needs at least one node, one rail, and switches with an even number of 4 to 128 ports")]
     Nonsense,
     /// A leaf cannot take one node.
     #[error("{rails} adapters of one node do not fit the {most} lower ports of a leaf")]
     TooManyRails {
-        /// Adapters a node.
+        /// Adapters per node.
         rails: u32,
         /// Lower ports of a leaf.
         most: u32,
@@ -82,9 +83,9 @@ pub enum TreeError {
     /// Three levels do not suffice.
     #[error("{pods} pods are more than the {most} that three levels of these switches connect")]
     TooLarge {
-        /// Pods needed.
+        /// Number of required pods.
         pods: u32,
-        /// Pods possible.
+        /// Maximum number of pods.
         most: u32,
     },
 }
@@ -123,7 +124,7 @@ impl<'a> Maker<'a> {
         at
     }
 
-    /// Ports are below the radix, which is a `u8`.
+    /// Port numbers are at most the radix, which is a `u8`.
     fn cable(&mut self, a: (usize, u32), b: (usize, u32)) {
         let name = format!("{:04}", self.cables.len() + 1);
         let end = |(device, port): (usize, u32)| (device, port as u8);
@@ -136,7 +137,7 @@ impl<'a> Maker<'a> {
         });
     }
 
-    /// Answers with how many lower ports the fullest leaf uses.
+    /// Returns the number of lower ports used on the fullest leaf.
     fn leaves_and_hosts(&mut self) -> u32 {
         let rails = u32::from(self.tree.rails);
         let per_unit = if self.tree.rail_optimised {
@@ -179,11 +180,12 @@ impl<'a> Maker<'a> {
         if self.tree.rail_optimised { used } else { used * rails }
     }
 
-    /// Two levels: as many links up as the fullest leaf has down, the same number from every leaf to every spine.
+    /// Two levels: as many uplinks per leaf as the fullest leaf has downlinks, evenly distributed over the spines.
     fn spines(&mut self, down: u32) {
         let (radix, leaves) = (2 * self.half, self.leaves);
         let mut spines = (leaves * down).div_ceil(radix).max(1);
-        // Fewer links a pair and more spines, until all is even; `down` spines with one link a pair always are.
+        // Reduces links per pair and adds spines until the distribution is even. With `down` spines and one link per
+        // pair it always is.
         while spines < down && (!down.is_multiple_of(spines) || leaves * (down / spines) > radix) {
             spines += 1;
         }
@@ -199,7 +201,8 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Three levels: pods of as many leaves as spines, one link a pair; spine x of every pod meets in core group x.
+    /// Three levels: pods with as many spines as leaves and one link per pair. The spines at position x of all pods
+    /// connect to core group x.
     fn pods_and_cores(&mut self) -> Result<(), TreeError> {
         let (half, leaves) = (self.half, self.leaves);
         let pods = leaves.div_ceil(half);

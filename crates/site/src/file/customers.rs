@@ -140,7 +140,7 @@ fn check_circuits(draft: &Draft, sink: &mut Sink) {
     }
 }
 
-/// A domain and what is above it, as far as it could be read.
+/// A domain and its ancestors, up to the first that could not be read.
 fn above(draft: &Draft, from: DomainId) -> impl Iterator<Item = DomainId> + '_ {
     std::iter::successors(Some(from), |id| {
         draft.site.domain(*id).parent.filter(|id| !id.is_none())

@@ -8,7 +8,7 @@ use super::{Draft, Sections, item_fields};
 use crate::finding::Sink;
 use crate::model::{Cable, NodeId, Port, RackId, Speed, Switch, SwitchId, SwitchRole};
 
-/// Most ports of a switch.
+/// Maximum number of ports of a switch.
 const MAX_PORTS: u32 = 4096;
 
 pub(super) fn read_switches(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) {
@@ -96,7 +96,7 @@ fn read_switch(draft: &mut Draft, mut fields: Fields<'_, '_>) {
     }
 }
 
-/// Rails belong to leaves and are those of some SKU.
+/// Only leaves have rails, and every rail must exist in some SKU.
 fn check_rails(draft: &Draft, fields: &mut Fields<'_, '_>, role: Option<SwitchRole>, rails: &Cycle<u32>) {
     if rails.len() == 0 {
         return;
@@ -150,7 +150,7 @@ pub(super) fn read_cables(draft: &mut Draft, sections: &Sections<'_>, sink: &mut
     check_ends(draft, ends, sink);
 }
 
-/// One end of a cable as it was read. Ordered by port, then as they were read.
+/// One end of a cable, as read. Ordered by port, then by position in the file.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct End {
     port: Port,
@@ -190,7 +190,7 @@ fn read_cable(draft: &mut Draft, mut fields: Fields<'_, '_>, ends: &mut Vec<End>
         }
         let Some(label) = labels.get(i) else { continue };
         if draft.cables.add(sink, number, label) {
-            // A cable with a broken end keeps its place, so that ids and names stay in step.
+            // A cable with an invalid end keeps its place, so that ids and names stay in step.
             let nowhere = Port::Switch {
                 switch: SwitchId::NONE,
                 port: 0,
@@ -204,7 +204,7 @@ fn read_cable(draft: &mut Draft, mut fields: Fields<'_, '_>, ends: &mut Vec<End>
     }
 }
 
-/// A port takes one cable. Sorting is quicker than a table of millions of ports.
+/// Checks that each port has one cable. Sorting is faster than a table of millions of ports.
 fn check_ends(draft: &Draft, mut ends: Vec<End>, sink: &mut Sink) {
     ends.sort_unstable();
     for same in ends.chunk_by(|a, b| a.port == b.port).filter(|same| same.len() > 1) {

@@ -1,4 +1,4 @@
-//! The fields of one mapping, taken one by one: what is left over is unknown, what is wrong is told where it stands.
+//! Reads the fields of one mapping one by one. Unread fields are unknown, and every finding names the place.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use super::quantity::{self, Unit};
 use super::yaml::{Key, Tree, Value};
 use crate::finding::{Sink, Spot};
 
-/// What remains of an item when it was read: where its fields stand.
+/// The places of an item's fields, kept after the item is read.
 #[derive(Debug)]
 pub(crate) struct Entry {
     path: Box<str>,
@@ -18,7 +18,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Where a field stands; the item where it has no such field.
+    /// The place of a field, or of the item if it has no such field.
     pub(crate) fn spot(&self, field: &str) -> Spot {
         self.spots
             .iter()
@@ -47,7 +47,7 @@ fn join(path: &str, field: &str) -> String {
     }
 }
 
-/// Values for the items that one entry stands for: item `i` has the `i`th, and from the start again when they end.
+/// Values for the items of one entry. Item `i` gets value `i`, and the values repeat when they run out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cycle<T>(Vec<T>);
 
@@ -75,7 +75,7 @@ impl<T> Cycle<T> {
     }
 }
 
-/// One mapping while it is read.
+/// One mapping during its reading.
 pub(crate) struct Fields<'t, 's> {
     pub(crate) sink: &'s mut Sink,
     path: String,
@@ -88,7 +88,7 @@ pub(crate) struct Fields<'t, 's> {
 }
 
 impl<'t, 's> Fields<'t, 's> {
-    /// `None` when it is no mapping; a finding says so.
+    /// Starts to read a mapping. `None`: the value is not a mapping, which adds a finding.
     pub(crate) fn of(tree: &'t Tree, path: String, sink: &'s mut Sink) -> Option<Self> {
         match &tree.value {
             Value::Map(pairs) => Some(Self {
@@ -109,7 +109,7 @@ impl<'t, 's> Fields<'t, 's> {
         }
     }
 
-    /// A field's value; `None` when it is not there or says nothing.
+    /// The value of a field. `None`: the field is missing or empty.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<&'t Tree> {
         self.known.push(name);
         let mut found: Option<&'t (Key, Tree)> = None;
@@ -135,7 +135,7 @@ impl<'t, 's> Fields<'t, 's> {
         (tree.value != Value::Null).then_some(tree)
     }
 
-    /// The same, and a finding when it is missing.
+    /// Like [`Self::take`], with a finding if the field is missing.
     pub(crate) fn need(&mut self, name: &'static str) -> Option<&'t Tree> {
         let tree = self.take(name);
         if tree.is_none() {
@@ -144,7 +144,7 @@ impl<'t, 's> Fields<'t, 's> {
         tree
     }
 
-    /// A finding, unless an unknown field turns out to be meant for this one.
+    /// Adds a finding, unless an unknown field turns out to be a misspelling of this one.
     pub(crate) fn lacks(&mut self, name: &'static str, what: impl Into<String>, fix: impl Into<String>) {
         self.missing.push((name, what.into(), fix.into()));
     }
@@ -164,7 +164,7 @@ impl<'t, 's> Fields<'t, 's> {
         self.sink.error(at, join(&self.path, field), what, fix);
     }
 
-    /// Remembers where a part of a field stands, and says its path.
+    /// Remembers the place of a part of a field and returns its path.
     pub(crate) fn part(&mut self, field: &str, at: Spot) -> String {
         self.spots.push((Cow::Owned(field.to_owned()), at));
         join(&self.path, field)
@@ -193,13 +193,13 @@ impl<'t, 's> Fields<'t, 's> {
         self.scalar(name, tree)
     }
 
-    /// `None` when it is not there, NaN when it is wrong: no comparison with it is ever true.
+    /// `None` if the field is missing, NaN if it is invalid. No comparison with NaN is true.
     pub(crate) fn number(&mut self, name: &'static str, unit: Unit, range: RangeInclusive<f64>) -> Option<f64> {
         let tree = self.take(name)?;
         Some(self.number_in(name, tree, unit, &range))
     }
 
-    /// NaN when it is missing or wrong.
+    /// NaN if the field is missing or invalid.
     pub(crate) fn need_number(&mut self, name: &'static str, unit: Unit, range: RangeInclusive<f64>) -> f64 {
         match self.need(name) {
             Some(tree) => self.number_in(name, tree, unit, &range),
@@ -246,7 +246,7 @@ impl<'t, 's> Fields<'t, 's> {
         None
     }
 
-    /// A number for each item of the entry: one, or a list that is gone through again and again.
+    /// A number for each item of the entry: a single value, or a list that repeats.
     pub(crate) fn integers(&mut self, name: &'static str, range: RangeInclusive<u32>) -> Cycle<u32> {
         let trees: &[Tree] = match self.take(name) {
             None => &[],
@@ -276,7 +276,7 @@ impl<'t, 's> Fields<'t, 's> {
         }
     }
 
-    /// One of some words.
+    /// One of the given words.
     pub(crate) fn choice<T: Copy>(&mut self, name: &'static str, all: &[T], word: fn(T) -> &'static str) -> Option<T> {
         let tree = self.take(name)?;
         let text = self.scalar(name, tree)?;
@@ -306,7 +306,7 @@ impl<'t, 's> Fields<'t, 's> {
         found
     }
 
-    /// The names that an entry stands for. None when they are missing or wrong.
+    /// The names of the entry's items. Empty if they are missing or invalid.
     pub(crate) fn own_names(&mut self, name: &'static str) -> Vec<String> {
         let Some(text) = self.need_text(name) else {
             return Vec::new();
@@ -351,7 +351,7 @@ impl<'t, 's> Fields<'t, 's> {
         Vec::new()
     }
 
-    /// Names of other things, as one pattern or a list of patterns.
+    /// Names of other objects, as one pattern or a list of patterns.
     pub(crate) fn names(&mut self, name: &'static str) -> Cycle<String> {
         match self.take(name) {
             Some(tree) => self.names_in(name, tree),
@@ -390,7 +390,7 @@ impl<'t, 's> Fields<'t, 's> {
         Cycle(all)
     }
 
-    /// Whether so many values can be dealt out to so many items; a finding when not.
+    /// Whether the values divide evenly among the items. Adds a finding if not.
     pub(crate) fn deals_out(&mut self, field: &str, values: usize, items: usize) -> bool {
         let fits = values == 0 || items == 0 || items.is_multiple_of(values);
         if !fits {
@@ -403,18 +403,18 @@ impl<'t, 's> Fields<'t, 's> {
         fits
     }
 
-    /// A mapping inside this one, and a finding when it is missing.
+    /// A nested mapping, with a finding if it is missing.
     pub(crate) fn need_nested(&mut self, name: &'static str) -> Option<Fields<'t, '_>> {
         let tree = self.need(name)?;
         Fields::of(tree, join(&self.path, name), self.sink)
     }
 
-    /// A mapping in a list inside this one.
+    /// A mapping inside a list of this mapping.
     pub(crate) fn nested_in(&mut self, path: &str, tree: &'t Tree) -> Option<Fields<'t, '_>> {
         Fields::of(tree, join(&self.path, path), self.sink)
     }
 
-    /// The items of a list; none when it is missing, or no list.
+    /// The items of a list. Empty if it is missing or not a list.
     pub(crate) fn list(&mut self, name: &'static str) -> &'t [Tree] {
         match self.take(name) {
             None => &[],
@@ -438,7 +438,7 @@ impl<'t, 's> Fields<'t, 's> {
         }
     }
 
-    /// All pairs of a mapping whose keys are free. Keys that come twice are told.
+    /// All pairs of a mapping with free keys. Duplicate keys add a finding.
     pub(crate) fn pairs(mut self) -> Vec<(&'t Key, &'t Tree)> {
         let mut pairs: Vec<(&Key, &Tree)> = Vec::new();
         let all = self.pairs;
@@ -454,7 +454,7 @@ impl<'t, 's> Fields<'t, 's> {
         pairs
     }
 
-    /// [`Self::finish`], for who goes on to tell more.
+    /// [`Self::finish`], for callers that add more findings.
     pub(crate) fn finish_with_sink(mut self) -> (&'s mut Sink, Entry) {
         let entry = self.close();
         (self.sink, entry)
@@ -464,7 +464,7 @@ impl<'t, 's> Fields<'t, 's> {
         self.close()
     }
 
-    /// Tells what is unknown and what is missing. A missing field that an unknown one was meant to be is told once.
+    /// Adds findings for unknown and missing fields. A missing field and its misspelling give one finding.
     fn close(&mut self) -> Entry {
         let mut meant = Vec::new();
         for (i, (key, _)) in self.pairs.iter().enumerate() {
@@ -498,14 +498,14 @@ impl<'t, 's> Fields<'t, 's> {
     }
 }
 
-/// 1 to 63 letters, digits and `-_.:`, a letter or digit first.
+/// Whether a name has 1 to 63 letters, digits and `-_.:`, with a letter or digit first.
 pub(crate) fn is_name(name: &str) -> bool {
     let bytes = name.as_bytes();
     let first = bytes.first().is_some_and(u8::is_ascii_alphanumeric);
     first && bytes.len() <= 63 && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(b))
 }
 
-/// A name that stands in for others: `{name}` and `{rack}` are replaced.
+/// Replaces `{name}` and `{rack}` in a name.
 pub(crate) fn fill<'a>(text: &'a str, name: &str, rack: &str) -> Cow<'a, str> {
     if text.contains('{') {
         Cow::Owned(text.replace("{name}", name).replace("{rack}", rack))

@@ -4,9 +4,9 @@ use super::fields::Fields;
 use super::yaml::Tree;
 use crate::model::{FirmwareActivation, FirmwareOrder, WantedFirmware};
 
-/// Most entries of a SKU.
+/// Maximum number of entries of a SKU.
 const MAX_ENTRIES: usize = 64;
-/// Longest text of an entry, in characters.
+/// Maximum length of a text in an entry, in characters.
 const MAX_TEXT: usize = 128;
 
 pub(super) fn read(fields: &mut Fields<'_, '_>) -> Vec<WantedFirmware> {

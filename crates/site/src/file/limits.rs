@@ -1,5 +1,5 @@
-//! What stands in racks and rooms against what they bear. Weight beyond the limit is an error; watts beyond it are a
-//! warning, since reservations keep to the limits whatever is installed.
+//! Compares the equipment of racks and rooms with their limits. Excess weight is an error. Excess watts are a warning,
+//! because reservations keep to the limits whatever is installed.
 
 use super::Draft;
 use crate::finding::Sink;
@@ -54,7 +54,7 @@ fn racks(draft: &Draft, sink: &mut Sink) {
     }
 }
 
-/// Rack PDUs and circuits with more on them than they carry while all feeds live.
+/// Rack PDUs and circuits whose load exceeds their capacity while all feeds are live.
 fn power(draft: &Draft, sink: &mut Sink) {
     let site = &draft.site;
     let mut loads: Vec<f64> = site.domains.iter().map(|domain| domain.other_watts).collect();
@@ -86,7 +86,7 @@ fn power(draft: &Draft, sink: &mut Sink) {
     }
 }
 
-/// Rooms with nodes and nothing that cools their air.
+/// Rooms with nodes but without air cooling.
 fn rooms(draft: &Draft, sink: &mut Sink) {
     let site = &draft.site;
     if site.cooling_units.is_empty() || draft.cooling_units.lost {

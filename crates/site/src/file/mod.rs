@@ -1,8 +1,8 @@
-//! The site file: YAML in, a checked [`Site`] or everything that is wrong with it out.
+//! The site file: reads YAML and returns a checked [`Site`] or all faults.
 //!
-//! Reading goes in three steps: text to a tree with places (`yaml`), the tree to fields (`fields`), the fields to the
-//! model (one module per section). A fault costs what it is in, not the rest: the reader goes on with a value that no
-//! later check can fail on, so that one mistake gives one finding.
+//! Reading has three steps: text to a tree with places (`yaml`), the tree to fields (`fields`), the fields to the model
+//! (one module per section). A fault invalidates only its own value. The reader continues with a substitute that passes
+//! all later checks, so that one mistake gives one finding.
 
 mod cooling;
 mod customers;
@@ -31,31 +31,31 @@ pub use crate::finding::Limits;
 use crate::finding::{Findings, Sink, Spot};
 use crate::model::{Names, Plug, Site};
 
-/// Largest file taken, in bytes.
+/// Maximum size of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 64 << 20;
 
-/// All files together, in bytes.
+/// Maximum size of all files together, in bytes.
 pub const MAX_TOTAL_BYTES: usize = 256 << 20;
 
 /// One file of a site.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
-    /// As findings are to name it.
+    /// The file's name in findings.
     pub name: &'a str,
-    /// What is in it.
+    /// The file's text.
     pub text: &'a str,
 }
 
-/// What came of reading.
+/// The result of a check.
 #[derive(Debug, Clone)]
 pub struct Checked {
-    /// The site, if there is no error.
+    /// The site. `None`: there are errors.
     pub site: Option<Site>,
-    /// All that was found.
+    /// All findings.
     pub findings: Findings,
 }
 
-/// Sections of a document, in the order in which they are read: each refers to former ones only.
+/// Sections of a document, in reading order: each refers only to earlier ones.
 const SECTIONS: [&str; 12] = [
     "site",
     "rooms",
@@ -71,13 +71,13 @@ const SECTIONS: [&str; 12] = [
     "customers",
 ];
 
-/// Reads the files of one site. Their order and that of their documents and sections means nothing but the order of ids.
+/// Reads the files of one site. The order of files, documents and sections affects only the order of ids.
 #[must_use]
 pub fn check(sources: &[Source<'_>]) -> Checked {
     check_within(sources, Limits::default())
 }
 
-/// Reads the files of one site as [`check`] does, within limits of the caller.
+/// Reads the files of one site as [`check`] does, within the caller's limits.
 #[must_use]
 pub fn check_within(sources: &[Source<'_>], limits: Limits) -> Checked {
     let mut sink = Sink::within(sources.iter().map(|source| source.name.into()).collect(), limits);
@@ -108,7 +108,7 @@ pub fn check_within(sources: &[Source<'_>], limits: Limits) -> Checked {
 
 struct Trees {
     documents: Vec<Tree>,
-    /// All text could be read.
+    /// Whether all text could be read.
     whole: bool,
 }
 
@@ -179,7 +179,7 @@ fn site_name(sections: &Sections<'_>, trees: &Trees, sink: &mut Sink) -> Box<str
 /// One item of a section.
 #[derive(Clone, Copy)]
 struct Item<'t> {
-    /// Place in its list.
+    /// Index in the item's list.
     index: usize,
     tree: &'t Tree,
 }
@@ -188,7 +188,7 @@ struct Item<'t> {
 #[derive(Default)]
 struct Sections<'t> {
     items: [Vec<Item<'t>>; SECTIONS.len()],
-    /// Sections of which a part could not be read.
+    /// Sections with parts that could not be read.
     lost: HashSet<&'static str>,
 }
 
@@ -252,7 +252,7 @@ impl<'t> Sections<'t> {
     }
 }
 
-/// A site while it is read. Ids that could not be resolved are `NONE`, numbers that could not be read NaN.
+/// A site during its reading. Unresolved ids are `NONE`, unreadable numbers NaN.
 struct Draft {
     site: Site,
     rooms: Table,
@@ -266,15 +266,15 @@ struct Draft {
     switches: Table,
     cables: Table,
     customers: Table,
-    /// Outlets that are in use.
+    /// Outlets in use.
     plugs: HashSet<Plug>,
-    /// Where domains stood before they were sorted.
+    /// Positions of the domains before sorting.
     domain_order: Vec<u32>,
-    /// GUIDs that are given.
+    /// GUIDs in use.
     guids: HashSet<u64>,
-    /// Ports of Ethernet switches that are given, as `SWITCH/PORT`.
+    /// Ports of Ethernet switches in use, as `SWITCH/PORT`.
     ethernet: HashSet<String>,
-    /// Rack units that are taken, a bit each.
+    /// Occupied rack units, one bit each.
     taken_units: Vec<[u64; 2]>,
 }
 

@@ -1,7 +1,7 @@
 //! "Did you mean ...?"
 
-/// The candidate nearest to `name`, if it is near enough to have been meant: at most one change in three characters, and three.
-/// Of equally near ones the first.
+/// The candidate most similar to `name`, with at most one change per three characters and at most three changes. On a
+/// tie, the first.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted: Vec<char> = name.to_lowercase().chars().take(MAX_LEN + 1).collect();
     if wanted.is_empty() || wanted.len() > MAX_LEN {
@@ -27,8 +27,8 @@ pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a s
 
 const MAX_LEN: usize = 64;
 
-/// Insertions, removals, replacements and swaps of neighbours (optimal string alignment) from one word to the other,
-/// if there are at most `limit`.
+/// The number of insertions, removals, replacements and swaps of neighbours (optimal string alignment) between two
+/// words, if it is at most `limit`.
 fn distance(a: &[char], b: &str, limit: usize) -> Option<usize> {
     let b: Vec<char> = b.chars().take(MAX_LEN + 1).flat_map(char::to_lowercase).collect();
     if a.len().abs_diff(b.len()) > limit {

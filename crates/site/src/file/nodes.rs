@@ -9,7 +9,7 @@ use crate::finding::Sink;
 use crate::model::{DomainId, EthernetPort, Node, Plug, RackId, SkuId};
 use crate::power::outlet_watts;
 
-/// Most PSUs of a node.
+/// Maximum number of PSUs of a node.
 const MAX_PSUS: usize = 64;
 
 pub(super) fn read(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) {
@@ -21,14 +21,14 @@ pub(super) fn read(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) 
     }
 }
 
-/// What nodes of one entry have, each its own.
+/// The individual values of the nodes of one entry.
 struct Row {
     racks: Cycle<String>,
     units: Cycle<u32>,
-    /// By PSU; an empty one is plugged in nowhere.
+    /// By PSU. An empty cycle: the PSU is not plugged in.
     psus: Option<Vec<Cycle<String>>>,
     bmcs: Cycle<String>,
-    /// By HCA: first GUID and step.
+    /// By HCA: the first GUID and the step.
     guids: Vec<(String, Guid)>,
     /// By network card: `SWITCH/PORT`.
     ethernet: Vec<(String, Cycle<String>)>,
@@ -85,7 +85,7 @@ fn read_nodes(draft: &mut Draft, mut fields: Fields<'_, '_>) {
     }
 }
 
-/// Where PSUs are plugged in; `None`: not said, or not known.
+/// The outlets of the PSUs. `None`: not given or unknown.
 fn psus(fields: &mut Fields<'_, '_>, has_power: bool, items: usize) -> Option<Vec<Cycle<String>>> {
     let tree = if has_power {
         fields.need("psus")?
@@ -137,7 +137,7 @@ fn bmcs(fields: &mut Fields<'_, '_>, items: usize) -> Cycle<String> {
     bmcs
 }
 
-/// Addresses of services; none where one of them cannot be.
+/// Addresses of services. Empty if one of them is invalid.
 pub(super) fn addresses(fields: &mut Fields<'_, '_>) -> Cycle<String> {
     addresses_with(fields, &["https://"], "https://HOST[:PORT][/BASE]")
 }
@@ -162,7 +162,7 @@ fn addresses_with(fields: &mut Fields<'_, '_>, schemes: &[&str], example: &str) 
     bmcs
 }
 
-/// `mlx5_0: 0xa088c20300000001` or, for several nodes, `mlx5_0: 0xa088c20300000001+0x100`.
+/// Reads `mlx5_0: 0xa088c20300000001` or, for several nodes, `mlx5_0: 0xa088c20300000001+0x100`.
 fn guids(fields: &mut Fields<'_, '_>, items: usize) -> Vec<(String, Guid)> {
     let Some(tree) = fields.take("guids") else {
         return Vec::new();
@@ -192,7 +192,7 @@ fn guids(fields: &mut Fields<'_, '_>, items: usize) -> Vec<(String, Guid)> {
     guids
 }
 
-/// `eth0: leaf-1/swp[1-8]`
+/// Reads `eth0: leaf-1/swp[1-8]`.
 fn ethernet(fields: &mut Fields<'_, '_>, items: usize) -> Vec<(String, Cycle<String>)> {
     let Some(tree) = fields.take("ethernet") else {
         return Vec::new();
@@ -265,14 +265,14 @@ fn guid(text: &str) -> Option<Guid> {
     })
 }
 
-/// `0x` and up to 16 hexadecimal digits; not zero.
+/// Parses `0x` and up to 16 hexadecimal digits. Zero is invalid.
 pub(super) fn parse_guid(text: &str) -> Option<u64> {
     let digits = text.strip_prefix("0x")?;
     let good = digits.bytes().all(|b| b.is_ascii_hexdigit());
     u64::from_str_radix(digits, 16).ok().filter(|guid| good && *guid != 0)
 }
 
-/// The SKU's index of each HCA that has GUIDs.
+/// The SKU's index of each HCA with GUIDs.
 fn hca_order(draft: &Draft, sku: SkuId, row: &Row, entry: &Entry, sink: &mut Sink) -> Vec<Option<usize>> {
     if sku.is_none() {
         return vec![None; row.guids.len()];
@@ -331,7 +331,7 @@ fn plugs(
             plugs.push(None);
             continue;
         };
-        // Follows from a rack that is not there.
+        // A consequence of the missing rack, so no finding.
         if outlet.contains("{rack}") && rack.is_none() {
             plugs.push(None);
             continue;
@@ -369,7 +369,7 @@ fn find_outlet(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut
     }
     let domain = draft.site.domain(pdu);
     let Some(layout) = domain.layout else {
-        // A PDU without outlets has its own finding.
+        // A PDU without outlets already has its own finding.
         if !domain.kind.has_outlets() {
             let what = format!("{} is a {} and has no outlets", domain.name, domain.kind.name());
             entry.error(sink, field, what, "PSUs hang on a rack-pdu or a power-shelf");
@@ -434,7 +434,7 @@ fn port_guids(
     guids.into()
 }
 
-/// Units, liquid and outlets.
+/// Checks rack units, liquid and outlets.
 fn place(draft: &mut Draft, node: &Node, number: usize, sink: &mut Sink) {
     if node.sku.is_none() || node.rack.is_none() {
         return;

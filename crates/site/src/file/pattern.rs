@@ -1,24 +1,24 @@
-//! Compact names: `gpu-[001-032]` is 32 names, `r[1-4]*8` each of four names eight times.
+//! Compact names: `gpu-[001-032]` stands for 32 names, `r[1-4]*8` for four names, each eight times.
 
-/// Most names that one pattern may stand for.
+/// Maximum number of names of one pattern.
 pub(crate) const MAX_NAMES: usize = 1 << 20;
 
-/// Why a pattern is not expanded.
+/// Why a pattern cannot be expanded.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The pattern stands for more names than it may.
+    /// The pattern stands for too many names.
     TooMany,
-    /// The pattern cannot be read: a sentence that says why.
+    /// The pattern is invalid. The reason is a sentence.
     Unreadable(String),
 }
 
-/// All names of a pattern, in order; at most `most`.
+/// All names of a pattern in order, at most `most`.
 ///
-/// Brackets hold items separated by commas; an item is a word or a range of numbers, which has leading zeros where its
-/// first number has some. Of several brackets the last counts fastest. `*N` at the end repeats each name N times.
+/// Brackets hold comma-separated items. An item is a word or a range of numbers. The numbers have leading zeros if the
+/// first number has some. With several brackets, the last varies fastest. `*N` at the end repeats each name N times.
 ///
 /// # Errors
-/// The pattern cannot be read, or stands for more than `most` names. Neither takes time or memory for more than `most` names.
+/// The pattern is invalid or has more than `most` names. Time and memory stay bounded by `most` names.
 pub(crate) fn expand(text: &str, most: usize) -> Result<Vec<String>, Fault> {
     let (body, times) = repeats(text)?;
     let parts = parts(body, most)?;
@@ -105,7 +105,7 @@ fn parts(body: &str, most: usize) -> Result<Vec<Part<'_>>, Fault> {
     Ok(parts)
 }
 
-/// One bracket's items: at least one, and at most `most`.
+/// The items of one bracket: at least one, at most `most`.
 fn choice(inner: &str, most: usize) -> Result<Vec<String>, Fault> {
     let mut items = Vec::new();
     for item in inner.split(',').map(str::trim) {

@@ -14,10 +14,10 @@ use crate::model::{
     DomainId, DomainKind, FeedId, LayoutId, Outlet, OutletLayout, Phase, Phases, PowerDomain, RackId, Rating,
 };
 
-/// Most outlets of one rack PDU.
+/// Maximum number of outlets of a rack PDU.
 const MAX_OUTLETS: usize = 512;
 
-/// Share of a breaker that may be used all the time where the file says nothing (NEC 210.20).
+/// Usable share of a breaker for continuous load if the file gives none (NEC 210.20).
 const DEFAULT_DERATE: f64 = 0.8;
 
 pub(super) fn read(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) {
@@ -57,7 +57,7 @@ fn read_layouts(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) {
     }
 }
 
-/// The list of outlets of a layout or a PDU. Empty when it is broken: then no outlet is missing in it.
+/// The outlets of a layout or a PDU. Empty if the list is invalid: then references to its outlets give no findings.
 fn outlets<'t>(fields: &mut Fields<'t, '_>, tree: &'t Tree) -> Vec<Outlet> {
     let mut outlets: Vec<Outlet> = Vec::new();
     let mut broken = false;
@@ -102,7 +102,7 @@ fn outlets<'t>(fields: &mut Fields<'t, '_>, tree: &'t Tree) -> Vec<Outlet> {
     if broken { Vec::new() } else { outlets }
 }
 
-/// One phase, or a list that is dealt out.
+/// One phase, or a list that is distributed over the items.
 fn phases(fields: &mut Fields<'_, '_>) -> Cycle<Phase> {
     let words = fields.names("phase");
     let mut phases = Vec::new();
@@ -120,10 +120,10 @@ fn phases(fields: &mut Fields<'_, '_>) -> Cycle<Phase> {
     Cycle::from(phases)
 }
 
-/// What a domain refers to, before all names are known.
+/// The references of a domain, before all names are known.
 struct Wire {
     parent: Option<String>,
-    /// What could not be read: no consequence of it is told.
+    /// A reference could not be read, so its consequences give no findings.
     is_broken: bool,
     feed: Option<Box<str>>,
     rack: Option<String>,
@@ -220,7 +220,7 @@ fn feed_letter(fields: &mut Fields<'_, '_>) -> Option<Box<str>> {
     None
 }
 
-/// Watts, or volts with amps and phases. NaN where it is wrong.
+/// Watts, or volts with amps and phases. NaN if invalid.
 fn rating(fields: &mut Fields<'_, '_>) -> Rating {
     let watts = fields.number("watts", Unit::Watts, 1.0..=1e10);
     let is_electrical = ["volts", "amps", "phases"].iter().any(|field| fields.has(field));
@@ -232,7 +232,7 @@ fn rating(fields: &mut Fields<'_, '_>) -> Rating {
                 "give volts, amps and phases, or watts",
             );
         }
-        // Known all the same, for whoever writes one wrong.
+        // Registers these fields as known, so that a misspelled one gets a suggestion.
         let _ = (fields.take("volts"), fields.take("amps"), fields.take("phases"));
         return Rating::Watts(watts.unwrap_or(f64::NAN));
     }
@@ -262,7 +262,7 @@ struct LayoutRef {
     name: Option<String>,
 }
 
-/// Outlets: the name of a layout, or a list.
+/// Outlets, given by the name of a layout or as a list.
 fn layout(fields: &mut Fields<'_, '_>, kind: Option<DomainKind>, draft: &mut Draft) -> LayoutRef {
     let none = LayoutRef { id: None, name: None };
     let tree = match kind.is_some_and(DomainKind::has_outlets) {
@@ -295,7 +295,7 @@ fn layout(fields: &mut Fields<'_, '_>, kind: Option<DomainKind>, draft: &mut Dra
     }
 }
 
-/// Names to ids.
+/// Resolves names to ids.
 fn join(draft: &mut Draft, wires: &[Wire], sink: &mut Sink) {
     for (id, wire) in wires.iter().enumerate() {
         let entry = draft.domains.entry(id as u32);
@@ -334,7 +334,7 @@ fn join(draft: &mut Draft, wires: &[Wire], sink: &mut Sink) {
     }
 }
 
-/// Puts parents before their children.
+/// Sorts parents before their children.
 fn sort(draft: &mut Draft) {
     let domains = &draft.site.domains;
     let mut depth = vec![0_u32; domains.len()];
@@ -371,7 +371,7 @@ fn sort(draft: &mut Draft) {
     draft.domain_order = order;
 }
 
-/// What hangs on what, and on which wires.
+/// Checks the parent, the phase and the outlets of each domain.
 fn check_parents(draft: &Draft, sink: &mut Sink) {
     for (id, domain) in draft.site.domains.iter().enumerate() {
         let entry = draft.domains.entry(id as u32);
@@ -452,7 +452,7 @@ fn check_outlets(draft: &Draft, domain: &PowerDomain, entry: &Entry, sink: &mut 
     }
 }
 
-/// Letters from the top down; every outlet must have one.
+/// Passes feed letters down from parents. Every outlet must get a letter.
 fn assign_feeds(draft: &mut Draft, wires: &[Wire], sink: &mut Sink) {
     let letters: BTreeSet<&str> = wires.iter().filter_map(|wire| wire.feed.as_deref()).collect();
     let ids: BTreeMap<&str, FeedId> = letters
@@ -493,7 +493,7 @@ fn assign_feeds(draft: &mut Draft, wires: &[Wire], sink: &mut Sink) {
         if !domain.kind.has_outlets() || domain.feed.is_some() {
             continue;
         }
-        // A way that ends at a fault is not followed further.
+        // A path that ends at a fault gives no further finding.
         if let Some(top) = highest_without_letter(&draft.site.domains, id, &lettered_below) {
             let what = format!("no feed letter on the way to the outlets of {}", domain.name);
             let fix = "add `feed: A` (or B, C, ...) where all below is lost together";
@@ -502,7 +502,7 @@ fn assign_feeds(draft: &mut Draft, wires: &[Wire], sink: &mut Sink) {
     }
 }
 
-/// The highest domain above one that has no letter anywhere in it; `None` when the way up is broken.
+/// The highest ancestor without a letter in its subtree. `None`: the path to the root is broken.
 fn highest_without_letter(domains: &[PowerDomain], from: usize, lettered_below: &[bool]) -> Option<usize> {
     let mut top = from;
     let mut at = from;

@@ -1,6 +1,6 @@
-//! Numbers with units: `34.5 kW` where a field is in watts.
+//! Numbers with units, such as `34.5 kW` for a field in watts.
 
-/// What a field is measured in. A number without unit is in the first one.
+/// The unit of a field. A number without a suffix has this unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     None,
@@ -14,7 +14,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// Suffixes and what they multiply by; lower case.
+    /// Suffixes in lower case, with their factors.
     fn suffixes(self) -> &'static [(&'static str, f64)] {
         match self {
             Self::None => &[],
@@ -42,10 +42,10 @@ impl Unit {
     }
 }
 
-/// The number in the unit's first form. Always finite.
+/// The number in the base unit. Always finite.
 ///
 /// # Errors
-/// What is wrong, and what to write.
+/// The fault, and the fix.
 pub(crate) fn parse(text: &str, unit: Unit) -> Result<f64, (String, String)> {
     let text = text.trim();
     let end = text

@@ -7,7 +7,7 @@ use super::{Draft, Sections, item_fields};
 use crate::finding::Sink;
 use crate::model::{Rack, RackId, Room, RoomId};
 
-/// Most units of a rack: the bits of `taken_units`.
+/// Maximum number of units of a rack: the bits of `taken_units`.
 pub(super) const MAX_UNITS: u32 = 120;
 
 pub(super) fn read_rooms(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) {
@@ -53,9 +53,9 @@ pub(super) fn read_rooms(draft: &mut Draft, sections: &Sections<'_>, sink: &mut 
     }
 }
 
-/// The cycles of a forest that may hold some: each once, from its smallest member on.
+/// The cycles among parent links, each once and starting at its smallest member.
 pub(super) fn cycles(parents: &[u32]) -> Vec<Vec<u32>> {
-    // 0: not seen; else the number of the walk it was first seen on.
+    // 0: not visited. Otherwise the number of the first walk through it.
     let mut seen = vec![0_u32; parents.len()];
     let mut found = Vec::new();
     for start in 0..parents.len() as u32 {
@@ -84,7 +84,7 @@ pub(super) fn cycles(parents: &[u32]) -> Vec<Vec<u32>> {
     found
 }
 
-/// `a, b, a`, cut where it is long.
+/// Such as `a, b, a`. A long cycle is cut.
 pub(super) fn chain<'a>(cycle: &[u32], name: impl Fn(&u32) -> &'a str) -> String {
     let mut names: Vec<&str> = cycle.iter().take(6).map(&name).collect();
     if cycle.len() > names.len() {
@@ -123,9 +123,9 @@ pub(super) fn read_racks(draft: &mut Draft, sections: &Sections<'_>, sink: &mut 
     }
 }
 
-/// All that racks of one entry have in common.
+/// The common values of the racks of one entry.
 fn rack(fields: &mut Fields<'_, '_>) -> Rack {
-    // Where the number is wrong nothing is beyond the rack.
+    // If the number is invalid, no position counts as beyond the rack.
     let assumed = if fields.has("units") { MAX_UNITS } else { 42 };
     Rack {
         name: Box::default(),
@@ -140,7 +140,7 @@ fn rack(fields: &mut Fields<'_, '_>) -> Rack {
 }
 
 impl Draft {
-    /// Takes units of a rack for a node or switch. A message when it does not fit there.
+    /// Reserves rack units for a node or switch. Returns a message if they are beyond the rack or taken.
     pub(super) fn take_units(&mut self, rack: RackId, unit: u16, height: u16) -> Result<(), String> {
         if rack.is_none() || unit == 0 || height == 0 {
             return Ok(());

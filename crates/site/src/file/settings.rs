@@ -6,14 +6,14 @@ use super::fields::Fields;
 use super::yaml::{Tree, Value};
 use crate::model::{WantedKey, WantedSettings};
 
-/// Most attributes and most certificates of a SKU.
+/// Maximum number of attributes and of certificates of a SKU.
 const MAX_WANTED: usize = 1024;
-/// Longest name and longest value of an attribute, in characters.
+/// Maximum length of an attribute's name and value, in characters.
 const MAX_TEXT: usize = 256;
-/// Longest certificate, in characters.
+/// Maximum length of a certificate, in characters.
 const MAX_PEM: usize = 16 << 10;
 
-/// The databases of UEFI.
+/// The Secure Boot databases of UEFI.
 const DATABASES: [&str; 4] = ["PK", "KEK", "db", "dbx"];
 const PEM_HEAD: &str = "-----BEGIN CERTIFICATE-----";
 const PEM_TAIL: &str = "-----END CERTIFICATE-----";

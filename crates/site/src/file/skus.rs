@@ -10,10 +10,10 @@ use super::{Draft, Sections, item_fields};
 use crate::finding::Sink;
 use crate::model::{Hca, PowerProfile, Price, PsuProfile, Sku, Speed};
 
-/// Most HCAs of a node.
+/// Maximum number of HCAs of a node.
 const MAX_HCAS: usize = 64;
 
-/// Coolant at a temperature rise of 10 °C: 1.5 litres a minute for each kW.
+/// Coolant for a temperature rise of 10 °C, in litres a minute for each kW.
 const DEFAULT_FLOW_LPM_PER_KW: f64 = 1.5;
 
 pub(super) fn read(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) {
@@ -113,7 +113,7 @@ fn power(fields: &mut Fields<'_, '_>) -> PowerProfile {
 }
 
 fn psus(fields: &mut Fields<'_, '_>, max_watts: f64) -> PsuProfile {
-    // A count of none stands for one that is not known.
+    // A count of zero stands for an unknown one.
     let unknown = PsuProfile {
         count: 0,
         watts: f64::NAN,
@@ -142,7 +142,7 @@ fn psus(fields: &mut Fields<'_, '_>, max_watts: f64) -> PsuProfile {
     }
 }
 
-/// Names in the order of the rails, or items with name and rail.
+/// Names in the order of the rails, or items with a name and a rail.
 fn hcas(fields: &mut Fields<'_, '_>) -> Vec<Hca> {
     let mut hcas: Vec<Hca> = Vec::new();
     let mut rails = Vec::new();

@@ -1,4 +1,4 @@
-//! All things of one kind while a site is read: their names, and the entries they come from.
+//! All objects of one kind during the reading of a site: their names and source entries.
 
 use std::collections::HashMap;
 
@@ -6,22 +6,22 @@ use super::fields::Entry;
 use super::near::nearest;
 use crate::finding::Sink;
 
-/// Stands for a thing that could not be found.
+/// Stands for an object that could not be found.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// The most things of one kind.
+/// Maximum number of objects of one kind.
 const MAX_ITEMS: usize = 1 << 23;
 
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// One thing of the kind, with its article: `a rack`.
+    /// The kind with its article, such as `a rack`.
     what: &'static str,
     ids: HashMap<Box<str>, u32>,
     names: Vec<Box<str>>,
     entries: Vec<Entry>,
-    /// The entry of each thing.
+    /// The source entry of each object.
     from: Vec<u32>,
-    /// Some names could not be read: one that cannot be found is then no news.
+    /// Some names could not be read, so an unknown name gives no finding.
     pub(crate) lost: bool,
 }
 
@@ -37,13 +37,13 @@ impl Table {
         }
     }
 
-    /// Takes an entry; answers with its number.
+    /// Adds an entry and returns its number.
     pub(crate) fn enter(&mut self, entry: Entry) -> usize {
         self.entries.push(entry);
         self.entries.len() - 1
     }
 
-    /// A new thing from an entry. False, with a finding, when its name is taken.
+    /// Adds a named object from an entry. Returns false and adds a finding if the name is taken.
     pub(crate) fn add(&mut self, sink: &mut Sink, entry: usize, name: &str) -> bool {
         if let Some(first) = self.ids.get(name) {
             let place = sink.place(self.entry(*first).spot("name"));
@@ -61,13 +61,13 @@ impl Table {
         true
     }
 
-    /// A thing that cannot be named: it only takes a number.
+    /// Adds an object without a valid name, which only takes a number.
     pub(crate) fn unnamed(&mut self) {
         self.names.push(Box::default());
         self.from.push(NONE);
     }
 
-    /// The id of a name that a field of an entry gives, or `NONE` with a finding.
+    /// The id of a name in a field of an entry, or `NONE` with a finding.
     pub(crate) fn find(&self, sink: &mut Sink, entry: &Entry, field: &str, name: &str) -> u32 {
         if let Some(id) = self.ids.get(name) {
             return *id;
@@ -83,7 +83,7 @@ impl Table {
         self.ids.get(name).copied()
     }
 
-    /// "did you mean ...?"
+    /// The suggestion "did you mean ...?".
     pub(crate) fn suggest(&self, sink: &mut Sink, name: &str) -> String {
         let names = self.names.iter().map(|name| &**name);
         match sink.may_search().then(|| nearest(name, names)).flatten() {
@@ -97,7 +97,7 @@ impl Table {
         self.what.split_once(' ').map_or(self.what, |(_, noun)| noun)
     }
 
-    /// The entry a thing comes from.
+    /// The source entry of an object.
     pub(crate) fn entry(&self, id: u32) -> &Entry {
         &self.entries[self.from[id as usize] as usize]
     }
@@ -110,7 +110,7 @@ impl Table {
         self.names.len()
     }
 
-    /// Gives things new ids: `new[id]`.
+    /// Renumbers the objects: the new id is `new[id]`.
     pub(crate) fn renumber(&mut self, new: &[u32]) {
         self.ids.values_mut().for_each(|id| *id = new[*id as usize]);
         let old_names = std::mem::take(&mut self.names);

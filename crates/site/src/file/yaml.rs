@@ -1,11 +1,11 @@
-//! YAML as a tree in which everything knows where it stands. Anchors, aliases and tags are not taken, so nothing in
-//! the tree is larger than its text; size and depth are bounded.
+//! YAML as a tree in which each value has its place. Anchors, aliases and tags are refused, so the tree is never larger
+//! than its text. Size and depth are bounded.
 
 use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 
 use crate::finding::{Sink, Spot};
 
-/// Deepest nesting taken.
+/// Maximum nesting depth.
 const MAX_DEPTH: usize = 16;
 
 /// A value and its place.
@@ -17,13 +17,13 @@ pub(crate) struct Tree {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// Nothing, `~` or `null`.
+    /// An empty value, `~` or `null`.
     Null,
     /// Any scalar, as text.
     Text(Box<str>),
     List(Vec<Tree>),
     Map(Vec<(Key, Tree)>),
-    /// What was refused, with a finding.
+    /// A refused value, which has a finding.
     Broken,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Key {
     pub(crate) name: Box<str>,
 }
 
-/// The documents of one file; those that say nothing are left out. False: the text cannot be read to its end.
+/// The documents of one file, without empty ones. False: the text could not be read to its end.
 pub(crate) fn documents(file: u32, text: &str, sink: &mut Sink) -> (Vec<Tree>, bool) {
     let mut reader = Reader {
         file,
@@ -52,7 +52,7 @@ pub(crate) fn documents(file: u32, text: &str, sink: &mut Sink) -> (Vec<Tree>, b
     }
 }
 
-/// The rest of the file cannot be read; a finding says why.
+/// The rest of the file is unreadable, which has a finding.
 struct Stop;
 
 struct Reader<'a> {
@@ -166,7 +166,7 @@ impl<'a> Reader<'a> {
             };
             let Some((event, value_at)) = self.next()? else { break };
             let value = self.tree(event, value_at, depth + 1)?;
-            // Twice given is found where the names of fields are known.
+            // Duplicate keys are detected later, where the field names are known.
             if let Some(name) = name {
                 pairs.push((Key { at, name }, value));
             }

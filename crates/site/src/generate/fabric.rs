@@ -1,4 +1,4 @@
-//! Switches and cables.
+//! Generates switches and cables.
 
 use serde::Serialize;
 
@@ -7,66 +7,65 @@ use super::skus::Reference;
 use super::{Request, digits, span, times};
 use crate::text::Writer;
 
-/// Ports of a switch.
+/// Number of ports of a switch.
 const PORTS: usize = 64;
 
-/// Half of them go down, half up.
+/// Half of the ports go down, half go up.
 const HALF: usize = PORTS / 2;
 
-/// Nodes of a scalable unit.
+/// Number of nodes in a scalable unit.
 const UNIT: usize = HALF;
 
-/// Switches in a rack of the network.
+/// Number of switches in a network rack.
 const SWITCHES_PER_RACK: usize = 32;
 
-/// The switches of one fabric.
+/// The number of switches in a fabric and their connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Shape {
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// Scalable units, the last of which may be smaller.
+    /// Number of scalable units. The last one may be smaller.
     pub units: usize,
-    /// Leaves: one for each rail of a scalable unit.
+    /// Number of leaves: one for each rail of a scalable unit.
     pub leaves: usize,
-    /// Pods; one where there are two levels.
+    /// Number of pods. 1 with two levels.
     pub pods: usize,
-    /// Spines of each pod.
+    /// Number of spines per pod.
     pub spines_per_pod: usize,
-    /// Cores that each spine goes to; none where there are two levels. Spines with the same place in their pods share
-    /// them.
+    /// Number of cores above each spine. 0 with two levels. Spines at the same position in their pods share them.
     pub cores_per_group: usize,
-    /// Ports of each leaf that go up.
+    /// Number of uplinks per leaf.
     pub uplinks: usize,
-    /// Parallel cables of each pair: leaf and spine of two levels, spine and core of three.
+    /// Number of parallel cables per pair: leaf and spine with two levels, spine and core with three.
     pub parallel: usize,
 }
 
 impl Shape {
-    /// All spines.
+    /// Number of spines.
     #[must_use]
     pub fn spines(&self) -> usize {
         self.pods * self.spines_per_pod
     }
 
-    /// All cores.
+    /// Number of cores.
     #[must_use]
     pub fn cores(&self) -> usize {
         self.cores_per_group * self.spines_per_pod
     }
 }
 
-/// Most nodes of one fabric: 64 pods.
+/// Maximum number of nodes in one fabric: 64 pods.
 fn most_nodes(rails: usize) -> usize {
     PORTS * (HALF / rails) * UNIT
 }
 
-/// The fat-tree for so many nodes with so many rails (4 or 8), at most 8,192 nodes with 8 and 16,384 with 4.
+/// The fat-tree for this number of nodes and rails (4 or 8). At most 8,192 nodes with 8 rails and 16,384 with 4.
 #[must_use]
 pub fn shape(nodes: usize, rails: usize) -> Shape {
     let units = nodes.div_ceil(UNIT);
     let leaves = units * rails;
     if leaves <= PORTS {
-        // Half a unit needs only as many uplinks as it has nodes.
+        // A single unit needs only as many uplinks as it has nodes.
         let uplinks = if units > 1 { HALF } else { nodes };
         let fits = |spines: &usize| uplinks.is_multiple_of(*spines) && leaves * (uplinks / spines) <= PORTS;
         let spines = ((leaves * uplinks).div_ceil(PORTS)..uplinks)
@@ -102,15 +101,15 @@ pub fn shape(nodes: usize, rails: usize) -> Shape {
 struct Fabric<'a> {
     shape: Shape,
     sku: &'a Reference,
-    /// Nodes of the whole site, and those in former fabrics.
+    /// Number of nodes in the whole site. `first_node` counts those in earlier fabrics.
     all_nodes: usize,
     first_node: usize,
-    /// Scalable units of the whole site, and those in former fabrics.
+    /// Number of scalable units in the whole site. `first_unit` counts those in earlier fabrics.
     all_units: usize,
     first_unit: usize,
-    /// Pods in former fabrics.
+    /// Number of pods in earlier fabrics.
     first_pod: usize,
-    /// Goes before names of spines and cores where there are several fabrics.
+    /// The prefix of the names of spines and cores, if there are several fabrics.
     prefix: String,
     seed: u8,
 }
@@ -167,14 +166,14 @@ pub(super) fn write(text: &mut Writer, request: &Request, sku: &Reference) {
     }
 }
 
-/// Where the next switch stands.
+/// The position of the next switch.
 struct Place {
     next: usize,
     width: usize,
 }
 
 impl Place {
-    /// `rack`, `unit` and `guid` of the next switches, all in one rack or in full ones.
+    /// `rack`, `unit` and `guid` of the next switches, which fit one rack or fill several.
     fn take(&mut self, count: usize, seed: u8) -> [(&'static str, String); 3] {
         let (rack, unit) = (self.next / SWITCHES_PER_RACK, self.next % SWITCHES_PER_RACK);
         let racks = (unit + count).div_ceil(SWITCHES_PER_RACK);
@@ -230,7 +229,7 @@ impl Fabric<'_> {
         UNIT.min(self.shape.nodes - unit * UNIT)
     }
 
-    /// Pod of a scalable unit.
+    /// The pod of a scalable unit.
     fn pod_of(&self, unit: usize) -> usize {
         if self.shape.cores_per_group == 0 {
             0
@@ -306,7 +305,7 @@ impl Fabric<'_> {
         }
     }
 
-    /// Nodes to leaves.
+    /// Cables from nodes to leaves.
     fn down(&self, text: &mut Writer, labels: &mut Labels) {
         for unit in 0..self.shape.units {
             let count = self.nodes_in(unit);
@@ -323,7 +322,7 @@ impl Fabric<'_> {
         }
     }
 
-    /// Leaves to spines.
+    /// Cables from leaves to spines.
     fn up(&self, text: &mut Writer, labels: &mut Labels) {
         let (rails, uplinks, parallel) = (self.sku.hcas.len(), self.shape.uplinks, self.shape.parallel);
         for leaf in 0..self.shape.leaves {
@@ -336,7 +335,7 @@ impl Fabric<'_> {
             );
             let ports = match self.shape.cores_per_group {
                 0 => span(leaf * parallel + 1, parallel, 1),
-                // Pods have as many leaves as a spine has ports down.
+                // A pod has as many leaves as a spine has downlink ports.
                 _ => span(leaf % HALF + 1, 1, 1),
             };
             labels.cables(
@@ -348,7 +347,7 @@ impl Fabric<'_> {
         }
     }
 
-    /// Spines to cores.
+    /// Cables from spines to cores.
     fn across(&self, text: &mut Writer, labels: &mut Labels) {
         if self.shape.cores_per_group == 0 {
             return;

@@ -1,9 +1,9 @@
 //! Well-formed reference sites of any size, as the text of a site file: rooms, racks, power with two or three feeds,
-//! cooling, and a rail-optimised fat-tree in which every cable has a label. The same request gives the same text.
+//! cooling, and a rail-optimised fat-tree with a label on every cable. The same request gives the same text.
 //!
-//! The wiring is that of NVIDIA's SuperPOD reference: scalable units of 32 nodes, one 64-port leaf for each of their rails
-//! (32 ports down, 32 up), one level of spines while they join all leaves, else pods of spines below cores. What three
-//! levels cannot join becomes several fabrics.
+//! The wiring follows NVIDIA's SuperPOD reference: scalable units of 32 nodes, one 64-port leaf per rail (32 ports
+//! down, 32 up), and one level of spines while it can join all leaves, otherwise pods of spines below cores. Sites
+//! beyond three levels get several fabrics.
 
 mod fabric;
 mod plant;
@@ -16,26 +16,26 @@ pub use fabric::{Shape, shape};
 use crate::model::Redundancy;
 use crate::text::Writer;
 
-/// Most nodes of a generated site.
+/// Maximum number of nodes of a generated site.
 pub const MAX_NODES: usize = 200_000;
 
-/// Nodes that a site can be made of.
+/// The SKUs for generated sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReferenceSku {
-    /// NVIDIA DGX H100: 10.2 kW, 6 PSUs of which 4 must live, cooled by air.
+    /// NVIDIA DGX H100: 10.2 kW, 6 PSUs of which 4 must work, air-cooled.
     DgxH100,
-    /// NVIDIA DGX B200: 14.3 kW, 6 PSUs of which 5 must live, cooled by air.
+    /// NVIDIA DGX B200: 14.3 kW, 6 PSUs of which 5 must work, air-cooled.
     DgxB200,
-    /// A compute tray of NVIDIA GB200 NVL72: 18 in a rack of about 131 kW on 8 power shelves, cooled by liquid.
+    /// A compute tray of NVIDIA GB200 NVL72: 18 per rack, about 131 kW per rack from 8 power shelves, liquid-cooled.
     Gb200Nvl72,
 }
 
 impl ReferenceSku {
-    /// All.
+    /// All SKUs.
     pub const ALL: [Self; 3] = [Self::DgxH100, Self::DgxB200, Self::Gb200Nvl72];
 
-    /// As it is written.
+    /// The name in requests.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl ReferenceSku {
         }
     }
 
-    /// Feeds where none are asked for: as many as let a node survive the loss of one, or the usual number.
+    /// The default number of feeds: enough for a node to survive the loss of one, or the usual number.
     #[must_use]
     pub fn usual_feeds(self) -> usize {
         match self {
@@ -55,25 +55,25 @@ impl ReferenceSku {
     }
 }
 
-/// What to generate.
+/// A request for a generated site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Name of the site.
+    /// The site's name.
     pub name: String,
-    /// All nodes are of this class.
+    /// The SKU of all nodes.
     pub sku: ReferenceSku,
-    /// 1 to [`MAX_NODES`].
+    /// Number of nodes, 1 to [`MAX_NODES`].
     pub nodes: usize,
-    /// 1 to 4; PSUs are dealt out to them in turn.
+    /// Number of feeds, 1 to 4. PSUs are assigned to them in turn.
     pub feeds: usize,
     /// Sites with different seeds share no GUID.
     pub seed: u8,
-    /// Customers, each with a redundancy class and circuits of their own or not.
+    /// Customers: name, redundancy, and whether the customer has dedicated circuits.
     pub customers: Vec<(String, Redundancy, bool)>,
 }
 
 impl Request {
-    /// A site with the usual feeds and without customers.
+    /// A site with the default number of feeds and without customers.
     #[must_use]
     pub fn new(sku: ReferenceSku, nodes: usize) -> Self {
         Self {
@@ -87,21 +87,21 @@ impl Request {
     }
 }
 
-/// Why nothing is generated.
+/// Why no site is generated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GenerateError {
-    /// Too few or too many.
+    /// Too few or too many nodes.
     #[error("{0} nodes: between 1 and {MAX_NODES} can be generated")]
     Nodes(usize),
-    /// Too few or too many.
+    /// Too few or too many feeds.
     #[error("{0} feeds: between 1 and 4 can be generated")]
     Feeds(usize),
 }
 
-/// The text of a site file.
+/// Generates the text of a site file.
 ///
 /// # Errors
-/// The numbers are out of range.
+/// A number is out of range.
 pub fn site_file(request: &Request) -> Result<String, GenerateError> {
     if !(1..=MAX_NODES).contains(&request.nodes) {
         return Err(GenerateError::Nodes(request.nodes));
@@ -132,12 +132,12 @@ pub fn site_file(request: &Request) -> Result<String, GenerateError> {
     Ok(text.finish())
 }
 
-/// Digits of a number.
+/// Number of digits.
 fn digits(number: usize) -> usize {
     number.max(1).ilog10() as usize + 1
 }
 
-/// `07` or `[07-12]`: numbers `first` to `first + count - 1`.
+/// Such as `07` or `[07-12]`: the numbers `first` to `first + count - 1`.
 fn span(first: usize, count: usize, width: usize) -> String {
     match count {
         1 => format!("{first:0width$}"),
@@ -145,7 +145,7 @@ fn span(first: usize, count: usize, width: usize) -> String {
     }
 }
 
-/// `total` things in groups: those in full groups, and the rest; each as its first (from 0) and how many.
+/// Splits `total` into full groups and the rest. Each part has its first index (from 0) and its length.
 fn split(total: usize, group: usize) -> impl Iterator<Item = (usize, usize)> {
     let full = total / group * group;
     [(0, full), (full, total - full)]
@@ -153,7 +153,7 @@ fn split(total: usize, group: usize) -> impl Iterator<Item = (usize, usize)> {
         .filter(|(_, count)| *count > 0)
 }
 
-/// Each name of a pattern so many times.
+/// Repeats each name of a pattern.
 fn times(pattern: String, count: usize) -> String {
     if count == 1 || !pattern.contains('[') {
         pattern

@@ -1,16 +1,16 @@
-//! Rooms, racks, power, cooling, the SKU and its nodes.
+//! Generates rooms, racks, power, cooling, the SKU and its nodes.
 
 use super::skus::Reference;
 use super::{Request, digits, span, split, times};
 use crate::text::Writer;
 
-/// Racks in a row; a busway of each feed runs along it.
+/// Number of racks in a row. One busway per feed runs along the row.
 const ROW: usize = 8;
 
-/// Racks on a liquid loop.
+/// Number of racks on a liquid loop.
 const LOOP: usize = 4;
 
-/// What a CRAH takes.
+/// Cooling capacity of a CRAH, in watts.
 const CRAH_WATTS: usize = 100_000;
 
 /// Sizes of breakers and busways, in amps.
@@ -18,7 +18,7 @@ const AMPS: [usize; 19] = [
     32, 63, 100, 160, 200, 250, 400, 630, 800, 1000, 1250, 1600, 2000, 2500, 3200, 4000, 5000, 6300, 8000,
 ];
 
-/// How many of what there are.
+/// The quantities of the site.
 struct Plant<'a> {
     sku: &'a Reference,
     nodes: usize,
@@ -50,7 +50,7 @@ pub(super) fn write(text: &mut Writer, request: &Request, sku: &Reference) {
     plant.nodes(text, request.seed);
 }
 
-/// The smallest breaker or busway of 415 V that carries so many watts at a derate of 0.8.
+/// The smallest breaker or busway at 415 V that carries these watts at a derate of 0.8.
 fn amps(watts: usize) -> usize {
     let needed = watts as f64 / (3_f64.sqrt() * 415.0 * 0.8);
     AMPS.iter()
@@ -175,7 +175,7 @@ impl Plant<'_> {
         self.outlets_of_feed(text, feed);
     }
 
-    /// What a power shelf gives: a PSU of each node.
+    /// Capacity of a power shelf: one PSU of each node.
     fn shelf_watts(&self) -> usize {
         (self.sku.psu_watts * self.sku.nodes_per_rack).div_ceil(1000) * 1000
     }
@@ -213,7 +213,7 @@ impl Plant<'_> {
         let liquid_watts = self.sku.rack_watts() * self.sku.liquid_share / 1000;
         let air_watts = self.sku.rack_watts() - liquid_watts;
         text.section("cooling_units");
-        // One more than the heat needs.
+        // One more CRAH than the heat requires.
         let crahs = (air_watts * self.racks_per_room().min(self.racks)).div_ceil(CRAH_WATTS) + 1;
         let rooms = self.room(0, self.rooms);
         text.item(&[
@@ -307,7 +307,7 @@ impl Plant<'_> {
         }
     }
 
-    /// Where a PSU of so many nodes in a rack is plugged in.
+    /// The outlets of a PSU for the nodes of a rack.
     fn outlet(&self, psu: usize, nodes: usize) -> String {
         if self.sku.shelves {
             return format!("shelf-{}-{{rack}}/{}", psu + 1, span(1, nodes, 1));
@@ -321,7 +321,7 @@ impl Plant<'_> {
     }
 }
 
-/// `gpu-[0001-1024]`
+/// Such as `gpu-[0001-1024]`.
 pub(super) fn node(nodes: usize, first: usize, count: usize) -> String {
     format!("gpu-{}", span(first + 1, count, digits(nodes)))
 }

@@ -1,8 +1,8 @@
-//! What the reference nodes are: figures of their data sheets, as far as a plan needs them.
+//! The reference SKUs: figures from their data sheets, as far as a plan needs them.
 
 use super::ReferenceSku;
 
-/// A class of nodes, and how racks are filled with them.
+/// A SKU and its arrangement in racks.
 #[derive(Debug)]
 pub(super) struct Reference {
     pub(super) name: &'static str,
@@ -11,7 +11,7 @@ pub(super) struct Reference {
     pub(super) psus: usize,
     pub(super) psu_watts: usize,
     pub(super) psus_needed: usize,
-    /// Thousandths.
+    /// Share of heat to liquid, in thousandths.
     pub(super) liquid_share: usize,
     pub(super) height_units: usize,
     pub(super) weight_kg: usize,
@@ -20,12 +20,12 @@ pub(super) struct Reference {
     pub(super) hcas: &'static [&'static str],
     pub(super) inventory: &'static str,
     pub(super) nodes_per_rack: usize,
-    /// Lowest unit of the first node in a rack.
+    /// The lowest unit of the first node in a rack.
     pub(super) first_unit: usize,
     pub(super) rack_weight_limit_kg: usize,
     pub(super) rack_air_limit_watts: usize,
     pub(super) rows_per_room: usize,
-    /// Each PSU has a power shelf of its own, with a tap for each node; else each feed has a rack PDU.
+    /// Whether each PSU has its own power shelf, with a tap for each node. Otherwise each feed has a rack PDU.
     pub(super) shelves: bool,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn reference(sku: ReferenceSku) -> Reference {
             nodes_per_rack: 2,
             ..h100
         },
-        // 18 trays share 8 shelves of 33 kW and carry the switch trays' part of the rack's power.
+        // 18 trays share 8 shelves of 33 kW. Their figures include a part of the switch trays' power.
         ReferenceSku::Gb200Nvl72 => Reference {
             typical_watts: 6700,
             max_watts: 7300,
@@ -89,12 +89,13 @@ pub(super) fn reference(sku: ReferenceSku) -> Reference {
 }
 
 impl Reference {
-    /// PSUs that are on a feed when they are dealt out in turn.
+    /// Number of PSUs on a feed when they are assigned in turn.
     pub(super) fn psus_on(&self, feed: usize, feeds: usize) -> usize {
         (feed..self.psus).step_by(feeds).count()
     }
 
-    /// The most that a feed of one full rack carries, in watts: when the feed with the most PSUs is lost and nodes live on.
+    /// Maximum load of one feed of a full rack, in watts: after the loss of the feed with the most PSUs, with all nodes
+    /// still running.
     pub(super) fn feed_watts(&self, feed: usize, feeds: usize) -> usize {
         let lost = (0..feeds)
             .filter(|other| *other != feed)

@@ -1,4 +1,4 @@
-//! Links that are out of order, as placement knows them.
+//! Links out of order, as placement sees them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,24 +6,24 @@ use super::{Switches, Unfit, Wiring};
 use crate::model::{Port, Site, SwitchId, SwitchRole};
 use crate::placement::Mask;
 
-/// Where a link is in the hall.
+/// The position of a link in the hall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
-    /// An uplink of a unit, on any rail: all rails are held alike.
+    /// An uplink of a unit, on any rail: all rails are allocated alike.
     Unit(usize),
-    /// A link above a spine: pod, and place among the spines of a rail.
+    /// A link above a spine: the pod, and the spine's position within its rail.
     Spine(usize, usize),
 }
 
-/// A cable that is out of order: the places where it is missed, each with its links.
+/// A cable out of order: each affected position, with its broken links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Broken {
-    /// What is written on it.
+    /// The label of the cable.
     pub label: String,
     pub at: Vec<(Place, Mask)>,
 }
 
-/// Where these cables are missed. Cables of nodes, and those that the site does not have, are left out.
+/// Finds the positions of these cables. Cables of nodes and unknown labels are skipped.
 pub(crate) fn locate(site: &Site, switches: &Switches, labels: &BTreeSet<String>) -> Result<Vec<Broken>, Unfit> {
     if labels.is_empty() {
         return Ok(Vec::new());
@@ -42,7 +42,7 @@ pub(crate) fn locate(site: &Site, switches: &Switches, labels: &BTreeSet<String>
         } else {
             (b, a)
         };
-        // Cables between the same two count in the order of the site.
+        // Parallel cables between two switches are numbered in the order of the site.
         let number = seen.entry((low, high)).or_default();
         let parallel = *number;
         *number += 1;
@@ -60,7 +60,8 @@ pub(crate) fn locate(site: &Site, switches: &Switches, labels: &BTreeSet<String>
                 .into_iter()
                 .collect()
         } else {
-            // Rails that share a spine have parts of its links, and all parts are held alike: each has this one broken.
+            // Rails that share a spine each use a part of its links, and all rails are allocated alike, so this link
+            // counts as broken on each of these rails.
             let (core, number) = (part(peer, tree.cores_per_spine), part(parallel, tree.links_per_core));
             let places = spines.get(&low).into_iter().flatten();
             let mask = bit(number, core, tree.cores_per_spine);
@@ -78,13 +79,13 @@ fn part(of: u32, size: u32) -> u32 {
     of.checked_rem(size).unwrap_or(0)
 }
 
-/// Link `parallel` to `peer` of `peers`, as [`crate::placement::Wiring`] counts them.
+/// The bit of link `parallel` to `peer` among `peers`, in the numbering of [`crate::placement::Wiring`].
 fn bit(parallel: u32, peer: u32, peers: u32) -> Mask {
     let at = parallel.saturating_mul(peers).saturating_add(peer);
     1_u128.checked_shl(at).unwrap_or(0)
 }
 
-/// Pod and place of each spine on every rail that it is of.
+/// Pod and position of each spine, on every rail that uses it.
 fn spine_places(
     site: &Site,
     switches: &Switches,

@@ -1,4 +1,5 @@
-//! Which switches a hall's units, spines and cores are. All rails are wired and held alike: the first one's are named.
+//! The switches of a hall's units, spines and cores. All rails are wired and allocated alike, so names refer to the
+//! first rail.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +7,14 @@ use super::{Unfit, UnitKey, Wiring, unit_of};
 use crate::model::{Site, SwitchId, SwitchRole};
 use crate::placement::Tree;
 
-/// Switches by their places in the hall.
+/// Switches by their position in the hall.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Switches {
     /// By unit: its leaves, by rail.
     pub leaves: Vec<Vec<SwitchId>>,
-    /// By pod: the spines of the first rail, in the order of their places.
+    /// By pod: the spines of the first rail, by position.
     pub spines: Vec<Vec<SwitchId>>,
-    /// By pod and spine: the cores above it that are the first rail's part, in the order of their places.
+    /// By pod and spine: the cores above it that belong to the first rail, by position.
     pub cores: Vec<Vec<Vec<SwitchId>>>,
 }
 
@@ -53,12 +54,12 @@ impl Switches {
         Ok(switches)
     }
 
-    /// The unit that a leaf is of.
+    /// The unit of a leaf.
     pub fn unit_of_leaf(&self, leaf: SwitchId) -> Option<usize> {
         self.leaves.iter().position(|of_unit| of_unit.contains(&leaf))
     }
 
-    /// Pod and place of a spine.
+    /// Pod and position of a spine.
     pub fn place_of_spine(&self, spine: SwitchId) -> Option<(usize, usize)> {
         let place = |spines: &Vec<SwitchId>| spines.iter().position(|&other| other == spine);
         let mut pods = self.spines.iter().enumerate();

@@ -1,4 +1,4 @@
-//! An Ansible inventory: what each node is, and groups by rack, leaf, unit, pod and class.
+//! An Ansible inventory: the facts of each node, and groups by rack, leaf, unit, pod and SKU.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use super::fault::Faults;
 use super::text::yaml;
 use super::{PackFile, file, names};
 
-/// Groups by name: what they stand for, and their hosts in the order of the fabric.
+/// Groups by name: a description, and the hosts in the order of the fabric.
 type Groups<'a> = BTreeMap<String, (String, Vec<&'a str>)>;
 
 pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
@@ -42,7 +42,7 @@ pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
     vec![file("ansible/inventory.yaml", text)]
 }
 
-/// Variables of a host, as YAML.
+/// The variables of a host, as YAML.
 fn variables(facts: &Facts<'_>, seat: &Seat<'_>) -> Vec<(&'static str, String)> {
     let mut variables = Vec::new();
     if let Some(address) = seat.member.address {

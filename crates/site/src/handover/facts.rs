@@ -1,4 +1,4 @@
-//! A checked cluster: each member once, in the order of the fabric, with what is known of its place.
+//! A checked cluster: each member once, in the order of the fabric, with its known position.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,11 @@ use super::{Cluster, Member, hostlist};
 use crate::model::{NodeId, Rack, Room, Site, Sku, SkuId};
 use crate::power::Reservation;
 
-/// A member and its place.
+/// A member and its position.
 #[derive(Debug)]
 pub(super) struct Seat<'a> {
     pub(super) node: NodeId,
-    /// Its name in the site.
+    /// The node's name in the site.
     pub(super) name: &'a str,
     pub(super) host: &'a str,
     pub(super) member: &'a Member,
@@ -21,7 +21,7 @@ pub(super) struct Seat<'a> {
     pub(super) rack: &'a Rack,
     pub(super) room: &'a Room,
     pub(super) reservation: Reservation,
-    /// Index in [`Groups::units`]; `None`: no HCA is cabled to a switch.
+    /// Index in [`Groups::units`]. `None`: no HCA is connected to a switch.
     pub(super) unit: Option<usize>,
 }
 
@@ -29,13 +29,13 @@ pub(super) struct Seat<'a> {
 pub(super) struct Facts<'a> {
     pub(super) cluster: &'a Cluster<'a>,
     pub(super) site: &'a Site,
-    /// By fabric, pod, unit and name.
+    /// Ordered by fabric, pod, unit and name.
     pub(super) seats: Vec<Seat<'a>>,
     pub(super) groups: Groups,
 }
 
 impl<'a> Facts<'a> {
-    /// `None`: it is no cluster, and the faults say why.
+    /// Checks a cluster. `None`: it is invalid, and the faults give the reasons.
     pub(super) fn of(cluster: &'a Cluster<'a>, faults: &mut Faults) -> Option<Self> {
         check_names(cluster, faults);
         check_members(cluster, faults);
@@ -64,12 +64,12 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// Members that are used from the start.
+    /// The members in use from the start.
     pub(super) fn in_use(&self) -> impl Iterator<Item = &Seat<'a>> {
         self.seats.iter().filter(|seat| !seat.member.spare)
     }
 
-    /// Members that are not.
+    /// The spare members.
     pub(super) fn spares(&self) -> impl Iterator<Item = &Seat<'a>> {
         self.seats.iter().filter(|seat| seat.member.spare)
     }
@@ -79,7 +79,7 @@ impl<'a> Facts<'a> {
         &self.groups.uplinks[seat.node.index()]
     }
 
-    /// Members by class.
+    /// Members by SKU.
     pub(super) fn by_sku(&self) -> BTreeMap<SkuId, Vec<&Seat<'a>>> {
         let mut by_sku: BTreeMap<SkuId, Vec<&Seat<'a>>> = BTreeMap::new();
         for seat in &self.seats {
@@ -88,8 +88,8 @@ impl<'a> Facts<'a> {
         by_sku
     }
 
-    /// Names of the unit of a member, its pod where that has spines, and its fabric where that has cores: the switches
-    /// above it, nearest first.
+    /// The names of the member's unit, its pod if the pod has spines, and its fabric if the fabric has cores: the
+    /// switch levels above the member, nearest first.
     pub(super) fn tiers(&self, seat: &Seat<'_>) -> Vec<&str> {
         let Some(unit) = seat.unit.map(|unit| &self.groups.units[unit]) else {
             return Vec::new();

@@ -1,13 +1,13 @@
-//! Why there is no pack.
+//! Why a pack cannot be written.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// Faults that are kept; the others are only counted.
+/// Maximum number of stored faults. More faults are only counted.
 const MAX_FAULTS: usize = 100;
 
-/// A format of the pack: some files that are of use together.
+/// A format of the pack: a set of related files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
@@ -15,7 +15,7 @@ pub enum Format {
     Slurm,
     /// `kubernetes/`: node labels, a topology for Kueue.
     Kubernetes,
-    /// `nccl/`: settings, and an order of hosts.
+    /// `nccl/`: settings and an order of hosts.
     Nccl,
     /// `ansible/`: an inventory.
     Ansible,
@@ -23,12 +23,12 @@ pub enum Format {
     Partition,
     /// `power.md`: power and cooling.
     Power,
-    /// `validation.md`: what was checked.
+    /// `validation.md`: the results of validation.
     Report,
 }
 
 impl Format {
-    /// All, in the order of the pack.
+    /// All formats, in the order of the pack.
     pub const ALL: [Self; 7] = [
         Self::Slurm,
         Self::Kubernetes,
@@ -39,7 +39,7 @@ impl Format {
         Self::Report,
     ];
 
-    /// As people call it.
+    /// The usual name of the format.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,14 +54,14 @@ impl Format {
     }
 }
 
-/// One thing that cannot be said.
+/// A value that a format cannot represent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fault {
-    /// The format that cannot say it; `None`: the cluster itself is wrong.
+    /// The format. `None`: the cluster itself is invalid.
     pub format: Option<Format>,
-    /// What it is about: `node gpu-001`.
+    /// The subject, such as `node gpu-001`.
     pub subject: String,
-    /// What is wrong with it.
+    /// The reason.
     pub why: String,
 }
 
@@ -74,12 +74,12 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Why there is no pack: everything at once.
+/// Why the pack cannot be written: all faults at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 pub struct Refused {
-    /// The first hundred.
+    /// The first hundred faults.
     pub faults: Vec<Fault>,
-    /// How many more there are.
+    /// Number of further faults.
     pub left_out: usize,
 }
 
@@ -94,12 +94,12 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Where faults are collected.
+/// Collects faults.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     found: Vec<Fault>,
     left_out: usize,
-    /// The format that is being written.
+    /// The format being written.
     pub(super) format: Option<Format>,
 }
 
@@ -111,7 +111,7 @@ impl Faults {
         }
         self.found.push(Fault {
             format: self.format,
-            // What is wrong may be what it is called: nothing of it may break a line of a log.
+            // The fault may be in the name itself, so the name is escaped to keep log lines intact.
             subject: subject.to_string().escape_debug().to_string(),
             why: why.into(),
         });

@@ -1,20 +1,20 @@
-//! Nodes that are near each other in the fabric: units, pods, fabrics.
+//! Groups of nodes close to each other in the fabric: units, pods, fabrics.
 //!
-//! A unit is what nodes with the same leaves are in: in a rail-optimised fabric a node is on as many leaves as it has
-//! rails, and none of them alone says who is near. It is the leaves' `scalable_unit` where the site gives one, else all
-//! leaves that share nodes. A pod is all units below the same spines, a fabric all pods below the same cores.
+//! A unit is a set of nodes with the same leaves. In a rail-optimised fabric a node has as many leaves as rails, and no
+//! single leaf shows which nodes are close. The unit is the leaves' `scalable_unit` if the site gives one, otherwise
+//! all leaves that share nodes. A pod is all units below the same spines, a fabric all pods below the same cores.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{NodeId, Port, Site, SwitchId, SwitchRole};
 
-/// A cable from an HCA.
+/// A cable from an HCA to a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Uplink {
     /// Index in the SKU's list.
     pub(super) hca: u8,
     pub(super) leaf: SwitchId,
-    /// Of the leaf.
+    /// The port of the leaf.
     pub(super) port: u16,
 }
 
@@ -30,21 +30,21 @@ pub(super) struct Pod {
     pub(super) name: String,
     /// Index in the list of fabrics.
     pub(super) fabric: usize,
-    /// Whether there are switches above its leaves.
+    /// Whether switches are above its leaves.
     pub(super) spines: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Whole {
     pub(super) name: String,
-    /// Whether there are switches above its pods.
+    /// Whether switches are above its pods.
     pub(super) cores: bool,
 }
 
-/// All groups of a site. They have the same names in every cluster's pack.
+/// All groups of a site. Their names are the same in the packs of all clusters.
 #[derive(Debug)]
 pub(super) struct Groups {
-    /// By node, in the order of HCAs.
+    /// By node, in the order of the HCAs.
     pub(super) uplinks: Vec<Vec<Uplink>>,
     pub(super) units: Vec<Unit>,
     pub(super) pods: Vec<Pod>,
@@ -52,12 +52,12 @@ pub(super) struct Groups {
     unit_of: BTreeMap<SwitchId, usize>,
 }
 
-/// What makes switches one group.
+/// The key of a group of switches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    /// Numbers that the site gives: pod (0: none) and scalable unit (0 for a pod's own key).
+    /// The site's numbers: pod (0: none) and scalable unit (0 for the key of a pod).
     Given(u16, u16),
-    /// The first switch of those that hang together.
+    /// The first of a set of connected switches.
     Joined(usize),
 }
 
@@ -88,7 +88,7 @@ impl Groups {
         groups
     }
 
-    /// The unit of a node, or the names of those that its leaves are of.
+    /// The unit of a node. Error: the names of the units, if its leaves are in several.
     pub(super) fn unit(&self, node: NodeId) -> Result<Option<usize>, Vec<&str>> {
         let units: BTreeSet<usize> = self.uplinks[node.index()]
             .iter()
@@ -176,7 +176,7 @@ impl Groups {
     }
 }
 
-/// `su01` where the site numbers all units and no number is given twice, `pod1-su01` where only pods tell them apart.
+/// `su01` if the site numbers all units uniquely, `pod1-su01` if unit numbers are unique only within a pod.
 fn unit_names(keys: impl ExactSizeIterator<Item = Key> + Clone) -> Vec<String> {
     let all = keys.len();
     let numbers: BTreeSet<u16> = keys.clone().filter_map(given).map(|(_, unit)| unit).collect();
@@ -190,7 +190,7 @@ fn unit_names(keys: impl ExactSizeIterator<Item = Key> + Clone) -> Vec<String> {
     keys.enumerate().map(name).collect()
 }
 
-/// `pod01` where the site numbers all pods, `spine` where there is only one.
+/// `pod01` if the site numbers all pods, `spine` if there is only one.
 fn pod_names(keys: impl ExactSizeIterator<Item = Key> + Clone) -> Vec<String> {
     let all = keys.len();
     let most = keys.clone().filter_map(given).map(|(pod, _)| pod).max();
@@ -211,7 +211,7 @@ fn given(key: Key) -> Option<(u16, u16)> {
     }
 }
 
-/// A number with as many digits as the highest has, and two at least.
+/// A number with as many digits as the highest, at least two.
 fn padded(number: usize, highest: usize) -> String {
     let width = (highest.max(1).ilog10() as usize + 1).max(2);
     format!("{number:0width$}")
@@ -229,7 +229,7 @@ fn join_all<'a>(sets: &mut Sets, groups: impl Iterator<Item = &'a Vec<SwitchId>>
     }
 }
 
-/// Switches that hang together.
+/// Sets of connected switches.
 struct Sets(Vec<usize>);
 
 impl Sets {
@@ -237,7 +237,7 @@ impl Sets {
         Self((0..count).collect())
     }
 
-    /// The first of those that this one hangs together with.
+    /// The first switch of the set.
     fn first(&mut self, one: usize) -> usize {
         let mut first = one;
         while self.0[first] != first {

@@ -1,14 +1,15 @@
-//! Slurm's short form of a list of names: `gpu-[001-032,040],login1`.
+//! Slurm's compact form of a list of names: `gpu-[001-032,040],login1`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Numbers with more digits are left as they are: Slurm has them in 32 bits.
+/// Maximum number of digits to compress. Slurm stores the numbers in 32 bits.
 const MAX_DIGITS: usize = 9;
 
-/// The names in Slurm's short form, each once; nothing for none. They hold none of `[`, `]` and `,`, and no white space.
+/// Compresses names into Slurm's form, without duplicates. Empty if there are no names. A name must not contain `[`,
+/// `]`, `,` or white space.
 ///
-/// The last number of a name is what is shortened. `[099-101]` counts with the digits of its first number, so names with
-/// and without leading zeros share a range only where that is the same.
+/// The last number of a name is compressed. `[099-101]` uses the number of digits of its first number. Names with and
+/// without leading zeros share a range only if that gives the same names.
 #[must_use]
 pub fn compress<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut numbered: BTreeMap<&str, BTreeSet<(u32, usize)>> = BTreeMap::new();
@@ -30,13 +31,13 @@ pub fn compress<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     parts.join(",")
 }
 
-/// A key by which `gpu-2` comes before `gpu-10`.
+/// A sort key that puts `gpu-2` before `gpu-10`.
 pub(super) fn natural(name: &str) -> (&str, u32, &str) {
     split(name).map_or((name, 0, name), |(prefix, number, _)| (prefix, number, name))
 }
 
-/// What is before the number at the end of a name, that number and its digits. A name that is all number is none: a list
-/// that begins with a bracket is not one.
+/// Splits a name into its prefix, the number at its end, and the number of digits. A name of digits only is not split,
+/// because a list must not begin with a bracket.
 fn split(name: &str) -> Option<(&str, u32, usize)> {
     let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let digits = name.get(prefix.len()..)?;
@@ -46,7 +47,7 @@ fn split(name: &str) -> Option<(&str, u32, usize)> {
     Some((prefix, digits.parse().ok()?, digits.len()))
 }
 
-/// `gpu-[001-032,040]`: numbers of one prefix, each with its digits.
+/// Such as `gpu-[001-032,040]`: numbers with one prefix, each with its number of digits.
 fn short(prefix: &str, numbers: &BTreeSet<(u32, usize)>) -> String {
     let mut ranges: Vec<(u32, u32, usize)> = Vec::new();
     for (number, digits) in numbers.iter().copied() {
@@ -72,7 +73,7 @@ fn short(prefix: &str, numbers: &BTreeSet<(u32, usize)>) -> String {
     }
 }
 
-/// Digits of a number without leading zeros.
+/// Number of digits without leading zeros.
 fn digits_of(number: u32) -> usize {
     number.max(1).ilog10() as usize + 1
 }

@@ -1,9 +1,9 @@
 //! Kubernetes: node labels, and a topology for Kueue.
 //!
-//! Keys, and whose they are: `topology.kubernetes.io/region` and `/zone` (Kubernetes, well-known labels);
+//! The keys and their origins: `topology.kubernetes.io/region` and `/zone` (Kubernetes, well-known labels);
 //! `fabric.topograph.run/tier-N` (NVIDIA Topograph from 1.0; 0 is nearest to the node) and
-//! `network.topology.nvidia.com/leaf`, `/spine`, `/core` (Topograph before 1.0);
-//! `cloud.provider.com/topology-block` and `-rack` (examples of Kueue and KAI that many setups keep). The rest is ours.
+//! `network.topology.nvidia.com/leaf`, `/spine`, `/core` (Topograph before 1.0); `cloud.provider.com/topology-block`
+//! and `-rack` (from examples of Kueue and KAI that many setups use). The remaining keys are Rackwright's own.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use super::fault::Faults;
 use super::text::yaml;
 use super::{PackFile, file, names};
 
-/// Topograph's former names of the tiers, nearest first.
+/// Topograph's old names of the tiers, nearest first.
 const FORMER_TIERS: [&str; 3] = ["leaf", "spine", "core"];
 
 pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
@@ -29,7 +29,7 @@ fn nodes(facts: &Facts<'_>, faults: &mut Faults) -> String {
     );
     for seat in &facts.seats {
         let subject = format!("node {}", seat.name);
-        // The kubelet calls its node so.
+        // The kubelet's default name for its node.
         let name = seat.host.to_ascii_lowercase();
         if let Err(why) = names::subdomain(&name) {
             faults.add(&subject, format!("host name `{}`: {why}", seat.host.escape_debug()));
@@ -96,7 +96,7 @@ fn labels(facts: &Facts<'_>, seat: &Seat<'_>, faults: &mut Faults) -> BTreeMap<S
     labels
 }
 
-/// The levels that all nodes have; `None`: no node is cabled.
+/// The levels that all nodes have. `None`: a node is not connected.
 fn kueue(facts: &Facts<'_>, faults: &mut Faults) -> Option<String> {
     let levels = facts.seats.iter().map(|seat| facts.tiers(seat).len()).min()?;
     if levels == 0 {

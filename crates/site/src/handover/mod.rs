@@ -1,11 +1,11 @@
-//! The hand-over pack: what a customer's team gets with the nodes of their cluster, as the texts of files.
+//! The hand-over pack: the files that the customer's team gets with the nodes of its cluster, as text.
 //!
-//! A [`Cluster`] goes in, [`PackFile`]s come out, the same for the same whatever the order of its members. Nothing is
-//! guessed: what neither the site nor the caller says is in no file. Names are checked against each format they go into;
-//! one that a format cannot say is a [`Fault`], all of them told at once, and then there is no pack.
+//! The input is a [`Cluster`], the output [`PackFile`]s. The order of the members has no effect. Nothing is guessed: a
+//! value unknown to both the site and the caller appears in no file. Names are checked against each format. A name that
+//! a format cannot represent is a [`Fault`]. All faults are reported at once, and then no pack is written.
 //!
-//! `facts` is where each member stands (rack, unit, pod), `groups` what units and pods are; then there is a module for
-//! each [`Format`]. [`hostlist`] is Slurm's short form of lists of names.
+//! `facts` has the position of each member (rack, unit, pod), `groups` defines units and pods, and each [`Format`] has
+//! its own module. [`hostlist`] is Slurm's compact form of name lists.
 
 mod ansible;
 mod facts;
@@ -33,70 +33,70 @@ use crate::fabric::{Guid, Membership, PKey};
 use crate::model::{NodeId, Site, SkuId};
 use crate::power::Ledger;
 
-/// A node of the cluster.
+/// A member of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Member {
-    /// Which node of the site.
+    /// The node in the site.
     pub node: NodeId,
-    /// What its system calls itself; a full domain name or its first part.
+    /// The host name of the node's system: a full domain name or its first label.
     pub hostname: String,
-    /// Where its system is reached, if known.
+    /// The address of the node's system, if known.
     pub address: Option<IpAddr>,
-    /// It is not used until another fails.
+    /// Whether the node is unused until another fails.
     pub spare: bool,
 }
 
-/// Processors of a class of nodes, as an inspection has counted them.
+/// The processors of a SKU, as counted by an inspection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Processors {
-    /// Sockets that hold a processor.
+    /// Number of occupied sockets.
     pub sockets: u16,
-    /// Cores of each processor.
+    /// Number of cores per processor.
     pub cores_per_socket: u16,
-    /// Hardware threads of each core.
+    /// Number of hardware threads per core.
     pub threads_per_core: u16,
 }
 
 /// A port in the cluster's partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct PartitionPort {
-    /// Whose.
+    /// The node of the port.
     pub node: NodeId,
     /// Index in the SKU's list of HCAs.
     pub hca: u8,
     /// The port's GUID, as discovered.
     pub guid: Guid,
-    /// What it may do.
+    /// The port's membership.
     pub membership: Membership,
 }
 
 /// The cluster's InfiniBand partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PartitionSheet {
-    /// Its name.
+    /// The partition's name.
     pub name: String,
-    /// Its key.
+    /// The partition's key.
     pub key: PKey,
-    /// Where the key stands in the tables of its ports, from 0.
+    /// The key's index in the tables of its ports, from 0.
     pub index: u16,
-    /// All its members.
+    /// The ports of all members.
     pub ports: Vec<PartitionPort>,
 }
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// It is not as it must be.
+    /// The check failed.
     Failed,
-    /// It was not made.
+    /// The check was not run.
     Skipped,
-    /// It is as it must be.
+    /// The check passed.
     Passed,
 }
 
 impl Verdict {
-    /// As it is written.
+    /// The name in the report.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -107,55 +107,55 @@ impl Verdict {
     }
 }
 
-/// A line of the validation report. Texts may be anything.
+/// A row of the validation report. The texts are unrestricted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReportRow {
-    /// What was checked: a node, a pair of nodes, the cluster.
+    /// The subject: a node, a pair of nodes, the cluster.
     pub subject: String,
-    /// The check.
+    /// The name of the check.
     pub check: String,
-    /// What came of it.
+    /// The result.
     pub verdict: Verdict,
-    /// What was measured, with its unit.
+    /// The measured value with its unit.
     pub measured: String,
-    /// What is wanted, with its unit.
+    /// The required value with its unit.
     pub wanted: String,
 }
 
-/// A cluster that is handed over.
+/// A cluster to hand over.
 #[derive(Debug, Clone)]
 pub struct Cluster<'a> {
-    /// Where it is.
+    /// The site of the cluster.
     pub site: &'a Site,
-    /// Its name.
+    /// The cluster's name.
     pub name: &'a str,
-    /// Whose it is.
+    /// The cluster's customer.
     pub customer: &'a str,
-    /// Its nodes, in any order.
+    /// The cluster's nodes, in any order.
     pub members: Vec<Member>,
-    /// Holds a reservation for each of them. What others have reserved is in no file.
+    /// Must have a reservation for each member. Reservations of other customers appear in no file.
     pub ledger: &'a Ledger,
-    /// By class; classes that were not inspected are left out.
+    /// By SKU. SKUs that were not inspected are missing.
     pub processors: BTreeMap<SkuId, Processors>,
-    /// Its partition, if the site has given it one.
+    /// The cluster's partition, if the site has given it one.
     pub partition: Option<PartitionSheet>,
-    /// What validation has found, in any order.
+    /// The results of validation, in any order.
     pub report: Vec<ReportRow>,
 }
 
 /// A file of the pack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PackFile {
-    /// Its path in the pack: `slurm/topology.conf`.
+    /// The path in the pack, such as `slurm/topology.conf`.
     pub name: String,
-    /// Its text, with a line break at its end.
+    /// The text, with a line break at the end.
     pub text: String,
 }
 
-/// The files of these formats, and a `README.md` that says what each is for. Formats may be named in any order.
+/// Writes the files of these formats, and a `README.md` with the purpose of each. The formats may be in any order.
 ///
 /// # Errors
-/// Members that are no cluster, and names and figures that one of these formats cannot say.
+/// The members are not a valid cluster, or one of these formats cannot represent a name or a number.
 pub fn pack(cluster: &Cluster<'_>, formats: &[Format]) -> Result<Vec<PackFile>, Refused> {
     let mut faults = fault::Faults::default();
     let Some(facts) = facts::Facts::of(cluster, &mut faults) else {

@@ -1,10 +1,9 @@
-//! What each format can say as a name.
+//! Checks of names for each format.
 
-/// Words that Slurm's files give another meaning (slurm.conf(5)).
+/// Words with a special meaning in Slurm's files (slurm.conf(5)).
 const SLURM_WORDS: [&str; 3] = ["default", "all", "localhost"];
 
-/// What is wrong with a node's or partition's name for Slurm: its lists have brackets, commas and white space for
-/// themselves.
+/// Checks a node's or partition's name for Slurm. Its lists reserve brackets, commas and white space.
 pub(super) fn slurm(name: &str) -> Result<(), &'static str> {
     let sound = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     if name.is_empty() || name.len() > 253 {
@@ -18,7 +17,7 @@ pub(super) fn slurm(name: &str) -> Result<(), &'static str> {
     }
 }
 
-/// What is wrong with the name of a Kubernetes object that is already in lower case (RFC 1123 subdomain).
+/// Checks the lower-case name of a Kubernetes object (RFC 1123 subdomain).
 pub(super) fn subdomain(name: &str) -> Result<(), &'static str> {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     let label = |label: &str| {
@@ -31,7 +30,7 @@ pub(super) fn subdomain(name: &str) -> Result<(), &'static str> {
     }
 }
 
-/// What is wrong with a label's value.
+/// Checks a label's value.
 pub(super) fn label_value(value: &str) -> Result<(), &'static str> {
     let sound = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     let ends = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
@@ -43,7 +42,7 @@ pub(super) fn label_value(value: &str) -> Result<(), &'static str> {
     }
 }
 
-/// The name of an Ansible group: what is no letter, digit or `_` becomes `_`, as in a variable.
+/// The name of an Ansible group. As in a variable name, characters other than letters, digits and `_` become `_`.
 pub(super) fn group(kind: &str, name: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     format!("{kind}_{}", name.chars().map(letter).collect::<String>())

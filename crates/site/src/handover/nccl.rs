@@ -1,7 +1,8 @@
-//! NCCL: settings with their reasons, and an order of hosts in which neighbours in the fabric are neighbours in rings.
+//! NCCL: settings with their reasons, and an order of hosts that makes neighbours in the fabric neighbours in the
+//! rings.
 //!
-//! Variables are those of NCCL's documentation, "Environment Variables". No comment has an equals sign: versions that know no
-//! comments skip lines without one.
+//! The variables are those in NCCL's documentation, "Environment Variables". No comment contains an equals sign,
+//! because versions without support for comments skip lines without one.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -70,7 +71,7 @@ fn conf(facts: &Facts<'_>, seats: &[&Seat<'_>]) -> String {
     text
 }
 
-/// Whether no two HCAs of any of them are on one leaf.
+/// Whether each node has its HCAs on different leaves.
 fn rails_apart(facts: &Facts<'_>, seats: &[&Seat<'_>]) -> bool {
     seats.iter().all(|seat| {
         let links = facts.uplinks(seat);

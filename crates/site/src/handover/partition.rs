@@ -19,7 +19,7 @@ pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
     files
 }
 
-/// A partition is the ports of the cluster, all of them and no others.
+/// Checks that the partition has exactly the ports of the cluster.
 fn checked<'a>(facts: &Facts<'_>, sheet: &'a PartitionSheet, faults: &mut Faults) -> Ports<'a> {
     let mut ports = Ports::new();
     let mut guids = BTreeSet::new();

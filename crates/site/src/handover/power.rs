@@ -1,5 +1,5 @@
-//! Power and cooling of the cluster. Only what this cluster draws is told, and what domains carry: what others draw from
-//! them is not the customer's to know.
+//! Power and cooling of the cluster. The files show this cluster's draw and the capacity of its domains. The draw of
+//! other customers is confidential.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{PackFile, file};
 use crate::model::{DomainId, Redundancy, Site};
 use crate::power::{Explanation, Scenario, capacity_watts, explain, node_heat, node_loads, watts};
 
-/// What all of them need: how each member is fed, in the order of the seats.
+/// The input of all tables: the power paths of each member, in the order of the seats.
 struct Sheet<'a> {
     facts: &'a Facts<'a>,
     fed: Vec<Explanation>,
@@ -19,7 +19,7 @@ struct Sheet<'a> {
 
 pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
     for seat in &facts.seats {
-        // A ledger takes any figure; a sheet with it would be worth nothing.
+        // A ledger accepts any number, but a sheet with an invalid one would be worthless.
         if !seat.reservation.watts.is_finite() || seat.reservation.watts < 0.0 {
             faults.add(format!("node {}", seat.name), "what is reserved for it is no figure");
         }
@@ -80,7 +80,8 @@ impl Sheet<'_> {
         table(&head, rows)
     }
 
-    /// By feed: who lives and who goes down. Nodes at their maximum, as far as their own PSUs and outlets go.
+    /// By feed: the nodes that survive its loss and those that go down. Assumes nodes at their maximum, and checks
+    /// their own PSUs and outlets.
     fn losses(&self) -> String {
         let site = self.facts.site;
         if site.feeds.is_empty() {
@@ -179,8 +180,8 @@ impl Sheet<'_> {
     }
 }
 
-/// What the cluster draws from each domain, in milliwatts by scenario, and the domains on which a node was promised to live
-/// through the loss of a feed.
+/// The cluster's draw from each domain, in milliwatts by scenario, and the domains of nodes that were promised to
+/// survive the loss of a feed.
 struct Drawn {
     by_domain: BTreeMap<DomainId, Vec<i64>>,
     promised: std::collections::BTreeSet<DomainId>,
@@ -212,7 +213,7 @@ impl Drawn {
     }
 }
 
-/// Heat to the air of racks and to loops: what the cluster gives, and what there is to take it.
+/// Heat to the air of racks and to loops: the cluster's heat, and the cooling capacity.
 fn heat(facts: &Facts<'_>) -> String {
     let site = facts.site;
     let mut air: BTreeMap<_, f64> = BTreeMap::new();
@@ -226,7 +227,7 @@ fn heat(facts: &Facts<'_>) -> String {
         if let Some(id) = seat.rack.cooling_loop {
             let (heat_watts, flow) = loops.entry(id).or_default();
             *heat_watts += watts(heat.liquid);
-            // Millilitres a minute.
+            // From millilitres a minute.
             *flow += heat.flow as f64 / 1000.0;
         }
     }

@@ -1,10 +1,10 @@
-//! What each file of a pack is for.
+//! The purpose of each file of a pack.
 
 use super::facts::Facts;
 use super::text::{cell, table};
 use super::{PackFile, file, hostlist};
 
-/// What is said of a file, by its name.
+/// The purpose of a file, by name.
 fn purpose(name: &str) -> &'static str {
     match name {
         "slurm/topology.conf" => "Slurm: who is near whom, for TopologyPlugin=topology/tree. Beside slurm.conf",

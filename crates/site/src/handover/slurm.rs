@@ -1,7 +1,7 @@
 //! Slurm: `topology.conf` and `topology.yaml` for topology/tree, node and partition lines, `gres.conf`.
 //!
-//! Slurm wants each node below one switch (topology.conf(5)). A node of a rail-optimised fabric is below as many leaves as
-//! it has rails; their unit is what stands for a switch.
+//! Slurm allows each node below one switch only (topology.conf(5)). A node of a rail-optimised fabric is below as many
+//! leaves as it has rails, so its unit takes the place of a switch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,11 +12,11 @@ use super::hostlist::compress;
 use super::text::yaml;
 use super::{PackFile, file, names};
 
-/// A node that passed validation has so much of its SKU's memory, in hundredths. A node with less than its line says is
-/// taken out of use (slurm.conf(5), RealMemory).
+/// Share of the SKU's memory that every validated node has, in percent. Slurm takes a node out of use if it has less
+/// than its line states (slurm.conf(5), RealMemory).
 const MEMORY_PERCENT: u64 = 95;
 
-/// A line of the topology.
+/// The children of a switch in the topology.
 enum Below {
     Nodes(String),
     Switches(String),
@@ -48,7 +48,8 @@ pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
     files
 }
 
-/// Units, then pods if a pod has several of the units, then fabrics if one has several of the pods.
+/// The units. Also the pods if some pod has several of the units, and the fabrics if some fabric has several of the
+/// pods.
 fn tree(facts: &Facts<'_>) -> Vec<(String, Below)> {
     let groups = &facts.groups;
     let mut units: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
@@ -169,7 +170,7 @@ fn nodes_conf(facts: &Facts<'_>) -> String {
     text
 }
 
-/// ` Sockets=2 RealMemory=1992294 Gres=gpu:8`, as far as it is known.
+/// Such as ` Sockets=2 RealMemory=1992294 Gres=gpu:8`, as far as known.
 fn hardware(facts: &Facts<'_>, seat: &Seat<'_>) -> String {
     let part = |name: &str| seat.sku.inventory.get(name).copied().filter(|count| *count > 0);
     let mut words = String::new();
@@ -193,7 +194,7 @@ fn hardware(facts: &Facts<'_>, seat: &Seat<'_>) -> String {
     words
 }
 
-/// `None`: there are no GPUs.
+/// `None`: no member has GPUs.
 fn gres_conf(facts: &Facts<'_>) -> Option<String> {
     let mut text = String::from(
         "# Device files of NVIDIA's driver. A slurmd with NVML may find them by itself: AutoDetect=nvml.\n",

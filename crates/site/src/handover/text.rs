@@ -1,13 +1,13 @@
-//! Scalars of YAML, cells of Markdown, and figures.
+//! YAML scalars, Markdown cells, and numbers.
 
 use std::fmt::Write as _;
 
-/// Words that some reader of YAML takes for something else than text.
+/// Words that some YAML readers do not read as text.
 const YAML_WORDS: [&str; 11] = [
     "true", "false", "yes", "no", "on", "off", "null", "y", "n", "nan", "inf",
 ];
 
-/// A text as a YAML scalar: plain where every reader takes it for text, else in double quotes.
+/// Writes a text as a YAML scalar: plain if every reader reads it as text, otherwise in double quotes.
 pub(super) fn yaml(text: &str) -> String {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_./".contains(&b);
     let plain = text.as_bytes().first().is_some_and(u8::is_ascii_alphabetic)
@@ -29,7 +29,7 @@ pub(super) fn yaml(text: &str) -> String {
     quoted
 }
 
-/// A text in a cell of a Markdown table: on one line, and nothing in it is markup.
+/// Writes a text as a Markdown table cell: on one line, without markup.
 pub(super) fn cell(text: &str) -> String {
     let mut cell = String::with_capacity(text.len());
     for c in text.chars() {
@@ -45,7 +45,7 @@ pub(super) fn cell(text: &str) -> String {
     cell.trim().to_owned()
 }
 
-/// A Markdown table of cells that are ready.
+/// A Markdown table of finished cells.
 pub(super) fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut text = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len()));
     for row in rows {
@@ -64,7 +64,7 @@ pub(super) fn csv(text: &str) -> String {
     }
 }
 
-/// `10.2 kW`
+/// Such as `10.2 kW`.
 pub(super) fn kw(watts: f64) -> String {
     format!("{:.1} kW", watts / 1000.0)
 }

@@ -1,16 +1,17 @@
-//! Comma-separated values as NetBox exports them (RFC 4180): cells may be quoted, and hold quotes, commas and line breaks.
+//! Comma-separated values as exported by NetBox (RFC 4180). Cells may be quoted and then contain quotes, commas and
+//! line breaks.
 
-/// A cell and where it begins.
+/// A cell and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cell {
     pub(crate) text: String,
-    /// From 1.
+    /// Line, from 1.
     pub(crate) line: u32,
-    /// In characters, from 1.
+    /// Column in characters, from 1.
     pub(crate) column: u32,
 }
 
-/// Something that is no CSV.
+/// The text is not valid CSV.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Broken {
     pub(crate) line: u32,
@@ -18,7 +19,7 @@ pub(crate) struct Broken {
     pub(crate) what: &'static str,
 }
 
-/// Reads row by row; rows without anything are left out.
+/// Reads row by row and skips empty rows.
 pub(crate) struct Reader<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
     line: u32,
@@ -34,7 +35,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next row; none at the end.
+    /// The next row. `None` at the end.
     pub(crate) fn row(&mut self) -> Result<Option<Vec<Cell>>, Broken> {
         while self.rest.peek().is_some() {
             let mut row = Vec::new();
@@ -65,7 +66,7 @@ impl<'a> Reader<'a> {
         Some(c)
     }
 
-    /// Adds a cell; true at the end of the row.
+    /// Reads a cell. Returns true at the end of the row.
     fn cell(&mut self, row: &mut Vec<Cell>) -> Result<bool, Broken> {
         let (line, column) = (self.line, self.column);
         let mut text = String::new();
@@ -96,7 +97,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The rest of a quoted cell, without its last quote.
+    /// Reads the rest of a quoted cell, without the closing quote.
     fn quoted(&mut self, text: &mut String) -> Result<(), Broken> {
         let begin = (self.line, self.column.saturating_sub(1));
         while let Some(c) = self.next() {

@@ -1,19 +1,19 @@
-//! A site between another system's words and the text of a site file.
+//! The intermediate form between another system's data and the text of a site file.
 
 use crate::model::{DomainKind, Phase, Phases, Speed, SwitchRole};
 
-/// What the other system does not say.
+/// A value that the other system does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Gap {
-    /// The field, below the item.
+    /// The path of the field within the item.
     pub(super) field: &'static str,
     pub(super) what: String,
     pub(super) fix: String,
-    /// False where something safe was written in its place.
+    /// False: a safe value was written instead.
     pub(super) missing: bool,
 }
 
-/// What is written beside an item for whoever completes the file.
+/// Notes about an item for the operator who completes the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Remarks {
     pub(super) comments: Vec<String>,
@@ -21,7 +21,7 @@ pub(super) struct Remarks {
 }
 
 impl Remarks {
-    /// A field that must be filled in.
+    /// Records a required field without a value.
     pub(super) fn missing(&mut self, field: &'static str, what: impl Into<String>, fix: impl Into<String>) {
         let (what, fix) = (what.into(), fix.into());
         self.comments.push(format!("MISSING {field}: {what}"));
@@ -33,7 +33,7 @@ impl Remarks {
         });
     }
 
-    /// A field for which something was taken that the other system does not say.
+    /// Records a field with an assumed value.
     pub(super) fn assumed(&mut self, field: &'static str, what: impl Into<String>, fix: impl Into<String>) {
         let (what, fix) = (what.into(), fix.into());
         self.comments.push(format!("ASSUMED {field}: {what}"));
@@ -87,7 +87,7 @@ pub(super) struct Domain {
     pub(super) remarks: Remarks,
 }
 
-/// A class of nodes that no SKU file describes.
+/// A SKU that no SKU file describes.
 #[derive(Debug, Default)]
 pub(super) struct Sku {
     pub(super) name: String,
@@ -113,7 +113,7 @@ pub(super) struct Node {
     pub(super) sku: String,
     pub(super) rack: Option<String>,
     pub(super) unit: Option<u16>,
-    /// By PSU; `None`: plugged in nowhere.
+    /// By PSU. `None`: not plugged in.
     pub(super) psus: Option<Vec<Option<String>>>,
     pub(super) bmc: Option<String>,
     pub(super) guids: Vec<(String, u64)>,
@@ -139,9 +139,9 @@ pub(super) struct Switch {
 /// One end of a cable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum End {
-    /// HCA by name, of the node at this place of the list.
+    /// An HCA by name, of the node at this index of the list.
     Hca(usize, String),
-    /// Port of the switch at this place of the list.
+    /// A port of the switch at this index of the list.
     Port(usize, u16),
 }
 
@@ -150,11 +150,11 @@ pub(super) struct Cable {
     pub(super) label: String,
     pub(super) a: End,
     pub(super) b: End,
-    /// A comment above it; empty for none.
+    /// A comment above the cable. Empty: no comment.
     pub(super) note: String,
 }
 
-/// All of it.
+/// The whole site.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) title: String,

@@ -1,7 +1,7 @@
-//! From a dump of a fabric to a site file: switches, nodes with their HCAs, and cables.
+//! Converts the dump of a fabric into a site file: switches, nodes with their HCAs, and cables.
 //!
-//! Nodes are known by their descriptions, everything else by GUID. A dump says nothing of rooms, racks, power, and what
-//! nodes are; ports that were down when it was taken have no cable in it.
+//! Nodes are identified by their descriptions, all other devices by GUID. A dump has no rooms, racks, power or SKUs.
+//! Ports that were down have no cable in it.
 
 use std::collections::BTreeMap;
 
@@ -15,22 +15,22 @@ use crate::fabric::{Speed as LaneSpeed, structure};
 use crate::finding::{Sink, Spot};
 use crate::model::Speed;
 
-/// What the import of a dump wants to know.
+/// The options for importing a dump.
 #[derive(Debug, Clone)]
 pub struct DumpOptions<'a> {
-    /// What every import wants to know.
+    /// The options of every import.
     pub options: Options<'a>,
-    /// What findings are to call the dump.
+    /// The dump's name in findings.
     pub dump: &'a str,
     /// The room of the rack.
     pub room: &'a str,
-    /// The rack that all devices are put into.
+    /// The rack for all devices.
     pub rack: &'a str,
-    /// The SKU of all nodes; none to take the one of the SKU file with the same HCAs.
+    /// The SKU of all nodes. `None`: the SKU with the same HCAs in the SKU file.
     pub sku: Option<&'a str>,
 }
 
-/// Writes the site file of a dump.
+/// Imports a dump as a site file.
 #[must_use]
 pub fn from_dump(dump: &Dump, options: &DumpOptions<'_>) -> Imported {
     let mut sink = Sink::new(vec![options.dump.into(), options.options.output.into()]);
@@ -70,7 +70,7 @@ pub fn from_dump(dump: &Dump, options: &DumpOptions<'_>) -> Imported {
     finish(&draft, &options.options, 1, sink)
 }
 
-/// An adapter and its name in its machine.
+/// An adapter with its name in its machine.
 struct Adapter {
     number: u16,
     name: String,
@@ -84,7 +84,7 @@ struct Reader<'a, 's> {
     draft: Draft,
     /// Names of nodes and switches.
     names: Namer,
-    /// Where each port of an adapter is in the draft.
+    /// The position of each adapter port in the draft.
     ends: BTreeMap<PortRef, (usize, String)>,
 }
 
@@ -151,7 +151,7 @@ impl Reader<'_, '_> {
         places
     }
 
-    /// The speed of most links of a device; the slowest that a site file knows for slower ones.
+    /// The most frequent link speed of a device. Speeds too slow for a site file become its slowest one.
     fn speed(&self, ix: DeviceIx, field: &'static str, remarks: &mut Remarks) -> Option<Speed> {
         let mut counts: BTreeMap<LaneSpeed, u32> = BTreeMap::new();
         for (_, _, link) in self.fabric.neighbours(ix) {
@@ -245,7 +245,7 @@ impl Reader<'_, '_> {
         });
     }
 
-    /// Ports of an adapter that have a link, with their GUIDs; the first if none has.
+    /// The linked ports of an adapter with their GUIDs. If none is linked, the first port.
     fn used_ports(&self, ix: DeviceIx) -> Vec<(u8, Option<u64>)> {
         let own = self.fabric.device(ix).guid.map(|guid| guid.get());
         let linked = self.fabric.ports(ix).iter().filter(|port| port.link.is_some());
@@ -283,7 +283,7 @@ impl Reader<'_, '_> {
                 left_out += 1;
                 continue;
             };
-            // A node comes first, else the lower switch.
+            // A node comes first, otherwise the switch with the lower index.
             let (a, b) = match (&a, &b) {
                 (End::Port(..), End::Hca(..)) => (b, a),
                 (End::Port(x, p), End::Port(y, q)) if (y, q) < (x, p) => (b, a),
@@ -293,7 +293,7 @@ impl Reader<'_, '_> {
             let note = String::new();
             self.draft.cables.push(Cable { label, a, b, note });
         }
-        // Of the dump as a whole.
+        // A finding about the whole dump.
         let at = Spot {
             file: 0,
             line: 1,
@@ -318,7 +318,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// Ports that a cable can be in: the last of an odd number of many is the aggregation node's.
+/// The number of ports for cables. A last port that makes a large number odd belongs to the aggregation node.
 fn cable_ports(fabric: &Fabric, ix: DeviceIx, device: &Device) -> u8 {
     let count = device.port_count;
     let last = PortRef {
@@ -336,7 +336,7 @@ fn cable_ports(fabric: &Fabric, ix: DeviceIx, device: &Device) -> u8 {
     }
 }
 
-/// Classes of nodes that were made up from their HCAs.
+/// SKUs derived from the HCAs of nodes.
 #[derive(Default)]
 struct Classes {
     list: Vec<Sku>,

@@ -1,9 +1,9 @@
-//! Site files from what others know: NetBox, and `ibnetdiscover`'s dump of a fabric.
+//! Site files from other sources: NetBox, and the dump of a fabric by `ibnetdiscover`.
 //!
-//! Rows or a dump come in; the text of a site file and findings go out, the same for the same. What the other system
-//! does not say is never made up in silence: a required field that nobody knows is left out, with a comment above the
-//! item and an error at its line; where something safe can stand for it, that is written with a comment and a warning.
-//! The text goes through [`crate::file::check`] before it is handed out.
+//! The input is rows or a dump, the output the text of a site file and findings. The same input gives the same output.
+//! Values are never invented silently. A required field without a value is omitted, with a comment above the item and
+//! an error at its line. If there is a safe substitute, it is written with a comment and a warning.
+//! [`crate::file::check`] checks the text before it is returned.
 
 pub(crate) mod csv;
 mod draft;
@@ -26,30 +26,30 @@ pub use sku::SkuFile;
 use self::draft::{Draft, Remarks};
 use crate::fabric::Speed as LaneSpeed;
 
-/// What every import wants to know.
+/// The options of every import.
 #[derive(Debug, Clone)]
 pub struct Options<'a> {
-    /// Name of the site.
+    /// The site's name.
     pub site: &'a str,
-    /// What findings are to call the written file.
+    /// The name of the written file in findings.
     pub output: &'a str,
-    /// Classes of nodes, which no other system knows. Its text becomes a part of the written file.
+    /// The SKUs, which other systems do not know. Their text becomes a part of the written file.
     pub skus: Option<&'a SkuFile>,
 }
 
-/// What came of an import.
+/// The result of an import.
 #[derive(Debug, Clone)]
 pub struct Imported {
-    /// The site file; to be completed where `site` is none.
+    /// The site file. It must be completed if `site` is `None`.
     pub text: String,
-    /// The site, if the file has no error.
+    /// The site. `None`: the file has errors.
     pub site: Option<Site>,
-    /// What could not be used (with the place where it was read), what is missing and what was assumed (with the place
-    /// in the written file). Those of [`crate::file::check`] are among them.
+    /// Unusable data (with the place in the source), missing and assumed values (with the place in the written file),
+    /// and the findings of [`crate::file::check`].
     pub findings: Findings,
 }
 
-/// Writes a draft, checks what was written, and gathers all findings. The output is the last file of the sink.
+/// Writes a draft, checks the text and collects all findings. `output` is the last file of the sink.
 fn finish(draft: &Draft, options: &Options<'_>, output: u32, mut sink: Sink) -> Imported {
     let mut text = write::write(draft, output, &mut sink);
     if let Some(skus) = options.skus {
@@ -61,7 +61,7 @@ fn finish(draft: &Draft, options: &Options<'_>, output: u32, mut sink: Sink) -> 
     }
     let name = options.output;
     let checked = check(&[Source { name, text: &text }]);
-    // A gap that was told at its line is told there once: the sink keeps the first finding of a place and path.
+    // A gap reported at its line is not reported twice: the sink keeps the first finding for a place and path.
     for finding in checked.findings.list {
         let at = Spot {
             file: output,
@@ -81,7 +81,7 @@ fn finish(draft: &Draft, options: &Options<'_>, output: u32, mut sink: Sink) -> 
     }
 }
 
-/// A link's speed as a site file has it: the slowest that it knows for slower ones, with a remark.
+/// Converts a link's speed for a site file. Speeds too slow for it become the slowest one, with a remark.
 fn site_speed(speed: LaneSpeed, field: &'static str, remarks: &mut Remarks) -> Speed {
     match speed {
         LaneSpeed::Edr => Speed::Edr,

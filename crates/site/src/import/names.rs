@@ -1,11 +1,12 @@
-//! Names of other systems as names of a site file, each once.
+//! Converts names of other systems into unique names for a site file.
 
 use std::collections::BTreeMap;
 
-/// Longest name of a site file, in characters.
+/// Maximum length of a name in a site file, in characters.
 const MAX_NAME: usize = 63;
 
-/// What a name becomes: letters, digits and `-_.:`, everything else a `-`. Empty where nothing of it can stay.
+/// Converts a name: letters, digits and `-_.:` stay, every other character becomes `-`. Empty if no valid character is
+/// left.
 pub(super) fn clean(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -22,20 +23,20 @@ pub(super) fn clean(text: &str) -> String {
     out.trim_end_matches(['-', ':']).to_owned()
 }
 
-/// A name as NetBox makes slugs of it, to compare by: `GPU Server` and `gpu-server` are the same.
+/// A name in the form of NetBox's slugs, for comparison: `GPU Server` equals `gpu-server`.
 pub(super) fn slug(text: &str) -> String {
     clean(text).to_ascii_lowercase().replace(['_', '.', ':'], "-")
 }
 
-/// Names that are given out, each once.
+/// The names in use, without duplicates.
 #[derive(Debug, Default)]
 pub(super) struct Namer {
-    /// Each with the last number that was put behind it.
+    /// Each name with the last number appended to it.
     taken: BTreeMap<String, u32>,
 }
 
 impl Namer {
-    /// The wanted name if nobody has it, else the first of others that is free, else one with a number.
+    /// The wanted name if it is free, otherwise the first free alternative, otherwise a name with a number.
     pub(super) fn give(&mut self, wanted: &str, others: &[&str]) -> String {
         let names = std::iter::once(&wanted).chain(others).map(|name| clean(name));
         let names: Vec<String> = names.filter(|name| !name.is_empty()).collect();

@@ -1,16 +1,16 @@
-//! The cabling of a site as a plan that a discovered fabric can be held against.
+//! The cabling of a site as a plan, for comparison with a discovered fabric.
 
 use std::collections::BTreeMap;
 
 use crate::fabric::{self, Guid, Plan, PlanFault, PlannedCable, PlannedDevice, Role, Width};
 use crate::model::{NodeId, Port, Site, Speed, SwitchId, SwitchRole};
 
-/// All switches, all HCAs and all cables of a site. An HCA called `mlx5_0:2` is port 2 of `mlx5_0`.
+/// All switches, HCAs and cables of a site. An HCA named `mlx5_0:2` is port 2 of `mlx5_0`.
 ///
-/// Cables should run at the slower speed of their ends, with four lanes.
+/// The planned rate is the slower speed of the two ends, with four lanes.
 ///
 /// # Errors
-/// Switches with more ports than InfiniBand numbers, and cables that contradict each other.
+/// A switch has more ports than InfiniBand can number, or cables contradict each other.
 pub fn plan(site: &Site) -> Result<Plan, Vec<PlanFault>> {
     let mut list = List::default();
     for id in site.switch_ids() {

@@ -1,4 +1,4 @@
-//! Roles, rails, scalable units and pods of switches, from the cables.
+//! Derives roles, rails, scalable units and pods of switches from the cables.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::fabric::structure::{Rails, Structure};
 use crate::fabric::{Device, DeviceIx, DeviceKind, Fabric, FabricBuilder, PortRef, Rate, Role, Speed};
 use crate::model::SwitchRole;
 
-/// Fills in what the cables tell and nobody has said: the role of each switch; unit, rail and pod.
+/// Fills in missing values from the cables: the role of each switch, its unit, rail and pod.
 pub(super) fn fill(draft: &mut Draft, skus: Option<&SkuFile>) {
     let wiring = Wiring::of(draft, skus);
     let structure = Structure::of(&wiring.fabric);
@@ -45,7 +45,7 @@ pub(super) fn fill(draft: &mut Draft, skus: Option<&SkuFile>) {
     }
 }
 
-/// Switches by role, then by name; cables keep their ends.
+/// Sorts switches by role, then by name. Cables keep their ends.
 pub(super) fn order(draft: &mut Draft) {
     let mut order: Vec<usize> = (0..draft.switches.len()).collect();
     let key = |at: &usize| {
@@ -76,7 +76,7 @@ pub(super) fn order(draft: &mut Draft) {
             }
         }
     }
-    // Down links first, leaf by leaf; then what joins switches.
+    // Links to nodes first, leaf by leaf, then links between switches.
     draft.cables.sort_by_key(|cable| match (&cable.a, &cable.b) {
         (End::Hca(..), End::Port(switch, port)) => (0, *switch, *port),
         (End::Port(switch, port), _) => (1, *switch, *port),
@@ -85,7 +85,7 @@ pub(super) fn order(draft: &mut Draft) {
     label(draft);
 }
 
-/// Numbers cables that have no label.
+/// Numbers cables without a label.
 fn label(draft: &mut Draft) {
     let mut names = Namer::default();
     for cable in draft.cables.iter().filter(|cable| !cable.label.is_empty()) {
@@ -99,7 +99,7 @@ fn label(draft: &mut Draft) {
     }
 }
 
-/// Numbers from 1 in the order of the names.
+/// Numbers from 1, in the order of the names.
 fn numbers(names: &BTreeMap<usize, String>) -> BTreeMap<usize, usize> {
     let mut order: Vec<(&usize, &String)> = names.iter().collect();
     order.sort_by(|a, b| natural(a.1, b.1).then_with(|| a.cmp(b)));
@@ -109,7 +109,7 @@ fn numbers(names: &BTreeMap<usize, String>) -> BTreeMap<usize, usize> {
 struct Wiring {
     /// Switches first, in the order of the draft.
     fabric: Fabric,
-    /// The rail of most adapters at a switch.
+    /// The most frequent rail of the adapters at a switch.
     rails: BTreeMap<DeviceIx, u8>,
 }
 
@@ -141,7 +141,7 @@ impl Wiring {
                 }
                 End::Hca(node, hca) => {
                     let rail = rails.rail(draft, *node, hca)?;
-                    // A name that tells machine and adapter, whatever the adapter is called here.
+                    // A name with machine and adapter, whatever the adapter's name in the draft.
                     let name = format!("{} mlx5_{rail}", draft.nodes.get(*node)?.name);
                     let device = *adapters.entry((*node, hca)).or_insert_with(|| {
                         builder.device(Device {
@@ -155,7 +155,7 @@ impl Wiring {
             let [Some((a, rail_a)), Some((b, rail_b))] = ends else {
                 continue;
             };
-            // Contradicting cables are the checker's to tell.
+            // The checker reports contradicting cables.
             if builder.connect(a, b, Some(Rate::x4(Speed::Ndr))).is_ok() {
                 for (switch, rail) in [(a.device, rail_b), (b.device, rail_a)] {
                     if let Some(rail) = rail {

@@ -1,4 +1,4 @@
-//! A file with SKUs: power, PSUs and height, which neither NetBox nor a dump knows.
+//! A file with SKUs: power, PSUs and height, which neither NetBox nor a dump has.
 
 use crate::file::{Source, check};
 use crate::finding::Findings;
@@ -13,10 +13,10 @@ pub struct SkuFile {
 }
 
 impl SkuFile {
-    /// Reads a site file that has `skus` and nothing that refers to what it does not hold itself.
+    /// Reads a site file with `skus` that refers only to objects within itself.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All faults of the file.
     pub fn read(name: &str, text: &str) -> Result<Self, Findings> {
         let header = Source {
             name: "",
@@ -41,12 +41,12 @@ impl SkuFile {
         &self.text
     }
 
-    /// The SKU of that name.
+    /// The SKU with this name.
     pub(super) fn named(&self, name: &str) -> Option<&Sku> {
         self.site.skus.iter().find(|sku| *sku.name == *name)
     }
 
-    /// The SKU for nodes with these HCAs: the only one that has just these, or else the only one that has all of them.
+    /// The SKU for nodes with these HCAs: the only one with exactly these, otherwise the only one with all of them.
     pub(super) fn with_hcas(&self, hcas: &[String]) -> Option<&Sku> {
         let has_all = |sku: &&Sku| hcas.iter().all(|hca| sku.hcas.iter().any(|own| *own.name == **hca));
         let fitting: Vec<&Sku> = self.site.skus.iter().filter(has_all).collect();

@@ -1,4 +1,4 @@
-//! A draft as the text of a site file. Gaps become comments above the item and findings at its line.
+//! Writes a draft as the text of a site file. Gaps become comments above the item and findings at its line.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use crate::finding::{Sink, Spot};
 use crate::model::{Phase, Phases};
 use crate::text::{Writer, comment, scalar};
 
-/// Column of the first field of an item, behind `- `.
+/// Column of the first field of an item, after `- `.
 const COLUMN: u32 = 3;
 
 struct Page<'a> {
     text: Writer,
     sink: &'a mut Sink,
-    /// Index of the written file among those of the sink.
+    /// Index of the written file in the sink.
     file: u32,
     section: &'static str,
     index: usize,
-    /// By section, field and what to do.
+    /// By section, field and fix.
     assumed: BTreeMap<(&'static str, &'static str, String), Assumed>,
 }
 
-/// The first of items of which the same was assumed.
+/// The first of several items with the same assumption.
 struct Assumed {
     at: Spot,
     path: String,
@@ -31,7 +31,7 @@ struct Assumed {
 
 type Fields = Vec<(&'static str, String)>;
 
-/// The text; its gaps go to the sink as findings in the file of this index.
+/// Returns the text. Its gaps become findings in the file with this index.
 pub(super) fn write(draft: &Draft, file: u32, sink: &mut Sink) -> String {
     let mut page = Page {
         text: Writer::default(),
@@ -101,7 +101,7 @@ impl Page<'_> {
                 self.sink.error(at, path, gap.what.as_str(), gap.fix.as_str());
                 continue;
             }
-            // What was assumed of thousands of items alike is told once; a comment is at each of them.
+            // The same assumption about thousands of items is reported once. Each item has a comment.
             let like = (self.section, gap.field, gap.fix.clone());
             let what = gap.what.clone();
             let first = self.assumed.entry(like).or_insert_with(|| Assumed {

@@ -1,10 +1,10 @@
-//! What takes the heat away.
+//! Cooling units and liquid loops.
 
 use serde::Serialize;
 
 use super::ids::{CoolingUnitId, LoopId, RackId, RoomId};
 
-/// What a cooling unit is.
+/// The kind of a cooling unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CoolingKind {
@@ -17,10 +17,10 @@ pub enum CoolingKind {
 }
 
 impl CoolingKind {
-    /// All.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Crah, Self::RearDoor, Self::Cdu];
 
-    /// As the site file writes it.
+    /// The name in the site file.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -31,32 +31,32 @@ impl CoolingKind {
     }
 }
 
-/// A unit that takes heat away.
+/// A cooling unit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CoolingUnit {
     /// Unique among cooling units.
     pub name: Box<str>,
-    /// What it is.
+    /// The kind.
     pub kind: CoolingKind,
-    /// The room it is in; of a rear door, the room of its rack.
+    /// The unit's room. For a rear door, the room of its rack.
     pub room: RoomId,
     /// The rack of a rear door.
     pub rack: Option<RackId>,
     /// The loop of a CDU.
     pub cooling_loop: Option<LoopId>,
-    /// Heat that it takes away, in watts.
+    /// Cooling capacity, in watts.
     pub watts: f64,
-    /// Coolant that it moves, in litres a minute.
+    /// Coolant flow, in litres a minute.
     pub flow_lpm: Option<f64>,
-    /// Temperature of what it supplies, in °C.
+    /// Supply temperature, in °C.
     pub supply_celsius: Option<f64>,
-    /// Above this it supplies too hot, in °C.
+    /// Maximum supply temperature, in °C. Above it the unit is too hot.
     pub supply_max_celsius: Option<f64>,
-    /// Below this it moves too little, in litres a minute.
+    /// Minimum coolant flow, in litres a minute. Below it the flow is too low.
     pub flow_min_lpm: Option<f64>,
-    /// Address of the service that reads it.
+    /// Address of the service that reads the unit.
     pub bmc: Option<Box<str>>,
-    /// Heat that it gives to the room's air itself, in watts (Redfish: `RatedThermalLossToAirWatts`).
+    /// Heat that the unit itself gives to the room's air, in watts (Redfish: `RatedThermalLossToAirWatts`).
     pub loss_to_air_watts: f64,
 }
 
@@ -65,10 +65,10 @@ pub struct CoolingUnit {
 pub struct CoolingLoop {
     /// Unique among loops.
     pub name: Box<str>,
-    /// The CDUs that feed it.
+    /// The CDUs of the loop.
     pub units: Vec<CoolingUnitId>,
-    /// The racks on it.
+    /// The racks on the loop.
     pub racks: Vec<RackId>,
-    /// Coolant that its pipes carry, in litres a minute; `None`: what its units move.
+    /// Coolant capacity of the pipes, in litres a minute. `None`: the flow of its units.
     pub flow_lpm: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! What is different between two sites: things are the same if they are of one kind and have one name.
+//! The differences between two sites. Objects with the same kind and name are the same object.
 
 use std::collections::HashMap;
 
@@ -6,41 +6,41 @@ use serde::Serialize;
 
 use super::{CoolingUnit, Customer, Node, OutletLayout, PowerDomain, Rack, Rating, Site, Sku, Switch};
 
-/// What happened to a thing.
+/// The change of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// Only the new site has it.
+    /// The object is only in the new site.
     Added,
-    /// Only the old site has it.
+    /// The object is only in the old site.
     Removed,
-    /// Both have it.
+    /// The object is in both sites with different fields.
     Changed(Vec<FieldChange>),
 }
 
-/// A field with two values. `-`: it is not set.
+/// A field with two values. `-`: not set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FieldChange {
-    /// Its name in the site file.
+    /// The field's name in the site file.
     pub field: &'static str,
-    /// Before.
+    /// The value in the old site.
     pub from: String,
-    /// Now.
+    /// The value in the new site.
     pub to: String,
 }
 
 /// One difference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// What kind of thing: `rack`, `node`, `cable`.
+    /// The kind of the object, such as `rack`, `node`, `cable`.
     pub kind: &'static str,
-    /// Its name.
+    /// The object's name.
     pub name: Box<str>,
-    /// What happened to it.
+    /// The change.
     pub action: Action,
 }
 
-/// All differences, by kind in the order of the sections of a site file: removed, added, changed.
+/// All differences, by kind in the order of a site file's sections: removed, added, changed.
 #[must_use]
 pub fn diff(old: &Site, new: &Site) -> Vec<Change> {
     let mut changes = Vec::new();
@@ -64,7 +64,7 @@ pub fn diff(old: &Site, new: &Site) -> Vec<Change> {
 
 type Fields = Vec<(&'static str, String)>;
 
-/// How things of a kind are listed.
+/// How to list the objects of a kind.
 #[derive(Clone, Copy)]
 struct Kind {
     name: &'static str,
@@ -122,7 +122,7 @@ fn compare(kind: Kind, old: &Site, new: &Site, changes: &mut Vec<Change>) {
             action,
         })
     };
-    // Layouts without a name belong to a PDU, which says what they are.
+    // A layout without a name belongs to a PDU, which shows its difference.
     for name in before
         .iter()
         .filter(|name| !name.is_empty() && !is.contains_key(**name))
@@ -233,7 +233,7 @@ fn cooling_unit(site: &Site, unit: &CoolingUnit) -> Fields {
     ]
 }
 
-/// The last line but one of a PEM text.
+/// The next-to-last line of a PEM text.
 fn tail(pem: &str) -> &str {
     pem.lines().rev().nth(1).unwrap_or(pem)
 }
@@ -258,7 +258,7 @@ fn sku(_: &Site, sku: &Sku) -> Fields {
     let state = settings
         .secure_boot
         .map(|on| if on { "enabled" } else { "disabled" }.to_owned());
-    // Certificates are long: what is added is told by its fingerprint or its end.
+    // Certificates are long, so a fingerprint or the end stands for each.
     let keys = settings.keys.iter().map(|key| {
         let which = key.pem.as_deref().filter(|_| key.sha256.is_empty());
         format!("{} {}", key.database, which.map_or(&*key.sha256, tail))

@@ -1,4 +1,4 @@
-//! Switches and cables as they are planned.
+//! Planned switches and cables.
 
 use serde::Serialize;
 
@@ -19,10 +19,10 @@ pub enum Speed {
 }
 
 impl Speed {
-    /// All, slowest first.
+    /// All speeds, slowest first.
     pub const ALL: [Self; 4] = [Self::Edr, Self::Hdr, Self::Ndr, Self::Xdr];
 
-    /// As the site file writes it.
+    /// The name in the site file.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl Speed {
         }
     }
 
-    /// Gb/s over four lanes.
+    /// The rate over four lanes, in Gb/s.
     #[must_use]
     pub fn gbps(self) -> u32 {
         match self {
@@ -45,11 +45,11 @@ impl Speed {
     }
 }
 
-/// Level of a switch in the fat-tree, from the bottom up.
+/// The level of a switch in the fat-tree, bottom up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SwitchRole {
-    /// Nodes are cabled to it.
+    /// Nodes connect to this level.
     Leaf,
     /// Joins leaves.
     Spine,
@@ -58,10 +58,10 @@ pub enum SwitchRole {
 }
 
 impl SwitchRole {
-    /// All, from the bottom up.
+    /// All levels, bottom up.
     pub const ALL: [Self; 3] = [Self::Leaf, Self::Spine, Self::Core];
 
-    /// As the site file writes it.
+    /// The name in the site file.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -77,17 +77,17 @@ impl SwitchRole {
 pub struct Switch {
     /// Unique among nodes and switches.
     pub name: Box<str>,
-    /// Its level.
+    /// The level.
     pub role: SwitchRole,
-    /// Ports, which count from 1.
+    /// Number of ports. Ports are numbered from 1.
     pub ports: u16,
-    /// Of its ports.
+    /// The speed of the ports.
     pub speed: Speed,
-    /// Where it stands.
+    /// The switch's rack.
     pub rack: Option<RackId>,
-    /// The lowest rack unit it takes, from 1; 0: not said.
+    /// The lowest occupied rack unit, from 1. 0: unknown.
     pub unit: u16,
-    /// Rack units that it takes.
+    /// Number of occupied rack units.
     pub height_units: u16,
     /// Rail that a leaf of a rail-optimised fabric serves.
     pub rail: Option<u8>,
@@ -105,16 +105,16 @@ pub struct Switch {
 pub enum Port {
     /// The port of an HCA.
     Hca {
-        /// Of which node.
+        /// The node.
         node: NodeId,
-        /// Index in the SKU's list.
+        /// The HCA's index in the SKU's list.
         hca: u8,
     },
     /// A port of a switch.
     Switch {
-        /// Which.
+        /// The switch.
         switch: SwitchId,
-        /// From 1.
+        /// The port number, from 1.
         port: u16,
     },
 }
@@ -122,10 +122,10 @@ pub enum Port {
 /// A cable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cable {
-    /// What is written on it; unique.
+    /// The text on the label. Unique.
     pub label: Box<str>,
     /// One end.
     pub a: Port,
-    /// The other.
+    /// The other end.
     pub b: Port,
 }

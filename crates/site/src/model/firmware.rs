@@ -1,12 +1,12 @@
-//! Firmware that nodes of a SKU shall have.
+//! The firmware wanted for the nodes of a SKU.
 
 use serde::Serialize;
 
-/// When a piece of firmware is updated, before others or after them.
+/// The order of firmware updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FirmwareOrder {
-    /// The BMC itself: it takes the others.
+    /// The BMC itself, which installs the others.
     Bmc,
     /// The system's firmware.
     Bios,
@@ -15,10 +15,10 @@ pub enum FirmwareOrder {
 }
 
 impl FirmwareOrder {
-    /// All, in their order.
+    /// All positions, in order.
     pub const ALL: [Self; 3] = [Self::Bmc, Self::Bios, Self::Others];
 
-    /// As the site file writes it.
+    /// The name in the site file.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -28,11 +28,11 @@ impl FirmwareOrder {
         }
     }
 
-    /// What a name says of itself, where the site file does not.
+    /// Guesses the position from a component's name, if the site file gives none.
     #[must_use]
     pub fn guess(name: &str) -> Self {
         let name = name.to_ascii_lowercase();
-        // A baseboard's BMC is updated through the machine's: it is one of the others.
+        // The BMC of a baseboard is updated through the machine's BMC, so it is one of the others.
         if name.contains("hgx") {
             Self::Others
         } else if name.contains("bios") || name.contains("uefi") {
@@ -45,25 +45,25 @@ impl FirmwareOrder {
     }
 }
 
-/// What makes a new version run, where the site knows better than the BMC's profile.
+/// The action that activates a new version, if the site knows better than the BMC's profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FirmwareActivation {
-    /// Nothing: the BMC does what is needed by itself.
+    /// No action: the BMC activates the version by itself.
     None,
     /// The BMC restarts.
     BmcReset,
     /// The machine is switched off and on.
     HostReset,
-    /// All power is taken away for a moment, standby power too.
+    /// All power, including standby power, is cut for a moment.
     AcCycle,
 }
 
 impl FirmwareActivation {
-    /// All.
+    /// All actions.
     pub const ALL: [Self; 4] = [Self::None, Self::BmcReset, Self::HostReset, Self::AcCycle];
 
-    /// As the site file writes it.
+    /// The name in the site file.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -75,32 +75,32 @@ impl FirmwareActivation {
     }
 }
 
-/// One wanted version.
+/// A wanted version of a component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WantedFirmware {
-    /// What it is called here, in the catalogue and in reports.
+    /// The name of the component in Rackwright, in the catalogue and in reports.
     pub component: Box<str>,
-    /// Pattern of the id in the BMC's inventory. `*` stands for anything, `?` for one character, letter case is ignored.
+    /// Pattern for the id in the BMC's inventory. `*` matches any text, `?` one character. Case is ignored.
     pub id: Option<Box<str>>,
-    /// Pattern of its name there.
+    /// Pattern for the name in the BMC's inventory.
     pub name: Option<Box<str>>,
-    /// Pattern of its software id there.
+    /// Pattern for the software id in the BMC's inventory.
     pub software_id: Option<Box<str>>,
-    /// The version, as the BMC tells it once it is installed.
+    /// The version as the BMC reports it after the installation.
     pub version: Box<str>,
-    /// The file: `sha256:` and 64 hexadecimal digits. None: the one in the catalogue for this component and version.
+    /// The file: `sha256:` and 64 hexadecimal digits. `None`: the catalogue's file for this component and version.
     pub file: Option<Box<str>>,
-    /// Before or after others.
+    /// The position in the order of updates.
     pub order: FirmwareOrder,
     /// Whether a newer version is replaced too.
     pub downgrade: bool,
-    /// What makes it run. None: what the BMC's profile knows, else a restart of what it belongs to.
+    /// The activating action. `None`: as in the BMC's profile, otherwise a restart of the updated device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub activation: Option<FirmwareActivation>,
 }
 
 impl WantedFirmware {
-    /// Whether an entry of a BMC's inventory is meant. Without patterns the id must be the component's name.
+    /// Whether this entry of a BMC's inventory matches. Without patterns, the id must equal the component's name.
     #[must_use]
     pub fn is_for(&self, id: &str, name: &str, software_id: &str) -> bool {
         let patterns = [(&self.id, id), (&self.name, name), (&self.software_id, software_id)];
@@ -113,12 +113,12 @@ impl WantedFirmware {
     }
 }
 
-/// Whether a text is of a pattern.
+/// Whether a text matches a pattern.
 fn matches(pattern: &str, text: &str) -> bool {
     let pattern: Vec<char> = pattern.to_lowercase().chars().collect();
     let text: Vec<char> = text.to_lowercase().chars().collect();
     let (mut p, mut t) = (0, 0);
-    // Behind the last star, and where what it stands for ends.
+    // The position after the last star, and the end of the text that the star matches.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         if pattern.get(p) == Some(&'*') {

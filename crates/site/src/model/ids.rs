@@ -1,4 +1,4 @@
-//! One typed id per kind: the index of a thing in its list of [`super::Site`].
+//! One typed id per kind: an index into the list of that kind in [`super::Site`].
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ macro_rules! ids {
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub u32);
 
-        // Not every kind is looked up by name.
+        // Not every kind has a lookup by name.
         #[allow(dead_code)]
         impl $name {
-            /// Stands for a thing that could not be found. Only while a file is read: no checked site holds it.
+            /// Stands for an object that could not be found. Occurs only while a file is read, never in a checked site.
             pub(crate) const NONE: Self = Self(u32::MAX);
 
             /// The index in the site's list.
@@ -46,7 +46,7 @@ ids! {
     RackId;
     /// A vertex of the power tree. Parents have smaller ids than their children.
     DomainId;
-    /// What the outlets of a kind of rack PDU are.
+    /// The outlet layout of a kind of rack PDU.
     LayoutId;
     /// A feed letter.
     FeedId;

@@ -1,7 +1,7 @@
-//! The checked datacenter: lists of things that refer to each other by dense ids.
+//! The checked datacenter: lists of objects that refer to each other by dense ids.
 //!
-//! A [`Site`] comes out of [`crate::file::check`] and holds together: every id points at something, the power tree has
-//! no cycle, no outlet, rack unit or port is used twice. Nothing in here changes it.
+//! [`crate::file::check`] returns a consistent [`Site`]: every id is valid, the power tree has no cycle, and no outlet,
+//! rack unit or port is used twice. A site does not change.
 
 mod cooling;
 mod diff;
@@ -36,7 +36,7 @@ pub use summary::{FeedCapacity, SkuCount, Summary, SwitchCounts};
 pub struct Room {
     /// Unique among rooms.
     pub name: Box<str>,
-    /// What it is part of.
+    /// The room that contains this one.
     pub parent: Option<RoomId>,
 }
 
@@ -45,41 +45,41 @@ pub struct Room {
 pub struct Rack {
     /// Unique among racks.
     pub name: Box<str>,
-    /// Where it stands.
+    /// The rack's room.
     pub room: RoomId,
-    /// Rack units, which count from 1 at the bottom.
+    /// Number of rack units. They are numbered from 1 at the bottom.
     pub units: u16,
-    /// What it and the floor bear, in kg.
+    /// Maximum weight for the rack and the floor, in kg.
     pub weight_limit_kg: Option<f64>,
-    /// Heat that may go to air, in watts.
+    /// Maximum heat to air, in watts.
     pub air_heat_limit_watts: Option<f64>,
-    /// Whether it has a liquid manifold.
+    /// Whether the rack has a liquid manifold.
     pub liquid: bool,
-    /// The loop it is on.
+    /// The rack's liquid loop.
     pub cooling_loop: Option<LoopId>,
-    /// Its rear door exchanger.
+    /// The rack's rear door exchanger.
     pub rear_door: Option<CoolingUnitId>,
 }
 
-/// What a customer is promised about the loss of power.
+/// The promise to a customer about the loss of power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum Redundancy {
-    /// Nothing.
+    /// No promise.
     #[serde(rename = "none")]
     None,
     /// Each node survives the loss of any one of its PSUs.
     #[serde(rename = "n+1-psu")]
     PsuLoss,
-    /// Each node survives the loss of everything with the same feed letter, whichever letter.
+    /// Each node survives the loss of all feeds of any one letter.
     #[serde(rename = "feed-loss")]
     FeedLoss,
 }
 
 impl Redundancy {
-    /// All.
+    /// All promises.
     pub const ALL: [Self; 3] = [Self::None, Self::PsuLoss, Self::FeedLoss];
 
-    /// As the site file writes it.
+    /// The name in the site file.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -90,29 +90,29 @@ impl Redundancy {
     }
 }
 
-/// A customer and what was promised to them.
+/// A customer with the promises to that customer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Customer {
     /// Unique among customers.
     pub name: Box<str>,
-    /// The most that all their reservations may sum to, in watts.
+    /// Maximum sum of the customer's reservations, in watts.
     pub contracted_watts: Option<f64>,
-    /// What they are promised about the loss of power.
+    /// The promise about the loss of power.
     pub redundancy: Redundancy,
-    /// They share no circuit with others.
+    /// Whether the customer shares no circuit with others.
     pub dedicated_circuits: bool,
-    /// They share no loop, rear door or (where nodes have neither) room air with others.
+    /// Whether the customer shares no loop, rear door or (for nodes with neither) room air with others.
     pub dedicated_cooling: bool,
-    /// Circuits that are theirs and nobody else's, used or not.
+    /// Circuits reserved for this customer, used or not.
     pub circuits: Vec<DomainId>,
-    /// Cooling units that are theirs and nobody else's, used or not.
+    /// Cooling units reserved for this customer, used or not.
     pub cooling_units: Vec<CoolingUnitId>,
 }
 
 /// A datacenter.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Site {
-    /// Its name.
+    /// The site's name.
     pub name: Box<str>,
     /// By [`RoomId`].
     pub rooms: Vec<Room>,
@@ -120,7 +120,7 @@ pub struct Site {
     pub racks: Vec<Rack>,
     /// Feed letters by [`FeedId`], in alphabetical order.
     pub feeds: Vec<Box<str>>,
-    /// By [`DomainId`]; parents before their children.
+    /// By [`DomainId`]. Parents come before their children.
     pub domains: Vec<PowerDomain>,
     /// By [`LayoutId`].
     pub layouts: Vec<OutletLayout>,
@@ -143,7 +143,7 @@ pub struct Site {
     pub(crate) names: Names,
 }
 
-/// Ids by name. Looked up, never walked, so the order of the tables shows nowhere.
+/// Ids by name. The tables are never iterated, so their order has no effect.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     pub(crate) nodes: HashMap<Box<str>, u32>,
@@ -152,7 +152,7 @@ pub(crate) struct Names {
     pub(crate) customers: HashMap<Box<str>, u32>,
 }
 
-/// `$one(id)`, `$ids()` and, where things are looked up by name, `$named(name)`.
+/// Defines `$one(id)`, `$ids()` and, for kinds with a lookup by name, `$named(name)`.
 macro_rules! lists {
     ($($one:ident $ids:ident $field:ident $id:ident $kind:ident;)*) => {
         impl Site {$(
@@ -185,61 +185,61 @@ lists! {
 }
 
 impl Site {
-    /// The node of that name.
+    /// The node with this name.
     #[must_use]
     pub fn node_named(&self, name: &str) -> Option<NodeId> {
         self.names.nodes.get(name).copied().map(NodeId)
     }
 
-    /// The switch of that name.
+    /// The switch with this name.
     #[must_use]
     pub fn switch_named(&self, name: &str) -> Option<SwitchId> {
         self.names.switches.get(name).copied().map(SwitchId)
     }
 
-    /// The power domain of that name.
+    /// The power domain with this name.
     #[must_use]
     pub fn domain_named(&self, name: &str) -> Option<DomainId> {
         self.names.domains.get(name).copied().map(DomainId)
     }
 
-    /// The customer of that name.
+    /// The customer with this name.
     #[must_use]
     pub fn customer_named(&self, name: &str) -> Option<CustomerId> {
         self.names.customers.get(name).copied().map(CustomerId)
     }
 
-    /// The class of a node.
+    /// The SKU of a node.
     #[must_use]
     pub fn sku_of(&self, node: NodeId) -> &Sku {
         self.sku(self.node(node).sku)
     }
 
-    /// Feed letters.
+    /// The ids of all feed letters.
     pub fn feed_ids(&self) -> impl DoubleEndedIterator<Item = FeedId> + ExactSizeIterator + use<> {
         (0..self.feeds.len()).map(FeedId::of)
     }
 
-    /// A domain and all above it, from the bottom up.
+    /// A domain and its ancestors, bottom up.
     pub fn ancestors(&self, domain: DomainId) -> impl Iterator<Item = DomainId> + '_ {
         std::iter::successors(Some(domain), |id| self.domain(*id).parent)
     }
 
-    /// One outlet of a rack PDU or power shelf; `None` for other domains and indices beyond its layout.
+    /// One outlet of a rack PDU or power shelf. `None` for other domains and for indices beyond the layout.
     #[must_use]
     pub fn outlet(&self, plug: Plug) -> Option<&Outlet> {
         let layout = self.domain(plug.pdu).layout?;
         self.layout(layout).outlets.get(usize::from(plug.outlet))
     }
 
-    /// `pdu-a-r01/7`
+    /// The name of an outlet, such as `pdu-a-r01/7`.
     #[must_use]
     pub fn plug_name(&self, plug: Plug) -> String {
         let outlet = self.outlet(plug).map_or("?", |outlet| &*outlet.name);
         format!("{}/{outlet}", self.domain(plug.pdu).name)
     }
 
-    /// `gpu-001/mlx5_0` or `leaf-01/7`.
+    /// The name of a port, such as `gpu-001/mlx5_0` or `leaf-01/7`.
     #[must_use]
     pub fn port_name(&self, port: Port) -> String {
         match port {

@@ -1,4 +1,4 @@
-//! Classes of nodes, and the nodes.
+//! SKUs (classes of nodes) and nodes.
 
 use std::collections::BTreeMap;
 
@@ -10,36 +10,36 @@ use super::ids::{RackId, SkuId};
 use super::power::Plug;
 use super::settings::WantedSettings;
 
-/// What a node draws, in watts.
+/// The power draw of a node, in watts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PowerProfile {
-    /// Doing nothing.
+    /// Draw at idle.
     pub idle_watts: f64,
-    /// Under the usual load.
+    /// Draw under the usual load.
     pub typical_watts: f64,
-    /// The most it draws for longer than a moment. What is reserved.
+    /// Maximum sustained draw. This value is reserved.
     pub max_watts: f64,
-    /// The peak while it starts.
+    /// Peak draw during the start.
     pub boot_peak_watts: f64,
 }
 
-/// The power supplies of a node; load is shared evenly among those that live.
+/// The power supplies of a node. The working ones share the load evenly.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PsuProfile {
-    /// How many there are.
+    /// Number of PSUs.
     pub count: u8,
-    /// What one can give, in watts.
+    /// Rated output of one PSU, in watts.
     pub watts: f64,
-    /// How many must live, whatever the load.
+    /// Number of PSUs that must work at any load.
     pub needed: u8,
 }
 
-/// A host channel adapter with one port. (What the vendor sells as a dual-port adapter appears to the host as two.)
+/// A host channel adapter with one port. A dual-port adapter appears to the host as two.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Hca {
-    /// As the host names it: `mlx5_0`.
+    /// The host's name for the adapter, such as `mlx5_0`.
     pub name: Box<str>,
-    /// The rail it belongs to, from 0.
+    /// The adapter's rail, from 0.
     pub rail: u8,
 }
 
@@ -48,51 +48,51 @@ pub struct Hca {
 pub struct Sku {
     /// Unique among SKUs.
     pub name: Box<str>,
-    /// What a node draws.
+    /// The power draw of a node.
     pub power: PowerProfile,
-    /// Its power supplies.
+    /// The power supplies of a node.
     pub psus: PsuProfile,
-    /// Share of its heat that goes to liquid, 0 to 1; the rest goes to air.
+    /// Share of the heat that goes to liquid, 0 to 1. The rest goes to air.
     pub liquid_share: f64,
-    /// Coolant that it needs, in litres a minute for each kW that goes to liquid.
+    /// Required coolant, in litres a minute for each kW of heat to liquid.
     pub flow_lpm_per_kw: f64,
-    /// Rack units that it takes.
+    /// Number of occupied rack units.
     pub height_units: u16,
-    /// Its weight in kg.
+    /// Weight of a node, in kg.
     pub weight_kg: f64,
-    /// GPUs.
+    /// Number of GPUs of a node.
     pub gpus: u16,
-    /// In the order of the file.
+    /// The HCAs, in the order of the file.
     pub hcas: Vec<Hca>,
-    /// Of its HCAs.
+    /// The speed of the HCAs.
     pub hca_speed: Speed,
-    /// What an inspection must find: count by kind of part.
+    /// The parts that an inspection must find: count by kind of part.
     pub inventory: BTreeMap<String, u32>,
-    /// Name of the validation profile.
+    /// The name of the validation profile.
     pub validation_profile: Option<Box<str>>,
-    /// What a node costs its customer.
+    /// The price of a node for its customer.
     pub price: Option<Price>,
-    /// Settings of the firmware.
+    /// The wanted settings of the firmware.
     #[serde(skip_serializing_if = "WantedSettings::is_empty")]
     pub settings: WantedSettings,
-    /// Firmware that its nodes shall have.
+    /// The wanted firmware versions.
     pub firmware: Vec<WantedFirmware>,
 }
 
-/// A price of a node for each second that it is in use. Decimal digits, as they were written: money is not rounded.
+/// The price of a node for each second of use. The decimal digits are stored as written, because money is not rounded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Price {
-    /// `0.0125`
+    /// The amount, such as `0.0125`.
     pub per_second: Box<str>,
-    /// ISO 4217: `USD`.
+    /// The currency code of ISO 4217, such as `USD`.
     pub currency: Box<str>,
 }
 
 impl Price {
-    /// Most digits before and after the point.
+    /// Maximum number of digits before and after the point.
     const DIGITS: usize = 12;
 
-    /// Reads `0.0125 USD`. None: it is something else.
+    /// Parses a price such as `0.0125 USD`. `None`: the text is not a price.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (amount, currency) = text.trim().split_once(' ')?;
@@ -115,7 +115,7 @@ impl std::fmt::Display for Price {
 }
 
 impl Sku {
-    /// Rails: the highest of its HCAs and one.
+    /// Number of rails: the highest rail of an HCA plus one.
     #[must_use]
     pub fn rails(&self) -> u8 {
         self.hcas
@@ -126,14 +126,14 @@ impl Sku {
     }
 }
 
-/// A network card and the port of an Ethernet switch that it is cabled to.
+/// A network card and the Ethernet switch port that it is connected to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct EthernetPort {
-    /// The network card, as the host names it.
+    /// The host's name for the network card.
     pub nic: Box<str>,
-    /// The switch.
+    /// The name of the switch.
     pub switch: Box<str>,
-    /// The port, as the switch names it.
+    /// The switch's name for the port.
     pub port: Box<str>,
 }
 
@@ -142,19 +142,19 @@ pub struct EthernetPort {
 pub struct Node {
     /// Unique among nodes and switches.
     pub name: Box<str>,
-    /// Its class.
+    /// The node's SKU.
     pub sku: SkuId,
-    /// Where it stands.
+    /// The node's rack.
     pub rack: RackId,
-    /// The lowest rack unit it takes, from 1; 0: not said.
+    /// The lowest occupied rack unit, from 1. 0: unknown.
     pub unit: u16,
-    /// By PSU: where it is plugged in. As many as the SKU has.
+    /// The outlet of each PSU. As many entries as the SKU has PSUs.
     pub psus: Box<[Option<Plug>]>,
-    /// Address of its BMC.
+    /// The address of the node's BMC.
     pub bmc: Option<Box<str>>,
-    /// Port GUIDs by HCA of the SKU; empty, or as many as the SKU has.
+    /// Port GUIDs by HCA of the SKU. Empty, or as many as the SKU has.
     pub port_guids: Box<[Option<u64>]>,
-    /// Its ports on Ethernet switches, by network card.
+    /// The node's ports on Ethernet switches, by network card.
     #[serde(skip_serializing_if = "<[EthernetPort]>::is_empty")]
     pub ethernet: Box<[EthernetPort]>,
 }

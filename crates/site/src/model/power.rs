@@ -4,26 +4,26 @@ use serde::Serialize;
 
 use super::ids::{DomainId, FeedId, LayoutId, RackId};
 
-/// What a vertex of the power tree is, from the top down.
+/// The kind of a vertex of the power tree, top down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DomainKind {
-    /// Where power comes from: a utility entrance, a transformer, a UPS or a generator.
+    /// A source of power: a utility entrance, a transformer, a UPS or a generator.
     Utility,
     /// A switchboard or distribution panel.
     Panel,
     /// A branch of a panel, such as a busway.
     Feed,
-    /// A breaker and its wire.
+    /// A breaker and its wiring.
     Circuit,
     /// A strip of outlets in a rack.
     RackPdu,
-    /// A shelf of rectifiers that feeds the busbar of a rack; its outlets are the taps of the nodes.
+    /// A shelf of rectifiers that feeds a rack's busbar. Its outlets are the taps of the nodes.
     PowerShelf,
 }
 
 impl DomainKind {
-    /// All, from the top down.
+    /// All kinds, top down.
     pub const ALL: [Self; 6] = [
         Self::Utility,
         Self::Panel,
@@ -33,7 +33,7 @@ impl DomainKind {
         Self::PowerShelf,
     ];
 
-    /// As the site file writes it.
+    /// The name in the site file.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -46,23 +46,23 @@ impl DomainKind {
         }
     }
 
-    /// True for what nodes are plugged into.
+    /// Whether nodes can be plugged into this kind.
     #[must_use]
     pub fn has_outlets(self) -> bool {
         matches!(self, Self::RackPdu | Self::PowerShelf)
     }
 
-    /// True where a customer who was promised circuits of their own must be alone: circuits and all below.
+    /// Whether this kind can be dedicated to a customer with dedicated circuits: circuits and everything below.
     #[must_use]
     pub fn is_dedicable(self) -> bool {
         matches!(self, Self::Circuit | Self::RackPdu | Self::PowerShelf)
     }
 }
 
-/// Which wires of a three-phase domain a load is on.
+/// The wires of a load on a three-phase domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum Phase {
-    /// All three, balanced; also everything that hangs on a single-phase domain.
+    /// All three, balanced. Also used for every load on a single-phase domain.
     #[serde(rename = "all")]
     All,
     /// L1 to neutral.
@@ -83,7 +83,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// All.
+    /// All phases.
     pub const ALL: [Self; 7] = [
         Self::All,
         Self::L1,
@@ -94,7 +94,7 @@ impl Phase {
         Self::L3L1,
     ];
 
-    /// As the site file writes it.
+    /// The name in the site file.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -108,36 +108,36 @@ impl Phase {
         }
     }
 
-    /// True for a phase against the neutral.
+    /// Whether the load is between a phase and the neutral.
     #[must_use]
     pub fn is_to_neutral(self) -> bool {
         matches!(self, Self::L1 | Self::L2 | Self::L3)
     }
 }
 
-/// How many phases a domain has.
+/// The number of phases of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Phases {
-    /// One.
+    /// One phase.
     Single,
-    /// Three; volts are from phase to phase.
+    /// Three phases. Volts are measured between phases.
     Three,
 }
 
-/// What a domain may carry, before derating.
+/// The capacity of a domain before derating.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rating {
-    /// By its wires: volts (three phases: from phase to phase) and amps of each wire.
+    /// By the wires: volts (for three phases, between phases) and amps of each wire.
     Electrical {
         /// Volts.
         volts: f64,
         /// Amps.
         amps: f64,
-        /// Wires.
+        /// The number of phases.
         phases: Phases,
     },
-    /// Given in watts, as for a utility contract or a power shelf.
+    /// In watts, as for a utility contract or a power shelf.
     Watts(f64),
 }
 
@@ -146,36 +146,36 @@ pub enum Rating {
 pub struct PowerDomain {
     /// Unique among power domains.
     pub name: Box<str>,
-    /// What it is.
+    /// The kind.
     pub kind: DomainKind,
-    /// What feeds it; `None` at a root.
+    /// The domain that feeds this one. `None` at a root.
     pub parent: Option<DomainId>,
-    /// The letter of what is lost together with it; `None` above the point where letters begin.
+    /// The feed letter: everything with the same letter is lost together. `None` above the point where letters begin.
     pub feed: Option<FeedId>,
-    /// What it may carry.
+    /// The capacity before derating.
     pub rating: Rating,
-    /// Share of the rating that may be used all the time, above 0 and at most 1 (NEC: 0.8).
+    /// Share of the rating for continuous load, above 0 and at most 1 (NEC: 0.8).
     pub derate: f64,
-    /// Which wires of its parent it is on.
+    /// The wires of the parent that feed this domain.
     pub phase: Phase,
-    /// Where it is: rack PDUs and power shelves.
+    /// The rack of a rack PDU or power shelf.
     pub rack: Option<RackId>,
-    /// Its outlets: rack PDUs and power shelves.
+    /// The outlets of a rack PDU or power shelf.
     pub layout: Option<LayoutId>,
-    /// Watts of what hangs on it and is no node: switches, pumps, lights.
+    /// Load of equipment other than nodes, in watts: switches, pumps, lights.
     pub other_watts: f64,
-    /// Watts that were measured, where a meter is.
+    /// Measured load, in watts, if there is a meter.
     pub measured_watts: Option<f64>,
-    /// Address of the service that reads it: rack PDUs.
+    /// The address of the service that reads a rack PDU.
     pub bmc: Option<Box<str>>,
 }
 
-/// The outlets that a kind of rack PDU has.
+/// The outlets of a kind of rack PDU.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OutletLayout {
-    /// Its name; empty when it was written at the PDU itself.
+    /// The name. Empty for a layout written at the PDU itself.
     pub name: Box<str>,
-    /// In order.
+    /// The outlets, in order.
     pub outlets: Vec<Outlet>,
 }
 
@@ -184,9 +184,9 @@ pub struct OutletLayout {
 pub struct Outlet {
     /// Unique in its layout.
     pub name: Box<str>,
-    /// Which wires of the PDU it is on.
+    /// The wires of the PDU that feed the outlet.
     pub phase: Phase,
-    /// Amps that it may carry; `None`: only what is above it limits it.
+    /// Maximum current, in amps. `None`: only the domains above limit the outlet.
     pub amps: Option<f64>,
 }
 
@@ -195,6 +195,6 @@ pub struct Outlet {
 pub struct Plug {
     /// The rack PDU or power shelf.
     pub pdu: DomainId,
-    /// Index in its layout.
+    /// Index in the layout.
     pub outlet: u16,
 }

@@ -1,39 +1,39 @@
-//! Settings of the firmware that a class of nodes wants, and how a machine stands to them.
+//! The firmware settings wanted by a SKU, and their comparison with a machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// What a class of nodes wants of its machines' firmware.
+/// The firmware settings wanted by a SKU.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct WantedSettings {
-    /// BIOS attributes by name, as the BMC spells them; values as text: `Enabled`, `115200`, `true`.
+    /// BIOS attributes by the BMC's name. Values are text: `Enabled`, `115200`, `true`.
     pub bios: BTreeMap<Box<str>, Box<str>>,
-    /// Whether Secure Boot counts; nothing where it is left as it is.
+    /// Whether Secure Boot must be enabled. `None`: it stays as it is.
     pub secure_boot: Option<bool>,
-    /// Certificates that the databases of Secure Boot hold, among others.
+    /// Certificates that the Secure Boot databases must contain.
     pub keys: Vec<WantedKey>,
 }
 
-/// A certificate that a database of Secure Boot holds.
+/// A certificate that a Secure Boot database must contain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WantedKey {
-    /// `PK`, `KEK`, `db`, `dbx`.
+    /// The database: `PK`, `KEK`, `db` or `dbx`.
     pub database: Box<str>,
-    /// Its SHA-256 as 64 lower-case hexadecimal digits; empty where only the certificate is given.
+    /// The certificate's SHA-256, 64 lower-case hexadecimal digits. Empty if only the certificate is given.
     pub sha256: Box<str>,
-    /// The certificate as PEM, to be added where it is missing.
+    /// The certificate in PEM, added if it is missing.
     pub pem: Option<Box<str>>,
 }
 
 impl WantedSettings {
-    /// Nothing is wanted.
+    /// Whether no setting is wanted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bios.is_empty() && self.secure_boot.is_none() && self.keys.is_empty()
     }
 
-    /// The same with the SHA-256 of each certificate that is given without one; this crate counts none.
+    /// Adds the SHA-256 of each certificate given without one. The caller computes the hash.
     #[must_use]
     pub fn with_fingerprints(mut self, sha256_of: impl Fn(&str) -> Option<String>) -> Self {
         for key in &mut self.keys {
@@ -45,48 +45,48 @@ impl WantedSettings {
     }
 }
 
-/// What was read of a machine's firmware.
+/// The firmware settings read from a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SeenSettings {
-    /// BIOS attributes in force.
+    /// The BIOS attributes in force.
     pub current: BTreeMap<String, String>,
-    /// Those that become another at the next start.
+    /// BIOS attributes that change at the next start.
     pub pending: BTreeMap<String, String>,
     /// Attributes that the BMC cannot change.
     pub read_only: BTreeSet<String>,
-    /// Secure Boot; none where the BMC does not offer it.
+    /// The state of Secure Boot. `None`: the BMC does not offer it.
     pub secure_boot: Option<SeenSecureBoot>,
-    /// Database and SHA-256 of each certificate; none where the BMC does not list them.
+    /// Database and SHA-256 of each certificate. `None`: the BMC does not list them.
     pub keys: Option<BTreeSet<(String, String)>>,
 }
 
-/// What was read of Secure Boot.
+/// The state of Secure Boot, as read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SeenSecureBoot {
-    /// From the next start on, if that is told.
+    /// Whether it is enabled from the next start on. `None`: not reported.
     pub enabled: Option<bool>,
-    /// For the last start, if that is told.
+    /// Whether it was in force at the last start. `None`: not reported.
     pub in_force: Option<bool>,
 }
 
-/// How one wanted setting stands.
+/// The comparison result of one wanted setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
-    /// In force, and nothing waits that would change it.
+    /// The wanted value is in force, and no pending change affects it.
     AsWanted,
-    /// It becomes so at the next start.
+    /// The wanted value takes effect at the next start.
     Pending,
-    /// It is otherwise, or becomes otherwise at the next start.
+    /// The value differs now or will differ after the next start.
     Differs,
-    /// It is otherwise, and the BMC cannot change it.
+    /// The value differs, and the BMC cannot change it.
     ReadOnly,
-    /// The machine has no such setting, or its BMC does not tell.
+    /// The machine has no such setting, or its BMC does not report it.
     Missing,
 }
 
 impl Standing {
-    /// As it is stored and shown.
+    /// The name in storage and output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -99,22 +99,22 @@ impl Standing {
     }
 }
 
-/// One wanted setting beside what was read.
+/// One wanted setting with the value read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingRow {
     /// `bios/Attribute`, `secure-boot` or `secure-boot/db/SHA-256`.
     pub name: String,
-    /// What is wanted.
+    /// The wanted value.
     pub wanted: String,
-    /// What is in force; none where it is not told.
+    /// The value in force. `None`: not reported.
     pub seen: Option<String>,
-    /// What it becomes at the next start, if that is another.
+    /// The value after the next start, if it changes.
     pub pending: Option<String>,
-    /// How it stands.
+    /// The comparison result.
     pub standing: Standing,
 }
 
-/// The wanted settings in order, each beside what was read.
+/// The wanted settings in order, each with the value read.
 #[must_use]
 pub fn compare(wanted: &WantedSettings, seen: &SeenSettings) -> Vec<SettingRow> {
     let bios = wanted.bios.iter().map(|(name, value)| attribute(name, value, seen));
@@ -181,16 +181,16 @@ fn key(wanted: &WantedKey, seen: Option<&BTreeSet<(String, String)>>) -> Setting
     }
 }
 
-/// Whether all is in force as wanted.
+/// Whether all wanted settings are in force.
 #[must_use]
 pub fn is_as_wanted(rows: &[SettingRow]) -> bool {
     rows.iter().all(|row| row.standing == Standing::AsWanted)
 }
 
-/// Settings that a sentence names; of the others it says how many.
+/// Maximum number of settings that a sentence names. The rest are counted.
 const TOLD: usize = 3;
 
-/// What is not as wanted, in words; empty where all is.
+/// Describes the deviating settings. Empty if there are none.
 #[must_use]
 pub fn told(rows: &[SettingRow]) -> String {
     let stray: Vec<&SettingRow> = rows.iter().filter(|row| row.standing != Standing::AsWanted).collect();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is as wanted stays so at the next start; what is pending becomes so; the rest does not.
+        /// At the next start, wanted settings stay in force, pending ones take effect, and the rest still differ.
         #[test]
         fn the_next_start_proves_each_standing(
             wanted in few(), current in few(), pending in few(), locked in proptest::collection::btree_set("[A-D]", 0..3)
@@ -264,7 +264,7 @@ mod tests {
                     Standing::Missing => prop_assert!(!becomes && !current.contains_key(name)),
                 }
             }
-            // After that start the same comparison finds everything that was pending in force.
+            // After that start, the same comparison finds every pending setting in force.
             let after = compare(&wanted_of(&wanted), &SeenSettings { current: next, ..Default::default() });
             for (before, after) in rows.iter().zip(&after) {
                 let good = matches!(before.standing, Standing::AsWanted | Standing::Pending);

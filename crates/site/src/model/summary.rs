@@ -1,4 +1,4 @@
-//! A site in some numbers.
+//! The key figures of a site.
 
 use std::fmt;
 
@@ -7,70 +7,70 @@ use serde::Serialize;
 use super::{Site, SwitchRole};
 use crate::power::capacity_watts;
 
-/// Switches by role.
+/// Number of switches by role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct SwitchCounts {
-    /// Leaves.
+    /// Number of leaves.
     pub leaves: usize,
-    /// Spines.
+    /// Number of spines.
     pub spines: usize,
-    /// Cores.
+    /// Number of cores.
     pub cores: usize,
 }
 
-/// Nodes of a SKU.
+/// The number of nodes of a SKU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SkuCount {
     /// Name of the SKU.
     pub sku: Box<str>,
-    /// How many.
+    /// Number of nodes.
     pub count: usize,
 }
 
-/// What comes in at the top of a feed.
+/// The capacity at the top of a feed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FeedCapacity {
-    /// Its letter.
+    /// The feed letter.
     pub feed: Box<str>,
-    /// In watts.
+    /// The capacity, in watts.
     pub watts: f64,
 }
 
-/// A site in some numbers.
+/// The key figures of a site.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// Its name.
+    /// The site's name.
     pub name: Box<str>,
-    /// Rooms.
+    /// Number of rooms.
     pub rooms: usize,
-    /// Racks.
+    /// Number of racks.
     pub racks: usize,
     /// Nodes of each SKU, in the order of the SKUs.
     pub nodes: Vec<SkuCount>,
-    /// GPUs of all nodes.
+    /// Number of GPUs of all nodes.
     pub gpus: usize,
-    /// HCAs of all nodes.
+    /// Number of HCAs of all nodes.
     pub hcas: usize,
-    /// Switches.
+    /// Number of switches by role.
     pub switches: SwitchCounts,
-    /// Cables.
+    /// Number of cables.
     pub cables: usize,
-    /// Power domains.
+    /// Number of power domains.
     pub power_domains: usize,
-    /// Feed letters and what comes in at the top of each, in watts; a root without a letter counts for none.
+    /// The capacity at the top of each feed, in watts. Roots without a letter do not count.
     pub feeds: Vec<FeedCapacity>,
-    /// What all nodes draw at most, in watts.
+    /// Sum of the maximum draw of all nodes, in watts.
     pub max_watts: f64,
-    /// Heat that CRAHs and rear doors take, in watts.
+    /// Capacity of CRAHs and rear doors, in watts.
     pub air_cooling_watts: f64,
-    /// Heat that CDUs take, in watts.
+    /// Capacity of CDUs, in watts.
     pub liquid_cooling_watts: f64,
-    /// Customers.
+    /// Number of customers.
     pub customers: usize,
 }
 
 impl Site {
-    /// The site in some numbers.
+    /// Computes the key figures.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let role = |role| self.switches.iter().filter(|switch| switch.role == role).count();

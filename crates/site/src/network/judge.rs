@@ -1,30 +1,30 @@
-//! Which rates are too low, and what the pairs that have them share.
+//! Finds rates that are too low and the common parts of slow pairs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Kind, Lane, Test, Topology};
 
-/// A part is at fault where this share of its tests, of each kind that it has, is bad.
+/// Minimum share of bad tests, for each kind of test, that makes a part faulty.
 const MOST: f64 = 0.75;
-/// What fewer tests gave is not usual.
+/// Minimum number of tests for a usual rate.
 const ENOUGH: usize = 3;
-/// What is usual is the rate that a quarter of like tests reach: a leaf at fault may slow more than half of a small cluster.
+/// The usual rate is the rate reached by one in four like tests, because a faulty leaf may slow more than half
+/// of a small cluster.
 const QUARTER: usize = 4;
 
-/// What is wanted of a rate.
+/// The required rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rule {
-    /// In Gbit/s; 0: only the comparison with others counts.
+    /// Minimum rate in Gbit/s. 0: only the comparison with other tests counts.
     pub floor_gbit_per_s: f64,
-    /// This part of what is usual of like tests, 0 to 1.
+    /// Minimum share of the usual rate of like tests, 0 to 1.
     pub share_of_usual: f64,
 }
 
-/// What rate is usual by kind of test, in Gbit/s. That of an earlier run is what a few new nodes are
-/// compared with.
+/// The usual rate by kind of test, in Gbit/s. A few new nodes are compared with the usual rates of an earlier run.
 pub type Usual = BTreeMap<Kind, f64>;
 
-/// Something that traffic goes through.
+/// A part of the network on the path of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     /// A node with all its lanes.
@@ -33,25 +33,25 @@ pub enum Part {
     End(usize, Lane),
     /// A leaf.
     Leaf(usize),
-    /// One of the cables up from a leaf. Which of them a pair uses is the subnet manager's choice, and not known here.
+    /// One of the uplinks of a leaf. The subnet manager chooses the uplink of a pair, so it is unknown here.
     Uplinks(usize),
     /// A switch above the leaves.
     Above,
-    /// Two nodes, where nothing says more.
+    /// Two nodes, if the tests narrow the fault no further.
     Between(usize, usize),
 }
 
-/// Something is at fault.
+/// A fault in the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// One of these: the tests tell no difference between them.
+    /// One of these parts is faulty. The tests cannot distinguish between them.
     pub parts: Vec<Part>,
-    /// The bad tests that it explains.
+    /// Indices of the bad tests that the fault explains.
     pub tests: Vec<usize>,
 }
 
 impl Fault {
-    /// The node to be replaced, if it can only be that node's side.
+    /// The node to replace, if only this node can be faulty.
     #[must_use]
     pub fn node(&self) -> Option<usize> {
         let of = |part: &Part| match part {
@@ -62,7 +62,7 @@ impl Fault {
         self.parts.iter().all(|part| of(part) == Some(first)).then_some(first)
     }
 
-    /// What is at fault, for people, with the worst of its tests.
+    /// Describes the fault, with its worst test.
     #[must_use]
     pub fn words(&self, topology: &Topology, tests: &[Test], wanted: &Usual) -> String {
         let parts: Vec<String> = self.parts.iter().map(|part| topology.words(*part)).collect();
@@ -87,30 +87,30 @@ impl Fault {
     }
 }
 
-/// `12.3 Gbit/s`, `0.95 Gbit/s`
+/// Such as `12.3 Gbit/s` or `0.95 Gbit/s`.
 #[must_use]
 pub(super) fn rate(gbit_per_s: f64) -> String {
     let digits = if gbit_per_s < 10.0 { 2 } else { 1 };
     format!("{gbit_per_s:.digits$} Gbit/s")
 }
 
-/// What came of the tests.
+/// The result of all tests.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Judgement {
     /// The tests that count: the best of each pair and lane.
     pub tests: Vec<Test>,
-    /// Which of them are bad.
+    /// Whether each test is bad.
     pub bad: Vec<bool>,
-    /// Least rate by kind of test, in Gbit/s.
+    /// Minimum rate by kind of test, in Gbit/s.
     pub wanted: Usual,
-    /// What was usual in this run.
+    /// Usual rates of this run, in Gbit/s.
     pub usual: Usual,
-    /// What is at fault, the most telling first.
+    /// The faults. Those that explain the most come first.
     pub faults: Vec<Fault>,
 }
 
 impl Judgement {
-    /// The same without the tests of some nodes: what is left of it when they are replaced.
+    /// The same without the tests of these nodes, for example after their replacement.
     #[must_use]
     pub fn without(&self, nodes: &BTreeSet<usize>) -> Self {
         let (tests, bad) = self
@@ -177,7 +177,7 @@ fn usual(tests: &[Test]) -> Usual {
         .collect()
 }
 
-/// Tests of one part: those within a leaf and those across, which fare differently when what is above is at fault.
+/// The tests of one part, within a leaf and across leaves. A fault above the leaves affects only the latter.
 #[derive(Debug, Clone, Default)]
 struct Tests {
     near: Vec<usize>,
@@ -187,9 +187,9 @@ struct Tests {
 struct Suspects<'a> {
     topology: &'a Topology,
     tests: &'a [Test],
-    /// Bad, and not explained yet.
+    /// Indices of bad tests that no fault explains yet.
     open: BTreeSet<usize>,
-    /// Explained by something that was found already.
+    /// Indices of tests that a fault explains.
     explained: BTreeSet<usize>,
     by_part: BTreeMap<Part, Tests>,
 }
@@ -202,7 +202,7 @@ impl<'a> Suspects<'a> {
             let (from, to) = (topology.leaf(test.a, test.lane), topology.leaf(test.b, test.lane));
             let is_near = from == to;
             let mut parts = BTreeSet::from([Part::End(test.a, test.lane), Part::End(test.b, test.lane)]);
-            // With one lane a node is no more than that.
+            // With a single lane, the node is the same as its end.
             if lanes.len() > 1 {
                 parts.extend([Part::Node(test.a), Part::Node(test.b)]);
             }
@@ -235,7 +235,8 @@ impl<'a> Suspects<'a> {
         faults
     }
 
-    /// A node or a leaf if one fits; but what is known of it only by tests across leaves may lie above, where that explains more.
+    /// A node or a leaf if one is consistent. If its bad tests all cross leaves, a fault above the leaves wins if it
+    /// explains more.
     fn most_telling(&self) -> Fault {
         let Some(strong) = self.strong() else {
             return self.weak();
@@ -248,7 +249,7 @@ impl<'a> Suspects<'a> {
         if is_more { weak } else { strong }
     }
 
-    /// The bad tests of a part, if most of its tests are bad, near ones and far ones each.
+    /// The bad tests of a part, if most of its tests are bad, both within and across leaves.
     fn consistent(&self, tests: &Tests) -> Option<Vec<usize>> {
         for kind in [&tests.near, &tests.far] {
             let bad = kind.iter().filter(|at| self.open.contains(at)).count();
@@ -263,7 +264,7 @@ impl<'a> Suspects<'a> {
         (!bad.is_empty()).then_some(bad)
     }
 
-    /// The part that explains the most, and those that explain the very same.
+    /// The part that explains the most tests, and all parts that explain exactly the same ones.
     fn strong(&self) -> Option<Fault> {
         let found = self.by_part.iter();
         let found: Vec<(Part, Vec<usize>)> = found
@@ -281,7 +282,7 @@ impl<'a> Suspects<'a> {
         Some(Fault { parts, tests })
     }
 
-    /// Leaves whose way up each of these tests takes.
+    /// The leaves whose uplinks all of these tests use.
     fn uplinks_of_all(&self, tests: &[usize]) -> Vec<Part> {
         let mut shared: Option<BTreeSet<usize>> = None;
         for at in tests {
@@ -294,7 +295,7 @@ impl<'a> Suspects<'a> {
         shared.unwrap_or_default().into_iter().map(Part::Uplinks).collect()
     }
 
-    /// The leaves of a test across leaves; nothing of one within.
+    /// The two leaves of a test across leaves. Empty for a test within a leaf.
     fn far_ends(&self, at: usize) -> BTreeSet<usize> {
         let Some(test) = self.tests.get(at) else {
             return BTreeSet::new();
@@ -306,7 +307,7 @@ impl<'a> Suspects<'a> {
         }
     }
 
-    /// No node and no leaf has it: something above the leaves, or only a pair is known.
+    /// No node or leaf is consistent: the fault is above the leaves, or only the pair is known.
     fn weak(&self) -> Fault {
         let mut by_leaf: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut far = Vec::new();

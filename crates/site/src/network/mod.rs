@@ -1,8 +1,8 @@
-//! Tests of the network between the nodes of a cluster: who is tested with whom, and what slow pairs have in common.
+//! Tests of the network between the nodes of a cluster: the choice of pairs, and the common parts of slow pairs.
 //!
-//! [`schedule`] gives rounds in which a node is in one pair at most, [`follow_up`] further rounds for nodes of slow pairs
-//! with nodes known to be good, and [`judge`] names what is at fault. Rates come in, names go out; who measures is not
-//! known here.
+//! [`schedule`] returns rounds in which each node is in at most one pair. [`follow_up`] returns further rounds that
+//! pair nodes of slow pairs with good nodes. [`judge`] names the faulty parts from the rates. The measurement itself is
+//! outside this module.
 
 mod judge;
 mod report;
@@ -16,27 +16,27 @@ pub use report::{Summary, rows};
 pub use schedule::{ALL_PAIRS, Round, follow_up, schedule, shifts};
 pub use topology::{End, Seat, Topology};
 
-/// A way between two nodes.
+/// A path between two nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lane {
-    /// By their addresses, as their systems route: mostly not the InfiniBand fabric.
+    /// Between the addresses of the nodes, as their systems route: usually not over the InfiniBand fabric.
     Address,
-    /// From this adapter of the one to the same of the other, by its place in the SKU's list.
+    /// Between the same adapter of both nodes, by its index in the SKU's list.
     Hca(u8),
 }
 
-/// What carried the bytes of a test.
+/// The transport of a test.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Transport {
-    /// Connections, because there was no RDMA: why, if it was tried.
+    /// TCP, because RDMA was not available, with the reason if it was tried.
     Tcp(Option<String>),
-    /// Writes from the one adapter to the other.
+    /// RDMA writes between the adapters.
     #[default]
     Rdma,
 }
 
-/// Tests that are compared with each other.
+/// A class of tests with comparable rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// TCP between the nodes' addresses.
@@ -48,10 +48,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Address, Self::Adapter, Self::Rdma];
 
-    /// Its name, as it is stored.
+    /// The name in storage.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -62,29 +62,29 @@ impl Kind {
     }
 }
 
-/// What one test of a pair gave on one lane.
+/// The result of one test of a pair on one lane.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Test {
-    /// A node, by its place in the topology.
+    /// One node, by its index in the topology.
     pub a: usize,
-    /// The other.
+    /// The other node.
     pub b: usize,
-    /// The way between them.
+    /// The path between them.
     pub lane: Lane,
-    /// How.
+    /// The transport.
     pub transport: Transport,
-    /// The slower direction, in Gbit/s; 0 where nothing came through.
+    /// The rate of the slower direction, in Gbit/s. 0: no data arrived.
     pub gbit_per_s: f64,
-    /// A byte there and back, 99 of 100, in microseconds.
+    /// 99th percentile of the round trip of one byte, in microseconds.
     pub p99_us: f64,
-    /// TCP segments sent again, both directions.
+    /// Number of retransmitted TCP segments, both directions.
     pub retransmits: u64,
-    /// Why it could not be measured.
+    /// The reason why the test could not be measured.
     pub error: Option<String>,
 }
 
 impl Test {
-    /// What it is compared with.
+    /// The class for comparisons.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match (self.lane, &self.transport) {
@@ -98,7 +98,7 @@ impl Test {
         (self.a.min(self.b), self.a.max(self.b), self.lane)
     }
 
-    /// The node that is not this one, of a test that has it.
+    /// The other node of the test. `None`: the test does not involve `node`.
     fn peer(&self, node: usize) -> Option<usize> {
         match node {
             _ if node == self.a => Some(self.b),

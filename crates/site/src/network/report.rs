@@ -1,4 +1,4 @@
-//! What the hand-over pack says of the tests.
+//! The rows about network tests in the hand-over pack.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,18 +6,18 @@ use super::judge::rate;
 use super::{Judgement, Kind, Test, Topology, Transport};
 use crate::handover::{ReportRow, Verdict};
 
-/// What was done beside the pairs.
+/// The tests beside the pairs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Summary {
-    /// Rates of every node sending at once, in Gbit/s, by shift.
+    /// Rates while every node sends at once, in Gbit/s, by shift.
     pub all_at_once: Vec<Vec<f64>>,
-    /// Rounds of pairs.
+    /// Number of rounds of pairs.
     pub rounds: usize,
-    /// Of each direction, in seconds.
+    /// Duration of each direction, in seconds.
     pub seconds: f64,
 }
 
-/// Rows of the report: how many pairs were tested, the slowest, the latency, all nodes at once.
+/// The rows of the report: number of pairs, the slowest pair, the latency, and all nodes at once.
 #[must_use]
 pub fn rows(cluster: &str, topology: &Topology, judgement: &Judgement, summary: &Summary) -> Vec<ReportRow> {
     let row = |check: &str, verdict, measured: String, wanted: String| ReportRow {
@@ -94,7 +94,7 @@ pub fn rows(cluster: &str, topology: &Topology, judgement: &Judgement, summary: 
     rows
 }
 
-/// What carried the bytes; of TCP between adapters also why.
+/// The transport. For TCP between adapters, also the reason.
 fn how<'a>(kind: Kind, tests: impl Iterator<Item = &'a Test>) -> String {
     match kind {
         Kind::Rdma => "RDMA between nodes by their adapters".to_owned(),
@@ -106,7 +106,7 @@ fn how<'a>(kind: Kind, tests: impl Iterator<Item = &'a Test>) -> String {
     }
 }
 
-/// The reason that most tests gave.
+/// The most frequent reason.
 fn without_rdma<'a>(tests: impl Iterator<Item = &'a Test>) -> String {
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for test in tests {
@@ -123,7 +123,7 @@ fn without_rdma<'a>(tests: impl Iterator<Item = &'a Test>) -> String {
 
 fn sent_again<'a>(kind: Kind, tests: impl Iterator<Item = &'a Test>) -> String {
     match kind {
-        // What an adapter sends again it does not tell.
+        // Adapters do not report their retransmissions.
         Kind::Rdma => String::new(),
         Kind::Address | Kind::Adapter => {
             let again: u64 = tests.map(|test| test.retransmits).sum();
@@ -132,7 +132,7 @@ fn sent_again<'a>(kind: Kind, tests: impl Iterator<Item = &'a Test>) -> String {
     }
 }
 
-/// Of all tests of pairs, by which all nodes at once send as well.
+/// The transports of all pair tests. The test with all nodes at once uses the same.
 fn transports(judgement: &Judgement) -> &'static str {
     let kinds: BTreeSet<bool> = judgement.tests.iter().map(|test| test.kind() == Kind::Rdma).collect();
     match (kinds.contains(&true), kinds.contains(&false)) {

@@ -1,26 +1,26 @@
-//! Who is tested with whom, in which order. In a round no node is in two pairs: what a pair gives is not what another took.
+//! Pairs of nodes and their order. In a round no node is in two pairs, so that tests do not share a node's bandwidth.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Test, Topology};
 
-/// Up to so many nodes every pair is tested.
+/// Maximum number of nodes for which every pair is tested.
 pub const ALL_PAIRS: usize = 16;
-/// Up to so many leaves every pair of them is.
+/// Maximum number of leaves for which every pair of leaves is tested.
 const ALL_LEAF_PAIRS: usize = 32;
-/// Good nodes of each kind (same leaf, another) that a doubtful one is tested with.
+/// Number of good nodes of each kind (same leaf, other leaf) to test with a doubtful node.
 const GOOD_PEERS: usize = 2;
-/// More doubtful nodes than these are no fault of single nodes.
+/// Maximum number of doubtful nodes. More of them point to a fault beyond single nodes.
 const MOST_DOUBTFUL: usize = 64;
 
-/// Pairs of nodes, each node at most once.
+/// Pairs of nodes. Each node occurs at most once.
 pub type Round = Vec<(usize, usize)>;
 
 /// The rounds of a cluster.
 ///
-/// Up to [`ALL_PAIRS`] nodes all pairs, as in a round-robin tournament. Beyond that each node with those at distance 1, 2, 4, ...
-/// on both sides, in the order in which they stand, which is 2 log2 n rounds at most: first within leaves, then across them. And every pair
-/// of leaves once. Only pairs with a node of `fresh` are left.
+/// Up to [`ALL_PAIRS`] nodes, all pairs are tested, as in a round-robin tournament. Beyond that, each node is paired
+/// with the nodes at distance 1, 2, 4, ... on both sides, in topology order: first within leaves, then across them, at
+/// most 2 log2 n rounds. In addition, every pair of leaves is tested once. Only pairs with a node of `fresh` are kept.
 #[must_use]
 pub fn schedule(topology: &Topology, fresh: &BTreeSet<usize>) -> Vec<Round> {
     let order = topology.order();
@@ -45,7 +45,7 @@ pub fn schedule(topology: &Topology, fresh: &BTreeSet<usize>) -> Vec<Round> {
     kept
 }
 
-/// All pairs by the circle method: one stays, the others go round.
+/// All pairs by the circle method: one node stays, the others rotate.
 fn tournament(nodes: usize) -> Vec<Round> {
     let seats = nodes + nodes % 2;
     let rounds = 0..seats.saturating_sub(1);
@@ -58,13 +58,13 @@ fn tournament(nodes: usize) -> Vec<Round> {
             }
         };
         let all = (0..seats / 2).map(|place| (at(place), at(seats - 1 - place)));
-        // With an odd number somebody rests: whoever meets the seat that nobody has.
+        // With an odd number, the node paired with the empty seat pauses.
         all.filter(|(a, b)| *a < nodes && *b < nodes).collect()
     };
     rounds.map(pairs).collect()
 }
 
-/// Each with those at distance 1, 2, 4, ...: two rounds for each distance.
+/// Pairs at distance 1, 2, 4, ...: two rounds for each distance.
 fn doubling(nodes: usize) -> Vec<Round> {
     let mut rounds = Vec::new();
     let mut distance = 1;
@@ -78,7 +78,7 @@ fn doubling(nodes: usize) -> Vec<Round> {
     rounds
 }
 
-/// A node of each leaf with one of each other leaf.
+/// Pairs a node of each leaf with one of every other leaf.
 fn leaf_pairs(topology: &Topology, order: &[usize]) -> Vec<Round> {
     let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (place, node) in order.iter().enumerate() {
@@ -97,7 +97,7 @@ fn leaf_pairs(topology: &Topology, order: &[usize]) -> Vec<Round> {
         .collect()
 }
 
-/// Every node sends to the one so many places further, all at once: to the next, and half way round.
+/// All nodes send at once, each to the node `by` positions further: the next one, and half way round.
 #[must_use]
 pub fn shifts(topology: &Topology) -> Vec<Round> {
     let order = topology.order();
@@ -109,7 +109,8 @@ pub fn shifts(topology: &Topology) -> Vec<Round> {
         .collect()
 }
 
-/// Further rounds: every slow pair once more, and its nodes with nodes of which no test was bad, near and far.
+/// Further rounds: every slow pair again, and its nodes with the nodes that have the lowest share of bad tests, on the
+/// same leaf and on others.
 #[must_use]
 pub fn follow_up(topology: &Topology, tests: &[Test], bad: &[bool]) -> Vec<Round> {
     let mut counts = vec![(0_usize, 0_usize); topology.len()];
@@ -131,7 +132,7 @@ pub fn follow_up(topology: &Topology, tests: &[Test], bad: &[bool]) -> Vec<Round
     pairs.dedup();
     let doubtful: BTreeSet<usize> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
     if doubtful.len() <= MOST_DOUBTFUL {
-        // The best first: a node is good by its share of bad tests.
+        // Lowest share of bad tests first.
         let share = |node: usize| counts[node].1 as f64 / counts[node].0.max(1) as f64;
         let mut best: Vec<usize> = (0..topology.len()).collect();
         best.sort_by(|a, b| share(*a).total_cmp(&share(*b)));
@@ -152,7 +153,7 @@ pub fn follow_up(topology: &Topology, tests: &[Test], bad: &[bool]) -> Vec<Round
     pack(pairs)
 }
 
-/// Pairs in as few rounds as come of taking each where it first fits.
+/// Packs pairs into rounds: each pair goes into the first round that has both nodes free.
 fn pack(pairs: Vec<(usize, usize)>) -> Vec<Round> {
     let mut rounds: Vec<(BTreeSet<usize>, Round)> = Vec::new();
     for (a, b) in pairs {

@@ -1,4 +1,4 @@
-//! The nodes of a cluster as the tests see them: which cable of each adapter goes to which leaf, and what goes up from that.
+//! The nodes of a cluster for the tests: the leaf of each adapter's cable, and the uplinks of the leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,35 +6,35 @@ use super::Lane;
 use super::judge::Part;
 use crate::model::{NodeId, Port, Site, SwitchRole};
 
-/// Where a node's lane is plugged in.
+/// The connection of a node's lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct End {
-    /// `cable c0417: node gpu-093 mlx5_3 to leaf-12 port 5`.
+    /// A description, such as `cable c0417: node gpu-093 mlx5_3 to leaf-12 port 5`.
     pub words: String,
-    /// The leaf, by its place in the topology; none where it is not known.
+    /// The leaf, by its index in the topology. `None`: unknown.
     pub leaf: Option<usize>,
 }
 
-/// A node.
+/// A node in the topology.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Seat {
-    /// Its name.
+    /// The node's name.
     pub name: String,
-    /// Its lanes that are known.
+    /// The node's known lanes.
     pub ends: BTreeMap<Lane, End>,
 }
 
-/// A switch that nodes are cabled to.
+/// A switch with connected nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Leaf {
     name: String,
-    /// Labels of the cables that go up from it.
+    /// Labels of the uplink cables.
     cables: Vec<String>,
-    /// Switches that these go to.
+    /// The switches at the other end of the uplinks.
     above: BTreeSet<String>,
 }
 
-/// The nodes of a cluster, and what is between them.
+/// The nodes of a cluster, and the network between them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Topology {
     seats: Vec<Seat>,
@@ -42,7 +42,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Nodes of which nothing but names is known.
+    /// Nodes known only by name.
     #[must_use]
     pub fn bare(names: &[String]) -> Self {
         let seat = |name: &String| Seat {
@@ -55,7 +55,7 @@ impl Topology {
         }
     }
 
-    /// Nodes of a site with their cables. A name that the site does not have is a node without.
+    /// Nodes of a site with their cables. An unknown name becomes a node without cables.
     #[must_use]
     pub fn of_site(site: &Site, names: &[String]) -> Self {
         let mut topology = Self::bare(names);
@@ -112,19 +112,19 @@ impl Topology {
         topology
     }
 
-    /// How many nodes.
+    /// Number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.seats.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no nodes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.seats.is_empty()
     }
 
-    /// Its name; nothing where there is no such node.
+    /// The node's name. Empty: there is no such node.
     #[must_use]
     pub fn name(&self, node: usize) -> &str {
         self.seats.get(node).map_or("", |seat| &seat.name)
@@ -136,13 +136,13 @@ impl Topology {
         self.seats.get(node)?.ends.get(&lane)?.leaf
     }
 
-    /// The leaf of a node's first adapter, which tells near nodes from far ones.
+    /// The leaf of the node's first adapter, which decides whether two nodes are near.
     #[must_use]
     pub fn home(&self, node: usize) -> Option<usize> {
         self.seats.get(node)?.ends.values().find_map(|end| end.leaf)
     }
 
-    /// Nodes as they stand: those of a leaf together.
+    /// Nodes grouped by leaf.
     #[must_use]
     pub fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.len()).collect();
@@ -150,7 +150,7 @@ impl Topology {
         order
     }
 
-    /// What people call a lane of a node.
+    /// A lane of a node in words.
     #[must_use]
     pub fn end_words(&self, node: usize, lane: Lane) -> String {
         let known = self.seats.get(node).and_then(|seat| seat.ends.get(&lane));
@@ -166,7 +166,7 @@ impl Topology {
         )
     }
 
-    /// What people call a part.
+    /// A part in words.
     #[must_use]
     pub fn words(&self, part: Part) -> String {
         let leaf = |leaf: usize| self.leaves.get(leaf).map_or("?", |leaf| &leaf.name).to_owned();
@@ -188,7 +188,7 @@ impl Topology {
     }
 }
 
-/// A few of them, and how many there are more.
+/// The first names, and the number of further ones.
 fn some_of(names: &[String]) -> String {
     const SHOWN: usize = 6;
     let shown: Vec<&str> = names.iter().take(SHOWN).map(String::as_str).collect();

@@ -1,9 +1,9 @@
-//! Changes of a cluster that is there: nodes leave it or join it, and all others stay where they are.
+//! Changes of an existing cluster: nodes leave or join, and all others stay in place.
 //!
-//! The cluster is taken out of the hall, its new shape is looked for with the hosts that it keeps in place, and it is put
-//! back as it was: only [`Hall::exchange`] changes anything. Links that it has are kept where that is possible. Where
-//! it is not, other links are chosen for the whole cluster: they are bookkeeping until somebody else needs them, while a
-//! node that moves is work lost.
+//! The cluster is taken out of the hall, a new shape is searched with the kept hosts in place, and the cluster is put
+//! back unchanged: only [`Hall::exchange`] changes the hall. The cluster keeps its links if possible. Otherwise other
+//! links are chosen for the whole cluster: a change of links is only bookkeeping until another cluster needs them,
+//! while a node that moves loses its work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,32 +21,32 @@ mod seek;
 
 use narrow::Links;
 
-/// Steps of search for a change.
+/// Maximum number of search steps for a change.
 const STEPS: u64 = 200_000;
-/// Attempts at smaller growth.
+/// Number of attempts with smaller growth.
 const TRIES: u32 = 4;
 
-/// What is to become of a cluster's nodes. All others stay, in use or as spares.
+/// A change of a cluster's nodes. All nodes not named here stay, in use or as spares.
 #[derive(Debug, Clone, Default)]
 pub struct Change {
-    /// Nodes that leave it.
+    /// Nodes that leave the cluster.
     pub leaving: Vec<NodeId>,
-    /// Spares that are in use from now on.
+    /// Spares that become nodes in use.
     pub promoted: Vec<NodeId>,
-    /// So many nodes in use join it.
+    /// Number of nodes in use that join.
     pub nodes: u32,
-    /// So many spares join it.
+    /// Number of spares that join.
     pub spares: u32,
-    /// Nodes that must not join it, besides those that leave it.
+    /// Nodes that must not join, in addition to those that leave.
     pub avoid: BTreeSet<NodeId>,
-    /// Where joining nodes are looked for before anywhere else, if others of the cluster stay there.
+    /// The unit to search first for joining nodes, if other nodes of the cluster stay there.
     pub first: Option<UnitId>,
 }
 
-/// The placement of a cluster after a change. The hall is as before; [`Hall::exchange`] takes the answer.
+/// The placement of a cluster after a change. The hall is unchanged. Pass the result to [`Hall::exchange`].
 ///
 /// # Errors
-/// Says which constraint is in the way, and how much growth would fit.
+/// The constraint in the way, and the growth that would fit.
 pub fn amend(hall: &mut Hall, cluster: ClusterId, change: &Change) -> Result<Placement, Refusal> {
     let before = hall.clusters.get(&cluster).ok_or_else(|| {
         let why = format!("there is no cluster {}", cluster.0);
@@ -65,19 +65,19 @@ pub fn amend(hall: &mut Hall, cluster: ClusterId, change: &Change) -> Result<Pla
     found.map(|found| wanted.with_roles(hall, found))
 }
 
-/// What is looked for.
+/// The goal of a search.
 struct Wanted {
     request: Request,
     /// Hosts that stay, by unit.
     kept: BTreeMap<u32, Mask>,
-    /// Of these, nodes that are spares afterwards.
+    /// Kept nodes that are spares after the change.
     kept_spares: BTreeSet<NodeId>,
     /// Hosts that must not join, by unit.
     barred: BTreeMap<u32, Mask>,
-    /// Labels that other clusters want to themselves.
+    /// Labels that other clusters do not share with this one.
     shunned: BTreeSet<u32>,
     first: Option<u32>,
-    /// Nodes and spares that join.
+    /// Number of nodes and spares that join.
     joining: (u32, u32),
 }
 
@@ -112,7 +112,7 @@ impl Wanted {
             let why = "no node in use would be left; a cluster is given back as a whole".to_owned();
             return Err(refuse::plainly(Constraint::Empty, why));
         }
-        // Who is gone has no racks to be near to or apart from.
+        // Clusters that no longer exist have no racks to share or avoid.
         let affinity = &mut request.affinity;
         affinity.near.retain(|(other, _)| hall.clusters.contains_key(other));
         affinity.apart.retain(|(other, _)| hall.clusters.contains_key(other));
@@ -130,7 +130,7 @@ impl Wanted {
         })
     }
 
-    /// The cheapest placement that keeps what stays: links that it has first.
+    /// The cheapest placement that keeps the remaining nodes. Tries the cluster's own links first.
     fn find(&self, hall: &mut Hall, before: &Placement) -> Result<Placement, Refusal> {
         let drawn = hall.spec.skus[self.request.sku.at()].watts * u64::from(self.request.size());
         if self.joining != (0, 0) && hall.contract_left(&self.request) < drawn {
@@ -144,7 +144,7 @@ impl Wanted {
             let view = self.view(hall);
             found = seek::seek(&view, &mut effort, self.first, below).or(found);
             narrow::widen(hall, narrowed);
-            // Nothing is better than no unit more on the links that are there.
+            // The optimum: no new unit, on the links tried first.
             if found.as_ref().is_some_and(|f| f.0 == 0) {
                 break;
             }
@@ -169,7 +169,7 @@ impl Wanted {
         )
     }
 
-    /// The hosts that are left on the links that they have: less of a shape that holds is a shape that holds.
+    /// The remaining hosts on their present links. A valid shape stays valid with fewer nodes.
     fn as_it_is(&self, hall: &Hall, before: &Placement) -> Placement {
         let left = |share: &UnitShare| Some(self.kept.get(&share.unit.0)).flatten().copied();
         let alone = self.kept.len() < 2;
@@ -187,7 +187,7 @@ impl Wanted {
         shape::tell(hall, self.request.clone(), units, cores)
     }
 
-    /// Who stays a spare, and who becomes one: the last of those that join.
+    /// Chooses the spares: those kept, and the last of the joining nodes.
     fn with_roles(&self, hall: &Hall, mut placement: Placement) -> Placement {
         let mut all = std::mem::take(&mut placement.nodes);
         all.append(&mut placement.spares);
@@ -202,7 +202,7 @@ impl Wanted {
         placement
     }
 
-    /// Less growth, if that fits: the most of a few attempts.
+    /// The largest smaller growth that fits, within a few attempts.
     fn less(&self, hall: &mut Hall, before: &Placement) -> Option<Nearest> {
         let (nodes, spares) = self.joining;
         let (mut fits, mut too_many) = (0, nodes + spares);
@@ -245,7 +245,7 @@ fn by_unit<'a>(hall: &Hall, nodes: impl IntoIterator<Item = &'a NodeId>) -> BTre
     hosts
 }
 
-/// Labels of the clusters that want to be apart from this one.
+/// Labels of the clusters that must be apart from this one.
 fn shunned(hall: &Hall, cluster: ClusterId) -> BTreeSet<u32> {
     let mut labels = BTreeSet::new();
     for other in hall.clusters.values() {
@@ -257,8 +257,8 @@ fn shunned(hall: &Hall, cluster: ClusterId) -> BTreeSet<u32> {
 }
 
 impl Hall {
-    /// A placement from its parts, with the loads that follow from them. None: a node is not there. Nothing else is
-    /// checked; [`Hall::take`] does that.
+    /// A placement from its parts, with the resulting loads. `None`: a node does not exist. [`Hall::take`] makes all
+    /// other checks.
     #[must_use]
     pub fn compose(
         &self,
@@ -290,7 +290,7 @@ impl Hall {
         Some(placement)
     }
 
-    /// Whether the links of a placement keep the rule, whoever holds them.
+    /// Checks whether the links of a placement keep the rule, whether or not the links are free.
     ///
     /// # Errors
     /// The first breach.
@@ -303,7 +303,7 @@ impl Hall {
         )
     }
 
-    /// Nodes of a unit's share, by their place.
+    /// The nodes of a unit's share, ordered by host index.
     #[must_use]
     pub fn nodes_of(&self, share: &UnitShare) -> Vec<NodeId> {
         let unit = self.units.get(share.unit.at());

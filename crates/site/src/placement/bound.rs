@@ -1,4 +1,4 @@
-//! How many nodes the budgets have room for at most, seen tree by tree: a bound that ends a search early.
+//! An upper bound on the number of nodes within the budgets, computed for each tree. The bound ends searches early.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use super::ledger::Trial;
 use super::profile::Profile;
 use super::spec::{DomainId, DomainSpec};
 
-/// Least that a node on a domain takes of it: with all feeds alive, and after the loss of each.
+/// The minimum load of a node on a domain: with all feeds alive, and after the loss of each feed.
 #[derive(Default)]
 struct Takes {
     profiles: u32,
     watts: u64,
-    /// By feed: so many profiles rise, and the least that one of them takes then.
+    /// By feed: the number of profiles whose load rises, and the minimum load of one of them then.
     risen: BTreeMap<u32, (u32, u64)>,
 }
 
-/// At most so many nodes can be added of these, so many of each.
+/// An upper bound on the number of nodes that can be added from these items of (profile, number).
 ///
-/// Every node hangs on a line of domains up to a root, one line for each strip. For one line of each node the domains form
-/// trees, and a tree's bound is the sum of its branches' bounds or its own, whichever is less.
+/// The supplies of a node lead through domains to a root, one path for each strip. With one path per node, the domains
+/// form trees. A tree's bound is the lesser of its own limit and the sum of its branches' bounds.
 pub(super) fn most(trial: &Trial, domains: &[DomainSpec], items: &[(&Profile, u32)]) -> u32 {
     let limits = limits(trial, items);
     let all: u32 = items.iter().map(|i| i.1).sum();
@@ -28,7 +28,7 @@ pub(super) fn most(trial: &Trial, domains: &[DomainSpec], items: &[(&Profile, u3
     by_strip.min(by_cooling(trial, items)).min(by_label(trial, items))
 }
 
-/// For each domain: at most so many nodes more.
+/// For each domain: the maximum number of further nodes.
 fn limits(trial: &Trial, items: &[(&Profile, u32)]) -> BTreeMap<u32, u32> {
     let mut takes: BTreeMap<u32, Takes> = BTreeMap::new();
     for (profile, _) in items.iter().filter(|i| i.1 > 0) {
@@ -49,7 +49,7 @@ fn limits(trial: &Trial, items: &[(&Profile, u32)]) -> BTreeMap<u32, u32> {
     }
     let limit = |(domain, takes): (u32, Takes)| {
         let risen = takes.risen.iter().map(|(&feed, &(profiles, load))| {
-            // One that does not rise takes what it takes now.
+            // A node whose load does not rise takes its present load.
             (
                 feed,
                 if profiles == takes.profiles {
@@ -77,7 +77,7 @@ fn in_trees(domains: &[DomainSpec], limits: &BTreeMap<u32, u32>, items: &[(&Prof
             None => out += nodes,
         }
     }
-    // The deepest first: all branches of a domain come before it.
+    // Deepest domains first, so that all branches of a domain come before it.
     while let Some(((depth, at), nodes)) = sums.pop_last() {
         let nodes = nodes.min(limits.get(&at).copied().unwrap_or(u32::MAX));
         match domains[at as usize].parent {
@@ -101,7 +101,7 @@ fn by_cooling(trial: &Trial, items: &[(&Profile, u32)]) -> u32 {
         }
     }
     let bound = |(unit, (nodes, watts)): (u32, (u32, u64))| nodes.min(trial.cooling_room(unit, watts));
-    // Nodes that heat several units count for the first: the others can only take more away.
+    // A node that heats several units counts for the first only. The others can only lower the number.
     out + units.into_iter().map(bound).sum::<u32>()
 }
 

@@ -1,4 +1,4 @@
-//! The decision: a placement, or why there is none.
+//! The decision: a placement, or the reason for a refusal.
 
 use super::exact;
 use super::hall::Hall;
@@ -8,26 +8,26 @@ use super::request::{Placement, Refusal, Request};
 use super::shape::{self, Even};
 use super::view::{Effort, View};
 
-/// Steps of exact search that [`plan`] goes in a hall of more than [`SMALL`] nodes.
+/// Maximum number of exact search steps of [`plan`] in a hall of more than [`SMALL`] nodes.
 pub const STEPS: u64 = 20_000;
-/// The same in a small hall.
+/// Maximum number of exact search steps of [`plan`] in a small hall.
 pub const SMALL_STEPS: u64 = 1_000_000;
-/// So many nodes are a small hall: there every unit's budgets are looked at before anything else.
+/// Maximum number of nodes of a small hall. There, every unit's budgets are checked first.
 pub const SMALL: usize = 2_048;
 
-/// Where the cluster fits: the fewest units, then the fewest pods, then where it leaves the largest whole parts.
+/// Places a cluster: on the fewest units, then in the fewest pods, then with the largest unbroken rest.
 ///
 /// # Errors
-/// Says which constraint is in the way, by how much, and what would fit.
+/// The constraint in the way, the shortfall, and requests that would fit.
 pub fn plan(hall: &Hall, request: &Request) -> Result<Placement, Refusal> {
     let small = hall.spec.nodes.len() <= SMALL;
     plan_within(hall, request, if small { SMALL_STEPS } else { STEPS })
 }
 
-/// As [`plan`], with so many steps of exact search: more steps, more certainty.
+/// Like [`plan`], with a limit on exact search steps. More steps give more certainty.
 ///
 /// # Errors
-/// As [`plan`].
+/// Those of [`plan`].
 pub fn plan_within(hall: &Hall, request: &Request, steps: u64) -> Result<Placement, Refusal> {
     if let Some(refusal) = refuse::at_once(hall, request) {
         return Err(refusal);
@@ -39,14 +39,14 @@ pub fn plan_within(hall: &Hall, request: &Request, steps: u64) -> Result<Placeme
     }
 }
 
-/// A placement or nothing, without a word on why: quicker where the answer is no. The steps are those of [`plan_within`].
+/// Like [`plan_within`], without a reason for a refusal. Faster if there is no placement.
 #[must_use]
 pub fn find(hall: &Hall, request: &Request, steps: u64) -> Option<Placement> {
     let sound = refuse::at_once(hall, request).is_none();
     sound.then(|| attempt(hall, request, &mut Effort::new(steps))).flatten()
 }
 
-/// A placement, if one is found.
+/// Searches a placement.
 pub(super) fn attempt(hall: &Hall, request: &Request, effort: &mut Effort) -> Option<Placement> {
     let watts = hall.spec.skus[request.sku.at()].watts * u64::from(request.size());
     if hall.contract_left(request) < watts {
@@ -56,7 +56,7 @@ pub(super) fn attempt(hall: &Hall, request: &Request, effort: &mut Effort) -> Op
     if view.cap() < view.size {
         return None;
     }
-    // A bound on nodes under one label binds in every unit.
+    // A limit on nodes under one label applies in every unit.
     if (hall.spec.nodes.len() <= SMALL && view.is_tight()) || !view.spread.is_empty() {
         view.tighten();
     }
@@ -69,14 +69,14 @@ pub(super) fn attempt(hall: &Hall, request: &Request, effort: &mut Effort) -> Op
     exact::search(&view, effort, fewest, below).or(guess)
 }
 
-/// The best proposal that holds.
+/// The best valid proposal.
 fn guess(view: &mut View, effort: &mut Effort) -> Option<Placement> {
     let mut lowered = 0;
     'anew: loop {
         for proposal in proposals(view, &mut effort.reached).into_iter().take(GUESSES) {
             let Proposal { even, odd, .. } = &proposal;
             let all = Even::of(view.hall, even);
-            // Guesses do not search.
+            // Guesses use no search steps.
             let mut quick = Effort::new(0);
             let placement = shape::on_units(view, &mut quick, &all, *odd);
             effort.reached = effort.reached.max(quick.reached);

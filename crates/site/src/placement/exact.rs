@@ -1,4 +1,4 @@
-//! The exact search: every set of even units and every odd one, the fewest units first.
+//! The exact search: all sets of even units and all odd units, the fewest units first.
 
 use super::bound;
 use super::hall::Hall;
@@ -7,7 +7,7 @@ use super::request::Placement;
 use super::shape::{self, Even};
 use super::view::{Effort, View};
 
-/// Searches placements with `from` units up to fewer than `below`. None: there is none, or the effort ran out.
+/// Searches placements with at least `from` and fewer than `below` units. `None`: there is none, or the effort ran out.
 pub(super) fn search(view: &View, effort: &mut Effort, from: usize, below: usize) -> Option<Placement> {
     let mut units: Vec<u32> = (0..view.caps.len() as u32)
         .filter(|&u| view.caps[u as usize] > 0)
@@ -41,15 +41,15 @@ pub(super) fn search(view: &View, effort: &mut Effort, from: usize, below: usize
 struct Search<'v, 'a> {
     view: &'v View<'a>,
     effort: &'v mut Effort,
-    /// Biggest first.
+    /// Biggest units first.
     units: Vec<u32>,
-    /// For each of them the next that differs from it.
+    /// For each unit, the index of the next one that differs.
     alike: Vec<usize>,
     count: usize,
     found: Option<Placement>,
 }
 
-/// For each unit the next one that differs from it in what counts here. Where budgets may bind no two are alike.
+/// For each unit, the index of the next one that differs in a relevant property. If budgets may bind, all units differ.
 fn classes(view: &View, units: &[u32], binds: bool) -> Vec<usize> {
     let key = |u: u32| {
         let unit = &view.hall.units[u as usize];
@@ -62,14 +62,14 @@ fn classes(view: &View, units: &[u32], binds: bool) -> Vec<usize> {
     (0..units.len()).map(next).collect()
 }
 
-/// Whether the budgets may have room for enough nodes, whatever the links.
+/// Whether the budgets may allow enough nodes, regardless of links.
 fn enough_at_best(view: &View, units: &[u32]) -> bool {
     let groups = units.iter().flat_map(|&u| view.groups(u));
     let items: Vec<_> = groups.map(|(profile, hosts)| (profile, hosts.count_ones())).collect();
     bound::most(&view.trial(), &view.hall.spec.domains, &items) >= view.size
 }
 
-/// True where some budget would not have room for all nodes that the request may have.
+/// Whether some budget does not have room for all admitted nodes.
 fn may_bind(view: &View, units: &[u32]) -> bool {
     if !view.is_tight() {
         return false;
@@ -87,7 +87,7 @@ fn may_bind(view: &View, units: &[u32]) -> bool {
 }
 
 impl Search<'_, '_> {
-    /// None: cut short.
+    /// `None`: the search was cut short.
     fn go(&mut self, even: &Even, at: usize) -> Option<()> {
         self.effort.step(self.units.len())?;
         if even.units.len() + 1 == self.count {
@@ -105,7 +105,7 @@ impl Search<'_, '_> {
                     return Some(());
                 }
             }
-            // Instead of this one none that is alike.
+            // Units like the rejected one are skipped.
             i = self.alike[i];
         }
         Some(())
@@ -136,8 +136,8 @@ impl Search<'_, '_> {
         Some(())
     }
 
-    /// Whether these and the units from `at` on can give enough: each what it shares with the common links, one of them
-    /// all it has.
+    /// Whether the chosen units and those from `at` on can give enough nodes: each as many as its common links allow,
+    /// and one unit all it has.
     fn may(&self, even: &Even, at: usize) -> bool {
         let view = self.view;
         let of = |u: u32, links: Mask| {
@@ -152,7 +152,7 @@ impl Search<'_, '_> {
         };
         let sure: u32 = even.units.iter().map(|&u| add(of(u, even.common))).sum();
         let counted = |&u: &u32| of(u, even.common & hall.units[u as usize].counted);
-        // The odd unit may come from anywhere.
+        // The odd unit may be any unit.
         let mut others: Vec<_> = self.units[at..].iter().map(counted).collect();
         let earlier = self.units[..at].iter().filter(|u| !even.units.contains(u)).map(counted);
         let widest_earlier = earlier.clone().map(|o| o.1 - o.0).max().unwrap_or(0);
@@ -164,7 +164,7 @@ impl Search<'_, '_> {
             Some(odd) => add(odd) + others.iter().take(wanted - 1).map(|&o| add(o)).sum::<u32>(),
             None => 0,
         };
-        // One of all may be big, whichever it is.
+        // Any one unit may be the big one.
         let widest = others.iter().map(|o| o.1 - o.0).max().unwrap_or(0).max(widest_earlier);
         sure + best.max(with_odd) + big.max(widest) >= view.size
     }

@@ -1,4 +1,4 @@
-//! Which nodes of the chosen units: at most so many of each, within every budget.
+//! Chooses the nodes of the chosen units, within the quota of each unit and every budget.
 
 use super::bound;
 use super::ledger::Trial;
@@ -7,7 +7,7 @@ use super::profile::Profile;
 use super::spec::DomainSpec;
 use super::view::{Effort, View};
 
-/// What a unit is to give.
+/// The minimum and maximum number of nodes from a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Quota {
     pub unit: u32,
@@ -15,7 +15,7 @@ pub(super) struct Quota {
     pub most: u32,
 }
 
-/// Hosts of one profile in one unit, and how many are taken.
+/// Hosts of one profile in one unit, and the number taken.
 struct Item<'a> {
     quota: usize,
     profile: &'a Profile,
@@ -23,7 +23,8 @@ struct Item<'a> {
     taken: u32,
 }
 
-/// Hosts of each unit, those that are kept among them, in the order of the quotas; or, of each unit, how many were found.
+/// Chooses the hosts of each unit, including kept ones, in the order of the quotas. Error: the number found in each
+/// unit.
 pub(super) fn fill(view: &View, effort: &mut Effort, quotas: &[Quota]) -> Result<Vec<(u32, Mask)>, Vec<u32>> {
     let mut items = items(view, quotas);
     let kept: Vec<u32> = quotas.iter().map(|q| view.kept_in(q.unit).count_ones()).collect();
@@ -62,7 +63,7 @@ pub(super) fn fill(view: &View, effort: &mut Effort, quotas: &[Quota]) -> Result
     }
 }
 
-/// Racks with the fewest free nodes first, so that whole ones stay whole.
+/// Racks with the fewest free nodes come first, so that full racks stay whole.
 fn items<'a>(view: &View<'a>, quotas: &[Quota]) -> Vec<Item<'a>> {
     let mut items = Vec::new();
     for (at, quota) in quotas.iter().enumerate() {
@@ -87,18 +88,18 @@ fn hosts(view: &View, quotas: &[Quota], items: &[Item]) -> Vec<(u32, Mask)> {
     out
 }
 
-/// Every way to fill, the fullest first.
+/// Tries all ways to fill, fullest first.
 struct Search<'a> {
     domains: &'a [DomainSpec],
     trial: Trial<'a>,
     quotas: &'a [Quota],
-    /// What each unit may still give.
+    /// The number of nodes that each unit may still give.
     open: Vec<u32>,
     effort: &'a mut Effort,
 }
 
 impl Search<'_> {
-    /// None: cut short.
+    /// `None`: the search was cut short.
     fn go(&mut self, items: &mut [Item], at: usize, left: u32) -> Option<bool> {
         self.effort.step(items.len() - at)?;
         if !self.may(&items[at..], left) {
@@ -125,7 +126,7 @@ impl Search<'_> {
         Some(false)
     }
 
-    /// Whether enough may come from `items`, each as if the others took nothing.
+    /// Whether `items` may give enough nodes, each bounded as if the others took nothing.
     fn may(&self, items: &[Item], left: u32) -> bool {
         let mut more = vec![0; self.quotas.len()];
         let mut each = Vec::with_capacity(items.len());

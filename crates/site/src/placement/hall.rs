@@ -1,4 +1,4 @@
-//! A hall: what is there and what is taken, changed by whole clusters only.
+//! A hall: its equipment and its reservations. Only whole clusters change it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -10,20 +10,20 @@ use super::request::{Placement, SpineShare};
 use super::rule::Wirings;
 use super::spec::{self, ClusterId, HallFault, HallSpec, NodeId, PodId, SkuId, UnitId};
 
-/// What a node is to placement.
+/// The state of a node for placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// Anybody can have it.
+    /// Free for any cluster.
     Free,
     /// Reserved for a cluster.
     Held(ClusterId),
     /// Part of a cluster.
     Taken(ClusterId),
-    /// Not given to anybody.
+    /// Held out: no cluster gets the node.
     HeldOut,
 }
 
-/// A hall of nodes with its budgets and its links.
+/// A hall of nodes with its budgets and links.
 #[derive(Debug, Clone)]
 pub struct Hall {
     pub(super) spec: HallSpec,
@@ -31,9 +31,9 @@ pub struct Hall {
     pub(super) units: Vec<Unit>,
     pub(super) pods: Vec<Pod>,
     pub(super) profiles: Vec<Profile>,
-    /// Some budget would be short if every node were taken.
+    /// Some budget would be exceeded if every node were taken.
     pub(super) tight: bool,
-    /// Unit, and place in it, of each node.
+    /// Unit of each node, and its index in the unit.
     places: Vec<(u32, u32)>,
     pub(super) ledger: Ledger,
     pub(super) clusters: BTreeMap<ClusterId, Placement>,
@@ -44,47 +44,47 @@ pub struct Hall {
     pub(super) free_in_pod: Vec<Vec<u32>>,
 }
 
-/// A scalable unit: its leaves, one for each rail, act alike.
+/// A scalable unit. Its leaves, one for each rail, are treated alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unit {
     pub pod: u32,
-    /// Node of each place.
+    /// The node at each index.
     pub nodes: Vec<u32>,
     pub groups: Vec<Group>,
-    /// In no cluster and not held out.
+    /// Hosts in no cluster that are not held out.
     pub free: Mask,
     pub taken: Mask,
     pub held_out: Mask,
-    /// Uplinks of no cluster that work.
+    /// Working uplinks that no cluster has.
     pub links: Mask,
-    /// The same in counted form.
+    /// `links` in counted form.
     pub counted: Mask,
-    /// Uplinks that are out of order.
+    /// Uplinks out of order.
     pub broken: Mask,
 }
 
-/// Hosts of a unit with one profile.
+/// Hosts of a unit with the same profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Group {
     pub profile: u32,
     pub hosts: Mask,
 }
 
-/// A pod.
+/// A pod and the links above its spines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pod {
     pub units: Range<u32>,
-    /// Links above each spine that no cluster holds and that work.
+    /// Working links above each spine that no cluster has.
     pub up: Vec<Mask>,
-    /// Links above each spine that are out of order.
+    /// Broken links above each spine.
     pub broken: Vec<Mask>,
 }
 
 impl Hall {
-    /// A hall in which nothing is taken.
+    /// A hall without clusters.
     ///
     /// # Errors
-    /// Everything that is wrong with the description.
+    /// All faults of the description.
     pub fn new(spec: HallSpec) -> Result<Self, Vec<HallFault>> {
         let faults = spec::faults(&spec);
         if !faults.is_empty() {
@@ -175,7 +175,7 @@ impl Hall {
         }
     }
 
-    /// Finds the budgets that can run short, so that nobody looks at the others again.
+    /// Finds the budgets that can run short. All others are ignored later.
     fn mark_tight(&mut self) {
         let mut watts: Vec<u64> = self.spec.domains.iter().map(|d| d.other_w).collect();
         let mut heat: Vec<u64> = self.spec.cooling.iter().map(|c| c.other_w).collect();
@@ -215,7 +215,7 @@ impl Hall {
         }
     }
 
-    /// Brings the counts of a unit up to date.
+    /// Updates the counts of a unit.
     pub(super) fn recount(&mut self, at: usize) {
         let unit = &self.units[at];
         let mut counts = vec![0; self.spec.skus.len()];
@@ -230,31 +230,31 @@ impl Hall {
         }
     }
 
-    /// The description.
+    /// The description of the hall.
     #[must_use]
     pub fn spec(&self) -> &HallSpec {
         &self.spec
     }
 
-    /// How its links go.
+    /// The wiring of the links.
     #[must_use]
     pub fn wirings(&self) -> Wirings {
         self.wirings
     }
 
-    /// The clusters in it.
+    /// The clusters in the hall.
     #[must_use]
     pub fn clusters(&self) -> &BTreeMap<ClusterId, Placement> {
         &self.clusters
     }
 
-    /// Free nodes of a SKU.
+    /// Number of free nodes of a SKU.
     #[must_use]
     pub fn free_nodes(&self, sku: SkuId) -> u32 {
         self.free_in_pod.get(sku.at()).map_or(0, |pods| pods.iter().sum())
     }
 
-    /// What a node is; none: there is no such node.
+    /// The state of a node. `None`: there is no such node.
     #[must_use]
     pub fn standing(&self, node: NodeId) -> Option<Standing> {
         let &(unit, place) = self.places.get(node.at())?;
@@ -277,43 +277,44 @@ impl Hall {
         })
     }
 
-    /// True for a node that anybody can have.
+    /// Whether the node is free for any cluster.
     #[must_use]
     pub fn is_free(&self, node: NodeId) -> bool {
         let place = self.places.get(node.at());
         place.is_some_and(|&(unit, place)| self.units[unit as usize].free & (1 << place) != 0)
     }
 
-    /// Free hosts of a unit, by their place in it.
+    /// Free hosts of a unit, by their index in it.
     #[must_use]
     pub fn free_hosts(&self, unit: UnitId) -> Mask {
         self.units.get(unit.at()).map_or(0, |u| u.free)
     }
 
-    /// Uplinks of a unit that no cluster holds and that work.
+    /// Working uplinks of a unit that no cluster has.
     #[must_use]
     pub fn free_uplinks(&self, unit: UnitId) -> Mask {
         self.units.get(unit.at()).map_or(0, |u| u.links)
     }
 
-    /// The node at a place of a unit.
+    /// The node at an index of a unit.
     #[must_use]
     pub fn node_at(&self, unit: UnitId, place: u32) -> Option<NodeId> {
         let unit = self.units.get(unit.at())?;
         unit.nodes.get(place as usize).copied().map(NodeId)
     }
 
-    /// Unit of a node, and its place in it.
+    /// The unit of a node, and its index in the unit.
     pub(super) fn place_of(&self, node: NodeId) -> Option<(u32, u32)> {
         self.places.get(node.at()).copied()
     }
 
-    /// Keeps a node from being given to anybody; a cluster that has it keeps it until it is freed. False: no such node.
+    /// Holds a node out: no cluster gets it, but a cluster that has it keeps it until it is freed. Returns false if
+    /// there is no such node.
     pub fn hold_out(&mut self, node: NodeId) -> bool {
         self.set_held_out(node, true)
     }
 
-    /// Gives a node back that was held out. False: no such node.
+    /// Ends the hold-out of a node. Returns false if there is no such node.
     pub fn restore(&mut self, node: NodeId) -> bool {
         self.set_held_out(node, false)
     }
@@ -330,8 +331,8 @@ impl Hall {
         true
     }
 
-    /// Marks uplinks of a unit as out of order, and all others as in order: no new cluster gets one that is out of order.
-    /// False: no such unit.
+    /// Marks these uplinks of a unit as broken and all others as working. New clusters do not get broken uplinks.
+    /// Returns false if there is no such unit.
     pub fn set_broken_uplinks(&mut self, unit: UnitId, broken: Mask) -> bool {
         let Some(known) = self.units.get_mut(unit.at()) else {
             return false;
@@ -341,7 +342,7 @@ impl Hall {
         true
     }
 
-    /// The same for the links above a spine of a pod. False: no such spine.
+    /// The same for the links above a spine of a pod. Returns false if there is no such spine.
     pub fn set_broken_cores(&mut self, pod: PodId, spine: u32, broken: Mask) -> bool {
         let all = self.wirings.cores.all();
         let shares = self.clusters.values().flat_map(|placement| &placement.cores);
@@ -356,14 +357,14 @@ impl Hall {
         true
     }
 
-    /// Links above a spine of a pod that no cluster holds and that work.
+    /// Working links above a spine of a pod that no cluster has.
     #[must_use]
     pub fn free_core_links(&self, pod: PodId, spine: u32) -> Mask {
         let up = self.pods.get(pod.at()).and_then(|known| known.up.get(spine as usize));
         up.copied().unwrap_or(0)
     }
 
-    /// Computes a unit's free uplinks from what its clusters hold.
+    /// Recomputes a unit's free uplinks from those of its clusters.
     pub(super) fn free_links_again(&mut self, at: u32) {
         let shares = self.clusters.values().flat_map(|p| &p.units);
         let held = shares.filter(|s| s.unit.0 == at).fold(0, |mask, s| mask | s.links);
@@ -373,7 +374,7 @@ impl Hall {
         unit.counted = self.wirings.spines.counted(unit.links);
     }
 
-    /// What was reserved is handed over. False: no such cluster.
+    /// Turns the reservation of a cluster into ownership. Returns false if there is no such cluster.
     pub fn commit(&mut self, cluster: ClusterId) -> bool {
         self.clusters.contains_key(&cluster) && {
             self.committed.insert(cluster);
@@ -395,7 +396,7 @@ impl Hall {
         self.wirings.cores.counted(self.pods[pod as usize].up[spine as usize])
     }
 
-    /// Of the free links above a spine as many as `wanted` (counted) has.
+    /// As many free links above a spine as `wanted` (counted) has.
     pub(super) fn share_of_spine(&self, pod: u32, spine: u32, wanted: Mask) -> SpineShare {
         let free = self.pods[pod as usize].up[spine as usize];
         SpineShare {

@@ -1,4 +1,4 @@
-//! What is used of every budget, and a trial on top of it that never changes it.
+//! The use of every budget, and trials on top of it that do not change it.
 
 use std::collections::HashMap;
 
@@ -6,42 +6,42 @@ use super::profile::{Profile, Rise, Tight};
 use super::request::{Constraint, Request};
 use super::spec::{CoolingId, CustomerId, DomainId, HallSpec};
 
-/// What is used.
+/// The use of all budgets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Ledger {
     pub domains: Vec<DomainUse>,
     pub heat: Vec<HeatUse>,
-    /// Who hangs on each domain; kept for circuits only.
+    /// The customers on each domain, for circuits only.
     pub circuits: Vec<Tenants>,
-    /// Whose heat each cooling unit takes.
+    /// The customers whose heat each cooling unit takes.
     pub cooling: Vec<Tenants>,
-    /// Drawn by each customer, in watts.
+    /// Load of each customer, in watts.
     pub customers: HashMap<CustomerId, u64>,
-    /// Circuits and cooling units that are somebody's alone.
+    /// Number of circuits and cooling units dedicated to one customer.
     pub dedicated: u32,
 }
 
-/// Use of one power domain.
+/// The use of a power domain.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct DomainUse {
     pub capacity: u64,
     pub used: u64,
-    /// More load after the loss of a feed, by feed.
+    /// Additional load after the loss of a feed, by feed.
     pub rises: Vec<(u32, u64)>,
-    /// The greatest of them.
+    /// The greatest value in `rises`.
     pub worst: u64,
-    /// Nodes on it that are to live through the loss of a feed.
+    /// Number of nodes on the domain that are promised to survive the loss of a feed.
     pub promised: u32,
 }
 
-/// Use of one cooling unit.
+/// The use of a cooling unit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct HeatUse {
     pub capacity: u64,
     pub used: u64,
 }
 
-/// Who uses something that can be dedicated.
+/// The users of a circuit or cooling unit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Tenants(Vec<Tenant>);
 
@@ -49,12 +49,13 @@ pub(super) struct Tenants(Vec<Tenant>);
 struct Tenant {
     customer: CustomerId,
     nodes: u32,
-    /// Of these, nodes of clusters that want it for their customer alone.
+    /// Number of nodes in clusters that require it for their customer alone.
     alone: u32,
 }
 
 impl Tenants {
-    /// True where a node of `customer` must not come, because of somebody else or because it wants to be alone.
+    /// Whether a node of `customer` must not use it, because another customer uses it and one of them requires it
+    /// alone.
     pub fn repels(&self, customer: CustomerId, alone: bool) -> bool {
         self.0.iter().any(|t| t.customer != customer && (alone || t.alone > 0))
     }
@@ -124,7 +125,7 @@ impl Ledger {
         }
     }
 
-    /// Enters `nodes` nodes of a cluster.
+    /// Adds `nodes` nodes of a cluster.
     pub fn add(&mut self, request: &Request, profile: &Profile, nodes: u32, watts: u64) {
         self.change(profile, |before, each| before + each * u64::from(nodes));
         self.promise(request, profile, |before| before + nodes);
@@ -139,7 +140,7 @@ impl Ledger {
         self.dedicated = self.dedicated + self.dedicated_among(profile) - before;
     }
 
-    /// Takes `nodes` nodes of a cluster off again.
+    /// Removes `nodes` nodes of a cluster.
     pub fn remove(&mut self, request: &Request, profile: &Profile, nodes: u32, watts: u64) {
         self.change(profile, |before, each| before.saturating_sub(each * u64::from(nodes)));
         self.promise(request, profile, |before| before.saturating_sub(nodes));
@@ -190,16 +191,16 @@ impl Ledger {
     }
 }
 
-/// What a trial adds to one domain.
+/// The load that a trial adds to a domain.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extra {
     pub domain: u32,
     pub watts: u64,
-    /// Its first rise, as a place in the list of rises.
+    /// Index of its first rise in the list of rises.
     first: u32,
 }
 
-/// What a trial adds to one domain after the loss of a feed.
+/// The load that a trial adds to a domain after the loss of a feed.
 #[derive(Debug, Clone, Copy)]
 struct ExtraRise {
     feed: u32,
@@ -207,7 +208,7 @@ struct ExtraRise {
     next: u32,
 }
 
-/// What a trial looks at of a profile: loads on domains, rises, heat.
+/// The parts of a profile that a trial uses: loads on domains, rises, heat.
 type Parts<'p> = (&'p [(u32, u64)], &'p [Rise], &'p [(u32, u64)]);
 
 fn tight_parts(profile: &Profile) -> Parts<'_> {
@@ -219,31 +220,31 @@ fn all_parts(profile: &Profile) -> Parts<'_> {
     (&profile.loads, &profile.rises, &profile.heat)
 }
 
-/// No place.
+/// Marks the end of a list.
 const NONE: u32 = u32::MAX;
 
-/// Nodes of a request tried on top of a ledger.
+/// Nodes of a request, tried on top of a ledger.
 pub(super) struct Trial<'a> {
     ledger: &'a Ledger,
     promised: bool,
     parts: for<'p> fn(&'p Profile) -> Parts<'p>,
-    /// For each domain one more than its place in `extras`; 0: it has none. Empty before the first.
+    /// For each domain, its index in `extras` plus one. 0: no entry. Empty before the first addition.
     slots: Vec<u32>,
     extras: Vec<Extra>,
     rises: Vec<ExtraRise>,
     pub heat: HashMap<u32, u64>,
     labels: HashMap<u32, u32>,
-    /// For each label: at most so many nodes.
+    /// Maximum number of nodes for each label.
     spread: &'a HashMap<u32, u32>,
 }
 
-/// How many fit, and what keeps the next one out.
+/// The number of nodes that fit, and the budget that excludes the next one.
 pub(super) struct Room {
     pub nodes: u32,
     pub limit: Option<Limit>,
 }
 
-/// A budget with too little room for one node more.
+/// A budget without room for another node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Limit {
     pub what: Constraint,
@@ -252,7 +253,7 @@ pub(super) struct Limit {
 }
 
 impl Room {
-    /// `left` watts are there and `each` node takes so many.
+    /// Applies a budget with `left` watts, of which every node takes `each`.
     fn narrow(&mut self, left: u64, each: u64, what: impl FnOnce() -> Constraint) {
         let nodes = left
             .checked_div(each)
@@ -266,7 +267,7 @@ impl Room {
 }
 
 impl<'a> Trial<'a> {
-    /// A trial that says what there is room for. It looks at nothing that cannot run short.
+    /// A trial that computes the room left. It ignores budgets that cannot run short.
     pub fn new(ledger: &'a Ledger, promised: bool, spread: &'a HashMap<u32, u32>) -> Self {
         Self {
             ledger,
@@ -281,7 +282,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// A trial that sums up what is put on: everything.
+    /// A trial that sums up the loads on all budgets.
     pub fn sum(ledger: &'a Ledger, unbounded: &'a HashMap<u32, u32>) -> Self {
         Self {
             parts: all_parts,
@@ -296,7 +297,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// What is added to a domain after the loss of each feed.
+    /// The load added to a domain after the loss of each feed.
     fn rises_of(&self, extra: Option<&Extra>) -> impl Iterator<Item = (u32, u64)> {
         let mut at = extra.map_or(NONE, |e| e.first);
         std::iter::from_fn(move || {
@@ -306,7 +307,7 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// What is added to each domain, with and without a feed lost.
+    /// The load added to each domain, without and with the worst loss of a feed.
     pub fn loads(&self) -> impl Iterator<Item = (u32, u64, u64)> {
         self.extras.iter().map(|extra| {
             let worst = self.rises_of(Some(extra)).map(|r| r.1).max().unwrap_or(0);
@@ -314,7 +315,7 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// How many more nodes of this profile every budget has room for.
+    /// The number of further nodes of this profile that every budget allows.
     pub fn room(&self, profile: &Profile) -> Room {
         let mut room = Room {
             nodes: u32::MAX,
@@ -341,7 +342,8 @@ impl<'a> Trial<'a> {
         room
     }
 
-    /// How many nodes more a domain has room for that take `watts`, and so many after the loss of each of some feeds.
+    /// The number of further nodes that a domain allows. A node takes `watts`, and the loads in `risen` after the loss
+    /// of a feed.
     pub fn domain_room(&self, at: u32, watts: u64, risen: impl Iterator<Item = (u32, u64)>) -> u32 {
         let domain = &self.ledger.domains[at as usize];
         let extra = self.extra(at);
@@ -360,7 +362,7 @@ impl<'a> Trial<'a> {
         room
     }
 
-    /// How many nodes more a cooling unit has room for.
+    /// The number of further nodes that a cooling unit allows.
     pub fn cooling_room(&self, at: u32, watts: u64) -> u32 {
         let unit = &self.ledger.heat[at as usize];
         let used = unit.used + self.heat.get(&at).copied().unwrap_or(0);
@@ -368,7 +370,7 @@ impl<'a> Trial<'a> {
         nodes.map_or(u32::MAX, |n| u32::try_from(n).unwrap_or(u32::MAX))
     }
 
-    /// How many nodes more may carry a label; none: it is not bounded.
+    /// The number of further nodes that may have a label. `None`: no limit.
     pub fn label_room(&self, label: u32) -> Option<u32> {
         let most = self.spread.get(&label)?;
         Some(most.saturating_sub(self.labels.get(&label).copied().unwrap_or(0)))
@@ -395,12 +397,12 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Puts `nodes` nodes on.
+    /// Adds `nodes` nodes.
     pub fn add(&mut self, profile: &Profile, nodes: u32) {
         self.change(profile, |before, each| before + each * u64::from(nodes));
     }
 
-    /// Takes `nodes` nodes off that were put on before.
+    /// Removes `nodes` nodes that were added before.
     pub fn remove(&mut self, profile: &Profile, nodes: u32) {
         self.change(profile, |before, each| before - each * u64::from(nodes));
     }

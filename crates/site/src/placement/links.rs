@@ -1,8 +1,8 @@
 //! Links as bits.
 //!
-//! Link `k` of `parallel` to peer `p` of `peers` is bit `k × peers + p`. Links to one peer are alike, so what matters is
-//! how many are free: the *counted* form of a mask has for each peer with `n` bits the first `n` set. The intersection of
-//! counted masks is, for each peer, the least count: with it, parallel links need no rule of their own.
+//! Link `k` of `parallel` to peer `p` of `peers` is bit `k × peers + p`. Links to one peer are alike, so only the
+//! number of free links matters. The *counted* form of a mask has, for each peer with `n` bits, the first `n` bits set.
+//! The intersection of counted masks gives the minimum count for each peer, so parallel links need no separate rule.
 
 /// A set of links, or of hosts of a unit.
 pub type Mask = u128;
@@ -13,29 +13,29 @@ pub fn low(n: u32) -> Mask {
     if n >= 128 { Mask::MAX } else { (1 << n) - 1 }
 }
 
-/// How links go to peers.
+/// The wiring from a switch to its peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wiring {
-    /// Peers.
+    /// Number of peers.
     pub peers: u32,
-    /// Links to each.
+    /// Number of links to each peer.
     pub parallel: u32,
 }
 
 impl Wiring {
-    /// All links.
+    /// The mask of all links.
     #[must_use]
     pub fn all(self) -> Mask {
         low(self.peers * self.parallel)
     }
 
-    /// The links to `peer`.
+    /// The mask of the links to `peer`.
     #[must_use]
     pub fn to(self, peer: u32) -> Mask {
         (0..self.parallel).fold(0, |mask, k| mask | 1 << (k * self.peers + peer))
     }
 
-    /// How many of `mask` go to `peer`.
+    /// The number of links in `mask` to `peer`.
     #[must_use]
     pub fn count(self, mask: Mask, peer: u32) -> u32 {
         (mask & self.to(peer)).count_ones()
@@ -56,7 +56,7 @@ impl Wiring {
         (0..self.peers).fold(0, |out, p| out | self.first(p, self.count(mask, p)))
     }
 
-    /// Of the links `free`, for each peer as many as `wanted` (counted) has.
+    /// For each peer, as many links of `free` as `wanted` (counted) has.
     #[must_use]
     pub fn pick(self, free: Mask, wanted: Mask) -> Mask {
         if self.parallel == 1 {
@@ -78,7 +78,7 @@ pub fn lowest(mask: Mask, n: u32) -> Mask {
     out
 }
 
-/// The set bits of `mask`, from the lowest on.
+/// The indices of the set bits of `mask`, lowest first.
 pub fn bits(mask: Mask) -> impl Iterator<Item = u32> {
     let mut left = mask;
     std::iter::from_fn(move || {
@@ -91,7 +91,7 @@ pub fn bits(mask: Mask) -> impl Iterator<Item = u32> {
     })
 }
 
-/// A mask as hexadecimal text: JSON's numbers are not made for 128 bits.
+/// A mask as hexadecimal text, because JSON numbers do not hold 128 bits reliably.
 pub(super) mod hex {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};

@@ -1,20 +1,20 @@
-//! Where a cluster fits: all or nothing, and no link of another cluster in its way.
+//! Placement of clusters: a cluster is placed as a whole or not at all, and never needs links of another cluster.
 //!
-//! A [`Hall`] is what there is and what is taken. [`plan`] finds a [`Placement`] for a [`Request`], or says in a
-//! [`Refusal`] what is in the way, by how much, and what would fit. [`Hall::take`] and [`Hall::free`] change the hall by
-//! whole clusters, and `take` checks everything again. Nothing here sees a clock or randomness: the same hall and the same
-//! request give the same placement.
+//! A [`Hall`] holds equipment and reservations. [`plan`] finds a [`Placement`] for a [`Request`], or returns a
+//! [`Refusal`] with the constraint, the shortfall, and requests that would fit. [`Hall::take`] and [`Hall::free`] add
+//! and remove whole clusters, and `take` repeats all checks. This module uses neither a clock nor randomness: the same
+//! hall and request give the same placement.
 //!
-//! | module | what it knows |
+//! | module | purpose |
 //! |---|---|
-//! | `rule` | when links are a cluster's own: the shape, on two and three levels |
-//! | `profile`, `ledger` | power at every ancestor, after each loss of a feed, heat, who is alone on what |
-//! | `view` | which nodes a request may have |
-//! | `propose`, `exact` | which units: good guesses, and every way there is, fewest units first |
+//! | `rule` | when links belong to a cluster alone: the shape, on two and three levels |
+//! | `profile`, `ledger` | power at every ancestor, after each loss of a feed, heat, and dedicated equipment |
+//! | `view` | the nodes that a request may have |
+//! | `propose`, `exact` | the choice of units: good guesses, and the complete search, fewest units first |
 //! | `fill`, `bound`, `shape` | from units to nodes and links, within every budget |
-//! | `decide`, `refuse` | the answer |
+//! | `decide`, `refuse` | the result |
 //! | `amend` | nodes that join or leave a cluster while the rest stays |
-//! | `ownership` | taking and giving back |
+//! | `ownership` | taking and freeing |
 
 mod amend;
 mod bound;

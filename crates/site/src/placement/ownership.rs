@@ -1,4 +1,4 @@
-//! Taking a placement and giving it back: all or nothing, with checks of their own.
+//! Takes and frees placements as a whole, with independent checks.
 
 use std::collections::BTreeSet;
 
@@ -11,22 +11,22 @@ use super::rule::{self, Breach};
 use super::spec::{ClusterId, NodeId};
 use super::view::Filter;
 
-/// Why a placement is not taken. Nothing has changed then.
+/// Why a placement cannot be taken. The hall is then unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TakeError {
-    /// A cluster of this name is there.
+    /// A cluster with this id exists already.
     #[error("there is a cluster {} already", .0.0)]
     Known(ClusterId),
     /// There is no such cluster.
     #[error("there is no cluster {}", .0.0)]
     Unknown(ClusterId),
-    /// The placement does not say what its request asks for, or names what is not there.
+    /// The placement contradicts its request, or refers to missing objects.
     #[error("the placement contradicts itself: {0}")]
     Malformed(&'static str),
     /// A node is not free.
     #[error("node {} is not free", .0.0)]
     Node(NodeId),
-    /// A node is not what the request asks for, or not where it may stand.
+    /// A node does not satisfy the request.
     #[error("node {} is not one that the request may have", .0.0)]
     NotAdmitted(NodeId),
     /// An uplink of a unit is not free.
@@ -40,36 +40,36 @@ pub enum TakeError {
         /// The spine.
         spine: u32,
     },
-    /// The links leave the cluster in need of links of others.
+    /// The links do not keep the rule, so the cluster could need links of others.
     #[error(transparent)]
     Shape(#[from] Breach),
-    /// A budget would be broken.
+    /// A budget would be exceeded.
     #[error("a budget would be broken: {0:?}")]
     Budget(Constraint),
 }
 
-/// A cluster that was taken out of the hall for a moment.
+/// A cluster taken out of the hall temporarily.
 pub(super) struct Aside {
     pub placement: Placement,
     committed: bool,
 }
 
 impl Hall {
-    /// Takes all of a placement, or nothing. The cluster is held until it is committed or freed.
+    /// Takes a whole placement or nothing. The cluster is held until it is committed or freed.
     ///
     /// # Errors
-    /// Says what is in the way; whatever was planned on an older state of the hall is checked anew.
+    /// The fault. Everything is checked again, because the plan may be based on an older state of the hall.
     pub fn take(&mut self, placement: &Placement) -> Result<(), TakeError> {
         self.check(placement)?;
         self.enter(placement);
         Ok(())
     }
 
-    /// Puts another placement of a cluster in the place of the one it has, or leaves all as it was. What was committed
-    /// stays committed, and nodes that it had before may be held out by now.
+    /// Replaces the placement of a cluster, or changes nothing. A committed cluster stays committed. Its earlier nodes
+    /// may meanwhile be held out.
     ///
     /// # Errors
-    /// As [`Hall::take`]; [`TakeError::Unknown`] where there is no such cluster.
+    /// Those of [`Hall::take`]; [`TakeError::Unknown`] if there is no such cluster.
     pub fn exchange(&mut self, placement: &Placement) -> Result<(), TakeError> {
         let cluster = placement.request.cluster;
         let aside = self.aside(cluster).ok_or(TakeError::Unknown(cluster))?;
@@ -79,11 +79,11 @@ impl Hall {
         checked
     }
 
-    /// As [`Hall::take`], for what was placed before and is only entered again: whom it wanted to be near or apart from
-    /// may have gone since, or comes later.
+    /// Like [`Hall::take`], for an earlier placement that is entered again. Wishes about other clusters are not
+    /// checked, because those clusters may be gone or may follow later.
     ///
     /// # Errors
-    /// As [`Hall::take`].
+    /// Those of [`Hall::take`].
     pub fn adopt(&mut self, placement: &Placement) -> Result<(), TakeError> {
         if self.clusters.contains_key(&placement.request.cluster) {
             return Err(TakeError::Known(placement.request.cluster));
@@ -96,14 +96,14 @@ impl Hall {
         Ok(())
     }
 
-    /// Takes a cluster out for as long as another placement is looked for.
+    /// Takes a cluster out during the search for another placement.
     pub(super) fn aside(&mut self, cluster: ClusterId) -> Option<Aside> {
         let committed = self.is_committed(cluster);
         let placement = self.free(cluster)?;
         Some(Aside { placement, committed })
     }
 
-    /// Puts back what was taken out, or this in its place.
+    /// Puts the cluster back, or the other placement in its place.
     pub(super) fn back(&mut self, aside: Aside, instead: Option<&Placement>) {
         let cluster = aside.placement.request.cluster;
         self.enter(instead.unwrap_or(&aside.placement));
@@ -112,7 +112,7 @@ impl Hall {
         }
     }
 
-    /// Enters a placement that was checked, or was here a moment ago.
+    /// Enters a placement that is checked or was in the hall before.
     fn enter(&mut self, placement: &Placement) {
         let request = &placement.request;
         let watts = self.spec.skus[request.sku.at()].watts;
@@ -133,7 +133,7 @@ impl Hall {
         self.clusters.insert(request.cluster, placement.clone());
     }
 
-    /// Gives back all that a cluster has, and says what it was. None: there is no such cluster.
+    /// Frees everything that a cluster has and returns its placement. `None`: there is no such cluster.
     pub fn free(&mut self, cluster: ClusterId) -> Option<Placement> {
         let placement = self.forget(cluster)?;
         let request = &placement.request;
@@ -156,14 +156,14 @@ impl Hall {
         Some(placement)
     }
 
-    /// Profile and number of a share's nodes.
+    /// Profile and number of the nodes in a share.
     fn groups_of(&self, share: &UnitShare) -> Vec<(usize, u32)> {
         let groups = self.units[share.unit.at()].groups.iter();
         let here = groups.map(|g| (g.profile as usize, (g.hosts & share.hosts).count_ones()));
         here.filter(|g| g.1 > 0).collect()
     }
 
-    /// Brings a unit's counts up to date.
+    /// Updates a unit's counts.
     fn settle(&mut self, at: usize) {
         let unit = &mut self.units[at];
         unit.counted = self.wirings.spines.counted(unit.links);
@@ -186,7 +186,7 @@ impl Hall {
         self.check_rest(placement)
     }
 
-    /// The same for a cluster that was taken out of the hall a moment ago: what it had it may have again.
+    /// The same for a cluster taken out of the hall: its earlier nodes are allowed.
     fn check_beside(&self, placement: &Placement, before: &Placement) -> Result<(), TakeError> {
         let had: BTreeSet<NodeId> = before.nodes.iter().chain(&before.spares).copied().collect();
         let filter = Filter::new(self, &placement.request);
@@ -272,7 +272,7 @@ impl Hall {
         Ok(())
     }
 
-    /// What is above the spines: what is free, and what the cluster had.
+    /// Checks the links above the spines: they are free, or the cluster had them before.
     fn check_cores_of(&self, placement: &Placement, before: &[SpineShare]) -> Result<(), TakeError> {
         let mut seen = BTreeSet::new();
         for share in &placement.cores {

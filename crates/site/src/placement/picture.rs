@@ -1,4 +1,4 @@
-//! A placement as text: its pods and their units, a character for each host.
+//! A placement as text: its pods and units, with one character for each host.
 
 use std::fmt::Write;
 
@@ -7,9 +7,9 @@ use super::links::bits;
 use super::request::{Placement, UnitShare};
 use super::spec::NodeId;
 
-/// Draws the pods that the placement touches; in pods of more than 48 units, only the units that it touches.
+/// Draws the pods of the placement. In pods of more than 48 units, only the units of the placement.
 ///
-/// `#` is a node of it, `s` a spare, `.` a free node, `x` one of another cluster, `-` one that is held out.
+/// `#` is a node of the placement, `s` a spare, `.` a free node, `x` a node of another cluster, `-` a node held out.
 #[must_use]
 pub fn draw(hall: &Hall, placement: &Placement) -> String {
     let mut pods: Vec<_> = placement.units.iter().map(|u| u.pod).collect();
@@ -78,7 +78,7 @@ fn draw_unit(hall: &Hall, placement: &Placement, name: &str, at: u32, share: Opt
     out.push('\n');
 }
 
-/// `0-3,7` for 0, 1, 2, 3, 7.
+/// Such as `0-3,7` for 0, 1, 2, 3, 7.
 fn ranges(numbers: &[u32]) -> String {
     let mut out = String::new();
     let mut rest = numbers;

@@ -1,33 +1,33 @@
-//! What a node adds to every budget. Nodes that hang on the same things share one profile.
+//! The load of a node on every budget. Nodes with the same power, cooling and labels share one profile.
 
 use std::collections::BTreeMap;
 
 use super::spec::{DomainId, HallSpec, NodeSpec};
 
-/// What nodes of one kind in one place have in common.
+/// The common properties of nodes of one SKU in one place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Profile {
     /// Index of the SKU.
     pub sku: u32,
-    /// Load on each power domain above it, with all feeds alive.
+    /// Load on each power domain above the node, with all feeds alive.
     pub loads: Vec<(u32, u64)>,
-    /// The domains that its supplies hang on directly.
+    /// The domains that the power supplies are connected to.
     pub strips: Vec<u32>,
-    /// More load on a domain after the loss of a feed.
+    /// Additional load on domains after the loss of a feed.
     pub rises: Vec<Rise>,
-    /// It lives through the loss of any single feed.
+    /// Whether the node survives the loss of any single feed.
     pub survives: bool,
-    /// Circuits it hangs on.
+    /// The circuits that feed the node.
     pub circuits: Vec<u32>,
     /// Heat to each cooling unit.
     pub heat: Vec<(u32, u64)>,
-    /// Its labels.
+    /// The node's labels.
     pub labels: Vec<u32>,
-    /// Of all this what can run short at all.
+    /// The parts whose budgets can run short.
     pub tight: Tight,
 }
 
-/// Loads on domains and cooling units that would be short if every node were taken; of the others there is always enough.
+/// Loads on domains and cooling units that would run short if every node were taken. The others always suffice.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Tight {
     pub loads: Vec<(u32, u64)>,
@@ -36,7 +36,7 @@ pub(super) struct Tight {
 }
 
 impl Profile {
-    /// Notes what can run short, of domains and cooling units for which that is said.
+    /// Stores the parts whose domain or cooling unit is marked as possibly short.
     pub fn mark_tight(&mut self, domains: &[bool], cooling: &[bool]) {
         let on = |known: &[bool], at: u32| known.get(at as usize).copied().unwrap_or(true);
         self.tight = Tight {
@@ -46,30 +46,30 @@ impl Profile {
         };
     }
 
-    /// The most that a node can draw from a domain after any loss of a feed, beyond what it draws before.
+    /// The maximum additional load on a domain after the loss of any feed.
     pub fn worst_rise(&self, domain: u32) -> u64 {
         let rises = self.rises.iter().filter(|r| r.domain == domain);
         rises.map(|r| r.watts).max().unwrap_or(0)
     }
 }
 
-/// More load on a domain after the loss of a feed.
+/// Additional load on a domain after the loss of a feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Rise {
     /// The domain.
     pub domain: u32,
-    /// The feed lost.
+    /// The lost feed.
     pub feed: u32,
-    /// Watts more.
+    /// Additional load, in watts.
     pub watts: u64,
 }
 
-/// A domain and what feeds it, up to the root.
+/// A domain and its ancestors, up to the root.
 fn line(spec: &HallSpec, from: DomainId) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(from), |at| spec.domains[at.at()].parent).map(|d| d.0)
 }
 
-/// Load on every domain when only the supplies in `alive` live: they share evenly, rounded up at each domain.
+/// Load on every domain if only the supplies in `alive` work. They share the load evenly, rounded up at each domain.
 fn loads(spec: &HallSpec, watts: u64, alive: &[DomainId]) -> BTreeMap<u32, u64> {
     let mut supplies: BTreeMap<u32, u64> = BTreeMap::new();
     for &psu in alive {
@@ -82,9 +82,9 @@ fn loads(spec: &HallSpec, watts: u64, alive: &[DomainId]) -> BTreeMap<u32, u64> 
     supplies.into_iter().map(|(d, n)| (d, load(n))).collect()
 }
 
-/// The profile of `node`.
+/// Computes the profile of `node`.
 ///
-/// A node that goes down with a feed is counted with what it drew before: no relief is counted on.
+/// A node that fails with a feed keeps its earlier load in the calculation: no relief is assumed.
 pub(super) fn of(spec: &HallSpec, node: &NodeSpec) -> Profile {
     let sku = &spec.skus[node.sku.at()];
     let normal = loads(spec, sku.watts, &node.psus);

@@ -1,37 +1,37 @@
-//! Good guesses: units that a cluster fits on by the counts of free nodes and links, the least wasteful first.
+//! Good guesses: units that fit a cluster by the counts of free nodes and links, the least wasteful first.
 //!
-//! Nothing here is trusted: a guess becomes a placement in `shape`, which holds every budget and the rule.
+//! Guesses are not trusted: `shape` turns a guess into a placement and checks every budget and the rule.
 
 use super::links::{Mask, bits};
 use super::view::View;
 
-/// So many guesses are tried before the exact search.
+/// Maximum number of guesses before the exact search.
 pub(super) const GUESSES: usize = 24;
 
-/// Units for a cluster.
+/// A proposal of units for a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Proposal {
     pub cost: Cost,
     /// Units with equal links.
     pub even: Vec<u32>,
-    /// The odd one.
+    /// The odd unit.
     pub odd: u32,
 }
 
-/// What a proposal costs those who come later; less is better, the first field first.
+/// The cost of a proposal for later clusters. Lower is better, and earlier fields take precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cost {
     pub units: usize,
     pods: usize,
-    /// Untouched units that would be left with something taken and something free.
+    /// Number of untouched units that would become partly taken.
     broken: u32,
-    /// Units that would be left with few free nodes.
+    /// Number of units that would be left with few free nodes.
     crumbs: u32,
-    /// Free nodes in the pods concerned: full pods first, so that empty ones stay empty.
+    /// Free nodes in the affected pods. Fuller pods come first, so that empty ones stay empty.
     free: u32,
 }
 
-/// Fewest units that can have so many nodes together; none: all have not.
+/// The minimum number of units for so many nodes. `None`: all units together do not suffice.
 pub(super) fn fewest_units(view: &View) -> Option<usize> {
     let mut having = [0u32; 129];
     for &cap in view.caps.iter().filter(|&&c| c > 0) {
@@ -49,7 +49,7 @@ pub(super) fn fewest_units(view: &View) -> Option<usize> {
     None
 }
 
-/// Proposals, the cheapest first. Raises `reached` to what those come to that are not enough.
+/// Proposals, cheapest first. Raises `reached` to the number of nodes in insufficient ones.
 pub(super) fn proposals(view: &View, reached: &mut u32) -> Vec<Proposal> {
     let mut out = single_units(view);
     if out.is_empty() {
@@ -69,7 +69,7 @@ pub(super) fn proposals(view: &View, reached: &mut u32) -> Vec<Proposal> {
     out
 }
 
-/// The best guesses alone are drawn up: in a big hall most units are big enough for most requests.
+/// Only the best guesses become proposals, because in a big hall most units suffice for most requests.
 fn single_units(view: &View) -> Vec<Proposal> {
     let mut fitting = Vec::new();
     for (unit, &cap) in view.caps.iter().enumerate() {
@@ -88,7 +88,7 @@ fn single_units(view: &View) -> Vec<Proposal> {
     fitting.into_iter().map(|f| proposal(view, Vec::new(), f.3)).collect()
 }
 
-/// With its cost, should every even unit give all it can and the odd one the rest.
+/// Computes the cost, with all even units fully used and the odd one for the rest.
 fn proposal(view: &View, even: Vec<u32>, odd: u32) -> Proposal {
     let (mut left, mut broken, mut crumbs) = (view.size, 0, 0);
     let mut pods = Vec::new();
@@ -119,12 +119,12 @@ fn proposal(view: &View, even: Vec<u32>, odd: u32) -> Proposal {
     }
 }
 
-/// Proposals within a pod, with no more than `best` units.
+/// Proposals within a pod, with at most `best` units.
 fn in_pod(view: &View, pod: u32, best: &mut usize, out: &mut Vec<Proposal>) {
     let units = view.hall.pods[pod as usize].units.clone();
     let mut units: Vec<u32> = units.filter(|&u| view.caps[u as usize] > 0).collect();
     let cap = |u: u32| view.caps[u as usize];
-    // Small first among equals: whoever needs it all later finds the big ones.
+    // Among equals, small ones first: big units stay whole for later requests.
     units.sort_by_key(|&u| (cap(u), view.hall.units[u as usize].counted.count_ones()));
     let found = out.len();
     pairs(view, &units, out);
@@ -147,7 +147,7 @@ fn in_pod(view: &View, pod: u32, best: &mut usize, out: &mut Vec<Proposal>) {
     }
 }
 
-/// Two units: only the lesser part crosses.
+/// Two units: only the streams of the smaller part cross between them.
 fn pairs(view: &View, units: &[u32], out: &mut Vec<Proposal>) {
     let cap = |u: u32| view.caps[u as usize];
     let mut best: Option<Proposal> = None;
@@ -173,7 +173,7 @@ fn pairs(view: &View, units: &[u32], out: &mut Vec<Proposal>) {
     out.extend(best);
 }
 
-/// Even units with `k` common links each, the fullest use first, and the best odd one.
+/// Even units with `k` common links each, the fullest use first, and the best odd unit.
 fn evenly(view: &View, units: &[u32], k: u32) -> Option<Proposal> {
     let bandwidth = view.request.bandwidth;
     let each = bandwidth.nodes(k);
@@ -184,7 +184,7 @@ fn evenly(view: &View, units: &[u32], k: u32) -> Option<Proposal> {
         .copied()
         .filter(|&u| counted(u).count_ones() >= k)
         .collect();
-    // The sort is stable: among equals the small ones stay first.
+    // The sort is stable, so among equals the small ones stay first.
     order.sort_by_key(|&u| std::cmp::Reverse(gives(u)));
     let (mut even, mut common, mut sum) = (Vec::new(), Mask::MAX, 0);
     for &unit in &order {
@@ -208,7 +208,7 @@ fn evenly(view: &View, units: &[u32], k: u32) -> Option<Proposal> {
     Some(proposal(view, even, odd))
 }
 
-/// Of units sorted by size the smallest that gives `left` nodes, rather one that is in use already.
+/// The smallest unit that gives `left` nodes, preferably one already in use.
 fn odd_unit(view: &View, units: &[u32], even: &[u32], common: Mask, left: u32) -> Option<u32> {
     let fits = |u: &&u32| {
         let unit = &view.hall.units[**u as usize];
@@ -219,7 +219,7 @@ fn odd_unit(view: &View, units: &[u32], even: &[u32], common: Mask, left: u32) -
     units.iter().filter(fits).min_by_key(exact).copied()
 }
 
-/// A pod's units that have the chosen links free, and what the first so many of them give.
+/// A pod's units that have the chosen links free. `sums[n]` is the number of nodes in the first `n` units.
 struct Offer {
     pod: u32,
     units: Vec<u32>,
@@ -232,7 +232,7 @@ impl Offer {
     }
 }
 
-/// Proposals over several pods: even pods of equal size, and an odd one.
+/// Proposals over several pods: pods with equal numbers of units, and an odd pod.
 fn over_pods(view: &View, best: usize, out: &mut Vec<Proposal>, reached: &mut u32) {
     let all = view.hall.wirings.spines.all().count_ones();
     let most = view.caps.iter().copied().max().unwrap_or(0);
@@ -263,7 +263,7 @@ fn over_pods(view: &View, best: usize, out: &mut Vec<Proposal>, reached: &mut u3
     }
 }
 
-/// The `k` uplinks that most candidates have free, and what each pod offers on them.
+/// The `k` uplinks that are free on most candidates, and the offer of each pod on them.
 fn offers(view: &View, k: u32) -> (Mask, Vec<Offer>) {
     let hall = view.hall;
     let can = |u: u32| view.caps[u as usize] > 0 && hall.units[u as usize].counted.count_ones() >= k;
@@ -296,8 +296,8 @@ fn offers(view: &View, k: u32) -> (Mask, Vec<Offer>) {
     (common, offers.filter(|o| !o.units.is_empty()).collect())
 }
 
-/// Pods with up to `size` units each whose spines reach `size` cores in common; the last one gives the rest. If they are
-/// not enough: so many nodes they have.
+/// Pods with up to `size` units each whose spines have enough cores in common. The last pod gives the rest. Error: the
+/// number of nodes found, if they do not suffice.
 fn even_pods(view: &View, common: Mask, offers: &[Offer], size: usize) -> Result<Proposal, u32> {
     let hall = view.hall;
     let spines = hall.wirings.spines;

@@ -1,4 +1,4 @@
-//! Why a request does not fit, by how much, and what near it would.
+//! Why a request does not fit, the shortfall, and similar requests that fit.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use super::ledger::Limit;
 use super::request::{Bandwidth, Constraint, Nearest, Refusal, Request};
 use super::view::{Effort, View};
 
-/// Attempts at smaller requests in a small hall, and in a big one.
+/// Number of attempts with smaller requests: in a small hall, and in a big one.
 const TRIES: [u32; 2] = [7, 3];
-/// Steps of each.
+/// Maximum number of search steps for each attempt.
 const STEPS: u64 = 2_000;
 
-/// A refusal that needs no search.
+/// A refusal without search.
 pub(super) fn plainly(constraint: Constraint, why: String) -> Refusal {
     Refusal {
         constraint,
@@ -26,7 +26,7 @@ pub(super) fn plainly(constraint: Constraint, why: String) -> Refusal {
     }
 }
 
-/// What is refused without a look at the hall's state.
+/// Refusals that do not depend on the hall's reservations.
 pub(super) fn at_once(hall: &Hall, request: &Request) -> Option<Refusal> {
     let refusal = |constraint, why: String| Refusal {
         asked: request.size(),
@@ -51,7 +51,7 @@ pub(super) fn at_once(hall: &Hall, request: &Request) -> Option<Refusal> {
     None
 }
 
-/// What is in the way.
+/// The constraint in the way.
 struct Obstacle {
     constraint: Constraint,
     leaves: u32,
@@ -59,14 +59,14 @@ struct Obstacle {
     why: String,
 }
 
-/// The refusal of a request for which nothing was found.
+/// Explains why no placement was found.
 pub(super) fn explain(hall: &Hall, request: &Request, effort: Effort) -> Refusal {
     let known = by_contract(hall, request).or_else(|| by_node(&View::new(hall, request)));
     let counted = known.is_some();
     let small = hall.spec.nodes.len() <= SMALL;
     let most = match &known {
         Some(obstacle) => obstacle.leaves,
-        // In a big hall what was come to is a good guess, and there is no time for bad ones.
+        // In a big hall, the number reached is a good guess, and there is no time for bad ones.
         None if small => request.size() - 1,
         None => effort.reached,
     };
@@ -86,7 +86,7 @@ pub(super) fn explain(hall: &Hall, request: &Request, effort: Effort) -> Refusal
     }
 }
 
-/// The refusal of a change for which nothing was found.
+/// Explains why no placement was found for a change.
 pub(super) fn explain_change(view: &View, effort: Effort) -> Refusal {
     let known = by_contract(view.hall, view.request).or_else(|| by_node(view));
     let counted = known.is_some();
@@ -137,7 +137,7 @@ fn by_links(request: &Request, effort: Effort, fewer: Option<&Nearest>) -> Obsta
     }
 }
 
-/// Walks through what is said of nodes, and stops where too few are left.
+/// Applies the constraints on nodes one by one and stops at the one that leaves too few.
 fn by_node(view: &View) -> Option<Obstacle> {
     let (hall, sku) = (view.hall, view.request.sku);
     let kept = view.kept_nodes();
@@ -202,7 +202,7 @@ fn words(constraint: &Constraint) -> (u32, &'static str) {
     }
 }
 
-/// Takes nodes as long as the budgets have room, whatever the links, and says which budget turned most away.
+/// Adds nodes while the budgets have room, regardless of links, and reports the budget that refused the most.
 fn by_budget(view: &View) -> Option<Obstacle> {
     if !view.is_tight() {
         return None;
@@ -266,7 +266,7 @@ fn fits(hall: &Hall, request: &Request) -> bool {
     attempt(hall, request, &mut Effort::new(STEPS)).is_some()
 }
 
-/// The most nodes that fit, at most `leaves`: what fits with more fits with fewer.
+/// The maximum number of nodes that fit, up to `leaves`. Assumes that every smaller number fits, too.
 fn fewer(hall: &Hall, request: &Request, leaves: u32) -> Option<Nearest> {
     let of_size = |size: u32| {
         let mut smaller = request.clone();
@@ -301,7 +301,7 @@ fn fewer(hall: &Hall, request: &Request, leaves: u32) -> Option<Nearest> {
     })
 }
 
-/// The request with less of what is in the way.
+/// The request with a weaker form of the constraint in the way.
 fn relaxed(request: &Request, constraint: &Constraint) -> Vec<Nearest> {
     let with = |change: &str, relax: &dyn Fn(&mut Request)| {
         let mut relaxed = request.clone();

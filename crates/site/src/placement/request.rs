@@ -1,4 +1,4 @@
-//! What is asked for, and what comes out.
+//! Requests and their results.
 
 use std::fmt;
 
@@ -7,26 +7,27 @@ use serde::{Deserialize, Serialize};
 use super::links::{Mask, hex};
 use super::spec::{ClusterId, CoolingId, CustomerId, DomainId, LabelId, LabelKind, NodeId, PodId, SkuId, UnitId};
 
-/// Bandwidth between the nodes of a cluster that no other cluster takes from it.
+/// The bandwidth between the nodes of a cluster, guaranteed against all other clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bandwidth {
-    /// That of `up` links for `down` nodes' links: 1 for 1 is non-blocking.
+    /// `up` uplinks for every `down` nodes. 1 for 1 is non-blocking.
     Ratio {
-        /// Nodes.
+        /// Number of nodes.
         down: u32,
-        /// Uplinks for them.
+        /// Number of uplinks for them.
         up: u32,
     },
-    /// One uplink for each unit: connected, and out of everybody's way, but nothing promised.
+    /// One uplink for each unit: connected and isolated from other clusters, but without guaranteed bandwidth.
     BestEffort,
 }
 
 impl Bandwidth {
-    /// Every node can send at full speed whatever the others do.
+    /// Every node can send at full speed, whatever the others do.
     pub const FULL: Self = Self::Ratio { down: 1, up: 1 };
 
-    /// As people write it: `non-blocking`, `best-effort`, or nodes to uplinks as `2:1`. None: it is none of these.
+    /// Parses `non-blocking`, `best-effort`, or a ratio of nodes to uplinks such as `2:1`. `None`: the text has another
+    /// form.
     #[must_use]
     pub fn parse(words: &str) -> Option<Self> {
         match words {
@@ -40,7 +41,7 @@ impl Bandwidth {
         }
     }
 
-    /// Uplinks that `nodes` nodes need which talk to others elsewhere.
+    /// Number of uplinks for `nodes` nodes that communicate with other units.
     #[must_use]
     pub fn links(self, nodes: u32) -> u32 {
         match self {
@@ -49,7 +50,7 @@ impl Bandwidth {
         }
     }
 
-    /// Nodes that `links` uplinks are enough for.
+    /// Number of nodes for which `links` uplinks suffice.
     #[must_use]
     pub fn nodes(self, links: u32) -> u32 {
         match self {
@@ -60,39 +61,39 @@ impl Bandwidth {
     }
 }
 
-/// `count` times `by` through `through`, cut to what a number holds: a ratio may come from anywhere.
+/// `count` times `by`, divided by `through`, limited to the range of the type because a ratio may come from any input.
 fn scaled(count: u32, by: u32, through: u32, divide: fn(u64, u64) -> u64) -> u32 {
     let scaled = divide(u64::from(count) * u64::from(by.max(1)), u64::from(through.max(1)));
     u32::try_from(scaled).unwrap_or(u32::MAX)
 }
 
-/// What a cluster shall be. All of it or nothing is placed.
+/// A request for a cluster. It is placed as a whole or not at all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// What it will be called.
+    /// The id of the cluster.
     pub cluster: ClusterId,
-    /// Whose it is.
+    /// The cluster's customer.
     pub customer: CustomerId,
-    /// The class of its nodes.
+    /// The SKU of the nodes.
     pub sku: SkuId,
-    /// Nodes in use.
+    /// Number of nodes in use.
     pub nodes: u32,
-    /// Nodes besides that can step in anywhere in the cluster without a promise broken.
+    /// Number of additional nodes. A spare can replace any node of the cluster without breaking a promise.
     pub spares: u32,
     /// Bandwidth between its nodes.
     pub bandwidth: Bandwidth,
-    /// It runs on through the loss of any single feed.
+    /// Whether the cluster must survive the loss of any single feed.
     pub survives_feed_loss: bool,
-    /// No other customer hangs on its circuits.
+    /// Whether the cluster shares no circuit with other customers.
     pub own_circuits: bool,
-    /// No other customer hangs on its cooling units.
+    /// Whether the cluster shares no cooling unit with other customers.
     pub own_cooling: bool,
-    /// Where it may stand.
+    /// Constraints on the position.
     pub affinity: Affinity,
 }
 
 impl Request {
-    /// A non-blocking cluster without further wishes.
+    /// A non-blocking cluster without further constraints.
     #[must_use]
     pub fn plain(cluster: ClusterId, customer: CustomerId, sku: SkuId, nodes: u32) -> Self {
         Self {
@@ -109,64 +110,64 @@ impl Request {
         }
     }
 
-    /// Nodes and spares.
+    /// Number of nodes and spares.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.nodes.saturating_add(self.spares)
     }
 }
 
-/// Where a cluster may stand. All of it must hold.
+/// Constraints on the position of a cluster. All of them must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Affinity {
-    /// Every node carries each of these.
+    /// Every node has each of these labels.
     pub within: Vec<LabelId>,
-    /// No node carries any of these.
+    /// No node has any of these labels.
     pub avoid: Vec<LabelId>,
     /// Every node shares a label of this kind with that cluster.
     pub near: Vec<(ClusterId, LabelKind)>,
     /// No node shares a label of this kind with that cluster.
     pub apart: Vec<(ClusterId, LabelKind)>,
-    /// At most so many nodes under one label of this kind.
+    /// Maximum number of nodes with the same label of this kind.
     pub spread: Vec<(LabelKind, u32)>,
 }
 
 impl Affinity {
-    /// True where it says nothing about single nodes.
+    /// Whether there is no constraint on single nodes.
     #[must_use]
     pub fn takes_any_node(&self) -> bool {
         self.within.is_empty() && self.avoid.is_empty() && self.near.is_empty() && self.apart.is_empty()
     }
 }
 
-/// What a cluster gets.
+/// The result for a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// What was asked for.
+    /// The request.
     pub request: Request,
-    /// Its nodes in use, by unit and host.
+    /// The nodes in use, by unit and host.
     pub nodes: Vec<NodeId>,
-    /// Its spares.
+    /// The spares.
     pub spares: Vec<NodeId>,
-    /// What it takes of each unit, by unit.
+    /// The cluster's shares of units, ordered by unit.
     pub units: Vec<UnitShare>,
-    /// What it takes above the spines, by pod and spine; none in one pod alone.
+    /// The cluster's links above the spines, by pod and spine. Empty within one pod.
     pub cores: Vec<SpineShare>,
-    /// What it adds to each power domain, by domain.
+    /// The load added to each power domain, by domain.
     pub power: Vec<PowerShare>,
-    /// What it adds to each cooling unit, in watts, by unit.
+    /// The heat added to each cooling unit, in watts, by unit.
     pub heat: Vec<(CoolingId, u64)>,
 }
 
-/// A cluster's part of a unit.
+/// A cluster's share of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitShare {
     /// The unit.
     pub unit: UnitId,
-    /// Its pod.
+    /// The unit's pod.
     pub pod: PodId,
-    /// Hosts of the unit, by their place in it.
+    /// Hosts of the unit, by their index in it.
     #[serde(with = "hex")]
     pub hosts: Mask,
     /// Uplinks, the same on every rail: link k to spine s is bit k × spines + s.
@@ -174,14 +175,14 @@ pub struct UnitShare {
     pub links: Mask,
 }
 
-/// A cluster's part of the links above a spine.
+/// A cluster's share of the links above a spine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpineShare {
     /// The pod.
     pub pod: PodId,
-    /// The spine in it.
+    /// Index of the spine in the pod.
     pub spine: u32,
-    /// Links up: link k to core c is bit k × cores + c.
+    /// Links to cores: link k to core c is bit k × cores + c.
     #[serde(with = "hex")]
     pub links: Mask,
 }
@@ -197,62 +198,62 @@ pub struct PowerShare {
     pub worst_w: u64,
 }
 
-/// What stands in the way.
+/// The constraint in the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Constraint {
-    /// Nothing was asked for.
+    /// The request has no nodes.
     Empty,
-    /// The name is taken, or a cluster that is named does not exist.
+    /// The id is taken, or a named cluster does not exist.
     Cluster(ClusterId),
-    /// Free nodes of the SKU.
+    /// The number of free nodes of the SKU.
     Nodes,
-    /// What the affinity leaves.
+    /// The nodes that satisfy the affinity.
     Affinity,
-    /// Circuits or cooling units of other customers, or with other customers on them.
+    /// Circuits or cooling units that are dedicated to other customers, or used by others.
     Dedication,
-    /// The customer's contract.
+    /// The limit in the customer's contract.
     Contract,
-    /// A power domain with all feeds alive; the one that turns most nodes away.
+    /// The power domain that refuses the most nodes, with all feeds alive.
     Power(DomainId),
-    /// A power domain after the loss of a feed; the one that turns most nodes away.
+    /// The power domain that refuses the most nodes, after the loss of a feed.
     FeedLoss(DomainId),
-    /// Nodes whose supplies do not live through the loss of a feed.
+    /// The nodes' power supplies do not survive the loss of a feed.
     Supplies,
-    /// A cooling unit; the one that turns most nodes away.
+    /// The cooling unit that refuses the most nodes.
     Cooling(CoolingId),
-    /// At most so many nodes under one label.
+    /// The maximum number of nodes under one label.
     Spread,
-    /// Several budgets together: none alone is in the way.
+    /// Several budgets together. None of them alone is in the way.
     Budgets,
-    /// Links that no other cluster needs, in a shape in which this one needs no other.
+    /// Links in a shape that needs no links of other clusters.
     Links,
 }
 
-/// Why there is no placement.
+/// Why no placement was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The constraint in the way: the first that leaves too little.
+    /// The first constraint that leaves too few nodes.
     pub constraint: Constraint,
-    /// Nodes that it leaves for the request, of those asked for.
+    /// Number of requested nodes that the constraint leaves.
     pub leaves: u32,
-    /// Nodes asked for, spares included.
+    /// Number of requested nodes, including spares.
     pub asked: u32,
-    /// What is missing at that domain or unit, in watts; 0 where watts are not in the way.
+    /// The shortfall at that domain or unit, in watts. 0: no shortfall of watts.
     pub short_w: u64,
-    /// False: the search was cut short, so a placement may exist.
+    /// Whether the refusal is proven. False: the search was cut short, so a placement may exist.
     pub proven: bool,
-    /// The nearest requests that fit, and what they change: fewer nodes, or a wish less.
+    /// The nearest requests that fit: with fewer nodes, or without one of the constraints.
     pub nearest: Vec<Nearest>,
     /// The constraint in words, with names.
     pub why: String,
 }
 
-/// A request that would fit.
+/// A similar request that would fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nearest {
-    /// It.
+    /// The changed request.
     pub request: Request,
-    /// What it changes, in words.
+    /// The change in words.
     pub change: String,
 }
 

@@ -1,20 +1,21 @@
-//! When a cluster never needs a link of another: the shape of its links.
+//! When a cluster never needs links of another: the rule for the shape of its links.
 //!
-//! A host sends at most its own bandwidth and receives at most as much. Of a unit with `h` of a cluster's `N` nodes, at most
-//! `e = min(h, N - h)` talk to other units at once: that many streams leave it and that many enter it, whatever the pattern.
+//! A host sends and receives at most at its own bandwidth. Of a unit with `h` of a cluster's `N` nodes, at most `e =
+//! min(h, N - h)` nodes exchange data with other units at once. So at most `e` streams leave the unit and at most `e`
+//! enter it, for any traffic pattern.
 //!
-//! **Two levels.** All units hold equal links to the same spines, at least `e` of them, except at most one, whose links are
-//! a part of the others' and at least its own `e`. Then every pattern finds its way on the cluster's own links: colour the
-//! streams with the links, no colour twice at a unit (König), the odd unit's first. A unit may hold more links than its
-//! nodes need: (3,2,1) gets through with links (3,3,1). A unit alone needs none, and next to a big unit the small ones
-//! decide: (28,4) needs four links on each side.
+//! **Two levels.** All units have equal links to the same spines, at least `e` of them. One unit may differ: its links
+//! are a subset of the others' and at least its own `e`. Then the cluster's own links suffice for every pattern: colour
+//! the streams with the links so that no colour occurs twice at a unit (König), the odd unit's colours first. A unit
+//! may have more links than its nodes need: (3,2,1) works with links (3,3,1). A single unit needs no links. Next to a
+//! big unit, the small ones decide: (28,4) needs four links on each side.
 //!
-//! **Three levels.** A colour is a spine's place in its pod, and spines of one place are joined by the same cores: their
-//! plane. So for each plane the same rule holds again, with pods for units and cores for spines: a pod whose units have
-//! `d` links to that spine, of `D` in all pods, needs `min(d, D - d)` links up.
+//! **Three levels.** A colour is a spine's index in its pod. Spines with the same index connect to the same cores:
+//! their plane. In each plane the same rule applies, with pods as units and cores as spines: a pod whose units have `d`
+//! links to that spine, of `D` links in all pods, needs `min(d, D - d)` links up.
 //!
-//! The shapes are those of Zahavi et al., "Links as a Service", ANCS 2016, and Smith and Lowenthal, "Jigsaw", HPDC 2021;
-//! they hold exactly as many links as a unit has nodes and have no smaller units but the odd one.
+//! The shapes come from Zahavi et al., "Links as a Service", ANCS 2016, and Smith and Lowenthal, "Jigsaw", HPDC 2021.
+//! Those papers use exactly as many links as a unit has nodes, and allow no smaller units except the odd one.
 
 use std::collections::BTreeMap;
 
@@ -22,16 +23,16 @@ use super::hall::Hall;
 use super::links::{Mask, Wiring, lowest};
 use super::request::{Bandwidth, SpineShare, UnitShare};
 
-/// How a shape breaks the rule.
+/// A breach of the rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Breach {
     /// A unit has too few uplinks for its nodes.
     #[error("unit {0} has too few uplinks")]
     Unit(u32),
-    /// More than one unit differs from the rest, or the one has links that the rest have not.
+    /// More than one unit differs from the others, or the odd unit has links that the others lack.
     #[error("the units' uplinks do not go to the same spines")]
     Units,
-    /// A spine has too few links up.
+    /// A spine has too few links to cores.
     #[error("spine {spine} of pod {pod} has too few links up")]
     Spine {
         /// The pod.
@@ -39,28 +40,28 @@ pub enum Breach {
         /// The spine.
         spine: u32,
     },
-    /// As [`Breach::Units`], for the pods at this spine.
+    /// Like [`Breach::Units`], for the pods at this spine.
     #[error("the links above spine {0} do not go to the same cores in all pods")]
     Plane(u32),
 }
 
-/// How the links of the tree go: uplinks of a unit to spines, and of a spine to cores.
+/// The wiring of the tree: from a unit to spines, and from a spine to cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wirings {
-    /// To spines.
+    /// From a unit to spines.
     pub spines: Wiring,
-    /// To cores.
+    /// From a spine to cores.
     pub cores: Wiring,
 }
 
-/// True where all but one of `masks` are equal, and that one is a part of them.
+/// Whether all `masks` are equal except at most one, which is a subset of the others.
 fn alike_but_one(masks: &[Mask]) -> bool {
     let all = masks.iter().fold(0, |a, m| a | m);
     let odd = masks.iter().filter(|&&m| m != all).count();
     odd <= 1
 }
 
-/// Holds the shape against the rule.
+/// Checks a shape against the rule.
 ///
 /// # Errors
 /// The first breach.
@@ -113,16 +114,16 @@ fn check_plane(wirings: Wirings, spine: u32, units: &[UnitShare], cores: &[Spine
     }
 }
 
-/// A pod and the links that a cluster's units there have to one spine.
+/// A pod, and the number of links from a cluster's units there to one spine.
 pub(super) type Demand = (u32, u32);
 
-/// What a plane must carry and can.
+/// The demands on a plane, and its free links.
 struct Plane {
-    /// Pod, streams in and out, free links up in counted form.
+    /// Pod, number of streams in each direction, free links up in counted form.
     pods: Vec<(u32, u32, Mask)>,
-    /// Free on all.
+    /// Links free on all pods.
     all: Mask,
-    /// Most streams of a pod.
+    /// Maximum number of streams of a pod.
     most: u32,
 }
 
@@ -140,7 +141,7 @@ impl Plane {
         }
     }
 
-    /// The odd pod and the links free on all others: the one that needs fewest links.
+    /// The odd pod, which needs the fewest links, and the links free on all others.
     fn odd(&self) -> Option<(usize, Mask)> {
         let mut after = vec![Mask::MAX; self.pods.len() + 1];
         for (i, pod) in self.pods.iter().enumerate().rev() {
@@ -160,13 +161,13 @@ impl Plane {
     }
 }
 
-/// True where the plane of `spine` has links for these pods.
+/// Whether the plane of `spine` has enough links for these pods.
 pub(super) fn fits_plane(hall: &Hall, spine: u32, demands: &[Demand]) -> bool {
     let plane = Plane::of(hall, spine, demands);
     plane.pods.is_empty() || plane.all.count_ones() >= plane.most || plane.odd().is_some()
 }
 
-/// Links above `spine` for these pods; none: they do not fit.
+/// Chooses links above `spine` for these pods. `None`: they do not fit.
 pub(super) fn choose_plane(hall: &Hall, spine: u32, demands: &[Demand]) -> Option<Vec<SpineShare>> {
     let plane = Plane::of(hall, spine, demands);
     if plane.pods.is_empty() {

@@ -1,4 +1,4 @@
-//! From chosen units to a placement: how many nodes of each, which, on which links.
+//! Turns chosen units into a placement: the number of nodes in each, the nodes, and the links.
 
 use std::collections::HashMap;
 
@@ -11,18 +11,18 @@ use super::rule::{Demand, choose_plane, fits_plane};
 use super::spec::{CoolingId, DomainId, NodeId, PodId, UnitId};
 use super::view::{Effort, View};
 
-/// Units that are to hold the same links, and their common ones.
+/// Units with the same links, and the links that they have in common.
 #[derive(Debug, Clone)]
 pub(super) struct Even {
     pub units: Vec<u32>,
-    /// Units of each pod.
+    /// Number of units in each pod.
     pub pods: Vec<Demand>,
-    /// Uplinks free on all, of spines whose planes have room; in counted form.
+    /// Uplinks free on all units, of spines whose planes have room, in counted form.
     pub common: Mask,
 }
 
 impl Even {
-    /// No unit yet.
+    /// No unit.
     pub fn new(hall: &Hall) -> Self {
         Self {
             units: Vec::new(),
@@ -31,7 +31,7 @@ impl Even {
         }
     }
 
-    /// All of these units.
+    /// The even units of this list.
     pub fn of(hall: &Hall, units: &[u32]) -> Self {
         let mut all = Self::new(hall);
         for &unit in units {
@@ -43,7 +43,7 @@ impl Even {
         all
     }
 
-    /// With one unit more.
+    /// The same with one more unit.
     pub fn with(&self, hall: &Hall, unit: u32) -> Self {
         let mut more = self.clone();
         more.units.push(unit);
@@ -53,7 +53,7 @@ impl Even {
         more
     }
 
-    /// The common uplinks that `odd` can hold too.
+    /// The common uplinks that `odd` can have as well.
     pub fn shared_with(&self, hall: &Hall, odd: u32) -> Mask {
         let unit = &hall.units[odd as usize];
         let wanted = self.common & unit.counted;
@@ -75,14 +75,14 @@ impl Even {
 }
 
 fn count_in(demands: &mut Vec<Demand>, pod: u32, more: u32) {
-    // The last first: units come pod by pod.
+    // Searches from the end, because units come pod by pod.
     match demands.iter_mut().rev().find(|d| d.0 == pod) {
         Some(known) => known.1 += more,
         None => demands.push((pod, more)),
     }
 }
 
-/// Of the uplinks `common`, those of spines whose planes carry as much from so many units of each pod.
+/// The uplinks of `common` for which the spines' planes have enough links for these units of each pod.
 fn planes(hall: &Hall, pods: &[Demand], common: Mask) -> Mask {
     if pods.len() < 2 {
         return common;
@@ -98,7 +98,8 @@ fn planes(hall: &Hall, pods: &[Demand], common: Mask) -> Mask {
     })
 }
 
-/// Quotas that fulfil the rule for the even units and an odd one: without a big unit, or with any one as the big one.
+/// Quotas that keep the rule for the even units and an odd one: without a big unit, or with any one unit as the big
+/// one.
 fn quotas(view: &View, even: &Even, odd: u32, shared: Mask) -> Vec<Vec<Quota>> {
     let (k, bandwidth) = (even.common.count_ones(), view.request.bandwidth);
     let (size, cap) = (view.size, |u: u32| view.caps[u as usize]);
@@ -116,7 +117,7 @@ fn quotas(view: &View, even: &Even, odd: u32, shared: Mask) -> Vec<Vec<Quota>> {
     let plain: Vec<_> = limits.iter().map(plain).collect();
     let mut out = vec![plain.clone()];
     for (i, &(unit, limit)) in limits.iter().enumerate() {
-        // Streams of a big unit are bounded by the nodes elsewhere.
+        // The nodes elsewhere bound the streams of a big unit.
         let least = size.saturating_sub(limit);
         if cap(unit) > limit && cap(unit) >= least {
             let mut quotas = plain.clone();
@@ -132,7 +133,7 @@ fn quotas(view: &View, even: &Even, odd: u32, shared: Mask) -> Vec<Vec<Quota>> {
     out
 }
 
-/// Most nodes that the rule allows on these units, whatever the budgets say.
+/// The maximum number of nodes that the rule allows on these units, regardless of budgets.
 pub(super) fn most(view: &View, even: &Even, odd: u32) -> u32 {
     let shared = even.shared_with(view.hall, odd);
     let (k, bandwidth) = (even.common.count_ones(), view.request.bandwidth);
@@ -140,7 +141,7 @@ pub(super) fn most(view: &View, even: &Even, odd: u32) -> u32 {
     even.units.iter().map(|&u| of(u, k)).sum::<u32>() + of(odd, shared.count_ones())
 }
 
-/// A placement on these units, if there is one.
+/// Searches a placement on these units.
 pub(super) fn on_units(view: &View, effort: &mut Effort, even: &Even, odd: u32) -> Option<Placement> {
     if even.units.is_empty() {
         let quota = Quota {
@@ -166,7 +167,7 @@ pub(super) fn on_units(view: &View, effort: &mut Effort, even: &Even, odd: u32) 
     None
 }
 
-/// Links for units with their hosts.
+/// Assigns links to units with chosen hosts.
 pub(super) fn assign(view: &View, even: &Even, odd: u32, shared: Mask, hosts: &[(u32, Mask)]) -> Option<Placement> {
     let hall = view.hall;
     let streams = |mask: Mask| {
@@ -176,7 +177,7 @@ pub(super) fn assign(view: &View, even: &Even, odd: u32, shared: Mask, hosts: &[
     let needs: Vec<_> = hosts.iter().map(|&(unit, mask)| (unit, streams(mask))).collect();
     let most = needs.iter().map(|n| n.1).max().unwrap_or(0);
     let least = needs.iter().min_by_key(|n| (n.1, n.0 != odd))?;
-    // The unit with fewest streams is the odd one, unless the one chosen for it has too few links to be as the others.
+    // The unit with the fewest streams is the odd one, unless the unit chosen as odd has too few links to be even.
     let (odd, few, from, full) = match needs.iter().find(|n| n.0 == odd) {
         None => (least.0, least.1, even.common, even.common),
         Some(given) if given.1 > least.1 && shared.count_ones() >= most => (least.0, least.1, shared, shared),
@@ -201,12 +202,12 @@ pub(super) fn assign(view: &View, even: &Even, odd: u32, shared: Mask, hosts: &[
     Some(tell(hall, view.request.clone(), units, cores))
 }
 
-/// How many units of the pods concerned have each uplink free.
+/// For each uplink, the number of units in the affected pods with this uplink free.
 fn popularity(hall: &Hall, hosts: &[(u32, Mask)]) -> [u32; 128] {
     let mut loved = [0; 128];
     let mut pods: Vec<_> = hosts.iter().map(|h| hall.units[h.0 as usize].pod).collect();
     pods.dedup();
-    // Who takes whole pods leaves nobody there to love anything.
+    // A cluster with many pods takes whole pods, where no other unit can use the links.
     for pod in pods.iter().take(4) {
         for unit in hall.pods[*pod as usize].units.clone() {
             for bit in bits(hall.units[unit as usize].counted) {
@@ -217,7 +218,7 @@ fn popularity(hall: &Hall, hosts: &[(u32, Mask)]) -> [u32; 128] {
     loved
 }
 
-/// The `n` of `from` that the fewest units could use.
+/// The `n` links of `from` that the fewest units could use.
 fn least_loved(from: Mask, n: u32, loved: &[u32; 128]) -> Mask {
     if from.count_ones() <= n {
         return from;
@@ -227,7 +228,7 @@ fn least_loved(from: Mask, n: u32, loved: &[u32; 128]) -> Mask {
     order.iter().take(n as usize).fold(0, |mask, bit| mask | 1 << bit)
 }
 
-/// Links above the spines; none: there are too few.
+/// Chooses links above the spines. `None`: there are too few.
 fn cores(hall: &Hall, units: &[UnitShare]) -> Option<Vec<SpineShare>> {
     let mut out = Vec::new();
     if units.iter().all(|u| u.pod == units[0].pod) {
@@ -244,7 +245,7 @@ fn cores(hall: &Hall, units: &[UnitShare]) -> Option<Vec<SpineShare>> {
     Some(out)
 }
 
-/// The placement with its nodes and loads. Units and cores are in order.
+/// Builds the placement with its nodes and loads. Units and cores must be in order.
 pub(super) fn tell(hall: &Hall, request: Request, units: Vec<UnitShare>, cores: Vec<SpineShare>) -> Placement {
     let unbounded = HashMap::new();
     let mut trial = Trial::sum(&hall.ledger, &unbounded);

@@ -1,10 +1,10 @@
-//! What a hall is made of, in the compact form that placement works on: indices instead of names wherever it counts.
+//! The description of a hall in a compact form for placement, with indices instead of names in the main parts.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Most hosts a unit can have, and most uplinks: one bit each.
+/// Maximum number of hosts and of uplinks of a unit: one bit each.
 pub const MOST: usize = 128;
 
 macro_rules! ids {
@@ -15,7 +15,7 @@ macro_rules! ids {
         pub struct $name(pub $inner);
 
         impl $name {
-            /// As an index into the list of its kind.
+            /// The id as an index into the list of its kind.
             #[must_use]
             pub fn at(self) -> usize {
                 self.0 as usize
@@ -25,21 +25,21 @@ macro_rules! ids {
 }
 
 ids! {
-    /// A node: its place in [`HallSpec::nodes`].
+    /// A node: its index in [`HallSpec::nodes`].
     NodeId(u32),
-    /// A scalable unit: units are counted through all pods in order.
+    /// A scalable unit. Units are numbered through all pods in order.
     UnitId(u32),
-    /// A pod: its place in [`HallSpec::pods`].
+    /// A pod: its index in [`HallSpec::pods`].
     PodId(u32),
-    /// A power domain: its place in [`HallSpec::domains`].
+    /// A power domain: its index in [`HallSpec::domains`].
     DomainId(u32),
-    /// A cooling unit: its place in [`HallSpec::cooling`].
+    /// A cooling unit: its index in [`HallSpec::cooling`].
     CoolingId(u32),
-    /// A label: its place in [`HallSpec::labels`].
+    /// A label: its index in [`HallSpec::labels`].
     LabelId(u32),
     /// A kind of label: rack, row, room.
     LabelKind(u32),
-    /// A SKU: its place in [`HallSpec::skus`].
+    /// A SKU: its index in [`HallSpec::skus`].
     SkuId(u32),
     /// A customer.
     CustomerId(u32),
@@ -47,44 +47,44 @@ ids! {
     ClusterId(u64),
 }
 
-/// A hall: what stands in it, what feeds and cools it, and its fat-tree.
+/// A hall: its nodes, power, cooling and fat-tree.
 #[derive(Debug, Clone, Default)]
 pub struct HallSpec {
-    /// The fat-tree of one rail; all rails are wired alike and are held alike.
+    /// The fat-tree of one rail. All rails are wired and allocated alike.
     pub tree: Tree,
     /// The pods in order.
     pub pods: Vec<PodSpec>,
     /// The SKUs.
     pub skus: Vec<SkuSpec>,
-    /// The power tree, utilities as roots.
+    /// The power tree, with utilities as roots.
     pub domains: Vec<DomainSpec>,
     /// The cooling units.
     pub cooling: Vec<CoolingSpec>,
-    /// Failure domains and whatever else requests name.
+    /// Labels for failure domains and other groups that requests refer to.
     pub labels: Vec<LabelSpec>,
     /// The nodes.
     pub nodes: Vec<NodeSpec>,
-    /// What customers contracted for, in watts. Who is missing here is not bounded.
+    /// The contracted load of customers, in watts. Customers without an entry have no limit.
     pub contracts: BTreeMap<CustomerId, u64>,
 }
 
-/// The fat-tree of one rail. Spine `s` of every pod reaches the same `cores_per_spine` cores: its plane.
+/// The fat-tree of one rail. Spine `s` of every pod connects to the same `cores_per_spine` cores: its plane.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tree {
-    /// Spines of a pod.
+    /// Number of spines per pod.
     pub spines: u32,
-    /// Parallel cables between a leaf and a spine.
+    /// Number of parallel cables between a leaf and a spine.
     pub links_per_spine: u32,
-    /// Cores above each spine; 0: two levels, no cluster spans pods.
+    /// Number of cores above each spine. 0: two levels, and no cluster spans pods.
     pub cores_per_spine: u32,
-    /// Parallel cables between a spine and a core.
+    /// Number of parallel cables between a spine and a core.
     pub links_per_core: u32,
 }
 
-/// A pod.
+/// A pod of the hall.
 #[derive(Debug, Clone, Default)]
 pub struct PodSpec {
-    /// Its name.
+    /// The pod's name.
     pub name: String,
     /// The names of its scalable units.
     pub units: Vec<String>,
@@ -93,104 +93,104 @@ pub struct PodSpec {
 /// A class of identical nodes.
 #[derive(Debug, Clone, Default)]
 pub struct SkuSpec {
-    /// Its name.
+    /// The SKU's name.
     pub name: String,
-    /// Most it draws for long, in watts.
+    /// Maximum sustained draw, in watts.
     pub watts: u64,
-    /// Power supplies that must live.
+    /// Number of power supplies that must work.
     pub psus_needed: u32,
 }
 
 /// A vertex of the power tree.
 #[derive(Debug, Clone, Default)]
 pub struct DomainSpec {
-    /// Its name.
+    /// The domain's name.
     pub name: String,
-    /// What feeds it; none: it is a root.
+    /// The domain that feeds this one. `None`: a root.
     pub parent: Option<DomainId>,
-    /// What it can carry for long after derating, in watts.
+    /// Capacity for continuous load after derating, in watts.
     pub capacity_w: u64,
-    /// What it carries besides the nodes of clusters, in watts.
+    /// Load other than cluster nodes, in watts.
     pub other_w: u64,
-    /// Its loss is one of those that a promise covers.
+    /// Whether promises cover the loss of this domain.
     pub feed: bool,
-    /// It can be dedicated to a customer.
+    /// Whether the domain can be dedicated to a customer.
     pub circuit: bool,
 }
 
 /// A cooling unit.
 #[derive(Debug, Clone, Default)]
 pub struct CoolingSpec {
-    /// Its name.
+    /// The cooling unit's name.
     pub name: String,
-    /// Heat that it takes away, in watts.
+    /// Cooling capacity, in watts.
     pub capacity_w: u64,
-    /// Heat besides that of the nodes of clusters, in watts.
+    /// Heat from sources other than cluster nodes, in watts.
     pub other_w: u64,
 }
 
-/// A label that nodes carry.
+/// A label of nodes.
 #[derive(Debug, Clone)]
 pub struct LabelSpec {
-    /// Its kind.
+    /// The label's kind.
     pub kind: LabelKind,
-    /// Its name.
+    /// The label's name.
     pub name: String,
 }
 
-/// A node.
+/// A node of the hall.
 #[derive(Debug, Clone)]
 pub struct NodeSpec {
-    /// Its name.
+    /// The node's name.
     pub name: String,
-    /// Its scalable unit.
+    /// The node's scalable unit.
     pub unit: UnitId,
-    /// Its class.
+    /// The node's SKU.
     pub sku: SkuId,
-    /// What each of its power supplies hangs on. They share the load evenly.
+    /// The domain of each power supply. The supplies share the load evenly.
     pub psus: Vec<DomainId>,
-    /// Where its heat goes, in watts.
+    /// The cooling units that take the node's heat, in watts.
     pub cooling: Vec<(CoolingId, u64)>,
-    /// What it carries.
+    /// The node's labels.
     pub labels: Vec<LabelId>,
-    /// It is not given to anybody.
+    /// Whether the node is held out: no cluster gets it.
     pub held_out: bool,
 }
 
-/// What is wrong with a hall's description.
+/// A fault in a hall's description.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HallFault {
-    /// Something names what is not there.
+    /// A reference to a missing object.
     #[error("{what} names {kind} {index}, of which there are {count}")]
     Missing {
-        /// Who names it.
+        /// The referring object.
         what: String,
-        /// What kind of thing.
+        /// The kind of the missing object.
         kind: &'static str,
-        /// Which.
+        /// The index of the missing object.
         index: usize,
-        /// So many there are.
+        /// The number of objects of this kind.
         count: usize,
     },
-    /// More than [`MOST`] of something.
+    /// More than [`MOST`] objects.
     #[error("{what} has {count} {kind}, at most {MOST} are possible")]
     TooMany {
-        /// Who has them.
+        /// The owner of the objects.
         what: String,
-        /// What kind of thing.
+        /// The kind of the objects.
         kind: &'static str,
-        /// So many.
+        /// Their number.
         count: usize,
     },
-    /// The power tree bites its tail.
+    /// The power tree has a cycle.
     #[error("power domain {0} feeds itself")]
     Cycle(String),
-    /// A node without power supplies.
+    /// A node has no power supply, or fewer than its SKU needs.
     #[error("node {0} has no power supply, or fewer than its SKU needs")]
     Unpowered(String),
 }
 
-/// Remarks on references: all at once.
+/// All faulty references.
 pub(super) fn faults(spec: &HallSpec) -> Vec<HallFault> {
     let mut faults = Vec::new();
     let mut names = |what: &str, kind: &'static str, index: usize, count: usize| {
@@ -228,7 +228,7 @@ pub(super) fn faults(spec: &HallSpec) -> Vec<HallFault> {
     faults
 }
 
-/// Remarks on sizes and cycles, once all references hold.
+/// Faults of sizes and cycles. Requires valid references.
 fn shape_faults(spec: &HallSpec) -> Vec<HallFault> {
     let mut faults = Vec::new();
     let tree = &spec.tree;
@@ -261,7 +261,7 @@ fn shape_faults(spec: &HallSpec) -> Vec<HallFault> {
         }
     }
     for (i, domain) in spec.domains.iter().enumerate() {
-        // As many steps as there are domains reach every root.
+        // Every root is reached within as many steps as there are domains.
         let end = (0..spec.domains.len()).try_fold(i, |at, _| spec.domains[at].parent.map(DomainId::at));
         if end.is_some() {
             faults.push(HallFault::Cycle(domain.name.clone()));

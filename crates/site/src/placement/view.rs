@@ -1,4 +1,4 @@
-//! A hall as one request sees it: which nodes it may have, and how many of each unit at most.
+//! A hall from the view of one request: the admitted nodes, and the maximum number from each unit.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,7 +9,7 @@ use super::profile::Profile;
 use super::request::{Constraint, Placement, Request};
 use super::spec::{CustomerId, LabelKind};
 
-/// What a request says about single nodes.
+/// The constraints of a request on single nodes.
 #[derive(Clone)]
 pub(super) struct Filter {
     sku: u32,
@@ -19,7 +19,7 @@ pub(super) struct Filter {
     survives: bool,
     within: Vec<u32>,
     avoid: BTreeSet<u32>,
-    /// Of each of these sets a label.
+    /// A node must have a label of each of these sets.
     near: Vec<BTreeSet<u32>>,
 }
 
@@ -44,7 +44,7 @@ impl Filter {
         }
     }
 
-    /// For each label that bounds it: at most so many nodes.
+    /// The maximum number of nodes for each limited label.
     pub fn spread(hall: &Hall, request: &Request) -> HashMap<u32, u32> {
         let mut spread = HashMap::new();
         for &(kind, most) in &request.affinity.spread {
@@ -58,7 +58,7 @@ impl Filter {
         spread
     }
 
-    /// Whether a node with this profile may be had at all.
+    /// Whether a node with this profile is admitted.
     pub fn admits(&self, hall: &Hall, profile: &Profile) -> Result<(), Constraint> {
         if profile.sku != self.sku {
             return Err(Constraint::Nodes);
@@ -84,7 +84,7 @@ impl Filter {
     }
 }
 
-/// The labels of a kind that a cluster's nodes carry.
+/// The labels of this kind on a cluster's nodes.
 pub(super) fn labels_of(hall: &Hall, placement: &Placement, kind: LabelKind) -> BTreeSet<u32> {
     let mut labels = BTreeSet::new();
     for share in &placement.units {
@@ -99,7 +99,7 @@ pub(super) fn labels_of(hall: &Hall, placement: &Placement, kind: LabelKind) -> 
 }
 
 impl Hall {
-    /// What the customer's contract leaves, in watts.
+    /// The load that the customer's contract still allows, in watts.
     pub(super) fn contract_left(&self, request: &Request) -> u64 {
         let drawn = self.ledger.customers.get(&request.customer).copied().unwrap_or(0);
         let bound = self.spec.contracts.get(&request.customer).copied().unwrap_or(u64::MAX);
@@ -107,40 +107,40 @@ impl Hall {
     }
 }
 
-/// A hall as one request sees it.
+/// A hall from the view of one request.
 #[derive(Clone)]
 pub(super) struct View<'a> {
     pub hall: &'a Hall,
     pub request: &'a Request,
-    /// Nodes wanted, spares included.
+    /// Number of nodes, including spares.
     pub size: u32,
     filter: Filter,
-    /// Of each unit the free hosts that the request may have; none: all of the SKU.
+    /// For each unit, the free hosts that the request may have. `None`: all free hosts of the SKU.
     admitted: Option<Vec<Mask>>,
     pub spread: HashMap<u32, u32>,
-    /// Hosts that the cluster has and keeps, by unit; none where it is placed for the first time.
+    /// Hosts that the cluster keeps, by unit. Empty for a new cluster.
     kept: BTreeMap<u32, Mask>,
-    /// Free hosts that it must not have all the same, by unit.
+    /// Free hosts that the cluster must not get, by unit.
     barred: BTreeMap<u32, Mask>,
-    /// At most so many nodes of each unit: a bound, not a promise.
+    /// Upper bound on the number of nodes from each unit. Fewer may fit.
     pub caps: Vec<u32>,
-    /// The same of each pod.
+    /// Upper bound for each pod.
     pub pod_caps: Vec<u32>,
 }
 
-/// How much searching is left, and what came of it.
+/// The remaining search effort, and the progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Effort {
-    /// Steps left.
+    /// Remaining steps.
     pub steps: u64,
-    /// The search was cut short.
+    /// Whether the search was cut short.
     pub cut: bool,
-    /// Most nodes that any attempt came to.
+    /// Maximum number of nodes reached by an attempt.
     pub reached: u32,
 }
 
 impl Effort {
-    /// So many steps.
+    /// An effort with this many steps.
     pub fn new(steps: u64) -> Self {
         Self {
             steps,
@@ -149,7 +149,7 @@ impl Effort {
         }
     }
 
-    /// Takes a step that looks at so many things; none: there was none left.
+    /// Uses up a step that examines this many objects. `None`: no steps are left.
     pub fn step(&mut self, things: usize) -> Option<()> {
         match self.steps.checked_sub(1 + things as u64 / 8) {
             Some(left) => {
@@ -191,8 +191,8 @@ impl<'a> View<'a> {
         view
     }
 
-    /// For a cluster that keeps hosts and is out of the hall for the moment. Of the others it gets none that `barred` has,
-    /// nor any with a label that others want to be apart from.
+    /// The view for a cluster that keeps hosts and is out of the hall temporarily. It gets no hosts in `barred`, and
+    /// none with a label in `shunned`, which other clusters do not share with it.
     pub fn keeping(
         hall: &'a Hall,
         request: &'a Request,
@@ -227,12 +227,12 @@ impl<'a> View<'a> {
         view
     }
 
-    /// Hosts of a unit that the cluster has and keeps.
+    /// Hosts of a unit that the cluster keeps.
     pub fn kept_in(&self, unit: u32) -> Mask {
         self.kept.get(&unit).copied().unwrap_or(0)
     }
 
-    /// Free hosts of a unit that the cluster does not have and that are not barred, whatever else is asked of them.
+    /// Free hosts of a unit that the cluster does not have and that are not barred, regardless of other constraints.
     pub fn open(&self, unit: u32) -> Mask {
         let barred = self.barred.get(&unit).copied().unwrap_or(0);
         self.hall.units[unit as usize].free & !barred & !self.kept_in(unit)
@@ -248,12 +248,12 @@ impl<'a> View<'a> {
         self.hall.tight || !self.spread.is_empty()
     }
 
-    /// All that the request may have at most, whatever the links.
+    /// Upper bound on the number of nodes for the request, regardless of links.
     pub fn cap(&self) -> u32 {
         self.pod_caps.iter().sum()
     }
 
-    /// Hosts that it keeps altogether.
+    /// Number of kept hosts.
     pub fn kept_nodes(&self) -> u32 {
         self.kept.values().map(|hosts| hosts.count_ones()).sum()
     }
@@ -276,7 +276,7 @@ impl<'a> View<'a> {
         self.pod_caps = pods.map(|p| sum(p.units.clone())).collect();
     }
 
-    /// Bounds every unit by what its nodes find room for in the budgets, each unit as if it were alone.
+    /// Lowers every unit's bound to the nodes that fit the budgets, each unit considered alone.
     pub fn tighten(&mut self) {
         let units: Vec<u32> = (0..self.caps.len() as u32)
             .filter(|&u| self.caps[u as usize] > 0)
@@ -284,7 +284,7 @@ impl<'a> View<'a> {
         self.tighten_some(&units);
     }
 
-    /// The same for some units. False: nothing new came of it.
+    /// The same for some units. Returns false if no bound changed.
     pub fn tighten_some(&mut self, units: &[u32]) -> bool {
         let trial = self.trial();
         let room = |(profile, hosts): (&Profile, Mask)| trial.room(profile).nodes.min(hosts.count_ones());
@@ -301,7 +301,7 @@ impl<'a> View<'a> {
         any
     }
 
-    /// Lowers what a unit is thought to give.
+    /// Lowers the upper bound of a unit.
     fn lower(&mut self, unit: u32, cap: u32) {
         let before = self.caps[unit as usize];
         if cap < before {
@@ -310,7 +310,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A trial on the hall's ledger with the hosts that are kept.
+    /// A trial on the hall's ledger that includes the kept hosts.
     pub fn trial(&self) -> Trial<'_> {
         let mut trial = Trial::new(&self.hall.ledger, self.request.survives_feed_loss, &self.spread);
         for (&unit, &hosts) in &self.kept {
@@ -324,7 +324,7 @@ impl<'a> View<'a> {
         trial
     }
 
-    /// Free nodes of a unit that the request may have, by profile.
+    /// Admitted free nodes of a unit, by profile.
     pub fn groups(&self, unit: u32) -> impl Iterator<Item = (&'a Profile, Mask)> + use<'a> {
         let (hall, at) = (self.hall, unit as usize);
         let unit = &hall.units[at];
@@ -337,7 +337,7 @@ impl<'a> View<'a> {
             .filter(move |(profile, hosts)| *hosts != 0 && profile.sku == sku)
     }
 
-    /// Why a node with this profile may not be had.
+    /// The reason why a node with this profile is not admitted.
     pub fn refuses(&self, profile: &Profile) -> Option<Constraint> {
         self.filter.admits(self.hall, profile).err()
     }

@@ -1,8 +1,8 @@
-//! Nodes on which placement and ledger agree.
+//! Finds nodes that placement and ledger both accept.
 //!
-//! Placement knows watts in whole domains. The ledger also knows outlets, phases, the air of racks, the flow of loops, and
-//! what goes with a feed letter. Where it refuses, the nodes that it does not take beside the others are left out, with
-//! those that hang on the same and would fare no better, and placement searches again: a bounded number of times.
+//! Placement knows only the watts of whole domains. The ledger also knows outlets, phases, the air heat of racks, the
+//! flow of loops, and feed letters. After a refusal by the ledger, the next search omits the refused nodes and other
+//! nodes that would fail for the same cause. The number of searches is bounded.
 
 use std::collections::BTreeSet;
 
@@ -11,18 +11,18 @@ use crate::model::{CustomerId, DomainId, LoopId, NodeId, RackId, RoomId, SkuId};
 use crate::placement::{self, Hall, Placement};
 use crate::power::{Refusal, Reservation, Zone, survival, zone_of};
 
-/// Searches for one request.
+/// Maximum number of searches for one request.
 const ROUNDS: u32 = 16;
-/// Nodes that are tried on the ledger in one round besides those that were found.
+/// Maximum number of other nodes that one round tries on the ledger.
 const TRIED: usize = 2_000;
 
-/// A search of the hall, which leaves it as it was.
+/// A search of the hall. It leaves the hall unchanged.
 pub(super) type Ask<'f> = &'f mut dyn FnMut(&mut Hall) -> Result<Placement, placement::Refusal>;
 
-/// What refusals hang on.
+/// The causes of refusals.
 #[derive(Default)]
 struct Causes {
-    /// PSUs or outlets of single nodes, whatever else is reserved.
+    /// PSUs or outlets of single nodes do not suffice, whatever else is reserved.
     own: bool,
     domains: BTreeSet<DomainId>,
     racks: BTreeSet<RackId>,
@@ -31,8 +31,8 @@ struct Causes {
 }
 
 impl Planner<'_> {
-    /// Asks until the ledger takes the answer, or nothing is found any more. What the answer has beyond `reserved` is
-    /// then in the ledger.
+    /// Repeats the search until the ledger accepts the result or nothing is found. The nodes of the result outside
+    /// `reserved` are then reserved in the ledger.
     pub(super) fn agree(&mut self, reserved: &BTreeSet<NodeId>, ask: Ask<'_>) -> Result<Placement, Refused> {
         let mut aside = Vec::new();
         let found = self.rounds(reserved, ask, &mut aside);
@@ -62,7 +62,7 @@ impl Planner<'_> {
             let words = || refusals.iter().map(|one| one.words(self.site)).collect();
             first.get_or_insert_with(words);
             if refusals.iter().any(|one| matches!(one, Refusal::Contract { .. })) {
-                // Other nodes draw as much.
+                // Other nodes draw the same watts.
                 break;
             }
             let left_out = self.left_out(&wanted, &refusals);
@@ -87,7 +87,7 @@ impl Planner<'_> {
         nodes.map(|node| Reservation::full(self.site, node, customer)).collect()
     }
 
-    /// The nodes that the ledger does not take beside the others, and those on the same that it would not take either.
+    /// The nodes that the ledger refuses next to the others, and the nodes that it would refuse for the same cause.
     fn left_out(&mut self, wanted: &[Reservation], refusals: &[Refusal]) -> Vec<NodeId> {
         let Some(&Reservation { node, customer, .. }) = wanted.first() else {
             return Vec::new();
@@ -128,7 +128,7 @@ impl Planner<'_> {
         out
     }
 
-    /// Free nodes of a SKU that the causes concern.
+    /// Free nodes of a SKU that the causes affect.
     fn others(&self, causes: &Causes, sku: SkuId) -> Vec<NodeId> {
         let free = |node: &NodeId| self.hall.is_free(placement::NodeId::from(*node));
         let of_sku = self.site.node_ids().filter(|node| self.site.node(*node).sku == sku);
@@ -161,7 +161,7 @@ impl Causes {
         }
     }
 
-    /// Whether a node hangs on one of the domains, or gives its heat to one of the racks, rooms and loops.
+    /// Whether a node depends on one of the domains, or gives its heat to one of the racks, rooms and loops.
     fn concern(&self, planner: &Planner, node: NodeId) -> bool {
         let site = planner.site;
         let rack_id = site.node(node).rack;

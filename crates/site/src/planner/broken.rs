@@ -1,4 +1,4 @@
-//! Links that are out of order: nobody's bandwidth counts on one from now on.
+//! Links out of order. Placement no longer counts on their bandwidth.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +7,12 @@ use crate::hall::{self, Place, Unfit};
 use crate::placement::{Mask, Placement, PodId, UnitId};
 
 impl Planner<'_> {
-    /// Takes the links of these cables out of service, and puts all others into service: no new cluster and no change of
-    /// one gets them while there are others. Who has one keeps it. Answers with how many of the cables are links between
-    /// switches of this site.
+    /// Takes the links of these cables out of service and puts all others into service. New clusters do not get broken
+    /// links. A cluster keeps those that it has, and a change of it uses them only if no working links suffice. Returns
+    /// how many of the cables are links between switches of this site.
     ///
     /// # Errors
-    /// As [`Planner::new`].
+    /// Those of [`Planner::new`].
     pub fn break_links(&mut self, cables: &BTreeSet<String>) -> Result<usize, Unfit> {
         let broken = hall::locate(self.site, &self.switches, cables)?;
         let mut masks: BTreeMap<Place, Mask> = BTreeMap::new();
@@ -35,11 +35,11 @@ impl Planner<'_> {
         Ok(broken.len())
     }
 
-    /// Which of these clusters count on which of these cables: by cable, the places of the clusters in the list. What of a
-    /// cluster the site does not have is not looked at.
+    /// The clusters that use these cables: by cable, the indices of the clusters in `live`. A cluster that the site
+    /// cannot resolve is skipped.
     ///
     /// # Errors
-    /// As [`Planner::new`].
+    /// Those of [`Planner::new`].
     pub fn counting_on(
         &self,
         live: &[NamedPlacement],
@@ -66,7 +66,7 @@ impl Planner<'_> {
     }
 }
 
-/// The links that a cluster holds at a place.
+/// The links of a cluster at a place.
 fn holds(placement: &Placement, place: Place) -> Mask {
     match place {
         Place::Unit(unit) => {

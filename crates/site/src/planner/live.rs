@@ -1,4 +1,4 @@
-//! Clusters that live for months: taken up again after a restart, changed, released; and nodes out of service.
+//! Long-lived clusters: restored after a restart, changed, released; and nodes out of service.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,30 +9,30 @@ use crate::model::{CustomerId, NodeId, Site};
 use crate::placement::{self, Change, ClusterId, Placement, Standing, TakeError, UnitId, amend};
 use crate::power::Reservation;
 
-/// Why a plan does not hold what was reserved before.
+/// Why a plan cannot hold the earlier reservations.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unrestored {
-    /// No cluster can be placed in the site at all.
+    /// The site's fabric does not allow placement.
     #[error(transparent)]
     Site(#[from] Unfit),
-    /// The site no longer bears these clusters.
+    /// The site can no longer hold these clusters.
     #[error("{}", faults.iter().map(|(id, why)| format!("cluster {}: {why}", id.0)).collect::<Vec<_>>().join("; "))]
     Clusters {
-        /// What is in the way of each.
+        /// The reason for each cluster.
         faults: Vec<(ClusterId, String)>,
     },
 }
 
-/// One node in the place of another.
+/// The replacement of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Swap {
     /// The node that left.
     pub bad: NodeId,
-    /// The node that has its part now.
+    /// The node that takes its place.
     pub by: NodeId,
-    /// It was a spare of the cluster, which has one less now; [`Planner::add_spares`] finds another.
+    /// The replacement was a spare of the cluster, which now has one less. [`Planner::add_spares`] finds another.
     pub was_spare: bool,
-    /// The cluster afterwards.
+    /// The cluster after the replacement.
     pub placement: Placement,
 }
 
@@ -43,15 +43,15 @@ pub struct Changed {
     pub joined: Vec<NodeId>,
     /// Nodes that left.
     pub left: Vec<NodeId>,
-    /// The cluster afterwards.
+    /// The cluster after the change.
     pub placement: Placement,
 }
 
 impl<'a> Planner<'a> {
-    /// The plan of a site in which these clusters are. Nodes that are out of service are held out afterwards.
+    /// The plan of a site with these clusters. The caller then calls [`Planner::hold_out`] for nodes out of service.
     ///
     /// # Errors
-    /// Everything that is in the way, by cluster: each promise is checked as if it were given anew.
+    /// All reasons, by cluster: each promise is checked as for a new cluster.
     pub fn restore(site: &'a Site, live: &[Placement]) -> Result<Self, Unrestored> {
         let mut planner = Self::new(site)?;
         let adopted = live.iter().map(|one| (one.request.cluster, planner.adopt(one)));
@@ -65,10 +65,10 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The same from names, as they are stored: also for another version of the site.
+    /// Like [`Planner::restore`], from stored names. This also works for another version of the site.
     ///
     /// # Errors
-    /// As [`Planner::restore`], and names that the site does not have.
+    /// Those of [`Planner::restore`], and names that the site does not have.
     pub fn restore_named(site: &'a Site, live: &[NamedPlacement]) -> Result<Self, Unrestored> {
         let mut planner = Self::new(site)?;
         let mut faults = Vec::new();
@@ -86,10 +86,11 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Enters a cluster as it was placed before. Whom it wanted to be near or apart from is not looked at again.
+    /// Enters a cluster at its earlier placement. Wishes for or against sharing racks with other clusters are not
+    /// checked again.
     ///
     /// # Errors
-    /// What is in the way; nothing has changed then.
+    /// The reason. The plan is then unchanged.
     pub fn adopt(&mut self, placement: &Placement) -> Result<(), Refused> {
         let refused = |why| Refused::Change { why };
         let customer = CustomerId(placement.request.customer.0);
@@ -115,7 +116,7 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// What keeps a placement from being taken, with names.
+    /// The reason why a placement cannot be taken, with names.
     fn words(&self, error: &TakeError) -> String {
         let node_name = |node: &placement::NodeId| &self.site.node(NodeId::from(*node)).name;
         match error {
@@ -127,14 +128,15 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Gives back all that a cluster has. None: there is no such cluster.
+    /// Releases everything that a cluster has. `None`: there is no such cluster.
     pub fn release(&mut self, cluster: ClusterId) -> Option<Placement> {
         let placement = self.hall.free(cluster)?;
         self.unreserve(&placement);
         Some(placement)
     }
 
-    /// Takes a node out of service: no cluster gets it from now on. One that has it keeps it. False: no such node.
+    /// Takes a node out of service: no cluster gets it from now on, but its present cluster keeps it. Returns false if
+    /// there is no such node.
     pub fn hold_out(&mut self, node: NodeId) -> bool {
         let known = self.hall.hold_out(placement::NodeId::from(node));
         if known {
@@ -143,7 +145,7 @@ impl<'a> Planner<'a> {
         known
     }
 
-    /// Takes a node into service again. False: it was not held out.
+    /// Puts a node back into service. Returns false if it was in service.
     pub fn give_back(&mut self, node: NodeId) -> bool {
         self.held_out.remove(&node) && self.hall.restore(placement::NodeId::from(node))
     }
@@ -153,18 +155,18 @@ impl<'a> Planner<'a> {
         self.held_out.iter().copied()
     }
 
-    /// What a node is to placement. None: there is no such node.
+    /// The state of a node for placement. `None`: there is no such node.
     #[must_use]
     pub fn standing(&self, node: NodeId) -> Option<Standing> {
         self.hall.standing(placement::NodeId::from(node))
     }
 
-    /// Puts another node in the place of a bad one; all others of the cluster stay. A spare steps in where there is one
-    /// that is in service; else a free node: in the same unit if others of the cluster are there, in another of its units, or
-    /// in a new one with the links that it takes. The bad node is free afterwards: hold it out.
+    /// Replaces a bad node of a cluster. All other nodes stay. The replacement is a spare in service, otherwise a free
+    /// node: in the same unit if other nodes of the cluster are there, in another of its units, or in a new unit with
+    /// the required links. The bad node becomes free, so the caller must hold it out.
     ///
     /// # Errors
-    /// What is in the way; nothing has changed then.
+    /// The reason. The plan is then unchanged.
     pub fn replace(&mut self, cluster: ClusterId, bad: NodeId, avoid: &[NodeId]) -> Result<Swap, Refused> {
         let before = self.placement(cluster);
         let is_spare = before.is_some_and(|p| p.spares.contains(&bad.into()));
@@ -194,10 +196,10 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// Adds so many nodes in use; the present ones stay.
+    /// Adds `by` nodes in use. The present nodes stay.
     ///
     /// # Errors
-    /// What is in the way, and how much growth would fit; nothing has changed then.
+    /// The reason, and the possible growth. The plan is then unchanged.
     pub fn grow(&mut self, cluster: ClusterId, by: u32) -> Result<Changed, Refused> {
         let nodes = by;
         self.change(
@@ -209,10 +211,10 @@ impl<'a> Planner<'a> {
         )
     }
 
-    /// Adds so many spares; the present nodes stay.
+    /// Adds `by` spares. The present nodes stay.
     ///
     /// # Errors
-    /// As [`Planner::grow`].
+    /// Those of [`Planner::grow`].
     pub fn add_spares(&mut self, cluster: ClusterId, by: u32) -> Result<Changed, Refused> {
         let spares = by;
         self.change(
@@ -224,10 +226,10 @@ impl<'a> Planner<'a> {
         )
     }
 
-    /// Frees these nodes and spares of a cluster, and the links that the others do not need.
+    /// Frees these nodes and spares of a cluster, and the links that the remaining nodes do not need.
     ///
     /// # Errors
-    /// They are not of the cluster, or no node in use would be left; nothing has changed then.
+    /// The nodes are not in the cluster, or no node in use would be left. The plan is then unchanged.
     pub fn shrink(&mut self, cluster: ClusterId, nodes: &[NodeId]) -> Result<Changed, Refused> {
         let leaving = nodes.iter().map(|&node| node.into()).collect();
         self.change(
@@ -239,8 +241,8 @@ impl<'a> Planner<'a> {
         )
     }
 
-    /// So many of a cluster's nodes whose leaving breaks up least: those of the units in which it has fewest, the last by name
-    /// first. All that are in use, if there are fewer.
+    /// Picks this many nodes for leaving, with the least fragmentation: from the units with the fewest nodes of the
+    /// cluster, last names first. Returns all nodes in use if there are fewer.
     #[must_use]
     pub fn leavers(&self, cluster: ClusterId, nodes: usize) -> Vec<NodeId> {
         let in_use = || {
@@ -262,7 +264,7 @@ impl<'a> Planner<'a> {
         found
     }
 
-    /// The unit of each node, by name: nodes of one unit share their leaves.
+    /// The unit of each node, by name. The nodes of a unit share their leaves.
     pub fn units(&self) -> impl Iterator<Item = (&str, u32)> {
         let known = self.site.nodes.iter().zip(&self.hall.spec().nodes);
         known.map(|(node, placed)| (&*node.name, placed.unit.0))
@@ -274,8 +276,8 @@ impl<'a> Planner<'a> {
 
     fn change(&mut self, cluster: ClusterId, change: &Change) -> Result<Changed, Refused> {
         let before: BTreeSet<NodeId> = self.placement(cluster).into_iter().flat_map(nodes_of).collect();
-        // Who leaves is off the ledger while others are looked for. It comes back if none are found: nothing else has
-        // changed then.
+        // The leaving nodes are off the ledger during the search. If the search fails, they are reserved again and
+        // nothing else has changed.
         let leaving: BTreeSet<NodeId> = change.leaving.iter().map(|&node| node.into()).collect();
         let left: Vec<NodeId> = leaving.intersection(&before).copied().collect();
         let released = left.iter().filter_map(|&node| self.ledger.release(self.site, node));

@@ -1,4 +1,4 @@
-//! Placements by name: what is stored. Ids are places in lists and change with the site file; names stay.
+//! Placements by name, for storage. Ids are list indices that change with the site file. Names stay.
 
 use std::collections::BTreeMap;
 
@@ -11,55 +11,55 @@ use crate::placement::{
     self, Affinity, Bandwidth, ClusterId, LabelId, Mask, Placement, PodId, Request, SpineShare, UnitId, Wiring, bits,
 };
 
-/// What a cluster has, by name. What its customer was promised is not in it: the site file says that.
+/// The nodes and links of a cluster, by name. The promises to the customer are not stored: the site file has them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedPlacement {
     /// The cluster.
     pub cluster: ClusterId,
-    /// Whose it is.
+    /// The customer of the cluster.
     pub customer: String,
-    /// The class of its nodes.
+    /// The SKU of the nodes.
     pub sku: String,
     /// Bandwidth between its nodes.
     pub bandwidth: Bandwidth,
-    /// Where it may stand.
+    /// The wishes about racks.
     #[serde(default)]
     pub racks: RackWishes,
-    /// Its nodes in use.
+    /// The nodes in use.
     pub nodes: Vec<String>,
-    /// Its spares.
+    /// The spares.
     #[serde(default)]
     pub spares: Vec<String>,
-    /// Its uplinks, by unit; none in one unit alone.
+    /// The uplinks, by unit. Empty for a cluster within one unit.
     #[serde(default)]
     pub uplinks: Vec<NamedUplinks>,
-    /// Its links above the spines; none in one pod alone.
+    /// The links above the spines. Empty for a cluster within one pod.
     #[serde(default)]
     pub cores: Vec<NamedCores>,
 }
 
-/// What a request says about racks.
+/// The wishes about racks in a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RackWishes {
-    /// All nodes are in each of these: one rack, or none named.
+    /// All nodes are in each of these racks: one rack, or no restriction.
     pub within: Vec<String>,
-    /// No node is in any of these.
+    /// No node is in any of these racks.
     pub avoid: Vec<String>,
     /// Every node shares a rack with each of these clusters.
     pub near: Vec<ClusterId>,
     /// No node shares a rack with any of these clusters.
     pub apart: Vec<ClusterId>,
-    /// At most so many nodes in a rack.
+    /// Maximum number of nodes in a rack.
     pub most: Vec<u32>,
 }
 
-/// A cluster's uplinks of one unit, the same on every rail.
+/// A cluster's uplinks from one unit, the same on every rail.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedUplinks {
     /// The leaves of the unit, by rail.
     pub leaves: Vec<String>,
-    /// The spines of the first rail that they go to: `spine-3`, and `spine-3#2` for the second cable of several.
+    /// The spines of the first rail at the other end: `spine-3`, and `spine-3#2` for the second of several cables.
     pub cables: Vec<String>,
 }
 
@@ -68,20 +68,20 @@ pub struct NamedUplinks {
 pub struct NamedCores {
     /// The spine of the first rail.
     pub spine: String,
-    /// The cores that they go to, written as in [`NamedUplinks::cables`].
+    /// The cores at the other end, written as in [`NamedUplinks::cables`].
     pub cables: Vec<String>,
 }
 
-/// What a named placement has that the site has not.
+/// The parts of a named placement that the site does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", faults.join("; "))]
 pub struct Unresolved {
-    /// One sentence each.
+    /// The faults, one sentence each.
     pub faults: Vec<String>,
 }
 
 impl Planner<'_> {
-    /// A placement of this plan by names.
+    /// A placement of this plan, by name.
     #[must_use]
     pub fn named(&self, placement: &Placement) -> NamedPlacement {
         let (site, request) = (self.site, &placement.request);
@@ -149,11 +149,11 @@ impl Planner<'_> {
         bits(links).filter_map(cable).collect()
     }
 
-    /// A named placement in this site, with what the site promises its customer today. Whether everything is free and
-    /// every promise holds is not looked at: [`Planner::adopt`] does that.
+    /// Resolves a named placement in this site, with the site's present promises to the customer. [`Planner::adopt`]
+    /// checks whether everything is free and every promise holds.
     ///
     /// # Errors
-    /// Every node, switch, link, rack, SKU and customer that the site does not have or has elsewhere.
+    /// Every node, switch, link, rack, SKU and customer that is missing in the site or is elsewhere.
     pub fn resolve(&self, named: &NamedPlacement) -> Result<Placement, Unresolved> {
         let mut faults = Vec::new();
         let customer = self.site.customer_named(&named.customer);
@@ -292,7 +292,7 @@ impl Planner<'_> {
         cores
     }
 
-    /// The links from a switch to `cables` as bits.
+    /// The links from a switch to `cables`, as bits.
     fn links_named(
         &self,
         from: &str,
@@ -343,7 +343,7 @@ fn count_of(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
-/// The name of a thing; empty where there is no such thing.
+/// The name of an object. Empty if there is no such object.
 fn name_at<T>(things: &[T], at: usize, name: impl Fn(&T) -> &str) -> String {
     things.get(at).map_or_else(String::new, |thing| name(thing).to_owned())
 }

@@ -1,4 +1,4 @@
-//! The way from the utility to each PSU of a node, with watts at each step.
+//! The power paths from the utility to each PSU of a node, with the watts at each step.
 
 use serde::Serialize;
 
@@ -7,65 +7,65 @@ use super::loads::{Loads, Scenario, node_loads};
 use super::{capacity_watts, outlet_watts, survival};
 use crate::model::{DomainId, NodeId, Redundancy, Site};
 
-/// One domain on the way.
+/// One domain of a path.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Step {
-    /// Which.
+    /// The domain.
     pub domain: DomainId,
-    /// What it carries, in watts.
+    /// Capacity, in watts.
     pub capacity_watts: f64,
-    /// All that is drawn from it in the given loads, in watts.
+    /// Total load in the given loads, in watts.
     pub load_watts: f64,
-    /// What this node draws from it at its maximum, in watts, over all its PSUs.
+    /// Draw of this node at its maximum over all its PSUs, in watts.
     pub node_watts: f64,
-    /// What was measured, in watts.
+    /// Measured load, in watts.
     pub measured_watts: Option<f64>,
 }
 
-/// The way to one PSU.
+/// The path to one PSU.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PsuPath {
-    /// From 1.
+    /// Number of the PSU, from 1.
     pub psu: usize,
-    /// Its outlet, as `pdu/outlet`; `None`: it is not plugged in.
+    /// Its outlet, as `pdu/outlet`. `None`: not plugged in.
     pub outlet: Option<String>,
-    /// Phase of the outlet.
+    /// The phase of the outlet.
     pub phase: Option<&'static str>,
-    /// What the outlet carries, in watts, where that is limited.
+    /// Capacity of the outlet, in watts. `None`: not limited.
     pub outlet_watts: Option<f64>,
-    /// What the PSU draws while all live, in watts.
+    /// Draw of the PSU while all PSUs work, in watts.
     pub psu_watts: f64,
-    /// From the top down.
+    /// The domains, top down.
     pub steps: Vec<Step>,
 }
 
-/// What becomes of the node when a feed is lost.
+/// The effect of the loss of a feed on the node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LossOutcome {
     /// The feed's letter.
     pub feed: Box<str>,
-    /// PSUs that live.
+    /// Number of PSUs that still work.
     pub live: usize,
-    /// What they give, in watts.
+    /// Their total output, in watts.
     pub live_watts: f64,
-    /// What each of them would draw, in watts.
+    /// The draw of each of them, in watts.
     pub psu_watts: f64,
-    /// Whether the node lives on, as far as its own PSUs and outlets go.
+    /// Whether the node survives, considering only its own PSUs and outlets.
     pub survives: bool,
 }
 
-/// How a node is fed.
+/// The power supply of a node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
-    /// Its name.
+    /// The node's name.
     pub node: Box<str>,
-    /// Its class.
+    /// The node's SKU.
     pub sku: Box<str>,
-    /// Its rack.
+    /// The node's rack.
     pub rack: Box<str>,
-    /// What it draws at most, in watts.
+    /// Maximum draw, in watts.
     pub max_watts: f64,
-    /// PSUs that must live.
+    /// Number of PSUs that must work.
     pub psus_needed: usize,
     /// By PSU.
     pub psus: Vec<PsuPath>,
@@ -75,7 +75,7 @@ pub struct Explanation {
     pub survives_psu_loss: bool,
 }
 
-/// How a node is fed, with the loads given: those of a ledger, or of [`Loads::of_all_nodes`].
+/// Explains how a node is fed, with the given loads: those of a ledger, or of [`Loads::of_all_nodes`].
 #[must_use]
 pub fn explain(site: &Site, loads: &Loads, node: NodeId) -> Explanation {
     let (this, sku) = (site.node(node), site.sku_of(node));

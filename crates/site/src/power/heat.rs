@@ -1,4 +1,4 @@
-//! Heat: to a rack's air, its rear door, its room, its loop.
+//! Heat: to a rack's air, its rear door, its room and its loop.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use super::loads::exceeds;
 use super::refusal::Refusal;
 use crate::model::{CoolingKind, CoolingUnit, LoopId, NodeId, RackId, RoomId, Site};
 
-/// Where most of a node's heat goes, and what a customer with dedicated cooling has alone.
+/// The destination of most of a node's heat. A customer with dedicated cooling does not share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Zone {
@@ -15,12 +15,12 @@ pub enum Zone {
     Loop(LoopId),
     /// A rear door: nodes in a rack with one.
     RearDoor(RackId),
-    /// The air of a room: all others.
+    /// The air of a room: all other nodes.
     Room(RoomId),
 }
 
 impl Zone {
-    /// As people say it.
+    /// The zone in words.
     #[must_use]
     pub fn words(self, site: &Site) -> String {
         match self {
@@ -31,7 +31,7 @@ impl Zone {
     }
 }
 
-/// Where most of a node's heat goes.
+/// The zone that takes most of a node's heat.
 #[must_use]
 pub fn zone_of(site: &Site, node: NodeId) -> Zone {
     let rack_id = site.node(node).rack;
@@ -43,18 +43,18 @@ pub fn zone_of(site: &Site, node: NodeId) -> Zone {
     }
 }
 
-/// What a node gives off.
+/// The heat of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Heat {
     /// To air, in milliwatts.
     pub air: MilliWatts,
     /// To liquid, in milliwatts.
     pub liquid: MilliWatts,
-    /// Coolant that it needs, in millilitres a minute.
+    /// Required coolant, in millilitres a minute.
     pub flow: i64,
 }
 
-/// What a node that draws so many watts gives off.
+/// The heat of a node that draws this many watts.
 #[must_use]
 pub fn node_heat(site: &Site, node: NodeId, node_watts: f64) -> Heat {
     let sku = site.sku_of(node);
@@ -67,7 +67,7 @@ pub fn node_heat(site: &Site, node: NodeId, node_watts: f64) -> Heat {
     }
 }
 
-/// Heat of all that is reserved.
+/// The heat of all reservations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeatLoads {
     rack_air: Vec<MilliWatts>,
@@ -81,7 +81,7 @@ pub struct HeatLoads {
 }
 
 impl HeatLoads {
-    /// Only what cooling units themselves give to the air.
+    /// The heat that cooling units themselves give to the air.
     #[must_use]
     pub fn new(site: &Site) -> Self {
         let units = |room: RoomId| site.cooling_units.iter().filter(move |unit| unit.room == room);
@@ -128,7 +128,7 @@ impl HeatLoads {
         self.change(site, node, node_heat(site, node, watts), 1);
     }
 
-    /// Takes away what was added with the same arguments.
+    /// Removes a node that was added with the same arguments.
     pub fn remove(&mut self, site: &Site, node: NodeId, watts: f64) {
         self.change(site, node, node_heat(site, node, watts), -1);
     }
@@ -146,7 +146,7 @@ impl HeatLoads {
         }
     }
 
-    /// Whether rack, room and loop of a node take the heat that is on them.
+    /// Checks whether a node's rack, room and loop can take their present heat.
     pub fn check(&self, site: &Site, node: NodeId) -> Vec<Refusal> {
         let rack_id = site.node(node).rack;
         let rack = site.rack(rack_id);
@@ -194,7 +194,7 @@ impl HeatLoads {
         watts(self.rack_air[rack.index()])
     }
 
-    /// Heat to the air of a room, in watts, and what its CRAHs take; `None`: it has none.
+    /// Heat to the air of a room and the capacity of its CRAHs, in watts. `None`: the room has no CRAHs.
     #[must_use]
     pub fn room_air_watts(&self, room: RoomId) -> (f64, Option<f64>) {
         (
@@ -203,13 +203,13 @@ impl HeatLoads {
         )
     }
 
-    /// Heat to a loop, in watts, and what its CDUs take.
+    /// Heat to a loop and the capacity of its CDUs, in watts.
     #[must_use]
     pub fn loop_watts(&self, id: LoopId) -> (f64, f64) {
         (watts(self.loop_heat[id.index()]), watts(self.loop_limit[id.index()]))
     }
 
-    /// Coolant that a loop must move, in L/min, and what it can; `None`: not said.
+    /// Required flow of a loop and its maximum, in L/min. `None`: unknown.
     #[must_use]
     pub fn loop_flow_lpm(&self, id: LoopId) -> (f64, Option<f64>) {
         (

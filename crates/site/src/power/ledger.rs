@@ -1,4 +1,4 @@
-//! Reservations: all or nothing, and never beyond what is there.
+//! Reservations: all or nothing, and never above capacity.
 
 use serde::Serialize;
 
@@ -9,16 +9,16 @@ use super::refusal::Refusal;
 use super::survival::survival;
 use crate::model::{CoolingKind, CustomerId, DomainId, NodeId, Redundancy, Site};
 
-/// A node held for a customer.
+/// A node reserved for a customer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Reservation {
-    /// Which.
+    /// The node.
     pub node: NodeId,
-    /// For whom.
+    /// The customer.
     pub customer: CustomerId,
-    /// What it may draw; usually the maximum of its SKU.
+    /// Reserved watts, usually the maximum of the SKU.
     pub watts: f64,
-    /// What its customer was promised.
+    /// The promise to the customer.
     pub redundancy: Redundancy,
 }
 
@@ -35,7 +35,7 @@ impl Reservation {
     }
 }
 
-/// Customers of one circuit or cooling zone, and how many of their nodes are on it.
+/// The customers on a circuit or cooling zone, with the number of their nodes on it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Users(Vec<(CustomerId, u32)>);
 
@@ -48,14 +48,14 @@ impl Users {
         self.0.retain(|(_, count)| *count > 0);
     }
 
-    /// Another user who must be alone, or any other if this one must.
+    /// Another user who must be alone, or any other user if this customer must be alone.
     fn conflict(&self, customer: CustomerId, alone: impl Fn(CustomerId) -> bool) -> Option<CustomerId> {
         let mut others = self.0.iter().map(|(user, _)| *user).filter(|user| *user != customer);
         others.find(|other| alone(customer) || alone(*other))
     }
 }
 
-/// What is reserved of a site. Made for one site and used with no other.
+/// The reservations of a site. Must be used only with the site that it was created for.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     loads: Loads,
@@ -72,7 +72,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Nothing is reserved.
+    /// Creates a ledger without reservations.
     #[must_use]
     pub fn new(site: &Site) -> Self {
         let mut circuit_owner: Vec<Option<CustomerId>> = vec![None; site.domains.len()];
@@ -111,19 +111,19 @@ impl Ledger {
         }
     }
 
-    /// What is drawn from each domain when everything reserved is used.
+    /// The load of each domain if all reservations are fully used.
     #[must_use]
     pub fn loads(&self) -> &Loads {
         &self.loads
     }
 
-    /// What heat there is when everything reserved is used.
+    /// The heat if all reservations are fully used.
     #[must_use]
     pub fn heat(&self) -> &HeatLoads {
         &self.heat
     }
 
-    /// The reservation of a node.
+    /// The reservation of a node. `None`: the node is not reserved.
     #[must_use]
     pub fn reservation(&self, node: NodeId) -> Option<&Reservation> {
         self.reserved.get(node.index())?.as_ref()
@@ -134,7 +134,8 @@ impl Ledger {
         self.reserved.iter().flatten()
     }
 
-    /// Customers of whose own circuits or cooling a node is, used or not: nobody else may have it.
+    /// The customers whose dedicated circuits or cooling include a node, used or not. No other customer may have the
+    /// node.
     #[must_use]
     pub fn owners(&self, site: &Site, node: NodeId) -> Vec<CustomerId> {
         let circuits = circuits(site, node);
@@ -147,16 +148,16 @@ impl Ledger {
         owners
     }
 
-    /// What a customer has reserved, in watts.
+    /// The customer's reserved watts.
     #[must_use]
     pub fn reserved_watts(&self, customer: CustomerId) -> f64 {
         watts(self.contracts[customer.index()])
     }
 
-    /// Reserves all of them or none.
+    /// Reserves all nodes or none.
     ///
     /// # Errors
-    /// Everything that is in the way, each once; nothing is reserved then.
+    /// All reasons, without duplicates. Then nothing is reserved.
     pub fn reserve(&mut self, site: &Site, wanted: &[Reservation]) -> Result<(), Vec<Refusal>> {
         let refusals = self.by_themselves(site, wanted);
         if !refusals.is_empty() {
@@ -171,7 +172,7 @@ impl Ledger {
         Err(refusals)
     }
 
-    /// What would be in the way of a reservation. The ledger is as before.
+    /// The reasons that would refuse a reservation. The ledger is unchanged.
     #[must_use]
     pub fn refusals(&mut self, site: &Site, wanted: &[Reservation]) -> Vec<Refusal> {
         match self.reserve(site, wanted) {
@@ -183,7 +184,7 @@ impl Ledger {
         }
     }
 
-    /// Releases a node. `None` when it was not reserved.
+    /// Releases a node. `None`: the node was not reserved.
     pub fn release(&mut self, site: &Site, node: NodeId) -> Option<Reservation> {
         let reservation = self.reserved.get(node.index()).copied().flatten()?;
         self.take(site, &reservation);
@@ -221,7 +222,7 @@ impl Ledger {
         }
     }
 
-    /// What is wrong with each of them whatever else is reserved.
+    /// Reasons that do not depend on other reservations.
     fn by_themselves(&self, site: &Site, wanted: &[Reservation]) -> Vec<Refusal> {
         let mut refusals = Vec::new();
         let mut nodes: Vec<NodeId> = wanted.iter().map(|one| one.node).collect();
@@ -238,7 +239,7 @@ impl Ledger {
         refusals
     }
 
-    /// What is wrong now that all of them are in the ledger.
+    /// Reasons that appear once all nodes are in the ledger.
     fn together(&mut self, site: &Site, wanted: &[Reservation]) -> Vec<Refusal> {
         let mut refusals = Vec::new();
         let mut domains: Vec<DomainId> = wanted.iter().flat_map(|one| touched(site, one.node)).collect();
@@ -277,7 +278,7 @@ impl Ledger {
             let users = &self.circuit_users[domain.index()];
             let other = users.conflict(one.customer, |customer| site.customer(customer).dedicated_circuits);
             let Some(by) = owner.or(other) else { continue };
-            // What hangs on a shared circuit is shared with it.
+            // Domains below a shared circuit are shared as well, so they are not reported.
             if !site.domain(domain).parent.is_some_and(|above| taken.contains(&above)) {
                 push_once(refusals, Refusal::CircuitTaken { domain, by });
             }
@@ -296,14 +297,14 @@ impl Ledger {
         }
     }
 
-    /// What all reservations come to, in watts.
+    /// The sum of all reservations, in watts.
     #[must_use]
     pub fn total_watts(&self) -> f64 {
         watts(sum(self.reservations().map(|one| one.watts)))
     }
 }
 
-/// The domains above a node that a customer may have alone, from the top down.
+/// The domains above a node that can be dedicated to a customer, top down.
 fn circuits(site: &Site, node: NodeId) -> Vec<DomainId> {
     let mut domains = touched(site, node);
     domains.retain(|domain| site.domain(*domain).kind.is_dedicable());

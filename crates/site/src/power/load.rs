@@ -4,41 +4,41 @@ use serde::Serialize;
 
 use crate::model::{Phase, PowerDomain};
 
-/// Power in 1/1000 W.
+/// Power in milliwatts.
 pub type MilliWatts = i64;
 
-/// Milliwatts, rounded up; huge and negative values are cut, NaN is 0.
+/// Converts watts to milliwatts, rounded up. Huge and negative values are clamped, and NaN becomes 0.
 #[must_use]
 pub fn milliwatts(watts: f64) -> MilliWatts {
     (watts * 1000.0 - 1e-6).ceil().clamp(0.0, 1e15) as MilliWatts
 }
 
-/// Watts.
+/// Converts milliwatts to watts.
 #[must_use]
 pub fn watts(milliwatts: MilliWatts) -> f64 {
     milliwatts as f64 / 1000.0
 }
 
-/// A load on the wires of a domain. Between two domains only its sum counts where one has a single phase.
+/// A load on the wires of a domain. Between two domains, only the sum is passed on if one of them has a single phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Load {
-    /// All of it. Less than the sum of the wires where one node could draw over one wire or another.
+    /// The total. Less than the sum of the wires if a node could draw over one wire or another.
     pub total: MilliWatts,
-    /// L1, L2 and L3 against the neutral; a balanced load is a third on each.
+    /// L1, L2 and L3 against the neutral. A balanced load counts a third on each.
     pub to_neutral: [MilliWatts; 3],
     /// L1-L2, L2-L3 and L3-L1.
     pub between: [MilliWatts; 3],
 }
 
 impl Load {
-    /// Nothing.
+    /// No load.
     pub const NONE: Self = Self {
         total: 0,
         to_neutral: [0; 3],
         between: [0; 3],
     };
 
-    /// So much on certain wires.
+    /// A load of `total` on certain wires.
     #[must_use]
     pub fn on(phase: Phase, total: MilliWatts) -> Self {
         let mut load = Self { total, ..Self::NONE };
@@ -54,7 +54,7 @@ impl Load {
         load
     }
 
-    /// Both.
+    /// The sum of both loads.
     #[must_use]
     pub fn plus(mut self, other: Self) -> Self {
         self.total += other.total;
@@ -65,7 +65,7 @@ impl Load {
         self
     }
 
-    /// Without the other, which is part of it.
+    /// Subtracts `other`, which must be part of the load.
     #[must_use]
     pub fn minus(mut self, other: Self) -> Self {
         self.total -= other.total;
@@ -76,7 +76,7 @@ impl Load {
         self
     }
 
-    /// The load that a domain with this load is for its parent.
+    /// The load on the parent of a domain with this load.
     #[must_use]
     pub fn above(self, domain: &PowerDomain) -> Self {
         match domain.phase {
@@ -85,8 +85,8 @@ impl Load {
         }
     }
 
-    /// Amps in L1, L2 and L3 at so many volts from phase to phase and a power factor of 1. The current of a load
-    /// between two phases leads or lags the voltage of its wire by 30°, so currents add up as vectors.
+    /// Amps in L1, L2 and L3 at this phase-to-phase voltage and a power factor of 1. The current of a load between two
+    /// phases leads or lags the voltage of its wire by 30°, so currents add as vectors.
     #[must_use]
     pub fn line_amps(&self, volts: f64) -> [f64; 3] {
         let neutral = volts / 3_f64.sqrt();
@@ -100,10 +100,10 @@ impl Load {
         })
     }
 
-    /// How far the most loaded of the three wires is above their mean, as a share of the mean; 0 without load.
+    /// Excess of the most loaded wire over the mean of the three, as a share of the mean. 0 without load.
     #[must_use]
     pub fn imbalance(&self) -> f64 {
-        // Independent of volts: any will do.
+        // The result does not depend on the voltage.
         let amps = self.line_amps(1.0);
         let mean = amps.iter().sum::<f64>() / 3.0;
         let most = amps.iter().copied().fold(0.0, f64::max);

@@ -1,4 +1,4 @@
-//! What is drawn from every domain, in the normal state and after the loss of each feed.
+//! The load of every domain, in the normal state and after the loss of each feed.
 
 use serde::Serialize;
 
@@ -7,17 +7,17 @@ use super::refusal::Refusal;
 use super::{capacity_watts, watts};
 use crate::model::{DomainId, FeedId, NodeId, Phases, Rating, Redundancy, Site};
 
-/// What lives.
+/// A state of the power feeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum Scenario {
-    /// Everything.
+    /// All feeds work.
     Normal,
-    /// All but one feed letter.
+    /// All feeds except this letter work.
     Lost(FeedId),
 }
 
 impl Scenario {
-    /// Normal, then the loss of each feed of a site.
+    /// The normal state, then the loss of each feed of a site.
     pub fn all(site: &Site) -> impl Iterator<Item = Self> + use<> {
         std::iter::once(Self::Normal).chain(site.feed_ids().map(Self::Lost))
     }
@@ -29,19 +29,19 @@ impl Scenario {
         }
     }
 
-    /// True when this domain is dead.
+    /// Whether a domain with this feed is dead.
     #[must_use]
     pub fn kills(self, feed: Option<FeedId>) -> bool {
         matches!(self, Self::Lost(lost) if feed == Some(lost))
     }
 }
 
-/// What a node of so many watts draws from each domain above it, each named once, in no order.
+/// The load of a node on each domain above it, at `node_watts`. Each domain occurs once, in no particular order.
 ///
-/// - Normal: PSUs share evenly. With [`Redundancy::PsuLoss`] each has the share it has when another is lost.
-/// - A feed lost, with [`Redundancy::FeedLoss`]: the PSUs that live share evenly.
-/// - A feed lost, without that promise: nobody watches over the breakers that only such nodes hang on. One after the other
-///   may open until a single rack PDU is left, so each is counted with all of the load, as far as its PSUs give it.
+/// - Normal: PSUs share evenly. With [`Redundancy::PsuLoss`], each has its share after the loss of another PSU.
+/// - A feed lost, with [`Redundancy::FeedLoss`]: the working PSUs share evenly.
+/// - A feed lost, without that promise: breakers that feed only such nodes are not guarded. They may open one after
+///   another until a single rack PDU is left. So each PDU counts with the whole load, up to the output of its PSUs.
 #[must_use]
 pub fn node_loads(
     site: &Site,
@@ -82,18 +82,18 @@ pub fn node_loads(
     loads
 }
 
-/// What is drawn from every domain.
+/// The load of every domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loads {
     scenarios: usize,
     /// By domain, then by scenario.
     loads: Vec<Load>,
-    /// By domain: nodes on it that must survive the loss of a feed.
+    /// By domain: number of nodes on it that must survive the loss of a feed.
     promised: Vec<u32>,
 }
 
 impl Loads {
-    /// Only what is no node.
+    /// The loads without nodes.
     #[must_use]
     pub fn new(site: &Site) -> Self {
         let scenarios = site.feeds.len() + 1;
@@ -114,7 +114,7 @@ impl Loads {
         }
     }
 
-    /// Every node at its maximum, without promises.
+    /// The loads with every node at its maximum, without promises.
     #[must_use]
     pub fn of_all_nodes(site: &Site) -> Self {
         let mut loads = Self::new(site);
@@ -124,13 +124,13 @@ impl Loads {
         loads
     }
 
-    /// The load of a domain.
+    /// The load of a domain in a scenario.
     #[must_use]
     pub fn at(&self, domain: DomainId, scenario: Scenario) -> Load {
         self.loads[domain.index() * self.scenarios + scenario.index()]
     }
 
-    /// True when nodes hang on a domain that must survive the loss of a feed.
+    /// Whether nodes that must survive the loss of a feed depend on the domain.
     #[must_use]
     pub fn is_promised(&self, domain: DomainId) -> bool {
         self.promised[domain.index()] > 0
@@ -142,7 +142,7 @@ impl Loads {
         self.promise(site, node, redundancy, |count| count + 1);
     }
 
-    /// Takes away what was added with the same arguments.
+    /// Removes a node that was added with the same arguments.
     pub fn remove(&mut self, site: &Site, node: NodeId, watts: f64, redundancy: Redundancy) {
         self.change(site, node, watts, redundancy, Load::minus);
         self.promise(site, node, redundancy, |count| count - 1);
@@ -166,11 +166,11 @@ impl Loads {
         }
     }
 
-    /// Whether a domain carries what is on it: always in the normal state, and after the loss of any other feed where
-    /// that was promised to a node on it.
+    /// Checks whether a domain can carry its load: always in the normal state, and after the loss of any other feed if
+    /// a node on the domain was promised to survive it.
     ///
     /// # Errors
-    /// The worst excess of the first state in which there is one.
+    /// The worst excess in the first state with an excess.
     pub fn check(&self, site: &Site, domain: DomainId) -> Result<(), Refusal> {
         let vertex = site.domain(domain);
         for scenario in Scenario::all(site) {
@@ -215,12 +215,12 @@ impl Loads {
     }
 }
 
-/// Beyond a limit by more than the rounding of some thousand loads.
+/// Whether a value exceeds a limit by more than the rounding of some thousand loads.
 pub(super) fn exceeds(value: f64, limit: f64) -> bool {
     value > limit * (1.0 + 1e-6)
 }
 
-/// The domains above a node, each once.
+/// The domains above a node, without duplicates.
 pub(super) fn touched(site: &Site, node: NodeId) -> Vec<DomainId> {
     let mut all: Vec<DomainId> = Vec::with_capacity(24);
     for plug in site.node(node).psus.iter().flatten() {
@@ -234,7 +234,7 @@ pub(super) fn touched(site: &Site, node: NodeId) -> Vec<DomainId> {
     all
 }
 
-/// Milliwatts of all nodes in a list, for sums that have to come out even.
+/// The sum in milliwatts. It is exact, so adding and removing a node leaves no rest.
 pub(super) fn sum(watts: impl Iterator<Item = f64>) -> MilliWatts {
     watts.map(milliwatts).sum()
 }

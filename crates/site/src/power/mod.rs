@@ -1,14 +1,14 @@
-//! Watts at every ancestor, by phase, and under the loss of a feed; heat likewise.
+//! Watts at every ancestor, by phase, and after the loss of a feed; heat likewise.
 //!
-//! All loads are whole milliwatts, rounded up: what is added and taken away again leaves nothing behind. PSUs share a
-//! node's load evenly; when a feed is lost, those that live share all of it.
+//! All loads are whole milliwatts, rounded up, so adding and removing a load leaves no rest. PSUs share a node's load
+//! evenly. After the loss of a feed, the working PSUs share all of it.
 //!
-//! - [`capacity_watts`], [`outlet_watts`]: what a domain and an outlet carry.
-//! - [`survival`]: which losses a node survives, by its PSU → outlet → feed map.
-//! - [`Loads`]: what is drawn from each domain, in the normal state and after the loss of each feed.
-//! - [`Ledger`]: reservations, all or nothing, never beyond what is there.
-//! - [`headroom`], [`explain`], [`waves`]: reports, and the order to switch machines on in.
-//! - [`readings`]: what meters and sensors said, against what was reserved and what things bear.
+//! - [`capacity_watts`], [`outlet_watts`]: the capacity of a domain and of an outlet.
+//! - [`survival`]: the losses that a node survives, by its PSU → outlet → feed map.
+//! - [`Loads`]: the load of each domain, in the normal state and after the loss of each feed.
+//! - [`Ledger`]: reservations, all or nothing, never above capacity.
+//! - [`headroom`], [`explain`], [`waves`]: reports, and the order in which to switch machines on.
+//! - [`readings`]: measurements of meters and sensors, compared with reservations and limits.
 
 mod explain;
 mod heat;
@@ -36,8 +36,8 @@ pub use survival::survival;
 
 use crate::model::{Phase, Phases, Plug, PowerDomain, Rating, Site};
 
-/// What a domain carries all the time, in watts: √3 × volts × amps × derate with three phases, volts × amps × derate
-/// with one.
+/// Continuous capacity of a domain, in watts: √3 × volts × amps × derate with three phases, volts × amps × derate with
+/// one.
 #[must_use]
 pub fn capacity_watts(domain: &PowerDomain) -> f64 {
     let rated = match domain.rating {
@@ -56,8 +56,8 @@ pub fn capacity_watts(domain: &PowerDomain) -> f64 {
     rated * domain.derate
 }
 
-/// What an outlet carries, in watts; `None` where nothing but its PDU limits it. An outlet between a phase and the
-/// neutral of a three-phase PDU has 1/√3 of the PDU's volts.
+/// Capacity of an outlet, in watts. `None`: only its PDU limits it. An outlet between a phase and the neutral of a
+/// three-phase PDU has 1/√3 of the PDU's voltage.
 #[must_use]
 pub fn outlet_watts(site: &Site, plug: Plug) -> Option<f64> {
     let outlet = site.outlet(plug)?;

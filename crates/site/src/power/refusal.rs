@@ -1,4 +1,4 @@
-//! Why something does not fit, and by how much.
+//! Reasons for refusals, with the shortfall.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ pub enum Refusal {
     /// The node is reserved already.
     #[error("the node is reserved already")]
     Reserved { node: NodeId },
-    /// Fewer PSUs live than the node needs.
+    /// Fewer PSUs work than the node needs.
     #[error("{live} PSUs live, {needed} must")]
     TooFewPsus {
         node: NodeId,
@@ -21,10 +21,10 @@ pub enum Refusal {
         live: usize,
         needed: usize,
     },
-    /// One PSU lost, fewer live than the node needs.
+    /// With one PSU lost, fewer work than the node needs.
     #[error("with one PSU lost {live} live, {needed} must")]
     NoSparePsu { node: NodeId, live: usize, needed: usize },
-    /// The PSUs that live give less than is reserved.
+    /// The working PSUs give less than the reservation.
     #[error("the PSUs that live give {live_watts:.0} W of {watts:.0} W")]
     PsusTooWeak {
         node: NodeId,
@@ -32,7 +32,7 @@ pub enum Refusal {
         live_watts: f64,
         watts: f64,
     },
-    /// An outlet carries less than its PSU would draw.
+    /// The draw of a PSU exceeds the capacity of its outlet.
     #[error("an outlet carries {capacity_watts:.0} W of {watts:.0} W")]
     Outlet {
         node: NodeId,
@@ -40,7 +40,7 @@ pub enum Refusal {
         watts: f64,
         capacity_watts: f64,
     },
-    /// A domain carries less than would be drawn from it.
+    /// The load exceeds the capacity of a domain.
     #[error("a power domain carries {capacity_watts:.0} W of {load_watts:.0} W")]
     Power {
         domain: DomainId,
@@ -48,7 +48,7 @@ pub enum Refusal {
         load_watts: f64,
         capacity_watts: f64,
     },
-    /// One wire of a three-phase domain carries less than would flow in it.
+    /// The current exceeds the capacity of a wire of a three-phase domain.
     #[error("L{line} of a power domain carries {limit_amps:.1} A of {amps:.1} A")]
     Phase {
         domain: DomainId,
@@ -57,41 +57,41 @@ pub enum Refusal {
         amps: f64,
         limit_amps: f64,
     },
-    /// A circuit is used by or dedicated to somebody else.
+    /// Another customer uses a circuit, or the circuit is dedicated to another customer.
     #[error("a circuit is somebody else's")]
     CircuitTaken { domain: DomainId, by: CustomerId },
-    /// A cooling zone is used by or dedicated to somebody else.
+    /// Another customer uses a cooling zone, or the zone is dedicated to another customer.
     #[error("cooling is somebody else's")]
     CoolingTaken { zone: Zone, by: CustomerId },
-    /// More than the customer has contracted.
+    /// The reservations exceed the customer's contract.
     #[error("{contracted_watts:.0} W are contracted, {watts:.0} W would be reserved")]
     Contract {
         customer: CustomerId,
         watts: f64,
         contracted_watts: f64,
     },
-    /// More heat to air than the rack may give.
+    /// The heat to air exceeds the rack's limit.
     #[error("a rack may give {limit_watts:.0} W to air, not {load_watts:.0} W")]
     RackHeat {
         rack: RackId,
         load_watts: f64,
         limit_watts: f64,
     },
-    /// More heat to a room's air than its CRAHs take.
+    /// The heat to a room's air exceeds the capacity of its CRAHs.
     #[error("a room's air takes {limit_watts:.0} W, not {load_watts:.0} W")]
     RoomHeat {
         room: RoomId,
         load_watts: f64,
         limit_watts: f64,
     },
-    /// More heat than the CDUs of a loop take.
+    /// The heat exceeds the capacity of the CDUs of a loop.
     #[error("a loop takes {limit_watts:.0} W, not {load_watts:.0} W")]
     LoopHeat {
         cooling_loop: LoopId,
         load_watts: f64,
         limit_watts: f64,
     },
-    /// More coolant than a loop moves.
+    /// The required flow exceeds the flow of a loop.
     #[error("a loop moves {limit_lpm:.1} L/min, not {load_lpm:.1} L/min")]
     LoopFlow {
         cooling_loop: LoopId,
@@ -101,7 +101,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// One sentence with the names of what is in the way.
+    /// A sentence with the names of the objects in the way.
     #[must_use]
     pub fn words(&self, site: &Site) -> String {
         match *self {
@@ -252,7 +252,7 @@ fn kw(watts: f64) -> String {
     format!("{:.1} kW", watts / 1000.0)
 }
 
-/// `15.0 kW of 16.0 kW, 1.0 kW short`
+/// Such as `15.0 kW of 16.0 kW, 1.0 kW short`.
 fn short(load: f64, limit: f64) -> String {
     format!("{} of {}, {} short", kw(limit), kw(load), kw(load - limit))
 }

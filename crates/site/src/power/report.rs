@@ -1,4 +1,4 @@
-//! Headroom, stranded power and balance of every domain.
+//! Headroom, stranded power and phase balance of every domain.
 
 use serde::Serialize;
 
@@ -8,30 +8,30 @@ use super::loads::Scenario;
 use super::{capacity_watts, node_loads};
 use crate::model::{DomainId, Redundancy, Site};
 
-/// What a domain still carries.
+/// The remaining capacity of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Headroom {
-    /// Which.
+    /// The domain.
     pub domain: DomainId,
-    /// What it carries, in watts.
+    /// Capacity, in watts.
     pub capacity_watts: f64,
-    /// What is reserved of it, and what hangs on it and is no node, in watts.
+    /// Load of reservations and other equipment, in watts.
     pub reserved_watts: f64,
-    /// The most it has to carry, in watts: in the normal state, and after the loss of another feed where nodes on it
-    /// were promised to survive that.
+    /// Worst load, in watts: in the normal state, and after the loss of another feed if nodes on the domain were
+    /// promised to survive it.
     pub worst_watts: f64,
-    /// What was measured, in watts.
+    /// Measured load, in watts.
     pub measured_watts: Option<f64>,
-    /// Capacity less the most it has to carry, in watts; below nothing where nothing was reserved through the ledger.
+    /// Capacity minus the worst load, in watts. Negative if loads did not go through the ledger.
     pub headroom_watts: f64,
-    /// Headroom that nothing installed can use, in watts: no free node is plugged in below, or what is above or below
+    /// Headroom that no installed node can use, in watts: no free node is plugged in below, or a domain above or below
     /// is full.
     pub stranded_watts: f64,
-    /// How far the most loaded phase is above the mean of the three, as a share of the mean.
+    /// Excess of the most loaded phase over the mean of the three, as a share of the mean.
     pub imbalance: f64,
 }
 
-/// The headroom of every domain, in the order of their ids.
+/// The headroom of every domain, ordered by id.
 #[must_use]
 pub fn headroom(site: &Site, ledger: &Ledger) -> Vec<Headroom> {
     let loads = ledger.loads();
@@ -63,16 +63,17 @@ pub fn headroom(site: &Site, ledger: &Ledger) -> Vec<Headroom> {
     report
 }
 
-/// Watts of each domain's headroom that free nodes can draw: no more than is free above, below, and wanted.
+/// The part of each domain's headroom that free nodes can draw, in watts: limited by the domains above and below and by
+/// the nodes' maximum.
 fn usable(site: &Site, ledger: &Ledger, report: &[Headroom]) -> Vec<f64> {
-    // From the top down: what is free on the whole way.
+    // Top down: the free capacity along the whole path.
     let mut free: Vec<f64> = report.iter().map(|row| row.headroom_watts.max(0.0)).collect();
     for id in 0..free.len() {
         if let Some(parent) = site.domains[id].parent {
             free[id] = free[id].min(free[parent.index()]);
         }
     }
-    // From the bottom up: what free nodes would draw of that.
+    // Bottom up: the part of it that free nodes would draw.
     let mut usable = vec![0.0; free.len()];
     for node in site.node_ids().filter(|node| ledger.reservation(*node).is_none()) {
         let watts_of = site.sku_of(node).power.max_watts;

@@ -1,4 +1,4 @@
-//! Staged power-on: how many machines may start at once, and in which order all of them may.
+//! Staged power-on: the number of machines that may start at once, and an order in which all can start.
 
 use serde::Serialize;
 
@@ -6,28 +6,30 @@ use super::capacity_watts;
 use super::loads::Loads;
 use crate::model::{DomainId, NodeId, Redundancy, Site, SkuId};
 
-/// How many nodes of a SKU may start at once on a domain on which so many watts are drawn already: each takes its boot
-/// peak (or its maximum, if that is more) until it has started. A node with PSUs on `feeds` feeds puts a part of that on each.
+/// The number of nodes of a SKU that may start at once on a domain with a load of `drawn_watts`. Each node takes its
+/// boot peak (or its maximum, if that is higher) until it has started. A node with PSUs on `feeds` feeds puts an equal
+/// part on each.
 #[must_use]
 pub fn power_on_tokens(site: &Site, domain: DomainId, drawn_watts: f64, sku: SkuId, feeds: usize) -> u32 {
     let free = capacity_watts(site.domain(domain)) - drawn_watts;
     let power = site.sku(sku).power;
     let peak = power.boot_peak_watts.max(power.max_watts) / feeds.max(1) as f64;
-    // The cast saturates; a negative number becomes none.
+    // The cast saturates, and negative numbers become zero.
     (free * (1.0 + 1e-9) / peak).floor() as u32
 }
 
-/// An order to switch machines on in.
+/// An order in which to switch machines on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Waves {
-    /// Nodes of a wave start together; the next wave when they have started.
+    /// The nodes of each wave start together. A wave starts once the previous one has started.
     pub waves: Vec<Vec<NodeId>>,
-    /// Nodes that cannot be switched on beside those that are on.
+    /// Nodes that cannot be switched on next to those already on.
     pub too_much: Vec<NodeId>,
 }
 
-/// Divides nodes into waves: in each, what is on draws its maximum, what starts its boot peak, and no domain carries more
-/// than it may, on no phase. Nodes go in the order given; one that does not fit into a wave lets smaller ones pass.
+/// Divides nodes into waves. In each wave, running nodes draw their maximum and starting nodes their boot peak, within
+/// the capacity of every domain and phase. Nodes are taken in the given order. Smaller nodes may overtake one that does
+/// not fit.
 #[must_use]
 pub fn waves(site: &Site, on: &[NodeId], start: &[NodeId]) -> Waves {
     let mut loads = Loads::new(site);
@@ -69,30 +71,30 @@ fn fits(site: &Site, loads: &Loads, node: NodeId) -> bool {
         .all(|domain| loads.check(site, domain).is_ok())
 }
 
-/// How many machines may start at once on each domain, whoever is on: for starts that come one by one.
+/// The number of machines that may start at once on each domain, whichever machines are on. For independent starts.
 ///
-/// Everything that hangs on a domain counts at its maximum, and each that starts with what its boot peak is above that. Where
-/// all maxima are more than the domain carries (reservations keep to it, machines that are not reserved are off), what starts
-/// counts with all of its peak and nothing else counts. One may start in any case: else nothing ever would.
+/// Every node on a domain counts at its maximum, and each starting node also with the excess of its boot peak. If the
+/// maxima already exceed the capacity (reservations stay below it, and unreserved machines are off), only starting
+/// nodes count, each with its full peak. One node may always start, otherwise no node ever could.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StartRooms {
-    /// By domain; none where all on it may start at once.
+    /// By domain. `None`: all its nodes may start at once.
     rooms: Vec<Option<u32>>,
 }
 
-/// What hangs on a domain, in watts.
+/// The nodes on a domain, in watts.
 #[derive(Debug, Clone, Copy, Default)]
 struct Hanging {
     nodes: u32,
     max: f64,
-    /// The largest share of any node.
+    /// The largest peak share of any node.
     peak: f64,
-    /// The most that a boot peak is above its maximum.
+    /// The largest excess of a boot peak over the maximum.
     above: f64,
 }
 
 impl StartRooms {
-    /// Of a site.
+    /// Computes the numbers for a site.
     #[must_use]
     pub fn new(site: &Site) -> Self {
         let mut hanging = vec![Hanging::default(); site.domains.len()];
@@ -114,7 +116,7 @@ impl StartRooms {
             let sum = hanging[id.index()];
             let carried = capacity_watts(site.domain(id)) - super::watts(other.at(id, super::Scenario::Normal).total);
             let free = carried - sum.max;
-            // Milliwatts are rounded up, share by share.
+            // Tolerance for milliwatts rounded up in each share.
             let fits = |free: f64, each: f64| ((free + 0.1) / each).floor().clamp(1.0, f64::from(u32::MAX)) as u32;
             let room = match sum.above > 0.01 {
                 false => None,
@@ -128,20 +130,20 @@ impl StartRooms {
         }
     }
 
-    /// How many may start at once on a domain; none where all on it may.
+    /// The number of nodes that may start at once on a domain. `None`: all its nodes may.
     #[must_use]
     pub fn at(&self, domain: DomainId) -> Option<u32> {
         self.rooms.get(domain.index()).copied().flatten()
     }
 
-    /// The domains above a node on which not all may start at once, and how many may.
+    /// The domains above a node with a limit on simultaneous starts, and their limits.
     #[must_use]
     pub fn of(&self, site: &Site, node: NodeId) -> Vec<(DomainId, u32)> {
         let above = super::loads::touched(site, node).into_iter();
         above.filter_map(|domain| Some((domain, self.at(domain)?))).collect()
     }
 
-    /// True where all may start at once everywhere.
+    /// Whether all nodes may start at once on every domain.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rooms.iter().all(Option::is_none)

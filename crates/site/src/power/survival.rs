@@ -1,15 +1,15 @@
-//! Which losses a node survives by itself: its PSUs and its outlets.
+//! The losses that a node survives, considering its PSUs and its outlets.
 
 use super::loads::{Scenario, exceeds};
 use super::outlet_watts;
 use super::refusal::Refusal;
 use crate::model::{NodeId, Plug, Redundancy, Site};
 
-/// Whether a node of so many watts lives in the normal state and in every state that a redundancy class promises to
-/// survive, as far as its own PSUs and outlets go. What is above them is the ledger's matter.
+/// Checks that a node at this load runs in the normal state and in every state that its redundancy class promises to
+/// survive. Only its own PSUs and outlets are considered. The ledger checks the domains above them.
 ///
 /// # Errors
-/// The first state it does not live in, and why.
+/// The first state in which the node fails, and the reason.
 pub fn survival(site: &Site, node: NodeId, watts: f64, redundancy: Redundancy) -> Result<(), Refusal> {
     lives(site, node, watts, Scenario::Normal)?;
     match redundancy {

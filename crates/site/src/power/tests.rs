@@ -1,4 +1,4 @@
-//! The figures of `docs/site.md`: capacities, feeds, phases, waves, explanations.
+//! The examples of `docs/site.md`: capacities, feeds, phases, waves, explanations.
 
 use super::*;
 use crate::file::{Source, check};
@@ -57,7 +57,7 @@ fn three_phase_feeds_carry_what_the_tables_say() {
     assert!((capacity_watts(&single) - 2944.0).abs() < 1e-9);
 }
 
-/// One node of each SKU on so many feeds, its PSUs dealt out to them.
+/// One node on `feeds` feeds, with its PSUs distributed over them.
 fn node_on(feeds: usize, max_watts: u32, needed: u8) -> Site {
     let letters = ["A", "B", "C"];
     let mut text = "site: {name: t}\nrooms: [{name: h}]\nracks: [{name: r, room: h}]\npower:\n".to_owned();
@@ -84,7 +84,7 @@ fn the_loss_of_a_feed_is_survived_by_what_is_plugged_in_not_by_a_flag() {
         let site = node_on(feeds, max_watts, needed);
         survival(&site, NodeId(0), f64::from(max_watts), Redundancy::FeedLoss)
     };
-    // 3+3: 9.9 kW are left, less than a DGX H100 or B200 draws, and 3 PSUs, fewer than it needs.
+    // 3+3: 9.9 kW remain, less than a DGX H100 or B200 draws, and 3 PSUs, fewer than it needs.
     let refusal = lost(2, 10_200, 4).unwrap_err();
     assert!(
         matches!(refusal, Refusal::TooFewPsus { live: 3, needed: 4, .. }),
@@ -92,11 +92,11 @@ fn the_loss_of_a_feed_is_survived_by_what_is_plugged_in_not_by_a_flag() {
     );
     let refusal = lost(2, 10_200, 3).unwrap_err();
     assert!(matches!(refusal, Refusal::PsusTooWeak { live_watts, .. } if (live_watts - 9900.0).abs() < 1e-6));
-    // 2+2+2: 13.2 kW are left, enough for an H100 and not for a B200.
+    // 2+2+2: 13.2 kW remain, enough for an H100 but not for a B200.
     assert_eq!(lost(3, 10_200, 4), Ok(()));
     let refusal = lost(3, 14_300, 4).unwrap_err();
     assert!(matches!(refusal, Refusal::PsusTooWeak { live_watts, .. } if (live_watts - 13_200.0).abs() < 1e-6));
-    // One PSU of a B200: 5 of 6 live.
+    // One PSU of a B200 is lost: 5 of 6 work.
     let site = node_on(3, 14_300, 5);
     assert_eq!(survival(&site, NodeId(0), 14_300.0, Redundancy::PsuLoss), Ok(()));
 }
@@ -119,7 +119,7 @@ fn the_side_that_lives_carries_the_load_of_the_lost_one() {
     };
     assert_eq!(loads(Scenario::Normal, Redundancy::FeedLoss), [3400.0; 3]);
     assert_eq!(loads(Scenario::Lost(FeedId(0)), Redundancy::FeedLoss), [5100.0; 2]);
-    // Without the promise each feed may be the last: two PSUs of 3.3 kW.
+    // Without the promise, each feed may be the last: two PSUs of 3.3 kW.
     assert_eq!(loads(Scenario::Lost(FeedId(0)), Redundancy::None), [6600.0; 2]);
     assert_eq!(loads(Scenario::Normal, Redundancy::PsuLoss), [4080.0; 3]);
 }
@@ -128,11 +128,11 @@ fn the_side_that_lives_carries_the_load_of_the_lost_one() {
 fn phases_add_up_as_vectors() {
     let kw = |watts: i64| watts * 1000;
     let amps = |load: Load| load.line_amps(415.0).map(|amps| (amps * 100.0).round() / 100.0);
-    // Balanced: the same as √3·V·A.
+    // Balanced: equal to √3·V·A.
     assert_eq!(amps(Load::on(Phase::All, kw(34_500))), [48.0; 3]);
-    // Between L1 and L2 alone: P/V in both, nothing in L3.
+    // Between L1 and L2 only: P/V in both, nothing in L3.
     assert_eq!(amps(Load::on(Phase::L1L2, kw(4150))), [10.0, 10.0, 0.0]);
-    // Three equal loads between the phases are balanced: √3 of one of them in each line.
+    // Three equal loads between the phases are balanced: √3 times the current of one of them in each line.
     let delta = [Phase::L1L2, Phase::L2L3, Phase::L3L1].map(|phase| Load::on(phase, kw(4150)));
     assert_eq!(amps(delta.into_iter().fold(Load::NONE, Load::plus)), [17.32; 3]);
     let star = [Phase::L1, Phase::L1, Phase::L2].map(|phase| Load::on(phase, kw(2396)));
@@ -142,7 +142,7 @@ fn phases_add_up_as_vectors() {
     assert_eq!(load.minus(load), Load::NONE);
 }
 
-/// Two racks of two nodes; each rack on one circuit of feed A and one of feed B, which hang on panels.
+/// Two racks of two nodes. Each rack is on one circuit of feed A and one of feed B, below panels.
 const SMALL: &str = "
 site: {name: small}
 rooms: [{name: h}]
@@ -215,7 +215,7 @@ fn promises_are_kept_at_every_ancestor_and_only_where_they_were_made() {
     text = text.replace("name: cheap, contracted_watts: 9 kW", "name: cheap");
     let site = site(&text);
     let mut ledger = Ledger::new(&site);
-    // 16 kW over two utilities: 8 kW each. Losing A would put all of it on B.
+    // 16 kW on two utilities: 8 kW each. The loss of A would put all of it on B.
     assert_eq!(
         refused(&mut ledger, &site, &[(0, CHEAP), (1, CHEAP), (2, CHEAP), (3, CHEAP)]),
         [""; 0]
@@ -227,7 +227,7 @@ fn promises_are_kept_at_every_ancestor_and_only_where_they_were_made() {
     );
     ledger.release(&site, NodeId(1));
     assert_eq!(refused(&mut ledger, &site, &[(0, SAFE)]), [""; 0]);
-    // Who promises nothing must still leave room for who was promised something.
+    // A node without a promise must leave room for nodes with one.
     assert_eq!(
         refused(&mut ledger, &site, &[(1, CHEAP)]),
         ["utility ub carries 15.0 kW of 16.0 kW, 1.0 kW short when feed A is lost"]
@@ -259,7 +259,7 @@ fn heat_is_checked_in_the_rack_and_in_the_room() {
     let weak = site(&SMALL.replace("watts: 17 kW", "watts: 10 kW"));
     let found = refused(&mut Ledger::new(&weak), &weak, &[(0, SAFE), (1, SAFE), (2, SAFE)]);
     assert_eq!(found, ["the air of h takes 10.0 kW of 12.0 kW, 2.0 kW short"]);
-    // A rear door takes its part before it reaches the room.
+    // A rear door takes its share before the heat reaches the room.
     let doors = SMALL.replace(
         "watts: 17 kW}",
         "watts: 10 kW}\n- {name: 'door-[1-2]', kind: rear-door, rack: 'r[1-2]', watts: 3 kW}",
@@ -313,7 +313,7 @@ fn liquid_is_checked_in_watts_and_in_litres() {
 fn machines_start_in_waves_that_circuits_carry() {
     let site = site(SMALL);
     let nodes: Vec<NodeId> = site.node_ids().collect();
-    // 3.5 kW each at the peak on each side: two in a rack are 7 kW of 8 kW, with another on 2 kW more.
+    // 3.5 kW peak per node on each side: two in a rack are 7 kW of 8 kW, and 2 kW more with another node on.
     assert_eq!(waves(&site, &[], &nodes).waves, vec![nodes.clone()]);
     let tight = site_with_circuits("6 kW");
     let plan = waves(&tight, &[], &nodes);
@@ -340,7 +340,7 @@ fn headroom_that_nothing_can_use_is_stranded() {
     let circuit = row("ca-r1");
     assert!((circuit.reserved_watts - 4000.0).abs() < 1e-6 && (circuit.worst_watts - 8000.0).abs() < 1e-6);
     assert!(circuit.headroom_watts.abs() < 1e-6);
-    // 20 kW less 8 kW in the worst case; below, two free nodes could draw 4 kW of that.
+    // 20 kW minus 8 kW in the worst case. Below, two free nodes could draw 4 kW of that.
     let utility = row("ua");
     assert!((utility.headroom_watts - 12_000.0).abs() < 1e-6, "{utility:?}");
     assert!((utility.stranded_watts - 8000.0).abs() < 1e-6, "{utility:?}");

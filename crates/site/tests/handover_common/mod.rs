@@ -1,4 +1,4 @@
-//! Sites, clusters and readers for the tests of hand-over packs. The readers share nothing with what they read.
+//! Sites, clusters and readers for the tests of hand-over packs. The readers share no code with the writers.
 
 #![allow(dead_code)]
 
@@ -12,7 +12,7 @@ use rackwright_site::handover::{Cluster, Format, Member, PackFile, PartitionPort
 use rackwright_site::model::{CustomerId, NodeId, Site};
 use rackwright_site::power::{Ledger, Reservation};
 
-/// Two scalable units of two nodes with two rails; racks r1 and r2 on two feeds and a liquid loop, the second with a
+/// Two scalable units of two nodes with two rails. Racks r1 and r2 are on two feeds and a liquid loop, and r2 has a
 /// rear door.
 pub const SMALL: &str = "
 site: {name: lab}
@@ -67,7 +67,7 @@ customers:
 - {name: acme, redundancy: feed-loss}
 ";
 
-/// The site of a text without findings that matter.
+/// The site of a text without errors.
 pub fn site(text: &str) -> Site {
     let checked = check(&[Source { name: "site", text }]);
     let errors: Vec<String> = checked.findings.list.iter().map(ToString::to_string).collect();
@@ -80,7 +80,7 @@ pub fn generated(nodes: usize) -> Site {
     site(&format!("{text}---\ncustomers:\n- {{name: acme}}\n"))
 }
 
-/// A ledger with reservations for these nodes and no others.
+/// A ledger with reservations for exactly these nodes.
 pub fn ledger(site: &Site, nodes: &[NodeId]) -> Ledger {
     let mut ledger = Ledger::new(site);
     let wanted: Vec<Reservation> = nodes
@@ -93,7 +93,7 @@ pub fn ledger(site: &Site, nodes: &[NodeId]) -> Ledger {
     ledger
 }
 
-/// Nodes as members under the names they have in the site.
+/// Nodes as members with their names in the site.
 pub fn members(site: &Site, nodes: &[NodeId]) -> Vec<Member> {
     let member = |node: &NodeId| Member {
         node: *node,
@@ -104,7 +104,7 @@ pub fn members(site: &Site, nodes: &[NodeId]) -> Vec<Member> {
     nodes.iter().map(member).collect()
 }
 
-/// A cluster without partition and report.
+/// A cluster without a partition and a report.
 pub fn cluster<'a>(site: &'a Site, ledger: &'a Ledger, members: Vec<Member>) -> Cluster<'a> {
     Cluster {
         site,
@@ -118,7 +118,7 @@ pub fn cluster<'a>(site: &'a Site, ledger: &'a Ledger, members: Vec<Member>) -> 
     }
 }
 
-/// The partition with all ports of the members, by the GUIDs of the site.
+/// The partition with all ports of the members and the GUIDs of the site.
 pub fn partition(site: &Site, members: &[Member]) -> PartitionSheet {
     let ports = members.iter().flat_map(|member| {
         let guids = site.node(member.node).port_guids.iter().enumerate();
@@ -137,13 +137,13 @@ pub fn partition(site: &Site, members: &[Member]) -> PartitionSheet {
     }
 }
 
-/// All files of the pack by name.
+/// All files of the pack, by name.
 pub fn files(cluster: &Cluster<'_>) -> BTreeMap<String, String> {
     let files = pack(cluster, &Format::ALL).unwrap_or_else(|refused| panic!("{refused}"));
     files.into_iter().map(|PackFile { name, text }| (name, text)).collect()
 }
 
-/// What is wrong with the cluster, one line each.
+/// The faults of the cluster, one line each.
 pub fn faults(cluster: &Cluster<'_>, formats: &[Format]) -> Vec<String> {
     let refused = pack(cluster, formats).err();
     refused.map_or_else(Vec::new, |refused| {
@@ -151,7 +151,7 @@ pub fn faults(cluster: &Cluster<'_>, formats: &[Format]) -> Vec<String> {
     })
 }
 
-/// The names of a Slurm list, in its order.
+/// The names of a Slurm list, in order.
 pub fn expand(list: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut rest = list;
@@ -177,7 +177,7 @@ pub fn expand(list: &str) -> Vec<String> {
     names
 }
 
-/// A topology.conf: nodes of each switch, and switches below each switch.
+/// A topology.conf: the nodes and the switches below each switch.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     pub nodes: BTreeMap<String, Vec<String>>,
@@ -213,7 +213,8 @@ impl Topology {
         topology
     }
 
-    /// Every node once, every switch but the roots below one other, and how many roots there are.
+    /// Checks that every node occurs once and every switch except roots is below one other. Returns the number of
+    /// roots.
     pub fn check(&self, hosts: &[String]) -> usize {
         let mut named: Vec<&String> = self.nodes.values().flatten().collect();
         named.sort();
@@ -231,7 +232,7 @@ impl Topology {
     }
 }
 
-/// YAML as a tree; keys are given once.
+/// YAML as a tree with unique keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Yaml {
     Text(String),

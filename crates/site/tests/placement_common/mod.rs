@@ -1,6 +1,6 @@
-//! Random small halls, and a judge of what was taken in them that shares nothing with the planner but its types.
+//! Small random halls, and a judge of their clusters that shares only types with the planner.
 
-#![allow(clippy::unwrap_used, dead_code)] // helpers of tests fail loudly, and no test uses them all
+#![allow(clippy::unwrap_used, dead_code)] // helpers of tests fail loudly, and no test uses all of them
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ mod route;
 
 pub use route::Own;
 
-/// A small generator of numbers (splitmix64): the same seed gives the same hall everywhere.
+/// A small random number generator (splitmix64): the same seed gives the same hall everywhere.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -22,7 +22,7 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// From `from` to `to`, both included.
+    /// A number from `from` to `to`, inclusive.
     pub fn roll(&mut self, from: u64, to: u64) -> u64 {
         from + self.next() % (to - from + 1)
     }
@@ -32,13 +32,13 @@ impl Dice {
     }
 }
 
-/// Where random tests start: `RACKWRIGHT_SEED`, or the same number every time.
+/// The seed of random tests: `RACKWRIGHT_SEED`, or a constant.
 pub fn seed() -> u64 {
     let given = std::env::var("RACKWRIGHT_SEED").ok();
     given.map_or(20_261_122, |text| text.parse().unwrap())
 }
 
-/// What a hall is to have.
+/// The size of a hall.
 #[derive(Clone, Copy)]
 pub struct Size {
     pub pods: (u64, u64),
@@ -54,7 +54,7 @@ pub const TINY: Size = Size {
     parallel: 2,
 };
 
-/// A hall with racks of two nodes on two feeds, tight in some places and wide in others.
+/// A hall with racks of two nodes on two feeds. Some budgets are tight, others wide.
 pub fn hall_spec(dice: &mut Dice, size: Size) -> HallSpec {
     let pods = dice.roll(size.pods.0, size.pods.1);
     let units = dice.roll(size.units.0, size.units.1);
@@ -137,7 +137,7 @@ pub fn hall_spec(dice: &mut Dice, size: Size) -> HallSpec {
     spec
 }
 
-/// Two strips of a new rack, one on each feed, and its label.
+/// Adds two strips of a new rack, one on each feed, and its label.
 fn rack(dice: &mut Dice, spec: &mut HallSpec, margin: &dyn Fn(&mut Dice, u64) -> u64) {
     let racks = spec.labels.len();
     for feed in 0..2 {
@@ -193,7 +193,7 @@ pub fn request(dice: &mut Dice, spec: &HallSpec, cluster: u64) -> Request {
     request
 }
 
-/// A random hall in which clusters have come and gone.
+/// A random hall after placements and releases.
 pub fn used_hall(seed: u64, size: Size) -> (Hall, Dice) {
     let mut dice = Dice(seed);
     let spec = hall_spec(&mut dice, size);
@@ -218,7 +218,7 @@ pub fn used_hall(seed: u64, size: Size) -> (Hall, Dice) {
     (hall, dice)
 }
 
-/// What is wrong with what is taken in a hall: judged from its description and its clusters alone.
+/// The faults of a hall's reservations, judged only from its description and its clusters.
 pub fn judge(hall: &Hall) -> Vec<String> {
     let mut faults = Vec::new();
     let spec = hall.spec();
@@ -281,7 +281,7 @@ fn carries(spec: &HallSpec, placement: &Placement, label: LabelId) -> u32 {
     nodes.filter(|n| spec.nodes[n.at()].labels.contains(&label)).count() as u32
 }
 
-/// Whether power domain `at` hangs on `above`, or is it.
+/// Whether power domain `at` is `above` or below it.
 fn hangs_on(spec: &HallSpec, mut at: DomainId, above: DomainId) -> bool {
     loop {
         if at == above {
@@ -294,7 +294,7 @@ fn hangs_on(spec: &HallSpec, mut at: DomainId, above: DomainId) -> bool {
     }
 }
 
-/// What a node draws from a domain while `lost` is dead; a node that goes down is counted as if nothing had happened.
+/// The draw of a node on a domain while `lost` is dead. A node that goes down counts as before.
 fn draw_of(spec: &HallSpec, node: NodeId, domain: DomainId, lost: Option<DomainId>) -> u64 {
     let node = &spec.nodes[node.at()];
     let sku = &spec.skus[node.sku.at()];
@@ -404,8 +404,8 @@ fn judge_tenants(hall: &Hall, owner: &BTreeMap<NodeId, ClusterId>) -> Vec<String
     faults
 }
 
-/// Whether every traffic pattern of the cluster finds its way on its own links. Tries all permutations of its nodes where
-/// that is possible, and many random ones otherwise.
+/// Whether the cluster's own links route every traffic pattern. Tries all permutations of its nodes if possible,
+/// otherwise many random ones.
 fn judge_shape(hall: &Hall, placement: &Placement) -> Vec<String> {
     let own = Own::of(hall.wirings(), &placement.units, &placement.cores);
     if placement.request.bandwidth != Bandwidth::FULL {

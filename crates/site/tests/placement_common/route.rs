@@ -1,4 +1,4 @@
-//! Whether streams find their way on a cluster's own links: from the definitions, without the rule.
+//! Decides whether a cluster's own links can route its streams, from the definitions and without the rule.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use super::Dice;
 
 /// A cluster's own links, as counts.
 pub struct Own {
-    /// Pod and hosts of each unit.
+    /// Pod and number of hosts of each unit.
     units: Vec<(usize, usize)>,
-    /// Links of unit u to spine s, one way.
+    /// Number of links of unit u to spine s, each direction.
     up: Vec<Vec<u32>>,
-    /// Links of pod p at spine s to core c, one way.
+    /// Number of links of pod p at spine s to core c, each direction.
     cores: Vec<Vec<Vec<u32>>>,
 }
 
@@ -47,7 +47,7 @@ impl Own {
             .all(|(a, b)| Router::new(self).route(&[(a, b), (b, a)]))
     }
 
-    /// A pattern between units, each host sending to one host, that does not find its way.
+    /// A pattern between units, with one destination for each host, that cannot be routed.
     pub fn unroutable(&self) -> Option<Vec<usize>> {
         let hosts: Vec<usize> = self
             .units
@@ -91,7 +91,7 @@ impl Own {
     }
 }
 
-/// Every distinct order of `to`.
+/// Every distinct permutation of `to`.
 fn permutations(to: &mut Vec<usize>, at: usize, judge: &mut impl FnMut(&[usize])) {
     if at == to.len() {
         return judge(to);
@@ -106,10 +106,10 @@ fn permutations(to: &mut Vec<usize>, at: usize, judge: &mut impl FnMut(&[usize])
     }
 }
 
-/// Finds a way for every stream, or proves that there is none.
+/// Finds a route for every stream, or proves that there is none.
 ///
-/// The stream with the fewest ways left goes first. Even so an unlucky order can cost hours where there is a way, so the
-/// search starts anew with another order after a while: later each time.
+/// The stream with the fewest options goes first. Even so, an unlucky order can take hours although a route exists. So
+/// the search restarts with another order after a while, each time later.
 struct Router<'a> {
     own: &'a Own,
     up: Vec<Vec<u32>>,
@@ -120,7 +120,7 @@ struct Router<'a> {
     steps: u64,
 }
 
-/// Beyond so many steps nobody can say; a placement that nobody can vouch for is a fault.
+/// Maximum number of steps. A placement without a proof within them is a fault.
 const MOST_STEPS: u64 = 1_000_000;
 
 impl<'a> Router<'a> {
@@ -154,8 +154,8 @@ impl<'a> Router<'a> {
         false
     }
 
-    /// Whether colouring finds a way for all: first spines, then for each spine cores. It does for every shape that the
-    /// rule allows, and says nothing where it does not.
+    /// Whether colouring finds routes for all streams: first spines, then cores for each spine. It does for every shape
+    /// that keeps the rule. A failure proves nothing.
     fn coloured(&self, flows: &[(usize, usize)]) -> bool {
         let mut demand = vec![vec![0; self.up.len()]; self.up.len()];
         flows.iter().for_each(|&(from, to)| demand[from][to] += 1);
@@ -177,7 +177,7 @@ impl<'a> Router<'a> {
         })
     }
 
-    /// Spine and core of each way that a stream can go now; within a pod the core does not matter.
+    /// The spine and core of each route that a stream can take now. Within a pod the core is irrelevant.
     fn options(&self, (from, to): (usize, usize)) -> Vec<(usize, Option<usize>)> {
         let (p, q) = (self.own.units[from].0, self.own.units[to].0);
         let spines = (0..self.up[from].len()).filter(|&s| self.up[from][s] > 0 && self.down[to][s] > 0);
@@ -191,7 +191,7 @@ impl<'a> Router<'a> {
         spines.flat_map(cores).collect()
     }
 
-    /// None: out of steps.
+    /// `None`: no steps are left.
     fn ways(&mut self, flows: &mut Vec<(usize, usize)>) -> Option<bool> {
         self.steps = self.steps.checked_sub(1)?;
         let counted = flows.iter().enumerate().map(|(i, &flow)| (self.options(flow).len(), i));
@@ -232,8 +232,8 @@ impl<'a> Router<'a> {
     }
 }
 
-/// A way, from and to for each of a demand, if every place has so many links on each way; by matchings that leave nobody
-/// with more streams than ways (König). Ways that all have come first.
+/// A link, source and destination for each unit of demand, if every place has these links in each direction. Uses
+/// matchings that leave no place with more streams than links (König). Links that all places have come first.
 fn colour(mut demand: Vec<Vec<u32>>, links: &[Vec<u32>]) -> Option<Vec<(usize, usize, usize)>> {
     let places = demand.len();
     let most = links.iter().flatten().copied().max().unwrap_or(0);
@@ -264,7 +264,7 @@ fn colour(mut demand: Vec<Vec<u32>>, links: &[Vec<u32>]) -> Option<Vec<(usize, u
     demand.iter().flatten().all(|&d| d == 0).then_some(out)
 }
 
-/// Pairs that have all urgent rows and columns among them if that is possible, and as many others as go beside.
+/// A matching with all urgent rows and columns if possible, and as many other pairs as fit.
 fn matching(edges: &[Vec<bool>], rows: &[bool], columns: &[bool]) -> Vec<(usize, usize)> {
     let n = edges.len();
     let mut row_of: Vec<Option<usize>> = vec![None; n];
@@ -299,7 +299,7 @@ fn place_row(edges: &[Vec<bool>], row: usize, row_of: &mut [Option<usize>], seen
     false
 }
 
-/// A row for an urgent column: a free one, or one whose column is not urgent or finds another.
+/// A row for an urgent column: a free row, or one whose column is not urgent or finds another row.
 fn place_column(
     edges: &[Vec<bool>],
     column: usize,

@@ -1,16 +1,16 @@
-//! The hall and the requests of the bench: pods of 32 units of 32 nodes, three levels, everything non-blocking.
+//! The hall and the requests of the benchmark: pods of 32 units of 32 nodes, three levels, non-blocking.
 
 use rackwright_site::placement::{
     Bandwidth, ClusterId, CoolingId, CoolingSpec, CustomerId, DomainId, DomainSpec, HallSpec, LabelId, LabelKind,
     LabelSpec, NodeSpec, PodSpec, Request, SkuId, SkuSpec, Tree, UnitId,
 };
 
-/// Units of a pod, hosts of a unit, spines of a pod, cores above a spine.
+/// Number of units per pod, hosts per unit, spines per pod, and cores above a spine.
 pub const WIDTH: u32 = 32;
-/// What a node draws, in watts: a DGX H100.
+/// Draw of a node, in watts: a DGX H100.
 const NODE_W: u64 = 10_200;
 
-/// A small generator of numbers (splitmix64).
+/// A small random number generator (splitmix64).
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -23,25 +23,25 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// Below `n`.
+    /// A number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.roll() % n.max(1)
     }
 
-    /// From 0 to 1, never 0.
+    /// A number above 0 and at most 1.
     pub fn part(&mut self) -> f64 {
         ((self.roll() >> 11) as f64 + 1.0) / (1u64 << 53) as f64
     }
 
-    /// Of a normal distribution (Box and Muller).
+    /// A normally distributed number (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         let (a, b) = (self.part(), self.part());
         (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
     }
 }
 
-/// A hall of so many pods: racks of four nodes on strips A and B of 45 kW, each strip enough for its rack alone; a row's
-/// feeds behind them, a CDU for each row of four units, a label for each rack.
+/// A hall with this number of pods. Each rack has four nodes on strips A and B of 45 kW, and each strip can carry its
+/// rack alone. Each row has its feeds, each row of four units has a CDU, and each rack has a label.
 pub fn hall(pods: u32) -> HallSpec {
     let mut spec = HallSpec {
         tree: Tree {
@@ -137,7 +137,8 @@ fn add_unit(spec: &mut HallSpec, unit: u32) {
     }
 }
 
-/// Nodes of a cluster: powers of two with these weights of a thousand, three in ten of them anything down to the half.
+/// The number of nodes of a cluster: powers of two with these weights in thousandths. Three in ten are reduced to any
+/// number down to half.
 pub fn size(dice: &mut Dice, most: u32) -> u32 {
     const WEIGHTS: [(u32, u64); 9] = [
         (1, 270),
@@ -168,12 +169,12 @@ pub fn size(dice: &mut Dice, most: u32) -> u32 {
     size.min(most)
 }
 
-/// A request without wishes.
+/// A request without constraints.
 pub fn plain(cluster: u64, nodes: u32) -> Request {
     Request::plain(ClusterId(cluster), CustomerId((cluster % 50) as u32), SkuId(0), nodes)
 }
 
-/// A request with wishes: through the loss of a feed, circuits of its own, spares, oversubscription, spread.
+/// A request with constraints: survival of a feed loss, dedicated circuits, spares, oversubscription, spread.
 pub fn wishful(dice: &mut Dice, cluster: u64, nodes: u32) -> Request {
     let mut request = plain(cluster, nodes);
     request.survives_feed_loss = dice.below(2) == 0;

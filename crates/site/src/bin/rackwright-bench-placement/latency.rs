@@ -1,4 +1,4 @@
-//! How long one decision takes in a hall that is 70 % full of clusters that came and went.
+//! Measures the time of a decision in a hall that is 70 % full of clusters after many placements and releases.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use rackwright_site::placement::{ClusterId, Hall, Request, plan};
 use crate::Options;
 use crate::hall::{Dice, hall, plain, size, wishful};
 
-/// Decisions of one kind.
+/// The decisions of one kind.
 struct Kind {
     name: &'static str,
     times: Vec<Duration>,
@@ -15,7 +15,7 @@ struct Kind {
     unproven: u32,
 }
 
-/// Fills the hall, asks, prints. False: the hall is not as it should be.
+/// Fills the hall, measures requests and prints the results. False: the hall is invalid.
 pub fn run(options: Options) -> bool {
     let spec = hall(options.pods.unwrap_or(98));
     let nodes = spec.nodes.len() as u32;
@@ -31,7 +31,7 @@ pub fn run(options: Options) -> bool {
     let mut dice = Dice(options.seed);
     let mut clusters = Vec::new();
     let mut next = 0;
-    // Full, then a third of it free, three times over: what is left is fragmented.
+    // Full, then a third of it freed, three times: the free nodes are fragmented.
     for _ in 0..3 {
         fill(&mut hall, &mut dice, &mut clusters, &mut next, nodes / 20);
         drain(&mut hall, &mut dice, &mut clusters, nodes * 3 / 10);
@@ -92,7 +92,7 @@ fn ask(hall: &mut Hall, request: &Request, kind: &mut Kind, clusters: &mut Vec<C
     }
 }
 
-/// Takes clusters until no more than `left` nodes are free.
+/// Places clusters until at most `left` nodes are free.
 fn fill(hall: &mut Hall, dice: &mut Dice, clusters: &mut Vec<ClusterId>, next: &mut u64, left: u32) {
     let mut refused = 0;
     while hall.free_nodes(rackwright_site::placement::SkuId(0)) > left && refused < 20 {
@@ -105,7 +105,7 @@ fn fill(hall: &mut Hall, dice: &mut Dice, clusters: &mut Vec<ClusterId>, next: &
     }
 }
 
-/// Frees clusters at random until `wanted` nodes are free.
+/// Frees random clusters until `wanted` nodes are free.
 fn drain(hall: &mut Hall, dice: &mut Dice, clusters: &mut Vec<ClusterId>, wanted: u32) {
     while hall.free_nodes(rackwright_site::placement::SkuId(0)) < wanted && !clusters.is_empty() {
         let at = dice.below(clusters.len() as u64) as usize;
@@ -134,7 +134,7 @@ impl Kind {
             at(0.99),
             at(1.0)
         );
-        // The aim is for requests of up to 4,096 nodes.
+        // The target covers requests of up to 4,096 nodes.
         at(0.99) < 10_000.0 || self.name == KINDS[3].0
     }
 }

@@ -1,7 +1,7 @@
-//! How quickly placement answers in a full hall, and how full a hall gets over a month. Prints lines of JSON.
+//! Measures how fast placement decides in a full hall, and how full a hall gets over a month. Prints JSON lines.
 //!
-//! Usage: `rackwright-bench-placement [latency|trace] [--pods N] [--requests N] [--days N] [--seed N]`; both without a name.
-//! The clock is read here and nowhere else in this crate; all that is random comes from the seed.
+//! Usage: `rackwright-bench-placement [latency|trace] [--pods N] [--requests N] [--days N] [--seed N]`. Without a name,
+//! both run. Only this program of the crate reads the clock. All randomness comes from the seed.
 
 mod hall;
 mod latency;
@@ -10,16 +10,16 @@ mod trace;
 
 use std::process::ExitCode;
 
-/// What the command line says.
+/// The options on the command line.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Pods of 1,024 nodes; 98 for latency and 4 for the trace if not said.
+    /// Pods of 1,024 nodes. Defaults: 98 for latency and 4 for the trace.
     pub pods: Option<u32>,
-    /// Timed requests.
+    /// Number of timed requests.
     pub requests: u32,
-    /// Days that count; three come before them.
+    /// Number of counted days. Three warm-up days precede them.
     pub days: u32,
-    /// Where all numbers start.
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 

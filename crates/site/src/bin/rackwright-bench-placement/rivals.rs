@@ -1,4 +1,4 @@
-//! Who places, in the trace: ours, one that sees nodes only, and one that gives whole units.
+//! The placers in the trace: Rackwright's, one that only counts nodes, and one that gives whole units.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,26 @@ use rackwright_site::placement::{ClusterId, Hall, UnitId, check, find};
 
 use crate::hall::{WIDTH, plain};
 
-/// Steps of exact search in the trace, where most questions are asked again and again: guesses nearly alone.
+/// Search steps per request in the trace, where most requests are repeated: nearly guesses alone.
 const QUICK: u64 = 200;
 
-/// Whoever decides where clusters go.
+/// A policy that places clusters.
 pub trait Placer {
-    /// Its name in the figures.
+    /// The policy's name in the results.
     fn name(&self) -> &'static str;
-    /// Places a cluster, all of it or nothing.
+    /// Places a whole cluster or nothing.
     fn place(&mut self, cluster: u64, nodes: u32) -> bool;
     /// Ends a cluster.
     fn end(&mut self, cluster: u64);
-    /// A copy to try things on.
+    /// A copy for experiments.
     fn copy(&self) -> Box<dyn Placer>;
-    /// Units of a cluster.
+    /// The units of a cluster.
     fn units(&self, cluster: u64) -> Vec<u32>;
-    /// Whether a cluster is on several units, and whether its traffic may need a link that another's needs.
+    /// Whether a cluster spans several units, and whether its traffic may need a link that another cluster needs.
     fn exposed(&self, cluster: u64) -> (bool, bool);
 }
 
-/// Ours.
+/// Rackwright's placement.
 #[derive(Clone)]
 pub struct Ours(pub Hall);
 
@@ -62,8 +62,8 @@ impl Placer for Ours {
     }
 }
 
-/// Counts nodes. `whole`: a cluster of more than a unit gets whole units only; otherwise as Slurm's topology/tree does,
-/// the fullest unit or pod that is enough, and no thought of links.
+/// Counts nodes. With `whole`, a cluster larger than a unit gets whole units only. Otherwise it chooses the fullest
+/// sufficient unit or pod, like Slurm's topology/tree, and ignores links.
 #[derive(Clone)]
 pub struct Counting {
     free: Vec<u32>,
@@ -72,7 +72,7 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// An empty hall of so many pods.
+    /// An empty hall with this number of pods.
     pub fn new(pods: u32, whole: bool) -> Self {
         Self {
             free: vec![WIDTH; (pods * WIDTH) as usize],
@@ -88,7 +88,8 @@ impl Counting {
             .collect()
     }
 
-    /// Units of the range with what each gives: the emptiest first, the rest from the fullest that is enough.
+    /// Units of the range with the nodes taken from each: the emptiest first, and the rest from the fullest sufficient
+    /// one.
     fn from(&self, range: std::ops::Range<usize>, nodes: u32) -> Option<Vec<(u32, u32)>> {
         let usable = |&u: &usize| self.free[u] > 0 && (!self.whole || self.free[u] == WIDTH);
         let mut units: Vec<usize> = range.filter(usable).collect();
@@ -119,7 +120,8 @@ impl Counting {
     }
 }
 
-/// The shape of "Links as a Service" and Jigsaw on counts alone: all units alike but a smaller one, and the same for pods.
+/// The shape of "Links as a Service" and Jigsaw on counts alone: all units equal except one smaller unit, and the same
+/// for pods.
 fn even(units: &[(u32, u32)]) -> bool {
     let alike_but_one = |counts: &[u32]| {
         let most = counts.iter().max().copied().unwrap_or(0);

@@ -1,8 +1,8 @@
-//! A month of clusters that come, queue, run and go: how full the hall is, for each way of placing.
+//! A month of clusters that arrive, queue, run and end: the utilisation of the hall for each placement policy.
 //!
-//! The queue is never empty, as in the evaluation of Jigsaw: what is measured is what placement leaves unused. First come,
-//! first served; when the first does not fit, the earliest time is found at which it will, and others may go before it
-//! that are gone by then or do not touch what it will get (EASY backfilling with known ends).
+//! The queue is never empty, as in the evaluation of Jigsaw, so the result shows what placement leaves unused. Clusters
+//! start in order of arrival. If the first does not fit, its earliest possible start is computed. Later clusters may
+//! overtake it if they end before that time or use other units (EASY backfilling with known ends).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
@@ -15,12 +15,12 @@ use crate::rivals::{Counting, Ours, Placer};
 
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
-/// Days before those that count.
+/// Number of warm-up days.
 const WARM: u64 = 3;
-/// Requests that wait at any time, and as many are looked at behind the first.
+/// Number of waiting requests at any time. All of them are considered for backfilling.
 const QUEUE: usize = 40;
 
-/// A request with its life.
+/// A request with its lifetime.
 #[derive(Debug, Clone, Copy)]
 struct Job {
     cluster: u64,
@@ -28,7 +28,7 @@ struct Job {
     seconds: u64,
 }
 
-/// Lives are lognormal: half of them end within a day, the mean is two days, the longest is two weeks.
+/// Lifetimes are lognormal: half of the clusters end within a day, the mean is two days, the longest is two weeks.
 fn job(dice: &mut Dice, cluster: u64, most: u32) -> Job {
     let hours = 24.0 * (1.2 * dice.normal()).exp();
     Job {
@@ -38,7 +38,7 @@ fn job(dice: &mut Dice, cluster: u64, most: u32) -> Job {
     }
 }
 
-/// What the first in the queue waits for.
+/// The reservation of the first request in the queue.
 struct Reserved {
     at: u64,
     units: BTreeSet<u32>,
@@ -50,18 +50,18 @@ struct Run {
     dice: Dice,
     next: u64,
     queue: VecDeque<Job>,
-    /// End, cluster, nodes.
+    /// End time, cluster, number of nodes.
     running: BTreeSet<(u64, u64, u32)>,
     reserved: Option<Reserved>,
-    /// Node seconds of each day.
+    /// Used node seconds of each day.
     used: Vec<u64>,
     ended: u32,
-    /// Clusters that ended: on several units, and of these with traffic that may need a link of others.
+    /// Number of ended clusters on several units, and of those whose traffic may need links of others.
     several: u32,
     exposed: u32,
 }
 
-/// Runs the month for every placer. False: ours stays below Jigsaw's figure.
+/// Runs the month with every placer. False: Rackwright's utilisation is below Jigsaw's.
 pub fn run(options: Options) -> bool {
     let pods = options.pods.unwrap_or(4);
     let spec = hall(pods);
@@ -118,7 +118,7 @@ impl Run {
         }
     }
 
-    /// Adds what is used between two times to its days.
+    /// Adds the use between two times to the days.
     fn count(&mut self, mut from: u64, to: u64) {
         let busy: u64 = self.running.iter().map(|r| u64::from(r.2)).sum();
         while from < to {
@@ -169,14 +169,14 @@ impl Run {
         fits
     }
 
-    /// The earliest time at which the first fits if nothing else comes, and where.
+    /// The earliest time at which the first request fits without new arrivals, and its units.
     fn reserve(&self, first: Job) -> Option<Reserved> {
         let mut later = self.placer.copy();
         let (mut free, mut tried) = (self.free(), 0);
         for &(at, cluster, nodes) in &self.running {
             later.end(cluster);
             free += nodes;
-            // Not after every node that comes free.
+            // Does not retry after every node that becomes free.
             if free < first.nodes || free - tried < first.nodes / 8 {
                 continue;
             }

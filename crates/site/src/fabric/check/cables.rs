@@ -1,11 +1,11 @@
-//! Cables that are not where, or not as, they should be.
+//! Cables that are in the wrong place or run at the wrong rate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CableFault, FaultKind, View, cable_key, crossed};
 use crate::fabric::model::{DeviceKind, LinkIx, PortRef};
 
-/// Finds them, and answers with how many cables are right.
+/// Finds faults of cables and returns the number of correct cables.
 pub(super) fn find(view: &View<'_>, silent: &BTreeSet<LinkIx>, faults: &mut Vec<CableFault>) -> usize {
     let mut search = Search {
         view,
@@ -26,9 +26,9 @@ struct Search<'a> {
     view: &'a View<'a>,
     /// The planned cable that should end at each discovered port.
     slots: BTreeMap<PortRef, LinkIx>,
-    /// Planned cables that are not where they should be.
+    /// Planned cables that are not in their place.
     wrong: BTreeSet<LinkIx>,
-    /// Wrong cables that a finding names already.
+    /// Wrong cables that already have a finding.
     told: BTreeSet<LinkIx>,
 }
 
@@ -54,7 +54,7 @@ impl Search<'_> {
         }
     }
 
-    /// Widths and speeds of the cables that are in their places; answers with how many of them are as planned.
+    /// Checks width and speed of the cables in their place. Returns the number of correct cables.
     fn rates(&self, faults: &mut Vec<CableFault>) -> usize {
         let mut right = 0;
         for (cable, _) in self.view.plan.fabric().links() {
@@ -95,7 +95,7 @@ impl Search<'_> {
         })
     }
 
-    /// `cable 0417`; a cable without name is told by its ends, which the text names anyway.
+    /// Such as `cable 0417`. A cable without a name is known by its ends, which the text includes anyway.
     fn named(&self, cable: LinkIx) -> String {
         match self.view.plan.cable_name(cable) {
             "" => "cable".to_owned(),
@@ -118,14 +118,15 @@ impl Search<'_> {
         }
     }
 
-    /// The wrong cable into whose place this end of another one was plugged.
+    /// The wrong cable whose place this end of `cable` occupies.
     fn intruded(&self, cable: LinkIx, end: PortRef) -> Option<LinkIx> {
         let far = self.view.found.far_end(self.view.place(end)?)?;
         let other = *self.slots.get(&far)?;
         (other != cable && self.wrong.contains(&other) && !self.told.contains(&other)).then_some(other)
     }
 
-    /// Cables that stand in each other's places: going from each to the one whose place it took leads back to the first.
+    /// Finds cables in each other's places: following each cable to the one whose place it occupies leads back to the
+    /// first.
     fn swaps(&mut self, faults: &mut Vec<CableFault>) {
         for first in self.wrong.clone() {
             if self.told.contains(&first) {
@@ -146,7 +147,7 @@ impl Search<'_> {
             let cable = *ring.last()?;
             let next = self.intruded(cable, leave)?;
             let entered = self.view.found.far_end(self.view.place(leave)?)?;
-            // Out at the end that was not the way in.
+            // Leaves through the end opposite to the entry.
             let ends = self.ends(next);
             leave = *ends.iter().find(|end| self.view.place(**end) != Some(entered))?;
             if next == first {
@@ -185,7 +186,7 @@ impl Search<'_> {
         format!("{} {how}: {}{rails}", names.join(" and "), goes.join("; "))
     }
 
-    /// What is wrong and in no ring: each cable by itself.
+    /// Reports each wrong cable that is in no ring.
     fn single(&mut self, faults: &mut Vec<CableFault>) {
         for cable in self.wrong.clone() {
             if !self.told.contains(&cable) {
@@ -249,7 +250,7 @@ impl Search<'_> {
         (kind, text)
     }
 
-    /// Links between ports that no wrong cable should end at: nobody planned them.
+    /// Reports links that are not planned and that no finding about a wrong cable explains.
     fn extra(&self, faults: &mut Vec<CableFault>) {
         for (_, link) in self.view.found.links() {
             let ends = [link.a, link.b];
@@ -262,7 +263,7 @@ impl Search<'_> {
             let unknown = ends
                 .iter()
                 .any(|end| self.view.matching.planned_of(end.device).is_none());
-            // What a silent cable's port has on it now is told by nothing else.
+            // A silent cable has no finding of its own, so a link at its port is reported here.
             let explained = cables.iter().flatten().any(|cable| self.by_single(cable));
             if inner || right || unknown || explained {
                 continue;
@@ -282,7 +283,7 @@ impl Search<'_> {
         }
     }
 
-    /// Whether the cable's own finding tells what is on its ports.
+    /// Whether the finding about this cable covers the links at its ports.
     fn by_single(&self, cable: &LinkIx) -> bool {
         let hidden = self.ends(*cable).iter().any(|end| {
             let device = self.view.plan.fabric().device(end.device);

@@ -1,4 +1,4 @@
-//! Devices that are not there, not known, or not the right ones.
+//! Devices that are missing, unknown or replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use crate::fabric::model::{DeviceIx, DeviceKind, LinkIx, PortRef};
 use crate::fabric::name;
 use crate::fabric::plan;
 
-/// Cables that are listed by name in one finding at most.
+/// Maximum number of cables that a finding names.
 const MAX_NAMED: usize = 12;
 
-/// Finds them, and answers with the cables whose absence is thereby explained.
+/// Finds faults of devices. Returns the cables whose absence these faults explain.
 pub(super) fn find(view: &View<'_>, faults: &mut Vec<CableFault>) -> BTreeSet<LinkIx> {
     let mut silent = BTreeSet::new();
     missing_switches(view, faults, &mut silent);
@@ -60,7 +60,7 @@ fn missing_switches(view: &View<'_>, faults: &mut Vec<CableFault>, silent: &mut 
     }
 }
 
-/// Machines of which several adapters are planned and none is seen. Single adapters are told with their cables.
+/// Machines with several planned adapters of which none is seen. The faults of their cables report single adapters.
 fn missing_machines(view: &View<'_>, faults: &mut Vec<CableFault>, silent: &mut BTreeSet<LinkIx>) {
     let mut machines: BTreeMap<&str, Vec<DeviceIx>> = BTreeMap::new();
     for (ix, device) in view.plan.fabric().devices() {
@@ -77,7 +77,7 @@ fn missing_machines(view: &View<'_>, faults: &mut Vec<CableFault>, silent: &mut 
         if adapters.len() < 2 || !gone || cables.iter().all(|cable| silent.contains(cable)) {
             continue;
         }
-        // A port where such an adapter should be may have something else on it: then the cable says what.
+        // The planned port may have another device on it. The fault of the cable then reports that device.
         let dark = |cable: &LinkIx| {
             let link = view.plan.fabric().link(*cable);
             let ends = [link.a, link.b];
@@ -99,7 +99,7 @@ fn missing_machines(view: &View<'_>, faults: &mut Vec<CableFault>, silent: &mut 
     }
 }
 
-/// Devices in the right place or of the right name whose GUID, or name, is another.
+/// Devices in the right place or with the right name, but with another GUID or name.
 fn replaced(view: &View<'_>, faults: &mut Vec<CableFault>) {
     for (ix, wanted) in view.plan.fabric().devices() {
         let Some(other) = view.matching.found_of(ix) else {

@@ -1,4 +1,4 @@
-//! Which discovered device is which planned one.
+//! Matches discovered devices to planned ones.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,21 +9,21 @@ use crate::fabric::model::{DeviceIx, DeviceKind, Fabric, PortRef};
 use crate::fabric::name;
 use crate::fabric::plan::Plan;
 
-/// Starts in a fabric, or a part of one, in which nothing was recognised yet.
+/// Maximum number of seeds in fabrics, or parts of fabrics, without recognised devices.
 const MAX_SEEDS: usize = 64;
 
-/// How many devices were recognised by what.
+/// Number of recognised devices by method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Matched {
     /// By GUID.
     pub by_guid: usize,
     /// By description.
     pub by_name: usize,
-    /// By what they are connected to.
+    /// By their connections.
     pub by_place: usize,
 }
 
-/// The pairs.
+/// The pairs of planned and discovered devices.
 pub(super) struct Matching {
     found: Vec<Option<DeviceIx>>,
     planned: Vec<Option<DeviceIx>>,
@@ -52,7 +52,7 @@ impl Matching {
         self.planned[found.0 as usize]
     }
 
-    /// Pairs two devices, unless one of them has a partner or they are of different kinds.
+    /// Pairs two devices, unless one of them already has a partner or their kinds differ.
     fn pair(&mut self, fabrics: (&Fabric, &Fabric), planned: DeviceIx, found: DeviceIx) -> bool {
         let kinds = (fabrics.0.device(planned).kind, fabrics.1.device(found).kind);
         let free = self.found_of(planned).is_none() && self.planned_of(found).is_none();
@@ -86,7 +86,7 @@ impl Matching {
             .count()
     }
 
-    /// Adapters that are called differently (`HCA-4` and `mlx5_9`), where a machine has as many as planned: by order.
+    /// Adapters with other names (`HCA-4` and `mlx5_9`), paired in order if the machine has as many as planned.
     fn by_number(&mut self, planned: &Fabric, found: &Fabric) -> usize {
         let theirs = machines(found, |ix| self.planned_of(ix).is_none());
         let ours = machines(planned, |ix| self.found_of(ix).is_none());
@@ -102,7 +102,8 @@ impl Matching {
         pairs
     }
 
-    /// Spreads from devices that were recognised to their neighbours; where there are none, from a lookalike.
+    /// Extends the pairs from recognised devices to their neighbours. Without any, it starts from two devices that look
+    /// alike.
     fn by_place(&mut self, planned: &Fabric, found: &Fabric) -> usize {
         let (mut pairs, mut seeds) = (0, 0);
         loop {
@@ -119,7 +120,8 @@ impl Matching {
         }
     }
 
-    /// One round: each planned device takes what most of its recognised neighbours have where it should be.
+    /// One round: each planned device is paired with the device that most of its recognised neighbours have at the
+    /// planned port.
     fn spread(&mut self, planned: &Fabric, found: &Fabric) -> usize {
         let mut claims: BTreeMap<DeviceIx, (u32, DeviceIx)> = BTreeMap::new();
         for (ix, device) in planned.devices() {
@@ -165,7 +167,8 @@ impl Matching {
         (alone && most * 2 >= asked).then_some((*best, *most))
     }
 
-    /// Takes the first planned switch without partner and a discovered one that looks alike from as far as possible.
+    /// Pairs a planned switch without a partner with a discovered switch that looks alike up to the largest possible
+    /// radius.
     fn seed(&mut self, planned: &Fabric, found: &Fabric) -> bool {
         for radius in [3, 2, 1, 0] {
             let ours = looks(planned, radius);
@@ -206,7 +209,7 @@ fn unique_names(fabric: &Fabric, free: impl Fn(DeviceIx) -> bool) -> BTreeMap<(D
         .collect()
 }
 
-/// Adapters by machine, in the order of their numbers.
+/// Adapters by machine, ordered by number.
 fn machines(fabric: &Fabric, free: impl Fn(DeviceIx) -> bool) -> BTreeMap<String, Vec<(u16, DeviceIx)>> {
     let mut machines: BTreeMap<String, Vec<(u16, DeviceIx)>> = BTreeMap::new();
     for (ix, device) in fabric.devices() {
@@ -221,7 +224,7 @@ fn machines(fabric: &Fabric, free: impl Fn(DeviceIx) -> bool) -> BTreeMap<String
     machines
 }
 
-/// A number for each device that is equal for devices with equal surroundings up to this many links away.
+/// A hash for each device. Devices with equal surroundings up to this many links away have equal hashes.
 fn looks(fabric: &Fabric, radius: u8) -> Vec<u64> {
     let mut looks: Vec<u64> = fabric.devices().map(|(_, device)| digest(&device.kind)).collect();
     for _ in 0..=radius {
@@ -236,7 +239,7 @@ fn looks(fabric: &Fabric, radius: u8) -> Vec<u64> {
     looks
 }
 
-/// The same in every run: this hasher starts with fixed keys.
+/// Deterministic, because this hasher starts with fixed keys.
 fn digest(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

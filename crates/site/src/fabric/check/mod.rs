@@ -1,4 +1,4 @@
-//! The fabric as it is, compared with the fabric as it should be: each fault once, in words a technician can act on.
+//! Compares the discovered fabric with the plan. Each fault is reported once, in words for a technician.
 
 mod cables;
 mod devices;
@@ -18,11 +18,11 @@ pub use matching::Matched;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
-    /// A machine or a switch is not seen at all.
+    /// No part of a machine or switch is seen.
     DeviceMissing,
-    /// A device is there that no plan knows.
+    /// A device is not in the plan.
     DeviceUnknown,
-    /// In the place of a device is another one.
+    /// Another device is in the place of a planned one.
     DeviceReplaced,
     /// Two or more cables are in each other's places.
     Swapped,
@@ -30,20 +30,20 @@ pub enum FaultKind {
     WrongDevice,
     /// A cable goes to another port of the right device.
     WrongPort,
-    /// A cable is not there, or has no link.
+    /// A cable is missing or has no link.
     Missing,
-    /// A link is there for which no cable is planned.
+    /// A link exists without a planned cable.
     Extra,
-    /// Another speed than planned, and perhaps another width.
+    /// The speed differs from the plan. The width may differ, too.
     WrongSpeed,
-    /// Another width than planned.
+    /// The width differs from the plan.
     WrongWidth,
-    /// An adapter is planned on the leaf of another rail.
+    /// An adapter is connected to the leaf of another rail in the plan.
     Rail,
 }
 
 impl FaultKind {
-    /// As tables show it.
+    /// The name in tables.
     pub fn word(self) -> &'static str {
         match self {
             Self::DeviceMissing => "device-missing",
@@ -64,15 +64,15 @@ impl FaultKind {
 /// A fault of the cabling.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CableFault {
-    /// What sort of fault.
+    /// The kind of the fault.
     pub kind: FaultKind,
-    /// The planned cables that it concerns, by name; of cables without name, their ends.
+    /// The affected planned cables, by name. A cable without a name is given by its ends.
     pub cables: Vec<String>,
-    /// The planned devices at these cables, and devices that no plan knows.
+    /// The planned devices at these cables, and unplanned devices.
     pub devices: Vec<String>,
-    /// What to do something about.
+    /// A description for a technician.
     pub text: String,
-    /// Of a link that is there and runs otherwise than planned: how.
+    /// The actual rate of a link that runs at another rate than planned.
     #[serde(skip)]
     pub runs: Option<Rate>,
 }
@@ -83,21 +83,21 @@ impl fmt::Display for CableFault {
     }
 }
 
-/// What came out of a comparison.
+/// The result of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// All faults: devices first, then cables in the order of the plan.
     pub faults: Vec<CableFault>,
-    /// Planned cables.
+    /// Number of planned cables.
     pub cables: usize,
-    /// Those that are where they should be and run as they should.
+    /// Number of cables in the planned place that run at the planned rate.
     pub right: usize,
     /// How devices were recognised.
     pub matched: Matched,
 }
 
 impl Report {
-    /// Whether all is as planned.
+    /// Whether there are no faults.
     pub fn is_clean(&self) -> bool {
         self.faults.is_empty()
     }
@@ -105,7 +105,7 @@ impl Report {
 
 /// Compares a discovered fabric with its plan.
 ///
-/// Devices are recognised by GUID where the plan has it, else by description, else by what they are connected to.
+/// Devices are recognised by GUID if the plan has it, otherwise by description, otherwise by their connections.
 pub fn check(plan: &Plan, found: &Fabric) -> Report {
     let matching = matching::Matching::of(plan, found);
     let view = View {
@@ -124,7 +124,7 @@ pub fn check(plan: &Plan, found: &Fabric) -> Report {
     }
 }
 
-/// Faults of a plan by itself: adapters on the leaf of another rail.
+/// Faults within a plan: adapters on the leaf of another rail.
 pub fn check_plan(plan: &Plan) -> Vec<CableFault> {
     let fabric = plan.fabric();
     let mut faults = Vec::new();
@@ -143,7 +143,7 @@ pub fn check_plan(plan: &Plan) -> Vec<CableFault> {
     faults
 }
 
-/// `an adapter of rail 3 on the leaf of rail 4`, where a link between two planned ports would be that.
+/// Such as `an adapter of rail 3 on the leaf of rail 4`, if a link between two planned ports would have this fault.
 fn crossed(plan: &Plan, a: PortRef, b: PortRef) -> Option<String> {
     let (a, b) = (plan.fabric().device(a.device), plan.fabric().device(b.device));
     let (adapter, leaf) = match (a.kind, b.kind) {
@@ -154,7 +154,7 @@ fn crossed(plan: &Plan, a: PortRef, b: PortRef) -> Option<String> {
     (adapter != leaf).then(|| format!("an adapter of rail {adapter} on the leaf of rail {leaf}"))
 }
 
-/// What stands for a cable in lists.
+/// The name of a cable in lists.
 fn cable_key(plan: &Plan, link: LinkIx) -> String {
     match plan.cable_name(link) {
         "" => {
@@ -165,7 +165,7 @@ fn cable_key(plan: &Plan, link: LinkIx) -> String {
     }
 }
 
-/// What the searches look at.
+/// The input of the searches.
 struct View<'a> {
     plan: &'a Plan,
     found: &'a Fabric,
@@ -173,19 +173,19 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// The port where a planned end should be found; none while its device is not seen.
+    /// The port where a planned end should be. `None`: its device is not seen.
     fn place(&self, end: PortRef) -> Option<PortRef> {
         let device = self.matching.found_of(end.device)?;
         Some(PortRef { device, ..end })
     }
 
-    /// The planned port that is found here, if its device is planned.
+    /// The planned port for a discovered one. `None`: its device is not planned.
     fn planned(&self, found: PortRef) -> Option<PortRef> {
         let device = self.matching.planned_of(found.device)?;
         Some(PortRef { device, ..found })
     }
 
-    /// A found port in words, by the plan's names where it has the device.
+    /// A discovered port in words, with the plan's name if the device is planned.
     fn found_words(&self, found: PortRef) -> String {
         match self.planned(found) {
             Some(planned) => self.plan.end_words(planned),

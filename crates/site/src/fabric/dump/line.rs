@@ -1,12 +1,12 @@
-//! One line of a dump, taken apart.
+//! Parses one line of a dump.
 
 use crate::fabric::guid::Guid;
 use crate::fabric::model::DeviceKind;
 
-/// What a line is.
+/// The kinds of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Line<'a> {
-    /// Nothing.
+    /// An empty line.
     Blank,
     /// A comment or a chassis heading.
     Remark(&'a str),
@@ -14,11 +14,11 @@ pub(super) enum Line<'a> {
     Vendor(u32),
     /// `devid=`.
     Model(u32),
-    /// `sysimgguid=`, and what follows it.
+    /// `sysimgguid=`, and the rest of the line.
     System(Option<Guid>, &'a str),
-    /// `switchguid=0x..(..)`: the GUID, that of port 0, and what follows.
+    /// `switchguid=0x..(..)`: the GUID, the GUID of port 0, and the rest of the line.
     SwitchGuid(Option<Guid>, Option<Guid>, &'a str),
-    /// `caguid=` or `rtguid=`; the header that follows names it again.
+    /// `caguid=` or `rtguid=`. The following header repeats the GUID.
     AdapterGuid,
     /// `Switch`, `Ca` or `Rt`.
     Header(Header<'a>),
@@ -45,14 +45,14 @@ pub(super) struct PortLine<'a> {
     pub(super) number: u8,
     pub(super) outside: &'a str,
     pub(super) guid: Option<Guid>,
-    /// LID and LMC of the port itself: not told of switches' ports.
+    /// LID and LMC of the port itself. Lines of switch ports do not have them.
     pub(super) own: Option<(u32, u8)>,
     pub(super) peer: Option<Peer<'a>>,
-    /// `4xNDR` and what follows.
+    /// `4xNDR` and the rest of the line.
     pub(super) rate: &'a str,
 }
 
-/// The far end, as a port's line tells it.
+/// The far end in a port's line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Peer<'a> {
     pub(super) kind: DeviceKind,
@@ -63,7 +63,7 @@ pub(super) struct Peer<'a> {
     pub(super) lid: u32,
 }
 
-/// Takes a line apart; nothing if it is of no known form.
+/// Parses a line. `None`: the line has no known form.
 pub(super) fn parse(line: &str) -> Option<Line<'_>> {
     let line = line.trim_end();
     let trimmed = line.trim_start();
@@ -202,7 +202,7 @@ fn port(line: &str) -> Option<PortLine<'_>> {
     Some(found)
 }
 
-/// What is left of a line.
+/// The unread rest of a line.
 struct Rest<'a>(&'a str);
 
 impl<'a> Rest<'a> {
@@ -237,7 +237,7 @@ impl<'a> Rest<'a> {
         self.eat("]").then_some(number)
     }
 
-    /// `[ext 7]`, or another bracket that is no plain number.
+    /// `[ext 7]`, or another bracket that is not a plain number.
     fn outside(&mut self) -> &'a str {
         let end = self.0.find(']').filter(|_| self.0.starts_with('['));
         let (bracket, rest) = self.0.split_at(end.map_or(0, |end| end + 1));
@@ -245,7 +245,7 @@ impl<'a> Rest<'a> {
         bracket
     }
 
-    /// `(2c90300080d59)`; left as it is where it is something else.
+    /// `(2c90300080d59)`. Anything else stays unread.
     fn in_parentheses(&mut self) -> Option<Guid> {
         let mut ahead = Rest(self.0);
         let number = ahead.eat("(").then(|| ahead.hex())??;

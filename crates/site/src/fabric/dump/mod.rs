@@ -1,8 +1,9 @@
-//! Dumps by `ibnetdiscover` (rdma-core, `infiniband-diags/ibnetdiscover.c`), read and written without loss.
+//! Dumps of `ibnetdiscover` (rdma-core, `infiniband-diags/ibnetdiscover.c`), read and written without loss.
 //!
-//! A dump has one block per device: `vendid=`, `devid=`, `sysimgguid=` and `switchguid=0x..(..)`, `caguid=` or `rtguid=`,
-//! then `Switch`, `Ca` or `Rt` with the number of ports, the id and the description, then a line per port that is up.
-//! Descriptions may hold anything, quotes and `#` too. Ports that are down have no line.
+//! A dump has a block for each device: `vendid=`, `devid=`, `sysimgguid=` and `switchguid=0x..(..)`, `caguid=` or
+//! `rtguid=`, then `Switch`, `Ca` or `Rt` with the number of ports, the id and the description, then a line for each
+//! port that is up. Descriptions may contain any characters, including quotes and `#`. Ports that are down have no
+//! line.
 
 mod line;
 mod read;
@@ -16,20 +17,20 @@ use super::model::{DeviceIx, Fabric};
 
 pub use read::{Limits, read};
 
-/// What a dump says.
+/// The content of a dump.
 #[derive(Debug, Clone, Default)]
 pub struct Dump {
     /// The devices and links.
     pub fabric: Fabric,
-    /// What could not be used, or contradicts the rest. At most [`Limits::findings`] of them.
+    /// Unusable or contradictory parts. At most [`Limits::findings`].
     pub findings: Vec<DumpFinding>,
-    /// How many findings were left out.
+    /// Number of further findings.
     pub more_findings: usize,
-    /// Text that the model has no place for.
+    /// Text that the model does not hold.
     notes: Vec<Note>,
 }
 
-/// Where in a device's block a note stands.
+/// The position of a note in a device's block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     /// Lines before the block: comments, chassis.
@@ -40,13 +41,13 @@ enum Place {
     Guid,
     /// After the description.
     Device,
-    /// Between a port's number and its peer: the number on a chassis.
+    /// Between a port's number and its peer: the port number on the chassis.
     Outside(u8),
     /// After a port's rate.
     Port(u8),
 }
 
-/// Text that was kept for the writer alone.
+/// Text kept only for the writer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Note {
     device: DeviceIx,
@@ -54,14 +55,14 @@ struct Note {
     text: Box<str>,
 }
 
-/// Something in a dump that could not be used as it stands.
+/// A part of a dump that could not be used as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DumpFinding {
     /// Line in the dump, from 1.
     pub line: u32,
-    /// What is the matter.
+    /// The kind of the finding.
     pub kind: DumpFault,
-    /// The same for people.
+    /// A description.
     pub text: String,
 }
 
@@ -75,49 +76,49 @@ impl fmt::Display for DumpFinding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DumpFault {
-    /// A line of no known form; it was left out.
+    /// A line of unknown form, which was skipped.
     UnknownLine,
-    /// A line of more bytes than any real one; it was left out.
+    /// A line longer than any real one, which was skipped.
     LongLine,
-    /// Bytes that are no UTF-8; they were replaced.
+    /// Bytes that are not UTF-8, which were replaced.
     NotText,
-    /// Two blocks of one GUID: two devices share it, or the fabric changed while it was read.
+    /// Two blocks with one GUID: two devices share it, or the fabric changed during the discovery.
     DuplicateDevice,
-    /// A port that the device does not have, or that was told twice.
+    /// A port that the device does not have, or that occurs twice.
     BadPort,
-    /// The two ends of a link tell different things.
+    /// The two ends of a link contradict each other.
     Contradiction,
-    /// Only one end of a link tells of it.
+    /// Only one end of a link mentions it.
     OneSided,
-    /// A width or speed that is not known here.
+    /// An unknown width or speed.
     UnknownRate,
 }
 
-/// Why text is no dump at all.
+/// Why a text is not a dump at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DumpError {
-    /// More bytes than are read.
+    /// The dump exceeds the size limit.
     #[error("the dump has {bytes} bytes, more than the {most} that are read")]
     TooLarge {
-        /// Its size.
+        /// Size of the dump, in bytes.
         bytes: usize,
-        /// What is read at most.
+        /// The limit, in bytes.
         most: usize,
     },
-    /// More devices than are read.
+    /// The dump exceeds the limit of devices.
     #[error("line {line}: more than {most} devices")]
     TooManyDevices {
-        /// Where the first too many stands, from 1.
+        /// Line of the first excess device, from 1.
         line: u32,
-        /// What is read at most.
+        /// The limit.
         most: usize,
     },
-    /// Nothing in it is a device.
+    /// The text has no device.
     #[error("no device in {lines} lines: it should be what ibnetdiscover prints without options{}", hint(.first))]
     NoDevice {
-        /// How many lines there are.
+        /// Number of lines.
         lines: u32,
-        /// The first that could not be read, as `line 3: ...`.
+        /// The first unreadable line, such as `line 3: ...`.
         first: Option<String>,
     },
 }

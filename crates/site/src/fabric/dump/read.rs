@@ -1,4 +1,4 @@
-//! From text to a fabric. Whatever the text is, this ends, and says what it could not use.
+//! Parses a dump. It terminates on any text and reports the unusable parts.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use crate::fabric::guid::Guid;
 use crate::fabric::model::{Device, DeviceIx, DeviceKind, FabricBuilder, MAX_PORT, PortRef};
 use crate::fabric::rate::Rate;
 
-/// What is read at most.
+/// Limits for reading a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the whole dump. One of 100,000 channel adapters has about 120 MB.
+    /// Maximum size of a dump, in bytes. 100,000 channel adapters need about 120 MB.
     pub bytes: usize,
-    /// Bytes of one line; descriptions have at most 64.
+    /// Maximum length of a line, in bytes. Descriptions have at most 64.
     pub line_bytes: usize,
-    /// Devices.
+    /// Maximum number of devices.
     pub devices: usize,
-    /// Findings that are kept.
+    /// Maximum number of stored findings.
     pub findings: usize,
 }
 
@@ -32,10 +32,10 @@ impl Default for Limits {
     }
 }
 
-/// Reads what `ibnetdiscover` printed.
+/// Reads the output of `ibnetdiscover`.
 ///
 /// # Errors
-/// The text is beyond the limits or holds no device at all. Anything less is a finding.
+/// The text exceeds the limits or has no device. Any smaller fault is a finding.
 pub fn read(bytes: &[u8], limits: Limits) -> Result<Dump, DumpError> {
     if bytes.len() > limits.bytes {
         return Err(DumpError::TooLarge {
@@ -57,7 +57,7 @@ pub fn read(bytes: &[u8], limits: Limits) -> Result<Dump, DumpError> {
     reader.finish(number)
 }
 
-/// What was told of the next device before its header.
+/// Data about the next device that precede its header.
 #[derive(Default)]
 struct Ahead {
     vendor: u32,
@@ -67,7 +67,7 @@ struct Ahead {
     notes: Vec<(Place, Box<str>)>,
 }
 
-/// A port's line, to be joined with that of the other end.
+/// A port's line, before it is joined with the line of the other end.
 struct Told<'a> {
     near: PortRef,
     peer: Peer<'a>,
@@ -274,7 +274,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Joins a port with the one its line names, after looking whether that one says the same.
+    /// Connects a port with the peer in its line, after checking whether the peer's own line agrees.
     fn join(&mut self, told: &Told<'a>, sides: &BTreeMap<PortRef, (Guid, u8)>) {
         let Told { near, peer, line } = told;
         let far = PortRef {
@@ -318,7 +318,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The device that a port's line names, made known if it has no block.
+    /// The device in a port's line. It is added if it has no block.
     fn peer_device(&mut self, peer: &Peer<'a>) -> DeviceIx {
         if let Some(known) = self.by_guid.get(&peer.guid) {
             let known = *known;
@@ -338,7 +338,7 @@ impl<'a> Reader<'a> {
         ix
     }
 
-    /// What a port's line says of the far end, compared with what the far end's own block says.
+    /// Compares the far end's data in a port's line with the far end's own block.
     fn compare(&mut self, told: &Told<'a>, far: PortRef) {
         let device = self.builder.get(far.device);
         let port = self.builder.known(far);
@@ -366,13 +366,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Vendor's device id of the aggregation node of Switch-IB 2 and later.
+/// The vendor's device id of aggregation nodes in Switch-IB 2 and later.
 const AGGREGATION_NODE: u32 = 0xcf09;
 
-/// Tells SHARP's aggregation nodes from the channel adapters of machines.
+/// Distinguishes SHARP's aggregation nodes from the channel adapters of machines.
 ///
-/// By description or device id; else by a single port behind the last port of a switch of the same system, beyond its
-/// round number of ports (37, 41, 65, 81, 129, 145).
+/// An aggregation node is known by its description or device id. Otherwise it has a single port and is behind the last
+/// port of a switch of the same system, beyond the switch's round number of ports (37, 41, 65, 81, 129, 145).
 fn mark_aggregation_nodes(builder: &mut FabricBuilder, by_guid: &BTreeMap<Guid, DeviceIx>, told: &[Told<'_>]) {
     let mut found: Vec<DeviceIx> = Vec::new();
     for ix in by_guid.values() {

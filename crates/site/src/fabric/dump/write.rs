@@ -1,4 +1,4 @@
-//! From a fabric back to text in the form of `ibnetdiscover`.
+//! Writes a fabric in the form of `ibnetdiscover`.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::fabric::guid::Guid;
 use crate::fabric::model::{Device, DeviceIx, DeviceKind, Fabric, Port, PortRef};
 
 impl Dump {
-    /// A dump of a fabric that no dump was read for.
+    /// A dump of a fabric that does not come from a dump.
     pub fn of(fabric: Fabric) -> Self {
         Self {
             fabric,
@@ -15,7 +15,8 @@ impl Dump {
         }
     }
 
-    /// The dump as `ibnetdiscover` writes it: read again, it gives the same fabric. Devices without GUID are left out.
+    /// Writes the dump in the form of `ibnetdiscover`. Reading it gives the same fabric. Devices without a GUID are
+    /// omitted.
     pub fn write(&self) -> String {
         let mut out = String::new();
         for (ix, device) in self.fabric.devices() {

@@ -1,8 +1,8 @@
 //! OpenSM's `partitions.conf` (grammar: linux-rdma/opensm, `doc/partition-config.txt` and `opensm/osm_prtn_config.c`).
 //!
-//! OpenSM fails open: what it cannot read it replaces by one partition in which every port is a full member. It also
-//! takes beginnings of words for the words, cuts lines at 4,095 bytes and ignores flags that it does not know. So what is
-//! written here is a small, regular part of the grammar, one GUID a line, and what is read back must be exactly that.
+//! OpenSM fails open: it replaces an unreadable file by one partition in which every port is a full member. It also
+//! accepts prefixes of keywords, cuts lines at 4,095 bytes and ignores unknown flags. So this module writes a small,
+//! regular subset of the grammar with one GUID per line, and the reader accepts exactly this subset.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,24 +10,24 @@ use std::fmt::Write as _;
 use super::{Membership, PKey, Partition, Partitions};
 use crate::fabric::guid::Guid;
 
-/// Bytes of a line that OpenSM reads at most.
+/// Maximum length of a line for OpenSM, in bytes.
 pub const MAX_LINE_BYTES: usize = 4_095;
-/// Bytes of a file that are read at most: 100,000 ports in two partitions have 5 MB.
+/// Maximum size of a file, in bytes: 100,000 ports in two partitions need 5 MB.
 const MAX_BYTES: usize = 64 << 20;
 const HEADER: &str =
     "# Written by Rackwright. Changes made here are lost; a file that OpenSM cannot read opens every partition.";
 
-/// Why a text is not taken for a `partitions.conf`.
+/// Why a text is not accepted as a `partitions.conf`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {text}")]
 pub struct ConfError {
     /// Line, from 1.
     pub line: u32,
-    /// What is wrong in it.
+    /// The fault.
     pub text: String,
 }
 
-/// Letters, digits, `-`, `_` and `.`; a letter first, because OpenSM takes what begins with a digit for a key.
+/// Letters, digits, `-`, `_` and `.`, with a letter first: OpenSM takes a name that begins with a digit for a key.
 pub(super) fn is_name(name: &str) -> bool {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic());
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -53,10 +53,10 @@ pub(super) fn render(partitions: &Partitions) -> String {
     out
 }
 
-/// Reads a `partitions.conf` as it is written here.
+/// Reads a `partitions.conf` in the form written by this module.
 ///
 /// # Errors
-/// Anything that OpenSM would not read, would read as something else, or that is not written here.
+/// The text has a part that OpenSM would refuse or misread, or that this module never writes.
 pub fn parse(text: &str) -> Result<Partitions, ConfError> {
     let fail = |line: u32, text: String| Err(ConfError { line, text });
     if text.len() > MAX_BYTES {
@@ -118,13 +118,13 @@ fn short(text: &str) -> String {
     text.chars().take(60).collect()
 }
 
-/// A partition while it is read.
+/// A partition during its reading.
 struct Rule {
     line: u32,
     name: String,
     key: PKey,
     first: bool,
-    /// A comma or nothing came last.
+    /// A member may follow, because the last token was a comma or there is none.
     expects: bool,
     all: Option<Membership>,
     manager: Option<Membership>,

@@ -1,5 +1,5 @@
-//! Whether the fabric's own guards are up: keys that keep others from playing subnet manager, and a closed default
-//! partition.
+//! Checks the protection of the fabric itself: keys that prevent other hosts from acting as subnet manager, and a
+//! closed default partition.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,51 +8,51 @@ use serde::Serialize;
 use super::{Membership, PKey, Tables};
 use crate::fabric::guid::Guid;
 
-/// Ports that are named in one line at most.
+/// Maximum number of ports that a line names.
 const MAX_NAMED: usize = 5;
 
-/// What is looked at.
+/// The checked protections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HealthItem {
     /// A random M_Key, so that no host can set ports.
     MKey,
-    /// M_Key protection level 2: it cannot be read either.
+    /// M_Key protection level 2: hosts cannot read the key either.
     MKeyProtection,
     /// A random SM_Key, so that no host can become subnet manager.
     SmKey,
     /// A random SA_Key, so that no host gets trusted answers.
     SaKey,
-    /// Switches drop packets of partitions that are not the port's.
+    /// Switches drop packets of partitions that the port is not in.
     Enforcement,
     /// Hosts are limited members of the default partition.
     DefaultPartition,
 }
 
-/// Whether it holds.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HealthState {
-    /// It does.
+    /// The protection is in place.
     Holds,
-    /// It does not.
+    /// The protection is missing.
     Fails,
-    /// Nobody could say.
+    /// The state could not be determined.
     Unknown,
 }
 
-/// One line of the health page.
+/// One row of the health page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HealthCheck {
-    /// What.
+    /// The checked protection.
     pub item: HealthItem,
-    /// Whether it holds.
+    /// The result.
     pub state: HealthState,
-    /// In words, and what to do. Never a key.
+    /// A description with the remedy. Never contains a key.
     pub text: String,
 }
 
-/// What OpenSM is configured to (`opensm.conf`; `opensm -c FILE` writes one with all defaults). Keys are not kept.
+/// The configuration of OpenSM (`opensm.conf`; `opensm -c FILE` writes one with all defaults). Keys are not stored.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ManagerOptions {
     m_key: KeyStrength,
@@ -62,18 +62,18 @@ pub struct ManagerOptions {
     enforcement_off: bool,
 }
 
-/// What is known of a key without knowing it.
+/// The strength of a key. The key itself is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum KeyStrength {
-    /// 0 or 1, which everybody knows.
+    /// 0 or 1, which are public.
     #[default]
     WellKnown,
-    /// Something else.
+    /// Any other value.
     Own,
 }
 
 impl ManagerOptions {
-    /// Reads `opensm.conf`: a word and its value a line. What is not there has OpenSM's default.
+    /// Reads `opensm.conf`: an option and its value per line. Missing options have OpenSM's defaults.
     pub fn parse(text: &str) -> Self {
         let mut options = Self::default();
         for line in text.lines() {
@@ -106,8 +106,8 @@ fn strength(value: &str) -> KeyStrength {
     }
 }
 
-/// Every line of the health page. Options that are none were not to be had; `managers` may be full in the default
-/// partition, as may `management`.
+/// All rows of the health page. `options` is `None` if they could not be read. `managers` and `management` may be full
+/// members of the default partition.
 pub fn health(options: Option<&ManagerOptions>, managers: &BTreeSet<Guid>, tables: &Tables) -> Vec<HealthCheck> {
     let mut checks = vec![
         key_check(HealthItem::MKey, "m_key", options.map(|options| options.m_key)),

@@ -1,8 +1,8 @@
-//! Partitions: who may talk to whom, as the subnet manager is told and as the ports' own tables say.
+//! Partitions: which ports may communicate, in the subnet manager's configuration and in the tables of the ports.
 //!
-//! A cluster gets a partition of its own with full membership for its ports and nobody else. In the default partition,
-//! which every port needs for management, ports are limited members: limited members do not hear each other. Only the
-//! subnet manager's port and named management ports are full members of it.
+//! Each cluster has a partition in which exactly its ports are full members. Every port needs the default partition for
+//! management, and is a limited member there: limited members cannot reach each other. Only the subnet manager's port
+//! and named management ports are full members of the default partition.
 
 mod conf;
 mod health;
@@ -22,26 +22,26 @@ pub use health::{HealthCheck, HealthItem, HealthState, ManagerOptions, health};
 pub use pool::{KeyPool, KeyState, PoolError, ReadingNumber};
 pub use table::{Difference, DifferenceKind, PortTable, Tables, compare};
 
-/// The low 15 bits of a P_Key: which partition. Zero is none.
+/// The low 15 bits of a P_Key, which identify the partition. Never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u16", into = "u16")]
 pub struct PKey(u16);
 
 impl PKey {
-    /// The default partition, in which every port is.
+    /// The default partition. Every port is a member.
     pub const DEFAULT: Self = Self(0x7fff);
 
-    /// The key with this number; none for 0 and for numbers of more than 15 bits.
+    /// The key with this number. `None` for 0 and for numbers above 15 bits.
     pub fn new(number: u16) -> Option<Self> {
         (1..=0x7fff).contains(&number).then_some(Self(number))
     }
 
-    /// The number.
+    /// The number, 0x0001 to 0x7fff.
     pub fn number(self) -> u16 {
         self.0
     }
 
-    /// As it stands in a port's table: the top bit says full membership.
+    /// The entry in a port's table. The top bit marks full membership.
     pub fn entry(self, membership: Membership) -> u16 {
         match membership {
             Membership::Full => self.0 | 0x8000,
@@ -49,7 +49,7 @@ impl PKey {
         }
     }
 
-    /// The key and the membership of a table's entry; none for an empty entry.
+    /// The key and the membership of a table entry. `None` for an empty entry.
     pub fn of_entry(entry: u16) -> Option<(Self, Membership)> {
         let membership = if entry & 0x8000 == 0 {
             Membership::Limited
@@ -66,7 +66,7 @@ impl fmt::Display for PKey {
     }
 }
 
-/// What is wrong with a P_Key.
+/// The text is not a P_Key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no P_Key: 0x0001 to 0x7fff")]
 pub struct BadPKey(String);
@@ -74,7 +74,7 @@ pub struct BadPKey(String);
 impl FromStr for PKey {
     type Err = BadPKey;
 
-    /// Reads `0x7fff`; what is written in decimal is refused, because some tools take it for hexadecimal.
+    /// Parses `0x7fff`. Decimal numbers are refused, because some tools read them as hexadecimal.
     fn from_str(text: &str) -> Result<Self, BadPKey> {
         let digits = text
             .strip_prefix("0x")
@@ -100,18 +100,18 @@ impl From<PKey> for u16 {
     }
 }
 
-/// What a port may do in a partition.
+/// The membership of a port in a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Membership {
-    /// Talk to full members only.
+    /// May communicate with full members only.
     Limited,
-    /// Talk to all members.
+    /// May communicate with all members.
     Full,
 }
 
 impl Membership {
-    /// As the subnet manager's file has it.
+    /// The keyword in the subnet manager's file.
     pub fn word(self) -> &'static str {
         match self {
             Self::Limited => "limited",
@@ -123,18 +123,18 @@ impl Membership {
 /// A partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
-    /// Its name, for logs: letters, digits, `-`, `_` and `.`, at most 32, a letter first.
+    /// The name for logs: at most 32 letters, digits, `-`, `_` and `.`, with a letter first.
     pub name: String,
-    /// Its key.
+    /// The partition's key.
     pub key: PKey,
-    /// Whether it stands first in its ports' tables, where NCCL and others look unless told otherwise.
+    /// Whether the key comes first in the tables of the ports. NCCL and other programs use the first key by default.
     pub first: bool,
-    /// Port GUIDs of its members.
+    /// The members, by port GUID.
     pub members: BTreeMap<Guid, Membership>,
 }
 
 impl Partition {
-    /// A cluster's partition: full membership for its ports, first in their tables.
+    /// A cluster's partition. Its ports are full members, and its key comes first in their tables.
     pub fn of_cluster(name: impl Into<String>, key: PKey, ports: impl IntoIterator<Item = Guid>) -> Self {
         Self {
             name: name.into(),
@@ -148,72 +148,72 @@ impl Partition {
 /// All partitions of a fabric.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Partitions {
-    /// Ports that are full members of the default partition, beside the subnet manager's own.
+    /// Full members of the default partition, in addition to the subnet manager's port.
     pub management: BTreeSet<Guid>,
-    /// All others, by key.
+    /// All other partitions, by key.
     pub partitions: BTreeMap<PKey, Partition>,
 }
 
-/// Why partitions cannot be told to a subnet manager.
+/// Why partitions cannot be written for a subnet manager.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PartitionError {
-    /// A name that its file cannot hold.
+    /// The file cannot hold this name.
     #[error("partition {key}: the name {name:?} must be 1 to 32 letters, digits, '-', '_' or '.', a letter first")]
     BadName {
         /// The partition.
         key: PKey,
-        /// Its name.
+        /// The partition's name.
         name: String,
     },
-    /// A name that means the default partition.
+    /// The name means the default partition.
     #[error("partition {key}: {name:?} is the name of the default partition")]
     DefaultName {
         /// The partition.
         key: PKey,
-        /// Its name.
+        /// The partition's name.
         name: String,
     },
-    /// The key of the default partition.
+    /// The key is that of the default partition.
     #[error("partition {name:?}: {} is the key of the default partition", PKey::DEFAULT)]
     DefaultKey {
-        /// Its name.
+        /// The partition's name.
         name: String,
     },
-    /// The key under which it is listed is not its own.
+    /// The partition is listed under another key.
     #[error("partition {name:?} is listed under {listed} and has key {key}")]
     OtherKey {
-        /// Its name.
+        /// The partition's name.
         name: String,
-        /// Where it is listed.
+        /// The key in the list.
         listed: PKey,
-        /// Its key.
+        /// The partition's own key.
         key: PKey,
     },
-    /// Nobody is in it.
+    /// The partition has no members.
     #[error("partition {key} ({name:?}) has no members")]
     Empty {
         /// The partition.
         key: PKey,
-        /// Its name.
+        /// The partition's name.
         name: String,
     },
-    /// Two partitions want to be first in one table.
+    /// Two partitions must both come first in one table.
     #[error("port {port} cannot have both {one} and {other} first in its table")]
     TwoFirst {
         /// The port.
         port: Guid,
         /// One partition.
         one: PKey,
-        /// The other.
+        /// The other partition.
         other: PKey,
     },
 }
 
 impl Partitions {
-    /// Whether a subnet manager can be told of these.
+    /// Checks whether a subnet manager can use these partitions.
     ///
     /// # Errors
-    /// The first thing that is in the way.
+    /// The first fault.
     pub fn check(&self) -> Result<(), PartitionError> {
         let mut first: BTreeMap<Guid, PKey> = BTreeMap::new();
         for (listed, partition) in &self.partitions {
@@ -244,16 +244,16 @@ impl Partitions {
         Ok(())
     }
 
-    /// The text of OpenSM's `partitions.conf`. Read again by [`parse`] it gives these partitions.
+    /// The text of OpenSM's `partitions.conf`. [`parse`] reads these partitions from it.
     ///
     /// # Errors
-    /// See [`Partitions::check`].
+    /// Those of [`Partitions::check`].
     pub fn render(&self) -> Result<String, PartitionError> {
         self.check()?;
         Ok(conf::render(self))
     }
 
-    /// What a port should have in its table.
+    /// The wanted table of a port.
     pub fn wanted(&self, port: Guid, is_manager: bool) -> BTreeMap<PKey, Membership> {
         let in_default = if is_manager || self.management.contains(&port) {
             Membership::Full
@@ -267,7 +267,7 @@ impl Partitions {
         own.chain([(PKey::DEFAULT, in_default)]).collect()
     }
 
-    /// Keys by port, so that many ports can be asked for.
+    /// The wanted keys by port, for many lookups.
     pub fn by_port(&self) -> BTreeMap<Guid, BTreeMap<PKey, Membership>> {
         let mut ports: BTreeMap<Guid, BTreeMap<PKey, Membership>> = BTreeMap::new();
         for partition in self.partitions.values() {

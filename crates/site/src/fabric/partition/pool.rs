@@ -1,5 +1,5 @@
-//! Keys for partitions: each given to one owner at a time, and to nobody again before every port that had it has been
-//! read without it.
+//! Keys for partitions. A key has one owner at a time. It is not given again until every port that had it has been read
+//! without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,28 +8,28 @@ use serde::{Deserialize, Serialize};
 use super::{PKey, Tables};
 use crate::fabric::guid::Guid;
 
-/// Counts readings of tables, so that one begun before a key was released proves nothing about it.
+/// Numbers the readings of tables. A reading that began before the release of a key proves nothing about the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct ReadingNumber(pub u64);
 
-/// Where a key is in its life.
+/// The state of a key in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyState {
-    /// Somebody's.
+    /// An owner holds the key.
     Held {
-        /// Whose.
+        /// The owner.
         owner: String,
-        /// Ports that have, or may have, the key in their tables.
+        /// Ports that may have the key in their tables.
         ports: BTreeSet<Guid>,
     },
-    /// Released; these ports have not been read without it since.
+    /// The key is released, but these ports have not been read without it since.
     Draining {
-        /// Whose it was.
+        /// The last owner.
         owner: String,
-        /// Ports that still have, or may have, the key.
+        /// Ports that may still have the key.
         ports: BTreeSet<Guid>,
-        /// Readings with a higher number count.
+        /// Only readings with a higher number count.
         released_at: ReadingNumber,
     },
 }
@@ -37,32 +37,32 @@ pub enum KeyState {
 /// Why a key cannot be given or released.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
-    /// First above last, or the default partition's key among them.
+    /// The first key is above the last, or the range includes the default partition's key.
     #[error("no range of keys: {first} to {last}; it must lie within 0x0001 to 0x7ffe")]
     BadRange {
-        /// First.
+        /// The first key.
         first: PKey,
-        /// Last.
+        /// The last key.
         last: PKey,
     },
-    /// None is free.
+    /// No key is free.
     #[error("all {keys} keys are taken: {held} held, {draining} released but still in the tables of {ports} ports")]
     Exhausted {
-        /// How many the range has.
+        /// Number of keys in the range.
         keys: usize,
-        /// Held by somebody.
+        /// Number of held keys.
         held: usize,
-        /// Released, not proven.
+        /// Number of released keys that are not proven free.
         draining: usize,
-        /// Ports that have not been read without one of those.
+        /// Number of ports that have not been read without one of the released keys.
         ports: usize,
     },
-    /// Nobody has it, or somebody else.
+    /// The key is free, or another owner holds it.
     #[error("{key} is not {owner}'s")]
     NotHeld {
         /// The key.
         key: PKey,
-        /// Who asked.
+        /// The requesting owner.
         owner: String,
     },
 }
@@ -72,16 +72,16 @@ pub enum PoolError {
 pub struct KeyPool {
     first: PKey,
     last: PKey,
-    /// Given most recently: the search goes on behind it, so that a key rests as long as can be.
+    /// The key given most recently. The search continues after it, so that a released key rests as long as possible.
     given: Option<PKey>,
     keys: BTreeMap<PKey, KeyState>,
 }
 
 impl KeyPool {
-    /// All keys from the first to the last, none taken.
+    /// A pool of all keys from the first to the last, all free.
     ///
     /// # Errors
-    /// That is no range, or the default partition is in it.
+    /// The range is empty or includes the default partition.
     pub fn new(first: PKey, last: PKey) -> Result<Self, PoolError> {
         if first > last || last == PKey::DEFAULT {
             return Err(PoolError::BadRange { first, last });
@@ -94,7 +94,7 @@ impl KeyPool {
         })
     }
 
-    /// Whether the range has this key. Keys of others are never touched.
+    /// Whether the key is in the range. The pool never changes other keys.
     pub fn covers(&self, key: PKey) -> bool {
         (self.first..=self.last).contains(&key)
     }
@@ -104,10 +104,11 @@ impl KeyPool {
         &self.keys
     }
 
-    /// Gives a key to an owner, for these ports. An owner that has one gets it again, with these ports beside its own.
+    /// Gives a key to an owner for these ports. An owner that already holds a key gets the same key, and the ports are
+    /// added.
     ///
     /// # Errors
-    /// None is free.
+    /// No key is free.
     pub fn allocate(&mut self, owner: &str, ports: &BTreeSet<Guid>) -> Result<PKey, PoolError> {
         for (key, state) in &mut self.keys {
             if let KeyState::Held {
@@ -150,10 +151,11 @@ impl KeyPool {
         }
     }
 
-    /// Notes that an owner's key is to go into the tables of more ports. Before the subnet manager is told, not after.
+    /// Records that an owner's key will be in the tables of more ports. Call this before the change of the subnet
+    /// manager's file.
     ///
     /// # Errors
-    /// The key is not the owner's.
+    /// The owner does not hold the key.
     pub fn add_ports(&mut self, key: PKey, owner: &str, more: &BTreeSet<Guid>) -> Result<(), PoolError> {
         match self.keys.get_mut(&key) {
             Some(KeyState::Held { owner: holder, ports }) if holder == owner => {
@@ -164,11 +166,11 @@ impl KeyPool {
         }
     }
 
-    /// Takes a key back. It is free once every port that had it has been read without it in readings with a higher
-    /// number than `now`, which is that of the last reading that has begun.
+    /// Releases a key. The key becomes free once every port that had it has been read without it in readings with a
+    /// number above `now`. `now` is the number of the last reading that has begun.
     ///
     /// # Errors
-    /// The key is not the owner's. Releasing it twice is none.
+    /// The owner does not hold the key. Releasing a key twice is not an error.
     pub fn release(&mut self, key: PKey, owner: &str, now: ReadingNumber) -> Result<(), PoolError> {
         let state = match self.keys.get(&key) {
             Some(KeyState::Held { owner: holder, ports }) if holder == owner => KeyState::Draining {
@@ -191,9 +193,9 @@ impl KeyPool {
         }
     }
 
-    /// Takes note of tables that were read from the ports themselves. Answers with the keys that are free thereby.
+    /// Processes tables that were read from the ports themselves. Returns the keys that became free.
     ///
-    /// A port that could not be read proves nothing; one that has a key which nobody thought it had is waited for too.
+    /// An unread port proves nothing. A port with an unexpected key must also be read without it.
     pub fn observe(&mut self, number: ReadingNumber, tables: &Tables) -> Vec<PKey> {
         let mut has: BTreeMap<PKey, BTreeSet<Guid>> = BTreeMap::new();
         for (port, table) in &tables.read {
@@ -216,7 +218,7 @@ impl KeyPool {
         self.free_drained()
     }
 
-    /// Takes a port out of all waiting, because the hardware is gone for good: scrapped, or its adapter replaced.
+    /// Removes a port from all states, because its hardware is gone: the node is scrapped or its adapter is replaced.
     pub fn scrap(&mut self, port: Guid) -> Vec<PKey> {
         for state in self.keys.values_mut() {
             match state {

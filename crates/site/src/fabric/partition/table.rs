@@ -1,4 +1,4 @@
-//! P_Key tables as ports have them, compared with what they should have.
+//! P_Key tables of ports, compared with the wanted ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,20 +8,20 @@ use serde::Serialize;
 use super::{Membership, PKey, Partitions};
 use crate::fabric::guid::Guid;
 
-/// A port's table, by index; empty places are 0. Its first place is what programs use that are told nothing else.
+/// A port's table, by index. Empty entries are 0. Programs use the first entry by default.
 pub type PortTable = Vec<u16>;
 
-/// Tables as they were read.
+/// Tables as read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tables {
     /// By port GUID.
     pub read: BTreeMap<Guid, PortTable>,
-    /// Ports that were asked and whose table could not be read, and why.
+    /// Ports with unreadable tables, with the reason.
     pub unread: BTreeMap<Guid, String>,
 }
 
 impl Tables {
-    /// Ports that have this key, as full or limited members.
+    /// Ports with this key, as full or limited members.
     pub fn holders(&self, key: PKey) -> impl Iterator<Item = Guid> {
         let has = move |table: &PortTable| table.iter().any(|entry| entry & 0x7fff == key.number());
         self.read
@@ -35,37 +35,37 @@ impl Tables {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DifferenceKind {
-    /// The table could not be read: nothing is known.
+    /// The table could not be read, so its content is unknown.
     NotRead,
-    /// Full member of the default partition: it hears every other full member.
+    /// The port is a full member of the default partition and can reach every other full member.
     OpenDefault,
-    /// Has a key of a partition that it is not in.
+    /// The port has the key of a partition that it does not belong to.
     Foreign,
-    /// Full where it should be limited.
+    /// The port is a full member but should be limited.
     TooStrong,
-    /// Limited where it should be full.
+    /// The port is a limited member but should be full.
     TooWeak,
-    /// Lacks a key.
+    /// The port lacks a key.
     Lacking,
-    /// The key that should be first is not.
+    /// Another key comes first.
     NotFirst,
 }
 
-/// What a port's table has otherwise than it should.
+/// A deviation of a port's table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// The port.
     pub port: Guid,
-    /// In what.
+    /// The kind of the difference.
     pub kind: DifferenceKind,
     /// The partition.
     pub key: Option<PKey>,
-    /// In words.
+    /// A description.
     pub text: String,
 }
 
 impl Difference {
-    /// Whether the port can hear somebody that it should not hear, or nobody knows whether it can.
+    /// Whether the port can, or might, communicate with a port outside its partitions.
     pub fn breaks_isolation(&self) -> bool {
         use DifferenceKind::{Foreign, NotRead, OpenDefault, TooStrong};
         matches!(self.kind, NotRead | OpenDefault | Foreign | TooStrong)
@@ -78,7 +78,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares the tables of all these ports with what they should have. Ports that were not read are differences.
+/// Compares the tables of these ports with the wanted ones. An unread port counts as a difference.
 ///
 /// `managers` are the ports of subnet managers, which are full members of the default partition.
 pub fn compare(
@@ -126,7 +126,7 @@ fn difference(port: Guid, kind: DifferenceKind, key: Option<PKey>, text: String)
     Difference { port, kind, key, text }
 }
 
-/// `0x0123 (cluster acme-7)`.
+/// Such as `0x0123 (cluster acme-7)`.
 fn named(wanted: &Partitions, key: PKey) -> String {
     match wanted.partitions.get(&key) {
         Some(partition) => format!("{key} ({})", partition.name),

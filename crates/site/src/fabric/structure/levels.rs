@@ -1,4 +1,4 @@
-//! How far each switch is from the nodes, and which share what is above them.
+//! The level of each switch, and the switches that share those above them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -61,7 +61,7 @@ fn view(fabric: &Fabric, ix: DeviceIx, levels: &BTreeMap<DeviceIx, u8>) -> Switc
             DeviceKind::AggregationNode | DeviceKind::Router => {}
         }
     }
-    // An extra port that only ever leads to the aggregation node is not one that a cable could use.
+    // An extra port that can only connect to the aggregation node is not a spare port.
     let extra = fabric.device(ix).port_count % 2 == 1 && fabric.device(ix).port_count > 36;
     let engine = fabric
         .neighbours(ix)
@@ -72,8 +72,8 @@ fn view(fabric: &Fabric, ix: DeviceIx, levels: &BTreeMap<DeviceIx, u8>) -> Switc
     view
 }
 
-/// Leaves are 1, and every other switch is one above the lowest switch it is linked to. Switches without way to a node
-/// have none.
+/// The levels of switches. Leaves have level 1. Every other switch is one above the lowest switch that it is linked to.
+/// Switches without a path to a node have no level.
 fn levels(fabric: &Fabric) -> BTreeMap<DeviceIx, u8> {
     let mut levels: BTreeMap<DeviceIx, u8> = leaves(fabric).into_iter().map(|leaf| (leaf, 1)).collect();
     let mut open: VecDeque<DeviceIx> = levels.keys().copied().collect();
@@ -89,8 +89,8 @@ fn levels(fabric: &Fabric) -> BTreeMap<DeviceIx, u8> {
     levels
 }
 
-/// Switches with adapters, but for spines on which a few machines hang (the subnet manager's, storage): those have most
-/// of their links to switches that have at least four times as many adapters.
+/// Switches with adapters, except spines with a few machines (the subnet manager's host, storage). Such a spine has
+/// most of its links to switches with at least four times as many adapters.
 fn leaves(fabric: &Fabric) -> BTreeSet<DeviceIx> {
     let mut adapters: BTreeMap<DeviceIx, u32> = BTreeMap::new();
     for (_, link) in fabric.links() {
@@ -123,7 +123,7 @@ fn leaves(fabric: &Fabric) -> BTreeSet<DeviceIx> {
         .collect()
 }
 
-/// Gathers what shares more than half of what is above it.
+/// Groups switches that share more than half of the switches above them.
 fn gather(views: &[&SwitchView]) -> Vec<Vec<DeviceIx>> {
     let mut gathered: Vec<(BTreeSet<DeviceIx>, Vec<DeviceIx>)> = Vec::new();
     for view in views {
@@ -137,7 +137,7 @@ fn gather(views: &[&SwitchView]) -> Vec<Vec<DeviceIx>> {
     gathered.into_iter().map(|(_, members)| members).collect()
 }
 
-/// Leaves that share their spines, each with the spines that have most of their lower links into it.
+/// Leaves that share their spines. A spine belongs to the pod with most of its lower links.
 pub(super) fn pods(switches: &mut [SwitchView], positions: &Positions) -> Vec<Pod> {
     let leaves: Vec<&SwitchView> = switches.iter().filter(|view| view.role == Role::Leaf).collect();
     let mut pods: Vec<Pod> = gather(&leaves)

@@ -1,6 +1,6 @@
-//! What shape a fabric has: levels, units, pods, rails, and how much goes up for what comes from below.
+//! The shape of a fabric: levels, units, pods, rails, and the ratio of bandwidth down and up.
 //!
-//! Nothing is refused here: a fabric that is no fat-tree is described as far as it can be, and what is odd is listed.
+//! No fabric is refused. A fabric that is not a fat-tree is described as far as possible, with a list of oddities.
 
 mod levels;
 mod odd;
@@ -19,31 +19,31 @@ pub use odd::{Oddity, OddityKind};
 /// The shape of a fabric.
 #[derive(Debug, Clone)]
 pub struct Structure {
-    /// How many there are of each.
+    /// The numbers of devices and links.
     pub counts: Counts,
-    /// Levels of switches: 1 to 3 for what is a fat-tree.
+    /// Number of switch levels: 1 to 3 for a fat-tree.
     pub levels: u8,
     /// Every switch, in the order of the fabric.
     pub switches: Vec<SwitchView>,
-    /// Leaves that share their nodes: scalable units where the fabric is rail-optimised.
+    /// Leaves that share their nodes. In a rail-optimised fabric these are the scalable units.
     pub units: Vec<Unit>,
-    /// Leaves that share their spines, with these.
+    /// Leaves that share their spines, with these spines.
     pub pods: Vec<Pod>,
-    /// Spines that share their cores. None with two levels.
+    /// Spines that share their cores. Empty with two levels.
     pub groups: Vec<Vec<DeviceIx>>,
-    /// Whether adapters with one number share a leaf.
+    /// Whether adapters with the same number share a leaf.
     pub rails: Rails,
-    /// Links by class and rate.
+    /// Number of links by class and rate.
     pub rates: BTreeMap<(LinkClass, Rate), usize>,
-    /// What is not as the rest.
+    /// Deviations from the rest of the fabric.
     pub oddities: Vec<Oddity>,
-    /// Oddities beyond [`odd::MAX_ODDITIES`].
+    /// Number of oddities beyond [`odd::MAX_ODDITIES`].
     pub more_oddities: usize,
-    /// Position in `switches` by device.
+    /// Index in `switches` by device.
     positions: BTreeMap<DeviceIx, usize>,
 }
 
-/// What a link connects.
+/// The class of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkClass {
@@ -51,12 +51,12 @@ pub enum LinkClass {
     Access,
     /// Two switches.
     Trunk,
-    /// Anything to an aggregation node or a router.
+    /// Links to an aggregation node or a router.
     Other,
 }
 
 impl LinkClass {
-    /// The class of a link between two such devices.
+    /// The class of a link between two devices of these kinds.
     pub fn of(a: DeviceKind, b: DeviceKind) -> Self {
         use DeviceKind::{ChannelAdapter, Switch};
         match (a, b) {
@@ -71,52 +71,52 @@ impl LinkClass {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rails {
-    /// Names do not tell which adapters are of one node.
+    /// Names do not show which adapters belong to one node.
     Unknown,
-    /// Nodes have all their adapters on one leaf, or anyhow.
+    /// Nodes have all their adapters on one leaf, or in no regular order.
     NotOptimised,
     /// Adapter r of every node of a unit is on leaf r of the unit.
     Optimised(u8),
 }
 
-/// A switch and what hangs on it.
+/// A switch and its connections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SwitchView {
     /// The switch.
     pub device: DeviceIx,
-    /// 1 for leaves, 2 for spines, 3 for cores; 0 if no way leads to a node.
+    /// 1 for leaves, 2 for spines, 3 for cores. 0: no path leads to a node.
     pub level: u8,
-    /// By level and number of levels.
+    /// The role that follows from the level and the number of levels.
     pub role: Role,
-    /// Links to channel adapters.
+    /// Number of links to channel adapters.
     pub adapters: u32,
-    /// Links to switches of lower levels.
+    /// Number of links to switches of lower levels.
     pub down: u32,
-    /// Links to switches of its own level.
+    /// Number of links to switches of the same level.
     pub beside: u32,
-    /// Links to each switch of higher levels.
+    /// Number of links to each switch of a higher level.
     pub up: BTreeMap<DeviceIx, u32>,
-    /// Data rate of what comes from below, Gb/s.
+    /// Data rate to lower levels and adapters, in Gb/s.
     pub down_gbps: f64,
-    /// Data rate of what goes up, Gb/s.
+    /// Data rate to higher levels, in Gb/s.
     pub up_gbps: f64,
-    /// Ports without link; the port of an aggregation node is not counted.
+    /// Number of ports without a link. The port for an aggregation node does not count.
     pub spare_ports: u32,
-    /// Position in `units`, for leaves.
+    /// Index in `units`, for leaves.
     pub unit: Option<usize>,
-    /// Position in `pods`, for leaves and spines.
+    /// Index in `pods`, for leaves and spines.
     pub pod: Option<usize>,
     /// Rail, from 0, for leaves of rail-optimised units.
     pub rail: Option<u8>,
 }
 
 impl SwitchView {
-    /// Links to switches of higher levels.
+    /// Number of links to switches of higher levels.
     pub fn uplinks(&self) -> u32 {
         self.up.values().sum()
     }
 
-    /// What comes from below for each Gb/s that goes up: 1 is non-blocking, 2 is 2:1. None where nothing goes up.
+    /// The ratio of the rates down and up: 1 is non-blocking, 2 is 2:1. `None`: there are no uplinks.
     pub fn oversubscription(&self) -> Option<f64> {
         (self.up_gbps > 0.0).then(|| self.down_gbps / self.up_gbps)
     }
@@ -125,23 +125,23 @@ impl SwitchView {
 /// Leaves that share their nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Unit {
-    /// Its leaves, by rail.
+    /// The unit's leaves, by rail.
     pub leaves: Vec<DeviceIx>,
-    /// Names of its nodes, where they are known.
+    /// The names of the unit's nodes, if known.
     pub nodes: Vec<String>,
 }
 
 /// Leaves that share their spines.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pod {
-    /// Its leaves.
+    /// The pod's leaves.
     pub leaves: Vec<DeviceIx>,
-    /// Its spines.
+    /// The pod's spines.
     pub spines: Vec<DeviceIx>,
 }
 
 impl Structure {
-    /// Finds out what shape a fabric has.
+    /// Analyses the shape of a fabric.
     pub fn of(fabric: &Fabric) -> Self {
         let (mut switches, positions) = levels::views(fabric);
         let levels = switches.iter().map(|view| view.level).max().unwrap_or(0);
@@ -173,17 +173,17 @@ impl Structure {
         structure
     }
 
-    /// What is known of a switch.
+    /// The view of a switch. `None`: the device is not a switch.
     pub fn switch(&self, device: DeviceIx) -> Option<&SwitchView> {
         self.switches.get(*self.positions.get(&device)?)
     }
 
-    /// The switches of a role.
+    /// The switches with this role.
     pub fn of_role(&self, role: Role) -> impl Iterator<Item = &SwitchView> {
         self.switches.iter().filter(move |view| view.role == role)
     }
 
-    /// What comes from the nodes of a pod for each Gb/s that leaves it towards the cores. None with two levels.
+    /// The ratio of the rates from a pod's nodes and towards the cores. `None` with two levels.
     pub fn pod_oversubscription(&self, pod: &Pod) -> Option<f64> {
         let sum = |devices: &[DeviceIx], of: fn(&SwitchView) -> f64| -> f64 {
             devices.iter().filter_map(|device| self.switch(*device)).map(of).sum()
@@ -195,13 +195,13 @@ impl Structure {
         (up > 0.0).then(|| down / up)
     }
 
-    /// The worst leaf's oversubscription. None if nothing goes up anywhere.
+    /// The highest oversubscription of a leaf. `None`: no leaf has uplinks.
     pub fn worst_leaf(&self) -> Option<f64> {
         let all = self.of_role(Role::Leaf).filter_map(SwitchView::oversubscription);
         all.max_by(f64::total_cmp)
     }
 
-    /// Whether nothing is odd.
+    /// Whether there are no oddities.
     pub fn is_regular(&self) -> bool {
         self.oddities.is_empty()
     }
@@ -218,7 +218,7 @@ fn rates(fabric: &Fabric) -> BTreeMap<(LinkClass, Rate), usize> {
     rates
 }
 
-/// A device as people call it.
+/// A device in words.
 pub fn called(fabric: &Fabric, device: DeviceIx) -> String {
     plan::device_words(fabric, device, None)
 }

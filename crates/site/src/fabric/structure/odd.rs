@@ -1,4 +1,4 @@
-//! What is not as the rest of the fabric, found without a plan.
+//! Deviations from the rest of the fabric, found without a plan.
 
 use std::collections::BTreeMap;
 
@@ -9,41 +9,41 @@ use crate::fabric::model::{Fabric, Role};
 use crate::fabric::plan;
 use crate::fabric::rate::{Rate, Speed, Width};
 
-/// Oddities that are listed at most.
+/// Maximum number of listed oddities.
 pub const MAX_ODDITIES: usize = 1_000;
 
 /// Kinds of oddities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OddityKind {
-    /// More than three levels.
+    /// The fabric has more than three levels.
     TooDeep,
-    /// A switch from which no way leads to a node.
+    /// A switch has no path to a node.
     Isolated,
-    /// Links between switches of one level.
+    /// Switches of one level are linked.
     SameLevel,
-    /// A leaf linked to a core.
+    /// A leaf is linked to a core.
     SkipsLevel,
-    /// More links to one switch above than to another.
+    /// The numbers of links to the switches above differ.
     UnevenUplinks,
-    /// Fewer links up than switches of the same role have.
+    /// A switch has fewer uplinks than others with the same role.
     FewUplinks,
-    /// An adapter whose number is not that of its leaf.
+    /// An adapter's number differs from that of its leaf.
     Rail,
-    /// A leaf whose node is in another unit.
+    /// A leaf has a node of another unit.
     OtherUnit,
-    /// Fewer lanes than links of its class have.
+    /// A link has fewer lanes than others of its class.
     Narrow,
-    /// Slower than nearly all links of its class.
+    /// A link is slower than nearly all others of its class.
     Slow,
 }
 
-/// Something that is not as the rest.
+/// A deviation from the rest of the fabric.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Oddity {
-    /// What sort of thing.
+    /// The kind of the oddity.
     pub kind: OddityKind,
-    /// In words.
+    /// A description.
     pub text: String,
 }
 
@@ -73,7 +73,7 @@ fn odd(kind: OddityKind, text: String) -> Oddity {
     Oddity { kind, text }
 }
 
-/// The number of links up that most switches of a level have.
+/// The most frequent number of uplinks for each level.
 fn usual_uplinks(structure: &Structure) -> BTreeMap<u8, u32> {
     let mut counts: BTreeMap<u8, BTreeMap<u32, u32>> = BTreeMap::new();
     for view in &structure.switches {
@@ -125,7 +125,7 @@ fn switch(fabric: &Fabric, all: &Structure, view: &SwitchView, usual: &BTreeMap<
     }
 }
 
-/// Adapters that are not on the rail or in the unit where they belong.
+/// Adapters on the wrong rail or in the wrong unit.
 fn adapters(fabric: &Fabric, all: &Structure, view: &SwitchView, found: &mut Vec<Oddity>) {
     let (Rails::Optimised(_), Some(unit)) = (all.rails, view.unit.and_then(|unit| all.units.get(unit))) else {
         return;

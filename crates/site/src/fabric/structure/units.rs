@@ -1,4 +1,4 @@
-//! Which leaves serve the same nodes, and whether adapters with one number share a leaf.
+//! Leaves with the same nodes, and whether adapters with the same number share a leaf.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +6,14 @@ use super::{Rails, SwitchView, Unit};
 use crate::fabric::model::{DeviceIx, Fabric, Role};
 use crate::fabric::name;
 
-/// An adapter at a leaf, with the number it has in its node.
+/// An adapter at a leaf, with its number in the node.
 struct Attached<'a> {
     node: &'a str,
     number: u16,
     leaf: DeviceIx,
 }
 
-/// The units, and the rails of their leaves, which are noted in `switches` too.
+/// Finds the units and the rails of their leaves, and stores both in `switches`.
 pub(super) fn units(
     fabric: &Fabric,
     switches: &mut [SwitchView],
@@ -88,7 +88,7 @@ fn attached<'a>(fabric: &'a Fabric, switches: &[SwitchView]) -> Vec<Attached<'a>
     attached
 }
 
-/// Joins leaves that share more than half of the nodes of the smaller one: one crossed cable joins nothing.
+/// Joins leaves that share more than half of the nodes of the smaller one. One crossed cable joins nothing.
 fn join(leaves: &[DeviceIx], attached: &[Attached<'_>]) -> BTreeMap<DeviceIx, DeviceIx> {
     let mut of_node: BTreeMap<&str, BTreeSet<DeviceIx>> = BTreeMap::new();
     for adapter in attached {
@@ -121,7 +121,7 @@ fn root(parent: &BTreeMap<DeviceIx, DeviceIx>, mut at: DeviceIx) -> DeviceIx {
     at
 }
 
-/// The number that most adapters of a leaf have, and how many of how many have it.
+/// For each leaf: the most frequent adapter number, and the counts of adapters with it and of all adapters.
 pub(super) type LeafNumbers = BTreeMap<DeviceIx, (u16, (u32, u32))>;
 
 fn leaf_numbers(attached: &[Attached<'_>]) -> LeafNumbers {
@@ -146,7 +146,7 @@ fn leaf_numbers(attached: &[Attached<'_>]) -> LeafNumbers {
         .collect()
 }
 
-/// Rail-optimised: units have several leaves, and nine of ten adapters have the number of their leaf.
+/// A fabric is rail-optimised if units have several leaves and nine of ten adapters have the number of their leaf.
 fn rails(units: &[Unit], numbers: &LeafNumbers, attached: &[Attached<'_>]) -> Rails {
     let widest = units.iter().map(|unit| unit.leaves.len()).max().unwrap_or(0);
     let nodes: BTreeSet<&str> = attached.iter().map(|adapter| adapter.node).collect();
@@ -163,7 +163,7 @@ fn rails(units: &[Unit], numbers: &LeafNumbers, attached: &[Attached<'_>]) -> Ra
             .collect();
         of_unit.len() == unit.leaves.len()
     });
-    // With one node there is nothing to agree with, but a leaf for each of its adapters is what is meant.
+    // A single node allows no comparison, but one leaf for each of its adapters means rail-optimised.
     let optimised = widest > 1 && distinct && agreeing * 10 >= all * 9 && nodes.len() * widest >= all as usize / 2;
     match u8::try_from(widest) {
         Ok(rails) if optimised => Rails::Optimised(rails),

@@ -1,4 +1,4 @@
-//! Reading.
+//! Reads topology files.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use crate::fabric::name;
 use crate::fabric::plan::{Plan, PlanFault, PlannedCable, PlannedDevice};
 use crate::fabric::rate::{Rate, Speed, Width};
 
-/// Bytes of a file that are read at most.
+/// Maximum size of a file, in bytes.
 const MAX_BYTES: usize = 256 << 20;
-/// Bytes of a line: ibutils reads no more either.
+/// Maximum length of a line, in bytes, as in ibutils.
 const MAX_LINE: usize = 1024;
-/// Faults that are told at most.
+/// Maximum number of reported faults.
 const MAX_FAULTS: usize = 100;
 
 pub(super) fn is_blank(line: &str) -> bool {
@@ -41,14 +41,14 @@ pub(super) fn system(line: &str) -> Result<(&str, &str), String> {
     ))
 }
 
-/// Where the word with the arrow begins and ends.
+/// The word with the arrow.
 pub(super) fn arrow_at(line: &str) -> Option<&str> {
     line.split_whitespace()
         .nth(1)
         .filter(|word| word.starts_with('-') && word.ends_with('>'))
 }
 
-/// `->`, `-4x->`, `-4x-25G->`
+/// Parses `->`, `-4x->`, `-4x-25G->`.
 fn rate(arrow: &str) -> Result<(Option<Width>, Option<Speed>), String> {
     let bad = || format!("{arrow:?} is no arrow such as -> or -4x-25G->");
     let inner = arrow.strip_prefix('-').and_then(|rest| rest.strip_suffix('>'));
@@ -66,7 +66,7 @@ fn rate(arrow: &str) -> Result<(Option<Width>, Option<Speed>), String> {
     Ok((width, speed))
 }
 
-/// An end as it is written: the adapter, where one is named, and its port.
+/// An end as written: the adapter, if named, and the port.
 type Port = (Option<String>, u8);
 
 fn port(text: &str) -> Result<Port, String> {
@@ -82,7 +82,7 @@ fn port(text: &str) -> Result<Port, String> {
         Some((adapter, own)) => (adapter, number(own).ok_or_else(bad)?),
         None => (text, 1),
     };
-    // `U2` is what ibutils calls the second adapter of a host.
+    // `U2` is ibutils' name for the second adapter of a host.
     let upper = adapter.to_ascii_uppercase();
     let numbered = upper.strip_prefix("HCA").or_else(|| upper.strip_prefix('U'));
     let digits = numbered.map(|rest| rest.trim_start_matches(['-', '_']));
@@ -96,7 +96,7 @@ fn port(text: &str) -> Result<Port, String> {
     }
 }
 
-/// A cabled port: its system's place, and what is written of it.
+/// A cabled port: the index of its system, and the port as written.
 type End = (usize, Port);
 
 #[derive(Default)]
@@ -107,7 +107,7 @@ struct System {
     has_adapters: bool,
 }
 
-/// A cable before it is known what its ends are.
+/// A cable before its ends are resolved.
 struct Cable {
     line: u32,
     ends: [End; 2],
@@ -121,7 +121,7 @@ struct Reader {
     /// The cable at each port.
     at: BTreeMap<End, usize>,
     cables: Vec<Cable>,
-    /// The section that is read.
+    /// The current section.
     section: Option<usize>,
 }
 
@@ -209,7 +209,7 @@ impl Reader {
                 continue;
             };
             let known = &mut self.cables[known];
-            // The same cable, told by its other end.
+            // The same cable, described from its other end.
             if known.ends.contains(&ends[far]) && known.ends.contains(&ends[near]) {
                 known.rate = (known.rate.0.or(rate.0), known.rate.1.or(rate.1));
                 return Ok(());
@@ -232,7 +232,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Types whose systems are switches: such as have a port beyond the second, or are called so.
+    /// Whether each type is a switch: some system of the type has a port above 2, or the type's name is that of a
+    /// switch.
     fn switch_types(&self) -> BTreeMap<&str, bool> {
         let mut types: BTreeMap<&str, bool> = BTreeMap::new();
         for system in &self.systems {
@@ -286,7 +287,7 @@ impl Reader {
     }
 }
 
-/// What vendors call adapters, and our own writer hosts.
+/// Whether a type is a vendor's name for adapters, or the name that our writer uses for hosts.
 fn is_adapter(kind: &str) -> bool {
     let kind = kind.to_ascii_uppercase();
     let numbered = kind
@@ -319,7 +320,7 @@ fn device(system: &System, adapter: Option<&str>) -> PlannedDevice {
     }
 }
 
-/// A rate as an arrow has it.
+/// A rate in the form of an arrow.
 pub(super) fn arrow(rate: Option<Rate>) -> String {
     let Some(rate) = rate else { return "->".to_owned() };
     let speed = SPEEDS.iter().find(|(_, speed)| *speed == rate.speed);

@@ -1,4 +1,4 @@
-//! Writing.
+//! Writes topology files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,16 +7,16 @@ use super::read::arrow;
 use crate::fabric::model::{Device, Fabric, PortRef};
 use crate::fabric::name::natural;
 
-/// A section: its place among others, type and name.
+/// A section: sort key, type and name.
 type Section = (Vec<(String, u64)>, String, String);
-/// A line of a section: the port's number and name, by which it is sorted, and the text.
+/// A line of a section: the port's number and name as the sort key, and the text.
 type Line = (u8, String, String);
 /// Type and name of a system, and the name of its port.
 type End = (String, String, String);
 
-/// A fabric as a topology file, both ends of each cable told. The types of systems are ours, `SW64` for a switch with 64
-/// ports and `HOST` for a machine: who needs others (those of which ibutils has definitions) puts them in their places.
-/// Devices that can have no name there, because it has blanks or slashes, get one with dashes.
+/// Writes a fabric as a topology file with both ends of each cable. The types of systems are Rackwright's own: `SW64`
+/// for a switch with 64 ports and `HOST` for a machine. For types that ibutils defines, replace them in the file.
+/// Blanks and slashes in device names, which the format does not allow, become dashes.
 #[must_use]
 pub fn write(fabric: &Fabric, title: &str) -> String {
     let mut sections: BTreeMap<Section, Vec<Line>> = BTreeMap::new();
@@ -69,13 +69,13 @@ fn named(device: &Device) -> String {
     }
 }
 
-/// Without what would be read as something else.
+/// Replaces characters with a meaning in the format.
 fn plain(name: &str) -> String {
     let bad = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | '=' | '"' | ',' | '>' | '#');
     name.replace(bad, "-")
 }
 
-/// Numbers in names count as numbers: leaf-2 before leaf-10.
+/// Sorts numbers in names numerically: leaf-2 before leaf-10.
 fn natural_key(name: &str) -> Vec<(String, u64)> {
     let mut key = vec![(String::new(), 0u64)];
     let mut in_number = false;

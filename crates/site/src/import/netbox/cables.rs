@@ -1,4 +1,4 @@
-//! Cables: which part hangs on which, and the fabric.
+//! Cables: the connections between parts, and the fabric.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::import::draft::{Cable, End};
 use crate::import::names::Namer;
 use crate::import::site_speed;
 
-/// Kinds of parts, by their place in `parts`.
+/// Kinds of parts, by their index in `parts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PartKind {
     Interface,
@@ -31,7 +31,7 @@ impl PartKind {
         Self::RearPort,
     ];
 
-    /// As NetBox's API and import forms call it.
+    /// The name in NetBox's API and import forms.
     fn object_type(self) -> &'static str {
         match self {
             Self::Interface => "dcim.interface",
@@ -54,14 +54,14 @@ impl PartKind {
     }
 }
 
-/// A part, by kind and place.
+/// A part, by kind and index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Point {
     pub(super) kind: PartKind,
     pub(super) at: usize,
 }
 
-/// Parts by what cables call them.
+/// Parts, by the names and ids that cables use.
 pub(super) struct Index<'a> {
     devices: BTreeMap<&'a str, Vec<usize>>,
     pub(super) by_id: BTreeMap<(PartKind, &'a str), usize>,
@@ -94,7 +94,7 @@ impl<'a> Index<'a> {
         index
     }
 
-    /// What an end of a cable may be.
+    /// The parts that may be meant by an end of a cable.
     fn points(&self, row: &Row, side: Side) -> Vec<Point> {
         let (name, device) = (row.get(side.name), row.get(side.device));
         let (said, id) = (row.get(side.kind), row.get(side.id));
@@ -122,7 +122,7 @@ impl<'a> Index<'a> {
     }
 }
 
-/// Columns of one end.
+/// The columns of one end.
 #[derive(Clone, Copy)]
 struct Side {
     name: &'static str,
@@ -150,7 +150,7 @@ impl<'a> Importer<'a> {
         self.parts.get(point.kind as usize)?.get(point.at)
     }
 
-    /// Finds out what is cabled to what.
+    /// Resolves the two ends of each cable.
     pub(super) fn join(&mut self) {
         let (tables, index) = (self.tables, Index::of(self));
         let mut labels = Namer::default();
@@ -175,10 +175,10 @@ impl<'a> Importer<'a> {
         self.follow_panels(&mut labels);
     }
 
-    /// A cable of which only one end is known here.
+    /// A cable with only one known end.
     fn loose(&mut self, row: &Row, a: &[Point], b: &[Point]) {
         let (known, side) = if a.is_empty() { (b, A) } else { (a, B) };
-        // Interfaces that are no InfiniBand go to all sorts of things.
+        // Interfaces other than InfiniBand may be connected to anything.
         let ours = |point: &Point| {
             let part = self.part(*point);
             point.kind != PartKind::Interface || part.is_some_and(|part| signal(part.row.get("type")).is_some())
@@ -213,7 +213,7 @@ impl<'a> Importer<'a> {
         self.labels.insert(a.min(b), label);
     }
 
-    /// Ports of switches, GUIDs of nodes, and the cables between them.
+    /// Collects switch ports, node GUIDs, and the cables between them.
     pub(super) fn fabric(&mut self) {
         let mut ends: BTreeMap<usize, End> = BTreeMap::new();
         for device in 0..self.devices.len() {
@@ -240,7 +240,7 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// InfiniBand interfaces of a device, in natural order.
+    /// The InfiniBand interfaces of a device, in natural order.
     pub(super) fn interfaces(&self, device: usize) -> impl Iterator<Item = (usize, &Part<'a>, LaneSpeed)> {
         let parts = &self.parts[PartKind::Interface as usize];
         let first = parts.partition_point(|part| part.device < Some(device));
@@ -249,7 +249,7 @@ impl<'a> Importer<'a> {
         own.filter_map(|(at, part)| Some((at, part, signal(part.row.get("type"))?)))
     }
 
-    /// HCA names of a device's interfaces.
+    /// The HCA names of a device's interfaces.
     pub(super) fn hca_names(&self, device: usize) -> Vec<(usize, String)> {
         let mut names = Namer::default();
         self.interfaces(device)
@@ -335,7 +335,7 @@ fn words(row: &Row, side: Side) -> String {
     }
 }
 
-/// The speed of which there are most; the faster of two.
+/// The most frequent speed. On a tie, the faster one.
 pub(super) fn most(speeds: impl Iterator<Item = LaneSpeed>) -> Option<LaneSpeed> {
     let mut counts: BTreeMap<LaneSpeed, usize> = BTreeMap::new();
     speeds.for_each(|speed| *counts.entry(speed).or_default() += 1);
@@ -345,19 +345,19 @@ pub(super) fn most(speeds: impl Iterator<Item = LaneSpeed>) -> Option<LaneSpeed>
         .map(|(speed, _)| speed)
 }
 
-/// The signalling of an InfiniBand interface, of `infiniband-ndr` as of `NDR (100 Gbps)`; none for other interfaces.
+/// The signalling of an InfiniBand interface, from `infiniband-ndr` or `NDR (100 Gbps)`. `None` for other interfaces.
 pub(super) fn signal(kind: &str) -> Option<LaneSpeed> {
     let mut words = kind.split(|c: char| !c.is_ascii_alphanumeric());
     words.find_map(|word| word.parse().ok())
 }
 
-/// `7` of `7`, `ib7` and `Port 7`; none where there is more than one number.
+/// The number 7 from `7`, `ib7` or `Port 7`. `None` if there is more than one number.
 fn port_number(name: &str) -> Option<u16> {
     let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
     digits.parse().ok().filter(|number| (1..=4096).contains(number))
 }
 
-/// Natural order without equals.
+/// Natural order, with ties broken by plain order.
 pub(super) fn in_order(a: &str, b: &str) -> std::cmp::Ordering {
     natural(a, b).then_with(|| a.cmp(b))
 }

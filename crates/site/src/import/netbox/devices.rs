@@ -1,4 +1,4 @@
-//! Devices: nodes, switches and rack PDUs by their role.
+//! Imports devices as nodes, switches and rack PDUs, by role.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{Class, Device, Importer, Kind, Part, TOP, renamed};
 use crate::fabric::name::natural;
 use crate::import::draft::{Node, Remarks, Switch};
 
-/// States of devices that stand nowhere.
+/// States of devices that are not installed.
 const GONE: [&str; 2] = ["inventory", "decommissioning"];
 
 impl<'a> Importer<'a> {
@@ -107,7 +107,7 @@ impl<'a> Importer<'a> {
         (name, self.rack_of(row).map(|rack| rack.name.clone()), remarks)
     }
 
-    /// The lowest unit that a device takes; none where NetBox has no position.
+    /// The lowest unit of a device. `None`: NetBox has no position.
     fn unit(&mut self, row: &Row, usual_height: f64) -> Option<u16> {
         let position = row.number("position")?;
         let height = self.height(row.get("type")).unwrap_or(usual_height);
@@ -120,7 +120,7 @@ impl<'a> Importer<'a> {
         unit
     }
 
-    /// Units of a device type.
+    /// Height of a device type, in rack units.
     pub(super) fn height(&self, kind: &str) -> Option<f64> {
         self.device_type(kind)?.number("units").filter(|units| *units > 0.0)
     }
@@ -133,7 +133,7 @@ impl<'a> Importer<'a> {
             .find(|row| row.get("model") == kind)
     }
 
-    /// The BMC's address: NetBox's out-of-band IP, without its prefix.
+    /// The BMC's address: NetBox's out-of-band IP without its prefix length.
     fn bmc(&mut self, row: &Row) -> Option<String> {
         let text = row.get("oob");
         let address = text.split('/').next().filter(|address| !address.is_empty())?;
@@ -150,7 +150,7 @@ impl<'a> Importer<'a> {
         None
     }
 
-    /// Interfaces, power ports, outlets and power feeds of what is taken.
+    /// Interfaces, power ports, outlets and power feeds of imported devices.
     pub(super) fn parts(&mut self) {
         let tables = self.tables;
         let by_id: BTreeMap<&str, usize> = self
@@ -185,7 +185,7 @@ impl<'a> Importer<'a> {
                     _ => None,
                 };
                 let taken = |at: &usize| {
-                    // Patch panels are nothing in a site file, and cables go through them.
+                    // Patch panels do not appear in a site file, but cables pass through them.
                     let is_panel = matches!(kind, PartKind::FrontPort | PartKind::RearPort);
                     let device = self.devices.get(*at);
                     device.is_some_and(|device| is_panel || device.class != Class::LeftOut)

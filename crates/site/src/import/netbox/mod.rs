@@ -1,17 +1,17 @@
-//! From NetBox's tables to a site file.
+//! Converts NetBox's tables into a site file.
 //!
 //! | NetBox | site file |
 //! |---|---|
 //! | sites, locations | rooms in rooms |
 //! | racks | racks; units are counted from the bottom |
-//! | power panel | `panel`; NetBox has no rating of it, so what its feeds carry together |
+//! | power panel | `panel`; NetBox has no rating for it, so the sum of its feeds |
 //! | power feed | `circuit`, with `max_utilization` as derate |
 //! | power port of a rack PDU | `rack-pdu`, rated as its feed |
 //! | power outlets, cabled power ports | outlets, `psus` of nodes |
 //! | devices by role | nodes and switches |
 //! | device type | SKU; its power comes from a SKU file |
 //! | InfiniBand interfaces | HCAs and ports, their WWNs GUIDs |
-//! | cables between such interfaces, also by way of patch panels | cables |
+//! | cables between such interfaces, also through patch panels | cables |
 
 mod cables;
 mod devices;
@@ -33,20 +33,20 @@ use super::{Imported, Options, finish, shape};
 use crate::finding::{Sink, Spot};
 use crate::model::SwitchRole;
 
-/// Roles of NetBox's devices, by name or slug; `GPU Server` and `gpu-server` are the same.
+/// Roles of NetBox's devices, by name or slug: `GPU Server` equals `gpu-server`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roles {
-    /// What becomes a node.
+    /// Roles that become nodes.
     pub nodes: Vec<String>,
-    /// What becomes a leaf.
+    /// Roles that become leaves.
     pub leaves: Vec<String>,
-    /// What becomes a spine.
+    /// Roles that become spines.
     pub spines: Vec<String>,
-    /// What becomes a core.
+    /// Roles that become cores.
     pub cores: Vec<String>,
-    /// What becomes a switch whose level is told by the cables.
+    /// Roles that become switches. The cables determine their level.
     pub switches: Vec<String>,
-    /// What becomes a rack PDU.
+    /// Roles that become rack PDUs.
     pub pdus: Vec<String>,
 }
 
@@ -64,33 +64,33 @@ impl Default for Roles {
     }
 }
 
-/// What the import from NetBox wants to know.
+/// The options for importing NetBox.
 #[derive(Debug, Clone)]
 pub struct NetboxOptions<'a> {
-    /// What every import wants to know.
+    /// The options of every import.
     pub options: Options<'a>,
-    /// Sites of NetBox that are taken; all where none is named.
+    /// The NetBox sites to import. Empty: all.
     pub sites: &'a [String],
-    /// What devices are.
+    /// The mapping of device roles.
     pub roles: &'a Roles,
-    /// SKU by device type, where they have other names.
+    /// SKU by device type, if the names differ.
     pub skus: &'a BTreeMap<String, String>,
-    /// Feed letter by the name of a panel or power feed, in which `*` stands for anything. The first that fits counts.
+    /// Feed letter by name pattern of a panel or power feed, in which `*` matches any text. The first match counts.
     pub feeds: &'a [(String, String)],
     /// Rating of panels by name, in watts.
     pub panels: &'a BTreeMap<String, f64>,
 }
 
-/// What a device becomes.
+/// The class of a device in the site file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
-    /// The node at this place of the draft.
+    /// The node at this index of the draft.
     Node(usize),
-    /// The switch at this place of the draft.
+    /// The switch at this index of the draft.
     Switch(usize),
     /// A rack PDU.
     Pdu,
-    /// Nothing: its role is not mapped, or its site not taken.
+    /// Not imported: its role is not mapped, or its site is not selected.
     LeftOut,
 }
 
@@ -99,9 +99,9 @@ enum Class {
 struct Device<'a> {
     row: &'a Row,
     class: Class,
-    /// The type's name.
+    /// The name of its type.
     kind: &'a str,
-    /// Its rack in the site file.
+    /// The name of its rack in the site file.
     rack: Option<String>,
 }
 
@@ -117,7 +117,7 @@ struct RackInfo<'a> {
 #[derive(Debug)]
 struct Part<'a> {
     row: &'a Row,
-    /// Its device; none for power feeds.
+    /// The part's device. `None` for power feeds.
     device: Option<usize>,
     name: &'a str,
 }
@@ -128,24 +128,24 @@ struct Importer<'a> {
     sink: Sink,
     draft: Draft,
     racks: Vec<RackInfo<'a>>,
-    /// Places of racks by NetBox's id.
+    /// Indices of racks by NetBox's id.
     rack_ids: BTreeMap<&'a str, usize>,
     devices: Vec<Device<'a>>,
-    /// Interfaces, power ports, outlets, power feeds, and ports of patch panels; by [`cables::PartKind`].
+    /// Interfaces, power ports, outlets, power feeds, and ports of patch panels, by [`cables::PartKind`].
     parts: [Vec<Part<'a>>; 6],
-    /// The other end of the cable in each.
+    /// The part at the other end of each part's cable.
     peers: BTreeMap<Point, Point>,
-    /// Labels of cables, by the end that comes first.
+    /// Labels of cables, by the lower end.
     labels: BTreeMap<Point, String>,
-    /// What there is to say of a cable, by the end that comes first.
+    /// Notes about cables, by the lower end.
     notes: BTreeMap<Point, String>,
-    /// `PDU/OUTLET` in the site file, by place of the outlet.
+    /// `PDU/OUTLET` in the site file, by index of the outlet.
     outlets: BTreeMap<usize, String>,
     /// Names of nodes and switches.
     names: Namer,
 }
 
-/// Writes the site file of a NetBox.
+/// Imports NetBox's tables as a site file.
 #[must_use]
 pub fn from_netbox(tables: &Tables, options: &NetboxOptions<'_>) -> Imported {
     let mut files = tables.files.clone();
@@ -187,13 +187,13 @@ pub fn from_netbox(tables: &Tables, options: &NetboxOptions<'_>) -> Imported {
 }
 
 impl Importer<'_> {
-    /// Whether a site of NetBox is taken.
+    /// Whether a NetBox site is imported.
     fn takes(&self, site: &str) -> bool {
         let sites = self.options.sites;
         sites.is_empty() || sites.iter().any(|one| one == site || slug(one) == slug(site))
     }
 
-    /// What a role of NetBox becomes: none for nothing, else the level of a switch.
+    /// The kind for a NetBox role. `None`: the role is not mapped.
     fn role(&self, role: &str) -> Option<Kind> {
         let is = |list: &[String]| list.iter().any(|one| slug(one) == slug(role));
         let roles = self.options.roles;
@@ -210,14 +210,14 @@ impl Importer<'_> {
     }
 }
 
-/// Where findings about all of it stand.
+/// The place of findings about the whole import.
 const TOP: Spot = Spot {
     file: 0,
     line: 1,
     column: 1,
 };
 
-/// What a role stands for.
+/// The meaning of a role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Node,
@@ -225,7 +225,7 @@ enum Kind {
     Pdu,
 }
 
-/// Adds a comment where a name had to be changed.
+/// Adds a comment if a name was changed.
 fn renamed(remarks: &mut Remarks, name: &str, in_netbox: &str) {
     if name != in_netbox {
         remarks.comments.push(format!("{in_netbox:?} in NetBox"));

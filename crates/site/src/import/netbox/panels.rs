@@ -1,9 +1,9 @@
-//! Cables by way of patch panels: several in NetBox, one in the site file.
+//! Cables through patch panels: several in NetBox, one in the site file.
 //!
-//! A front port of a panel goes on at a position of its rear port, and from there by another cable. What went in at
-//! position 3 of one rear port comes out at position 3 of the next. Up to NetBox 4.4 a front port has one `rear_port` and a
-//! `rear_port_position`; since 4.5 a list of mappings (netbox-community/netbox, pull request 20851). A front port with
-//! several of those is not followed: what comes out of it is no single cable.
+//! A front port of a panel connects to a position of its rear port, and another cable continues from there. A signal
+//! that enters at position 3 of one rear port leaves at position 3 of the next. Up to NetBox 4.4 a front port has one
+//! `rear_port` and a `rear_port_position`. Since 4.5 it has a list of mappings (netbox-community/netbox, pull request
+//! 20851). A front port with several mappings is not followed, because it does not continue as a single cable.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,24 @@ use super::cables::{Index, PartKind, Point, signal};
 use super::{Importer, Part};
 use crate::import::names::Namer;
 
-/// Panels that one cable may go through; more would be a circle that no port closes.
+/// Maximum number of panels on one cable. More would be a loop.
 const MOST_PANELS: usize = 64;
 
-/// How front and rear ports belong together, by their places.
+/// The mapping between front and rear ports, by index.
 #[derive(Default)]
 struct Panels {
-    /// The rear port and position of each front port.
+    /// The rear port and position for each front port.
     rear: BTreeMap<usize, (usize, u32)>,
-    /// The front port at each position of a rear port.
+    /// The front port for each position of a rear port.
     front: BTreeMap<(usize, u32), usize>,
-    /// Of each rear port.
+    /// Number of positions of each rear port.
     positions: BTreeMap<usize, u32>,
 }
 
-/// Where a cable comes out.
+/// The path of a cable through panels.
 struct Way {
     end: Point,
-    /// Labels of the cables on the way.
+    /// Labels of the cables on the path.
     labels: Vec<String>,
     /// `panel port`, in order.
     ports: Vec<String>,
@@ -55,7 +55,7 @@ impl Panels {
     }
 }
 
-/// The rear port that a front port goes on at, and the position there.
+/// The rear port of a front port, and the position on it.
 fn rear_of(index: &Index<'_>, part: &Part<'_>) -> Option<(usize, u32)> {
     let (name, id) = (part.row.get("rear"), part.row.get("rear_id"));
     let position = part.row.number("position").map(|position| position as u32);
@@ -70,13 +70,13 @@ fn rear_of(index: &Index<'_>, part: &Part<'_>) -> Option<(usize, u32)> {
     if let Some(at) = named(name) {
         return Some((at, position.unwrap_or(1)));
     }
-    // The mapping in one cell: `Rear 1:3`.
+    // The mapping in one cell, such as `Rear 1:3`.
     let (name, position) = name.rsplit_once(':')?;
     Some((named(name.trim())?, position.trim().parse().ok()?))
 }
 
 impl Importer<'_> {
-    /// Makes one cable of those that meet in panels.
+    /// Joins cables that meet in panels into one.
     pub(super) fn follow_panels(&mut self, labels: &mut Namer) {
         let panels = Panels::of(self);
         let is_port = |point: &Point| matches!(point.kind, PartKind::FrontPort | PartKind::RearPort);
@@ -84,7 +84,7 @@ impl Importer<'_> {
         let starts = starts.filter(|(from, to)| from.kind == PartKind::Interface && is_port(to));
         let starts: Vec<Point> = starts.map(|(from, _)| *from).collect();
         for start in starts {
-            // The other end has been here before.
+            // Already joined from the other end.
             if !self.peers.get(&start).is_some_and(is_port) {
                 continue;
             }
@@ -96,7 +96,7 @@ impl Importer<'_> {
     }
 
     fn join_through(&mut self, start: Point, way: Way, labels: &mut Namer) {
-        // Those between keep theirs: others go by way of the same trunk.
+        // The cables between keep their labels, because other paths use the same trunk.
         self.labels.remove(&start);
         self.labels.remove(&way.end);
         self.peers.insert(start, way.end);
@@ -110,7 +110,7 @@ impl Importer<'_> {
         }
     }
 
-    /// A way through panels that ends at no interface: the cable is left out, as others with one end.
+    /// A path through panels that does not end at an interface. The cable is omitted, like others with one end.
     fn dead_end(&mut self, start: Point, why: &str) {
         let Some(part) = self.part(start) else { return };
         if signal(part.row.get("type")).is_none() {
@@ -126,7 +126,7 @@ impl Importer<'_> {
         self.labels.get(&one.min(other)).cloned().unwrap_or_default()
     }
 
-    /// Follows a cable from an interface to the other one.
+    /// Follows a cable from an interface to the interface at the other end.
     fn way(&self, panels: &Panels, start: Point) -> Result<Way, String> {
         let mut way = Way {
             end: start,

@@ -1,4 +1,4 @@
-//! Sites and locations as rooms, and racks.
+//! Imports sites and locations as rooms, and racks.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use crate::fabric::name::natural;
 use crate::import::draft::{Rack, Remarks, Room};
 use crate::import::names::Namer;
 
-/// Units of a rack where NetBox does not say.
+/// Default number of units of a rack.
 const USUAL_UNITS: u16 = 42;
 
-/// Most units of a rack in a site file.
+/// Maximum number of units of a rack in a site file.
 const MAX_UNITS: f64 = 120.0;
 
 impl<'a> Importer<'a> {
@@ -26,7 +26,7 @@ impl<'a> Importer<'a> {
     fn sites(&mut self, names: &mut Namer) -> BTreeMap<&'a str, String> {
         let tables = self.tables;
         let mut found: Vec<&str> = tables.rows(Table::Sites).iter().map(|row| row.get("name")).collect();
-        // Other tables name sites too: the table of sites may be left out.
+        // Sites in other tables count as well, because the table of sites is optional.
         for table in [Table::Locations, Table::Racks, Table::PowerPanels] {
             found.extend(tables.rows(table).iter().map(|row| row.get("site")));
         }
@@ -129,14 +129,14 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// The rack that a row names, by id or by name, location and site. Several that fit are none.
+    /// The rack of a row, by id, or by name, location and site. `None` also if several racks match.
     pub(super) fn rack_of(&self, row: &Row) -> Option<&RackInfo<'a>> {
         let id = row.get("rack_id");
         if !id.is_empty() {
             return self.rack_ids.get(id).and_then(|at| self.racks.get(*at));
         }
         let name = row.get("rack");
-        // They are sorted naturally, in which names of different spelling may be equal.
+        // The racks are in natural order, in which different names may be equal.
         let first = self
             .racks
             .partition_point(|rack| natural(rack.row.get("name"), name).is_lt());
@@ -157,7 +157,7 @@ impl<'a> Importer<'a> {
 }
 
 impl RackInfo<'_> {
-    /// The lowest unit, from 1 at the bottom, of a device so many units high that NetBox has at this position.
+    /// The lowest unit of a device, from 1 at the bottom, from NetBox's position and the height in units.
     pub(super) fn unit(&self, position: f64, height: f64) -> Option<u16> {
         let start = self.row.number("start").unwrap_or(1.0);
         let from_start = position - start + 1.0;

@@ -1,4 +1,4 @@
-//! Panels, feeds and rack PDUs as the power tree, and where PSUs are plugged in.
+//! Imports panels, feeds and rack PDUs as the power tree, and the outlets of PSUs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ struct Feed<'a> {
 }
 
 impl<'a> Importer<'a> {
-    /// Panels, feeds and rack PDUs.
+    /// Imports panels, feeds and rack PDUs.
     pub(super) fn power(&mut self) {
         let mut names = Namer::default();
         let panels = self.panel_rows();
@@ -62,7 +62,7 @@ impl<'a> Importer<'a> {
         rows
     }
 
-    /// The panel that a feed names. None without a finding where its site is not taken.
+    /// The panel of a feed. `None` without a finding if its site is not imported.
     fn panel_of(&mut self, row: &Row, panels: &[&Row]) -> Option<usize> {
         let (id, name, site) = (row.get("panel_id"), row.get("panel"), row.get("site"));
         let is = |panel: &&Row| {
@@ -108,7 +108,7 @@ impl<'a> Importer<'a> {
             {
                 Some(Rating::Electrical { volts, amps, phases })
             }
-            // A DC feed has no phases and its voltage may be negative.
+            // A DC feed has no phases, and its voltage may be negative.
             (Some(volts), Some(amps)) if volts != 0.0 && amps > 0.0 => Some(Rating::Watts(volts.abs() * amps)),
             _ => {
                 let what = "NetBox has no voltage and amperage of this feed";
@@ -145,7 +145,7 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// The letter that was given for one of these names.
+    /// The feed letter configured for one of these names.
     fn letter(&self, names: &[&str]) -> Option<String> {
         let fits = |(_, pattern): &&(String, String)| names.iter().any(|name| matches(pattern, name));
         self.options.feeds.iter().find(fits).map(|(letter, _)| letter.clone())
@@ -203,7 +203,7 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// Rack PDUs: one for each power port that has outlets behind it.
+    /// Rack PDUs: one for each power port with outlets.
     fn pdus(&mut self, feeds: &BTreeMap<usize, Feed<'a>>, names: &mut Namer) {
         let pdus: Vec<usize> = (0..self.devices.len())
             .filter(|at| self.devices.get(*at).is_some_and(|device| device.class == Class::Pdu))
@@ -246,7 +246,7 @@ impl<'a> Importer<'a> {
             .collect()
     }
 
-    /// The power port that an outlet is behind: the one it names, or the only one.
+    /// The power port of an outlet: the one that it names, or the only one.
     fn inlet_of(&mut self, outlet: usize, inlets: &[(usize, &str)]) -> Option<usize> {
         let kind = PartKind::Outlet;
         let row = self.part(Point { kind, at: outlet })?.row;
@@ -350,7 +350,7 @@ impl<'a> Importer<'a> {
         });
     }
 
-    /// The outlets of a rack PDU of the site file.
+    /// The outlets of a rack PDU in the site file.
     fn list_outlets(&mut self, pdu: &str, outlets: &[usize], rating: Option<Rating>) -> Vec<Outlet> {
         let mut own_names = Namer::default();
         let mut list = Vec::new();
@@ -370,7 +370,7 @@ impl<'a> Importer<'a> {
         list
     }
 
-    /// PSUs of nodes in their outlets.
+    /// Connects the PSUs of nodes to their outlets.
     pub(super) fn plug_in(&mut self) {
         if self.draft.domains.is_empty() {
             return;
@@ -419,7 +419,7 @@ impl<'a> Importer<'a> {
     }
 }
 
-/// What a feed carries all the time, in watts; none where it has no rating.
+/// Continuous capacity of a feed, in watts. `None`: it has no rating.
 fn watts(feed: &Feed<'_>) -> Option<f64> {
     Some(match feed.rating? {
         Rating::Watts(watts) => watts * feed.derate.unwrap_or(1.0),
@@ -428,13 +428,13 @@ fn watts(feed: &Feed<'_>) -> Option<f64> {
                 Phases::Single => 1.0,
                 Phases::Three => 3_f64.sqrt(),
             };
-            // 0.8 is what a site file takes where nothing is said.
+            // 0.8 is the default derate of a site file.
             factor * volts * amps * feed.derate.unwrap_or(0.8)
         }
     })
 }
 
-/// Phase of an outlet: NetBox has feed legs for three-phase feeds only.
+/// The phase of an outlet. NetBox has feed legs for three-phase feeds only.
 fn leg(row: &Row, rating: Option<Rating>) -> Phase {
     let three = matches!(
         rating,
@@ -451,7 +451,7 @@ fn leg(row: &Row, rating: Option<Rating>) -> Phase {
     }
 }
 
-/// What a socket carries by IEC 60320, in amps.
+/// Capacity of a socket by IEC 60320, in amps.
 fn amps(kind: &str) -> Option<f64> {
     let kind = kind.to_ascii_lowercase();
     match kind.strip_prefix("iec-60320-").unwrap_or(&kind) {
@@ -461,7 +461,7 @@ fn amps(kind: &str) -> Option<f64> {
     }
 }
 
-/// Whether a name is as a pattern says, in which `*` stands for anything.
+/// Whether a name matches a pattern, in which `*` matches any text.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or("");

@@ -1,4 +1,4 @@
-//! Device types of nodes as SKUs.
+//! Imports device types of nodes as SKUs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::import::names::slug;
 use crate::import::site_speed;
 
 impl<'a> Importer<'a> {
-    /// Gives each node its SKU, and describes those that no SKU file has as far as NetBox knows them.
+    /// Assigns a SKU to each node. SKUs missing in the SKU file are described as far as NetBox knows them.
     pub(super) fn skus(&mut self) {
         let mut unknown: BTreeMap<&'a str, Vec<usize>> = BTreeMap::new();
         for (at, device) in self.devices.iter().enumerate() {
@@ -79,7 +79,7 @@ impl<'a> Importer<'a> {
         sku
     }
 
-    /// What power ports tell of the first device.
+    /// Reads the power figures from the power ports of the first device.
     fn power_of(&self, sku: &mut Sku, devices: &[usize]) {
         let ports: Vec<&Part<'_>> = devices
             .first()
@@ -145,7 +145,7 @@ impl<'a> Importer<'a> {
         };
     }
 
-    /// Power ports of a device, in natural order: its PSUs.
+    /// The power ports of a device in natural order: its PSUs.
     pub(super) fn power_ports(&self, device: usize) -> Vec<&Part<'a>> {
         self.power_ports_at(device).into_iter().map(|(_, part)| part).collect()
     }
@@ -157,7 +157,7 @@ impl<'a> Importer<'a> {
         own.take_while(|(_, part)| part.device == Some(device)).collect()
     }
 
-    /// Names of the HCAs of a node's SKU.
+    /// The HCA names of a node's SKU.
     pub(super) fn hcas_of(&self, node: usize) -> BTreeSet<String> {
         let Some(node) = self.draft.nodes.get(node) else {
             return BTreeSet::new();

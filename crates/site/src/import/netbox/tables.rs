@@ -1,13 +1,13 @@
-//! NetBox's tables: which there are, which of their columns are used, and their rows.
+//! NetBox's tables, the columns used, and the rows.
 //!
-//! Columns go by the names of NetBox 4.x's tables as its list views export them (`Device A`, `Height`), by the names of its
-//! import forms (`side_a_device`, `u_height`), and by those of its API (`dcim/tables/*.py`, `dcim/forms/bulk_import.py`
-//! and `dcim/api/serializers_` of netbox-community/netbox). Case, blanks and punctuation do not count.
+//! Columns may have the names of NetBox 4.x's list view exports (`Device A`, `Height`), of its import forms
+//! (`side_a_device`, `u_height`), or of its API (`dcim/tables/*.py`, `dcim/forms/bulk_import.py` and
+//! `dcim/api/serializers_` of netbox-community/netbox). Case, blanks and punctuation are ignored.
 
 use crate::finding::Spot;
 use crate::import::csv::{Broken, Cell, Reader};
 
-/// Most rows of all tables.
+/// Maximum number of rows in all tables.
 pub const MAX_ROWS: usize = 4_000_000;
 
 /// A table of NetBox.
@@ -15,7 +15,7 @@ pub const MAX_ROWS: usize = 4_000_000;
 pub enum Table {
     /// Sites.
     Sites,
-    /// Locations, which may be in each other.
+    /// Locations, which may be nested.
     Locations,
     /// Racks.
     Racks,
@@ -27,25 +27,25 @@ pub enum Table {
     PowerPanels,
     /// Power feeds.
     PowerFeeds,
-    /// Power ports: what devices are fed through.
+    /// Power ports: the inputs of devices.
     PowerPorts,
     /// Power outlets of rack PDUs.
     PowerOutlets,
     /// Interfaces.
     Interfaces,
-    /// Front ports of patch panels. Not needed.
+    /// Front ports of patch panels. Optional.
     FrontPorts,
-    /// Rear ports of patch panels. Not needed.
+    /// Rear ports of patch panels. Optional.
     RearPorts,
     /// Cables.
     Cables,
 }
 
-/// A column: the name used here, and the names that NetBox has for it. The first is that of its table's export.
+/// A column: the name in this crate, and NetBox's names for it, beginning with the name in exports.
 type Column = (&'static str, &'static [&'static str]);
 
 impl Table {
-    /// All, each after what it refers to.
+    /// All tables, each after those that it refers to.
     pub const ALL: [Self; 13] = [
         Self::Sites,
         Self::Locations,
@@ -62,7 +62,7 @@ impl Table {
         Self::Cables,
     ];
 
-    /// Below `/api/dcim/` of NetBox.
+    /// The path below `/api/dcim/` of NetBox.
     #[must_use]
     pub fn endpoint(self) -> &'static str {
         match self {
@@ -82,7 +82,7 @@ impl Table {
         }
     }
 
-    /// The table that a file name stands for: `devices.csv`, and as NetBox calls its exports, `netbox_power feeds.csv`.
+    /// The table for a file name: `devices.csv`, or NetBox's own name for the export, `netbox_power feeds.csv`.
     #[must_use]
     pub fn of_file(name: &str) -> Option<Self> {
         let stem = name.strip_suffix(".csv")?;
@@ -172,7 +172,7 @@ impl Table {
         }
     }
 
-    /// Columns without which the table says nothing.
+    /// The required columns.
     fn needed(self) -> &'static [&'static str] {
         match self {
             Self::Sites => &["name"],
@@ -231,7 +231,7 @@ const CABLES: &[Column] = &[
     ("id_b", &["termination_b_id"]),
 ];
 
-/// Lower case, with one `_` for whatever is neither letter nor digit.
+/// Lower case, with one `_` for each run of other characters than letters and digits.
 fn normal(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -244,7 +244,7 @@ fn normal(text: &str) -> String {
     out.trim_end_matches('_').to_owned()
 }
 
-/// A row: the cells of the columns that are used, and where they stand.
+/// A row: the cells of the used columns, with their places.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     at: Spot,
@@ -252,7 +252,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// What a cell says, without blanks around it; empty where it says nothing.
+    /// The text of a cell, trimmed. Empty if the cell is missing or has no value.
     pub(super) fn get(&self, column: &str) -> &str {
         let found = self.cells.iter().find(|(name, _, _)| *name == column);
         match found.map_or("", |(_, _, text)| text.trim()) {
@@ -261,13 +261,13 @@ impl Row {
         }
     }
 
-    /// Where a cell stands; the row where there is no such cell.
+    /// The place of a cell, or of the row if there is no such cell.
     pub(super) fn spot(&self, column: &str) -> Spot {
         let found = self.cells.iter().find(|(name, _, _)| *name == column);
         found.map_or(self.at, |(_, at, _)| *at)
     }
 
-    /// The number that a cell begins with: `48U`, `80%`, `1361 kg`. None where it is empty or none.
+    /// The number at the beginning of a cell: `48U`, `80%`, `1361 kg`. `None`: the cell is empty or not a number.
     pub(super) fn number(&self, column: &str) -> Option<f64> {
         let text = self.get(column);
         let end = text
@@ -276,7 +276,7 @@ impl Row {
         text.get(..end)?.parse().ok().filter(|number: &f64| number.is_finite())
     }
 
-    /// A weight in kg: the cell may end in its unit, or the column `weight_unit` has it.
+    /// A weight in kg. The unit is at the end of the cell or in the column `weight_unit`.
     pub(super) fn kilograms(&self, column: &str) -> Option<f64> {
         let unit = self
             .get(column)
@@ -289,26 +289,26 @@ impl Row {
             "oz" | "ounces" => 0.028_349_523_125,
             _ => return None,
         };
-        // To the gram, so that no digits of a conversion show.
+        // Rounded to the gram, to remove digits from the conversion.
         Some((self.number(column)? * factor * 1000.0).round() / 1000.0)
     }
 }
 
-/// Why a file is no table of NetBox.
+/// Why a file is not a NetBox table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}:{column}: {what}")]
 pub struct TableError {
-    /// As it was named when it was given.
+    /// The file, by the name that the caller gave.
     pub file: String,
-    /// From 1.
+    /// Line, from 1.
     pub line: u32,
-    /// In characters, from 1.
+    /// Column in characters, from 1.
     pub column: u32,
-    /// In words.
+    /// A description.
     pub what: String,
 }
 
-/// All that was exported from a NetBox, or read from its API.
+/// All tables exported from NetBox or read from its API.
 #[derive(Debug, Clone, Default)]
 pub struct Tables {
     pub(super) files: Vec<Box<str>>,
@@ -320,7 +320,7 @@ impl Tables {
     /// Adds an exported file. The first line names the columns.
     ///
     /// # Errors
-    /// It is no CSV, a column that is needed is missing, or there are more than [`MAX_ROWS`] rows.
+    /// The text is not CSV, a required column is missing, or there are more than [`MAX_ROWS`] rows.
     pub fn add_csv(&mut self, table: Table, file: &str, text: &str) -> Result<(), TableError> {
         let error = |line, column, what: String| TableError {
             file: file.to_owned(),
@@ -377,7 +377,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Adds an object of the API as fields by name. In findings its id stands in place of a line.
+    /// Adds an object of the API as fields by name. In findings, its id takes the place of the line.
     ///
     /// # Errors
     /// There are more than [`MAX_ROWS`] rows.
@@ -435,18 +435,18 @@ impl Tables {
         }
     }
 
-    /// The rows of a table, in the order in which they came.
+    /// The rows of a table, in the order of addition.
     pub(super) fn rows(&self, table: Table) -> &[Row] {
         let found = self.rows.iter().find(|(known, _)| *known == table);
         found.map_or(&[], |(_, rows)| rows)
     }
 }
 
-/// The column that each cell of the first line names, if it is one that is used.
+/// The used column of each cell in the first line. `None`: the column is not used.
 fn header_columns(table: Table, header: &[Cell]) -> Result<Vec<Option<&'static str>>, (usize, String)> {
     let mut columns: Vec<Option<&'static str>> = vec![None; header.len()];
     for (column, names) in table.columns() {
-        // Names in the order of the list: a table has one of them, or the first is meant.
+        // Names in the order of the list. If a table has several of them, the first one counts.
         let at = names
             .iter()
             .find_map(|name| header.iter().position(|cell| normal(&cell.text) == *name));

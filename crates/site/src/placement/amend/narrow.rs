@@ -1,22 +1,22 @@
-//! The hall with fewer links for a moment: those that a cluster has anyway.
+//! Temporarily reduces the hall's free links to those of a cluster.
 
 use crate::placement::hall::Hall;
 use crate::placement::links::Mask;
 use crate::placement::request::Placement;
 
-/// Which links of its own units a cluster may have. It is out of the hall meanwhile.
+/// The links that a cluster may use in its own units, while it is out of the hall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Links {
-    /// Those that it had and that work.
+    /// The cluster's own working links.
     Own,
-    /// All that are free.
+    /// All free links.
     Free,
-    /// Those that it had, out of order or not: a link that is down keeps nobody from swapping a node.
+    /// The cluster's own links, including broken ones: a broken link must not prevent the replacement of a node.
     OwnBroken,
 }
 
 impl Links {
-    /// In the order in which they are tried.
+    /// The variants, in the order of the attempts.
     pub fn of(hall: &Hall, before: &Placement) -> Vec<Self> {
         let broken = |share: &super::UnitShare| share.links & hall.units[share.unit.at()].broken != 0;
         let broken_up =
@@ -29,15 +29,15 @@ impl Links {
     }
 }
 
-/// What was free before.
+/// The free links before the reduction.
 pub(super) struct Narrowed {
-    /// Unit and its links.
+    /// Unit and its free links.
     units: Vec<(usize, Mask)>,
-    /// Pod, spine, and the links above it.
+    /// Pod, spine, and the free links above it.
     cores: Vec<(usize, usize, Mask)>,
 }
 
-/// Leaves these links alone.
+/// Reduces the free links to this selection.
 pub(super) fn narrow(hall: &mut Hall, before: &Placement, links: Links) -> Narrowed {
     let mut narrowed = Narrowed {
         units: Vec::new(),
@@ -68,7 +68,7 @@ pub(super) fn narrow(hall: &mut Hall, before: &Placement, links: Links) -> Narro
     narrowed
 }
 
-/// Gives back what was left out.
+/// Restores the free links.
 pub(super) fn widen(hall: &mut Hall, narrowed: Narrowed) {
     for (at, links) in narrowed.units {
         set(hall, at, links);

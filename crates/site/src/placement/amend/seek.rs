@@ -1,4 +1,4 @@
-//! Which units a cluster grows into: those that it is in, then as few others as possible.
+//! Chooses the units into which a cluster grows: its own units, then as few others as possible.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -9,14 +9,14 @@ use crate::placement::request::Placement;
 use crate::placement::shape::{self, Even};
 use crate::placement::view::{Effort, View};
 
-/// Units that are tried as the odd one in a big cluster.
+/// Maximum number of units tried as the odd one in a big cluster.
 const ODD: usize = 8;
-/// Units that are looked at as new ones, unless many are needed.
+/// Maximum number of candidates for new units, unless many are needed.
 const POOL: usize = 256;
-/// So many units more than the fewest are tried.
+/// Maximum number of new units above the minimum to try.
 const MORE: usize = 4;
 
-/// A placement and its number of new units, if there is one with fewer than `below`.
+/// A placement with fewer than `below` new units, and the number of these units.
 pub(super) fn seek(view: &View, effort: &mut Effort, first: Option<u32>, below: usize) -> Option<(usize, Placement)> {
     let own: Vec<u32> = (0..view.caps.len() as u32).filter(|&u| view.kept_in(u) != 0).collect();
     let mut seek = Seek {
@@ -26,7 +26,7 @@ pub(super) fn seek(view: &View, effort: &mut Effort, first: Option<u32>, below: 
         found: None,
     };
     if below > 0 {
-        // A unit that the cluster would have left is no better than any other.
+        // A unit without kept nodes is no better than any other.
         let enough = |u: &u32| own.contains(u) && room(view, *u) + view.kept_nodes() >= view.size;
         if let Some(first) = first.filter(enough) {
             seek.in_first(&own, first);
@@ -51,7 +51,7 @@ pub(super) fn seek(view: &View, effort: &mut Effort, first: Option<u32>, below: 
     None
 }
 
-/// So many nodes could join a unit.
+/// Number of nodes that could join a unit.
 fn room(view: &View, unit: u32) -> u32 {
     view.caps[unit as usize] - view.kept_in(unit).count_ones()
 }
@@ -59,13 +59,13 @@ fn room(view: &View, unit: u32) -> u32 {
 struct Seek<'v, 'a> {
     view: &'v View<'a>,
     effort: &'v mut Effort,
-    /// Units that the cluster is not in, the best first.
+    /// Units without nodes of the cluster, best first.
     pool: Vec<u32>,
     found: Option<Placement>,
 }
 
 impl Seek<'_, '_> {
-    /// All that join in one unit.
+    /// Places all joining nodes in one unit.
     fn in_first(&mut self, own: &[u32], first: u32) {
         let mut narrow = self.view.clone();
         for &unit in own.iter().filter(|&&u| u != first) {
@@ -81,7 +81,7 @@ impl Seek<'_, '_> {
         self.found = there.found;
     }
 
-    /// On just these units.
+    /// Places the cluster on exactly these units.
     fn on(&mut self, units: &[u32]) {
         let room: u32 = units.iter().map(|&u| self.view.caps[u as usize]).sum();
         if room < self.view.size {
@@ -96,7 +96,7 @@ impl Seek<'_, '_> {
         }
     }
 
-    /// Those that may be the odd one, the likeliest first: few links, then few nodes.
+    /// Candidates for the odd unit, the most likely first: few links, then few nodes.
     fn odd_ones(&mut self, units: &[u32]) -> Vec<u32> {
         let key = |u: u32| {
             let links = self.view.hall.units[u as usize].counted.count_ones();
@@ -119,8 +119,8 @@ impl Seek<'_, '_> {
         self.effort.reached = self.effort.reached.max(quick.reached);
     }
 
-    /// Orders the units that the cluster is not in, and says how many of them are needed at least. None: all are not
-    /// enough.
+    /// Orders the units without nodes of the cluster and returns the minimum number required. `None`: all together do
+    /// not suffice.
     fn draw_pool(&mut self, own: &[u32], needed: u32) -> Option<usize> {
         let view = self.view;
         let pods: BTreeSet<u32> = own.iter().map(|&u| view.hall.units[u as usize].pod).collect();
@@ -130,7 +130,7 @@ impl Seek<'_, '_> {
         let key = |&u: &u32| {
             let (unit, cap) = (&view.hall.units[u as usize], view.caps[u as usize]);
             let far = !pods.contains(&unit.pod);
-            // The smallest that is enough, rather one in use; of those that are not enough the biggest.
+            // The smallest sufficient unit, preferably one in use. Among insufficient units, the biggest.
             let fit = if cap >= needed { (0, cap) } else { (1, u32::MAX - cap) };
             (far, fit.0, unit.taken == 0, fit.1, u)
         };
@@ -155,7 +155,7 @@ impl Seek<'_, '_> {
         Some(fewest)
     }
 
-    /// With so many units of the pool. None: cut short.
+    /// Tries `count` units of the pool. `None`: the search was cut short.
     fn with_new(&mut self, own: &[u32], count: usize) -> Option<()> {
         let hall = self.view.hall;
         self.go(&Even::of(hall, own), None, 0, count)?;
@@ -169,7 +169,7 @@ impl Seek<'_, '_> {
         Some(())
     }
 
-    /// `left` units more, one of them the odd one if none is given. None: cut short.
+    /// Adds `left` units. One of them is the odd one if `odd` is `None`. Returns `None` if the search was cut short.
     fn go(&mut self, even: &Even, odd: Option<u32>, at: usize, left: usize) -> Option<()> {
         self.effort.step(even.units.len() + self.pool.len())?;
         if let (0, Some(odd)) = (left, odd) {
@@ -179,7 +179,7 @@ impl Seek<'_, '_> {
         if !self.may(even, odd, at, left) {
             return Some(());
         }
-        // The odd one may come from anywhere, the even ones in order.
+        // The odd unit may be anywhere in the pool. Even units are chosen in order.
         if let (1, None) = (left, odd) {
             for i in 0..self.pool.len() {
                 let unit = self.pool[i];
@@ -206,8 +206,8 @@ impl Seek<'_, '_> {
         Some(())
     }
 
-    /// Whether these and `left` of the pool can give enough: each what it shares with the common links, one of them all
-    /// it has. What stays must have its links already.
+    /// Whether the chosen units and `left` of the pool can give enough nodes: each unit as many as its common links
+    /// allow, and one unit all it has. Kept nodes must already have their links.
     fn may(&self, even: &Even, odd: Option<u32>, at: usize, left: usize) -> bool {
         let view = self.view;
         let bandwidth = view.request.bandwidth;

@@ -1,21 +1,21 @@
-//! What hangs on what.
+//! Lookup of the nodes and domains below others.
 
 use crate::model::{CoolingKind, CoolingUnitId, DomainId, NodeId, Plug, Site};
 use crate::power::{Zone, zone_of};
 
-/// The nodes below everything. Made once for a site.
+/// The nodes below every domain and cooling unit. Computed once per site.
 #[derive(Debug, Clone)]
 pub struct Below {
-    /// By domain: nodes plugged in right there, with the outlet's index.
+    /// By domain: nodes plugged directly into it, with the outlet's index.
     plugged: Vec<Vec<(NodeId, u16)>>,
-    /// By domain.
+    /// By domain: its children.
     children: Vec<Vec<DomainId>>,
-    /// By node.
+    /// By node: its cooling zone.
     zones: Vec<Zone>,
 }
 
 impl Below {
-    /// Of a site.
+    /// Computes the lookup for a site.
     #[must_use]
     pub fn new(site: &Site) -> Self {
         let mut plugged = vec![Vec::new(); site.domains.len()];
@@ -37,19 +37,19 @@ impl Below {
         }
     }
 
-    /// What a domain feeds directly.
+    /// The domains that a domain feeds directly.
     #[must_use]
     pub fn children(&self, domain: DomainId) -> &[DomainId] {
         &self.children[domain.index()]
     }
 
-    /// Nodes plugged into a PDU, and the index of the outlet, once for each PSU.
+    /// The nodes plugged into a PDU with the index of the outlet, one entry for each PSU.
     #[must_use]
     pub fn plugged(&self, pdu: DomainId) -> &[(NodeId, u16)] {
         &self.plugged[pdu.index()]
     }
 
-    /// The nodes with a PSU below a domain, each once, in order.
+    /// The nodes with a PSU below a domain, in order without duplicates.
     #[must_use]
     pub fn nodes(&self, domain: DomainId) -> Vec<NodeId> {
         let (mut open, mut nodes) = (vec![domain], Vec::new());
@@ -60,7 +60,7 @@ impl Below {
         once(nodes)
     }
 
-    /// The nodes with a PSU in one of these outlets of a PDU.
+    /// The nodes with a PSU at one of these outlets of a PDU.
     #[must_use]
     pub fn at_outlets(&self, site: &Site, pdu: DomainId, names: &[String]) -> Vec<NodeId> {
         let is_named = |outlet: u16| {
@@ -71,14 +71,14 @@ impl Below {
         once(plugged.map(|(node, _)| *node).collect())
     }
 
-    /// The nodes that a cooling unit cools, alone or with others.
+    /// The nodes that a cooling unit cools, alone or together with others.
     #[must_use]
     pub fn cooled_by(&self, site: &Site, unit: CoolingUnitId) -> Vec<NodeId> {
         let unit = site.cooling_unit(unit);
         let zone = match (unit.kind, unit.rack, unit.cooling_loop) {
             (CoolingKind::RearDoor, Some(rack), _) => Zone::RearDoor(rack),
             (CoolingKind::Cdu, _, Some(id)) => Zone::Loop(id),
-            // A CDU without a loop cools nothing.
+            // A CDU without a loop cools no nodes.
             (CoolingKind::Cdu, _, None) => return Vec::new(),
             _ => Zone::Room(unit.room),
         };

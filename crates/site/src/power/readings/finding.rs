@@ -1,35 +1,35 @@
-//! What is wrong, in words.
+//! Findings about readings, in words.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::{CoolingUnitId, DomainId, NodeId, Site};
 
-/// What is wrong.
+/// The kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingKind {
-    /// A leak detector is wet.
+    /// A leak detector reports a leak or moisture.
     Leak,
-    /// A breaker tripped, or somebody opened it.
+    /// A breaker tripped or was opened.
     Breaker,
-    /// No voltage at what feeds a PDU.
+    /// The input of a PDU has no voltage.
     FeedLost,
     /// A sensor is at its upper critical limit.
     Temperature,
-    /// A cooling unit supplies hotter than it may.
+    /// A cooling unit's supply temperature is above its maximum.
     Supply,
-    /// A cooling unit moves less than it has to.
+    /// A cooling unit's flow is below its minimum.
     Flow,
-    /// More is drawn than a domain carries.
+    /// The load exceeds a domain's capacity.
     OverCapacity,
-    /// More is drawn than was reserved.
+    /// The load exceeds the reservation.
     OverReservation,
-    /// A power supply of a node does not work.
+    /// A power supply of a node has failed.
     PowerSupply,
 }
 
 impl FindingKind {
-    /// All.
+    /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::Leak,
         Self::Breaker,
@@ -42,7 +42,7 @@ impl FindingKind {
         Self::PowerSupply,
     ];
 
-    /// The word in events (`facility.leak`), alarms and metrics.
+    /// The name in events (`facility.leak`), alarms and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -58,13 +58,13 @@ impl FindingKind {
         }
     }
 
-    /// The kind of that name.
+    /// The kind with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// The unit of its figures.
+    /// The unit of the measured value and the limit.
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self {
@@ -75,7 +75,7 @@ impl FindingKind {
         }
     }
 
-    /// What to do about it.
+    /// The recommended action.
     #[must_use]
     pub fn advice(self) -> &'static str {
         match self {
@@ -92,18 +92,18 @@ impl FindingKind {
     }
 }
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Worth a look by day.
+    /// To be checked during working hours.
     Warning,
-    /// Somebody has to look now.
+    /// To be checked at once.
     Critical,
 }
 
 impl Severity {
-    /// The word.
+    /// The name of the severity.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -113,7 +113,7 @@ impl Severity {
     }
 }
 
-/// What it is about.
+/// The subject of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     /// A node.
@@ -125,7 +125,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// `nodes/gpu-1`, `circuit/c-a-r01`, `cdu/cdu-1`.
+    /// Such as `nodes/gpu-1`, `circuit/c-a-r01`, `cdu/cdu-1`.
     #[must_use]
     pub fn name(self, site: &Site) -> String {
         match self {
@@ -136,31 +136,31 @@ impl Subject {
     }
 }
 
-/// Something that is wrong.
+/// A fault shown by readings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
-    /// What.
+    /// The kind.
     pub kind: FindingKind,
-    /// Of what.
+    /// The subject.
     pub subject: Subject,
-    /// The detectors, breakers, sensors that say so.
+    /// The detectors, breakers or sensors that report the fault.
     pub detail: String,
-    /// What was measured, in the kind's unit.
+    /// The measured value, in the unit of the kind.
     pub measured: Option<f64>,
-    /// What it may be: what is reserved, what is carried, the limit.
+    /// The limit: the reservation, the capacity, or the sensor's limit.
     pub limit: Option<f64>,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What hangs on it.
+    /// The affected nodes.
     pub nodes: Vec<NodeId>,
-    /// Those nodes must not be switched on.
+    /// Whether these nodes must not be switched on.
     pub blocks: bool,
-    /// Those nodes are not given to new clusters.
+    /// Whether these nodes are withheld from new clusters.
     pub cordons: bool,
 }
 
 impl Finding {
-    /// What is wrong, in a sentence without an end.
+    /// A description, as a sentence without a full stop.
     #[must_use]
     pub fn message(&self, site: &Site) -> String {
         let subject = self.subject.name(site);

@@ -1,4 +1,4 @@
-//! What is certainly wrong, and what is certainly right.
+//! Decides what is certainly wrong and what is certainly right.
 
 use std::collections::BTreeSet;
 
@@ -9,21 +9,21 @@ use super::{
 use crate::model::{CoolingUnitId, DomainId, NodeId, Rating, Site};
 use crate::power::capacity_watts;
 
-/// Names in a finding's detail.
+/// Maximum number of names in a finding's detail.
 const NAMED: usize = 8;
 
-/// What counts as wrong and as right.
+/// The thresholds for wrong and right.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
-    /// Older readings are unknown, in microseconds.
+    /// Maximum age of a reading, in microseconds. Older readings count as unknown.
     pub fresh_us: i64,
-    /// More than this share above what is reserved is wrong: meters are not exact, and peaks are short.
+    /// Share above the reservation that is tolerated, because meters are inexact and peaks are short.
     pub over_reservation: f64,
-    /// A sensor is all right again when it is so far below its limit, in °C.
+    /// Margin below its limit at which a sensor is right again, in °C.
     pub cooler_celsius: f64,
-    /// What is drawn is all right again when it is below this share of what is carried.
+    /// Share of the capacity below which the load is right again.
     pub relief: f64,
-    /// Below this share of its rated volts a feed is lost.
+    /// Share of the rated voltage below which a feed counts as lost.
     pub dead_volts: f64,
 }
 
@@ -39,16 +39,16 @@ impl Default for Rules {
     }
 }
 
-/// What was found.
+/// The result of a judgement.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Judgement {
-    /// What is certainly wrong, one finding for a kind and a subject.
+    /// What is certainly wrong: one finding per kind and subject.
     pub findings: Vec<Finding>,
     /// What is certainly right.
     pub right: BTreeSet<(FindingKind, Subject)>,
 }
 
-/// Judges the readings of a site; `reserved` is what is reserved of a node, in watts.
+/// Judges the readings of a site. `reserved` returns the reservation of a node, in watts.
 #[must_use]
 pub fn judge(
     site: &Site,
@@ -92,14 +92,14 @@ struct Court<'a> {
     found: Judgement,
 }
 
-/// What a check came to.
+/// The result of a check.
 enum Verdict {
     Wrong(Fault),
     Right,
     Unknown,
 }
 
-/// The particulars of a finding.
+/// The details of a finding.
 struct Fault {
     detail: String,
     measured: Option<f64>,
@@ -109,7 +109,7 @@ struct Fault {
 }
 
 impl Fault {
-    /// Blocks and cordons.
+    /// A fault that blocks and cordons.
     fn critical(detail: String) -> Self {
         Self {
             detail,
@@ -120,7 +120,7 @@ impl Fault {
         }
     }
 
-    /// Is told.
+    /// A fault that is only reported.
     fn warning(detail: String) -> Self {
         Self {
             severity: Severity::Warning,
@@ -136,7 +136,7 @@ impl Fault {
 }
 
 impl Verdict {
-    /// What comes of it where some could not be read: what is wrong stays wrong, and nothing is known to be right.
+    /// The verdict if parts could not be read: wrong stays wrong, but right becomes unknown.
     fn with_gaps(self, has_gaps: bool) -> Self {
         match self {
             Self::Right if has_gaps => Self::Unknown,
@@ -171,7 +171,7 @@ impl Court<'_> {
         let own = || vec![node];
         let leaks = leaks(&read.leaks).with_gaps(read.has_gaps);
         self.rule(FindingKind::Leak, subject, leaks, own);
-        // Sensors of what is off are often gaps; what is off does not heat itself.
+        // A machine that is off often has sensor gaps, and it does not heat up.
         let temperature = self
             .temperature(read)
             .with_gaps(read.has_gaps && read.on != Some(false));
@@ -207,7 +207,8 @@ impl Court<'_> {
                 let detail = named(hot.map(|one| one.name.as_str()));
                 Verdict::Wrong(Fault::critical(detail).with(worst.celsius, worst.limit_celsius))
             }
-            // What its firmware switched off for its heat reads nothing any more, and has to be switched on to say so.
+            // A machine that its firmware switched off for heat has no readings until it is switched on again. So the
+            // power state "off" clears the finding.
             None if read.on == Some(false) => Verdict::Right,
             None if read.sensors.is_empty() => Verdict::Unknown,
             None => {
@@ -241,7 +242,8 @@ impl Court<'_> {
             Verdict::Wrong(Fault::critical(named(how.iter().map(String::as_str))))
         };
         self.rule(FindingKind::Breaker, subject, verdict.with_gaps(read.has_gaps), || {
-            // Where the PDU does not say what is on a branch, or calls none of it as the site does, all of it may be.
+            // If the PDU does not report a branch's outlets, or none of them is in the site, all nodes of the PDU may
+            // be affected.
             let is_branch = |one: &CircuitState| read.branches.iter().any(|branch| std::ptr::eq(branch, one));
             let is_known = |one: &CircuitState| is_branch(one) && has_outlet(site, id, &one.outlets);
             if !open.iter().all(|one| is_known(one)) {
@@ -256,7 +258,7 @@ impl Court<'_> {
         let Rating::Electrical { volts, .. } = self.site.domain(id).rating else {
             return Verdict::Unknown;
         };
-        // Between a phase and the neutral there is 1/√3 of it.
+        // Between a phase and the neutral, the voltage is 1/√3.
         let least = volts / 3_f64.sqrt() * self.rules.dead_volts;
         let read: Vec<f64> = mains.iter().filter_map(|one| one.volts).collect();
         let most = read.iter().copied().fold(0.0, f64::max);
@@ -273,7 +275,7 @@ impl Court<'_> {
     fn load(&mut self, id: DomainId, drawn: Measured, wanted: Expected) {
         let (below, subject) = (self.below, Subject::Domain(id));
         let capacity = capacity_watts(self.site.domain(id));
-        // What is certainly drawn is enough to be too much; to be little enough all of it has to be known.
+        // The known load is enough to prove an excess. To prove relief, the whole load must be known.
         let verdict = if drawn.watts > capacity {
             Verdict::Wrong(Fault::critical(String::new()).with(drawn.watts, capacity))
         } else {
@@ -314,8 +316,8 @@ impl Court<'_> {
     }
 }
 
-/// Whether no breaker can be open: every branch says so, and no main says otherwise. Many PDUs have no breakers at their mains,
-/// which say nothing then; where there are no branches, the mains have to say.
+/// Whether all breakers are closed: every branch reports it, and no main reports otherwise. Many PDUs have no breakers
+/// at their mains, whose state is then unknown. Without branches, all mains must report it.
 fn are_closed(read: &PduReading) -> bool {
     let is_closed = |one: &CircuitState| one.breaker == BreakerState::Closed;
     let may_be = |one: &CircuitState| is_closed(one) || one.breaker == BreakerState::Unknown;
@@ -325,7 +327,7 @@ fn are_closed(read: &PduReading) -> bool {
     read.branches.iter().all(is_closed) && read.mains.iter().all(may_be)
 }
 
-/// Whether any of these is an outlet of that PDU in the site.
+/// Whether any of these names is an outlet of the PDU in the site.
 fn has_outlet(site: &Site, pdu: DomainId, names: &[String]) -> bool {
     let Some(layout) = site.domain(pdu).layout else {
         return false;
@@ -338,7 +340,7 @@ fn right_if(is_right: bool) -> Verdict {
     if is_right { Verdict::Right } else { Verdict::Unknown }
 }
 
-/// A leak blocks and cordons; moisture cordons. Right is only what every detector calls dry.
+/// A leak blocks and cordons. Moisture only cordons. It is right only if every detector reports dry.
 fn leaks(detectors: &[Leak]) -> Verdict {
     let of = |level| detectors.iter().filter(move |one| one.level == level);
     let names = |level| named(of(level).map(|one| one.name.as_str()));
@@ -351,7 +353,7 @@ fn leaks(detectors: &[Leak]) -> Verdict {
     right_if(!detectors.is_empty() && of(LeakLevel::Unknown).next().is_none())
 }
 
-/// Names, as many as a person reads.
+/// The first names, and the number of further ones.
 fn named<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let all: Vec<&str> = names.collect();
     let told: Vec<&str> = all.iter().copied().take(NAMED).collect();

@@ -1,44 +1,43 @@
-//! What is measured and what is expected at every domain.
+//! The measured and the expected load of every domain.
 
 use super::{Below, Readings, Rules, fresh};
 use crate::model::{DomainId, NodeId, Redundancy, Site};
 use crate::power::{Scenario, node_loads, watts};
 
-/// What meters say of a domain.
+/// The measured load of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Measured {
-    /// What is certainly drawn, in watts: the sum of all that is known.
+    /// The sum of all known loads, in watts. The domain draws at least this much.
     pub watts: f64,
-    /// Whether that is all: nothing below is unknown.
+    /// Whether this is the whole load, without unknown parts.
     pub is_whole: bool,
 }
 
 impl Measured {
-    /// The figure, where it is whole.
+    /// The load, if it is whole.
     #[must_use]
     pub fn whole(self) -> Option<f64> {
         self.is_whole.then_some(self.watts)
     }
 }
 
-/// What a domain should draw at most.
+/// The expected maximum load of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Expected {
-    /// What is reserved on it, what nodes without a reservation may draw, and what is no
-    /// node, in watts.
+    /// Reservations, the possible draw of nodes without a reservation, and other equipment, in watts.
     pub watts: f64,
-    /// Of that, what is reserved, in watts.
+    /// The reserved part, in watts.
     pub reserved_watts: f64,
-    /// Of that, what is no node, in watts.
+    /// The part of other equipment, in watts.
     pub other_watts: f64,
 }
 
-/// What is measured of every domain, by its id: its own meter's figure, else what nodes say of their shares or what is below
-/// adds up to, with what is no node.
+/// The measured load of every domain, by id: the value of its own meter, otherwise the sum of the nodes' shares, the
+/// domains below and other equipment.
 #[must_use]
 pub fn measured(site: &Site, below: &Below, readings: &Readings, rules: &Rules, now_us: i64) -> Vec<Measured> {
     let mut all = vec![Measured::default(); site.domains.len()];
-    // Parents have smaller ids: from the bottom up.
+    // Parents have smaller ids, so this goes bottom up.
     for id in (0..site.domains.len()).rev().map(DomainId::of) {
         let domain = site.domain(id);
         let pdu = fresh(readings.pdu(id), now_us, rules.fresh_us);
@@ -51,7 +50,7 @@ pub fn measured(site: &Site, below: &Below, readings: &Readings, rules: &Rules, 
         }
         let mut sum = Measured {
             watts: domain.other_watts,
-            // A domain on which nothing is known to hang may feed what no file knows.
+            // A domain without known children may feed unknown equipment.
             is_whole: !below.children(id).is_empty() || !below.plugged(id).is_empty(),
         };
         for child in below.children(id) {
@@ -69,12 +68,12 @@ pub fn measured(site: &Site, below: &Below, readings: &Readings, rules: &Rules, 
     all
 }
 
-/// PSUs of a node that are plugged in; they share its load.
+/// Number of a node's plugged-in PSUs. They share its load.
 fn plugs(site: &Site, node: NodeId) -> f64 {
     site.node(node).psus.iter().flatten().count().max(1) as f64
 }
 
-/// What every domain should draw at most, by its id; `reserved` is by node, in watts.
+/// The expected maximum load of every domain, by id. `reserved` returns the reservation of a node, in watts.
 #[must_use]
 pub fn expected(site: &Site, reserved: &dyn Fn(NodeId) -> Option<f64>) -> Vec<Expected> {
     let mut all = vec![Expected::default(); site.domains.len()];
@@ -86,7 +85,7 @@ pub fn expected(site: &Site, reserved: &dyn Fn(NodeId) -> Option<f64>) -> Vec<Ex
     }
     for node in site.node_ids() {
         let own = reserved(node);
-        // A machine that is off still draws its standby power, which no file tells.
+        // A machine that is off still draws standby power, which no file states.
         let most = own.unwrap_or(site.sku_of(node).power.max_watts);
         for (domain, load) in node_loads(site, node, most, Redundancy::None, Scenario::Normal) {
             let sum = &mut all[domain.index()];

@@ -1,8 +1,8 @@
-//! What meters and sensors said, against what was reserved and what things bear.
+//! Measurements of meters and sensors, compared with reservations and limits.
 //!
-//! A reading that is too old, or that says nothing, is neither good nor bad: [`judge`] answers with what is certainly wrong
-//! and with what is certainly right, and whoever keeps alarms leaves everything else as it was. What is right is a little
-//! stricter than "not wrong", so that a figure at its limit does not make an alarm come and go.
+//! A reading that is too old or empty is neither good nor bad. [`judge`] returns what is certainly wrong and what is
+//! certainly right. The keeper of alarms leaves everything else unchanged. Right is slightly stricter than "not wrong",
+//! so that a value at its limit does not make an alarm come and go.
 
 mod below;
 mod finding;
@@ -25,26 +25,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{CoolingUnitId, DomainId, NodeId, Site};
 
-/// A sensor of temperature that has a limit.
+/// A temperature sensor with a limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sensor {
-    /// Its name.
+    /// The sensor's name.
     pub name: String,
-    /// What it reads, in °C.
+    /// The temperature, in °C.
     pub celsius: f64,
-    /// From here on what it watches is in danger, in °C.
+    /// The limit, in °C. From here on the hardware is in danger.
     pub limit_celsius: f64,
 }
 
-/// What a leak detector says.
+/// The state of a leak detector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeakLevel {
-    /// Nothing is wet.
+    /// No moisture.
     Dry,
-    /// It does not say.
+    /// The state is not reported.
     Unknown,
-    /// Moisture: perhaps a leak begins.
+    /// Moisture: a leak may be starting.
     Moist,
     /// A leak.
     Wet,
@@ -53,105 +53,105 @@ pub enum LeakLevel {
 /// A leak detector.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leak {
-    /// Its name.
+    /// The detector's name.
     pub name: String,
-    /// What it says.
+    /// The detector's state.
     pub level: LeakLevel,
 }
 
-/// What a node's BMC said.
+/// The reading of a node's BMC.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct NodeReading {
-    /// Whether it runs.
+    /// Whether the machine is on.
     pub on: Option<bool>,
-    /// What it draws, in watts.
+    /// The draw, in watts.
     pub watts: Option<f64>,
-    /// Sensors with limits, those nearest to them.
+    /// The sensors nearest to their limits.
     pub sensors: Vec<Sensor>,
     /// Leak detectors.
     pub leaks: Vec<Leak>,
-    /// Power supplies that do not work; none: their state is not known.
+    /// Failed power supplies. `None`: unknown.
     pub failed_supplies: Option<Vec<String>>,
-    /// Some of it could not be read: what is wrong is wrong, but nothing is known to be right.
+    /// Whether parts could not be read. Then wrong values stay wrong, but nothing counts as right.
     #[serde(default)]
     pub has_gaps: bool,
 }
 
-/// A breaker.
+/// The state of a breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BreakerState {
     /// Current can flow.
     Closed,
-    /// Opened by an overload or a fault.
+    /// An overload or a fault opened the breaker.
     Tripped,
-    /// Opened by somebody.
+    /// A person or a command opened the breaker.
     Off,
-    /// Not known.
+    /// The state is unknown.
     Unknown,
 }
 
-/// A circuit of a rack PDU: one that feeds it, or a branch.
+/// A circuit of a rack PDU: an input (main) or a branch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CircuitState {
-    /// Its name.
+    /// The circuit's name.
     pub name: String,
-    /// Its breaker.
+    /// The state of its breaker.
     pub breaker: BreakerState,
-    /// Voltage of the wire that has most, in volts.
+    /// The highest voltage of its wires, in volts.
     pub volts: Option<f64>,
-    /// Outlets on it, by name; empty: not said.
+    /// The outlets of the circuit, by name. Empty: unknown.
     pub outlets: Vec<String>,
 }
 
-/// What a rack PDU said.
+/// The reading of a rack PDU.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PduReading {
-    /// What all of it draws, in watts.
+    /// Total draw, in watts.
     pub watts: Option<f64>,
-    /// What feeds it.
+    /// The inputs.
     pub mains: Vec<CircuitState>,
-    /// Its branches.
+    /// The branches.
     pub branches: Vec<CircuitState>,
-    /// Some of it could not be read: what is wrong is wrong, but nothing is known to be right.
+    /// Whether parts could not be read. Then wrong values stay wrong, but nothing counts as right.
     #[serde(default)]
     pub has_gaps: bool,
 }
 
-/// What a cooling unit said.
+/// The reading of a cooling unit.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CoolingReading {
-    /// The warmest that it supplies to racks, in °C.
+    /// Highest supply temperature, in °C.
     pub supply_celsius: Option<f64>,
-    /// The warmest that comes back, in °C.
+    /// Highest return temperature, in °C.
     pub return_celsius: Option<f64>,
-    /// What flows to racks, in litres a minute.
+    /// Flow to the racks, in litres a minute.
     pub flow_lpm: Option<f64>,
     /// Leak detectors.
     pub leaks: Vec<Leak>,
-    /// Some of it could not be read: what is wrong is wrong, but nothing is known to be right.
+    /// Whether parts could not be read. Then wrong values stay wrong, but nothing counts as right.
     #[serde(default)]
     pub has_gaps: bool,
 }
 
-/// What was read of one thing.
+/// The reading of one object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reading {
-    /// Of a node.
+    /// The reading of a node.
     Node(NodeReading),
-    /// Of a rack PDU or a power shelf.
+    /// The reading of a rack PDU or a power shelf.
     Pdu(PduReading),
-    /// Of a cooling unit.
+    /// The reading of a cooling unit.
     Cooling(CoolingReading),
 }
 
-/// A reading and when it was taken, in microseconds since 1970.
+/// A value with the time of its reading.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen<T> {
-    /// When.
+    /// Time of the reading, in microseconds since 1970.
     pub at_us: i64,
-    /// What.
+    /// The value.
     pub value: T,
 }
 
@@ -163,15 +163,15 @@ pub struct Readings {
     cooling: BTreeMap<CoolingUnitId, Seen<CoolingReading>>,
 }
 
-/// The value, unless it is too old or from the future by more than clocks differ.
+/// The value. `None`: it is too old, or too far in the future for a difference between clocks.
 fn fresh<T>(seen: Option<&Seen<T>>, now_us: i64, fresh_us: i64) -> Option<&T> {
     seen.filter(|seen| (now_us.saturating_sub(seen.at_us)).abs() <= fresh_us)
         .map(|seen| &seen.value)
 }
 
 impl Readings {
-    /// Takes up a reading by the name of what it is of. False where the site has nothing of that name and kind, or this
-    /// reading or a newer one is there: the same row may be read many times.
+    /// Stores a reading by the name of its object. Returns false if the site has no such object, or if this reading or
+    /// a newer one is already stored. The same row may be read many times.
     pub fn put(&mut self, site: &Site, name: &str, at_us: i64, reading: Reading) -> bool {
         match reading {
             Reading::Node(value) => site
@@ -187,19 +187,19 @@ impl Readings {
         }
     }
 
-    /// What a node said, and when, however old.
+    /// The latest reading of a node with its time, however old.
     #[must_use]
     pub fn node(&self, id: NodeId) -> Option<&Seen<NodeReading>> {
         self.nodes.get(&id)
     }
 
-    /// What a PDU said, and when, however old.
+    /// The latest reading of a PDU with its time, however old.
     #[must_use]
     pub fn pdu(&self, id: DomainId) -> Option<&Seen<PduReading>> {
         self.pdus.get(&id)
     }
 
-    /// What a cooling unit said, and when, however old.
+    /// The latest reading of a cooling unit with its time, however old.
     #[must_use]
     pub fn cooling_unit(&self, id: CoolingUnitId) -> Option<&Seen<CoolingReading>> {
         self.cooling.get(&id)

@@ -33,7 +33,7 @@ nodes:
     checked.site.unwrap_or_else(|| panic!("{:#?}", checked.findings))
 }
 
-/// Everything reads well.
+/// Readings without faults.
 fn good(site: &Site) -> Readings {
     let mut readings = Readings::default();
     for node in site.node_ids() {
@@ -93,7 +93,7 @@ fn pdu_reading() -> PduReading {
     }
 }
 
-/// Takes up one more reading of a thing.
+/// Stores one more reading of an object.
 fn put(readings: &mut Readings, site: &Site, name: &str, reading: Reading) {
     let is_new = (NOW..NOW + 10).any(|at_us| readings.put(site, name, at_us, reading.clone()));
     assert!(is_new, "{name}");
@@ -104,7 +104,7 @@ fn judged(site: &Site, readings: &Readings, now: i64) -> Judgement {
     judge(site, &below, readings, &|_| Some(5000.0), &Rules::default(), now)
 }
 
-/// What is found, as `kind subject nodes`, with `!` where it blocks.
+/// The findings as `kind subject nodes`, with `!` if they block.
 fn told(site: &Site, found: &Judgement) -> Vec<String> {
     let one = |finding: &Finding| {
         let nodes: Vec<&str> = finding.nodes.iter().map(|id| &*site.node(*id).name).collect();
@@ -160,7 +160,7 @@ fn a_leak_holds_what_hangs_on_the_loop() {
     };
     put(&mut readings, &site, "cdu-1", Reading::Cooling(leak(LeakLevel::Wet)));
     let found = judged(&site, &readings, NOW);
-    // r1 has n1 and n2.
+    // Rack r1 has n1 and n2.
     let all = [
         "leak! cdu/cdu-1 n1,n2",
         "supply-temperature! cdu/cdu-1 n1,n2",
@@ -355,7 +355,7 @@ fn heat_and_watts_are_held_against_limits_and_reservations() {
         found.findings[0].message(&site),
         "nodes/n3 is too hot: GPU 3 (90 °C, limit 88 °C)"
     );
-    // Between wrong and right nothing is said: what was told stays.
+    // Between wrong and right there is no verdict, so an existing alarm stays.
     put(&mut readings, &site, "n3", Reading::Node(hot(87.0, 5100.0)));
     let found = judged(&site, &readings, NOW);
     let subject = Subject::Node(site.node_named("n3").unwrap());
@@ -373,7 +373,7 @@ fn sums_are_held_against_what_is_carried_and_reserved() {
         watts: Some(watts),
         ..pdu_reading()
     };
-    // 415 V × 32 A × √3 × 0.8 = 18.4 kW; reserved are 10 kW.
+    // 415 V × 32 A × √3 × 0.8 = 18.4 kW; 10 kW are reserved.
     put(&mut readings, &site, "pdu-1", Reading::Pdu(pdu(11_000.0)));
     let found = told(&site, &judged(&site, &readings, NOW));
     assert_eq!(
@@ -389,7 +389,7 @@ fn sums_are_held_against_what_is_carried_and_reserved() {
         found.contains(&"over-capacity! circuit/circuit-a n1,n2".to_owned()),
         "{found:?}"
     );
-    // A PDU that does not say is what its nodes say.
+    // For a PDU without a meter, the nodes' values count.
     let mut silent = pdu_reading();
     silent.watts = None;
     put(&mut readings, &site, "pdu-1", Reading::Pdu(silent));
@@ -479,8 +479,8 @@ fn any_reading() -> impl Strategy<Value = Reading> {
 }
 
 proptest! {
-    /// Whatever is read: nothing is right and wrong at once, nothing is told twice, what blocks also cordons and holds somebody
-    /// below its subject alone, and without a reading of a thing there is no word about it.
+    /// For any readings: nothing is right and wrong at once, no finding is duplicated, a blocking finding also cordons
+    /// and affects only nodes below its subject, and an unread object has no verdict.
     #[test]
     fn judgements_hold_together(given in prop::collection::vec((0..7_usize, any_reading(), 0..2_000_000_000_i64), 0..12)) {
         let site = site();
@@ -501,12 +501,12 @@ proptest! {
                 prop_assert!(readings.node(node).is_some_and(|seen| NOW - seen.at_us <= Rules::default().fresh_us));
             }
         }
-        // What grows stale takes no finding back and makes none.
+        // A stale reading neither clears nor creates a finding.
         let stale = judged(&site, &readings, NOW + 3_000_000_000);
         prop_assert!(stale.findings.is_empty() && stale.right.is_empty());
     }
 
-    /// More watts never make fewer findings of watts.
+    /// More watts never give fewer findings about watts.
     #[test]
     fn more_watts_are_never_better(watts in 0.0..30_000.0_f64, more in 0.0..10_000.0_f64) {
         let site = site();

@@ -1,29 +1,30 @@
-//! The way from the utility to the outlets of some nodes, with what is carried, reserved and measured at each step.
+//! The power path from the utility to the outlets of some nodes, with capacity, reservation and measurement at each
+//! step.
 
 use super::{Expected, Measured};
 use crate::model::{DomainId, NodeId, Redundancy, Site};
 use crate::power::{Scenario, capacity_watts, node_loads, watts};
 
-/// One domain on the way.
+/// One domain of the path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TraceStep {
-    /// Which.
+    /// The domain.
     pub domain: DomainId,
-    /// What it is rated for, in watts.
+    /// Rated load, in watts.
     pub rated_watts: f64,
-    /// What it carries all the time: rated less derating, in watts.
+    /// Continuous capacity after derating, in watts.
     pub capacity_watts: f64,
-    /// What is reserved of it, by everybody, and what is no node, in watts.
+    /// All reservations and the load of other equipment, in watts.
     pub reserved_watts: f64,
-    /// What the traced nodes draw of it at their maximum, in watts.
+    /// Draw of the traced nodes at their maximum, in watts.
     pub traced_watts: f64,
-    /// What is measured.
+    /// The measured load.
     pub measured: Measured,
-    /// How many of the traced nodes hang on it.
+    /// Number of traced nodes on the domain.
     pub nodes: u32,
 }
 
-/// The domains above some nodes, from the top down. `drawn` and `wanted` are by domain (`measured`, `expected`).
+/// The domains above the nodes, top down. `drawn` and `wanted` are by domain, from `measured` and `expected`.
 #[must_use]
 pub fn trace(site: &Site, nodes: &[NodeId], drawn: &[Measured], wanted: &[Expected]) -> Vec<TraceStep> {
     let mut own = vec![(0.0, 0_u32); site.domains.len()];
