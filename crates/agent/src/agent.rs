@@ -1,4 +1,4 @@
-//! The agent's life after the network is up: identity, registration, and streams for ever.
+//! Runs the agent once the network is up: identity, registration, and then one stream after another.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -28,24 +28,24 @@ use crate::net::neighbours::Heard;
 use crate::session::{self, Session, SessionError};
 use crate::tpm::Attester;
 
-/// The agent's version, as it tells the control plane.
+/// Version of the agent, as reported to the control plane.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// How long drivers and drives may take to tell what the machine holds.
+/// Time limit for drivers and drives to report the machine's contents.
 const MACHINE_TIME: Duration = Duration::from_secs(300);
-/// How long the control plane may be unreachable before the first registration; afterwards there is no limit.
+/// The control plane may be unreachable for this long before the first registration; afterwards there is no limit.
 const REGISTER_TIME: Duration = Duration::from_secs(300);
 const REGISTER_CALL_TIME: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// A stream that lived this long was a good one: the next pause is the shortest.
+/// After a stream of at least this duration the next pause is the shortest.
 const GOOD_STREAM: Duration = Duration::from_secs(30);
 const DEFAULT_HEARTBEAT_S: u32 = 5;
 const MAX_HEARTBEAT_S: u32 = 60;
 
-/// Why the agent ended. It never ends well: it ends with the machine.
+/// Why the agent ended. A healthy agent ends only with the machine.
 #[derive(Debug, Error)]
 pub enum AgentError {
-    /// No identity.
+    /// The agent has no identity.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The ledger cannot be used.
@@ -54,20 +54,20 @@ pub enum AgentError {
     /// The control plane refused the token.
     #[error("registration refused, {code:?}: {message}; boot the machine anew for a new token")]
     Refused {
-        /// The control plane's code.
+        /// gRPC code of the control plane.
         code: Code,
-        /// Its words.
+        /// Message of the control plane.
         message: String,
     },
     /// The control plane was not reached in time.
     #[error("not registered within {waited:?}: {last}")]
     Unreachable {
-        /// How long it was tried.
+        /// Time spent on attempts.
         waited: Duration,
-        /// What went wrong the last time.
+        /// Reason of the last failure.
         last: String,
     },
-    /// A driver or a drive hangs.
+    /// A driver or a drive did not answer in time.
     #[error(
         "drivers and drives did not tell within {MACHINE_TIME:?} what the machine holds; the kernel's messages on the console say which hangs"
     )]
@@ -77,10 +77,10 @@ pub enum AgentError {
     Panicked(#[from] JoinError),
 }
 
-/// Runs the agent. `settled` ends when the kernel's drivers have found their devices: only then are drives read.
+/// Runs the agent. `settled` completes when the kernel's drivers have found their devices; drives are read only after that.
 ///
 /// # Errors
-/// [`AgentError`]; it does not return otherwise.
+/// [`AgentError`]. The function never returns otherwise.
 pub async fn run(
     settings: Settings,
     machine: Machine,
@@ -123,10 +123,10 @@ pub async fn run(
         endpoints, mac, token, ..
     } = settings;
     let servers: Vec<_> = endpoints.into_iter().map(|endpoint| endpoint.server).collect();
-    // The token is spent; nothing holds it any longer.
+    // The token is used up and no longer needed.
     drop(token);
     let desk = Desk::new(Arc::clone(&machine), ledger);
-    // An agent that is ended leaves no job behind that goes on without it.
+    // When the agent ends, its running job is stopped with it.
     let _abandoned = Abandon(Arc::clone(&desk));
     raise_generation(&desk, &identity.registration, &markers);
     let key_sha256 = identity.key_sha256()?;
@@ -153,7 +153,7 @@ pub async fn run(
     agent.stream_for_ever().await
 }
 
-/// Stops the job that runs, when the agent ends.
+/// Stops the running job when the agent ends.
 struct Abandon(Arc<Desk>);
 
 impl Drop for Abandon {
@@ -162,7 +162,7 @@ impl Drop for Abandon {
     }
 }
 
-/// The generation in force is the highest of what the control plane says, the ledger holds and the drives carry.
+/// The valid generation is the highest of the control plane's, the ledger's and the drives'.
 fn raise_generation(desk: &Desk, registration: &RegisterResponse, markers: &[Marker]) {
     desk.raise_generation(registration.claim_generation);
     for marker in markers {
@@ -195,20 +195,20 @@ fn hello(machine: &Machine, server: &str, mac: Option<Mac>) -> Hello {
     }
 }
 
-/// Empty where not known.
+/// Returns an empty text for an unknown value.
 fn text(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// The CA and an identity: the one kept from an earlier agent of this boot, or a new one for the token.
+/// The CA and an identity: the one stored by an earlier agent of this boot, or a new one for the token.
 struct Registered {
     authority: Authority,
     identity: Identity,
-    /// Where it registered. The control plane knows it there without a certificate.
+    /// Connection of the registration. The control plane accepts it without a certificate.
     connection: Option<Connection>,
 }
 
-/// A connection that was made already, and the server's URL.
+/// An open connection and the server's URL.
 struct Connection {
     server: String,
     client: AgentServiceClient<Channel>,
@@ -218,8 +218,8 @@ async fn registration(settings: &Settings, machine: &Arc<Machine>) -> Result<Reg
     let begun = Instant::now();
     let mut pause = FIRST_PAUSE;
     let mut endpoints = settings.endpoints.iter().cycle();
-    // One key for all tries, and for an agent that starts again in this boot: an answer may be lost after the token was used,
-    // and only the same key is answered again.
+    // All attempts use one key, also those of an agent that restarts in this boot: an answer may be lost after the token
+    // was used, and the control plane repeats the answer only for the same key.
     let request = match machine.host.kept_key() {
         Some(key) => Request::of(key)?,
         None => Request::new()?,
@@ -304,7 +304,7 @@ async fn try_registration(
     })?;
     adjust_clock(&*machine.host, answer.metadata());
     let identity = Identity::new(request.key_pem.clone(), answer.into_inner());
-    // Without the file, only an agent that starts again suffers.
+    // The file only matters for an agent that restarts.
     if let Err(error) = machine.host.keep_identity(&identity) {
         tracing::warn!("identity not kept: {error}");
     }
@@ -335,7 +335,7 @@ fn set_clock(host: &dyn Host, authority: &Authority) {
     }
 }
 
-/// Sets the clock by the control plane's answer; see [`clock`].
+/// Sets the clock from the control plane's answer; see [`clock`].
 fn adjust_clock(host: &dyn Host, answer: &tonic::metadata::MetadataMap) {
     let date = answer.get("date").and_then(|date| date.to_str().ok());
     let Some(time) = clock::adjustment(clock::unix_s(), date) else {
@@ -348,11 +348,11 @@ fn adjust_clock(host: &dyn Host, answer: &tonic::metadata::MetadataMap) {
 }
 
 struct Connected {
-    /// Tried in turn.
+    /// Tried in order, repeatedly.
     servers: Vec<String>,
     authority: Authority,
     identity: Mutex<Identity>,
-    /// For the first stream, if it goes to that server.
+    /// For the first stream, if it goes to the same server.
     connection: Mutex<Option<Connection>>,
     desk: Arc<Desk>,
     hello: Hello,
@@ -420,7 +420,7 @@ impl Connected {
             .await
     }
 
-    /// The stream at hand goes on; new connections use the new certificate.
+    /// Stores a renewed certificate. The current stream continues; new connections use the new certificate.
     fn renew(&self, renewed: RegisterResponse) {
         let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
         self.desk.raise_generation(renewed.claim_generation);

@@ -1,11 +1,11 @@
-//! The agent's clock, and the corrections the agent makes to it.
+//! The agent's clock and its corrections.
 //!
-//! Later the clock is set once more, by the control plane's answer to the registration: times in reports must fit the
-//! control plane's clock, and that answer comes over TLS from a server whose CA is pinned.
+//! The clock is set again from the control plane's answer to the registration: times in reports must match the control
+//! plane's clock, and that answer arrives over TLS from a server with a pinned CA.
 //!
-//! A machine whose battery is flat starts in the past, and then no certificate of the control plane is valid yet.
-//! The certificate of the control plane's CA is pinned by its hash, so its own validity may be trusted: a clock
-//! outside of it is certainly wrong, and is set to the time that the boot server's HTTP answer names, if that lies inside.
+//! With a flat battery a machine starts in the past, and no certificate of the control plane is valid yet. The control
+//! plane's CA certificate is pinned by its hash, so its validity is trusted. A clock outside that validity is certainly
+//! wrong and is set to the time in the boot server's HTTP answer, if that time lies inside.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use prost_types::Timestamp;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// The present time as protobuf carries it.
+/// The current time as a protobuf timestamp.
 #[expect(clippy::disallowed_methods, reason = "this is the agent's clock module")]
 pub fn timestamp() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -24,14 +24,14 @@ pub fn timestamp() -> Timestamp {
     }
 }
 
-/// A certificate's validity in Unix seconds; `None` when the DER is no certificate.
+/// A certificate's validity in Unix seconds; `None` if the DER is not a certificate.
 pub fn validity(der: &[u8]) -> Option<(i64, i64)> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let validity = certificate.validity();
     Some((validity.not_before.timestamp(), validity.not_after.timestamp()))
 }
 
-/// The Unix time to set the clock to, if `now` is outside `valid` and the server's `Date` header lies inside.
+/// The Unix time to set the clock to: the server's `Date` header, if `now` is outside `valid` and the header is inside.
 pub fn correction(now: i64, valid: (i64, i64), date_header: Option<&str>) -> Option<i64> {
     let inside = |time: i64| valid.0 <= time && time <= valid.1;
     if inside(now) {
@@ -40,21 +40,21 @@ pub fn correction(now: i64, valid: (i64, i64), date_header: Option<&str>) -> Opt
     date_header.and_then(parse_http_date).filter(|time| inside(*time))
 }
 
-/// Seconds by which the clock may differ from the control plane's.
+/// Tolerated difference from the control plane's clock in seconds.
 const DRIFT_S: i64 = 2;
 
-/// The Unix time to set the clock to, if `now` differs from the `Date` header of an answer of the control plane.
+/// The Unix time to set the clock to, if `now` differs from the `Date` header of a control plane's answer by more than 2 s.
 pub fn adjustment(now: i64, date_header: Option<&str>) -> Option<i64> {
     let time = date_header.and_then(parse_http_date)?;
     (time.abs_diff(now) > DRIFT_S.unsigned_abs()).then_some(time)
 }
 
-/// Unix seconds now.
+/// Current time in Unix seconds.
 pub fn unix_s() -> i64 {
     timestamp().seconds
 }
 
-/// An IMF-fixdate of RFC 9110, 5.6.7, such as `Sun, 06 Nov 1994 08:49:37 GMT`, as Unix seconds.
+/// Parses an IMF-fixdate of RFC 9110, 5.6.7, such as `Sun, 06 Nov 1994 08:49:37 GMT`, to Unix seconds.
 fn parse_http_date(text: &str) -> Option<i64> {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
@@ -78,7 +78,7 @@ fn parse_http_date(text: &str) -> Option<i64> {
     Some(days_from_civil(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second)
 }
 
-/// Days from 1970-01-01 to the date of the proleptic Gregorian calendar.
+/// Days from 1970-01-01 to a date of the proleptic Gregorian calendar.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -88,14 +88,14 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + day_of_era - 719_468
 }
 
-/// A duration that differs a little from machine to machine and from try to try: between half of `longest` and all of it.
+/// A random duration between half of `longest` and `longest`, different for each machine and each attempt.
 pub fn jittered(longest: Duration) -> Duration {
     let share = f64::from(any_number() as u8) / 255.0;
     longest.mul_f64(0.5 + share / 2.0)
 }
 
-/// A number that differs from call to call and from machine to machine, and protects nothing. Unlike the kernel's proper
-/// randomness it is there at once: machines without a hardware source wait seconds for that after power-on.
+/// A number that differs between calls and machines; not for cryptography. It is available at once, unlike the kernel's
+/// secure randomness: machines without a hardware source wait seconds for that after power-on.
 pub fn any_number() -> u64 {
     RandomState::new().build_hasher().finish()
 }

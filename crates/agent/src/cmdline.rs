@@ -1,4 +1,4 @@
-//! The agent's settings, as the boot plan puts them on the kernel's command line.
+//! The agent's settings from the kernel's command line, written by the boot plan.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,9 +7,9 @@ use std::str::FromStr;
 use secrecy::SecretString;
 use thiserror::Error;
 
-/// Prefix length used when a plan gives an IPv4 address with neither `/length` nor `rackwright.mask`.
+/// Prefix length of an IPv4 address with neither `/length` nor `rackwright.mask`.
 const DEFAULT_IPV4_PREFIX: u8 = 24;
-/// Port of the control plane's boot HTTP server, used when `rackwright.caurl` is missing.
+/// Port of the control plane's boot HTTP server, if `rackwright.caurl` is missing.
 const BOOT_HTTP_PORT: u16 = 8080;
 
 /// An Ethernet address.
@@ -19,7 +19,7 @@ pub struct Mac(pub [u8; 6]);
 impl FromStr for Mac {
     type Err = ();
 
-    /// Six pairs of hexadecimal digits with `:` or `-` between them, or twelve digits.
+    /// Parses six pairs of hexadecimal digits separated by `:` or `-`, or twelve digits.
     fn from_str(text: &str) -> Result<Self, ()> {
         let plain = match text.len() {
             12 => text.to_owned(),
@@ -45,12 +45,12 @@ impl fmt::Debug for Mac {
     }
 }
 
-/// What the machine does when the agent cannot go on.
+/// Action of the machine when the agent cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFatal {
-    /// Switch off: the control plane sees it and decides.
+    /// Switch off; the control plane notices and decides.
     PowerOff,
-    /// Reset, for machines that nobody can switch on again.
+    /// Reset, for machines that cannot be switched on remotely.
     Reset,
 }
 
@@ -68,49 +68,49 @@ pub struct Addressing {
 /// One replica of the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// `https://HOST:PORT` of its gRPC listener.
+    /// `https://HOST:PORT` of the replica's gRPC listener.
     pub server: String,
-    /// Where the CA certificate is fetched from it, in PEM.
+    /// URL of the CA certificate (PEM) on the replica.
     pub ca_url: String,
 }
 
 /// The checked command line.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Tried in order, at least one.
+    /// Tried in order; at least one.
     pub endpoints: Vec<Endpoint>,
-    /// The one-time token; never shown.
+    /// One-time token; never logged.
     pub token: SecretString,
     /// SHA-256 of the DER of the control plane's CA certificate.
     pub ca_sha256: [u8; 32],
-    /// The NIC the machine booted from.
+    /// MAC address of the boot NIC.
     pub mac: Option<Mac>,
-    /// Static addressing; `None` asks for DHCP.
+    /// Static addressing; `None` selects DHCP.
     pub addressing: Option<Addressing>,
-    /// `rackwright.onfatal=poweroff|reset`
+    /// `rackwright.onfatal=poweroff|reset`.
     pub on_fatal: OnFatal,
 }
 
-/// A command line that the agent cannot work with.
+/// Why the agent cannot use a command line.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum CmdlineError {
-    /// A key that has no default.
+    /// A required key is missing.
     #[error("kernel command line: {key} is missing; the boot plan must give it")]
     Missing {
-        /// The key.
+        /// The missing key.
         key: &'static str,
     },
-    /// A value of the wrong form. The value itself is not repeated: it may be a secret put under the wrong key.
+    /// A value is malformed. The message omits the value: it may be a secret under the wrong key.
     #[error("kernel command line: {key} must be {expected}")]
     Invalid {
-        /// The key.
+        /// The key of the value.
         key: &'static str,
-        /// The form it must have.
+        /// The required form.
         expected: &'static str,
     },
 }
 
-/// The last value given for a key; an empty one counts as absent (iPXE leaves unset settings empty).
+/// The last value of a key. An empty value counts as absent (iPXE leaves unset settings empty).
 fn value<'a>(words: &[&'a str], key: &str) -> Option<&'a str> {
     let found = words
         .iter()
@@ -123,7 +123,7 @@ fn value<'a>(words: &[&'a str], key: &str) -> Option<&'a str> {
 /// Parses a kernel command line.
 ///
 /// # Errors
-/// The first key that is missing or has the wrong form.
+/// The first key that is missing or malformed.
 pub fn parse(cmdline: &str) -> Result<Settings, CmdlineError> {
     let words: Vec<&str> = cmdline.split_ascii_whitespace().collect();
     let invalid = |key, expected| CmdlineError::Invalid { key, expected };
@@ -160,7 +160,8 @@ pub fn parse(cmdline: &str) -> Result<Settings, CmdlineError> {
     })
 }
 
-/// The replicas, and for each the CA's URL of the same place in the list or the usual one of its address.
+/// Returns the replicas. The URL of a replica's CA certificate is the URL at the same position of the list, or the default
+/// one.
 fn endpoints(words: &[&str]) -> Result<Vec<Endpoint>, CmdlineError> {
     let key = "rackwright.server";
     let servers = value(words, key).ok_or(CmdlineError::Missing { key })?;
@@ -191,8 +192,8 @@ fn endpoints(words: &[&str]) -> Result<Vec<Endpoint>, CmdlineError> {
     Ok(endpoints)
 }
 
-/// The numeric host of an `https://` URL as it stands there, brackets included. Names are refused: the agent is
-/// linked statically and resolves none.
+/// The numeric host of an `https://` URL, unchanged and with brackets. Names are refused: the agent is linked statically
+/// and cannot resolve them.
 fn host_of(server: &str) -> Option<&str> {
     let authority = server.strip_prefix("https://")?.trim_end_matches('/');
     let (host, port) = authority.rsplit_once(':')?;
@@ -247,7 +248,7 @@ fn addressing(words: &[&str]) -> Result<Option<Addressing>, CmdlineError> {
     }))
 }
 
-/// Length of a contiguous IPv4 net mask.
+/// Prefix length of a contiguous IPv4 net mask.
 pub fn prefix_of_mask(mask: std::net::Ipv4Addr) -> Option<u8> {
     let bits = u32::from(mask);
     let length = bits.leading_ones();

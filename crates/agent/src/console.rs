@@ -1,4 +1,4 @@
-//! What the machine's console shows: log lines, and marks by which the stages of a boot are timed.
+//! Output on the machine's console: log lines, and marks that time the stages of a boot.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -8,24 +8,24 @@ use tracing::{Event, Level, Metadata, Subscriber, span};
 
 use crate::root::SysRoot;
 
-/// Prints `MARK NAME SECONDS`, seconds since the kernel started.
+/// Prints `MARK NAME SECONDS`, with the seconds since the start of the kernel.
 pub fn mark(root: &SysRoot, name: &str) {
     line(&format!("MARK {name} {:.2}", root.uptime_s()));
 }
 
-/// Prints a line; a console that does not take it is no reason to stop.
+/// Prints a line. A console error is ignored.
 pub fn line(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
-/// Makes the console the receiver of all log events from `info` up, of this project's crates.
+/// Sends all log events of this project's crates from `info` up to the console.
 pub fn install() {
-    // A second call (tests) leaves the first one in place.
+    // A second call (in tests) keeps the first subscriber.
     let _ = tracing::subscriber::set_global_default(Console { root: SysRoot::real() });
 }
 
-/// A subscriber without filters, spans and colours; a fraction of the usual one's size in the ramdisk.
+/// A subscriber without filters, spans and colours. It takes a fraction of the default one's size in the ramdisk.
 struct Console {
     root: SysRoot,
 }

@@ -1,6 +1,6 @@
-//! The host an agent runs on: what it is, and the few things about it that the agent changes and keeps. The kernel's
-//! file systems on a real machine; values in the simulator, where thousands of agents share one computer and none may
-//! touch it.
+//! The host of an agent: its properties, and the few parts of it that the agent changes and stores. On a real machine these
+//! are the kernel's file systems. In the simulator they are values, because thousands of agents share one computer and must
+//! not touch it.
 
 use std::io;
 use std::net::IpAddr;
@@ -25,42 +25,42 @@ use crate::tpm::{self, Attester, KernelTpm};
 
 const LEDGER_FILE: &str = "ledger";
 
-/// How a machine appears on its network, towards the control plane.
+/// How a machine appears on its network to the control plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Presence {
-    /// The address that it uses.
+    /// Address of the machine.
     pub address: Option<IpAddr>,
-    /// The MAC address of the NIC that has it.
+    /// MAC address of the NIC with that address.
     pub mac: Option<Mac>,
 }
 
-/// A host.
+/// A real or simulated host.
 pub trait Host: Send + Sync {
-    /// What differs from boot to boot; empty where not known.
+    /// Random id of the boot; empty if unknown.
     fn boot_id(&self) -> String;
 
-    /// Seconds since the kernel started.
+    /// Seconds since the start of the kernel.
     fn uptime_s(&self) -> f64;
 
-    /// SMBIOS UUID in lower case; empty where not known.
+    /// SMBIOS UUID in lower case; empty if unknown.
     fn system_uuid(&self) -> String;
 
-    /// Everything that the host and its drives consist of.
+    /// The inventory of the host and its drives.
     fn inventory(&self, drives: &dyn Drives) -> Inventory;
 
-    /// The host as `server`, an `https://` URL, sees it; `mac` where the boot plan named it.
+    /// The host as seen by `server`, an `https://` URL. `mac` is the address from the boot plan, if any.
     fn presence(&self, server: &str, mac: Option<Mac>) -> Presence;
 
-    /// The address that connections are to come from; `None` leaves it to the kernel.
+    /// Source address of connections; `None` leaves the choice to the kernel.
     fn source_address(&self) -> Option<IpAddr>;
 
     /// Sets the clock to a Unix time.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn set_clock(&self, unix_s: i64) -> io::Result<()>;
 
-    /// Shows that a stage of the boot was reached.
+    /// Reports that the boot has reached a stage.
     fn mark(&self, stage: &str);
 
     /// The ledger of this boot.
@@ -69,12 +69,12 @@ pub trait Host: Send + Sync {
     /// [`LedgerError`]
     fn ledger(&self) -> Result<Ledger, LedgerError>;
 
-    /// The key that an earlier agent of this boot made, PEM: it may have registered it. A boot registers one key.
+    /// The private key (PEM) of an earlier agent of this boot, which may have registered it. A boot registers one key.
     fn kept_key(&self) -> Option<SecretString> {
         None
     }
 
-    /// Keeps the key for the next agent of this boot, before it is registered.
+    /// Stores the key for later agents of this boot, before its registration.
     ///
     /// # Errors
     /// [`IdentityError::Io`]
@@ -82,43 +82,43 @@ pub trait Host: Send + Sync {
         Ok(())
     }
 
-    /// The identity that an earlier agent of this boot kept.
+    /// The identity stored by an earlier agent of this boot.
     fn kept_identity(&self) -> Option<Identity>;
 
-    /// Keeps the identity for the next agent of this boot.
+    /// Stores the identity for later agents of this boot.
     ///
     /// # Errors
     /// [`IdentityError::Io`]
     fn keep_identity(&self, identity: &Identity) -> Result<(), IdentityError>;
 
-    /// What proves which machine this is, once the kernel's drivers have found their devices; none: there is no TPM 2.0.
+    /// The attester of the machine, once the kernel's drivers have found their devices; `None` without a TPM 2.0.
     ///
     /// # Errors
-    /// There is one, and it cannot be used: why.
+    /// The reason why an existing TPM cannot be used.
     fn attester(&self) -> Result<Option<Arc<dyn Attester>>, String> {
         Ok(None)
     }
 
-    /// Removes from the TPM what systems have put into it; false: there is no TPM 2.0.
+    /// Removes all objects of installed systems from the TPM. Returns false without a TPM 2.0.
     ///
     /// # Errors
-    /// There is one, and it was not cleared: why.
+    /// The reason why an existing TPM was not cleared.
     fn clear_tpm(&self) -> Result<bool, String>;
 
-    /// Starts to listen for LLDP on the Ethernet cards, and sends what they hear until the receiver is dropped. Returns at once.
+    /// Starts to listen for LLDP on the Ethernet cards. Sends the results until the receiver is dropped. Returns at once.
     fn hear_neighbours(&self, _told: watch::Sender<Heard>) {}
 
-    /// Looks once for the secret that the machine's BMC brings, on a medium in its virtual drive. It may take seconds.
+    /// Looks once for the boot secret on a medium in the BMC's virtual drive. May take seconds.
     ///
     /// # Errors
-    /// There is no such medium: for an operator.
+    /// The medium was not found; the text is for the operator.
     fn boot_secret(&self) -> Result<BootSecret, String>;
 
     /// The boot variables; `None` on machines that did not boot by UEFI.
     fn efivars(&self) -> Option<EfiVars>;
 }
 
-/// The host that this process runs on, by the file systems of its kernel.
+/// The host of this process, through the file systems of its kernel.
 #[derive(Clone, Debug)]
 pub struct KernelHost(pub SysRoot);
 

@@ -1,7 +1,7 @@
-//! Who the agent is: the pinned CA, the one-time token, a key made on the machine, and the certificate it gets for it.
+//! The agent's identity: the pinned CA, the one-time token, a key generated on the machine, and its certificate.
 //!
-//! The certificate and key are kept in the agent's state folder (memory, readable by root alone), so that an agent that
-//! starts again in the same boot still is who it was: the token is spent.
+//! Certificate and key are stored in the agent's state folder (in memory, readable by root only), so that an agent that
+//! restarts in the same boot keeps its identity: the token is used up.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -20,7 +20,7 @@ use thiserror::Error;
 use crate::clock;
 use crate::jobs::writer::Credentials;
 
-/// A CA certificate is smaller than this.
+/// Upper limit for the size of a CA certificate.
 const MAX_CA_BYTES: u64 = 64 << 10;
 const HTTP_TIMEOUT: Duration = Duration::from_secs(10);
 const KEY_FILE: &str = "identity.key";
@@ -29,27 +29,27 @@ const RESPONSE_FILE: &str = "identity.registration";
 /// Why the agent has no identity.
 #[derive(Debug, Error)]
 pub enum IdentityError {
-    /// The boot server did not give the CA certificate. Trying again may help.
+    /// The boot server did not return the CA certificate. Retryable.
     #[error("CA certificate from {url}: {why}")]
     Fetch {
-        /// Where it was asked for.
+        /// Requested URL.
         url: String,
-        /// What happened.
+        /// Reason of the failure.
         why: String,
     },
-    /// What was given is not the certificate of the boot plan. Permanent: somebody else answers.
+    /// The certificate is not the one in the boot plan. Permanent: another server answers.
     #[error(
         "CA certificate from {url} has SHA-256 {found}, the boot plan says {expected}; the machine is on a wrong network or the plan is old"
     )]
     WrongCa {
-        /// Where it came from.
+        /// Source of the certificate.
         url: String,
-        /// Its hash.
+        /// Hash of the certificate.
         found: String,
-        /// The plan's.
+        /// Hash in the boot plan.
         expected: String,
     },
-    /// The key could not be made or the request not be signed. A bug, or a machine without randomness.
+    /// The key could not be generated, or the request not signed. A bug, or a machine without random bytes.
     #[error("certificate request: {0}")]
     Request(#[from] rcgen::Error),
     /// The state folder cannot be used.
@@ -57,23 +57,23 @@ pub enum IdentityError {
     Io {
         /// File or folder.
         path: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// The CA certificate that was pinned.
+/// The pinned CA certificate.
 #[derive(Clone, Debug)]
 pub struct Authority {
     /// One certificate, PEM.
     pub pem: String,
-    /// Its validity in Unix seconds, when it could be read.
+    /// Validity of the certificate in Unix seconds, if it is readable.
     pub validity: Option<(i64, i64)>,
-    /// The `Date` header that came with it.
+    /// `Date` header of the answer with the certificate.
     pub date: Option<String>,
 }
 
-/// Fetches the CA certificate by plain HTTP and compares it with the hash of the boot plan.
+/// Fetches the CA certificate over plain HTTP and compares it with the hash in the boot plan.
 ///
 /// # Errors
 /// [`IdentityError::Fetch`], [`IdentityError::WrongCa`].
@@ -105,7 +105,7 @@ pub fn fetch_authority(url: &str, sha256: &[u8; 32]) -> Result<Authority, Identi
     Ok(Authority { date, ..authority })
 }
 
-/// The certificate with the pinned hash among those in the PEM text.
+/// Finds the certificate with the pinned hash in a PEM text.
 fn authority(url: &str, body: &[u8], sha256: &[u8; 32]) -> Result<Authority, IdentityError> {
     let mut found = None;
     for der in CertificateDer::pem_slice_iter(body).filter_map(Result::ok).take(16) {
@@ -132,7 +132,7 @@ fn authority(url: &str, body: &[u8], sha256: &[u8; 32]) -> Result<Authority, Ide
     })
 }
 
-/// Only the pinned certificate is handed on, whatever else was in the answer.
+/// Encodes only the pinned certificate; other parts of the answer are dropped.
 fn to_pem(der: &[u8]) -> String {
     const LINE: usize = 48;
     let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
@@ -160,16 +160,16 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// A fresh key and the request for a certificate to it.
+/// A new key and a certificate request for it.
 pub struct Request {
-    /// PKCS #8, PEM.
+    /// Private key, PKCS #8, PEM.
     pub key_pem: SecretString,
-    /// PKCS #10, PEM.
+    /// Certificate request, PKCS #10, PEM.
     pub csr_pem: String,
 }
 
 impl Request {
-    /// Makes an ECDSA P-256 key and signs a request with it.
+    /// Generates an ECDSA P-256 key and signs a request with it.
     ///
     /// # Errors
     /// [`IdentityError::Request`]
@@ -181,7 +181,7 @@ impl Request {
         })
     }
 
-    /// A request for a key that was made before.
+    /// Creates a request for an existing key.
     ///
     /// # Errors
     /// [`IdentityError::Request`]
@@ -191,8 +191,7 @@ impl Request {
     }
 }
 
-/// A request for a certificate to the key. The control plane takes nothing but the public key from it; the name is for
-/// people who look at it.
+/// Creates a certificate request for the key. The control plane uses only the public key; the name is for people.
 fn request(key: &KeyPair) -> Result<String, IdentityError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -204,17 +203,17 @@ fn request(key: &KeyPair) -> Result<String, IdentityError> {
 #[derive(Clone, Debug)]
 pub struct Identity {
     key_pem: SecretString,
-    /// What the control plane answered last.
+    /// Last answer of the control plane.
     pub registration: RegisterResponse,
 }
 
 impl Identity {
-    /// Of a key and the answer to its request.
+    /// Combines a key and the answer to its request.
     pub fn new(key_pem: SecretString, registration: RegisterResponse) -> Self {
         Self { key_pem, registration }
     }
 
-    /// Takes a renewed certificate to the same key; an answer without one is left alone.
+    /// Stores a renewed certificate for the same key. Ignores an answer without a certificate and returns false.
     pub fn renew(&mut self, renewed: RegisterResponse) -> bool {
         let is_certificate = CertificateDer::from_pem_slice(renewed.certificate_pem.as_bytes()).is_ok();
         if is_certificate {
@@ -223,7 +222,7 @@ impl Identity {
         is_certificate
     }
 
-    /// A request for a new certificate to the key, PEM.
+    /// Creates a request (PEM) for a new certificate for the key.
     ///
     /// # Errors
     /// [`IdentityError::Request`]
@@ -231,7 +230,7 @@ impl Identity {
         request(&KeyPair::from_pem(self.key_pem.expose_secret())?)
     }
 
-    /// The SHA-256 of the public key, as 64 hex digits: what a quote is bound to.
+    /// SHA-256 of the public key, 64 hex digits. Quotes are bound to it.
     ///
     /// # Errors
     /// [`IdentityError::Request`]
@@ -241,7 +240,7 @@ impl Identity {
         Ok(hex::encode(digest))
     }
 
-    /// What TLS connections are made with.
+    /// The credentials for TLS connections.
     pub fn credentials(&self, authority: &Authority) -> Credentials {
         Credentials {
             ca_pem: self.trusted(authority),
@@ -250,7 +249,7 @@ impl Identity {
         }
     }
 
-    /// The CA certificates to trust: those of the last answer, or the pinned one.
+    /// The trusted CA certificates: those of the last answer, or the pinned one.
     fn trusted(&self, authority: &Authority) -> String {
         let given = &self.registration.ca_certificate_pem;
         match CertificateDer::from_pem_slice(given.as_bytes()) {
@@ -259,7 +258,7 @@ impl Identity {
         }
     }
 
-    /// Keeps the identity for the next agent of this boot.
+    /// Stores the identity for later agents of this boot.
     ///
     /// # Errors
     /// [`IdentityError::Io`]
@@ -268,7 +267,7 @@ impl Identity {
         write_private(&state.join(RESPONSE_FILE), &self.registration.encode_to_vec())
     }
 
-    /// The identity that an earlier agent of this boot kept.
+    /// The identity stored by an earlier agent of this boot.
     pub fn load(state: &Path) -> Option<Self> {
         let registration = RegisterResponse::decode(&*fs::read(state.join(RESPONSE_FILE)).ok()?).ok()?;
         let key_pem = load_key(state)?;
@@ -276,7 +275,7 @@ impl Identity {
     }
 }
 
-/// Keeps the key for the next agent of this boot.
+/// Stores the key for later agents of this boot.
 ///
 /// # Errors
 /// [`IdentityError::Io`]
@@ -288,20 +287,20 @@ pub fn save_key(state: &Path, key_pem: &SecretString) -> Result<(), IdentityErro
     write_private(&state.join(KEY_FILE), key_pem.expose_secret().as_bytes())
 }
 
-/// The key that an earlier agent of this boot kept.
+/// The key stored by an earlier agent of this boot.
 pub fn load_key(state: &Path) -> Option<SecretString> {
     Some(SecretString::from(fs::read_to_string(state.join(KEY_FILE)).ok()?))
 }
 
-/// Makes the folder for the agent's state, closed to others.
+/// Creates the folder for the agent's state, accessible to its owner only.
 ///
 /// # Errors
-/// What the kernel said.
+/// The kernel's error.
 pub fn make_state_folder(state: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(state)
 }
 
-/// Written beside and moved into place: a reader sees the old content or the new.
+/// Writes a temporary file and renames it: a reader sees the old content or the new.
 fn write_private(path: &Path, content: &[u8]) -> Result<(), IdentityError> {
     let beside = path.with_extension("new");
     let write = || {

@@ -1,12 +1,12 @@
 //! The agent as PID 1 of the ramdisk.
 //!
-//! PID 1 stays small: it mounts, loads modules, brings the network up, then starts the agent proper as a child and does
-//! nothing but reap. An agent that crashes is started again and reports its job as interrupted; one that cannot go on, or
-//! crashes again and again, has the machine switched off. Nothing here waits for ever: whatever fails ends in
-//! [`give_up`], and should PID 1 itself die, the kernel panics and resets.
+//! PID 1 stays small. It mounts file systems, loads modules, brings the network up, starts the agent proper as a child, and
+//! then only reaps. An agent that crashes is restarted and reports its job as interrupted. If the agent cannot continue, or
+//! crashes too often, the machine is switched off or reset. Nothing here waits for ever: every failure ends in [`give_up`],
+//! and if PID 1 itself dies, the kernel panics and resets.
 //!
-//! Modules load in a thread, because the NIC's driver is often among the first and its link takes seconds. The agent
-//! learns through a pipe, its standard input, which modules failed and, by its end, that all are loaded.
+//! A thread loads the modules, because the NIC's driver is often among the first and its link takes seconds. The agent's
+//! standard input is a pipe: it receives the failed modules, and its end means that all modules are loaded.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{PipeReader, PipeWriter, Write as _};
@@ -29,21 +29,21 @@ use crate::net::dhcp;
 use crate::net::nic::{self, Up};
 use crate::root::SysRoot;
 
-/// Exit status of an agent that must not be started again.
+/// Exit status of an agent that must not be restarted.
 pub const EXIT_FATAL: u8 = 3;
-/// How often a crashed agent is started again.
+/// Number of restarts of a crashed agent.
 const RESTARTS: u32 = 5;
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// How long the last words stay on the console.
+/// Time that the last message stays on the console.
 const LAST_WORDS: Duration = Duration::from_secs(10);
-/// Seconds until the kernel resets after a panic (also that of a dead PID 1).
+/// Seconds until the kernel resets after a panic (also after the death of PID 1).
 const PANIC_RESET_S: &str = "30";
 
-/// Source, target, type and flags of what is mounted first.
+/// Source, target, type and flags of the first mounts.
 const MOUNTS: [(&str, &str, &str, MsFlags); 6] = [
     ("proc", "/proc", "proc", QUIET),
     ("sysfs", "/sys", "sysfs", QUIET),
-    // Holds the firmware's event log.
+    // Contains the firmware's event log.
     ("securityfs", "/sys/kernel/security", "securityfs", QUIET),
     ("devtmpfs", "/dev", "devtmpfs", MsFlags::MS_NOSUID),
     ("tmpfs", "/run", "tmpfs", QUIET),
@@ -64,7 +64,7 @@ pub fn run() -> ! {
     for fault in mounted {
         line(&fault);
     }
-    // Without it a dead PID 1 would leave a dead machine.
+    // Without this the machine would hang after the death of PID 1.
     let _ = fs::write("/proc/sys/kernel/panic", PANIC_RESET_S);
     let cmdline = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let settings = match cmdline::parse(&cmdline) {
@@ -79,7 +79,7 @@ pub fn run() -> ! {
     give_up(&root, on_fatal, &why)
 }
 
-/// Brings the machine up and looks after the agent; returns why it cannot go on.
+/// Brings the machine up and supervises the agent. Returns the reason why it cannot continue.
 fn boot(root: &SysRoot, settings: Settings) -> String {
     let (reader, writer) = match std::io::pipe() {
         Ok(pipe) => pipe,
@@ -108,7 +108,7 @@ fn mount_one(source: &str, target: &str, kind: &str, flags: MsFlags) -> Result<(
     }
 }
 
-/// The kernel opened the console for PID 1 only if the ramdisk had the node; now devtmpfs has it.
+/// The kernel opened the console for PID 1 only if the ramdisk contained its node. devtmpfs now provides the node.
 fn open_console() {
     let Ok(console) = OpenOptions::new().read(true).write(true).open("/dev/console") else {
         return;
@@ -121,7 +121,7 @@ fn open_console() {
 fn load_modules(root: &SysRoot, mut agent: PipeWriter) {
     modules::load(Path::new(modules::LIST), |fault| {
         line(&format!("module not loaded: {fault}"));
-        // The agent may not run yet, or no longer: the console has it all the same.
+        // The agent may not be running; the console shows the line in any case.
         let _ = writeln!(agent, "{fault}");
     });
     if root.is_uefi()
@@ -132,7 +132,7 @@ fn load_modules(root: &SysRoot, mut agent: PipeWriter) {
     mark(root, "modules");
 }
 
-/// Asks for the address again at half of the lease's time. Should another one be given, the machine must boot anew.
+/// Renews the lease at half of its time. If DHCP gives another address or the renewal fails, reports that and stops.
 fn keep_lease(up: Up) {
     let (Some(mut lease), std::net::IpAddr::V4(address)) = (up.lease, up.addressing.address) else {
         return;
@@ -155,7 +155,7 @@ fn keep_lease(up: Up) {
     });
 }
 
-/// Starts the agent, reaps, and starts it again when it crashed. Returns why it is not started any more.
+/// Starts the agent, reaps, and restarts the agent after a crash. Returns the reason for the last end.
 fn supervise(modules: PipeReader) -> String {
     let mut input = Stdio::from(modules);
     for attempt in 0..=RESTARTS {
@@ -177,13 +177,13 @@ fn supervise(modules: PipeReader) -> String {
         ));
         #[expect(clippy::disallowed_methods, reason = "PID 1 runs no async code")]
         thread::sleep(RESTART_PAUSE);
-        // By now the modules are loaded, or will not be.
+        // By now module loading has ended or is stuck.
         input = Stdio::null();
     }
     format!("the agent crashed {RESTARTS} times")
 }
 
-/// Reaps whatever ends, until it is the agent.
+/// Reaps all ended processes until the agent ends.
 fn reap_until(agent: Pid) -> ExitStatus {
     loop {
         match waitpid(None, None) {
@@ -195,7 +195,7 @@ fn reap_until(agent: Pid) -> ExitStatus {
     }
 }
 
-/// Last words, then down, whatever it takes.
+/// Prints the reason, then switches off or resets the machine, if necessary by a kernel panic.
 fn give_up(root: &SysRoot, on_fatal: OnFatal, why: &str) -> ! {
     let action = match on_fatal {
         OnFatal::PowerOff => PowerAction::PowerOff,
@@ -213,7 +213,7 @@ fn give_up(root: &SysRoot, on_fatal: OnFatal, why: &str) -> ! {
     thread::sleep(LAST_WORDS);
     let failed = KernelPower::new(&root.proc).perform(action);
     line(&format!("rackwright-agent: {failed:?}"));
-    // PID 1 ends, the kernel panics, and resets.
+    // The end of PID 1 makes the kernel panic and reset.
     #[expect(clippy::disallowed_methods, reason = "PID 1 has nothing left to drop")]
     std::process::exit(1)
 }

@@ -1,6 +1,7 @@
-//! The ioctl calls of block devices, NVMe, SCSI and file attributes, and one option of packet sockets. The only module of the agent that may be `unsafe`.
+//! The ioctl calls of block devices, NVMe, SCSI and file attributes, and one option of packet sockets. The only module of
+//! the agent that may be `unsafe`.
 //!
-//! Numbers and structures are those of `linux/fs.h`, `linux/nvme_ioctl.h` and `scsi/sg.h`; they are part of the kernel's
+//! Numbers and structures are those of `linux/fs.h`, `linux/nvme_ioctl.h` and `scsi/sg.h`, which belong to the kernel's
 //! stable interface.
 
 #![allow(unsafe_code)]
@@ -36,19 +37,19 @@ fn outcome(result: c_int) -> io::Result<c_int> {
     }
 }
 
-/// Asks the kernel to read the partition table again.
+/// Makes the kernel read the partition table again.
 ///
 /// # Errors
-/// `EBUSY` while a partition is in use, `ENOTTY` for what is no block device.
+/// `EBUSY` while a partition is in use, `ENOTTY` for a file that is not a block device.
 pub fn reread_partitions(drive: &File) -> io::Result<()> {
     // SAFETY: the descriptor is open for the call's duration; BLKRRPART takes no argument.
     outcome(unsafe { libc::ioctl(drive.as_raw_fd(), BLKRRPART as _) }).map(drop)
 }
 
-/// Drops what the page cache holds of the drive.
+/// Drops the page cache of the drive.
 ///
 /// # Errors
-/// `ENOTTY` for what is no block device.
+/// `ENOTTY` for a file that is not a block device.
 pub fn drop_cache(drive: &File) -> io::Result<()> {
     // SAFETY: as above; BLKFLSBUF takes no argument.
     outcome(unsafe { libc::ioctl(drive.as_raw_fd(), BLKFLSBUF as _, 0 as c_ulong) }).map(drop)
@@ -57,15 +58,15 @@ pub fn drop_cache(drive: &File) -> io::Result<()> {
 /// Discards a range of bytes.
 ///
 /// # Errors
-/// `EOPNOTSUPP` when the drive cannot.
+/// `EOPNOTSUPP` if the drive does not support it.
 pub fn discard(drive: &File, start: u64, length: u64) -> io::Result<()> {
     range_call(drive, BLKDISCARD, start, length)
 }
 
-/// Has the kernel write zeros to a range of bytes, by the drive's own command where it has one.
+/// Makes the kernel write zeros to a range of bytes, by the drive's own command if it has one.
 ///
 /// # Errors
-/// What the drive says.
+/// The drive's error.
 pub fn zero_out(drive: &File, start: u64, length: u64) -> io::Result<()> {
     range_call(drive, BLKZEROOUT, start, length)
 }
@@ -76,7 +77,7 @@ fn range_call(drive: &File, request: c_ulong, start: u64, length: u64) -> io::Re
     outcome(unsafe { libc::ioctl(drive.as_raw_fd(), request as _, range.as_ptr()) }).map(drop)
 }
 
-/// Removes the immutable mark of a file, as far as there is one and the file system has such marks.
+/// Removes the immutable flag of a file, if the file has one and the file system supports it.
 pub fn clear_immutable(path: &Path) {
     let Ok(file) = File::open(path) else { return };
     let mut flags: c_ulong = 0;
@@ -91,16 +92,16 @@ pub fn clear_immutable(path: &Path) {
     let _ = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_SETFLAGS as _, &raw const flags) };
 }
 
-/// `struct nvme_passthru_cmd`, without what the kernel fills in from [`nvme_admin`]'s arguments.
+/// `struct nvme_passthru_cmd` without the fields that [`nvme_admin`] fills in from its arguments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NvmeCommand {
-    /// Opcode.
+    /// NVMe opcode.
     pub opcode: u8,
-    /// Namespace, or all ones.
+    /// Number of the namespace; all ones selects all namespaces.
     pub namespace: u32,
     /// Command dwords 10, 11 and 12.
     pub dwords: [u32; 3],
-    /// Milliseconds until the kernel gives up; 0: its default.
+    /// Timeout of the command in milliseconds; 0 selects the kernel's default.
     pub timeout_ms: u32,
 }
 
@@ -121,10 +122,10 @@ struct NvmePassthru {
     result: u32,
 }
 
-/// Sends an admin command; `data` is filled by the drive. Returns the NVMe status: 0 is success.
+/// Sends an admin command. The drive fills `data`. Returns the NVMe status; 0 is success.
 ///
 /// # Errors
-/// What the kernel says when the command did not reach the drive.
+/// The kernel's error if the command did not reach the drive.
 pub fn nvme_admin(drive: &File, command: &NvmeCommand, data: &mut [u8]) -> io::Result<u16> {
     let [a, b, c] = command.dwords;
     let mut passthru = NvmePassthru {
@@ -148,25 +149,25 @@ pub fn nvme_admin(drive: &File, command: &NvmeCommand, data: &mut [u8]) -> io::R
     Ok(u16::try_from(status).unwrap_or(u16::MAX))
 }
 
-/// The namespace's number.
+/// Returns the namespace's number.
 ///
 /// # Errors
-/// `ENOTTY` for what is no NVMe namespace.
+/// `ENOTTY` for a file that is not an NVMe namespace.
 pub fn nvme_namespace(drive: &File) -> io::Result<u32> {
     // SAFETY: NVME_IOCTL_ID takes no argument and returns the number.
     outcome(unsafe { libc::ioctl(drive.as_raw_fd(), NVME_IOCTL_ID as _) }).map(c_int::cast_unsigned)
 }
 
-/// Has the kernel read again which namespaces an NVMe controller has. `controller` is its character device.
+/// Makes the kernel scan the namespaces of an NVMe controller again. `controller` is its character device.
 ///
 /// # Errors
-/// `ENOTTY` for what is no NVMe controller.
+/// `ENOTTY` for a file that is not an NVMe controller.
 pub fn nvme_rescan(controller: &File) -> io::Result<()> {
     // SAFETY: NVME_IOCTL_RESCAN takes no argument.
     outcome(unsafe { libc::ioctl(controller.as_raw_fd(), NVME_IOCTL_RESCAN as _) }).map(drop)
 }
 
-/// Direction and place of a SCSI command's data.
+/// Direction and buffer of a SCSI command's data.
 #[derive(Debug)]
 pub enum ScsiData<'a> {
     /// No data.
@@ -206,7 +207,7 @@ struct SgIoHdr {
 /// Sends a SCSI command of 16 bytes.
 ///
 /// # Errors
-/// What the kernel says, or the status and sense key of the drive.
+/// The kernel's error, or the status and sense key of the drive.
 pub fn scsi(drive: &File, command: &[u8; 16], data: ScsiData<'_>, timeout: Duration) -> io::Result<()> {
     let answer = exchange(drive, command, data, timeout)?;
     if answer.is_good { Ok(()) } else { Err(answer.failure()) }
@@ -216,14 +217,14 @@ pub fn scsi(drive: &File, command: &[u8; 16], data: ScsiData<'_>, timeout: Durat
 /// descriptor of the sense data (SAT-4, 12.2.2.7).
 ///
 /// # Errors
-/// What the kernel says, the status of the drive, or that there is no such descriptor.
+/// The kernel's error, the status of the drive, or that the descriptor is missing.
 pub fn ata_registers(drive: &File, command: &[u8; 16], timeout: Duration) -> io::Result<[u8; 14]> {
     let answer = exchange(drive, command, ScsiData::None, timeout)?;
     let (head, descriptor) = (&answer.sense[..8], &answer.sense[8..22]);
     let is_there = head[0] & 0x7F == 0x72 && descriptor[..2] == [0x09, 0x0C];
     let mut registers = [0; 14];
     registers.copy_from_slice(descriptor);
-    // Status bits DF and ERR.
+    // Bits DF and ERR of the status.
     match (is_there, registers[13] & 0x21) {
         (true, 0) => Ok(registers),
         (true, _) => Err(io::Error::other(format!(
@@ -235,7 +236,7 @@ pub fn ata_registers(drive: &File, command: &[u8; 16], timeout: Duration) -> io:
     }
 }
 
-/// How a SCSI command ended.
+/// The end of a SCSI command.
 struct Answer {
     is_good: bool,
     status: (u8, u16, u16),
@@ -259,7 +260,7 @@ fn exchange(drive: &File, command: &[u8; 16], data: ScsiData<'_>, timeout: Durat
     let (direction, pointer, length) = match data {
         ScsiData::None => (SG_DXFER_NONE, std::ptr::null_mut(), 0),
         ScsiData::In(buffer) => (SG_DXFER_FROM_DEV, buffer.as_mut_ptr().cast::<c_void>(), buffer.len()),
-        // The kernel only reads from the buffer of a command in this direction.
+        // In this direction the kernel only reads the buffer.
         ScsiData::Out(buffer) => (
             SG_DXFER_TO_DEV,
             buffer.as_ptr().cast_mut().cast::<c_void>(),
@@ -300,10 +301,10 @@ fn exchange(drive: &File, command: &[u8; 16], data: ScsiData<'_>, timeout: Durat
     })
 }
 
-/// Has a packet socket hear a group of Ethernet addresses on the interface with that number, while the socket is open.
+/// Subscribes a packet socket to a group of Ethernet addresses on the interface with this number, while the socket is open.
 ///
 /// # Errors
-/// `ENODEV` where there is no such interface; `EINVAL` for what is no packet socket.
+/// `ENODEV` if the interface does not exist; `EINVAL` for a socket that is not a packet socket.
 pub fn join_packet_group(socket: &OwnedFd, interface: u32, group: [u8; 6]) -> io::Result<()> {
     let mut request = libc::packet_mreq {
         mr_ifindex: c_int::try_from(interface).map_err(io::Error::other)?,

@@ -1,18 +1,19 @@
-//! The ledger of jobs: what makes a destructive command safe to repeat.
+//! The ledger of jobs makes destructive commands safe to repeat.
 //!
-//! One entry per operation id, written and synced before the job begins and again when it ends. The rules
-//! ([`Ledger::consider`]) are a plain function of the entries, the job and what runs:
+//! It has one entry per operation id, written and synced before the job begins and again when it ends. The rules
+//! ([`Ledger::consider`]) are a pure function of the entries, the job and the running operation:
 //!
-//! 1. An operation id seen before is answered with its report: running, succeeded, failed or refused. It never runs again.
-//!    A refusal is final too: the control plane may have moved on, and a late repeat must not begin the job after all.
-//! 2. A claim generation below the highest known is refused, `stale-generation`.
-//! 3. While a job runs, every other is refused, `busy`.
+//! 1. A known operation id is answered with its report: running, succeeded, failed or refused. It never runs again. A
+//!    refusal is final too: the control plane may have moved on, and a late repeat must not start the job.
+//! 2. A claim generation below the highest known one is refused with `stale-generation`.
+//! 3. While a job runs, every other job is refused with `busy`.
 //!
 //! The file is a sequence of records: length (u32, little endian), the first 8 bytes of the SHA-256 of the payload, the
-//! payload (a [`JobReport`] in protobuf). A record cut short at the end was never acknowledged and is dropped; damage
-//! anywhere else is an error, because a ledger with holes could run a job twice.
+//! payload (a [`JobReport`] in protobuf). An incomplete or damaged last record was never acknowledged and is dropped.
+//! Damage anywhere else is an error, because a ledger with holes could run a job twice.
 //!
-//! A job found running when the ledger is opened was cut off by the end of the agent: it is failed, `interrupted`.
+//! A job that is running when the ledger is opened was interrupted by the end of the agent: it is marked failed,
+//! `interrupted`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -27,43 +28,43 @@ use thiserror::Error;
 
 use crate::clock;
 
-/// Most operations one boot of the agent takes; beyond, jobs are refused. A machine sees a handful.
+/// Maximum number of operations in one boot; further jobs are refused. A machine normally has a handful.
 pub const MAX_OPERATIONS: usize = 1024;
 /// Longest operation id, in bytes.
 pub const MAX_OPERATION_ID_BYTES: usize = 128;
-/// Longest record; a report with 1000 drives is far below.
+/// Longest record in bytes; a report with 1000 drives is far smaller.
 const MAX_RECORD_BYTES: usize = 4 << 20;
 const HEADER_BYTES: usize = 12;
 
-/// Why the ledger cannot be used. All are permanent: the agent must not take jobs without it.
+/// Why the ledger cannot be used. All are permanent: the agent must not accept jobs without it.
 #[derive(Debug, Error)]
 pub enum LedgerError {
     /// The file cannot be read or written.
     #[error("job ledger {}: {source}; the agent's state folder must be writable", path.display())]
     Io {
-        /// The ledger's file.
+        /// Path of the ledger's file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A record before the last one is damaged.
     #[error("job ledger {}: record at byte {offset} is damaged; boot the machine anew to start an empty one", path.display())]
     Damaged {
-        /// The ledger's file.
+        /// Path of the ledger's file.
         path: PathBuf,
-        /// Where the record begins.
+        /// Offset of the record in bytes.
         offset: usize,
     },
 }
 
-/// What to do with a job.
+/// Decision on a job.
 #[derive(Debug)]
 pub enum Verdict {
-    /// New and admissible.
+    /// The job is new and admissible.
     Begin,
-    /// Seen before: this is its report.
+    /// The operation is known; this is its report.
     Answer(Box<JobReport>),
-    /// New and not admissible.
+    /// The job is new and not admissible.
     Refuse(JobError),
 }
 
@@ -76,7 +77,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger that is gone with the process.
+    /// Creates a ledger that ends with the process.
     pub fn in_memory() -> Self {
         Self {
             entries: BTreeMap::new(),
@@ -85,10 +86,10 @@ impl Ledger {
         }
     }
 
-    /// Opens or creates the file and fails the jobs that were running.
+    /// Opens or creates the file and marks jobs that were running as failed.
     ///
     /// # Errors
-    /// When the file cannot be read or written, or is damaged anywhere but at its end.
+    /// The file cannot be read or written, or is damaged before its last record.
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
         let io = |source| LedgerError::Io {
             path: path.to_owned(),
@@ -137,27 +138,27 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Every entry, by operation id.
+    /// All entries, by operation id.
     pub fn reports(&self) -> impl Iterator<Item = &JobReport> {
         self.entries.values()
     }
 
-    /// The entry of an operation.
+    /// The entry of an operation, if any.
     pub fn report(&self, operation: &str) -> Option<&JobReport> {
         self.entries.get(operation)
     }
 
-    /// The highest claim generation heard of, from any source.
+    /// The highest known claim generation, from any source.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Takes note of a generation learnt from the control plane or from a drive.
+    /// Raises the known generation to one from the control plane or from a drive.
     pub fn raise_generation(&mut self, generation: u64) {
         self.generation = self.generation.max(generation);
     }
 
-    /// The rules of this module's head. `running` is the operation that runs now.
+    /// Applies the rules in this module's documentation. `running` is the currently running operation.
     pub fn consider(&self, job: &Job, running: Option<&str>) -> Verdict {
         if let Some(report) = self.entries.get(&job.operation) {
             return Verdict::Answer(Box::new(report.clone()));
@@ -203,10 +204,10 @@ impl Ledger {
         Verdict::Begin
     }
 
-    /// Writes an entry down; on return it survives the process.
+    /// Writes an entry to the file and syncs it; after the return it survives the process.
     ///
     /// # Errors
-    /// When the file cannot be written; the entry is then not in the ledger and the job must not begin.
+    /// The file cannot be written. The entry is then not in the ledger, and the job must not begin.
     pub fn record(&mut self, report: JobReport) -> Result<(), LedgerError> {
         if let Some((path, file)) = &mut self.file {
             let written = file.write_all(&encode(&report)).and_then(|()| file.sync_data());
@@ -219,7 +220,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Keeps an entry for as long as the process lives, without the file.
+    /// Keeps an entry in memory only, until the process ends.
     pub fn keep(&mut self, report: JobReport) {
         self.remember(report);
     }
@@ -230,7 +231,7 @@ impl Ledger {
     }
 }
 
-/// The report of a job that begins now.
+/// The report of a job that starts now.
 pub fn begun(job: &Job) -> JobReport {
     JobReport {
         operation: job.operation.clone(),
@@ -241,7 +242,7 @@ pub fn begun(job: &Job) -> JobReport {
     }
 }
 
-/// The report of a job that never begins.
+/// The report of a refused job.
 pub fn refused(job: &Job, error: JobError) -> JobReport {
     let now = clock::timestamp();
     JobReport {
@@ -252,7 +253,7 @@ pub fn refused(job: &Job, error: JobError) -> JobReport {
     }
 }
 
-/// The report of a job that ended.
+/// The report of a completed job.
 pub fn ended(begun: JobReport, outcome: Result<Option<JobResult>, JobError>) -> JobReport {
     let end_time = Some(clock::timestamp());
     match outcome {
@@ -287,7 +288,7 @@ fn encode(report: &JobReport) -> Vec<u8> {
     record
 }
 
-/// The reports and the length of the part made of whole records; or the offset of a damaged one.
+/// Returns the reports and the length of the intact records, or the offset of a damaged record.
 fn read_records(content: &[u8]) -> Result<(Vec<JobReport>, usize), usize> {
     let mut reports = Vec::new();
     let mut offset = 0;
@@ -436,8 +437,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes in whatever order, with restarts in between: no operation begins twice, none begins with a
-        /// generation below one seen before, and no two run at once.
+        /// For any sequence of jobs and restarts: no operation begins twice, no operation begins with a generation below an
+        /// earlier one, and no two operations run at once.
         #[test]
         fn nothing_runs_twice_stale_or_beside_another(steps in proptest::collection::vec((0_u8..6, 0_u64..5, 0_u8..4), 1..60)) {
             let dir = tempfile::tempdir().unwrap();

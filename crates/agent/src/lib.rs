@@ -1,21 +1,21 @@
-//! Rackwright's agent: the only program that runs on a machine booted over the network. It takes stock of the machine,
+//! Rackwright's agent: the only program on a machine that is booted over the network. It reports the machine's inventory,
 //! writes images to its drives, and erases them with proof.
 //!
-//! - [`init`] is PID 1: mounts, modules, network, and looks after the agent proper.
-//! - [`agent`] registers with the control plane and keeps a stream to it ([`session`]); [`identity`] holds the pinned CA and
-//!   the certificate.
-//! - [`jobs`] takes jobs, one at a time, under the rules of the [`ledger`]: no operation runs twice, none of an older claim
-//!   generation runs at all.
-//! - [`disk`] and [`efi`] finish a written image: partition table, seed, boot entry. [`erase`] erases [`drives`].
+//! - [`init`] is PID 1: mounts, modules, network, and supervision of the agent proper.
+//! - [`agent`] registers with the control plane and keeps a stream to it ([`session`]); [`identity`] holds the pinned CA
+//!   and the certificate.
+//! - [`jobs`] runs jobs, one at a time, under the rules of the [`ledger`]: no operation runs twice, and jobs of an older
+//!   claim generation never run.
+//! - [`disk`] and [`efi`] complete a written image: partition table, seed, boot entry. [`erase`] erases [`drives`].
 //! - [`inventory`] reads sysfs and procfs.
 //!
-//! What it never does: resolve names (it is linked statically), wait without bound, take a job without a ledger, call an
-//! erase done that it did not read back. `unsafe` is in [`mod@ioctl`] alone. The machine is reached through the
-//! traits of [`machine::Machine`], which the simulator and the tests replace.
+//! The agent never resolves names (it is linked statically), never waits without bound, never runs a job without a ledger,
+//! and never reports an erase that it did not read back. Only [`mod@ioctl`] contains `unsafe` code. The agent reaches the
+//! machine through the traits of [`machine::Machine`], which the simulator and the tests replace.
 //!
-//! `docs/agent.md` tells operators what to expect of it.
+//! `docs/agent.md` describes it for operators.
 
-// A test may read clocks and files, and wait for what it started.
+// A test may read clocks and files, and wait for the processes it started.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod agent;

@@ -1,4 +1,4 @@
-//! The machine the agent works on, behind traits: the real one, or parts of it replaced in tests and the simulator.
+//! The machine behind traits: the real one, or with parts replaced in tests and the simulator.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::jobs::power::{KernelPower, Power};
 use crate::jobs::writer::{ImageWriter, StoreWriter};
 use crate::root::SysRoot;
 
-/// Everything a job can touch.
+/// All parts of the machine that a job can use.
 #[derive(Clone)]
 pub struct Machine {
-    /// The kernel and what it knows of the machine.
+    /// The kernel and its knowledge of the machine.
     pub host: Arc<dyn Host>,
-    /// The drives.
+    /// The machine's drives.
     pub drives: Arc<dyn Drives>,
-    /// Who writes images.
+    /// Writes images to drives.
     pub writer: Arc<dyn ImageWriter>,
     /// Erases drives.
     pub eraser: Arc<dyn Eraser>,
@@ -26,7 +26,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The machine that this process runs on.
+    /// The machine of this process.
     pub fn real() -> Self {
         let root = SysRoot::real();
         Self {

@@ -1,4 +1,4 @@
-//! `rackwright-agent`: PID 1 of the ramdisk, or with `run` the agent proper on a machine that is up.
+//! `rackwright-agent`: PID 1 of the ramdisk; with `run`, the agent proper on a running machine.
 
 use std::fs;
 use std::io::{BufRead as _, stdin};
@@ -56,9 +56,9 @@ fn arguments() -> Result<Arguments, String> {
     Ok(found)
 }
 
-/// Runs the agent; returns why it ended.
+/// Runs the agent. Returns the reason for its end.
 fn run(settings: Settings, modules_on_stdin: bool) -> String {
-    // Two providers can be compiled in beside each other in a workspace build; this one is meant.
+    // A workspace build can contain two providers; this one is used.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -70,7 +70,7 @@ fn run(settings: Settings, modules_on_stdin: bool) -> String {
     };
     let settled = async move {
         if modules_on_stdin {
-            // A panic there would only mean that drives are read early.
+            // A panic there would only make the agent read the drives early.
             let _ = tokio::task::spawn_blocking(wait_for_modules).await;
         }
     };
@@ -78,7 +78,7 @@ fn run(settings: Settings, modules_on_stdin: bool) -> String {
     error.to_string()
 }
 
-/// PID 1 writes a line for each module that failed and closes the pipe when all are through.
+/// Waits until PID 1 closes the pipe, after it has loaded all modules. PID 1 writes a line for each failed module.
 fn wait_for_modules() {
     for fault in stdin().lock().lines().map_while(Result::ok) {
         tracing::warn!("module not loaded: {fault}");

@@ -1,5 +1,5 @@
-//! The secret that the machine's BMC brings, on a medium in its virtual drive: found among the optical and removable drives, kept
-//! in memory, and proven to the control plane without crossing the network.
+//! The boot secret from the machine's BMC, on a medium in its virtual drive. The agent finds it in an optical or removable
+//! drive, keeps it in memory, and proves it to the control plane without sending it over the network.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -18,21 +18,21 @@ use crate::host::Host;
 use crate::root::SysRoot;
 use crate::text;
 
-/// How long the medium is waited for: a virtual drive takes seconds to appear, and seconds more to have a medium. Less than the
-/// control plane waits for the answer.
+/// Time limit for finding the medium: a virtual drive takes seconds to appear, and more seconds to load a medium. Shorter
+/// than the control plane's wait for the answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks. Without udev's polling the kernel announces no medium.
+/// Pause between two searches. Without udev's polling the kernel does not announce a medium.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Drives that are looked at: a BMC has a few.
+/// Maximum number of drives searched; a BMC has a few.
 const DRIVES_MAX: usize = 16;
 
-/// The secret of this boot.
+/// The secret of the current boot.
 pub type BootSecret = SecretBox<[u8; SECRET]>;
 
-/// Looks once for the medium in the drives that a BMC can fill.
+/// Searches once for the medium in the drives that a BMC can fill.
 ///
 /// # Errors
-/// There is none: which drives there are, and what is in them.
+/// The medium was not found. The text lists the drives and their content.
 pub fn look(root: &SysRoot) -> Result<BootSecret, String> {
     let mut names: Vec<String> = std::fs::read_dir(root.sys.join("block"))
         .into_iter()
@@ -72,15 +72,15 @@ fn read(drive: &Path) -> std::io::Result<Option<BootSecret>> {
     Ok(secret(&*sector).map(|found| SecretBox::new(Box::new(found))))
 }
 
-/// The secret, kept for all streams of this agent.
+/// Keeps the secret for all streams of this agent.
 #[derive(Default)]
 pub struct Keeper(Mutex<Option<Arc<BootSecret>>>);
 
 impl Keeper {
-    /// Proves for a challenge that this machine has the secret; waits for the medium where it is not there yet.
+    /// Returns the proof for a challenge that this machine has the secret. Waits for the medium if necessary.
     ///
     /// # Errors
-    /// There is no medium: for an operator.
+    /// The medium was not found; the text is for the operator.
     pub async fn prove(
         &self,
         host: &Arc<dyn Host>,

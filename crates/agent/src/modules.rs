@@ -1,4 +1,4 @@
-//! Loading the kernel modules that the ramdisk lists.
+//! Loads the kernel modules in the ramdisk's list.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::kmod::{ModuleInitFlags, finit_module};
 
-/// The list: one module a line, in the order in which to load them; `#` begins a comment.
+/// The list: one module per line, in loading order; `#` starts a comment.
 pub const LIST: &str = "/etc/rackwright/modules";
-/// Where names without a leading slash are looked for.
+/// Folder for names without a leading slash.
 const FOLDER: &str = "/lib/modules";
 const MAX_LIST_BYTES: u64 = 1 << 20;
 /// `MODULE_INIT_COMPRESSED_FILE` of `linux/module.h`.
 const COMPRESSED_FILE: u32 = 4;
-/// Parameters of modules. libata then opens host protected areas when it finds a drive, so that the inventory has the whole
-/// drive.
+/// Module parameters. With this one libata opens host protected areas when it finds a drive, so that the inventory shows
+/// the whole drive.
 const PARAMETERS: [(&str, &std::ffi::CStr); 1] = [("libata", c"ignore_hpa=1")];
 
-/// Loads the listed modules; `report` is told of each that could not be loaded.
+/// Loads the listed modules. Calls `report` for each module that could not be loaded.
 pub fn load(list: &Path, mut report: impl FnMut(String)) {
     for module in listed(list) {
         if let Err(why) = load_one(&module) {
@@ -29,7 +29,7 @@ pub fn load(list: &Path, mut report: impl FnMut(String)) {
 
 fn listed(list: &Path) -> Vec<PathBuf> {
     let mut text = String::new();
-    // A ramdisk without a list has everything built in.
+    // A ramdisk without a list has all drivers built in.
     let _ = File::open(list).map(|file| file.take(MAX_LIST_BYTES).read_to_string(&mut text));
     text.lines()
         .map(str::trim)
@@ -40,7 +40,7 @@ fn listed(list: &Path) -> Vec<PathBuf> {
 
 fn load_one(module: &Path) -> Result<(), String> {
     let file = File::open(module).map_err(|error| error.to_string())?;
-    // The kernel takes a compressed module apart by itself, if told so.
+    // The kernel decompresses the module itself if this flag is set.
     let compressed = module.extension().is_some_and(|extension| extension != "ko");
     let flags = if compressed {
         ModuleInitFlags::from_bits_retain(COMPRESSED_FILE)
@@ -51,7 +51,7 @@ fn load_one(module: &Path) -> Result<(), String> {
     let name = name.split('.').next().unwrap_or_default();
     let given = PARAMETERS.iter().find(|(of, _)| *of == name);
     match finit_module(&file, given.map_or(c"", |(_, parameters)| parameters), flags) {
-        // Loaded already, or built in, or for a device that is not there.
+        // Already loaded, built in, or without its device.
         Ok(()) | Err(Errno::EEXIST | Errno::ENODEV) => Ok(()),
         Err(error) => Err(error.desc().to_owned()),
     }

@@ -1,4 +1,4 @@
-//! Random bytes: keys of passes and of samples, GUIDs.
+//! Random bytes for the keys of passes and samples, and for GUIDs.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 /// Fills `bytes` from the kernel's random number generator.
 ///
 /// # Errors
-/// When the kernel gives none.
+/// The kernel returns no random bytes.
 #[expect(clippy::disallowed_methods, reason = "this is the agent's random module")]
 pub fn fill(bytes: &mut [u8]) -> io::Result<()> {
     let filled = SystemRandom::new().fill(bytes);

@@ -1,8 +1,8 @@
-//! Where the kernel's file systems are: the real ones, or a fixture tree in tests and in the simulator.
+//! Roots of the kernel's file systems: the real ones, or a fixture tree in tests and in the simulator.
 
 use std::path::{Path, PathBuf};
 
-/// The roots below which the agent reads and writes what belongs to the machine.
+/// The roots of all machine files that the agent reads and writes.
 #[derive(Clone, Debug)]
 pub struct SysRoot {
     /// `/proc`
@@ -11,12 +11,12 @@ pub struct SysRoot {
     pub sys: PathBuf,
     /// `/dev`
     pub dev: PathBuf,
-    /// `/run/rackwright`: the ledger and the agent's identity, readable by the agent alone, gone with the next boot.
+    /// `/run/rackwright`: the ledger and the agent's identity. Only the agent can read it; a reboot clears it.
     pub state: PathBuf,
 }
 
 impl SysRoot {
-    /// The kernel's own.
+    /// The real roots.
     pub fn real() -> Self {
         Self {
             proc: "/proc".into(),
@@ -26,7 +26,7 @@ impl SysRoot {
         }
     }
 
-    /// The same tree below another folder.
+    /// The same tree under another folder.
     pub fn below(folder: &Path) -> Self {
         let join = |part: &str| folder.join(part);
         Self {
@@ -37,7 +37,7 @@ impl SysRoot {
         }
     }
 
-    /// Where efivarfs is mounted on machines that booted by UEFI.
+    /// Mount point of efivarfs on machines that booted by UEFI.
     pub fn efivars(&self) -> PathBuf {
         self.sys.join("firmware/efi/efivars")
     }
@@ -47,7 +47,7 @@ impl SysRoot {
         self.sys.join("kernel/security/tpm0/binary_bios_measurements")
     }
 
-    /// Whether the kernel was started by UEFI firmware.
+    /// Whether UEFI firmware started the kernel.
     pub fn is_uefi(&self) -> bool {
         self.sys.join("firmware/efi").is_dir()
     }
@@ -57,7 +57,7 @@ impl SysRoot {
         crate::text::or_empty(&self.proc.join("sys/kernel/random/boot_id"))
     }
 
-    /// Seconds since the kernel started; 0 when `/proc/uptime` cannot be read.
+    /// Seconds since the start of the kernel; 0 if `/proc/uptime` cannot be read.
     pub fn uptime_s(&self) -> f64 {
         let text = crate::text::or_empty(&self.proc.join("uptime"));
         text.split(' ')

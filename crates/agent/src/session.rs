@@ -1,4 +1,4 @@
-//! The stream to the control plane: hello, inventory, heartbeats and job reports up, jobs down.
+//! The stream to the control plane. It sends hello, inventory, heartbeats and job reports, and receives jobs.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -25,34 +25,34 @@ use crate::medium::Keeper;
 use crate::net::neighbours::Heard;
 use crate::tpm::Attester;
 
-/// Messages that may wait for the network; beyond, the stream counts as stuck.
+/// Maximum number of messages waiting for the network; beyond it the stream counts as stuck.
 const QUEUE: usize = 16;
 const CONNECT_TIME: Duration = Duration::from_secs(10);
-/// How long a message may wait for room, and the first answer of the server.
+/// Time limit for queueing a message, and for the server's first answer.
 const STUCK_TIME: Duration = Duration::from_secs(30);
-/// A dead server is noticed within twice this time.
+/// A dead server is detected within twice this time.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// A job carries its seed.
+/// Large, because a job contains its seed.
 const MAX_MESSAGE_BYTES: usize = 32 << 20;
 
-/// Why a stream ended. The agent connects again.
+/// Why a stream ended. The agent then reconnects.
 #[derive(Debug, Error)]
 pub enum SessionError {
-    /// No connection.
+    /// The connection failed.
     #[error("connecting to {server}: {}", crate::jobs::writer::with_causes(.source))]
     Connect {
-        /// The control plane's URL.
+        /// URL of the control plane.
         server: String,
-        /// What failed.
+        /// The transport's error.
         source: tonic::transport::Error,
     },
-    /// The control plane refused or ended it.
+    /// The control plane refused or ended the stream.
     #[error("the control plane says {:?}: {}", .0.code(), .0.message())]
     Status(Box<tonic::Status>),
-    /// The control plane ended it without an error.
+    /// The control plane ended the stream without an error.
     #[error("the control plane closed the stream")]
     Closed,
-    /// It neither takes nor sends.
+    /// The control plane neither receives nor sends.
     #[error("the control plane did not move for {STUCK_TIME:?}")]
     Stuck,
 }
@@ -63,7 +63,7 @@ impl From<tonic::Status> for SessionError {
     }
 }
 
-/// Connects from the host by TLS, trusting the pinned CA only; with credentials when there are some.
+/// Connects from the host over TLS. Trusts only the CA in `ca_pem`; uses the credentials if present.
 ///
 /// # Errors
 /// [`SessionError::Connect`]
@@ -77,7 +77,7 @@ pub async fn connect(
         server: server.to_owned(),
         source,
     };
-    // An IPv6 address stands in brackets in the URL, not in the certificate.
+    // An IPv6 address has brackets in the URL, but not in the certificate.
     let name = server
         .trim_start_matches("https://")
         .rsplit_once(':')
@@ -108,29 +108,29 @@ pub async fn connect(
         .max_encoding_message_size(MAX_MESSAGE_BYTES))
 }
 
-/// What a stream needs of the agent.
+/// The parts of the agent that a stream needs.
 pub struct Session<'a> {
-    /// The jobs.
+    /// The running and completed jobs.
     pub desk: &'a Arc<Desk>,
-    /// For the uptime in heartbeats.
+    /// Source of the uptime in heartbeats.
     pub host: &'a Arc<dyn Host>,
-    /// Without jobs and generation, which are filled in at each connection.
+    /// The hello without jobs and generation; each connection fills those in.
     pub hello: &'a Hello,
-    /// Sent on each stream: the one that carried it before may have ended before it arrived.
+    /// Sent on each stream: an earlier stream may have ended before it arrived.
     pub inventory: &'a Inventory,
-    /// What answers challenges; none: the machine has no TPM.
+    /// Answers challenges; `None` without a TPM.
     pub attester: Option<&'a Arc<dyn Attester>>,
-    /// The secret that the machine's BMC brings.
+    /// Holds the boot secret from the machine's BMC.
     pub secret: &'a Keeper,
-    /// SHA-256 of the key that the stream's connection shows.
+    /// SHA-256 of the key in the stream's connection.
     pub key_sha256: &'a str,
-    /// Between two heartbeats.
+    /// Interval between heartbeats.
     pub heartbeat: Duration,
-    /// What the Ethernet cards hear.
+    /// Neighbours heard by the Ethernet cards.
     pub neighbours: &'a watch::Receiver<Heard>,
 }
 
-/// What the cards hear, when that is new. Waits for ever after the listener has ended.
+/// Waits for new results of the cards. Waits for ever once the listener has ended.
 async fn next_heard(neighbours: &mut watch::Receiver<Heard>) -> Neighbours {
     while neighbours.changed().await.is_ok() {
         if let Some(heard) = &*neighbours.borrow_and_update() {
@@ -141,11 +141,11 @@ async fn next_heard(neighbours: &mut watch::Receiver<Heard>) -> Neighbours {
 }
 
 impl Session<'_> {
-    /// Runs a stream until it ends. `on_ready` is called when the control plane has accepted it, `on_renewed` with each new
-    /// certificate.
+    /// Runs a stream until it ends. Calls `on_ready` when the control plane has accepted the stream, and `on_renewed` for
+    /// each new certificate.
     ///
     /// # Errors
-    /// Always: why it ended.
+    /// Always returned: the reason for the end.
     pub async fn run(
         &self,
         mut client: AgentServiceClient<Channel>,
@@ -171,13 +171,14 @@ impl Session<'_> {
         let mut heartbeats = interval(self.heartbeat);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut neighbours = self.neighbours.clone();
-        // Each stream begins with what was heard before.
+        // Each stream starts with the earlier results.
         neighbours.mark_changed();
         loop {
             tokio::select! {
                 message = down.message() => match message?.ok_or(SessionError::Closed)? {
                     ControlMessage { message: Some(Down::Challenge(challenge)) } => {
-                        // A TPM takes seconds, and so does a medium: who says nothing meanwhile counts as gone.
+                        // A TPM and a medium take seconds. Without heartbeats meanwhile, the control plane would consider
+                        // the agent lost.
                         let mut attesting = pin!(self.attest(challenge));
                         let answer = loop {
                             tokio::select! {
@@ -213,7 +214,7 @@ impl Session<'_> {
             Down::Job(job) => self.desk.submit(job),
             Down::Cancel(cancel) => self.desk.cancel(&cancel),
             Down::Renewed(renewed) => on_renewed(renewed),
-            // Answered where the answer can be sent.
+            // Handled in `run`, which can send the answer.
             Down::Challenge(_) => {}
         }
     }
@@ -251,7 +252,7 @@ impl Session<'_> {
         }
     }
 
-    /// Reports that are lost here are in the hello of the next stream.
+    /// Queues a message. Reports that are lost here are in the next stream's hello.
     async fn send(&self, up: &mpsc::Sender<AgentMessage>, message: Up) -> Result<(), SessionError> {
         let sent = timeout(STUCK_TIME, up.send(AgentMessage { message: Some(message) })).await;
         sent.map_err(|_| SessionError::Stuck)?.map_err(|_| SessionError::Closed)

@@ -1,13 +1,13 @@
-//! Reading the small text files of sysfs and procfs, with a bound on their size.
+//! Reads small text files of sysfs and procfs, up to a limit.
 
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::Path;
 
-/// No file of sysfs or procfs that the agent reads is larger than this many bytes.
+/// Upper limit in bytes for the sysfs and procfs files that the agent reads.
 const LIMIT_BYTES: u64 = 1 << 20;
 
-/// The file's bytes, at most 1 MiB; `None` when it is missing or unreadable (many sysfs files refuse to be read).
+/// Returns up to 1 MiB of the file; `None` if it is missing or unreadable (many sysfs files cannot be read).
 pub fn bytes(path: &Path) -> Option<Vec<u8>> {
     let mut content = Vec::new();
     File::open(path)
@@ -18,7 +18,7 @@ pub fn bytes(path: &Path) -> Option<Vec<u8>> {
     Some(content)
 }
 
-/// The file's text without surrounding blanks and zero bytes; `None` when it is missing, unreadable or empty.
+/// The file's text without surrounding whitespace and zero bytes; `None` if it is missing, unreadable or empty.
 pub fn trimmed(path: &Path) -> Option<String> {
     let content = bytes(path)?;
     let text = String::from_utf8_lossy(&content);
@@ -26,23 +26,23 @@ pub fn trimmed(path: &Path) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// [`trimmed`], with the empty string for "not readable" as the inventory wants it.
+/// Same as [`trimmed`], but with an empty string for a missing text, as in the inventory.
 pub fn or_empty(path: &Path) -> String {
     trimmed(path).unwrap_or_default()
 }
 
-/// A decimal number.
+/// Reads a decimal number.
 pub fn number<T: std::str::FromStr>(path: &Path) -> Option<T> {
     trimmed(path)?.parse().ok()
 }
 
-/// A hexadecimal number, with or without `0x`.
+/// Reads a hexadecimal number, with or without `0x`.
 pub fn hex_number(path: &Path) -> Option<u32> {
     let text = trimmed(path)?;
     u32::from_str_radix(text.trim_start_matches("0x"), 16).ok()
 }
 
-/// The names in a folder, sorted; empty when there is no such folder.
+/// The sorted names in a folder; empty if the folder does not exist.
 pub fn names(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
@@ -55,12 +55,12 @@ pub fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The last part of the path that a link points to.
+/// The last part of a symbolic link's target.
 pub fn link_name(link: &Path) -> Option<String> {
     fs::read_link(link).ok()?.file_name()?.to_str().map(str::to_owned)
 }
 
-/// The PCI address in a resolved sysfs path: the last part that has the form `0000:3b:00.0`.
+/// The PCI address in a resolved sysfs path: the last part with the form `0000:3b:00.0`.
 pub fn pci_address(resolved: &Path) -> Option<String> {
     let mut found = None;
     for part in resolved.iter().filter_map(|part| part.to_str()) {

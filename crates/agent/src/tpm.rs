@@ -1,4 +1,4 @@
-//! The machine's TPM: its keys for the hello, and the answer to the control plane's challenge.
+//! The machine's TPM: its keys for the hello, and answers to the control plane's challenges.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,16 +14,16 @@ use rackwright_tpm::public::{Kind, Public};
 
 use crate::root::SysRoot;
 
-/// Whatever proves which machine this is.
+/// Proves the identity of the machine.
 pub trait Attester: Send + Sync {
     /// The public parts of the TPM's keys.
     fn keys(&self) -> TpmKeys;
 
-    /// The answer to a challenge, for the session of the TLS key with that SHA-256. It may take seconds.
+    /// Answers a challenge, for the session of the TLS key with this SHA-256. May take seconds.
     fn answer(&self, challenge: &Challenge, key_sha256: &str) -> Attestation;
 }
 
-/// The data that a quote for a challenge has to carry.
+/// The data that a quote for a challenge must contain.
 #[must_use]
 pub fn quote_data(challenge: &Challenge, key_sha256: &str) -> [u8; 32] {
     let Challenge {
@@ -36,7 +36,7 @@ pub fn quote_data(challenge: &Challenge, key_sha256: &str) -> [u8; 32] {
     binding(nonce, node, *claim_generation, boot, key_sha256)
 }
 
-/// The kernel's TPM. Its keys are made again for each answer: clearing the TPM removes those that are loaded.
+/// The kernel's TPM. Its keys are created again for each answer, because clearing the TPM removes loaded keys.
 pub struct KernelTpm {
     tpm: Mutex<Tpm>,
     ek: Public,
@@ -45,7 +45,7 @@ pub struct KernelTpm {
     root: SysRoot,
 }
 
-/// Opens the kernel's TPM; none: there is no TPM 2.0.
+/// Opens the kernel's TPM; `None` without a TPM 2.0.
 fn open(root: &SysRoot) -> Result<Option<Tpm>, String> {
     match Device::open(&root.dev) {
         Ok(device) => Ok(Some(Tpm::new(Box::new(device)))),
@@ -54,10 +54,10 @@ fn open(root: &SysRoot) -> Result<Option<Tpm>, String> {
     }
 }
 
-/// Removes from the machine's TPM what systems have put into it; false: there is no TPM 2.0.
+/// Removes all objects of installed systems from the machine's TPM. Returns false without a TPM 2.0.
 ///
 /// # Errors
-/// There is one, and it was not cleared, in words for an operator.
+/// The reason why an existing TPM was not cleared, for the operator.
 pub fn clear(root: &SysRoot) -> Result<bool, String> {
     let Some(mut tpm) = open(root)? else { return Ok(false) };
     tpm.clear().map_err(|error| error.to_string())?;
@@ -65,10 +65,10 @@ pub fn clear(root: &SysRoot) -> Result<bool, String> {
 }
 
 impl KernelTpm {
-    /// Opens the TPM and makes its keys; none: there is no TPM 2.0.
+    /// Opens the TPM and creates its keys; `None` without a TPM 2.0.
     ///
     /// # Errors
-    /// It cannot be used, in words for an operator.
+    /// The reason why the TPM cannot be used, for the operator.
     pub fn open(root: &SysRoot) -> Result<Option<Arc<dyn Attester>>, String> {
         let Some(tpm) = open(root)? else { return Ok(None) };
         let opened = Self::with(tpm, root).map_err(|error| error.to_string())?;
@@ -82,7 +82,7 @@ impl KernelTpm {
             Ok::<_, TpmError>(key.public)
         };
         let (ek, ak) = (public(Kind::Endorsement)?, public(Kind::Attestation)?);
-        // The identity does not depend on it.
+        // The machine's identity does not depend on the certificate.
         let certificate = tpm.certificate().unwrap_or_else(|error| {
             tracing::warn!("the TPM's certificate cannot be read: {error}");
             None
@@ -117,7 +117,7 @@ impl KernelTpm {
         })
     }
 
-    /// Opens the credential and quotes.
+    /// Opens the credential and creates the quote.
     fn answered(tpm: &mut Tpm, ek: &Key, credential: &Credential, data: &[u8]) -> Result<(Vec<u8>, Quoted), TpmError> {
         let ak = tpm.key(Kind::Attestation)?;
         let secret = tpm.activate(ek, &ak, credential);
@@ -126,7 +126,7 @@ impl KernelTpm {
         quoted
     }
 
-    /// Empty where the firmware left none.
+    /// The firmware's event log; empty if there is none or it is too long.
     fn event_log(&self) -> Vec<u8> {
         let log = std::fs::read(self.root.event_log()).unwrap_or_default();
         if log.len() > LOG_MAX {

@@ -1,4 +1,4 @@
-//! Real block devices of the kernel: loop devices, when the tests run as root; where they do not, files stand in for them.
+//! Real block devices of the kernel: loop devices if the tests run as root, otherwise files in their place.
 
 // Helpers outside of test functions.
 #![allow(clippy::unwrap_used)]
@@ -44,7 +44,7 @@ impl Drop for Loop {
     }
 }
 
-/// The block device code over devices that sysfs does not count among drives.
+/// Runs the block device code on devices that sysfs does not list as drives.
 struct Loops {
     facts: Vec<DriveFacts>,
     inner: BlockDrives,
@@ -67,7 +67,7 @@ struct Bench {
     is_root: bool,
 }
 
-/// Drives full of data, with a partition table.
+/// Creates drives full of data, with a partition table.
 fn bench(count: usize, block_bytes: u32) -> Bench {
     let dir = tempfile::tempdir().unwrap();
     let files: Vec<PathBuf> = (0..count)
@@ -150,7 +150,7 @@ fn drives_are_erased_side_by_side_and_read_back() {
     }
 }
 
-/// A drive whose only method is overwriting.
+/// Drives with overwriting as the only method.
 struct NoDiscard(Box<dyn Drives>);
 
 struct Overwritten(Box<dyn RawDrive>);
@@ -222,7 +222,7 @@ fn a_drive_that_cannot_discard_is_overwritten() {
 fn a_drive_in_use_is_not_erased() {
     let bench = bench(1, 512);
     if !bench.is_root {
-        // Only block devices know that they are in use.
+        // Only block devices can detect another user.
         return assert!(bench.loops.is_empty());
     }
     let held = {

@@ -1,4 +1,4 @@
-//! The agent against a control plane in this process: registration, streams, jobs, reconnection and restart.
+//! The agent and a control plane in this process: registration, streams, jobs, reconnection and restart.
 
 // Helpers outside of test functions.
 #![allow(clippy::unwrap_used)]
@@ -72,7 +72,7 @@ fn erase_job(operation: &str, claim_generation: u64) -> Job {
     }
 }
 
-/// A control plane at generation 5 with a connected agent whose hello and inventory were read.
+/// Starts a control plane at generation 5 and an agent, and reads the agent's hello and inventory.
 async fn connected() -> (Control, Bench, JoinHandle<AgentError>, Stream) {
     let mut control = Control::start(5).await;
     let bench = bench();
@@ -201,7 +201,7 @@ async fn what_ended_while_the_stream_was_down_is_reported_by_the_next() {
     let mut stream = control.stream().await;
     let hello = hello(&mut stream).await;
     let job = hello.jobs.iter().find(|job| job.operation == "op-1").unwrap();
-    // It may have connected before the job was through; then the report follows.
+    // The agent may have connected before the job ended; then the report follows.
     let state = if job.state() == JobState::Running {
         stream.ended("op-1").await.state()
     } else {
@@ -248,7 +248,7 @@ async fn the_drives_generation_outlives_the_agents_memory() {
     assert_eq!(stream.ended("op-1").await.state(), JobState::Succeeded);
     agent.abort();
     drop((control, stream));
-    // Another boot: nothing is left but the drive, and the control plane was set back to generation 5.
+    // After a reboot only the drive keeps the generation, and the control plane is reset to generation 5.
     std::fs::remove_dir_all(&bench.root.state).unwrap();
     let mut control = Control::start(5).await;
     let _agent = start(&control, &bench.machine);
@@ -274,12 +274,12 @@ async fn an_erase_with_boot_entries_left_over_has_failed() {
     let (_control, bench, _agent, mut stream) = connected().await;
     let efivars = bench.root.efivars();
     std::fs::create_dir_all(&efivars).unwrap();
-    // Attributes of the variable and of the entry, the length of its paths, its label.
+    // Attributes of the variable and of the entry, the length of its paths, and its label.
     let label = "Rackwright: debian\0".encode_utf16().flat_map(u16::to_le_bytes);
     let entry: Vec<u8> = [7, 0, 0, 0, 1, 0, 0, 0, 0, 0].into_iter().chain(label).collect();
     let ours = efivars.join(format!("Boot0001-{GLOBAL}"));
     std::fs::write(&ours, entry).unwrap();
-    // A folder in place of a variable is not written by anybody.
+    // A folder in place of a variable cannot be written.
     let order = efivars.join(format!("BootOrder-{GLOBAL}"));
     std::fs::create_dir(&order).unwrap();
 
@@ -343,7 +343,7 @@ async fn a_renewed_certificate_is_used_for_the_next_stream() {
     let renewed = control.renew(&hello(&mut stream).await.csr_pem);
     let before = stream.certificate.clone();
     stream.send(Down::Renewed(renewed)).await;
-    // A job behind it tells that it was taken.
+    // The answer to a later job shows that the message was handled.
     stream.send(Down::Job(write_job("old", 1))).await;
     stream.ended("old").await;
     drop(stream);
@@ -378,7 +378,7 @@ async fn a_server_with_another_ca_is_never_given_the_token() {
     let bench = bench();
     let settings = control.settings_with(&format!("rackwright.server=https://{}", stranger.server));
     let running = tokio::spawn(async move { agent::run(settings, bench.machine.clone(), async {}).await });
-    // It keeps trying: the connection fails in TLS, before the token is sent.
+    // The agent keeps trying: each connection fails in TLS, before the token is sent.
     let asked = timeout(Duration::from_secs(2), async {
         while stranger.registrations.load(Ordering::SeqCst) == 0 && !running.is_finished() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -393,7 +393,7 @@ async fn a_server_with_another_ca_is_never_given_the_token() {
 async fn the_agent_waits_for_a_control_plane_that_comes_late() {
     let mut control = Control::start(5).await;
     let bench = bench();
-    // The CA file comes from an address where nobody listens yet.
+    // No server listens yet at the address of the CA file.
     let reserved = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = reserved.local_addr().unwrap();
     drop(reserved);
@@ -431,7 +431,7 @@ async fn a_server_that_cannot_be_reached_is_followed_by_the_next() {
     ));
     let machine = bench.machine.clone();
     tokio::spawn(async move { agent::run(settings, machine, async {}).await });
-    // At the registration, at the first stream, and again when that ends.
+    // The agent skips the dead server at the registration, at the first stream, and when that stream ends.
     for _ in 0..2 {
         let mut stream = control.stream().await;
         hello(&mut stream).await;

@@ -1,7 +1,7 @@
-//! The agent's ear against a real Open vSwitch, with its userspace datapath: frames that the switch sends by itself are heard on
-//! the card that is cabled to it.
+//! The agent's LLDP listener against a real Open vSwitch with its userspace datapath: the card that is cabled to the switch
+//! receives the frames that the switch sends by itself.
 //!
-//! The test starts itself again in namespaces of its own; everything in them ends with it.
+//! The test runs itself again in its own namespaces; everything in them ends with the test.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,10 +18,10 @@ use tokio::time::timeout;
 
 const INSIDE: &str = "RACKWRIGHT_INSIDE_NAMESPACES";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// The switch sends every 5 s.
+/// The switch sends every 5 s, so this is generous.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs a program and answers with what it printed.
+/// Runs a program and returns its output.
 fn run(dir: &Path, program: &str, arguments: &str) -> String {
     let mut command = Command::new(program);
     let output = command
@@ -35,7 +35,8 @@ fn run(dir: &Path, program: &str, arguments: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A card that is down, at the other end of the switch's port, and what the kernel says of it in a tree of files.
+/// Creates a card that is down, at the other end of the switch's port, and copies the kernel's data about it into a tree of
+/// files.
 fn plug_in(dir: &Path, port: &str, card: &str) {
     run(dir, "ip", &format!("link add {port} type veth peer name {card}"));
     run(dir, "ip", &format!("link set {port} up"));
@@ -64,7 +65,7 @@ fn start_switch(dir: &Path) {
         "ovs-vswitchd",
         &format!("{daemon} --pidfile={at}/switch.pid --detach"),
     );
-    // Open vSwitch sends its name only with the table for Auto-Attach.
+    // Open vSwitch sends its name only with an AutoAttach table.
     run(
         dir,
         "ovs-vsctl",
@@ -83,7 +84,7 @@ fn start_switch(dir: &Path) {
     }
 }
 
-/// What is heard when it is as wanted.
+/// Waits until the neighbours are as wanted.
 async fn until_heard(heard: &mut watch::Receiver<Heard>, wanted: impl Fn(&[Neighbour]) -> bool) -> Vec<Neighbour> {
     let found = timeout(
         LIMIT,
@@ -94,7 +95,7 @@ async fn until_heard(heard: &mut watch::Receiver<Heard>, wanted: impl Fn(&[Neigh
 }
 
 async fn frames_of_a_switch_are_heard(dir: &Path) {
-    // Of these namespaces; the kernel shows interfaces of the namespace in which sysfs was mounted.
+    // A sysfs of this namespace: the kernel shows the interfaces of the namespace in which sysfs was mounted.
     run(dir, "mount", "-t sysfs sysfs /sys");
     for (port, card) in [("p1", "nic1"), ("p2", "nic2"), ("p3", "nic3")] {
         plug_in(dir, port, card);

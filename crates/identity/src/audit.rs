@@ -1,9 +1,9 @@
-//! The audit's hash chain: the bytes of a record, the links between records, and the check of both.
+//! The audit's hash chain: encodes records, links them, and checks both.
 //!
-//! A record is text: a first line that names the format, then one line a field in a fixed order, `name=LENGTH:VALUE`, with the
-//! length in bytes. One record has one encoding. The hash of a record is the SHA-256 over the hash of the record before it and
-//! the bytes of the record. The first record follows the hash of the site's authority. Each hash is signed with the site's
-//! signing key, so that only a holder of that key can add a record.
+//! A record is text. The first line names the format. Each further line holds one field, in a fixed order, as
+//! `name=LENGTH:VALUE` with the length in bytes. One record has one encoding. The hash of a record is the SHA-256 of the
+//! previous record's hash followed by the bytes of the record. The first record follows the hash of the site's authority.
+//! The site's signing key signs each hash, so only a holder of that key can add a record.
 
 use std::fmt;
 
@@ -11,70 +11,69 @@ use ring::digest::{Context, SHA256};
 
 use crate::signer::CertificateSigner;
 
-/// The first line of a record.
 const VERSION: &str = "rackwright-audit-record-v1\n";
-/// The first line of what is signed.
+/// The first line of a signed statement about a chain's head.
 const STATEMENT: &str = "rackwright-audit-head-v1";
-/// The first line of what the first record follows.
+/// The first line of the text that the first record follows.
 const GENESIS: &str = "rackwright-audit-genesis-v1";
-/// Most bytes of a record.
+/// The largest record in bytes.
 pub const AUDIT_RECORD_MAX: usize = 64 * 1024;
-/// Fields of a record.
+/// Number of fields of a record.
 const FIELDS: usize = 19;
 
 /// One record of the audit. An empty field is unknown or does not apply.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AuditRecord {
-    /// Place in the chain, from 1, without a gap.
+    /// Position in the chain: from 1, without gaps.
     pub position: u64,
     /// Microseconds since 1970.
     pub time_us: i64,
-    /// The same for all records of one call.
+    /// Id of the call; all records of one call share it.
     pub call: String,
-    /// Such as `members/ann`, `agents/gpu-001` or `local/root`.
+    /// For example `members/ann`, `agents/gpu-001` or `local/root`.
     pub caller: String,
     /// Role of a member.
     pub role: String,
-    /// Epoch of a member's certificate.
+    /// Epoch of the member's certificate.
     pub epoch: String,
-    /// Customer of a member; empty: a member of the site.
+    /// Customer of the member; empty for a member of the site.
     pub customer: String,
     /// Source address of the connection.
     pub address: String,
-    /// The client's name for itself.
+    /// Name that the client reports for itself.
     pub client: String,
-    /// Such as `NodeService/DeployNode`.
+    /// For example `NodeService/DeployNode`.
     pub method: String,
     /// Fields of the request without secrets, as JSON.
     pub request: String,
-    /// Resource name of what the call is about, such as `nodes/gpu-001`.
+    /// Resource name of the call's target, such as `nodes/gpu-001`.
     pub target: String,
     /// Name of the site.
     pub site: String,
-    /// gRPC's name of the status code: `OK`, `PERMISSION_DENIED`.
+    /// Name of the gRPC status code, such as `OK` or `PERMISSION_DENIED`.
     pub outcome: String,
     /// A short sentence about the outcome.
     pub message: String,
-    /// Resource name of the operation that the call began.
+    /// Resource name of the operation that the call started.
     pub operation: String,
     /// Trace id of the call, 32 hex digits.
     pub trace: String,
     /// The replica that wrote the record.
     pub replica: String,
-    /// How many calls the record stands for; 1 but for summaries of refused calls.
+    /// Number of calls that the record covers: 1, or more in a summary of refused calls.
     pub calls: u64,
 }
 
-/// Why bytes are no record.
+/// Why a text is not a valid record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuditRecordError {
-    /// Too many bytes.
+    /// The text exceeds [`AUDIT_RECORD_MAX`].
     #[error("an audit record has at most 64 KiB")]
     TooLarge,
-    /// Another format.
+    /// A field is missing or malformed, or the format is unknown; the argument names the place.
     #[error("the audit record is broken at {0}")]
     Broken(&'static str),
-    /// The right values, written in another way.
+    /// The values are valid, but their encoding is not the canonical one.
     #[error("the audit record is not in its canonical form")]
     NotCanonical,
 }
@@ -105,7 +104,7 @@ impl AuditRecord {
         ]
     }
 
-    /// The bytes that are hashed.
+    /// Returns the bytes that are hashed.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut encoded = String::from(VERSION);
@@ -115,7 +114,7 @@ impl AuditRecord {
         encoded
     }
 
-    /// Reads a record from its one encoding.
+    /// Reads a record; accepts the canonical encoding only.
     ///
     /// # Errors
     /// [`AuditRecordError`].
@@ -161,24 +160,24 @@ impl AuditRecord {
     }
 }
 
-/// The value of the field that `text` begins with, and what follows the field.
+/// Returns the value of the field at the start of `text`, and the rest of the text.
 fn field<'a>(text: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
     let (length, rest) = text.strip_prefix(name)?.strip_prefix('=')?.split_once(':')?;
     let (value, rest) = rest.split_at_checked(length.parse().ok()?)?;
     Some((value, rest.strip_prefix('\n')?))
 }
 
-/// The end of a chain: its last position, and the hash there.
+/// The end of a chain: the position and hash of its last record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuditHead {
-    /// Position of the last record; 0: there is none.
+    /// Position of the last record; 0 for an empty chain.
     pub position: u64,
     /// Hash of the last record.
     pub hash: [u8; 32],
 }
 
 impl AuditHead {
-    /// The end of the empty chain of a site, by the hash of its authority.
+    /// The head of a site's empty chain, from the hash of its authority.
     #[must_use]
     pub fn genesis(authority: &str) -> Self {
         let mut context = Context::new(&SHA256);
@@ -189,7 +188,7 @@ impl AuditHead {
         }
     }
 
-    /// The end of this chain with one more record.
+    /// The head after one more record.
     #[must_use]
     pub fn then(&self, record: &str) -> Self {
         let mut context = Context::new(&SHA256);
@@ -201,7 +200,7 @@ impl AuditHead {
         }
     }
 
-    /// The bytes that are signed.
+    /// The bytes that the site's key signs.
     #[must_use]
     pub fn statement(&self) -> String {
         format!("{STATEMENT}\nposition={}\nhash={}\n", self.position, self.hash_hex())
@@ -213,7 +212,7 @@ impl AuditHead {
         hex::encode(self.hash)
     }
 
-    /// The head of a position and 64 hex digits.
+    /// The head at `position` with a hash of 64 hex digits; `None` if `hash` is malformed.
     #[must_use]
     pub fn from_hex(position: u64, hash: &str) -> Option<Self> {
         let mut bytes = [0; 32];
@@ -228,23 +227,23 @@ fn finish(context: Context) -> [u8; 32] {
     hash
 }
 
-/// A record as it is kept: its encoding, the hash of the chain up to it, and the signature over that.
+/// A stored record: its encoding, the chain's hash up to it, and the signature over that hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Position under which the record is kept.
+    /// Position under which the record is stored.
     pub position: u64,
-    /// [`AuditRecord::encode`].
+    /// Result of [`AuditRecord::encode`].
     pub record: String,
-    /// 64 hex digits.
+    /// Hash of the chain up to this record, 64 hex digits.
     pub hash: String,
-    /// Public key of the signature, 64 hex digits.
+    /// Public key that verifies the signature, 64 hex digits.
     pub key: String,
     /// Signature over [`AuditHead::statement`], 128 hex digits.
     pub signature: String,
 }
 
 impl AuditEntry {
-    /// Links a record to a chain and signs it. The record gets the position behind `head`.
+    /// Links a record to a chain and signs it. The record gets the position after `head`.
     #[must_use]
     pub fn link(head: &AuditHead, record: &mut AuditRecord, signer: &CertificateSigner) -> (Self, AuditHead) {
         record.position = head.position + 1;
@@ -262,44 +261,44 @@ impl AuditEntry {
     }
 }
 
-/// What is wrong at a position of a chain.
+/// A fault at a position of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuditFault {
-    /// Records from this position to another one are missing.
+    /// Records are missing from this position up to `to`.
     Missing {
         /// Last missing position.
         to: u64,
     },
-    /// Another record stands here: one that says it is at another position.
+    /// A record of another position stands here.
     Reordered {
-        /// The position that the record names.
+        /// The position that the record states.
         says: u64,
     },
-    /// The record, or one before it, is not the one that was hashed.
+    /// This record or an earlier one differs from the one that was hashed.
     Changed,
-    /// The hash is not signed by a key of the site.
+    /// No key of the site signed the hash.
     Forged,
-    /// The row is no record.
+    /// The row does not hold a valid record.
     NoRecord(AuditRecordError),
-    /// The columns beside the record differ from the record.
+    /// The columns of the row differ from the record in it.
     Columns,
-    /// The chain ends before this position, which a signed head names.
+    /// The chain ends before this position, although a signed head names it.
     Cut {
-        /// Position of the last record that is there.
+        /// Position of the last existing record.
         last: u64,
     },
     /// A signed head names another hash at this position: the chain was replaced.
     Replaced,
-    /// The control plane found here that records after a position were lost, and wrote that down.
+    /// The control plane found that records after a position were lost, and recorded the loss here.
     Gap(String),
 }
 
 /// The first fault of a chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct AuditBroken {
-    /// Where.
+    /// Position of the fault.
     pub position: u64,
-    /// What.
+    /// Kind of the fault.
     pub fault: AuditFault,
 }
 
@@ -341,7 +340,7 @@ impl fmt::Display for AuditBroken {
     }
 }
 
-/// Follows a chain from record to record.
+/// Verifies a chain record by record.
 #[derive(Debug)]
 pub struct AuditVerifier {
     head: AuditHead,
@@ -350,23 +349,23 @@ pub struct AuditVerifier {
 }
 
 impl AuditVerifier {
-    /// Begins behind `head`. `keys` are the public keys whose signatures count.
+    /// Starts after `head`. `keys` are the site's public keys; only their signatures are valid.
     #[must_use]
     pub fn new(head: AuditHead, keys: impl IntoIterator<Item = [u8; 32]>) -> Self {
         let keys = keys.into_iter().map(hex::encode).collect();
         Self { head, keys }
     }
 
-    /// The end of what was followed.
+    /// The head after the last verified record.
     #[must_use]
     pub fn head(&self) -> AuditHead {
         self.head
     }
 
-    /// Checks the next entry, and answers with its record.
+    /// Checks the next entry and returns its record.
     ///
     /// # Errors
-    /// The first fault; the chain cannot be followed behind it.
+    /// The first fault. The verifier cannot continue after it.
     pub fn follow(&mut self, entry: &AuditEntry) -> Result<AuditRecord, AuditBroken> {
         let expected = self.head.position + 1;
         let broken = |position, fault| Err(AuditBroken { position, fault });
@@ -396,7 +395,7 @@ impl AuditVerifier {
     }
 }
 
-/// Whether one of these keys has signed a head.
+/// Reports whether `key` is one of `keys` and signed `head`.
 #[must_use]
 pub fn is_signed(head: &AuditHead, keys: &[String], key: &str, signature: &str) -> bool {
     let (Ok(key_bytes), Ok(signature)) = (hex::decode(key), hex::decode(signature)) else {
@@ -478,7 +477,7 @@ mod tests {
         let mut swapped = whole.clone();
         swapped.swap(2, 3);
         assert_eq!(fault(&swapped), (3, AuditFault::Missing { to: 3 }));
-        // The same, and each is given the other's place.
+        // Also if each row claims the other's position.
         swapped[2].position = 3;
         swapped[3].position = 4;
         assert_eq!(fault(&swapped), (3, AuditFault::Reordered { says: 4 }));
@@ -514,7 +513,7 @@ mod tests {
             (2, AuditFault::Forged),
             "the signature of another record"
         );
-        // The chain of another site.
+        // A chain of another site.
         let mut verifier = AuditVerifier::new(AuditHead::genesis("sha256:01"), [signer().public_key()]);
         assert_eq!(verifier.follow(&whole[0]).unwrap_err().fault, AuditFault::Changed);
     }

@@ -1,8 +1,9 @@
 //! The authorities that a site trusts: one, or two during a rotation.
 //!
-//! During a rotation the present authority keeps signing the server's certificate, because clients pin that authority.
-//! Client certificates of both are accepted. Once every replica trusts the next authority, it signs all new client
-//! certificates, and clients receive the certificates of both. After the rotation the next authority is the present one.
+//! During a rotation the present authority still signs the server's certificate, because clients pin that authority. The
+//! server accepts client certificates of both. Once every replica trusts the next authority, it signs all new client
+//! certificates, and clients receive the certificates of both authorities. After the rotation the next authority becomes
+//! the present one.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, SystemTime};
@@ -13,10 +14,10 @@ use crate::authority::{Authority, CertificateError, ClientKey, IssuedCertificate
 use crate::client::ClientIdentity;
 use crate::tls::{ClientTrust, TlsError};
 
-/// The authorities of a site. A running process replaces its content with what its key folder holds.
+/// The authorities of a site. A running process refreshes them from its key folder.
 #[derive(Debug)]
 pub struct Authorities {
-    /// SHA-256 of the site's first authority: the name of the site, which no rotation changes.
+    /// SHA-256 of the site's first authority. It names the site and stays the same through rotations.
     site: String,
     trust: Arc<ClientTrust>,
     state: RwLock<State>,
@@ -37,7 +38,7 @@ impl State {
         std::iter::once(&self.present).chain(&self.next)
     }
 
-    /// What clients are told to trust.
+    /// The authorities that the server announces to clients as trusted.
     fn announced(&self) -> impl Iterator<Item = &Arc<Authority>> {
         let next = self.next.iter().filter(|_| self.is_next_used);
         std::iter::once(&self.present).chain(next)
@@ -88,7 +89,7 @@ impl Authorities {
         self.site.clone()
     }
 
-    /// The hash that clients pin at their first contact: of the authority that signs the server's certificate.
+    /// The hash that clients pin at first contact: that of the authority that signs the server's certificate.
     pub fn ca_sha256(&self) -> String {
         self.read().present.ca_sha256()
     }
@@ -98,12 +99,12 @@ impl Authorities {
         self.read().present.ca_der().clone()
     }
 
-    /// The certificates that clients are to trust, PEM.
+    /// The certificates that clients should trust, PEM.
     pub fn ca_pem(&self) -> String {
         self.read().announced().map(|one| one.ca_pem()).collect()
     }
 
-    /// The hashes of the certificates that clients are to trust: the one of the server's certificate first.
+    /// The hashes of the certificates that clients should trust; the signer of the server's certificate comes first.
     pub fn announced(&self) -> Vec<String> {
         self.read().announced().map(|one| one.ca_sha256()).collect()
     }
@@ -118,17 +119,17 @@ impl Authorities {
         self.read().trusted().map(|one| one.ca_sha256()).collect()
     }
 
-    /// The authority that takes over when the rotation ends; none: there is no rotation.
+    /// The authority that takes over at the end of the rotation; `None` outside a rotation.
     pub fn next(&self) -> Option<String> {
         self.read().next.as_ref().map(|next| next.ca_sha256())
     }
 
-    /// The authority that signs client certificates.
+    /// The hash of the authority that signs client certificates.
     pub fn issues_with(&self) -> String {
         self.read().issuing().ca_sha256()
     }
 
-    /// Has the next authority sign client certificates from now on, if this is its hash. Answers whether that is new.
+    /// Lets the next authority sign client certificates from now on, if its hash is `sha256`. Returns true on a change.
     pub fn issue_with(&self, sha256: &str) -> bool {
         let mut state = self.write();
         let is_next = state.next.as_ref().is_some_and(|next| next.ca_sha256() == sha256);
@@ -143,19 +144,19 @@ impl Authorities {
         state.retired.iter().any(|one| one == sha256) || state.trusted().any(|one| one.ca_sha256() == sha256)
     }
 
-    /// The trusted authority that signed a certificate; none: no trusted one did.
+    /// The trusted authority that signed the certificate; `None` if no trusted authority did.
     pub fn issuer_of(&self, certificate: &[u8]) -> Option<String> {
         let state = self.read();
         let issuer = state.trusted().find(|one| one.has_signed(certificate))?;
         Some(issuer.ca_sha256())
     }
 
-    /// The check of client certificates, which follows rotations.
+    /// The verifier of client certificates; it follows rotations.
     pub fn client_trust(&self) -> Arc<ClientTrust> {
         self.trust.clone()
     }
 
-    /// [`Authority::issue_server`] by the authority that clients pin.
+    /// Calls [`Authority::issue_server`] of the authority that clients pin.
     pub fn issue_server(
         &self,
         names: &[String],
@@ -166,7 +167,7 @@ impl Authorities {
         present.issue_server(names, now, lifetime)
     }
 
-    /// [`Authority::issue_client`] by the authority that signs client certificates.
+    /// Calls [`Authority::issue_client`] of the authority that signs client certificates.
     pub fn issue_client(
         &self,
         key: &ClientKey,
@@ -178,7 +179,7 @@ impl Authorities {
         issuing.issue_client(key, identity, now, lifetime)
     }
 
-    /// Takes over what the key folder holds now. Answers with what is new, as sentences.
+    /// Takes over the state of the key folder. Returns one phrase for each new authority.
     pub(crate) fn replace(&self, found: Self) -> Result<Vec<String>, TlsError> {
         let mut found = found.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.write();

@@ -1,8 +1,8 @@
 //! The site's own certificate authority.
 //!
-//! One P-256 key signs everything directly: servers (`serverAuth`), members and agents (`clientAuth`). Path length 0:
-//! no certificate of ours can sign another. The authority lives 20 years and its hash is what the CLI and the agents
-//! pin; leaves live hours to months and are issued anew after two thirds of their time.
+//! One P-256 key signs all leaves directly: servers (`serverAuth`), members and agents (`clientAuth`). The path length is
+//! 0: no issued certificate can sign another. The authority is valid for 20 years, and the CLI and the agents pin its hash.
+//! Leaves are valid for hours to months and are reissued after two thirds of their lifetime.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -20,61 +20,61 @@ use x509_parser::prelude::{FromDer as _, X509Certificate, X509CertificationReque
 use crate::client::{ClientIdentity, IdentifyError};
 use crate::rng::{Rng, RngError, random};
 
-/// How long an authority is valid: 20 years of 365.25 days.
+/// Lifetime of an authority: 20 years of 365.25 days.
 const AUTHORITY_LIFETIME: Duration = Duration::from_secs(20 * 31_557_600);
-/// How far before "now" a certificate's time begins: clocks that run behind still accept it.
+/// Certificates become valid this long before "now", so that machines with slow clocks accept them.
 const BACKDATE: Duration = Duration::from_secs(5 * 60);
-/// A request is a few hundred bytes; this is the most that is parsed.
+/// Limit for parsed certificate requests. A normal request has a few hundred bytes.
 const CSR_MAX_BYTES: usize = 16 * 1024;
-/// The most names of one server certificate.
+/// Maximum number of names in a server certificate.
 const SERVER_NAMES_MAX: usize = 64;
-/// OIDs of the public keys that are certified: EC, Ed25519 (RFC 5480, RFC 8410).
+/// OIDs of the accepted public keys: EC, Ed25519 (RFC 5480, RFC 8410).
 const OID_EC_PUBLIC_KEY: &str = "1.2.840.10045.2.1";
 const OID_ED25519: &str = "1.3.101.112";
 
-/// Why a certificate was not made or not read.
+/// Why a certificate could not be issued or read.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// Retryable.
+    /// No random bytes. Retryable.
     #[error(transparent)]
     Rng(#[from] RngError),
-    /// The stored authority cannot be used. Permanent: restore it.
+    /// The stored authority cannot be used. Permanent: the operator must restore it.
     #[error("the site's CA cannot be used: {0}; restore it from the backup of the data directory")]
     Authority(String),
-    /// The certificate request is broken or not what it says. Permanent.
+    /// The certificate request is malformed, or its signature does not match. Permanent.
     #[error("the certificate request is refused: {0}")]
     Request(String),
-    /// A client that cannot be named.
+    /// The client's identity cannot be written into a certificate.
     #[error(transparent)]
     Identity(#[from] IdentifyError),
     /// A server name that is neither a host name nor an IP address.
     #[error("{0:?} is neither a host name nor an IP address; a server certificate cannot carry it")]
     ServerName(String),
-    /// No name, or too many.
+    /// The number of server names is 0 or above the limit.
     #[error("a server certificate carries 1 to {SERVER_NAMES_MAX} names, not {0}")]
     ServerNames(usize),
-    /// The time cannot be written in a certificate, or lies outside the authority's.
+    /// The time cannot be encoded, or lies outside the authority's validity.
     #[error("the certificate's time is refused: {0}")]
     Time(&'static str),
     /// Encoding or signing failed: a bug.
     #[error("the certificate could not be made")]
     Encode(#[source] rcgen::Error),
-    /// Not a certificate.
+    /// The input is not a certificate.
     #[error("the certificate cannot be parsed: {0}")]
     Malformed(String),
 }
 
-/// When a certificate is valid.
+/// Validity period of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
-    /// First moment.
+    /// First valid moment.
     pub not_before: SystemTime,
-    /// Last moment.
+    /// Last valid moment.
     pub not_after: SystemTime,
 }
 
 impl Validity {
-    /// Reads the times of a certificate (DER).
+    /// Reads the validity of a certificate (DER).
     pub fn of(certificate: &[u8]) -> Result<Self, CertificateError> {
         let (_, certificate) =
             X509Certificate::from_der(certificate).map_err(|e| CertificateError::Malformed(e.to_string()))?;
@@ -91,18 +91,18 @@ impl Validity {
         })
     }
 
-    /// When to issue the next one: after two thirds of the time.
+    /// When to issue the successor: after two thirds of the lifetime.
     pub fn reissue_at(&self) -> SystemTime {
         let lifetime = self.not_after.duration_since(self.not_before).unwrap_or_default();
         self.not_before + lifetime / 3 * 2
     }
 
-    /// Whether it is time to issue the next one.
+    /// Whether the successor is due.
     pub fn reissue_due(&self, now: SystemTime) -> bool {
         now >= self.reissue_at()
     }
 
-    /// Whether `now` lies inside.
+    /// Whether `now` lies within the validity, bounds included.
     pub fn contains(&self, now: SystemTime) -> bool {
         now >= self.not_before && now <= self.not_after
     }
@@ -111,23 +111,23 @@ impl Validity {
 /// A client's certificate.
 #[derive(Debug, Clone)]
 pub struct IssuedCertificate {
-    /// The certificate alone.
+    /// The certificate without its chain.
     pub certificate_pem: String,
-    /// The certificate followed by the authority's.
+    /// The certificate, then the authority's certificate.
     pub chain_pem: String,
     /// SHA-256 of the authority's certificate.
     pub authority: String,
-    /// Its times.
+    /// Validity of the certificate.
     pub validity: Validity,
 }
 
 /// A server's certificate and key.
 pub struct ServerCredential {
-    /// The certificate, then the authority's: clients pin the latter's hash, so it is always sent.
+    /// The certificate, then the authority's. Clients pin the hash of the authority, so the server always sends both.
     pub chain: Vec<CertificateDer<'static>>,
-    /// PKCS #8.
+    /// Private key, PKCS #8.
     pub key: PrivateKeyDer<'static>,
-    /// Its times.
+    /// Validity of the certificate.
     pub validity: Validity,
 }
 
@@ -139,7 +139,7 @@ impl fmt::Debug for ServerCredential {
     }
 }
 
-/// The site's certificate authority: certificate, key, and the right to sign.
+/// The site's certificate authority: certificate and private key.
 pub struct Authority {
     certificate: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
@@ -156,7 +156,7 @@ impl fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// Makes a new authority. `subject` is its common name, such as "Rackwright lab-1".
+    /// Creates an authority. `subject` is its common name, such as "Rackwright lab-1".
     pub fn create(subject: &str, now: SystemTime, rng: Arc<dyn Rng>) -> Result<Self, CertificateError> {
         if subject.is_empty() || subject.len() > 64 || subject.chars().any(char::is_control) {
             return Err(CertificateError::Authority(
@@ -172,7 +172,7 @@ impl Authority {
         Self::assemble(certificate.into(), key, rng)
     }
 
-    /// Takes up a stored authority; refuses a key that is not the certificate's and a certificate that is no CA.
+    /// Loads a stored authority. Refuses a key that does not match the certificate, and a certificate that is not a CA.
     pub fn load(certificate_pem: &str, key_pem: &SecretString, rng: Arc<dyn Rng>) -> Result<Self, CertificateError> {
         let block = pem::parse(certificate_pem).map_err(|e| CertificateError::Authority(e.to_string()))?;
         if block.tag() != "CERTIFICATE" {
@@ -225,12 +225,12 @@ impl Authority {
         &self.certificate
     }
 
-    /// `sha256:` and 64 hex digits over the certificate's DER: what clients pin.
+    /// `sha256:` and 64 hex digits over the certificate's DER; clients pin this value.
     pub fn ca_sha256(&self) -> String {
         sha256(&self.certificate)
     }
 
-    /// Whether the authority's key has signed this certificate (DER). The names in it prove nothing.
+    /// Whether the authority's key signed this certificate (DER). The names in the certificate prove nothing.
     pub(crate) fn has_signed(&self, certificate: &[u8]) -> bool {
         let Ok((_, own)) = X509Certificate::from_der(&self.certificate) else {
             return false;
@@ -239,17 +239,17 @@ impl Authority {
             .is_ok_and(|(_, leaf)| leaf.verify_signature(Some(own.public_key())).is_ok())
     }
 
-    /// The authority's key, PKCS #8 PEM: only for the key file.
+    /// The authority's private key, PKCS #8 PEM. Only for the key file.
     pub fn key_pem(&self) -> SecretString {
         self.issuer.key().serialize_pem().into()
     }
 
-    /// The authority's own times.
+    /// Validity of the authority's own certificate.
     pub fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// A new key and certificate for a server known by `names` (host names and IP addresses).
+    /// Issues a new key and certificate for a server with these `names` (host names and IP addresses).
     pub fn issue_server(
         &self,
         names: &[String],
@@ -273,7 +273,7 @@ impl Authority {
         })
     }
 
-    /// A certificate for a client that has shown its key.
+    /// Issues a certificate for a client that has proved possession of its key.
     pub fn issue_client(
         &self,
         key: &ClientKey,
@@ -304,7 +304,7 @@ impl Authority {
         })
     }
 
-    /// What every leaf has; it ends with the authority at the latest.
+    /// Parameters of every leaf. A leaf ends no later than the authority.
     fn leaf_params(&self, now: SystemTime, lifetime: Duration) -> Result<CertificateParams, CertificateError> {
         if !self.validity.contains(now) {
             return Err(CertificateError::Time(
@@ -328,7 +328,7 @@ fn sha256(certificate: &[u8]) -> String {
     format!("sha256:{}", hex::encode(digest))
 }
 
-/// The hash of the certificate in a PEM text; none: it holds none.
+/// The hash of the certificate in a PEM text; `None` if the text holds no certificate.
 pub(crate) fn sha256_of_pem(text: &str) -> Option<String> {
     let block = pem::parse(text).ok().filter(|block| block.tag() == "CERTIFICATE")?;
     Some(sha256(block.contents()))
@@ -345,7 +345,7 @@ fn base_params(
             .map_err(|_| CertificateError::Time("it lies before 1970"))
     };
     let not_after = since_epoch(not_after.ok_or(CertificateError::Time("it ends out of range"))?)?;
-    // RFC 5280 knows four-digit years; ours end long before.
+    // RFC 5280 has four-digit years; our certificates end long before that limit.
     if not_after > Duration::from_secs(8000 * 31_536_000) {
         return Err(CertificateError::Time("it ends out of range"));
     }
@@ -354,7 +354,7 @@ fn base_params(
     params.not_before = epoch + since_epoch(now)?.saturating_sub(BACKDATE);
     params.not_after = epoch + not_after;
     params.distinguished_name = DistinguishedName::new();
-    // 20 octets at most, positive (RFC 5280, 4.1.2.2): 128 random bits with the top one clear.
+    // RFC 5280, 4.1.2.2: positive and at most 20 octets. Here: 128 random bits with the top bit clear.
     let mut serial = random::<16>(rng)?;
     serial[0] = serial[0] & 0x7f | 0x40;
     params.serial_number = Some(SerialNumber::from_slice(&serial));
@@ -373,8 +373,8 @@ fn server_name(name: &str) -> Result<SanType, CertificateError> {
     }
 }
 
-/// The public key of a client that has proved by a request (PKCS #10) to have the private key. Names and extensions of the
-/// request are ignored.
+/// The public key of a client. The client has proved possession of the private key by a request (PKCS #10). Names and
+/// extensions of the request are ignored.
 #[derive(Debug)]
 pub struct ClientKey {
     public_key: SubjectPublicKeyInfo,
@@ -382,7 +382,7 @@ pub struct ClientKey {
 }
 
 impl ClientKey {
-    /// Reads and checks a request.
+    /// Reads a request and checks its signature.
     pub fn of_request(csr_pem: &str) -> Result<Self, CertificateError> {
         let refuse = |what: &str| CertificateError::Request(what.into());
         if csr_pem.len() > CSR_MAX_BYTES {
@@ -414,13 +414,13 @@ impl ClientKey {
         })
     }
 
-    /// The SHA-256 of the key, as 64 hex digits: two requests for one key have one.
+    /// SHA-256 of the key, 64 hex digits; the same for all requests with this key.
     pub fn sha256(&self) -> &str {
         &self.sha256
     }
 }
 
-/// PEM with `\n` line ends.
+/// Encodes a certificate as PEM with `\n` line ends.
 fn to_pem(certificate: &CertificateDer<'_>) -> String {
     let block = pem::Pem::new("CERTIFICATE", certificate.as_ref());
     pem::encode_config(&block, pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF))

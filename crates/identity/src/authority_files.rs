@@ -7,8 +7,8 @@
 //!   authority-0001.crt       0600  the certificate of an authority that is no longer trusted; its key is gone
 //! ```
 //!
-//! A rotation begins with one rename of a finished, synced file. It ends when the certificate of the former authority has
-//! been written and the file with its key has been removed. The next start finishes an end that a crash cut short.
+//! A rotation begins with one rename of a complete, synced file. It ends once the former authority's certificate is written
+//! and the file with its key is removed. If a crash interrupts the end, the next start completes it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ const FIRST: &str = "authority.pem";
 const PREFIX: &str = "authority-";
 const PRIVATE_SUFFIX: &str = ".pem";
 const RETIRED_SUFFIX: &str = ".crt";
-/// The longest common name of a certificate.
+/// Longest common name of a certificate, in characters.
 const SUBJECT_MAX: usize = 64;
 
 pub(crate) fn authority_name(number: u32) -> String {
@@ -42,21 +42,20 @@ fn retired_name(number: u32) -> String {
     format!("{PREFIX}{number:04}{RETIRED_SUFFIX}")
 }
 
-/// The text of an authority's file.
 pub(crate) fn authority_text(authority: &Authority) -> Zeroizing<String> {
     let key = authority.key_pem();
     Zeroizing::new(format!("{}{}", authority.ca_pem(), key.expose_secret()))
 }
 
-/// What the set holds.
+/// Authorities of the set.
 struct Found {
-    /// Authorities with their keys, by number, ascending: one, or two during a rotation.
+    /// Authorities with a key, with their numbers, ascending: one, or two during a rotation.
     live: Vec<(u32, Arc<Authority>)>,
     /// Numbers and hashes of retired authorities, ascending.
     retired: Vec<(u32, String)>,
 }
 
-/// Numbers of the authorities with a key, and of the retired ones; ascending.
+/// Returns the numbers of the authorities with a key and of the retired authorities, both ascending.
 fn numbers(set: &Path) -> Result<(Vec<u32>, Vec<u32>), KeyFileError> {
     let (mut private, mut retired) = (Vec::new(), Vec::new());
     for entry in fs::read_dir(set).map_err(io_error("list", set))? {
@@ -88,7 +87,7 @@ fn numbers(set: &Path) -> Result<(Vec<u32>, Vec<u32>), KeyFileError> {
 fn find(set: &Path, rng: &Arc<dyn Rng>) -> Result<Found, KeyFileError> {
     let (private, retired) = numbers(set)?;
     let last_retired = retired.last().copied().unwrap_or(0);
-    // The certificate is written before the key is removed: with both there, the authority is retired.
+    // The certificate is written before the key is removed: if both exist, the authority is retired.
     let live: Vec<u32> = private.into_iter().filter(|number| *number > last_retired).collect();
     let first = live.first().copied().unwrap_or(last_retired + 1);
     for number in 1..first {
@@ -141,7 +140,7 @@ fn load(path: &Path, rng: Arc<dyn Rng>) -> Result<Authority, KeyFileError> {
     Ok(Authority::load(certificate, &SecretString::from(key.to_owned()), rng)?)
 }
 
-/// The authorities of the set.
+/// Loads the authorities of the set.
 pub(crate) fn load_authorities(set: &Path, rng: &Arc<dyn Rng>) -> Result<Authorities, KeyFileError> {
     let Found { live, retired } = find(set, rng)?;
     let mut live = live.into_iter().map(|(_, authority)| authority);
@@ -151,7 +150,7 @@ pub(crate) fn load_authorities(set: &Path, rng: &Arc<dyn Rng>) -> Result<Authori
     Ok(Authorities::new(present, live.next(), retired)?)
 }
 
-/// Removes keys of authorities that are retired: a crash has kept them.
+/// Removes keys of retired authorities that a crash left behind.
 pub(crate) fn remove_retired(set: &Path) -> Result<(), KeyFileError> {
     let (private, retired) = numbers(set)?;
     for number in private.iter().filter(|number| retired.contains(number)) {
@@ -163,7 +162,7 @@ pub(crate) fn remove_retired(set: &Path) -> Result<(), KeyFileError> {
 }
 
 impl KeyFiles {
-    /// Adds the next authority to an existing set. Answers with its file and its hash.
+    /// Adds the next authority to an existing set. Returns its file and its hash.
     pub fn rotate_authority(
         data_dir: &Path,
         subject: &str,
@@ -177,7 +176,7 @@ impl KeyFiles {
         let [(number, _)] = found.live.as_slice() else {
             return Err(KeyFileError::AuthorityRotates);
         };
-        // Two authorities with different names are easier to tell apart.
+        // Different names make the two authorities easier to tell apart.
         let number = number + 1;
         let ending = format!(" {number}");
         let subject: String = subject.chars().take(SUBJECT_MAX - ending.len()).collect();
@@ -187,8 +186,8 @@ impl KeyFiles {
         Ok((target, authority.ca_sha256()))
     }
 
-    /// Retires every authority before the one with the hash `keep`: its certificate stays, its key is removed for good.
-    /// Answers with the number of retired authorities. Nothing happens where `keep` is retired itself or not in the set.
+    /// Retires every authority before the one with the hash `keep`: the certificates stay, the keys are removed for good.
+    /// Returns the number of retired authorities. Does nothing if `keep` itself is retired or is not in the set.
     pub fn retire_authorities(data_dir: &Path, keep: &str, rng: Arc<dyn Rng>) -> Result<usize, KeyFileError> {
         let set = data_dir.join(SET);
         let _lock = lock(data_dir)?;
@@ -251,7 +250,7 @@ mod tests {
         assert!(path.ends_with("keys/authority-0002.pem"));
         assert!(matches!(rotate(dir.path()), Err(KeyFileError::AuthorityRotates)));
 
-        // A running process takes the next authority up, and uses it when it is told to.
+        // A running process loads the next authority, but uses it only after `issue_with`.
         assert_eq!(running.refresh(dir.path()).unwrap().len(), 1);
         assert!(running.refresh(dir.path()).unwrap().is_empty());
         let authority = &running.authority;
@@ -280,7 +279,7 @@ mod tests {
             assert_eq!(keys.authority.next(), None);
             assert!(keys.authority.knows(&first) && keys.authority.knows(&second));
         }
-        // And once more.
+        // A second rotation.
         let (path, third) = rotate(dir.path()).unwrap();
         assert!(path.ends_with("keys/authority-0003.pem"));
         assert_eq!(retire(dir.path(), &third), 1);
@@ -330,7 +329,7 @@ mod tests {
         let first = fs::read(set.join(FIRST)).unwrap();
         let (_, second) = rotate(dir.path()).unwrap();
         retire(dir.path(), &second);
-        // The certificate was written, and the key was not removed yet.
+        // A crash after the certificate is written and before the key is removed.
         write_private(&set.join(FIRST), &first).unwrap();
         assert_eq!(open(dir.path()).unwrap().authority.trusted(), [second]);
         assert_eq!(names(dir.path()), ["authority-0001.crt", "authority-0002.pem"]);

@@ -1,15 +1,15 @@
-//! Who holds a client certificate.
+//! The identity of the holder of a client certificate.
 //!
 //! The identity is one URI in the subject alternative name:
 //!
-//! - `rackwright://member/NAME/EPOCH`: a person or a program that calls the API; what it may do is kept in the store, not
-//!   here. The store also keeps the member's epoch, and a certificate of another epoch has ended. `rackwright://member/NAME`
-//!   is the older form and means epoch 0.
-//! - `rackwright://agent/NODE/GENERATION/BOOT`: the agent of one node, under the claim generation and of the boot (the id
-//!   of the power-on) that it registered in.
-//! - `rackwright://agent/unknown.MAC/0`: the agent of a machine that belongs to no node; no boot of it is expected.
+//! - `rackwright://member/NAME/EPOCH`: a person or a program that calls the API. The store, not the certificate, holds the
+//!   member's permissions and current epoch. A certificate with another epoch is no longer valid.
+//!   `rackwright://member/NAME` is the older form and means epoch 0.
+//! - `rackwright://agent/NODE/GENERATION/BOOT`: the agent of one node, with the claim generation and the boot (the id of
+//!   the power-on) in which it registered.
+//! - `rackwright://agent/unknown.MAC/0`: the agent of a machine that belongs to no node and has no expected boot.
 //!
-//! The subject repeats it for people (`CN` = the name, `OU` = `member` or `agent`), but is never trusted.
+//! The subject repeats the identity for people (`CN` = the name, `OU` = `member` or `agent`), but is never trusted.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::rng::{Rng, RngError, random};
 
-/// The longest name: the upper bound of a common name (RFC 5280, `ub-common-name`).
+/// Longest name in characters: the upper bound of a common name (RFC 5280, `ub-common-name`).
 const NAME_MAX: usize = 64;
 const SCHEME: &str = "rackwright://";
 
@@ -27,14 +27,14 @@ const SCHEME: &str = "rackwright://";
 pub struct ClientIdentity {
     /// The member's name, or the node's id without `nodes/`.
     pub common_name: String,
-    /// What kind of holder.
+    /// Member or agent.
     pub kind: ClientKind,
 }
 
 /// The kinds of holders of client certificates.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ClientKind {
-    /// Calls the API.
+    /// A person or a program that calls the API.
     Member {
         /// The member's epoch when the certificate was issued.
         epoch: u64,
@@ -43,27 +43,27 @@ pub enum ClientKind {
     Agent {
         /// The node's claim generation when the certificate was issued.
         claim_generation: u64,
-        /// The boot it registered in; empty for a machine that belongs to no node.
+        /// The boot in which the agent registered; empty for a machine that belongs to no node.
         boot: String,
     },
 }
 
-/// Why a certificate or a name tells no identity. Permanent.
+/// Why a certificate or a name gives no identity. Permanent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentifyError {
-    /// Not a certificate.
+    /// The input is not a certificate.
     #[error("the client certificate cannot be parsed: {0}")]
     Malformed(String),
-    /// A certificate for another purpose.
+    /// The certificate was not issued for a client.
     #[error("the certificate was not issued to a client ({0}); use one that Rackwright issued to a member or an agent")]
     NotAClient(&'static str),
-    /// No identity, or more than one.
+    /// The certificate carries no identity, or several.
     #[error("the client certificate carries {0} Rackwright identities, and must carry one")]
     Ambiguous(usize),
-    /// The identity is of no known form.
+    /// The URI does not have one of the known forms.
     #[error("the client certificate's identity {0:?} is of no known form; issue a new certificate")]
     UnknownForm(String),
-    /// A name that cannot stand in a certificate.
+    /// The name contains characters that a certificate must not carry, or is too long.
     #[error(
         "the name {0:?} cannot stand in a certificate: use 1 to 64 of a-z A-Z 0-9 . _ @ - and begin with a letter or digit"
     )]
@@ -71,7 +71,7 @@ pub enum IdentifyError {
 }
 
 impl ClientIdentity {
-    /// A member of the site, in the epoch that the store keeps for it.
+    /// A member of the site. `epoch` is the member's current epoch in the store.
     pub fn member(name: &str, epoch: u64) -> Result<Self, IdentifyError> {
         Ok(Self {
             common_name: checked_name(name)?,
@@ -79,7 +79,7 @@ impl ClientIdentity {
         })
     }
 
-    /// The agent of a machine without an expected boot, under a claim generation.
+    /// The agent of a machine with no expected boot, in a claim generation.
     pub fn agent(node: &str, claim_generation: u64) -> Result<Self, IdentifyError> {
         let boot = String::new();
         Ok(Self {
@@ -88,7 +88,7 @@ impl ClientIdentity {
         })
     }
 
-    /// The agent of `node` (its id, without `nodes/`) under a claim generation, of one boot.
+    /// The agent of `node` (the node's id without `nodes/`) in a claim generation and one boot.
     pub fn agent_of_boot(node: &str, claim_generation: u64, boot: &str) -> Result<Self, IdentifyError> {
         let boot = checked_name(boot)?;
         Ok(Self {
@@ -97,7 +97,7 @@ impl ClientIdentity {
         })
     }
 
-    /// The URI that stands in the certificate.
+    /// The URI in the certificate.
     pub fn uri(&self) -> String {
         match &self.kind {
             ClientKind::Member { epoch } => format!("{SCHEME}member/{}/{epoch}", self.common_name),
@@ -118,7 +118,7 @@ impl ClientIdentity {
         }
     }
 
-    /// The names of `self` checked again: the fields are public.
+    /// Checks the names again, because the fields are public.
     pub(crate) fn checked(&self) -> Result<(), IdentifyError> {
         checked_name(&self.common_name)?;
         match &self.kind {
@@ -147,7 +147,7 @@ impl ClientIdentity {
                     Some(boot) => Self::agent_of_boot(node, claim_generation, boot)?,
                     None => Self::agent(node, claim_generation)?,
                 };
-                // "+5" and "05" parse too; only the one form we write is taken.
+                // `parse` also accepts "+5" and "05"; only the canonical form is valid.
                 if identity.uri() == uri {
                     Ok(identity)
                 } else {
@@ -165,10 +165,10 @@ impl fmt::Display for ClientIdentity {
     }
 }
 
-/// The identity in a peer's certificate (DER).
+/// Returns the identity in a peer's certificate (DER).
 ///
-/// The certificate must come from a finished handshake under [`crate::server_config`]: its signature and times were
-/// verified there and are not looked at again.
+/// The certificate must come from a completed handshake under [`crate::server_config`]. That handshake verified its
+/// signature and times; this function does not check them again.
 pub fn identify(peer_certificate: &[u8]) -> Result<ClientIdentity, IdentifyError> {
     let (rest, certificate) =
         X509Certificate::from_der(peer_certificate).map_err(|e| IdentifyError::Malformed(e.to_string()))?;
@@ -200,8 +200,8 @@ pub fn identify(peer_certificate: &[u8]) -> Result<ClientIdentity, IdentifyError
     }
 }
 
-/// A new epoch of a member: 63 random bits, and never 0. A counter would give an epoch twice after an older copy of the
-/// database is restored.
+/// Returns a new epoch of a member: 63 random bits, never 0. A counter would repeat an epoch after the restore of an older
+/// copy of the database.
 pub fn new_epoch(rng: &dyn Rng) -> Result<u64, RngError> {
     let bits = u64::from_le_bytes(random::<8>(rng)?) >> 1;
     Ok(bits.max(1))

@@ -1,11 +1,12 @@
 //! The payload of an erase certificate: the bytes that are signed.
 //!
-//! A first line that names the format, then one line a field in a fixed order: `name=LENGTH:VALUE`, with the length in
-//! bytes, so that no value can pass for another field whatever it contains. Numbers are decimal; times are Unix seconds
-//! and nine digits of nanoseconds. One record has exactly one encoding, and [`EraseRecord::decode`] takes no other.
+//! The first line names the format. Each further line holds one field, in a fixed order, as `name=LENGTH:VALUE` with the
+//! length in bytes: no value can pass for another field. Numbers are decimal. Times are Unix seconds and nine digits of
+//! nanoseconds. One record has exactly one encoding, and [`EraseRecord::decode`] accepts no other.
 //!
-//! Version 2 adds the witnesses of the drive, version 3 says first how the machine was known, and version 4 adds the place in
-//! the site's chain of certificates, the digest of the machine's attestation and further evidence. Older versions are still read.
+//! Version 2 adds the witnesses of the drive. Version 3 adds how the machine was identified, as the first field. Version 4
+//! adds the place in the site's chain of certificates, the digest of the machine's attestation, and further evidence. Older
+//! versions are still accepted.
 //!
 //! ```text
 //! rackwright-erase-certificate-v4
@@ -36,105 +37,105 @@ const VERSION_4: &str = "rackwright-erase-certificate-v4\n";
 const PAYLOAD_MAX_BYTES: usize = 64 * 1024;
 const REJECTED_MAX: u64 = 64;
 const WITNESSES_MAX: u64 = 16;
-/// Most lines of evidence.
+/// Largest number of lines of evidence.
 pub const EVIDENCE_MAX: usize = 64;
 
-/// What an erase certificate says; the fields of `rackwright.v1.EraseCertificate` without the signature.
+/// The content of an erase certificate: the fields of `rackwright.v1.EraseCertificate` without the signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EraseRecord {
     /// `nodes/{node}/eraseCertificates/{uuid}`.
     pub name: String,
     /// `nodes/{node}`.
     pub node: String,
-    /// The generation of the claim that ended.
+    /// Generation of the claim that ended.
     pub claim_generation: u64,
-    /// The operation that erased.
+    /// Operation that erased the drive.
     pub operation: String,
     /// The kernel's name of the drive.
     pub drive_name: String,
-    /// As the drive tells it.
+    /// As reported by the drive.
     pub drive_model: String,
-    /// As the drive tells it.
+    /// As reported by the drive.
     pub drive_serial: String,
-    /// The drive's size.
+    /// Size of the drive in bytes.
     pub drive_bytes: u64,
     /// The name of the `EraseMethod`, such as `ERASE_METHOD_NVME_FORMAT_CRYPTO`.
     pub method: String,
-    /// Begin of the erase.
+    /// Start of the erase.
     pub start_time: SystemTime,
     /// End of the verification.
     pub end_time: SystemTime,
-    /// How many samples were read back.
+    /// Number of samples that were read back.
     pub samples: u64,
-    /// Bytes of one sample.
+    /// Bytes per sample.
     pub sample_bytes: u64,
-    /// Stronger methods, and why each did not serve.
+    /// Stronger methods, each with the reason why it was not used.
     pub rejected_methods: Vec<String>,
-    /// Sources that confirm the drive's serial number, model, size and namespaces, such as `bmc`; empty in version 1 alone.
+    /// Sources that confirm the drive's serial number, model, size and namespaces, such as `bmc`. Version 1 has none.
     pub witnesses: Vec<String>,
-    /// How the machine that erased was known: "tpm" or "address only"; empty in versions 1 and 2 alone.
+    /// How the erasing machine was identified: "tpm" or "address only". Versions 1 and 2 have none.
     pub identity: String,
-    /// What else is known of the erase, one sentence a line: memory, native capacity, hidden areas, what was left out. Empty
-    /// in versions 1 to 3 alone.
+    /// Further evidence of the erase, one sentence a line: memory, native capacity, hidden areas, omissions. Versions 1 to
+    /// 3 have none.
     pub evidence: Vec<String>,
-    /// The place in the site's chain; none in versions 1 to 3 alone.
+    /// The place in the site's chain. Versions 1 to 3 have none.
     pub link: Option<ChainLink>,
 }
 
 /// The place of a certificate in the site's chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainLink {
-    /// From 1.
+    /// Counts from 1.
     pub number: u64,
-    /// [`chain_hash`] of the certificate before it, 64 hex digits; empty for the first one.
+    /// [`chain_hash`] of the previous certificate, 64 hex digits; empty for the first one.
     pub previous: String,
-    /// When it was signed, by the control plane's clock.
+    /// Time of signing, by the control plane's clock.
     pub issue_time: SystemTime,
-    /// SHA-256 of the machine's quote and the quote's signature, 64 hex digits; empty: the machine was not known by a TPM.
+    /// SHA-256 of the machine's quote and the quote's signature, 64 hex digits; empty if no TPM identified the machine.
     pub attestation: String,
 }
 
-/// SHA-256 of a certificate's payload, 64 hex digits: what an export shows of a certificate that it does not show.
+/// SHA-256 of a certificate's payload, 64 hex digits. An export contains this hash in place of a certificate that it omits.
 pub fn payload_hash(payload: &[u8]) -> String {
     hex::encode(ring::digest::digest(&ring::digest::SHA256, payload))
 }
 
-/// The hash of a place in the chain, 64 hex digits. It follows from the payload's hash alone, so that a chain can be checked
-/// over certificates that are not shown.
+/// The hash of a place in the chain, 64 hex digits. It covers the payload's hash instead of the payload, so that a chain can
+/// be verified without the omitted certificates.
 pub fn chain_hash(number: u64, previous: &str, payload_hash: &str) -> String {
     let text = format!("rackwright-erase-chain-v1\nnumber={number}\nprevious={previous}\npayload={payload_hash}\n");
     hex::encode(ring::digest::digest(&ring::digest::SHA256, text.as_bytes()))
 }
 
-/// The bytes of a signed statement about the newest place of the chain.
+/// The bytes of the signed statement about the chain's newest place.
 pub fn chain_head(number: u64, hash: &str, time: SystemTime) -> Result<Vec<u8>, PayloadError> {
     let time = time_text("time", time)?;
     Ok(format!("rackwright-erase-chain-head-v1\nnumber={number}\nhash={hash}\ntime={time}\n").into_bytes())
 }
 
-/// Why a record has no payload, or a payload is no record. Permanent.
+/// Why a record cannot be encoded or a payload cannot be decoded. Permanent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadError {
-    /// Larger than what is ever signed.
+    /// The payload exceeds the largest size that is ever signed.
     #[error("the erase certificate's payload is larger than 64 KiB")]
     TooLarge,
-    /// A time that cannot be written.
+    /// The time cannot be encoded.
     #[error("the erase certificate's {0} lies before 1970 or out of range")]
     Time(&'static str),
-    /// Evidence is signed with a place in the chain only.
+    /// The record has evidence, but no place in the chain.
     #[error("the erase certificate has evidence and no place in the chain")]
     NoPlace,
-    /// Not this format.
+    /// A field is missing or malformed, or the format is unknown; the argument names the place.
     #[error("the erase certificate's payload is broken at {0}")]
     Broken(&'static str),
-    /// Values that are right, written in another way than the one allowed.
+    /// The values are valid, but their encoding is not the canonical one.
     #[error("the erase certificate's payload is not in its canonical form")]
     NotCanonical,
 }
 
 impl EraseRecord {
-    /// The bytes to sign: version 4, or an older version for a record without a place in the chain or an identity. Only version 4
-    /// has evidence.
+    /// The bytes to sign: version 4, or an older version for a record without a place in the chain or an identity. Only
+    /// version 4 carries evidence.
     pub fn encode(&self) -> Result<Vec<u8>, PayloadError> {
         let has_witnesses = !self.witnesses.is_empty();
         let version = match (self.identity.is_empty(), has_witnesses) {
@@ -193,7 +194,7 @@ impl EraseRecord {
         }
     }
 
-    /// What a payload says. Verify its signature first.
+    /// Decodes a payload. The caller must verify its signature first.
     pub fn decode(payload: &[u8]) -> Result<Self, PayloadError> {
         if payload.len() > PAYLOAD_MAX_BYTES {
             return Err(PayloadError::TooLarge);
@@ -279,7 +280,7 @@ fn time_text(name: &'static str, time: SystemTime) -> Result<String, PayloadErro
     Ok(format!("{}.{:09}", since.as_secs(), since.subsec_nanos()))
 }
 
-/// What is left of a payload.
+/// The rest of a payload.
 struct Lines<'a>(&'a str);
 
 impl Lines<'_> {
@@ -408,7 +409,7 @@ mod tests {
             evidence=1:1\nevidence_line=11:memory: off\n";
         assert_eq!(String::from_utf8(plain.encode().unwrap()).unwrap(), expected);
         assert_eq!(EraseRecord::decode(expected.as_bytes()).unwrap(), plain);
-        // As certificates were signed before version 4, before version 3, and before version 2.
+        // Records from before version 4, before version 3, and before version 2.
         assert!(matches!(
             EraseRecord {
                 link: None,

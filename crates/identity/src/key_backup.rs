@@ -1,4 +1,4 @@
-//! Copies of the key set, taken and put back.
+//! Backup and restore of the key set.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::key_files::{
 };
 use crate::rng::{Rng, random};
 
-/// The key set of a data folder. While this is held, no key is added and none is removed.
+/// The key set of a data folder. While this value exists, no process adds or removes a key.
 #[derive(Debug)]
 pub struct LockedKeys {
     _lock: fs::File,
@@ -29,25 +29,25 @@ impl LockedKeys {
         })
     }
 
-    /// Copies each file into a new folder. Answers with the names.
+    /// Copies each file into a new folder. Returns the file names.
     pub fn copy_to(&self, folder: &Path) -> Result<Vec<String>, KeyFileError> {
         copy_set(&self.set, folder)
     }
 }
 
 impl KeyFiles {
-    /// Reads a key set that lies anywhere, for example in a backup, and makes sure that it is whole.
+    /// Reads a key set from any folder, for example from a backup, and checks that it is complete.
     pub fn read_set(set: &Path, rng: Arc<dyn Rng>) -> Result<Self, KeyFileError> {
         Self::load(set, rng, false)
     }
 
-    /// Puts a copy of a key set into a data folder that has none: whole, or not at all.
+    /// Puts a copy of a key set into a data folder that has none. The copy appears complete or not at all.
     pub fn put_set(from: &Path, data_dir: &Path, rng: &dyn Rng) -> Result<(), KeyFileError> {
         let _lock = lock(data_dir)?;
         let new = data_dir.join(format!("{NEW_SET_PREFIX}{}", hex::encode(random::<8>(rng)?)));
         copy_set(from, &new)?;
         let set = data_dir.join(SET);
-        // Refused where there is a set: a folder with files in it is not replaced.
+        // `rename` fails if a set exists: it does not replace a folder that contains files.
         fs::rename(&new, &set).map_err(io_error("rename to", &set))?;
         sync_directory(data_dir)
     }
@@ -59,7 +59,7 @@ fn copy_set(from: &Path, to: &Path) -> Result<Vec<String>, KeyFileError> {
     for entry in fs::read_dir(from).map_err(io_error("list", from))? {
         let name = entry.map_err(io_error("list", from))?.file_name();
         let name = name.to_string_lossy().into_owned();
-        // What a rotation has not finished is no key yet.
+        // Files of an unfinished rotation are not keys yet.
         if !name.starts_with('.') {
             write_private(&to.join(&name), &read_private(&from.join(&name))?)?;
             names.push(name);

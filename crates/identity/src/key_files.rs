@@ -8,10 +8,10 @@
 //! DATA/keys.lock             0600  held while keys are made
 //! ```
 //!
-//! The set is made in a directory of another name, every file and the directory are synced, and then the directory is
-//! renamed: after a crash there are either all keys or none. A set that exists is never added to by itself: a missing
-//! file is an error, because a new key in its place would leave sealed secrets unreadable and clients without trust.
-//! Key files that the group or others can read are refused.
+//! The set is created in a directory of another name. Every file and the directory are synced, then the directory is
+//! renamed: after a crash there are either all keys or none. A missing file in an existing set is an error and is never
+//! recreated: a new key in its place would leave sealed secrets unreadable and clients without trust. Key files that the
+//! group or others can read are refused.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -41,45 +41,45 @@ const SEALING_PREFIX: &str = "sealing-";
 const SEALING_SUFFIX: &str = ".key";
 const FILE_MAX_BYTES: u64 = 64 * 1024;
 
-/// Why the keys cannot be used. Permanent unless [`KeyFileError::Io`] is.
+/// Why the keys cannot be used. Permanent, except [`KeyFileError::Io`] and [`KeyFileError::Rng`].
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// The file system refused.
+    /// A file system call failed.
     #[error("cannot {what} {}", path.display())]
     Io {
-        /// What was being done.
+        /// The failed action.
         what: &'static str,
-        /// To which path.
+        /// Its path.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// Others can read a key.
+    /// Other users can read a key.
     #[error("{} can be read by others (mode {mode:04o}); make it private: chmod {wanted:o} {}", path.display(), path.display())]
     Exposed {
-        /// Which file or directory.
+        /// File or directory with the wrong mode.
         path: PathBuf,
         /// Its mode.
         mode: u32,
-        /// The mode it should have.
+        /// The required mode.
         wanted: u32,
     },
     /// A key of the set is missing.
     #[error("{} is missing from an existing set of keys; restore it from the backup (a new one would not do)", .0.display())]
     Missing(PathBuf),
-    /// A key file with other content.
+    /// A key file has invalid content.
     #[error("{} is not a key file: {what}", path.display())]
     Malformed {
-        /// Which file.
+        /// The invalid file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault in it.
         what: &'static str,
     },
     /// The CA in the set cannot be used.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// Two authorities are in the set already.
+    /// The set already has two authorities.
     #[error("a rotation of the authority is under way; `rackwrightd rotate-keys ca --finish` ends it")]
     AuthorityRotates,
     /// The authorities in the set cannot check client certificates.
@@ -91,21 +91,21 @@ pub enum KeyFileError {
     /// The signing key in the set cannot be used.
     #[error(transparent)]
     Signature(#[from] SignatureError),
-    /// Retryable.
+    /// No random bytes. Retryable.
     #[error(transparent)]
     Rng(#[from] RngError),
 }
 
 /// The control plane's keys, ready for use.
 pub struct KeyFiles {
-    /// Issue certificates.
+    /// Issues certificates.
     pub authority: Authorities,
     rng: Arc<dyn Rng>,
     /// Seals secrets.
     pub sealer: Sealer,
     /// Signs erase certificates.
     pub signer: CertificateSigner,
-    /// Whether the set was made by this call: the first start of a site.
+    /// Whether this call created the set: the first start of a site.
     pub created: bool,
 }
 
@@ -118,7 +118,7 @@ impl fmt::Debug for KeyFiles {
 }
 
 impl KeyFiles {
-    /// Takes up the keys in `data_dir`, or makes them at the first start. `subject` names the CA, and is used only then.
+    /// Loads the keys in `data_dir`, or creates them at the first start. `subject` names a new CA and is otherwise unused.
     pub fn load_or_create(
         data_dir: &Path,
         subject: &str,
@@ -136,7 +136,7 @@ impl KeyFiles {
         Self::load(&set, rng, created)
     }
 
-    /// Takes up keys that were added to the set since. Answers with what is new, in words; empty: nothing is.
+    /// Loads keys that were added to the set meanwhile. Returns a text for each new key.
     pub fn refresh(&self, data_dir: &Path) -> Result<Vec<String>, KeyFileError> {
         let set = data_dir.join(SET);
         let _lock = lock(data_dir)?;
@@ -177,7 +177,7 @@ impl KeyFiles {
     }
 }
 
-/// Makes the whole set. `after` is called after each step with its name; tests stop there to see what a crash leaves.
+/// Creates the whole set. Calls `after` with the name of each completed step; tests use it to simulate a crash.
 fn create_set(
     data_dir: &Path,
     subject: &str,
@@ -206,7 +206,7 @@ fn create_set(
     sync_directory(data_dir)
 }
 
-/// Removes what a crash left of sets and keys that were never taken up. The lock is held: no other process makes one.
+/// Removes unfinished sets and keys after a crash. The caller holds the lock, so no other process is creating any.
 fn remove_unfinished(data_dir: &Path) -> Result<(), KeyFileError> {
     let set = data_dir.join(SET);
     for entry in fs::read_dir(&set).map_err(io_error("list", &set))? {
@@ -273,7 +273,7 @@ pub(crate) fn read_key(path: &Path) -> Result<Zeroizing<[u8; 32]>, KeyFileError>
     })
 }
 
-/// Reads a file that only its owner can read; the mode is that of the file that was opened.
+/// Reads a file that only its owner can read. The mode check uses the opened file.
 pub(crate) fn read_private(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
     let file = match File::open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(KeyFileError::Missing(path.into())),
@@ -294,7 +294,7 @@ pub(crate) fn read_private(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileErr
     Ok(bytes)
 }
 
-/// Makes a file that must not be there yet, and waits until it is on the disk.
+/// Creates a new file and syncs it to disk. Fails if the file exists.
 pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
     let mut file = OpenOptions::new()
         .write(true)
@@ -319,7 +319,7 @@ fn check_private(metadata: &fs::Metadata, path: &Path, wanted: u32) -> Result<()
     }
 }
 
-/// Makes the data directory where there is none; one that exists may be shared (the keys below it are not).
+/// Creates the data directory if it does not exist. An existing one may be shared; the keys below it may not.
 pub(crate) fn private_directory(path: &Path) -> Result<(), KeyFileError> {
     DirBuilder::new()
         .recursive(true)

@@ -1,12 +1,12 @@
-//! Who is who, and what is secret: the site's certificate authority, sealing of secrets at rest, one-time tokens,
-//! signed erase certificates, SSH keys, and the TLS settings built from them.
+//! Identities and secrets: the site's certificate authority, sealing of secrets at rest, one-time tokens, signed erase
+//! certificates, SSH keys, and the TLS settings built from them.
 //!
-//! Synchronous and without a clock: the time is an argument (`SystemTime`), randomness is an [`Rng`]. Two things
-//! cannot be injected because `ring` takes randomness from the operating system only: the P-256 keys it makes and the
-//! nonces inside its ECDSA signatures.
+//! Synchronous and without a clock: the time is an argument (`SystemTime`), randomness is an [`Rng`]. Two things cannot be
+//! injected because `ring` takes randomness from the operating system only: the P-256 keys that it generates and the nonces
+//! in its ECDSA signatures.
 //!
-//! What this crate never does: sign a CA certificate, take anything but the public key from a certificate request,
-//! read a key file that others can read, or make a new key where one is missing from an existing set.
+//! This crate never signs a CA certificate for others, uses only the public key of a certificate request, refuses a key
+//! file that other users can read, and never creates a key that is missing from an existing set.
 
 mod audit;
 mod authorities;

@@ -1,19 +1,19 @@
-//! Randomness as an argument.
+//! Source of randomness as an argument.
 
 use ring::rand::SecureRandom as _;
 
-/// The source of randomness gave none. Retrying may help; going on without must not happen.
+/// The random number generator failed. The caller may retry, but must not continue without random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the operating system's random number generator failed")]
 pub struct RngError;
 
 /// A source of cryptographic randomness.
 pub trait Rng: Send + Sync {
-    /// Fills all of `bytes`, or fails.
+    /// Fills all of `bytes` or returns an error.
     fn fill(&self, bytes: &mut [u8]) -> Result<(), RngError>;
 }
 
-/// The operating system's generator, by way of `ring`.
+/// The operating system's generator, through `ring`.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemRng;
 
@@ -27,7 +27,7 @@ impl Rng for SystemRng {
     }
 }
 
-/// `N` random bytes.
+/// Returns `N` random bytes.
 pub(crate) fn random<const N: usize>(rng: &dyn Rng) -> Result<[u8; N], RngError> {
     let mut bytes = [0; N];
     rng.fill(&mut bytes)?;

@@ -1,14 +1,15 @@
-//! Keys of a site that follow others.
+//! Rotation of a site's keys: later keys and their files.
 //!
 //! ```text
 //! DATA/keys/
 //!   sealing-0002.key         0600  32 bytes; seals when every replica has it, and opens beside the older ones
 //!   signing-0002.key         0600  the seed, 32 bytes, and the former key's signature over the new public key, 64 bytes
-//!   signing-0001.pub         0600  text: the public half of a retired key, and the signature of the key before it
+//!   signing-0001.pub         0600  text: the public half of a retired key, and the signature of its predecessor
 //! ```
 //!
-//! A rotation is one rename of a finished, synced file. A retired signing key leaves its public half, written before the
-//! private one is removed, so that certificates by it stay the site's. What a crash leaves is finished at the next start.
+//! A rotation is one rename of a complete, synced file. A retired signing key leaves its public half, which is written
+//! before the private half is removed, so that the site's certificates by that key stay verifiable. The next start
+//! completes a rotation that a crash interrupted.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown};
@@ -31,8 +32,8 @@ const PRIVATE_SUFFIX: &str = ".key";
 const PUBLIC_SUFFIX: &str = ".pub";
 
 impl KeyFiles {
-    /// Adds a sealing key to an existing set. Answers with its file and its id. Older keys open what they have sealed, and
-    /// stay until [`OldSealingKeys::remove`].
+    /// Adds a sealing key to an existing set. Returns its file and its id. Older keys still open the secrets that they
+    /// sealed, and stay until [`OldSealingKeys::remove`].
     pub fn rotate_sealing_key(data_dir: &Path, rng: &dyn Rng) -> Result<(PathBuf, String), KeyFileError> {
         let set = data_dir.join(SET);
         let _lock = lock(data_dir)?;
@@ -44,8 +45,8 @@ impl KeyFiles {
         Ok((target, key.id()))
     }
 
-    /// Adds a signing key to an existing set, signed by the present one, which is retired. Answers with the file of the new
-    /// one and the new one.
+    /// Adds a signing key to an existing set. The present key signs the new one and is then retired. Returns the new key's
+    /// file and the new key.
     pub fn rotate_signing_key(data_dir: &Path, rng: &dyn Rng) -> Result<(PathBuf, SigningKey), KeyFileError> {
         let set = data_dir.join(SET);
         let _lock = lock(data_dir)?;
@@ -58,7 +59,7 @@ impl KeyFiles {
     }
 }
 
-/// Sealing keys but for the newest. Others that add or remove keys wait until this is dropped.
+/// All sealing keys but the newest. While this value exists, no other process adds or removes keys.
 #[derive(Debug)]
 pub struct OldSealingKeys {
     _lock: fs::File,
@@ -68,7 +69,7 @@ pub struct OldSealingKeys {
 }
 
 impl OldSealingKeys {
-    /// Those of an existing set.
+    /// Finds the old keys of an existing set.
     pub fn of(data_dir: &Path) -> Result<Self, KeyFileError> {
         let set = data_dir.join(SET);
         let lock = lock(data_dir)?;
@@ -89,13 +90,13 @@ impl OldSealingKeys {
         &self.newest
     }
 
-    /// The files of the older ones.
+    /// The files of the older keys.
     #[must_use]
     pub fn files(&self) -> &[PathBuf] {
         &self.old
     }
 
-    /// Removes the older ones for good. What is sealed under them never opens again.
+    /// Removes the older keys for good. Secrets that they sealed never open again.
     pub fn remove(self) -> Result<(), KeyFileError> {
         for path in &self.old {
             fs::remove_file(path).map_err(io_error("remove", path))?;
@@ -104,7 +105,7 @@ impl OldSealingKeys {
     }
 }
 
-/// Makes a file of the set by one rename.
+/// Creates a file of the set with one rename.
 pub(crate) fn put_file(set: &Path, target: &Path, bytes: &[u8], rng: &dyn Rng) -> Result<(), KeyFileError> {
     let temporary = set.join(format!("{NEW_KEY_PREFIX}{}", hex::encode(random::<8>(rng)?)));
     write_private(&temporary, bytes)?;
@@ -113,7 +114,7 @@ pub(crate) fn put_file(set: &Path, target: &Path, bytes: &[u8], rng: &dyn Rng) -
     sync_directory(set)
 }
 
-/// A file that root makes belongs to the user that the daemon runs as, or the daemon could not read it.
+/// Gives a file that root creates to the user that the daemon runs as; otherwise the daemon could not read it.
 fn give_to_owner_of(set: &Path, file: &Path) -> Result<(), KeyFileError> {
     let (wanted, made) = (fs::metadata(set), fs::metadata(file));
     let (wanted, made) = (
@@ -137,7 +138,7 @@ fn public_name(number: u32) -> String {
     format!("{SIGNING_PREFIX}{number:04}{PUBLIC_SUFFIX}")
 }
 
-/// Numbers of the signing keys of which the set has the private half, and of those with a public file; ascending.
+/// Returns the numbers of the signing keys with a private half in the set and of those with a public file, both ascending.
 fn signing_numbers(set: &Path) -> Result<(Vec<u32>, Vec<u32>), KeyFileError> {
     let (mut private, mut public) = (Vec::new(), Vec::new());
     for entry in fs::read_dir(set).map_err(io_error("list", set))? {
@@ -170,7 +171,7 @@ fn malformed(path: &Path, what: &'static str) -> KeyFileError {
     }
 }
 
-/// The signing key of the set and the chain that leads to it.
+/// Loads the signing key of the set and the chain that leads to it.
 pub(crate) fn load_signer(set: &Path) -> Result<CertificateSigner, KeyFileError> {
     let (private, public) = signing_numbers(set)?;
     let retired = public.last().copied().unwrap_or(0);
@@ -211,7 +212,7 @@ fn read_private_key(set: &Path, number: u32) -> Result<(CertificateSigner, Signi
     Ok((signer, key))
 }
 
-/// The text of a public file: what the key before it has signed, and the signature.
+/// The text of a public file: the statement that the previous key signed, and its signature.
 fn public_text(key: &SigningKey, before: Option<&SigningKey>) -> String {
     let before = before.map_or([0; SEED_BYTES], |before| before.public_key);
     format!("{}signature={}\n", key.statement(&before), hex::encode(&key.signature))
@@ -242,7 +243,7 @@ fn read_public(set: &Path, number: u32, before: Option<&SigningKey>) -> Result<S
     }
 }
 
-/// Keeps the public halves of signing keys that another one follows, and removes the private ones.
+/// Stores the public halves of signing keys that have a successor, and removes their private halves.
 pub(crate) fn retire_signing_keys(set: &Path) -> Result<(), KeyFileError> {
     let (private, public) = signing_numbers(set)?;
     let Some((_, former)) = private.split_last().filter(|(_, former)| !former.is_empty()) else {
@@ -305,7 +306,7 @@ mod tests {
         assert!(after.sealer.needs_reseal(&blob));
         assert_eq!(after.sealer.open(&blob, "p").unwrap().expose_secret(), "x");
 
-        // A process that runs takes it up.
+        // A running process loads the new key.
         assert_eq!(before.refresh(dir.path()).unwrap(), [format!("sealing key {id}")]);
         assert_eq!(before.refresh(dir.path()).unwrap(), [""; 0]);
         assert!(before.sealer.seals_with() != id && before.sealer.seal_with(&id));
@@ -354,7 +355,7 @@ mod tests {
         KeyFiles::rotate_signing_key(dir.path(), &SystemRng).unwrap();
         let public = fs::read(set.join("signing-0001.pub")).unwrap();
         let keys = open(dir.path()).unwrap().signer.keys();
-        // The private half is there still, with and without the public file.
+        // The private half still exists, with and without the public file.
         for with_public in [true, false] {
             write_private(&set.join(SIGNING), &former).unwrap();
             if !with_public {
@@ -380,14 +381,14 @@ mod tests {
             write_private(&set.join(name), bytes).unwrap();
         };
 
-        // The newest private key is lost: the one before it does not take its place.
+        // The newest private key is missing: the previous key does not take its place.
         fs::remove_file(set.join("signing-0002.key")).unwrap();
         assert!(matches!(open(dir.path()), Err(KeyFileError::Missing(path)) if path.ends_with("signing-0002.key")));
         put(SIGNING, &first);
         assert!(matches!(open(dir.path()), Err(KeyFileError::Missing(path)) if path.ends_with("signing-0002.key")));
         fs::remove_file(set.join(SIGNING)).unwrap();
 
-        // Another key in its place, which the first one has not signed.
+        // Another key in its place, not signed by the first one.
         let mut other = second.clone();
         other[0] ^= 1;
         put("signing-0002.key", &other);
@@ -395,7 +396,7 @@ mod tests {
         put("signing-0002.key", &second);
         assert!(open(dir.path()).is_ok());
 
-        // Another first key.
+        // A different first key.
         let stranger = CertificateSigner::from_seed([7; 32]).unwrap().keys();
         put("signing-0001.pub", public_text(&stranger[0], None).as_bytes());
         assert!(open(dir.path()).is_err());

@@ -9,14 +9,14 @@
 //! | 12 | nonce, random |
 //! | n + 16 | ChaCha20-Poly1305 (RFC 8439) of the secret, and its tag |
 //!
-//! The associated data is the first 9 bytes and the purpose, such as `bmc-password:nodes/gpu-001`: a blob copied to
-//! another row, or with another key id or version written over it, does not open. Random 96-bit nonces are safe for
-//! 2^32 secrets under one key, far more than a site seals.
+//! The associated data is the first 9 bytes and the purpose, such as `bmc-password:nodes/gpu-001`. A blob that is copied to
+//! another row, or whose key id or version is overwritten, does not open. Random 96-bit nonces are safe for 2^32 secrets
+//! under one key, far more than a site seals.
 //!
 //! Other keys of the site are derived: HMAC-SHA-256(oldest sealing key, "rackwright derived key: " and the purpose).
 //!
-//! A running daemon takes up further keys (`Sealer::add_keys`). It forgets none before it ends: what it has just sealed
-//! and not stored yet must open afterwards.
+//! A running daemon can add keys (`Sealer::add_keys`). It removes none while it runs: a secret that it has sealed but not
+//! stored yet must still open later.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -32,53 +32,53 @@ const KEY_ID_BYTES: usize = 8;
 const NONCE_BYTES: usize = 12;
 const TAG_BYTES: usize = 16;
 const HEADER_BYTES: usize = 1 + KEY_ID_BYTES;
-/// The longest secret: cloud-config of customers is the longest that there is.
+/// Largest secret. The longest secrets are customers' cloud-configs.
 const SECRET_MAX_BYTES: usize = 256 * 1024;
 
-/// Why a secret was not sealed or not opened. All but [`SealError::Rng`] are permanent.
+/// Why a secret could not be sealed or opened. Permanent, except [`SealError::Rng`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
-    /// Retryable.
+    /// No random bytes. Retryable.
     #[error(transparent)]
     Rng(#[from] RngError),
-    /// No key at all.
+    /// The list of keys is empty.
     #[error("there is no sealing key")]
     NoKey,
     /// The purpose is empty.
     #[error("a secret needs a purpose to be sealed for")]
     NoPurpose,
-    /// Too long.
+    /// The secret exceeds the limit.
     #[error("a secret for {purpose} is {bytes} bytes; at most {SECRET_MAX_BYTES} can be sealed")]
     TooLong {
-        /// What it was for.
+        /// Purpose of the secret.
         purpose: String,
-        /// Its length.
+        /// Length of the secret in bytes.
         bytes: usize,
     },
-    /// Not a blob of ours.
+    /// The blob does not have the format of a sealed secret, or its content is not text.
     #[error("the sealed secret for {purpose} is damaged: {what}")]
     Damaged {
-        /// What it is for.
+        /// Purpose of the secret.
         purpose: String,
-        /// What is wrong.
+        /// The fault in the blob.
         what: &'static str,
     },
-    /// Sealed under a key that is not here.
+    /// The secret is sealed under a key that is not in the set.
     #[error(
         "the sealed secret for {purpose} needs sealing key {key_id}, which is not in the key directory; restore that key file"
     )]
     UnknownKey {
-        /// What it is for.
+        /// Purpose of the secret.
         purpose: String,
-        /// Hex.
+        /// Id of the missing key, hex.
         key_id: String,
     },
-    /// Tampered with, or sealed for another purpose.
+    /// The blob was changed, or sealed for another purpose.
     #[error(
         "the sealed secret for {purpose} does not open: it was changed, or sealed for something else; set the secret anew"
     )]
     Refused {
-        /// What it is for.
+        /// Purpose of the secret.
         purpose: String,
     },
 }
@@ -87,12 +87,12 @@ pub enum SealError {
 pub struct SealingKey(SecretBox<[u8; 32]>);
 
 impl SealingKey {
-    /// The id that blobs name this key by, as hex digits.
+    /// The id by which blobs name this key, as hex digits.
     pub fn id(&self) -> String {
         hex::encode(key_id(self))
     }
 
-    /// Makes a new key.
+    /// Creates a new key.
     pub fn generate(rng: &dyn Rng) -> Result<Self, RngError> {
         let mut bytes = random::<32>(rng)?;
         let key = Self::from_bytes(bytes);
@@ -100,7 +100,7 @@ impl SealingKey {
         Ok(key)
     }
 
-    /// Takes up a stored key.
+    /// Wraps a stored key.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(SecretBox::new(Box::new(bytes)))
     }
@@ -116,16 +116,16 @@ impl fmt::Debug for SealingKey {
     }
 }
 
-/// Seals under one key, opens under any, derives from the oldest.
+/// Seals with one key, opens with any, derives from the oldest.
 pub struct Sealer {
     ring: RwLock<Ring>,
     rng: Arc<dyn Rng>,
 }
 
 struct Ring {
-    /// The newest first.
+    /// Newest first.
     keys: Vec<([u8; KEY_ID_BYTES], LessSafeKey)>,
-    /// The place in `keys` of the one that seals.
+    /// Index in `keys` of the key that seals.
     seals_with: usize,
     oldest: ring::hmac::Key,
 }
@@ -159,7 +159,7 @@ impl fmt::Debug for Sealer {
 }
 
 impl Sealer {
-    /// `keys` with the newest first, which seals.
+    /// `keys` has the newest key first; that key seals.
     pub fn new(keys: &[SealingKey], rng: Arc<dyn Rng>) -> Result<Self, SealError> {
         Ok(Self {
             ring: RwLock::new(Ring::new(keys)?),
@@ -171,7 +171,7 @@ impl Sealer {
         self.ring.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes up those of `keys` that are new; `keys` has the newest first. The key that seals stays the same.
+    /// Adds the keys that are new. `keys` has the newest first. The key that seals stays the same.
     pub fn add_keys(&self, keys: &[SealingKey]) -> Result<(), SealError> {
         let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
         for key in keys.iter().rev() {
@@ -184,7 +184,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Seals with the key of this id from now on. False: there is no such key.
+    /// Seals with the key of this id from now on. Returns false if there is no such key.
     pub fn seal_with(&self, id: &str) -> bool {
         let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
         let place = ring.keys.iter().position(|(known, _)| hex::encode(known) == id);
@@ -194,7 +194,7 @@ impl Sealer {
         place.is_some()
     }
 
-    /// Ids of all keys, the newest first.
+    /// Ids of all keys, newest first.
     pub fn key_ids(&self) -> Vec<String> {
         self.ring().keys.iter().map(|(id, _)| hex::encode(id)).collect()
     }
@@ -204,15 +204,16 @@ impl Sealer {
         self.ring().sealing().map(|(id, _)| hex::encode(id)).unwrap_or_default()
     }
 
-    /// A key for one purpose, such as `request-digests`: always the same one, until the oldest sealing key is taken
-    /// away. It tells nothing of the sealing keys, nor of keys for other purposes.
+    /// Derives a key for one purpose, such as `request-digests`. The result is constant until the oldest sealing key is
+    /// removed. It reveals nothing about the sealing keys or the keys for other purposes.
     pub fn derive(&self, purpose: &str) -> SecretBox<[u8; 32]> {
         let text = format!("rackwright derived key: {purpose}");
         let tag = ring::hmac::sign(&self.ring().oldest, text.as_bytes());
         SecretBox::init_with_mut(|key: &mut [u8; 32]| key.copy_from_slice(tag.as_ref()))
     }
 
-    /// Seals a secret for one purpose, such as `bmc-password:nodes/gpu-001`. Sealing twice gives two different blobs.
+    /// Seals a secret for one purpose, such as `bmc-password:nodes/gpu-001`. Sealing a secret twice gives two different
+    /// blobs.
     pub fn seal(&self, secret: &SecretString, purpose: &str) -> Result<Vec<u8>, SealError> {
         let plain = secret.expose_secret().as_bytes();
         if purpose.is_empty() {
@@ -229,7 +230,7 @@ impl Sealer {
         let nonce = random::<NONCE_BYTES>(self.rng.as_ref())?;
         let mut header = [VERSION; HEADER_BYTES];
         header[1..].copy_from_slice(id);
-        // The capacity holds the tag too, so that the plain text is never moved and left behind.
+        // The capacity includes the tag, so that the buffer never moves and leaves a copy of the plain text behind.
         let mut body = Vec::with_capacity(plain.len() + TAG_BYTES);
         body.extend_from_slice(plain);
         let aad = Aad::from(associated(&header, purpose));
@@ -276,7 +277,7 @@ impl Sealer {
         secret
     }
 
-    /// Whether `blob` was sealed under another key than the one that seals now, and should be sealed anew.
+    /// Whether another key than the present sealing key sealed `blob`, so that it should be resealed.
     pub fn needs_reseal(&self, blob: &[u8]) -> bool {
         match (split(blob), self.ring().sealing()) {
             (Some((header, ..)), Ok((present, _))) => header[1..] != present[..],
@@ -284,7 +285,7 @@ impl Sealer {
         }
     }
 
-    /// Seals `blob` anew if it needs that. None: it stays as it is.
+    /// Reseals `blob` if necessary. `None`: the blob stays as it is.
     pub fn reseal(&self, blob: &[u8], purpose: &str) -> Result<Option<Vec<u8>>, SealError> {
         if !self.needs_reseal(blob) {
             return Ok(None);
@@ -293,12 +294,12 @@ impl Sealer {
     }
 }
 
-/// The id of the key that `blob` was sealed under, as hex digits. None: it is no sealed secret.
+/// The id of the key that sealed `blob`, as hex digits. `None` if `blob` is not a sealed secret.
 pub fn sealed_under(blob: &[u8]) -> Option<String> {
     split(blob).map(|(header, ..)| hex::encode(&header[1..]))
 }
 
-/// How blobs begin that are sealed under the key of this id. None: that is no id.
+/// The first bytes of every blob that the key of this id sealed. `None` if `id` is not a key id.
 pub fn seal_header(id: &str) -> Option<[u8; HEADER_BYTES]> {
     let mut header = [VERSION; HEADER_BYTES];
     hex::decode_to_slice(id, &mut header[1..]).ok()?;

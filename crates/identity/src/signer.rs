@@ -9,10 +9,10 @@ use secrecy::{ExposeSecret as _, SecretBox};
 
 use crate::rng::{Rng, RngError, random};
 
-/// The first line of what a signing key says of the one after it.
+/// The first line of a signing key's statement about its successor.
 const STATEMENT: &str = "rackwright-signing-key-v1";
 
-/// The signature does not hold, or the key cannot be used.
+/// The signature is invalid, or the key cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
     /// The payload, the signature or the public key was changed.
@@ -23,20 +23,20 @@ pub enum SignatureError {
     PublicKey(usize),
 }
 
-/// A signing key of the site, in use or retired. Each is signed by the one before it, so that whoever knows the first one
-/// can follow to the present one.
+/// A signing key of the site, in use or retired. Each key is signed by its predecessor, so that a client that knows the
+/// first key can verify the chain to the present one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SigningKey {
-    /// Its place among the site's signing keys, from 1.
+    /// Position among the site's signing keys, from 1.
     pub number: u32,
-    /// What verifies its signatures.
+    /// Verifies the signatures of this key.
     pub public_key: [u8; 32],
-    /// Signature of the key before it over [`SigningKey::statement`]; empty: it is the first one.
+    /// Signature of the previous key over [`SigningKey::statement`]; empty for the first key.
     pub signature: Vec<u8>,
 }
 
 impl SigningKey {
-    /// What the key before it has signed.
+    /// The text that the previous key signs.
     #[must_use]
     pub fn statement(&self, before: &[u8; 32]) -> String {
         format!(
@@ -47,10 +47,10 @@ impl SigningKey {
         )
     }
 
-    /// Whether each key but the first one is signed by the one before it.
+    /// Checks that each key but the first is signed by its predecessor.
     ///
     /// # Errors
-    /// A link does not hold.
+    /// A signature or a number in the chain is wrong.
     pub fn check_chain(keys: &[Self]) -> Result<(), SignatureError> {
         for (place, key) in keys.iter().enumerate() {
             if usize::try_from(key.number) != Ok(place + 1) {
@@ -66,13 +66,13 @@ impl SigningKey {
     }
 }
 
-/// The control plane's signing key, and the public ones of the keys before it.
+/// The control plane's signing key, and the public halves of all earlier keys.
 pub struct CertificateSigner(RwLock<Present>);
 
 struct Present {
     seed: SecretBox<[u8; 32]>,
     pair: Ed25519KeyPair,
-    /// Oldest first; the last one is `pair`'s.
+    /// Oldest first; the last entry belongs to `pair`.
     keys: Vec<SigningKey>,
 }
 
@@ -85,7 +85,7 @@ impl fmt::Debug for CertificateSigner {
 }
 
 impl CertificateSigner {
-    /// Makes a new key.
+    /// Creates a new key.
     pub fn generate(rng: &dyn Rng) -> Result<Self, RngError> {
         let mut seed = random::<32>(rng)?;
         let signer = Self::from_seed(seed);
@@ -93,9 +93,9 @@ impl CertificateSigner {
         signer.map_err(|_| RngError)
     }
 
-    /// Takes up a stored key.
+    /// Loads a stored key.
     pub fn from_seed(seed: [u8; 32]) -> Result<Self, SignatureError> {
-        // "unchecked" only means that there is no public key to compare with: it follows from the seed.
+        // "unchecked" only means that there is no public key to compare with: the public key is derived from the seed.
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| SignatureError::Invalid)?;
         let mut public_key = [0; 32];
         public_key.copy_from_slice(pair.public_key().as_ref());
@@ -111,10 +111,10 @@ impl CertificateSigner {
         })))
     }
 
-    /// The same after other keys: `keys` has the oldest first, and this one last.
+    /// Puts the key at the end of a chain: `keys` has the oldest first and this key last.
     ///
     /// # Errors
-    /// A key is not signed by the one before it, or the last one is another than the seed's.
+    /// A key is not signed by its predecessor, or the last key does not belong to the seed.
     pub fn with_chain(self, keys: Vec<SigningKey>) -> Result<Self, SignatureError> {
         SigningKey::check_chain(&keys)?;
         if keys.last().is_none_or(|last| last.public_key != self.public_key()) {
@@ -128,7 +128,7 @@ impl CertificateSigner {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Signs with the key of `other` from now on. True: it is another one.
+    /// Signs with the key of `other` from now on. Returns true if that is a different key.
     pub fn replace(&self, other: Self) -> bool {
         let is_other = other.public_key() != self.public_key();
         let other = other.0.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -136,7 +136,7 @@ impl CertificateSigner {
         is_other
     }
 
-    /// A key that follows this one, signed by it, and its seed.
+    /// Creates the successor of this key, with its seed. The present key signs it.
     pub(crate) fn successor(&self, rng: &dyn Rng) -> Result<(Self, SigningKey), RngError> {
         let next = Self::generate(rng)?;
         let present = self.present();
@@ -151,19 +151,19 @@ impl CertificateSigner {
         Ok((next, key))
     }
 
-    /// What verifies the signatures; 32 bytes.
+    /// The public key that verifies the signatures.
     pub fn public_key(&self) -> [u8; 32] {
         let mut key = [0; 32];
         key.copy_from_slice(self.present().pair.public_key().as_ref());
         key
     }
 
-    /// All signing keys that the site has had, oldest first. Certificates by any of them are the site's.
+    /// All signing keys in the history of the site, oldest first. The site vouches for certificates by any of them.
     pub fn keys(&self) -> Vec<SigningKey> {
         self.present().keys.clone()
     }
 
-    /// A signature of 64 bytes, and the public key that verifies it.
+    /// Returns a signature of 64 bytes, and the public key that verifies it.
     pub fn sign_with_key(&self, payload: &[u8]) -> (Vec<u8>, [u8; 32]) {
         let present = self.present();
         let mut key = [0; 32];
@@ -171,13 +171,13 @@ impl CertificateSigner {
         (present.pair.sign(payload).as_ref().to_vec(), key)
     }
 
-    /// 64 bytes.
+    /// Returns a signature of 64 bytes.
     pub fn sign(&self, payload: &[u8]) -> Vec<u8> {
         self.sign_with_key(payload).0
     }
 
-    /// Whether `signature` is by `public_key` over `payload`. The caller must know whose key that is: compare it with
-    /// the site's, never take it from the certificate alone.
+    /// Checks that `signature` is by `public_key` over `payload`. The caller must know the owner of the key: compare it
+    /// with the site's keys, and never take it from the certificate alone.
     pub fn verify(public_key: &[u8], payload: &[u8], signature: &[u8]) -> Result<(), SignatureError> {
         if public_key.len() != 32 {
             return Err(SignatureError::PublicKey(public_key.len()));

@@ -1,7 +1,7 @@
 //! Ed25519 SSH keys, in the formats of OpenSSH.
 //!
-//! The private key is an unencrypted `openssh-key-v1` (OpenSSH's PROTOCOL.key), the public one an `authorized_keys`
-//! line. Host keys are made here so that the first SSH connection already knows them.
+//! The private key is an unencrypted `openssh-key-v1` (OpenSSH's PROTOCOL.key), the public key an `authorized_keys` line.
+//! Host keys are created here so that clients know them before the first SSH connection.
 
 use std::fmt;
 
@@ -15,24 +15,24 @@ use crate::rng::{Rng, RngError, random};
 
 const ALGORITHM: &str = "ssh-ed25519";
 const COMMENT_MAX: usize = 128;
-/// The block that an unencrypted private section is padded to.
+/// Block size to which an unencrypted private section is padded.
 const BLOCK_BYTES: usize = 8;
 
-/// Why no key was made.
+/// Why a key could not be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SshKeyError {
-    /// Retryable.
+    /// No random bytes. Retryable.
     #[error(transparent)]
     Rng(#[from] RngError),
-    /// A comment that would break the key's line.
+    /// The comment would break the key's line.
     #[error("the SSH key's comment {0:?} is refused: use at most {COMMENT_MAX} printable ASCII characters")]
     Comment(String),
-    /// A bug.
+    /// Indicates a bug.
     #[error("the SSH key could not be made")]
     Key,
 }
 
-/// A key pair.
+/// An Ed25519 key pair for SSH.
 pub struct SshKeyPair {
     private: SecretString,
     public_line: String,
@@ -48,7 +48,7 @@ impl fmt::Debug for SshKeyPair {
 }
 
 impl SshKeyPair {
-    /// Makes a pair; `comment` ends the public line, such as `gpu-001 host key`.
+    /// Creates a pair. `comment` ends the public line, such as `gpu-001 host key`.
     pub fn generate(rng: &dyn Rng, comment: &str) -> Result<Self, SshKeyError> {
         if comment.len() > COMMENT_MAX || !comment.bytes().all(|b| b == b' ' || b.is_ascii_graphic()) {
             return Err(SshKeyError::Comment(comment.chars().take(COMMENT_MAX).collect()));
@@ -67,7 +67,7 @@ impl SshKeyPair {
         put_string(&mut blob, ALGORITHM.as_bytes());
         put_string(&mut blob, public);
 
-        // Sized beforehand: a buffer that grows leaves copies of the seed behind.
+        // Sized in advance: a buffer that grows leaves copies of the seed behind.
         let mut section = Zeroizing::new(Vec::with_capacity(512));
         section.extend_from_slice(&check);
         section.extend_from_slice(&check);
@@ -101,7 +101,7 @@ impl SshKeyPair {
         })
     }
 
-    /// The private key, as OpenSSH writes it to a file.
+    /// The private key in the file format of OpenSSH.
     pub fn private_key(&self) -> &SecretString {
         &self.private
     }
@@ -111,15 +111,15 @@ impl SshKeyPair {
         &self.public_line
     }
 
-    /// As `ssh-keygen -l` prints it.
+    /// The fingerprint, as `ssh-keygen -l` prints it.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
 }
 
-/// A string of RFC 4251: its length in four bytes, then itself.
+/// Writes a string of RFC 4251: its length in four bytes, then its bytes.
 fn put_string(buffer: &mut Vec<u8>, bytes: &[u8]) {
-    // Every string here is a few hundred bytes.
+    // All strings here have at most a few hundred bytes.
     buffer.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
     buffer.extend_from_slice(bytes);
 }

@@ -1,7 +1,7 @@
 //! TLS settings: rustls on `ring`, TLS 1.3 only, ALPN `h2` then `http/1.1`.
 //!
-//! Sessions are never resumed: a resumed session keeps the client's certificate of the first handshake without looking
-//! at its times again, and ours are short-lived on purpose.
+//! Sessions are never resumed. A resumed session keeps the client certificate of the first handshake without checking its
+//! validity again, and our certificates are short-lived on purpose.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,10 +19,10 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
 use crate::authority::ServerCredential;
 
-/// Why the settings could not be made. Permanent.
+/// Why the settings could not be created. Permanent.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A certificate or a key that rustls refuses.
+    /// rustls refuses a certificate or a key.
     #[error("the TLS settings are refused")]
     Rustls(#[from] rustls::Error),
     /// The verifier of client certificates cannot be made from this CA.
@@ -30,18 +30,18 @@ pub enum TlsError {
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// What a server asks of its clients.
+/// Whether a server requests client certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// Does not ask for a certificate.
+    /// Requests no certificate.
     Off,
-    /// Asks; a client may come without one (to register), but one that is shown must be valid.
+    /// Requests a certificate. A client may connect without one (to register), but a presented certificate must be valid.
     Optional,
-    /// No connection without a valid certificate.
+    /// Refuses connections without a valid certificate.
     Required,
 }
 
-/// The certificate a server shows; can be replaced while connections go on.
+/// The certificate that a server presents. It can be replaced while connections are open.
 pub struct ServerCertificate(RwLock<Arc<CertifiedKey>>);
 
 impl fmt::Debug for ServerCertificate {
@@ -51,12 +51,12 @@ impl fmt::Debug for ServerCertificate {
 }
 
 impl ServerCertificate {
-    /// Checks that key and certificate belong together.
+    /// Fails if the key does not match the certificate.
     pub fn new(credential: ServerCredential) -> Result<Arc<Self>, TlsError> {
         Ok(Arc::new(Self(RwLock::new(certified(credential)?))))
     }
 
-    /// Connections made from now on see the new certificate.
+    /// Presents the new certificate on connections from now on.
     pub fn replace(&self, credential: ServerCredential) -> Result<(), TlsError> {
         let key = certified(credential)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = key;
@@ -70,7 +70,7 @@ impl ResolvesServerCert for ServerCertificate {
     }
 }
 
-/// The authorities whose client certificates are accepted; can be replaced while connections go on.
+/// The authorities of accepted client certificates. They can be replaced while connections are open.
 pub struct ClientTrust(RwLock<Arc<dyn ClientCertVerifier>>);
 
 impl fmt::Debug for ClientTrust {
@@ -80,12 +80,12 @@ impl fmt::Debug for ClientTrust {
 }
 
 impl ClientTrust {
-    /// Trusts these authorities.
+    /// Trusts these authorities only.
     pub fn new(authorities: &[CertificateDer<'static>]) -> Result<Arc<Self>, TlsError> {
         Ok(Arc::new(Self(RwLock::new(client_verifier(authorities)?))))
     }
 
-    /// Handshakes from now on accept certificates of these authorities alone.
+    /// Accepts only certificates of these authorities in handshakes from now on.
     pub fn replace(&self, authorities: &[CertificateDer<'static>]) -> Result<(), TlsError> {
         let verifier = client_verifier(authorities)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = verifier;
@@ -105,7 +105,7 @@ fn client_verifier(authorities: &[CertificateDer<'static>]) -> Result<Arc<dyn Cl
     Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider())).build()?)
 }
 
-/// Asks clients for a certificate, and checks it under what is trusted at that moment.
+/// Requests client certificates and checks them against the authorities that are trusted at that moment.
 #[derive(Debug)]
 struct PresentTrust {
     trust: Arc<ClientTrust>,
@@ -117,7 +117,7 @@ impl ClientCertVerifier for PresentTrust {
         self.is_mandatory
     }
 
-    /// Names no authority: a client then shows the certificate that it has.
+    /// Names no authority, so that a client presents any certificate that it has.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -158,7 +158,7 @@ impl ClientCertVerifier for PresentTrust {
     }
 }
 
-/// A server's settings; `clients` are the authorities that issued its clients' certificates.
+/// Settings of a server. `clients` holds the authorities of accepted client certificates.
 pub fn server_config(
     certificate: Arc<ServerCertificate>,
     clients: Arc<ClientTrust>,
@@ -182,7 +182,7 @@ pub fn server_config(
     Ok(Arc::new(config))
 }
 
-/// A client's settings: trusts `ca` alone; `credential` is its own chain and key.
+/// Settings of a client. The client trusts `ca` alone; `credential` is its own chain and key.
 pub fn client_config(
     ca: &CertificateDer<'static>,
     credential: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
@@ -200,8 +200,8 @@ pub fn client_config(
     Ok(Arc::new(config))
 }
 
-/// The usual provider, but AES-128-GCM first: it comes with SHA-256, for which processors have instructions, and the usual
-/// first choice with SHA-384, for which most have none. That is a hundredth of the control plane's CPU.
+/// The default provider with AES-128-GCM first. That suite uses SHA-256, which most processors accelerate; the default
+/// first suite uses SHA-384, which most do not. The change saves one percent of the control plane's CPU time.
 fn provider() -> CryptoProvider {
     let mut provider = rustls::crypto::ring::default_provider();
     let is_later = |suite: &SupportedCipherSuite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256;

@@ -1,7 +1,7 @@
 //! One-time tokens: shown once, stored as a hash.
 //!
-//! `rw1_` and 64 hex digits of 256 random bits. With that much randomness a plain SHA-256 is enough for storage: there
-//! is nothing to guess. Single use, lifetime and what a token is bound to are the store's business.
+//! A token is `rw1_` and 64 hex digits of 256 random bits. With that much randomness a plain SHA-256 is enough for storage:
+//! guessing is hopeless. The store enforces single use, lifetime and the binding of a token.
 
 use std::fmt;
 use std::hint::black_box;
@@ -12,13 +12,13 @@ use crate::rng::{Rng, RngError, random};
 
 const PREFIX: &str = "rw1_";
 
-/// Why a text is not a token or not a token's hash.
+/// Why a text is not a token or not a token hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// Not of the form we mint; the text itself is kept out of the message.
+    /// The text does not have the form of a token; the message omits the text.
     #[error("not a Rackwright token: expected {PREFIX} and 64 hex digits")]
     Form,
-    /// A stored hash is broken.
+    /// The stored hash is malformed.
     #[error("a stored token hash is not 64 hex digits")]
     Hash,
 }
@@ -28,7 +28,7 @@ pub enum TokenError {
 pub struct Token;
 
 impl Token {
-    /// A new token, and the hash to store.
+    /// Returns a new token and its hash for the store.
     pub fn mint(rng: &dyn Rng) -> Result<(SecretString, TokenHash), RngError> {
         let text = SecretString::from(format!("{PREFIX}{}", hex::encode(random::<32>(rng)?)));
         let hash = TokenHash::digest(text.expose_secret());
@@ -36,12 +36,12 @@ impl Token {
     }
 }
 
-/// What is stored of a token: its SHA-256.
+/// SHA-256 of a token; the store keeps only this hash.
 #[derive(Clone, Copy, Eq)]
 pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
-    /// The hash of a token that somebody shows; refuses what cannot be a token before hashing it.
+    /// Hashes a presented token. Refuses a text without the form of a token before hashing it.
     pub fn of(shown: &str) -> Result<Self, TokenError> {
         let digits = shown.strip_prefix(PREFIX).ok_or(TokenError::Form)?;
         let lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
@@ -52,17 +52,17 @@ impl TokenHash {
         }
     }
 
-    /// Whether `shown` is the token of this hash, in constant time.
+    /// Whether this is the hash of `shown`, in constant time.
     pub fn matches(&self, shown: &str) -> bool {
         Self::of(shown).is_ok_and(|hash| hash == *self)
     }
 
-    /// 64 hex digits, for the store.
+    /// Returns 64 hex digits for the store.
     pub fn to_hex(self) -> String {
         hex::encode(self.0)
     }
 
-    /// From the store.
+    /// Reads the 64 hex digits from the store.
     pub fn from_hex(text: &str) -> Result<Self, TokenError> {
         let mut bytes = [0; 32];
         hex::decode_to_slice(text, &mut bytes).map_err(|_| TokenError::Hash)?;
@@ -78,7 +78,7 @@ impl TokenHash {
 }
 
 impl PartialEq for TokenHash {
-    /// Takes the same time wherever the difference lies.
+    /// Takes the same time wherever the two hashes differ.
     fn eq(&self, other: &Self) -> bool {
         black_box(self.0.iter().zip(&other.0).fold(0, |all, (a, b)| all | (a ^ b))) == 0
     }
@@ -126,7 +126,7 @@ mod tests {
         ] {
             assert_eq!(TokenHash::of(text), Err(TokenError::Form), "{text}");
         }
-        // One token, one text: hex in capitals is another text.
+        // A token has one text: upper-case hex is refused.
         assert_eq!(TokenHash::of(&format!("rw1_{}", "A".repeat(64))), Err(TokenError::Form));
         assert!(TokenHash::of(&format!("rw1_{hex}")).is_ok());
         assert_eq!(TokenHash::from_hex("00"), Err(TokenError::Hash));

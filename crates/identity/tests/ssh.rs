@@ -1,4 +1,4 @@
-//! The keys are OpenSSH's own: its `ssh-keygen` must read them.
+//! OpenSSH's `ssh-keygen` must accept the keys.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ fn ssh_keygen(arguments: &[&str]) -> String {
 fn ssh_keygen_reads_both_halves() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("key");
-    // Comments of every length modulo the padding's block.
+    // Comment lengths cover every padding length.
     for length in 0..9 {
         let comment = "c".repeat(length);
         let pair = SshKeyPair::generate(&SystemRng, &comment).unwrap();

@@ -1,6 +1,6 @@
-//! Real handshakes: what is issued here must be what rustls accepts, and everything else refused.
+//! Real handshakes: rustls must accept issued certificates and refuse all others.
 
-#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
+#![allow(clippy::disallowed_methods)] // a test may read clocks and wait for the processes it started
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn server(authority: &Authority, names: &[&str], client_auth: ClientAuth) -> Arc
     server_config(ServerCertificate::new(issued).unwrap(), trust(authority), client_auth).unwrap()
 }
 
-/// Shakes hands in memory, to the end on both sides.
+/// Runs a handshake in memory until both sides have finished.
 fn handshake(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,
@@ -178,7 +178,7 @@ fn a_server_is_only_what_it_was_issued_for() {
     let server = server(&site, &["127.0.0.1", "control.lab"], ClientAuth::Off);
     assert!(handshake(&client, &server, "127.0.0.2").is_err());
     assert!(handshake(&client, &server, "other.lab").is_err());
-    // A client's certificate cannot stand for a server, nor a server's for a client.
+    // A client certificate is not valid for a server, nor a server certificate for a client.
     let (chain, key) = credential(
         &site,
         &ClientIdentity::member("control.lab", 7).unwrap(),
@@ -376,7 +376,7 @@ fn a_replaced_server_certificate_is_shown_at_once() {
     assert_eq!(shown(), first_der);
     certificate.replace(issue()).unwrap();
     assert_ne!(shown(), first_der);
-    // A key of another certificate is refused, and the old one stays.
+    // A key of another certificate is refused, and the old certificate stays.
     let mixed = rackwright_identity::ServerCredential {
         key: issue().key,
         ..issue()

@@ -1,4 +1,4 @@
-//! One chunk, packed and unpacked: an independent zstd frame.
+//! Packs and unpacks chunks. A packed chunk is an independent zstd frame.
 
 use std::io;
 
@@ -7,46 +7,46 @@ use zstd::zstd_safe::{CParameter, ParamSwitch};
 use crate::digest::ChunkDigest;
 use crate::index::CHUNK_SIZE;
 
-/// The most bytes a packed chunk can have: zstd's own bound for 4 MiB (`ZSTD_COMPRESSBOUND` in zstd.h), rounded up to
-/// a page. Nothing longer is ever stored or fetched.
+/// Largest packed chunk in bytes: zstd's own bound for 4 MiB (`ZSTD_COMPRESSBOUND` in zstd.h), rounded up to a page. Longer
+/// frames are never stored or fetched.
 pub const FRAME_MAX: usize = CHUNK_SIZE + CHUNK_SIZE / 256 + 4096;
 
-/// Why a frame is not the chunk it should be.
+/// Why a frame does not give the expected chunk.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Not a zstd frame, or longer than the chunk.
+    /// The frame is not zstd, or is longer than the chunk.
     #[error("the frame does not decode: {0}")]
     Frame(#[source] io::Error),
-    /// Decodes to another number of bytes.
+    /// The frame decodes to a different number of bytes.
     #[error("the frame decodes to {found} bytes in place of {expected}")]
     Length {
-        /// Bytes the chunk should have.
+        /// Length of the chunk in bytes.
         expected: usize,
-        /// Bytes found.
+        /// Number of decoded bytes.
         found: usize,
     },
-    /// Decodes to other bytes.
+    /// The frame decodes to different bytes.
     #[error("the chunk's digest is {found} in place of {expected}")]
     Digest {
-        /// The chunk's name.
+        /// Name of the chunk.
         expected: ChunkDigest,
-        /// BLAKE3 of what was decoded.
+        /// BLAKE3 of the decoded bytes.
         found: ChunkDigest,
     },
 }
 
-/// Packs chunks so that unpacking costs little; keeps zstd's context between them.
+/// Packs chunks for fast unpacking. Keeps zstd's context between chunks.
 ///
-/// A chunk is packed once and unpacked by every machine that gets the image. Literals are left as they are, so that the
-/// decoder has no Huffman codes to read, and short matches are left out, so that it has fewer of them to copy: of a
-/// Debian's files frames of level 9 unpack 1.4 times as fast and are 6 % larger, which is the size that level 3 has.
+/// A chunk is packed once and unpacked by every machine that gets the image. Literals stay uncompressed, so that the
+/// decoder reads no Huffman codes. Short matches are omitted, so that it copies fewer of them. For the files of a Debian
+/// system, level 9 frames unpack 1.4 times as fast and are 6 % larger, which is the size of level 3.
 pub struct Encoder(zstd::bulk::Compressor<'static>);
 
-/// Shortest match that is worth the decoder's time, bytes (zstd's own choice for these levels is 4 or 5).
+/// Shortest match in bytes that is worth the decoder's time (zstd's own choice for these levels is 4 or 5).
 const MIN_MATCH: u32 = 6;
 
 impl Encoder {
-    /// An encoder of zstd `level` (1 to 19; 3 is the usual).
+    /// Creates an encoder of zstd `level` (1 to 19; 3 is the zstd default).
     pub fn new(level: i32) -> io::Result<Self> {
         let mut compressor = zstd::bulk::Compressor::new(level)?;
         compressor.set_parameter(CParameter::LiteralCompressionMode(ParamSwitch::Disable))?;
@@ -54,7 +54,7 @@ impl Encoder {
         Ok(Self(compressor))
     }
 
-    /// Packs `chunk` into `frame`, whose content is replaced.
+    /// Packs `chunk` into `frame` and replaces the content of `frame`.
     pub fn encode(&mut self, chunk: &[u8], frame: &mut Vec<u8>) -> io::Result<()> {
         frame.clear();
         frame.reserve(FRAME_MAX);
@@ -63,23 +63,23 @@ impl Encoder {
     }
 }
 
-/// Unpacks and verifies chunks; keeps zstd's context between them.
+/// Unpacks and verifies chunks. Keeps zstd's context between chunks.
 pub struct Decoder(zstd::bulk::Decompressor<'static>);
 
 impl Decoder {
-    /// A decoder; needs about 160 KiB, however large a window a frame asks for: zstd unpacks into the chunk itself.
+    /// Creates a decoder. It needs about 160 KiB, whatever window a frame requests: zstd unpacks into the chunk itself.
     pub fn new() -> io::Result<Self> {
         zstd::bulk::Decompressor::new().map(Self)
     }
 
-    /// Fills the whole of `chunk` from `frame`. After an error `chunk` holds rubbish.
+    /// Fills `chunk` completely from `frame`. After an error the content of `chunk` is undefined.
     pub fn decode(&mut self, frame: &[u8], digest: &ChunkDigest, chunk: &mut [u8]) -> Result<(), DecodeError> {
         let expected = chunk.len();
         let found = self.0.decompress_to_buffer(frame, chunk).map_err(DecodeError::Frame)?;
         if found != expected {
             return Err(DecodeError::Length { expected, found });
         }
-        // Hashing while zstd unpacks block by block, to find the bytes in the cache, was measured: no gain.
+        // Hashing block by block during unpacking, while the bytes are in the cache, was measured: no gain.
         let found = ChunkDigest::of(chunk);
         if found != *digest {
             return Err(DecodeError::Digest {
@@ -145,7 +145,7 @@ mod tests {
         );
         let rubbish = decoder.decode(b"rubbish", &digest, &mut vec![0; 8192]);
         assert!(matches!(rubbish, Err(DecodeError::Frame(_))), "{rubbish:?}");
-        // After all that the decoder still works, and a skippable frame behind the chunk does not matter.
+        // The decoder still works after these errors, and accepts a skippable frame after the chunk.
         frame.extend([0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4]);
         decoder.decode(&frame, &digest, &mut vec![0; 8192]).unwrap();
     }

@@ -1,9 +1,9 @@
-//! Digests that name things, each a type of its own so that none is taken for another.
+//! Digests as names. Each kind has its own type, so that the compiler keeps them apart.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Why a text is not a digest.
+/// The text is not a digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {expected}")]
 pub struct DigestParseError {
@@ -24,12 +24,12 @@ fn parse_hex(text: &str, whole: &str, expected: &'static str) -> Result<[u8; 32]
     Ok(bytes)
 }
 
-/// BLAKE3 of a chunk's uncompressed bytes; names the chunk. Written as 64 lower-case hex digits.
+/// BLAKE3 of a chunk's uncompressed bytes; the name of the chunk. Formatted as 64 lower-case hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChunkDigest(pub [u8; 32]);
 
 impl ChunkDigest {
-    /// The digest of `data`.
+    /// Returns the digest of `data`.
     pub fn of(data: &[u8]) -> Self {
         Self(*blake3::hash(data).as_bytes())
     }
@@ -55,12 +55,12 @@ impl FromStr for ChunkDigest {
     }
 }
 
-/// BLAKE3 of an index's bytes; names an image version. Written as `b3-` and 64 lower-case hex digits.
+/// BLAKE3 of an index's bytes; the name of an image version. Formatted as `b3-` and 64 lower-case hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ImageDigest(pub [u8; 32]);
 
 impl ImageDigest {
-    /// The digest of an encoded index.
+    /// Returns the digest of an encoded index.
     pub fn of(index: &[u8]) -> Self {
         Self(*blake3::hash(index).as_bytes())
     }
@@ -88,7 +88,7 @@ impl FromStr for ImageDigest {
     }
 }
 
-/// SHA-256 of a file as it was given to us. Written as 64 hex digits.
+/// SHA-256 of an imported file. Formatted as 64 hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Sha256(pub [u8; 32]);
 
@@ -107,13 +107,13 @@ impl fmt::Debug for Sha256 {
 impl FromStr for Sha256 {
     type Err = DigestParseError;
 
-    /// Upper-case digits are taken too: some tools print them.
+    /// Accepts upper-case digits too, because some tools print them.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         parse_hex(&text.to_ascii_lowercase(), text, "a SHA-256 digest (64 hex digits)").map(Self)
     }
 }
 
-/// Whether `data` holds nothing but zeros. Stops at the first KiB that does not.
+/// Whether all bytes of `data` are zero. Stops at the first KiB with another byte.
 pub fn is_zero(data: &[u8]) -> bool {
     data.chunks(1024)
         .all(|part| part.iter().fold(0u8, |seen, byte| seen | byte) == 0)

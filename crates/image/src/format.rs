@@ -1,12 +1,12 @@
-//! The formats an image can be given in.
+//! File formats of images.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How the bytes of a disk are packed in a file.
+/// Packing of a disk's bytes in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// The bytes of the disk, as they are.
+    /// The bytes of the disk, unpacked.
     Raw,
     /// One or more zstd frames over the raw bytes.
     Zstd,
@@ -19,10 +19,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// Every format.
+    /// All formats.
     pub const ALL: [Format; 5] = [Format::Raw, Format::Zstd, Format::Gzip, Format::Xz, Format::Qcow2];
 
-    /// Tells the format by the first bytes of a file (eight are enough); what has no known magic is raw.
+    /// Detects the format from the first bytes of a file (eight are enough). A file without a known magic number is raw.
     pub fn detect(start: &[u8]) -> Format {
         // RFC 8878 3.1.1 (and skippable frames, 3.1.2), RFC 1952 2.3.1, xz-file-format 2.1.1.1, QEMU docs/interop/qcow2.txt.
         match start {
@@ -34,7 +34,7 @@ impl Format {
         }
     }
 
-    /// The name used in APIs and indexes.
+    /// Name of the format in APIs and indexes.
     pub const fn name(self) -> &'static str {
         match self {
             Format::Raw => "raw",
@@ -45,7 +45,7 @@ impl Format {
         }
     }
 
-    /// The number that stands for the format in an index.
+    /// Number of the format in an index.
     pub(crate) const fn number(self) -> u8 {
         match self {
             Format::Raw => 0,
@@ -67,7 +67,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// A format's name that nobody knows.
+/// The text is not the name of a format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown image format {0:?}: give raw, zstd, gzip, xz or qcow2")]
 pub struct UnknownFormat(String);

@@ -1,14 +1,14 @@
-//! What the fuzzer reaches of the insides: the reader that an import itself uses.
+//! The qcow2 reader of the import, for the fuzzer.
 
 use std::fs::File;
 use std::io::{self, Read as _};
 
 use crate::qcow2::Qcow2;
 
-/// The beginning of the disk in a qcow2 file, at most `most` bytes.
+/// Returns the first bytes of the disk in a qcow2 file, at most `most`.
 ///
 /// # Errors
-/// The file is refused, in words.
+/// The file is refused; the error contains the reason.
 pub fn qcow2(file: File, most: u64) -> io::Result<Vec<u8>> {
     let disk = Qcow2::open(file).map_err(io::Error::other)?;
     let mut start = Vec::new();

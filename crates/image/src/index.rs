@@ -1,86 +1,86 @@
-//! The list of an image's chunks, in canonical bytes: the same content gives the same bytes, and so the same name.
+//! The list of an image's chunks in canonical bytes: equal content gives equal bytes, and so the same name.
 //!
-//! `docs/image-format.md` describes the layout. [`Index::parse`] takes bytes from anywhere: it bounds what it allocates
-//! by what it was given and accepts no second spelling of the same index.
+//! `docs/image-format.md` describes the layout. [`Index::parse`] accepts untrusted bytes: it limits its allocations by the
+//! size of the input and accepts only the canonical encoding of an index.
 
 use std::sync::OnceLock;
 
 use crate::digest::{ChunkDigest, ImageDigest, Sha256};
 use crate::format::Format;
 
-/// Bytes of every chunk but the last, which ends where the image ends.
+/// Size of every chunk in bytes. Only the last chunk may be shorter: it ends with the image.
 pub const CHUNK_SIZE: usize = 1 << CHUNK_BITS;
 const CHUNK_BITS: u8 = 22;
 
-/// The longest disk an index can describe.
+/// Largest disk of an index, in bytes.
 pub const MAX_LOGICAL_SIZE: u64 = 64 << 40;
-/// The longest index that is accepted.
+/// Largest accepted index, in bytes.
 pub const MAX_INDEX_BYTES: usize = 256 << 20;
-/// A disk is a whole number of these.
+/// The size of a disk is a multiple of this, in bytes.
 pub const SECTOR: u64 = 512;
 
 const MAGIC: [u8; 8] = *b"RWIMAGE\0";
 const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 56;
 
-/// Why bytes are not an index.
+/// Why bytes are not a valid index.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
-    /// Longer than [`MAX_INDEX_BYTES`].
+    /// The index exceeds [`MAX_INDEX_BYTES`].
     #[error("the index would be {0} bytes long, more than the 256 MiB that are accepted")]
     TooLong(u64),
-    /// Not as long as its header says.
+    /// The length differs from the length that the header states.
     #[error("the index is {found} bytes long in place of {expected}")]
     Length {
-        /// Bytes that header and bitmap ask for.
+        /// Bytes required by header and bitmap.
         expected: u64,
-        /// Bytes there are.
+        /// Actual bytes.
         found: u64,
     },
-    /// Another kind of file.
+    /// The file is of another kind.
     #[error("this is no image index: the magic number is missing")]
     Magic,
-    /// Made by a newer release.
+    /// A newer release created the index.
     #[error("the index has format version {0}; this release reads version 1")]
     Version(u16),
-    /// Chunks of another size.
+    /// The chunks have another size.
     #[error("the index has chunks of 2^{0} bytes; this release reads 2^22")]
     ChunkBits(u8),
-    /// A source format without a name.
+    /// The number of the source format is unknown.
     #[error("the index names source format {0}, which does not exist")]
     Format(u8),
-    /// Zero, no whole number of sectors, or more than 64 TiB.
+    /// The size is zero, not a whole number of sectors, or more than 64 TiB.
     #[error("the image's size of {0} bytes is not between one sector and 64 TiB in whole sectors of 512 bytes")]
     LogicalSize(u64),
-    /// Bits that must be zero are not.
+    /// Bits that must be zero are set.
     #[error("the index is not canonical: reserved bits are set")]
     Reserved,
-    /// A chunk of zeros is listed as data.
+    /// A chunk of zeros is listed as a data chunk.
     #[error("the index is not canonical: chunk {0} is all zeros but listed as data")]
     ZeroAsData(u32),
-    /// Chunk numbers that do not rise or lie beyond the end.
+    /// A chunk number does not ascend, or lies beyond the end.
     #[error("chunk {0} is out of order or beyond the image's end")]
     Order(u32),
-    /// Not the index that was asked for.
+    /// The index has another digest than the requested one.
     #[error("the index's digest is {found} in place of {expected}")]
     Digest {
-        /// The name asked for.
+        /// Requested name.
         expected: ImageDigest,
-        /// BLAKE3 of the bytes.
+        /// BLAKE3 of the received bytes.
         found: ImageDigest,
     },
 }
 
-/// A chunk that holds more than zeros.
+/// A chunk with at least one byte that is not zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataChunk {
-    /// Its place: it begins `number` × 4 MiB into the image.
+    /// Position: the chunk starts `number` × 4 MiB into the image.
     pub number: u32,
-    /// Its name.
+    /// Name of the chunk.
     pub digest: ChunkDigest,
 }
 
-/// An image version: how long it is, what it was made from, and its chunks.
+/// An image version: its length, its source, and its chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Index {
     logical_size: u64,
@@ -90,7 +90,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// An index of `data` chunks with rising numbers; the chunks in between are zero.
+    /// Creates an index of `data` chunks with ascending numbers. The chunks between them are zero.
     pub fn new(
         logical_size: u64,
         source_format: Format,
@@ -126,49 +126,49 @@ impl Index {
         Ok(())
     }
 
-    /// Bytes of the disk that the image describes.
+    /// Size of the image's disk in bytes.
     pub fn logical_size(&self) -> u64 {
         self.logical_size
     }
 
-    /// The format of the file the image was made from.
+    /// Format of the image's source file.
     pub fn source_format(&self) -> Format {
         self.source_format
     }
 
-    /// SHA-256 of the file the image was made from.
+    /// SHA-256 of the image's source file.
     pub fn source_sha256(&self) -> Sha256 {
         self.source_sha256
     }
 
-    /// Chunks, zero chunks included.
+    /// Number of chunks, zero chunks included.
     pub fn chunk_count(&self) -> u32 {
         // At most 2^46 / 2^22 = 2^24.
         self.logical_size.div_ceil(CHUNK_SIZE as u64) as u32
     }
 
-    /// The chunks that hold data, in order.
+    /// The data chunks in ascending order.
     pub fn data(&self) -> &[DataChunk] {
         &self.data
     }
 
-    /// Bytes of chunk `number`.
+    /// Length of chunk `number` in bytes.
     pub fn chunk_len(&self, number: u32) -> usize {
         let start = chunk_offset(number);
         self.logical_size.saturating_sub(start).min(CHUNK_SIZE as u64) as usize
     }
 
-    /// Bytes of the image that lie in data chunks.
+    /// Bytes of the image in data chunks.
     pub fn data_bytes(&self) -> u64 {
         self.data.iter().map(|chunk| self.chunk_len(chunk.number) as u64).sum()
     }
 
-    /// Memory the parsed index takes.
+    /// Memory of the parsed index in bytes.
     pub fn memory_bytes(&self) -> u64 {
         (self.data.len() * size_of::<DataChunk>()) as u64
     }
 
-    /// The canonical bytes.
+    /// Returns the canonical bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(encoded_len(self.logical_size, self.data.len() as u64) as usize);
         bytes.extend_from_slice(&MAGIC);
@@ -188,7 +188,7 @@ impl Index {
         bytes
     }
 
-    /// Reads an index whose name is not known or already checked. Never panics, whatever the bytes.
+    /// Parses an index with an unknown or already verified name. Never panics on any input.
     pub fn parse(bytes: &[u8]) -> Result<Self, IndexError> {
         let found = bytes.len() as u64;
         if bytes.len() > MAX_INDEX_BYTES {
@@ -228,13 +228,13 @@ impl Index {
             data,
         };
         match index.check_chunks() {
-            // A bit beyond the last chunk: padding that is not zero.
+            // A bit beyond the last chunk: the padding is not zero.
             Err(IndexError::Order(_)) => Err(IndexError::Reserved),
             other => other.map(|()| index),
         }
     }
 
-    /// Reads the index named `digest`; bytes with any other digest are refused before they are looked at.
+    /// Parses the index named `digest`. Bytes with another digest are refused before parsing.
     pub fn parse_verified(bytes: &[u8], digest: &ImageDigest) -> Result<Self, IndexError> {
         let found = ImageDigest::of(bytes);
         if found != *digest {
@@ -300,12 +300,12 @@ fn encoded_len(logical_size: u64, data_chunks: u64) -> u64 {
     HEADER_BYTES as u64 + bitmap_len(logical_size) + data_chunks * 32
 }
 
-/// Where chunk `number` begins in the image, in bytes.
+/// Offset of chunk `number` in the image, in bytes.
 pub fn chunk_offset(number: u32) -> u64 {
     u64::from(number) << CHUNK_BITS
 }
 
-/// The digest of a chunk of `length` zeros, which no data chunk has.
+/// The digest of `length` zeros. No data chunk may have it.
 fn zero_digest(length: usize) -> ChunkDigest {
     static WHOLE: OnceLock<ChunkDigest> = OnceLock::new();
     if length == CHUNK_SIZE {
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn the_bytes_never_change() {
-        // The name of every image ever stored depends on this.
+        // The names of all stored images depend on this value.
         let name = ImageDigest::of(&sample().encode()).to_string();
         assert_eq!(
             name,
@@ -392,7 +392,7 @@ mod tests {
             bytes[at] = value;
             assert_eq!(Index::parse(&bytes), Err(expected), "byte {at}");
         }
-        // A chunk moved beyond the end keeps the length right.
+        // Moving a chunk beyond the end keeps the length valid.
         let mut bytes = good.clone();
         bytes[57] = 0b1000_0010;
         assert_eq!(Index::parse(&bytes), Err(IndexError::Reserved));

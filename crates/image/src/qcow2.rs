@@ -1,8 +1,8 @@
-//! A strict reader of QEMU's qcow2, versions 2 and 3 (QEMU `docs/interop/qcow2.txt`), for files from anybody.
+//! A strict reader of QEMU's qcow2, versions 2 and 3 (QEMU `docs/interop/qcow2.txt`), for untrusted files.
 //!
-//! It follows no reference out of the file: a backing file or an external data file would let an uploaded image read
-//! files of the server, so both are refused, as are encryption, files marked dirty or corrupt, and every incompatible
-//! feature it does not know. Internal snapshots are ignored; the active state is read.
+//! The reader refuses all references to other files: through a backing file or an external data file an uploaded image
+//! could read files of the server. It also refuses encryption, files marked dirty or corrupt, and every unknown
+//! incompatible feature. It ignores internal snapshots and reads the active state.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,7 +16,7 @@ const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 const COMPRESSED: u64 = 1 << 62;
 const READS_ZERO: u64 = 1;
 
-/// Why a qcow2 file is not taken.
+/// Why a qcow2 file is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Qcow2Error {
     #[error("qcow2: cannot read {length} bytes at {offset}: {source}")]
@@ -76,7 +76,7 @@ fn be64(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Header {
-    /// `bytes`: the first 112 of the file, zeros where it ends earlier.
+    /// Parses the first 112 bytes of the file. `bytes` is padded with zeros if the file is shorter.
     fn parse(bytes: &[u8; 112]) -> Result<Self, Qcow2Error> {
         if bytes[..4] != *b"QFI\xfb" {
             return Err(Qcow2Error::Magic);
@@ -128,7 +128,7 @@ impl Header {
             l1_offset,
             l1_offset.is_multiple_of(1 << cluster_bits),
         )?;
-        // Entries beyond the disk's end are of no use.
+        // Entries beyond the end of the disk are not used.
         Ok(Self {
             version,
             cluster_bits,
@@ -169,22 +169,22 @@ fn features(bytes: &[u8; 112], header_length: u64) -> Result<Packing, Qcow2Error
     }
 }
 
-/// Where a cluster's bytes are.
+/// Location of a cluster's bytes.
 enum Place {
     Zero,
     Plain { offset: u64 },
     Packed { offset: u64, length: usize },
 }
 
-/// Reads the disk in a qcow2 file from its beginning to its end.
+/// Reads the disk in a qcow2 file from start to end.
 pub(crate) struct Qcow2 {
     file: File,
     file_length: u64,
     header: Header,
     l1: Vec<u64>,
-    /// The second-level table last used, by its offset in the file.
+    /// The most recently used second-level table, with its offset in the file.
     l2: Option<(u64, Vec<u8>)>,
-    /// The packed cluster last used, unpacked.
+    /// The most recently used packed cluster, unpacked.
     unpacked: Option<(u64, Vec<u8>)>,
     position: u64,
 }
@@ -263,7 +263,7 @@ impl Qcow2 {
         let offset_bits = 62 - (self.header.cluster_bits - 8);
         let offset = entry & ((1 << offset_bits) - 1);
         let more_sectors = (entry & (COMPRESSED - 1)) >> offset_bits;
-        // At most 2^13 sectors, two clusters of the largest size.
+        // At most 2^13 sectors, which is two clusters of the largest size.
         let length = (more_sectors + 1) * 512 - (offset & 511);
         Place::Packed {
             offset,
@@ -277,7 +277,7 @@ impl Qcow2 {
                 return Err(Qcow2Error::Cut { cluster, offset });
             }
             let mut packed = vec![0; length];
-            // The last sector of the file may be missing in part.
+            // The last sector of the file may be incomplete.
             let reading = |source| Qcow2Error::Read { offset, length, source };
             read_or_zero(&self.file, offset, &mut packed).map_err(reading)?;
             let mut data = self.unpacked.take().map_or_else(Vec::new, |(_, data)| data);
@@ -304,7 +304,7 @@ impl Qcow2 {
         match self.locate(cluster)? {
             Place::Zero => out.fill(0),
             Place::Plain { offset } => {
-                // A file may end inside its last cluster: what was never written there reads zero.
+                // A file may end inside its last cluster; the missing bytes read as zeros.
                 let offset = offset + within;
                 let reading = |source| Qcow2Error::Read {
                     offset,
@@ -338,11 +338,11 @@ fn inflate(packed: &[u8], out: &mut [u8]) -> Result<(), String> {
 }
 
 fn unzstd(packed: &[u8], out: &mut [u8]) -> Result<(), String> {
-    // The frame is followed by padding, so it is read as a stream and no further than it goes.
+    // Padding follows the frame, so the frame is read as a stream and only to its end.
     let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)
         .map_err(|e| e.to_string())?
         .single_frame();
-    // A cluster has at most 2 MiB; a frame that asks for a larger window than 16 MiB is not QEMU's.
+    // A cluster has at most 2 MiB; QEMU never writes a frame with a window larger than 16 MiB.
     decoder.window_log_max(24).map_err(|error| error.to_string())?;
     let mut filled = 0;
     while filled < out.len() {
@@ -368,7 +368,7 @@ fn read_exact(file: &File, offset: u64, out: &mut [u8]) -> Result<(), Qcow2Error
         .map_err(|source| Qcow2Error::Read { offset, length, source })
 }
 
-/// Fills `out` from the file, and with zeros beyond the file's end.
+/// Fills `out` from the file, with zeros beyond the end of the file.
 fn read_or_zero(file: &File, offset: u64, out: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     while filled < out.len() {

@@ -1,9 +1,8 @@
-//! How to answer an HTTP request for what lies in a store: a function of the request and the files, with no socket in
-//! it. The caller wires it into its server; `docs/image-format.md` describes the protocol.
+//! Decides on the answer to an HTTP request for an object in a store: a function of the request and the files, without a
+//! socket. The caller connects it to its server; `docs/image-format.md` describes the protocol.
 //!
-//! A name is parsed into a digest and the path is made from the digest, so no request can leave the store's folder.
-//! Whatever has a name never changes its content: answers may be cached for ever, by any proxy (RFC 9110, RFC 9111,
-//! RFC 8246).
+//! A request's name is parsed into a digest, and the path is built from the digest, so no request can leave the store's
+//! folder. The content of a name never changes: any proxy may cache answers for ever (RFC 9110, RFC 9111, RFC 8246).
 
 use std::fs;
 use std::io;
@@ -14,12 +13,12 @@ use crate::store::ChunkStore;
 
 const CACHE_FOR_EVER: &str = "public, max-age=31536000, immutable";
 
-/// What of a request matters.
+/// The relevant parts of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Request<'a> {
-    /// `GET`, `HEAD`, ...
+    /// For example `GET` or `HEAD`.
     pub method: &'a str,
-    /// Below the store's base: `/images/b3-…` or `/chunks/…`, without a query.
+    /// Path below the store's base: `/images/b3-…` or `/chunks/…`, without a query.
     pub path: &'a str,
     /// The `Range` header.
     pub range: Option<&'a str>,
@@ -29,32 +28,32 @@ pub struct Request<'a> {
     pub if_none_match: Option<&'a str>,
 }
 
-/// What to send after the headers.
+/// Content after the headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
     /// Nothing.
     Empty,
-    /// These bytes: a sentence for people.
+    /// A sentence for people.
     Bytes(Vec<u8>),
-    /// A part of a file. Its length was read when the answer was made: a file in the store never changes.
+    /// A part of a file. `len` is read when the answer is created, because a file in the store never changes.
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// First byte.
         offset: u64,
-        /// Bytes from there.
+        /// Number of bytes from `offset`.
         len: u64,
     },
 }
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
     /// HTTP status code.
     pub status: u16,
-    /// Names in lower case. `content-length` is always among them.
+    /// Header names in lower case. `content-length` is always present.
     pub headers: Vec<(&'static str, String)>,
-    /// What follows.
+    /// Content after the headers.
     pub body: Body,
 }
 
@@ -73,7 +72,7 @@ impl Response {
         }
     }
 
-    /// The value of a header.
+    /// Returns the value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -82,7 +81,7 @@ impl Response {
     }
 }
 
-/// Decides the answer. Reads only the length of one file.
+/// Decides on the answer. Reads only the metadata of one file.
 pub fn respond(store: &ChunkStore, request: &Request<'_>) -> Response {
     let head = match request.method {
         "GET" => false,
@@ -111,7 +110,7 @@ fn respond_to_get(store: &ChunkStore, request: &Request<'_>) -> Response {
         }
         Err(error) => return Response::text(500, format!("the store cannot be read: {}\n", error.kind())),
     };
-    // A chunk that was packed again, at another level, has the same name and content but other bytes.
+    // A chunk that was packed again at another level has the same name and content but different bytes.
     let etag = format!("\"{name}-{length}\"");
     let mut headers = vec![
         ("etag", etag.clone()),
@@ -173,8 +172,8 @@ enum Slice {
     None,
 }
 
-/// `Range` (RFC 9110, 14.2). One range is served; what is malformed or has several is answered with the whole, as the
-/// standard allows.
+/// `Range` (RFC 9110, 14.2). One range is served. A malformed header or several ranges give the whole file, as the standard
+/// allows.
 fn parse_range(text: &str, length: u64) -> Slice {
     let Some((first, last)) = text
         .trim()

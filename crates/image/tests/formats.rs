@@ -1,6 +1,6 @@
-//! Images in every format, made by the tools that people use; and files that are not what they should be.
+//! Images in every format, created by the usual tools; and files that are invalid.
 
-#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
+#![allow(clippy::disallowed_methods)] // a test may read clocks and wait for the processes it started
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -24,7 +24,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// The sample disk in a format, packed by that format's own tool.
+/// The sample disk in a format, packed by the format's own tool.
 fn packed(f: &Fixture, raw: &Path, format: &str) -> PathBuf {
     let output = f.path(&format!("disk.{format}"));
     let raw = text(raw);
@@ -82,7 +82,7 @@ fn every_format_gives_the_same_disk() {
         let again = f.import(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(again.source_format, format, "{name}");
         assert_eq!(again.source_sha256, sha256(&fs::read(&path).unwrap()), "{name}");
-        // Known chunks are shared, not stored again.
+        // Known chunks are shared and not stored again.
         assert_eq!((again.new_chunks, again.new_bytes), (0, 0), "{name}");
         let index = f.store.index(&again.digest).unwrap();
         assert_eq!(
@@ -176,7 +176,7 @@ fn a_wrong_sha256_is_refused_before_anything_is_stored() {
         .unwrap();
 }
 
-/// A key pair and a signature by it over `path`, made by minisign.
+/// Creates a key pair and its signature over `path` with minisign.
 fn sign(f: &Fixture, name: &str, path: &Path, extra: &[&str]) -> (String, String) {
     let (public, secret) = (f.path(&format!("{name}.pub")), f.path(&format!("{name}.key")));
     if !public.exists() {
@@ -256,7 +256,7 @@ fn signatures_are_checked_against_the_trusted_keys() {
         code(import_signed(&f, &other, &required, Some(&signature))),
         Err("signature-invalid")
     );
-    // A signature that is given counts, whether or not one is needed.
+    // A given signature must verify, whether or not one is required.
     let lax = SignaturePolicy {
         required: false,
         ..required.clone()
@@ -357,7 +357,7 @@ fn bombs_end_at_the_limits() {
     let error = f.import_with(&path, |request| request.limits = limits).unwrap_err();
     assert_eq!(error.code(), "too-large", "{error}");
 
-    // A frame that asks for a window of 128 MiB, an xz stream that asks for as much.
+    // A frame with a window of 128 MiB, and an xz stream with the same demand.
     let raw = f.file("disk.raw", &sample_disk());
     let limits = ImportLimits {
         max_decoder_bytes: 1 << 20,

@@ -1,6 +1,6 @@
-//! Downloads from servers that break off, lie, stall, or ask who we are.
+//! Downloads from servers that disconnect, send wrong data, stall, or require client certificates.
 
-#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
+#![allow(clippy::disallowed_methods)] // a test may read clocks and wait for the processes it started
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -156,7 +156,7 @@ fn a_server_that_lies_is_dropped_for_good() {
     let honest = Server::start(&case.f.store, |_, _| Harm::None);
     case.write(&[&liar, &honest]).unwrap();
     case.assert_written();
-    // Each of the two threads may have been on its way to it once.
+    // Each of the two threads may have sent one request already.
     assert!(liar.requests().len() <= asked + 1 + 2, "{:?}", liar.requests());
 }
 
@@ -247,7 +247,7 @@ fn a_chunk_that_is_packed_anew_during_a_download_is_begun_anew() {
         .store
         .chunk_path(&case.f.store.index(&case.image).unwrap().data()[0].digest);
     let repacked = zstd::encode_all(&case.disk[..CHUNK_SIZE], 1).map(|mut frame| {
-        // A skippable frame behind it makes it another file of the same content.
+        // A skippable frame after the chunk gives another file with the same content.
         frame.extend([0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4]);
         frame
     });

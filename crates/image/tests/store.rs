@@ -1,6 +1,6 @@
-//! What stays in a store, what goes, and what a killed import leaves.
+//! Objects that stay in a store, objects that are removed, and the leftovers of a killed import.
 
-#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
+#![allow(clippy::disallowed_methods)] // a test may read clocks and wait for the processes it started
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -106,7 +106,7 @@ fn a_killed_import_leaves_a_consistent_store() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // Some chunks are there, most are not.
+    // Some chunks exist, most do not.
     let deadline = Instant::now() + Duration::from_secs(120);
     while count_files(f.store.root()) < files + 8 {
         assert!(
@@ -122,7 +122,7 @@ fn a_killed_import_leaves_a_consistent_store() {
 
     assert_eq!(f.store.images().unwrap(), [kept]);
     f.store.verify(&kept).unwrap();
-    // Chunks that got there are whole: the next import uses them.
+    // The chunks on disk are complete: the next import uses them.
     let imported = f.import(&big).unwrap();
     assert!((1..=93).contains(&imported.new_chunks), "{}", imported.new_chunks);
     f.store.verify(&imported.digest).unwrap();

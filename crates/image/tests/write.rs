@@ -1,6 +1,6 @@
-//! Images on targets: whole, or not at all.
+//! Images on targets: complete, or not at all.
 
-#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
+#![allow(clippy::disallowed_methods)] // a test may read clocks and wait for the processes it started
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -31,7 +31,7 @@ fn write(f: &Fixture, image: &ImageDigest, target: &Path, options: &Options) -> 
     write_image(&DirSource(f.store.clone()), image, target, options, &|_| {})
 }
 
-/// A file full of an old system's data, `extra` bytes longer than the image.
+/// A file of `len` bytes, filled with an old system's data.
 fn dirty(f: &Fixture, name: &str, len: usize) -> PathBuf {
     f.file(name, &vec![0xa5; len])
 }
@@ -109,7 +109,7 @@ fn without_direct_io_the_result_is_the_same() {
     let f = Fixture::new();
     let disk = sample_disk();
     let image = f.add(&disk);
-    // procfs and the like aside, a memory file is what offers least.
+    // Apart from procfs and the like, a file in memory offers the fewest features.
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let target = folder.path().join("target");
     fs::write(&target, vec![0xa5; disk.len() + 5000]).unwrap();
@@ -158,7 +158,7 @@ fn images_of_every_awkward_size() {
     }
 }
 
-/// A loop device over a file; gone at the end.
+/// A loop device over a file; detached at the end.
 struct Loop(PathBuf);
 
 impl Loop {
@@ -201,7 +201,7 @@ fn a_block_device_makes_the_zeros_itself() {
     );
     assert_written(&file, &disk);
 
-    // A drive that somebody uses is left alone.
+    // A drive in use stays untouched.
     let before = fs::read(&file).unwrap();
     let holder = File::options()
         .read(true)
@@ -265,7 +265,7 @@ fn a_missing_image_and_a_damaged_index_leave_the_disk_alone() {
     assert!(fs::read(&target).unwrap().iter().all(|byte| *byte == 0xa5));
 }
 
-/// Gives some objects with one byte wrong.
+/// A source that sends some objects with one wrong byte.
 struct Twisted {
     inner: DirSource,
     twist: fn(&Object) -> bool,
@@ -334,7 +334,7 @@ fn cancelling_ends_soon_and_leaves_no_partition_table() {
     assert_eq!((error.code(), error.retryable()), ("cancelled", false));
     assert!(source.count.load(Ordering::Relaxed) < 12);
     assert!(is_zero(&fs::read(&target).unwrap()[..CHUNK_SIZE]));
-    // Cancelled before the begin: nothing happens.
+    // Cancelled before the start: nothing is written.
     let target = dirty(&f, "untouched", disk.len());
     assert_eq!(write(&f, &image, &target, &options).unwrap_err().code(), "cancelled");
     assert_eq!(fs::read(&target).unwrap()[0], 0xa5);
@@ -391,8 +391,8 @@ fn zeros_that_the_target_did_not_make_are_written_after_all() {
     disk.resize(20 * CHUNK_SIZE, 0);
     let image = f.add(&disk);
     let target = dirty(&f, "target", disk.len());
-    // Plays a drive that answers Write Zeroes with success and does nothing: the old data is back before the samples
-    // are taken.
+    // Simulates a drive that reports success for Write Zeroes and does nothing: the old data is back before the samples are
+    // read.
     let spoiler = File::options().write(true).open(&target).unwrap();
     let done_once = AtomicBool::new(false);
     let progress = |progress: rackwright_image::Progress| {
@@ -471,7 +471,7 @@ fn the_memory_budget_holds_in_a_real_process() {
         told["peak_rss_kib"].as_u64().unwrap()
     };
     let (small, large) = (peak_kib(20), peak_kib(200));
-    // The process itself, its code included, stays below 12 MiB.
+    // The process itself, code included, stays below 12 MiB.
     assert!(small < (20 + 12) << 10, "{small} KiB with a budget of 20 MiB");
     assert!(
         large > small && large < (200 + 12) << 10,

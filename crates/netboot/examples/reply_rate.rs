@@ -1,7 +1,7 @@
-//! Replies per second of the pure DHCP path on one thread: read, decide, write, for the four messages of a network boot.
+//! Replies per second of the pure DHCP path on one thread: parse, decide, encode, for the four messages of a network boot.
 //!
-//! `cargo run --release -p rackwright-netboot --example reply_rate`; prints one line of JSON. The sockets and the
-//! directory are left out: what is measured is what our own code may cost per packet.
+//! `cargo run --release -p rackwright-netboot --example reply_rate` prints one line of JSON. The measurement covers this
+//! crate's cost per packet, without the sockets and the directory.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -24,7 +24,7 @@ fn settings() -> Result<Settings, Box<dyn std::error::Error>> {
         dns: vec![SERVER],
         lease_s: 3600,
     };
-    // Any file serves: it is not read here.
+    // Any file is enough, because it is not read here.
     let file = std::env::current_exe()?;
     let config = NetbootConfig {
         server_ip: SERVER,

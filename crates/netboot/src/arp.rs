@@ -1,7 +1,7 @@
-//! ARP on the boot network (RFC 826): another host that uses this server's address.
+//! ARP on the boot network (RFC 826): detects another host that uses this server's address.
 //!
-//! A host that answers ARP for the server's address gets what machines send to the control plane. TLS and signed boot
-//! programs keep such a host from being believed; this watch makes it known.
+//! A host that answers ARP for the server's address receives the packets that machines send to the control plane. TLS and
+//! signed boot programs protect against such a host; this watch reports it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,12 +21,12 @@ use crate::service::Shared;
 
 /// The protocol number of ARP in Ethernet frames.
 const ETHERTYPE_ARP: u16 = 0x0806;
-/// What a packet begins with: Ethernet, IPv4, and the lengths of their addresses.
+/// First bytes of a packet: Ethernet, IPv4, and the lengths of their addresses.
 const ETHERNET_AND_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const LENGTH: usize = 28;
 
-/// Who sends an ARP packet, as the packet says: address and hardware address. None: the packet is no ARP of Ethernet and IPv4,
-/// or its sender claims no address.
+/// Returns the sender that an ARP packet states: IP address and hardware address. `None` if the packet is not ARP for
+/// Ethernet and IPv4, or claims no address.
 pub(crate) fn sender(packet: &[u8]) -> Option<(Ipv4Addr, Mac)> {
     let packet: &[u8; LENGTH] = packet.first_chunk()?;
     if !packet.starts_with(&ETHERNET_AND_IPV4) {
@@ -38,7 +38,7 @@ pub(crate) fn sender(packet: &[u8]) -> Option<(Ipv4Addr, Mac)> {
     (!address.is_unspecified()).then_some((address, Mac(mac)))
 }
 
-/// Hears the ARP packets of one interface. Held as Tokio's UDP socket, which only calls `recv` on it.
+/// Receives the ARP packets of one interface. Stored as Tokio's UDP socket, of which only `recv` is used.
 #[derive(Debug)]
 pub(crate) struct Listener(UdpSocket);
 
@@ -53,7 +53,7 @@ impl Listener {
         socket.set_nonblocking(true)?;
         bind(socket.as_raw_fd(), &link)?;
         let socket = UdpSocket::from_std(std::net::UdpSocket::from(socket))?;
-        // Before it was bound, the socket heard every interface.
+        // Until it was bound, the socket received the packets of every interface.
         while socket.try_recv(&mut [0; LENGTH]).is_ok() {}
         Ok(Self(socket))
     }
@@ -76,7 +76,7 @@ pub(crate) async fn watch(shared: Arc<Shared>, listener: Listener, cancel: Cance
         let length = match received {
             Ok(length) => length,
             Err(error) => {
-                // The interface is down for now, or for good.
+                // The interface is down, temporarily or for good.
                 tracing::debug!(%error, "receiving ARP failed");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -119,7 +119,7 @@ mod tests {
             "padded to a frame"
         );
         assert_eq!(sender(&packet[..27]), None);
-        // A probe (RFC 5227) claims nothing yet.
+        // A probe (RFC 5227) does not claim an address yet.
         packet[14..18].fill(0);
         assert_eq!(sender(&packet), None);
         packet[3] = 6;

@@ -1,4 +1,4 @@
-//! Configuration: [`NetbootConfig`] as written, [`Settings`] as checked.
+//! Configuration: [`NetbootConfig`] as the operator writes it, [`Settings`] after the check.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,43 +8,43 @@ use std::path::{Path, PathBuf};
 use ipnet::Ipv4Net;
 use serde::Deserialize;
 
-/// What an operator writes. Unknown fields are refused; [`NetbootConfig::check`] finds all faults at once.
+/// The operator's configuration. Unknown fields are refused; [`NetbootConfig::check`] reports all faults at once.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetbootConfig {
-    /// Our address on the boot network: DHCP server identifier, TFTP and HTTP server.
+    /// This server's address on the boot network: DHCP server identifier, TFTP and HTTP server.
     pub server_ip: Ipv4Addr,
-    /// The boot network's interface. Without it DHCP is answered on every interface.
+    /// Interface of the boot network. Without it the server answers DHCP on every interface.
     #[serde(default)]
     pub interface: Option<String>,
     pub dhcp: DhcpMode,
-    /// Port of the DHCP server; clients are answered on the port above it.
+    /// Port of the DHCP server. Answers to clients go to the next higher port.
     #[serde(default = "ports::dhcp")]
     pub dhcp_port: u16,
     /// Port of the PXE boot server, proxy mode only.
     #[serde(default = "ports::boot_server")]
     pub boot_server_port: u16,
-    /// 0: any free port (firmware knows only 69).
+    /// 0 selects any free port (but firmware uses only 69).
     #[serde(default = "ports::tftp")]
     pub tftp_port: u16,
-    /// 0: any free port.
+    /// 0 selects any free port.
     #[serde(default = "ports::http")]
     pub http_port: u16,
-    /// The files firmware may load first, by the names in [`names`]; see [`first_stages_in`].
+    /// The files that firmware may load first, by the names in [`names`]; see [`first_stages_in`].
     pub first_stages: BTreeMap<String, PathBuf>,
-    /// For nodes whose boot intent names none.
+    /// Loader for nodes without a loader in their boot intent.
     #[serde(default)]
     pub boot_loader: BootLoader,
-    /// Send IPv6 router advertisements (without a default route) on `interface`: spares iPXE 16 s.
+    /// Sends IPv6 router advertisements (without a default route) on `interface`, which saves iPXE a wait of 16 s.
     #[serde(default)]
     pub router_advertisements: bool,
-    /// Let machines that belong to no node boot, where the directory allows it too.
+    /// Lets machines that belong to no node boot, if the directory allows it too.
     #[serde(default)]
     pub boot_unknown: bool,
-    /// The control plane's CA certificate, PEM, served as `/boot/v1/ca.pem`.
+    /// The control plane's CA certificate, PEM; the server offers it as `/boot/v1/ca.pem`.
     #[serde(default)]
     pub ca_pem: Option<String>,
-    /// DHCP servers that may answer beside us (our own replicas): not reported as rogue.
+    /// Other DHCP servers that may answer (this site's own replicas). They are not reported as rogue.
     #[serde(default)]
     pub other_servers: Vec<Ipv4Addr>,
 }
@@ -64,31 +64,31 @@ mod ports {
     }
 }
 
-/// How addresses are given.
+/// Source of the machines' addresses.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DhcpMode {
-    /// We give addresses.
+    /// This server assigns addresses.
     Server { subnets: Vec<Subnet> },
-    /// Another DHCP server gives addresses; we add the boot file (PXE 2.1 proxyDHCP).
+    /// Another DHCP server assigns addresses; this server adds the boot file (PXE 2.1 proxyDHCP).
     Proxy,
-    /// No DHCP at all: HTTP and TFTP only.
+    /// No DHCP: HTTP and TFTP only.
     Off,
 }
 
-/// A subnet that we serve, directly or through a relay agent.
+/// A served subnet, on the local link or behind a relay agent.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Subnet {
     pub network: Ipv4Net,
-    /// For machines that belong to no node.
+    /// Addresses for machines that belong to no node.
     #[serde(default)]
     pub pool: Option<Pool>,
     #[serde(default)]
     pub router: Option<Ipv4Addr>,
     #[serde(default)]
     pub dns: Vec<Ipv4Addr>,
-    /// Seconds; 60 to 2,592,000 (30 days).
+    /// Lease time in seconds, 60 to 2,592,000 (30 days).
     #[serde(default = "lease_s")]
     pub lease_s: u32,
 }
@@ -105,14 +105,14 @@ pub struct Pool {
     pub last: Ipv4Addr,
 }
 
-/// What firmware loads first.
+/// The program that firmware loads first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BootLoader {
-    /// iPXE: quick, needs Secure Boot off (Debian's iPXE is not signed).
+    /// iPXE: fast, but needs Secure Boot off (Debian's iPXE is not signed).
     #[default]
     Ipxe,
-    /// Debian's signed shim and grub over TFTP: for Secure Boot. BIOS machines get iPXE all the same.
+    /// Debian's signed shim and grub over TFTP, for Secure Boot. BIOS machines get iPXE instead.
     ShimGrub,
 }
 
@@ -120,20 +120,20 @@ pub enum BootLoader {
 pub mod names {
     /// iPXE for BIOS.
     pub const BIOS: &str = "undionly.kpxe";
-    /// iPXE for UEFI, on the firmware's own network driver.
+    /// iPXE for UEFI that uses the firmware's own network driver.
     pub const UEFI_X64: &str = "snponly.efi";
     pub const UEFI_ARM64: &str = "snponly-arm64.efi";
     /// iPXE for UEFI HTTP Boot.
     pub const HTTP_X64: &str = "ipxe.efi";
     pub const HTTP_ARM64: &str = "ipxe-arm64.efi";
     pub const SHIM_X64: &str = "shimx64.efi";
-    /// shim asks for it by this name.
+    /// shim requests grub by this name.
     pub const GRUB_X64: &str = "grubx64.efi";
     pub const SHIM_ARM64: &str = "shimaa64.efi";
     pub const GRUB_ARM64: &str = "grubaa64.efi";
 }
 
-/// The first stages that lie in `folder` under their usual [`names`]; what is not there is left out.
+/// Returns the first stages that exist in `folder` under their usual [`names`].
 pub fn first_stages_in(folder: &Path) -> BTreeMap<String, PathBuf> {
     [
         names::BIOS,
@@ -152,7 +152,7 @@ pub fn first_stages_in(folder: &Path) -> BTreeMap<String, PathBuf> {
     .collect()
 }
 
-/// Everything that is wrong with a configuration.
+/// All faults of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("network boot configuration: {}", .0.join("; "))]
 pub struct ConfigFaults(pub Vec<String>);
@@ -170,7 +170,7 @@ impl std::ops::Deref for Settings {
 }
 
 impl NetbootConfig {
-    /// Checks everything and reports every fault by its field.
+    /// Checks all fields and reports every fault by its field.
     pub fn check(self) -> Result<Settings, ConfigFaults> {
         let mut faults = Faults::default();
         self.check_addresses(&mut faults);
@@ -296,14 +296,14 @@ impl Subnet {
         }
     }
 
-    /// Whether `address` can be a host's: inside, and neither the network's nor the broadcast address.
+    /// Whether `address` is usable for a host: inside the network, and neither the network nor the broadcast address.
     pub(crate) fn is_host(&self, address: Ipv4Addr) -> bool {
         self.network.contains(&address) && address != self.network.network() && address != self.network.broadcast()
     }
 }
 
 impl Settings {
-    /// The subnet that holds `address`. None in proxy mode.
+    /// The subnet that contains `address`; `None` in proxy mode.
     pub(crate) fn subnet_of(&self, address: Ipv4Addr) -> Option<&Subnet> {
         match &self.dhcp {
             DhcpMode::Server { subnets } => subnets.iter().find(|subnet| subnet.network.contains(&address)),
@@ -311,24 +311,24 @@ impl Settings {
         }
     }
 
-    /// Port that DHCP clients listen on.
+    /// The port on which DHCP clients listen.
     pub(crate) fn client_port(&self) -> u16 {
         self.dhcp_port + 1
     }
 
-    /// `http://ADDRESS:PORT`, with the port that is really bound.
+    /// Replaces the HTTP port by the port that is actually bound.
     pub(crate) fn with_http_port(mut self, port: u16) -> Self {
         self.0.http_port = port;
         self
     }
 
-    /// Where boot programs reach our HTTP server.
+    /// Base URL of the HTTP server for boot programs.
     pub(crate) fn http_base(&self) -> HttpBase {
         HttpBase(SocketAddrV4::new(self.server_ip, self.http_port))
     }
 }
 
-/// Shows as `http://ADDRESS:PORT`.
+/// Formats as `http://ADDRESS:PORT`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HttpBase(SocketAddrV4);
 
@@ -338,7 +338,7 @@ impl fmt::Display for HttpBase {
     }
 }
 
-/// Whether a name may appear in TFTP requests and URLs.
+/// Whether TFTP requests and URLs may contain this name.
 pub(crate) fn is_file_name(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     (1..=64).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(allowed)
@@ -436,7 +436,7 @@ mod tests {
         }
     }
 
-    /// What the documentation shows is what is read, and a misspelt field is not passed over.
+    /// The documented example is valid, and a misspelt field is refused.
     #[test]
     fn the_documented_example_is_read() {
         let page = include_str!("../../../docs/netboot.md");

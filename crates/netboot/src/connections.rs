@@ -1,14 +1,14 @@
-//! The connections of one listener: how many there may be, and which one gives way when there is no room.
+//! The connections of one listener: the limits, and which connection is closed when a limit is reached.
 //!
-//! A connection is *known* once its peer has shown a certificate or, on the API, has registered. Known connections are bounded
-//! in total only and are never closed by this module. All other connections are *unknown*. They are bounded in number for the
-//! listener and for each address. An unknown connection is *idle* while no request of it is being answered: the bytes
-//! that a peer sends without completing a request do not count.
+//! A connection is *known* once its peer has presented a certificate or, on the API, has registered. Known connections are
+//! only limited in total, and this module never closes them. All other connections are *unknown*. Their number is limited
+//! for the listener and for each address. An unknown connection is *idle* while no request of it is being answered: bytes
+//! without a complete request do not count.
 //!
-//! When a new connection finds no room, the oldest idle unknown connection is closed and the new one takes its place. A connection is
-//! safe for [`PATIENCE`] after it became idle. Where nothing can be closed, a new connection of an address that has too
-//! many is refused, and any other waits in the kernel's queue. So idle sockets cannot keep honest clients out, and a burst of
-//! honest clients is served in order.
+//! If a limit is reached, a new connection replaces the oldest idle unknown connection, which is closed. A connection is
+//! safe for [`PATIENCE`] after it became idle. If no connection can be closed, a new connection from an address over its
+//! limit is refused, and any other waits in the kernel's queue. So idle sockets cannot keep honest clients out, and a burst
+//! of honest clients is served in order.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -21,26 +21,26 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// An idle unknown connection is safe for this long. A handshake takes much less, also on a busy server.
+/// An idle unknown connection is safe for this long. A handshake takes much less, even on a busy server.
 pub const PATIENCE: Duration = Duration::from_secs(2);
-/// Time between two log lines about connections that were refused or closed.
+/// Minimum time between two log lines about refused or closed connections.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
 
-/// Bounds of the listeners, as the configuration gives them.
+/// Configured limits of the listeners.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Connections of the API, and of the image store, in total.
+    /// Total connections to the API. The image store has a limit of the same size.
     pub total: usize,
-    /// Of these, connections without a certificate, handshakes included.
+    /// Of each total, connections without a certificate, handshakes included.
     pub unauthenticated: usize,
     /// Connections to boot HTTP.
     pub boot_http: usize,
-    /// Unknown connections of one address to one listener. An IPv6 network of 64 bits counts as one address.
+    /// Unknown connections of one address to one listener. A /64 network of IPv6 counts as one address.
     pub per_address: usize,
     /// Seconds that a TLS handshake may take.
     pub handshake_s: u64,
-    /// Seconds after which a connection without a certificate is closed when it makes no request.
+    /// Seconds after which a connection without a certificate and without a request is closed.
     pub idle_s: u64,
 }
 
@@ -58,7 +58,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// What is wrong with them: `field: what`.
+    /// Returns the faults of the limits, each as `field: reason`.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
@@ -91,7 +91,7 @@ pub struct Connections {
     unknown: usize,
     per_address: usize,
     table: Mutex<Table>,
-    /// Told when a place may have become free.
+    /// Notified when a place may have become free.
     room: Notify,
     refused: AtomicU64,
     closed: AtomicU64,
@@ -104,14 +104,13 @@ struct Table {
     /// Unknown connections by address.
     unknown: HashMap<IpAddr, OfAddress>,
     unknown_total: usize,
-    /// Idle unknown connections of all addresses, the oldest first.
+    /// Idle unknown connections of all addresses, oldest first.
     idle: BTreeSet<(Instant, u64)>,
     logged_at: Option<Instant>,
-    /// Refused and closed when the last line was logged.
+    /// Number of refused and of closed connections at the last log line.
     logged: (u64, u64),
 }
 
-/// Unknown connections of one address.
 #[derive(Debug, Default)]
 struct OfAddress {
     count: usize,
@@ -122,34 +121,33 @@ struct OfAddress {
 struct Entry {
     address: IpAddr,
     is_known: bool,
-    /// Requests that are being answered.
+    /// Number of requests that are being answered.
     requests: usize,
     idle_since: Instant,
     close: CancellationToken,
 }
 
-/// Numbers for metrics.
+/// Counts for metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Open connections whose peer is known.
     pub known: usize,
     /// Open connections whose peer is unknown.
     pub unknown: usize,
-    /// Connections that were refused.
+    /// Refused connections so far.
     pub refused: u64,
-    /// Connections that were closed because they were idle.
+    /// Connections closed so far because they were idle.
     pub closed: u64,
 }
 
-/// Why there is no room for a new connection.
 enum Full {
-    /// Its address has too many.
+    /// The address has too many connections.
     Address,
-    /// The listener has too many; a place may be made at that time.
+    /// The listener has too many connections. The time, if any, is when the oldest idle one may be closed.
     Listener(Option<Instant>),
 }
 
-/// The address that counts: hosts of IPv6 have a network of 64 bits to themselves.
+/// The address for counting: all addresses of an IPv6 /64 network count as one host.
 fn counted(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(v4) => IpAddr::V4(v4),
@@ -158,13 +156,13 @@ fn counted(address: IpAddr) -> IpAddr {
 }
 
 impl Connections {
-    /// Connections of a listener at which peers show certificates.
+    /// Connections of a listener with client certificates.
     #[must_use]
     pub fn with_certificates(listener: &'static str, limits: &Limits) -> Arc<Self> {
         Self::new(listener, limits.total, limits.unauthenticated, limits.per_address)
     }
 
-    /// Connections of boot HTTP, where nobody has a certificate.
+    /// Connections of boot HTTP, which has no client certificates.
     #[must_use]
     pub fn of_boot_http(limits: &Limits) -> Arc<Self> {
         Self::new("boot HTTP", limits.boot_http, limits.boot_http, limits.per_address)
@@ -189,7 +187,7 @@ impl Connections {
         self.listener
     }
 
-    /// Numbers for metrics.
+    /// Counts for metrics.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let table = self.lock();
@@ -201,8 +199,7 @@ impl Connections {
         }
     }
 
-    /// A place for a new connection, as soon as there is one. None: the connection is refused, because its address has
-    /// too many.
+    /// Waits for a place for a new connection. `None`: the connection is refused because its address has too many.
     pub async fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Slot> {
         let address = counted(address);
         loop {
@@ -273,7 +270,7 @@ impl Connections {
         }
     }
 
-    /// Says how many connections were refused or closed to make room; one line in a while.
+    /// Logs how many connections were refused or closed to make room, at most once per [`LOG_PAUSE`].
     fn log(&self, last: IpAddr) {
         let now = Instant::now();
         let totals = (
@@ -339,7 +336,7 @@ impl Table {
         }
     }
 
-    /// The connection counts as unknown no more.
+    /// Removes the connection from the unknown ones.
     fn forget_unknown(&mut self, id: u64) {
         self.unset_idle(id);
         let Some(entry) = self.entries.get(&id).filter(|entry| !entry.is_known) else {
@@ -366,18 +363,18 @@ impl Table {
     }
 }
 
-/// The place of one connection. Dropping it gives the place back.
+/// The place of one connection. Dropping it frees the place.
 #[derive(Debug)]
 pub struct Slot(Handle);
 
 impl Slot {
-    /// What requests of the connection need of its place.
+    /// A handle for the requests of the connection.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.0.clone()
     }
 
-    /// Is cancelled when the connection has to end.
+    /// A token that is cancelled when the connection must end.
     #[must_use]
     pub fn closed(&self) -> CancellationToken {
         let table = self.0.connections.lock();
@@ -399,7 +396,7 @@ impl Drop for Slot {
     }
 }
 
-/// A connection's place, for those that answer its requests.
+/// A connection's place, for the code that answers its requests.
 #[derive(Debug, Clone)]
 pub struct Handle {
     connections: Arc<Connections>,
@@ -407,7 +404,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The peer is known from now on.
+    /// Marks the peer as known from now on.
     pub fn known(&self) {
         let mut table = self.connections.lock();
         table.forget_unknown(self.id);
@@ -418,14 +415,14 @@ impl Handle {
         self.connections.room.notify_one();
     }
 
-    /// The handshake is done: from now on the peer may take its time for a request.
+    /// Reports the end of the handshake. The idle time starts again, so that the peer has time for a request.
     pub fn opened(&self) {
         let mut table = self.connections.lock();
         table.unset_idle(self.id);
         table.set_idle(self.id, Instant::now());
     }
 
-    /// A request is being answered, until what this returns is dropped.
+    /// Marks the connection as busy with a request until the returned value is dropped.
     #[must_use]
     pub fn busy(&self) -> Busy {
         let mut table = self.connections.lock();
@@ -438,7 +435,7 @@ impl Handle {
     }
 }
 
-/// A request that is being answered.
+/// Keeps a connection busy with one request until it is dropped.
 #[derive(Debug)]
 pub struct Busy(Handle);
 

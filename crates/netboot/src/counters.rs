@@ -1,18 +1,18 @@
-//! Counters, named as the API shows them.
+//! Counters with their names in the API.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// What network boot has seen since it started. Only ever grows.
+        /// Events of network boot since its start. Counters only grow.
         #[derive(Debug, Default)]
         pub struct Counters {
             $($(#[$doc])* pub(crate) $name: Counter,)*
         }
 
         impl Counters {
-            /// Every counter by its name.
+            /// Returns all counters by name.
             pub fn snapshot(&self) -> BTreeMap<String, u64> {
                 BTreeMap::from([$((stringify!($name).to_owned(), self.$name.get()),)*])
             }
@@ -20,7 +20,6 @@ macro_rules! counters {
     };
 }
 
-/// One counter.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -39,34 +38,34 @@ impl Counter {
 }
 
 counters! {
-    /// DHCP messages by kind, as received.
+    /// Received DHCP messages by kind.
     dhcp_discover_total,
     dhcp_request_total,
     dhcp_inform_total,
     dhcp_release_total,
     dhcp_decline_total,
-    /// DHCP messages by kind, as sent.
+    /// Sent DHCP messages by kind.
     dhcp_offer_total,
     dhcp_ack_total,
     dhcp_nak_total,
-    /// Packets that are no well-formed DHCP message; dropped.
+    /// Dropped packets that are not well-formed DHCP messages.
     dhcp_malformed_total,
-    /// Well-formed messages that are not for us, or that deserve no answer.
+    /// Well-formed messages for other servers, or without a due answer.
     dhcp_ignored_total,
-    /// Requests that chose another server's offer.
+    /// Requests that selected the offer of another server.
     dhcp_other_server_total,
-    /// Messages of machines that belong to no node.
+    /// Messages from machines that belong to no node.
     dhcp_unknown_machine_total,
-    /// Dropped because too many were in work.
+    /// Messages dropped because too many were in progress.
     dhcp_overload_total,
-    /// The directory failed or took too long.
+    /// Messages without an answer because the directory failed or took too long.
     dhcp_directory_errors_total,
     dhcp_send_errors_total,
-    /// Answers given as proxyDHCP (port 67) or boot server (port 4011).
+    /// Answers as proxyDHCP (port 67) or boot server (port 4011).
     proxy_dhcp_total,
-    /// Messages of DHCP servers that are not ours.
+    /// Messages from foreign DHCP servers.
     rogue_dhcp_total,
-    /// Hosts that used this server's address, each once a minute at most.
+    /// Sightings of hosts that use this server's address, at most one a minute per host.
     address_conflict_total,
     tftp_requests_total,
     tftp_completed_total,
@@ -74,11 +73,12 @@ counters! {
     /// Payload bytes that clients acknowledged.
     tftp_bytes_total,
     tftp_malformed_total,
-    /// Writes, foreign modes, too many transfers, foreign sessions.
+    /// Refused requests: writes, unsupported modes, too many transfers, sessions of other clients.
     tftp_refused_total,
     tftp_not_found_total,
     http_requests_total,
-    /// Answers 401 to 403: tokens and sessions that do not fit.
+    /// Refused requests for scripts, session files and media: invalid tokens, sessions of other clients, directory
+    /// failures.
     http_refused_total,
     http_scripts_total,
     http_bytes_total,
@@ -86,7 +86,7 @@ counters! {
     http_overload_total,
     router_solicitations_total,
     router_advertisements_total,
-    /// Stages that the directory could not take.
+    /// Stages that the directory dropped.
     stages_dropped_total,
 }
 

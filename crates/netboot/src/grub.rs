@@ -1,16 +1,17 @@
-//! The Secure Boot way: shim, Debian's signed grub, and a configuration per node by TFTP.
+//! Secure Boot: shim, Debian's signed grub, and a configuration per node over TFTP.
 //!
-//! The signed grub always reads `grub/grub.cfg` from where it came from and cannot speak HTTP, so no token can travel
-//! in a file name that firmware would accept. Instead:
+//! The signed grub always reads `grub/grub.cfg` from its own server and cannot speak HTTP, so no token fits into a file
+//! name that firmware would accept. Instead:
 //!
-//! 1. Our DHCP answer that names shim *expects* a grub: this MAC address, at the address it was given, for two minutes.
-//! 2. `grub/grub.cfg` is the same for all and secret-free; it loads `grub/node/MAC.cfg`, the MAC being the machine's own.
-//! 3. The first read of that file from the expected address mints and redeems a token at once: the same rules, the
-//!    same trace as for iPXE. Without an expectation, or from another address, it is refused.
-//! 4. For 30 s the same client may read the same text again (TFTP repeats requests, grub opens files twice); after that
-//!    the expectation is spent.
+//! 1. A DHCP answer that names shim *expects* a grub: this MAC address, at the assigned address, for two minutes.
+//! 2. `grub/grub.cfg` is the same for all machines and contains no secret. It loads `grub/node/MAC.cfg` for the machine's
+//!    own MAC.
+//! 3. The first read of that file from the expected address issues and redeems a token at once, with the same rules and the
+//!    same trace as for iPXE. Without an expectation, or from another address, the read is refused.
+//! 4. For 30 s the same client may read the same text again (TFTP repeats requests, grub opens files twice). Then the
+//!    expectation ends.
 //!
-//! Weaker than iPXE's way in one respect: whoever can both forge the DHCP exchange of a machine and answer for its
+//! This is weaker than iPXE's way in one respect. An attacker who forges the DHCP exchange of a machine and answers for its
 //! address on the link, within the two minutes, gets its plan. Under proxyDHCP the address is not known beforehand; then
 //! the kernel's neighbour table must not contradict the MAC address.
 
@@ -24,13 +25,13 @@ use crate::directory::Binding;
 use crate::mac::Mac;
 use crate::sessions::Session;
 
-/// From the DHCP answer to the read of the configuration.
+/// Limit between the DHCP answer and the read of the configuration.
 const EXPECTED_FOR: Duration = Duration::from_secs(120);
-/// The same text again for the same client.
+/// Time in which the same client may read the same text again.
 const REPEATED_FOR: Duration = Duration::from_secs(30);
 const CAPACITY: usize = 16_384;
 
-/// Machines that were sent to shim and have not yet shown up as grub.
+/// Machines that were sent to shim, until their grub has read its configuration.
 #[derive(Debug, Default)]
 pub(crate) struct GrubBoots(Mutex<HashMap<Mac, Expected>>);
 
@@ -41,12 +42,12 @@ struct Expected {
     given: Option<(IpAddr, Arc<str>)>,
 }
 
-/// What to do with a read of a node's configuration.
+/// How to handle a read of a node's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// The first: mint, redeem, render, [`GrubBoots::given`].
+    /// The first read: the caller issues and redeems a token, renders the text, and calls [`GrubBoots::given`].
     First(Binding),
-    /// A repeat.
+    /// A repeated read, with the text of the first.
     Again(Arc<str>),
     Refused(&'static str),
 }
@@ -69,7 +70,8 @@ impl GrubBoots {
         }
     }
 
-    /// `remote` asks for the configuration of `mac`; `neighbour` is whose address that is, as far as known.
+    /// Handles a request by `remote` for the configuration of `mac`. `neighbour` is the known owner of the address
+    /// `remote`.
     pub(crate) fn claim(&self, mac: Mac, remote: IpAddr, neighbour: Option<Mac>, now: Instant) -> Claim {
         let Ok(boots) = self.0.lock() else {
             return Claim::Refused("the server is shutting down");
@@ -88,7 +90,7 @@ impl GrubBoots {
         }
     }
 
-    /// Remembers the text for repeats, and only for those.
+    /// Stores the text for repeated reads.
     pub(crate) fn given(&self, mac: Mac, remote: IpAddr, text: Arc<str>, now: Instant) {
         let Ok(mut boots) = self.0.lock() else { return };
         if let Some(expected) = boots.get_mut(&mac) {
@@ -98,7 +100,7 @@ impl GrubBoots {
     }
 }
 
-/// The configuration that every grub reads.
+/// The configuration for every grub.
 pub(crate) const COMMON: &str = "\
 set timeout=0
 echo \"rackwright: configuration for $net_default_mac\"

@@ -1,4 +1,4 @@
-//! Which MAC address an IP address belongs to, as far as we gave it out or the kernel knows it.
+//! The MAC addresses behind IP addresses, from this server's answers or from the kernel.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,7 +8,7 @@ use crate::mac::Mac;
 
 const CAPACITY: usize = 65_536;
 
-/// The addresses we acknowledged last; a memory for the trace, not a lease database.
+/// The most recently acknowledged addresses. Serves the trace; not a lease database.
 #[derive(Debug, Default)]
 pub(crate) struct Acknowledged(Mutex<Inner>);
 
@@ -31,7 +31,7 @@ impl Acknowledged {
         }
     }
 
-    /// The addresses, those that were given first first.
+    /// The addresses in the order of their first acknowledgement.
     pub(crate) fn addresses(&self) -> Vec<Ipv4Addr> {
         let inner = self.0.lock();
         inner
@@ -39,7 +39,8 @@ impl Acknowledged {
             .unwrap_or_default()
     }
 
-    /// The MAC address behind `remote`: ours to know, or on our own link by the kernel's neighbour table.
+    /// The MAC address behind `remote`: from this server's answers, or from the kernel's neighbour table for the local
+    /// link.
     pub(crate) fn mac_of(&self, remote: IpAddr) -> Option<Mac> {
         let IpAddr::V4(address) = remote else { return None };
         let ours = self.0.lock().ok().and_then(|inner| inner.macs.get(&address).copied());
@@ -47,7 +48,7 @@ impl Acknowledged {
     }
 }
 
-/// Looks an address up in the text of `/proc/net/arp`. Incomplete entries (flags 0x0) do not count.
+/// Looks up an address in the text of `/proc/net/arp`. Incomplete entries (flags 0x0) do not count.
 fn neighbour(table: &str, address: Ipv4Addr) -> Option<Mac> {
     let row = table
         .lines()

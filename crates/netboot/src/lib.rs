@@ -1,4 +1,4 @@
-//! Network boot: what stands between a machine's firmware and the agent's kernel.
+//! Network boot: everything between a machine's firmware and the agent's kernel.
 //!
 //! ```text
 //!  firmware ──DHCP──▶ dhcp   address (or, as proxyDHCP, none) and the name of a first stage
@@ -7,15 +7,14 @@
 //!           ◀──RA────  ra    router advertisements, so that iPXE does not wait 16 s for IPv6
 //! ```
 //!
-//! What a packet means and what is answered is decided by functions of values ([`dhcp::Request::parse`],
-//! [`dhcp::decide`], [`dhcp::reply`]); the socket loops around them only gather and perform. Nothing here
-//! knows nodes or a database: all knowledge comes through [`BootDirectory`], and everything that was seen goes
-//! back through it as [`StageSeen`].
+//! Pure functions interpret packets and decide on answers ([`dhcp::Request::parse`], [`dhcp::decide`], [`dhcp::reply`]);
+//! the socket loops around them only receive and send. This crate knows no nodes and no database: all knowledge comes from
+//! [`BootDirectory`], and all observations go back to it as [`StageSeen`].
 //!
 //! Invariants:
 //! - No packet, request or file name from the network can make this crate panic, block or grow without bound.
-//! - A boot plan leaves only against a token that was minted for this very MAC address, once.
-//! - Only files named in the configuration or in a redeemed plan are ever opened.
+//! - A boot plan is handed out only once, for a token that was issued for exactly this MAC address.
+//! - Only files that the configuration, a redeemed plan or the directory names are ever opened.
 
 mod arp;
 pub mod config;

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A 48-bit Ethernet address. Shown and parsed as six lower-case hex pairs with colons; `-` is accepted too.
+/// A 48-bit Ethernet address. Formatted as six lower-case hex pairs with colons; parsing also accepts `-`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mac(pub [u8; 6]);
 
-/// A text that is not a MAC address.
+/// The text is not a MAC address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a MAC address: expected six hex pairs such as 52:54:00:77:00:01")]
 pub struct MacError;

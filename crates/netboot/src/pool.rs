@@ -1,4 +1,4 @@
-//! Addresses for machines that nobody enrolled, for whoever implements [`crate::BootDirectory`].
+//! Addresses for machines that are not enrolled, for implementations of [`crate::BootDirectory`].
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::config::Pool;
 use crate::mac::Mac;
 
-/// Who holds which address of one pool, and until when. In memory: after a restart the same machine is offered the
-/// same address again as long as nobody else took it, because the search begins at a hash of its MAC address.
+/// The leases of one pool. They exist in memory only: after a restart a machine gets the same address again if it is still
+/// free, because the search starts at a hash of the MAC address.
 #[derive(Debug)]
 pub struct Leases {
     pool: Pool,
@@ -19,7 +19,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Leases of `lease_s` seconds from `pool`.
+    /// Creates leases of `lease_s` seconds from `pool`.
     pub fn new(pool: Pool, lease_s: u32) -> Self {
         let lease = Duration::from_secs(lease_s.into());
         Self {
@@ -30,8 +30,8 @@ impl Leases {
         }
     }
 
-    /// The address for `mac`: its current one, or else a free or expired one; `None` when all are held.
-    /// Extends the lease.
+    /// Returns the address for `mac` and extends its lease: the current address, or a free or expired one. `None` if all
+    /// addresses are leased.
     pub fn lease(&mut self, mac: Mac, now: Instant) -> Option<Ipv4Addr> {
         let address = match self.by_mac.get(&mac) {
             Some(address) => *address,
@@ -46,10 +46,10 @@ impl Leases {
         Some(address)
     }
 
-    /// Withdraws an address that a machine found to be in use (DHCPDECLINE), for one lease.
+    /// Blocks an address for one lease, after a machine found it in use (DHCPDECLINE).
     pub fn decline(&mut self, mac: Mac, now: Instant) {
         if let Some(address) = self.by_mac.remove(&mac) {
-            // Held by the null address, which is nobody's.
+            // Leased to the null address, which no machine has.
             self.by_address.insert(address, (Mac([0; 6]), now + self.lease));
         }
     }

@@ -1,7 +1,7 @@
 //! IPv6 router advertisements, without a default route.
 //!
-//! iPXE waits about 16 s for IPv6 autoconfiguration on a link where nobody advertises (seen with iPXE of 2019). An
-//! advertisement with router lifetime 0 ends the wait and makes nobody route through us (RFC 4861, section 4.2).
+//! iPXE waits about 16 s for IPv6 autoconfiguration on a link without advertisements (seen with iPXE of 2019). An
+//! advertisement with router lifetime 0 ends the wait, and no host routes through this server (RFC 4861, section 4.2).
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddrV6};
@@ -15,24 +15,25 @@ use tokio_util::sync::CancellationToken;
 
 use crate::service::Shared;
 
-/// Unasked advertisements.
+/// Interval of unsolicited advertisements.
 const EVERY: Duration = Duration::from_secs(10);
-/// Asked ones are multicast, at most this often (RFC 4861, MIN_DELAY_BETWEEN_RAS is 3 s; iPXE asks once a second).
+/// Minimum interval. Solicited advertisements are multicast (RFC 4861, MIN_DELAY_BETWEEN_RAS is 3 s; iPXE asks every
+/// second).
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 const ROUTER_SOLICITATION: u8 = 133;
 const ROUTER_ADVERTISEMENT: u8 = 134;
 
-/// An interface as `/proc/net/if_inet6` shows it.
+/// An interface from `/proc/net/if_inet6`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Link {
     index: u32,
-    /// Its first global or unique local /64.
+    /// First global or unique local /64 prefix.
     prefix: Option<Ipv6Addr>,
 }
 
-/// A raw ICMPv6 socket that hears solicitations. Held as Tokio's UDP socket, which only calls `sendto` and `recvfrom` on it.
+/// A raw ICMPv6 socket for solicitations. Stored as Tokio's UDP socket, of which only `sendto` and `recvfrom` are used.
 #[derive(Debug)]
 pub(crate) struct Advertiser {
     socket: UdpSocket,
@@ -48,7 +49,7 @@ impl Advertiser {
         socket.bind_device(Some(interface.as_bytes()))?;
         socket.set_multicast_if_v6(link.index)?;
         socket.set_multicast_loop_v6(false)?;
-        // Receivers drop anything that a router has forwarded.
+        // Receivers drop advertisements that a router has forwarded.
         socket.set_multicast_hops_v6(255)?;
         socket.join_multicast_v6(&ALL_ROUTERS, link.index)?;
         let socket = UdpSocket::from_std(std::net::UdpSocket::from(socket))?;
@@ -60,14 +61,14 @@ impl Advertiser {
     }
 
     async fn advertise(&self) -> io::Result<()> {
-        // Read again each time: the address may have come after us.
+        // Read on each send: the address may be added later.
         let message = advertisement(link(&self.interface)?.prefix);
         let to = SocketAddrV6::new(ALL_NODES, 0, 0, self.index);
         self.socket.send_to(&message, to).await.map(drop)
     }
 }
 
-/// Advertises until cancelled.
+/// Sends advertisements until cancelled.
 pub(crate) async fn serve(shared: Arc<Shared>, advertiser: Advertiser, cancel: CancellationToken) {
     let mut next = Instant::now();
     let mut last: Option<Instant> = None;
@@ -84,7 +85,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, advertiser: Advertiser, cancel: C
                         next = now + EVERY;
                     }
                     Err(error) => {
-                        // No link-local address yet, or the link is down: soon again.
+                        // No link-local address yet, or the link is down: retry soon.
                         tracing::debug!(%error, "a router advertisement could not be sent");
                         next = now + AT_MOST_EVERY;
                     }
@@ -108,10 +109,10 @@ pub(crate) async fn serve(shared: Arc<Shared>, advertiser: Advertiser, cancel: C
 
 /// RFC 4861, section 4.2 and 4.6.2. The kernel fills in the checksum (RFC 3542, section 3.1).
 fn advertisement(prefix: Option<Ipv6Addr>) -> Vec<u8> {
-    // Hop limit 64, no managed or other configuration, router lifetime 0, no reachable time or retransmission timer.
+    // Hop limit 64, no managed or other configuration, router lifetime 0, no reachable time, no retransmission timer.
     let mut message = vec![ROUTER_ADVERTISEMENT, 0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     if let Some(prefix) = prefix {
-        // Type 3, 4 × 8 bytes, /64, on-link and autonomous; valid for an hour, preferred for half an hour.
+        // Type 3, length 4 × 8 bytes, /64, on-link and autonomous; valid for an hour, preferred for half an hour.
         message.extend([3, 4, 64, 0b1100_0000]);
         message.extend(3600_u32.to_be_bytes());
         message.extend(1800_u32.to_be_bytes());
@@ -129,7 +130,7 @@ fn link(interface: &str) -> io::Result<Link> {
     })
 }
 
-/// Rows of `address index prefix-length scope flags name`, all but the name in hex (kernel, net/ipv6/addrconf.c).
+/// Reads rows of `address index prefix-length scope flags name`, all but the name in hex (kernel, net/ipv6/addrconf.c).
 fn parse_link(table: &str, interface: &str) -> Option<Link> {
     let mut found: Option<Link> = None;
     for row in table.lines() {

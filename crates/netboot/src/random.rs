@@ -1,15 +1,15 @@
-//! Unguessable names.
+//! Random names that cannot be guessed.
 
 use std::fmt::Write as _;
 
 use ring::rand::{SecureRandom as _, SystemRandom};
 
-/// The system gave no random bytes.
+/// The system's random source failed.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the system's random source gave no bytes")]
 pub(crate) struct NoRandom;
 
-/// 32 hex digits of 128 random bits.
+/// Returns 32 hex digits of 128 random bits.
 #[expect(clippy::disallowed_methods, reason = "this is the random module of network boot")]
 pub(crate) fn unguessable() -> Result<String, NoRandom> {
     let mut bytes = [0u8; 16];

@@ -1,16 +1,16 @@
-//! What goes wrong again and again is reported once in a while.
+//! Limits how often a recurring problem is reported.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// The same cause is reported again after this long.
+/// A cause is reported again only after this time.
 const AGAIN: Duration = Duration::from_secs(60);
-/// Causes that are reported within that time. A flood of forged senders does not fill the log.
+/// Number of causes reported within [`AGAIN`]. The limit keeps a flood of forged senders from filling the log.
 const MOST: usize = 64;
 
-/// Which causes were reported, and when.
+/// The reported causes and the times of their reports.
 #[derive(Debug)]
 pub(crate) struct Reports<K>(Mutex<HashMap<K, Instant>>);
 
@@ -21,7 +21,7 @@ impl<K> Default for Reports<K> {
 }
 
 impl<K: Eq + Hash> Reports<K> {
-    /// Whether this cause is due for a report, which counts as made then.
+    /// Whether this cause is due for a report. If so, records the report.
     pub(crate) fn is_due(&self, cause: K, now: Instant) -> bool {
         let Ok(mut reported) = self.0.lock() else { return false };
         reported.retain(|_, at| now.duration_since(*at) < AGAIN);

@@ -1,4 +1,4 @@
-//! Binding and running everything together.
+//! Binds and runs all servers.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -23,7 +23,7 @@ use crate::sessions::Sessions;
 use crate::socket::{self, Sharing, advice};
 use crate::{http, ra, tftp};
 
-/// What all loops share.
+/// State shared by all loops.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) directory: Arc<dyn BootDirectory>,
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Hands a stage to the directory, or counts that it could not take it.
+    /// Passes a stage to the directory, and counts it if the directory drops it.
     pub(crate) fn record(&self, mac: Option<Mac>, stage: Stage, mut detail: String, remote: IpAddr) {
         if detail.len() > 512 {
             let cut = (0..=509).rev().find(|i| detail.is_char_boundary(*i)).unwrap_or(0);
@@ -63,7 +63,7 @@ impl Shared {
     }
 }
 
-/// Why network boot cannot start.
+/// Why network boot could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     #[error(transparent)]
@@ -76,7 +76,7 @@ pub enum BindError {
     },
 }
 
-/// Where the servers really listen.
+/// Addresses of the bound servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
     /// `None` when DHCP is off.
@@ -99,8 +99,8 @@ pub struct Netboot {
 }
 
 impl Netboot {
-    /// Checks the configuration and opens every socket; nothing is answered before [`Netboot::run`].
-    /// Must be called within a Tokio runtime. On failure nothing stays open.
+    /// Checks the configuration and opens every socket; no server answers before [`Netboot::run`]. Must be called within a
+    /// Tokio runtime. On failure no socket stays open.
     pub async fn bind(
         config: NetbootConfig,
         directory: Arc<dyn BootDirectory>,
@@ -164,7 +164,7 @@ impl Netboot {
         })
     }
 
-    /// Where the servers listen.
+    /// The addresses of the servers.
     pub fn addresses(&self) -> Addresses {
         self.addresses
     }
@@ -174,16 +174,16 @@ impl Netboot {
         self.shared.counters.clone()
     }
 
-    /// Reads which addresses DHCP has acknowledged since it began, at most the last 65,536.
+    /// Returns a function that reads the addresses that DHCP has acknowledged since the start, at most the last 65,536.
     pub fn given_addresses(&self) -> impl Fn() -> Vec<Ipv4Addr> + Send + Sync + 'static {
         let shared = self.shared.clone();
         move || shared.acknowledged.addresses()
     }
 
-    /// Serves until `cancel` is cancelled, then closes every socket; transfers in progress end.
+    /// Serves until `cancel` is cancelled, then closes every socket and ends transfers in progress.
     ///
     /// # Errors
-    /// One of the servers panicked: all are ended.
+    /// One of the servers panicked; all servers are stopped.
     pub async fn run(self, cancel: CancellationToken) -> Result<(), JoinError> {
         let shared = self.shared;
         let mut loops = JoinSet::new();
@@ -219,7 +219,7 @@ fn failed<P: std::fmt::Display>(what: &'static str, place: P) -> impl FnOnce(io:
     }
 }
 
-/// Hearing ARP is worth a warning, not a failure: it needs a capability that not every site grants.
+/// Failure is only a warning: listening for ARP needs a capability that not every site grants.
 fn arp_listener(interface: &str) -> Option<arp::Listener> {
     match arp::Listener::bind(interface) {
         Ok(listener) => Some(listener),
@@ -230,7 +230,7 @@ fn arp_listener(interface: &str) -> Option<arp::Listener> {
     }
 }
 
-/// Hearing other servers is worth a warning, not a failure: this machine's own DHCP client may hold the port.
+/// Failure is only a warning: this machine's own DHCP client may already use the port.
 fn offers_socket(settings: &Settings, interface: Option<&str>) -> Option<UdpSocket> {
     let port = settings.client_port();
     match socket::dhcp(port, interface, Sharing::Shared) {

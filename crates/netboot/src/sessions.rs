@@ -1,4 +1,4 @@
-//! Boot sessions: the files of a redeemed plan, under unguessable names, for one client, for a while.
+//! Boot sessions: the files of a redeemed plan, under unguessable names, for one client and a limited time.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,12 +12,11 @@ use crate::directory::{BootFile, BootPlan, Stage};
 use crate::mac::Mac;
 use crate::random::{NoRandom, unguessable};
 
-/// A machine has this long to fetch its kernel and ramdisk.
+/// Time for a machine to fetch its kernel and ramdisk.
 const LIFETIME: Duration = Duration::from_secs(1800);
-/// Sessions at once; the oldest makes room.
+/// Maximum number of sessions; a new one replaces the oldest.
 const CAPACITY: usize = 16_384;
 
-/// A plan in use.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: String,
@@ -27,7 +26,7 @@ pub(crate) struct Session {
     until: Instant,
 }
 
-/// A plan that cannot be handed out, or no session for it.
+/// Why a plan or a session for it was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlanFault {
     #[error("the boot plan's file name {0:?} is not allowed or not unique")]
@@ -51,9 +50,9 @@ impl From<NoRandom> for PlanFault {
 /// Why a file of a session is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoFile {
-    /// Never was, has ended, or has no such file.
+    /// The session never existed or has ended, or it has no such file.
     NotFound,
-    /// The session is another client's.
+    /// The session belongs to another client.
     Foreign(Mac),
 }
 
@@ -67,7 +66,7 @@ struct Inner {
 }
 
 impl Sessions {
-    /// Opens a session for a plan that was just redeemed from `remote`.
+    /// Opens a session for a plan that `remote` has just redeemed.
     pub(crate) fn open(
         &self,
         mac: Mac,
@@ -95,7 +94,7 @@ impl Sessions {
         Ok(session)
     }
 
-    /// A file of a session, and what it is.
+    /// Returns a file of a session and the stage that it stands for.
     pub(crate) fn file(
         &self,
         id: &str,
@@ -146,7 +145,8 @@ fn check(plan: &BootPlan) -> Result<(), PlanFault> {
             return Err(PlanFault::Name(file.name.clone()));
         }
     }
-    // Scripts are made of it: iPXE expands `${`, both iPXE and grub end words at blanks and understand quotes.
+    // The command line becomes part of scripts: iPXE expands `${`; iPXE and grub split words at blanks and interpret
+    // quotes.
     let cmdline = plan.cmdline.expose_secret();
     let printable = cmdline
         .bytes()
@@ -157,15 +157,15 @@ fn check(plan: &BootPlan) -> Result<(), PlanFault> {
     Ok(())
 }
 
-/// What a session's client is told of its own address on the command line.
+/// Source of a session client's own address on the command line.
 pub(crate) enum ClientAddress {
-    /// Ours to know: `address/prefix`, and the router.
+    /// This server assigned it: `address/prefix`, and the router.
     Known {
         address: Ipv4Addr,
         prefix: u8,
         router: Option<Ipv4Addr>,
     },
-    /// Another server gave it.
+    /// Another server assigned it.
     Foreign,
 }
 
@@ -184,7 +184,8 @@ impl Session {
         }
     }
 
-    /// The command line with what only we know: MAC address, and the client's address where we gave it.
+    /// The command line with the values that only this server knows: the MAC address, and the client's address if it
+    /// assigned it.
     pub(crate) fn cmdline(&self, settings: &Settings) -> String {
         let mut line = format!("{} rackwright.mac={}", self.plan.cmdline.expose_secret(), self.mac);
         if let ClientAddress::Known {

@@ -1,4 +1,4 @@
-//! Sockets with the options that boot protocols need, and errors that say what to do.
+//! Sockets with the options that boot protocols need, and errors with advice.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -10,17 +10,17 @@ use tokio::net::{TcpListener, UdpSocket};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sharing {
     Exclusive,
-    /// Broadcasts reach all listeners.
+    /// Broadcasts reach all programs on the port.
     Shared,
 }
 
-/// A UDP socket for DHCP: broadcasts allowed, tied to `interface` if there is one.
+/// Opens a UDP socket for DHCP: broadcasts are allowed; bound to `interface` if there is one.
 pub(crate) fn dhcp(port: u16, interface: Option<&str>, sharing: Sharing) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
     socket.set_broadcast(true)?;
     socket.set_reuse_address(sharing == Sharing::Shared)?;
-    // A rack that powers on together sends its first packets within the same second.
+    // A rack that powers on sends its first packets within the same second.
     socket.set_recv_buffer_size(4 << 20)?;
     if let Some(interface) = interface {
         socket.bind_device(Some(interface.as_bytes()))?;
@@ -29,7 +29,7 @@ pub(crate) fn dhcp(port: u16, interface: Option<&str>, sharing: Sharing) -> io::
     UdpSocket::from_std(socket.into())
 }
 
-/// A UDP socket on one address.
+/// Opens a UDP socket on one address.
 pub(crate) fn udp(address: SocketAddrV4) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
@@ -37,7 +37,7 @@ pub(crate) fn udp(address: SocketAddrV4) -> io::Result<UdpSocket> {
     UdpSocket::from_std(socket.into())
 }
 
-/// A TCP listener on one address; a restart need not wait for old connections to time out.
+/// Opens a TCP listener on one address. A restart does not wait for old connections to time out.
 pub(crate) fn tcp(address: SocketAddrV4) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
@@ -47,7 +47,7 @@ pub(crate) fn tcp(address: SocketAddrV4) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// What an operator can do about a failed bind.
+/// Advice for the operator after a failed bind.
 pub(crate) fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {

@@ -1,4 +1,4 @@
-//! The rules of one-time tokens, for whoever implements [`crate::BootDirectory`].
+//! The rules of one-time tokens, for implementations of [`crate::BootDirectory`].
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use crate::directory::{Binding, OneTimeToken, Refusal};
 use crate::mac::Mac;
 
-/// Issued tokens in memory: each good once, for one MAC address, from one client address, for a while.
+/// Issued tokens in memory. Each is valid once, for one MAC address, from one client address, for a limited time.
 ///
-/// Bounded: the oldest token makes room for the newest. Time is an argument. It lives as long as the
-/// process: a machine whose token was lost with a restart gets another by its next DHCP request.
+/// Bounded: the newest token replaces the oldest. Time is an argument. Tokens are lost when the process ends; the machine
+/// then gets another token with its next DHCP request.
 #[derive(Debug)]
 pub struct TokenBook {
     issued: HashMap<String, Issued>,
@@ -27,7 +27,7 @@ struct Issued {
 }
 
 impl TokenBook {
-    /// Tokens live for `lifetime`; at most `capacity` (at least 1) are remembered, used ones included.
+    /// Tokens are valid for `lifetime`. At most `capacity` (at least 1) tokens are stored, used ones included.
     pub fn new(lifetime: Duration, capacity: usize) -> Self {
         Self {
             issued: HashMap::new(),
@@ -37,7 +37,7 @@ impl TokenBook {
         }
     }
 
-    /// Remembers a token that was just made.
+    /// Stores a newly issued token.
     pub fn issue(&mut self, token: &OneTimeToken, binding: Binding, now: Instant) {
         while self.order.front().is_some_and(|oldest| self.is_past(oldest, now)) || self.order.len() >= self.capacity {
             let Some(oldest) = self.order.pop_front() else { break };
@@ -52,7 +52,8 @@ impl TokenBook {
         self.order.push_back(token.expose().to_owned());
     }
 
-    /// Uses a token up. A wrong MAC or client address does not use it up: else a neighbour could spoil another's boot.
+    /// Redeems a token. A wrong MAC or client address leaves the token valid: otherwise a neighbour could spoil another
+    /// machine's boot.
     pub fn redeem(&mut self, token: &OneTimeToken, mac: Mac, remote: IpAddr, now: Instant) -> Result<Binding, Refusal> {
         let issued = self.issued.get_mut(token.expose()).ok_or(Refusal::NoSuchToken)?;
         if issued.binding.mac != mac {
@@ -76,7 +77,7 @@ impl TokenBook {
     }
 
     fn is_past(&self, token: &str, now: Instant) -> bool {
-        // A used or expired token is kept for another lifetime so that a late second use is called by its name.
+        // A used or expired token stays for another lifetime, so that a late second use gets the precise reason.
         self.issued
             .get(token)
             .is_none_or(|issued| now >= issued.until + self.lifetime)

@@ -1,8 +1,8 @@
-//! The watch for hosts that use the server's address, on a real link: a pair of Ethernet interfaces in network namespaces.
+//! The watch for hosts with the server's address, on a real link: a pair of Ethernet interfaces in network namespaces.
 //!
-//! The test starts itself again in a namespace of its own; everything in it ends with it.
+//! The test runs itself again in its own namespace; everything in the namespace ends with the test.
 
-#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
+#![allow(clippy::disallowed_methods)] // a test may read clocks and wait for the processes it started
 #![allow(clippy::unwrap_used, reason = "a failing test may panic")]
 
 #[path = "common/mod.rs"]
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 const INSIDE: &str = "RACKWRIGHT_INSIDE_NAMESPACES";
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 1);
-/// No host has this address: to reach this address, a host has to ask by ARP.
+/// No host has this address, so a host that sends to it uses ARP.
 const UNUSED: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 99);
 const HONEST: Mac = Mac([2, 0, 0, 0, 0, 8]);
 const IMPOSTOR: Mac = Mac([2, 0, 0, 0, 0, 9]);
@@ -37,7 +37,7 @@ fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {words}");
 }
 
-/// A host on the boot network that asks by ARP, again and again, until the sender is dropped.
+/// A host on the boot network that sends ARP requests until the sender is dropped.
 fn plug_in(interface: &'static str, mac: Mac, address: Ipv4Addr) -> mpsc::Sender<()> {
     let (ready, thread) = mpsc::channel();
     let (plugged_in, link) = mpsc::channel();
@@ -50,7 +50,7 @@ fn plug_in(interface: &'static str, mac: Mac, address: Ipv4Addr) -> mpsc::Sender
         ip(&format!("addr add {address}/24 dev nic"));
         ip("link set nic up");
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a socket");
-        // An address that does not answer is asked for by the kernel; each datagram begins that anew.
+        // Each datagram makes the kernel send ARP requests again, because no host answers.
         while ended.recv_timeout(Duration::from_millis(100)) == Err(mpsc::RecvTimeoutError::Timeout) {
             let _: Result<usize, _> = socket.send_to(b"?", (UNUSED, 9));
         }
@@ -91,7 +91,7 @@ async fn a_second_host_takes_the_servers_address() {
     let cancel = CancellationToken::new();
     let running = tokio::spawn(netboot.run(cancel.clone()));
     let honest = plug_in("p1", HONEST, Ipv4Addr::new(10, 9, 9, 2));
-    // The server asks by ARP itself. Its own packets are no conflict.
+    // The server sends ARP requests itself. Its own packets are not a conflict.
     let own = UdpSocket::bind((SERVER, 0)).unwrap();
     own.send_to(b"?", (UNUSED, 9)).unwrap();
     let impostor = plug_in("p2", IMPOSTOR, SERVER);

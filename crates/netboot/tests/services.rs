@@ -1,6 +1,6 @@
-//! The servers over real sockets on loopback: no privileges, no firmware.
+//! The servers over real sockets on loopback, without privileges and firmware.
 
-#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
+#![allow(clippy::disallowed_methods)] // a test may read clocks and wait for the processes it started
 #![allow(clippy::unwrap_used, reason = "a failing test may panic")]
 
 #[path = "common/mod.rs"]
@@ -75,7 +75,7 @@ async fn start(dhcp: DhcpMode, dhcp_port: u16) -> Running {
         std::fs::File::create(&path).unwrap().write_all(content).unwrap();
         path
     };
-    // Over 65,536 blocks of 8 bytes and no multiple of any block size in use here.
+    // More than 65,536 blocks of 8 bytes, and not a multiple of any block size in use here.
     let stage = pseudo_random(600_001, 1);
     let first = write("snponly.efi", &stage);
     let machine = Machine {
@@ -279,7 +279,7 @@ async fn a_client_that_dawdles_over_its_header_is_cut_off() {
     let mut flood = TcpStream::connect(running.addresses.http).await.unwrap();
     let _ = flood.write_all(&[b'a'; 40_000]).await;
     let mut answer = Vec::new();
-    // Either an error status or a reset; what counts is that it ends.
+    // An error status or a reset; it only matters that the connection ends.
     let _ = tokio::time::timeout(LIMIT, flood.read_to_end(&mut answer))
         .await
         .expect("a header without end is cut off");
@@ -341,7 +341,7 @@ impl Tftp {
         }
     }
 
-    /// Fetches a file; `lose(n)` says whether the n-th data packet is lost.
+    /// Fetches a file. `lose(n)` returns whether the n-th data packet is lost.
     async fn fetch(
         &mut self,
         options: &[&str],
@@ -362,7 +362,7 @@ impl Tftp {
             };
             count += 1;
             if lose(count) || number != expected {
-                // RFC 7440: acknowledge what came in order, once per gap at least.
+                // RFC 7440: acknowledge the packets received in order, at least once per gap.
                 if number != expected {
                     self.acknowledge(expected.wrapping_sub(1)).await;
                     in_window = 0;
@@ -387,7 +387,7 @@ impl Tftp {
 #[tokio::test]
 async fn tftp_delivers_whatever_the_options_and_losses() {
     let running = start(DhcpMode::Off, 67).await;
-    // Options, block size, window, and which data packets are lost.
+    // Options, block size, window, and the lost data packets.
     let cases: [(&[&str], usize, u16, &[usize]); 4] = [
         (&[], 512, 1, &[]),
         (&["blksize", "1468", "windowsize", "16", "tsize", "0"], 1468, 16, &[]),
@@ -429,7 +429,7 @@ async fn tftp_serves_no_writes_and_nothing_unnamed() {
     }
     let refused = running.directory.wait_for_stage(MAC, Stage::Refused, LIMIT).await;
     assert!(refused.detail.contains("no DHCP answer"), "{}", refused.detail);
-    // Nonsense and escapes get no answer at all; the server still serves.
+    // Malformed requests and path escapes get no answer; the server keeps serving.
     let mut client = Tftp::new(&running).await;
     client.request(1, &["../kernel", "octet"]).await;
     client.socket.send_to(b"\0\x01", client.server).await.unwrap();
@@ -438,7 +438,7 @@ async fn tftp_serves_no_writes_and_nothing_unnamed() {
     assert_eq!(content.len(), running.stage.len());
 }
 
-/// curl is a TFTP client that nobody here wrote.
+/// curl is an independent TFTP client.
 #[tokio::test]
 async fn curl_fetches_by_tftp() {
     let running = start(DhcpMode::Off, 67).await;
@@ -465,7 +465,7 @@ async fn curl_fetches_by_tftp() {
     }
 }
 
-/// Two free neighbouring UDP ports.
+/// Finds two free adjacent UDP ports.
 async fn port_pair() -> u16 {
     for _ in 0..100 {
         let server = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await.unwrap();
@@ -490,7 +490,7 @@ fn subnets() -> DhcpMode {
     }
 }
 
-/// Beside the server's own listener for other servers' offers.
+/// Shares the port with the server's own listener for other servers' offers.
 fn client_socket(address: Ipv4Addr, port: u16) -> UdpSocket {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
     socket.set_reuse_address(true).unwrap();

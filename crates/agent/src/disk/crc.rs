@@ -1,4 +1,4 @@
-//! CRC-32 as the GPT uses it (ISO 3309, reflected polynomial 0xEDB88320).
+//! CRC-32 of the GPT (ISO 3309, reflected polynomial 0xEDB88320).
 
 const TABLE: [u32; 256] = table();
 
@@ -22,7 +22,7 @@ const fn table() -> [u32; 256] {
     table
 }
 
-/// The checksum of the bytes.
+/// Returns the checksum of `bytes`.
 pub fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| {
         (crc >> 8) ^ TABLE[((crc ^ u32::from(*byte)) & 0xFF) as usize]

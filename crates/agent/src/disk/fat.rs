@@ -1,5 +1,5 @@
-//! Reads FAT12, FAT16 and FAT32 file systems that may be hostile: a customer's root wrote them, and the agent is all that
-//! runs on the machine. Every count is bounded, no chain is followed for ever, no arithmetic can fail.
+//! Reads FAT12, FAT16 and FAT32 file systems that may be hostile: a customer's root wrote them, and the agent is the only
+//! program on the machine. Every count is limited, no chain is followed for ever, no arithmetic can fail.
 //!
 //! Format: Microsoft Extensible Firmware Initiative FAT32 File System Specification, 1.03.
 
@@ -7,7 +7,7 @@ use std::io;
 
 use super::{Source, le16, le32};
 
-/// Longest directory that is looked at; a FAT directory cannot be longer than 2 MiB.
+/// Largest directory in bytes; FAT limits a directory to 2 MiB.
 const MAX_DIRECTORY_BYTES: usize = 2 << 20;
 const ENTRY_BYTES: usize = 32;
 const ATTRIBUTE_DIRECTORY: u8 = 0x10;
@@ -21,10 +21,10 @@ enum Kind {
     Fat32,
 }
 
-/// A file or folder.
+/// A file or folder in a directory.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The long name, or the short one where there is none.
+    /// The long name, or the short name if there is no long one.
     pub name: String,
     /// Whether it is a folder.
     pub is_folder: bool,
@@ -32,7 +32,7 @@ pub struct Entry {
     size_bytes: u32,
 }
 
-/// A file system whose head makes sense.
+/// A file system with a plausible boot sector.
 pub struct Fat<'a> {
     source: &'a dyn Source,
     kind: Kind,
@@ -50,10 +50,10 @@ enum Root {
 }
 
 impl<'a> Fat<'a> {
-    /// Reads the head.
+    /// Reads the boot sector.
     ///
     /// # Errors
-    /// `InvalidData` when it is no FAT file system; what reading says.
+    /// `InvalidData` if it is not a FAT file system; errors of reading.
     pub fn open(source: &'a dyn Source) -> io::Result<Self> {
         let wrong = || io::Error::new(io::ErrorKind::InvalidData, "no FAT file system");
         let mut head = [0; 512];
@@ -102,7 +102,7 @@ impl<'a> Fat<'a> {
     /// The label in the root folder, without trailing blanks.
     ///
     /// # Errors
-    /// What reading says.
+    /// Errors of reading.
     pub fn label(&self) -> io::Result<Option<String>> {
         let root = self.root_bytes()?;
         let label = root
@@ -112,10 +112,10 @@ impl<'a> Fat<'a> {
         Ok(label.map(|entry| String::from_utf8_lossy(&entry[..11]).trim_end().to_owned()))
     }
 
-    /// The entries of a folder; the root for an empty path.
+    /// The entries of a folder. An empty path selects the root.
     ///
     /// # Errors
-    /// `NotFound` when there is no such folder; what reading says.
+    /// `NotFound` if the folder does not exist; errors of reading.
     pub fn list(&self, path: &str) -> io::Result<Vec<Entry>> {
         let mut entries = entries_of(&self.root_bytes()?);
         for part in path.split(['/', '\\']).filter(|part| !part.is_empty()) {
@@ -128,10 +128,10 @@ impl<'a> Fat<'a> {
         Ok(entries)
     }
 
-    /// A file's first `limit` bytes.
+    /// Returns the first `limit` bytes of a file.
     ///
     /// # Errors
-    /// `NotFound` when there is no such file; what reading says.
+    /// `NotFound` if the file does not exist; errors of reading.
     pub fn read(&self, folder: &str, name: &str, limit: usize) -> io::Result<Vec<u8>> {
         let entries = self.list(folder)?;
         let found = entries
@@ -155,7 +155,7 @@ impl<'a> Fat<'a> {
         }
     }
 
-    /// The content of a chain of clusters, up to the first cluster boundary at or after `limit` bytes.
+    /// Reads a chain of clusters up to the first cluster boundary at or after `limit` bytes.
     fn chain(&self, first: u32, limit: usize) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
         let mut cluster = first;
@@ -201,7 +201,7 @@ fn entries_of(folder: &[u8]) -> Vec<Entry> {
         if entry[0] == 0xE5 {
             long.clear();
         } else if entry[11] == ATTRIBUTE_LONG_NAME {
-            // The parts of a long name come last part first.
+            // The parts of a long name are stored last part first.
             if entry[0] & 0x40 != 0 {
                 long.clear();
             }
@@ -246,7 +246,7 @@ fn long_name(units: &[u16]) -> String {
     String::from_utf16_lossy(&units[..end])
 }
 
-/// Stem and extension; bits 3 and 4 of byte 12 say that one or the other is meant in lower case.
+/// Stem and extension. Bits 3 and 4 of byte 12 mark them as lower case.
 fn short_name(entry: &[u8]) -> String {
     let text = |range: std::ops::Range<usize>, lower: u8| {
         let text = String::from_utf8_lossy(&entry[range]).trim_end().to_owned();
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn a_chain_in_a_circle_ends() {
         let mut disk = made(4 << 20, fatfs::FatType::Fat16);
-        // Every cluster but the reserved two points at cluster 2: any chain is a circle.
+        // Every cluster but the two reserved ones points at cluster 2, so every chain is a circle.
         for cluster in 2..4000 {
             disk[512 + cluster * 2..512 + cluster * 2 + 2].copy_from_slice(&2_u16.to_le_bytes());
         }
@@ -359,7 +359,7 @@ mod tests {
             static WHOLE: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| made(1 << 20, fatfs::FatType::Fat12));
             let mut disk = WHOLE.clone();
             for (at, value) in changes {
-                // Mostly the head, where a byte changes everything.
+                // Mostly the boot sector, where every byte matters.
                 let at = if value.is_multiple_of(2) { at % 64 } else { at };
                 disk[at] = value;
             }

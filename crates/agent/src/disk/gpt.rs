@@ -1,8 +1,8 @@
-//! GUID partition tables (UEFI specification 2.10, chapter 5): reading one that may be hostile, and fitting one that came
-//! with an image to the disk it was written to.
+//! GUID partition tables (UEFI specification 2.10, chapter 5): reads tables that may be hostile, and fits an image's table
+//! to the disk it was written to.
 //!
-//! The image's table describes a disk of the image's size. [`Gpt::fit`] moves the backup to the end of the real disk, lets
-//! the last partition grow and makes room for the seed behind it; entries, GUIDs and boot code stay as they are.
+//! An image's table describes a disk of the image's size. [`Gpt::fit`] moves the backup to the end of the real disk, grows
+//! the last partition, and reserves space for the seed after it. Entries, GUIDs and boot code stay the same.
 
 use std::fs::File;
 use std::io;
@@ -16,14 +16,14 @@ use super::{Source, field, le32, le64};
 const SIGNATURE: &[u8; 8] = b"EFI PART";
 const REVISION: u32 = 0x0001_0000;
 const HEADER_BYTES: usize = 92;
-/// The specification asks for at least 128 entries; more than this no image has.
+/// The specification requires at least 128 entries; no image has more than this limit.
 const MAX_ENTRIES: u32 = 1024;
 const MAX_ENTRY_BYTES: u32 = 4096;
-/// Partitions that the agent adds start and end at multiples of this many bytes.
+/// Partitions added by the agent are aligned to this many bytes.
 const ALIGNMENT_BYTES: u64 = 1 << 20;
 const NAME_UNITS: usize = 36;
 
-/// A GUID in the byte order of the disk: the first three fields little endian.
+/// A GUID in on-disk byte order: the first three fields are little endian.
 pub type Guid = [u8; 16];
 
 /// EFI system partition, C12A7328-F81F-11D2-BA4B-00A0C93EC93B.
@@ -42,22 +42,22 @@ pub const TYPE_BIOS_BOOT: Guid = [
 /// Why a partition table cannot be used.
 #[derive(Debug, Error)]
 pub enum GptError {
-    /// There is none, or one of another kind.
+    /// The disk has no GPT, or another kind of table.
     #[error(
         "no GUID partition table at block 1 of {sector_bytes}-byte blocks: {why}; images must carry a GPT made for the drive's block size"
     )]
     Unsupported {
-        /// The drive's logical block size.
+        /// Logical block size of the drive in bytes.
         sector_bytes: u64,
-        /// What was found instead.
+        /// The fault that was found.
         why: &'static str,
     },
-    /// The disk has no room for what the image and its seed need.
+    /// The disk has too little space for the image and its seed.
     #[error("disk of {disk_bytes} bytes is too small: the image's partitions and the seed need {needed_bytes} bytes")]
     TooSmall {
-        /// Size of the disk.
+        /// Size of the disk in bytes.
         disk_bytes: u64,
-        /// Size it would need.
+        /// Required size in bytes.
         needed_bytes: u64,
     },
     /// The table has no unused entry for the seed partition.
@@ -68,12 +68,12 @@ pub enum GptError {
     Io(#[from] io::Error),
 }
 
-/// One used entry.
+/// A used entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// 1 for the first entry.
+    /// Number of the entry, from 1.
     pub number: u32,
-    /// Kind of partition.
+    /// Type of the partition.
     pub type_guid: Guid,
     /// The partition's own GUID.
     pub guid: Guid,
@@ -81,11 +81,11 @@ pub struct Partition {
     pub first: u64,
     /// Last block, inclusive.
     pub last: u64,
-    /// The name, as far as it is UTF-16.
+    /// Name of the partition; invalid UTF-16 is replaced.
     pub name: String,
 }
 
-/// A checked table.
+/// A verified table.
 #[derive(Clone, Debug)]
 pub struct Gpt {
     sector_bytes: u64,
@@ -95,10 +95,10 @@ pub struct Gpt {
 }
 
 impl Gpt {
-    /// Reads and checks the primary table.
+    /// Reads and verifies the primary table.
     ///
     /// # Errors
-    /// [`GptError::Unsupported`] when there is none that holds together, [`GptError::Io`] when reading fails.
+    /// [`GptError::Unsupported`] without a consistent table, [`GptError::Io`] if reading fails.
     pub fn read(source: &dyn Source, sector_bytes: u64) -> Result<Self, GptError> {
         let unsupported = |why| GptError::Unsupported { sector_bytes, why };
         let mut header = vec![0; usize::try_from(sector_bytes).unwrap_or(512).clamp(512, 65_536)];
@@ -145,7 +145,7 @@ impl Gpt {
         Ok(gpt)
     }
 
-    /// The used entries in the table's order.
+    /// The used entries in table order.
     pub fn partitions(&self) -> impl Iterator<Item = Partition> + '_ {
         self.entries
             .chunks_exact(self.entry_bytes)
@@ -172,7 +172,7 @@ impl Gpt {
         )
     }
 
-    /// Smallest disk, in bytes, that holds the partitions as they are plus a seed of `seed_bytes`.
+    /// Smallest disk in bytes that holds the partitions unchanged plus a seed of `seed_bytes`.
     fn needed_bytes(&self, seed_bytes: u64) -> u64 {
         let last = self.partitions().map(|p| p.last).max().unwrap_or(0);
         let end =
@@ -180,12 +180,12 @@ impl Gpt {
         end.saturating_add(seed_bytes).saturating_add(ALIGNMENT_BYTES)
     }
 
-    /// Fits the table to a disk of `disk_bytes`: backup at the end, a seed partition of `seed_bytes` named `seed_name` as the
-    /// last one, and what was the last partition grown up to it (unless that is an EFI system or BIOS boot partition, which
-    /// nobody grows). Returns the seed partition.
+    /// Fits the table to a disk of `disk_bytes`. The backup moves to the end, and a seed partition of `seed_bytes` named
+    /// `seed_name` becomes the last partition. The former last partition grows up to the seed, unless it is an EFI system
+    /// or BIOS boot partition, which never grows. Returns the seed partition.
     ///
     /// # Errors
-    /// [`GptError::TooSmall`], [`GptError::Full`]. The table is unchanged then.
+    /// [`GptError::TooSmall`], [`GptError::Full`]. The table is then unchanged.
     pub fn fit(
         &mut self,
         disk_bytes: u64,
@@ -241,10 +241,10 @@ impl Gpt {
         })
     }
 
-    /// Writes the backup, then the primary table, then the size in the protective MBR; the caller syncs.
+    /// Writes the backup, then the primary table, then the size in the protective MBR. The caller syncs.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn write(&self, disk: &File) -> io::Result<()> {
         let (primary_array, backup) = (le64(&self.header, 72), le64(&self.header, 32));
         let array_blocks = (self.entries.len() as u64).div_ceil(self.sector_bytes);
@@ -259,7 +259,7 @@ impl Gpt {
         self.write_protective_mbr(disk, backup)
     }
 
-    /// A header for the given place, padded to a block.
+    /// Creates a header for the given position, padded to a block.
     fn header_block(&self, own: u64, other: u64, array: u64) -> Vec<u8> {
         let mut block = self.header.clone();
         block[24..32].copy_from_slice(&own.to_le_bytes());
@@ -272,7 +272,7 @@ impl Gpt {
         block
     }
 
-    /// Sets the length of the protective entry (type 0xEE); boot code and the entries of a hybrid table stay.
+    /// Sets the length of the protective entry (type 0xEE). Boot code and the entries of a hybrid table stay the same.
     fn write_protective_mbr(&self, disk: &File, last_block: u64) -> io::Result<()> {
         let mut mbr = [0; 512];
         disk.read_exact_at(&mut mbr, 0)?;
@@ -303,10 +303,10 @@ fn name_of(entry: &[u8]) -> String {
     String::from_utf16_lossy(&units)
 }
 
-/// A random GUID (RFC 9562, version 4) in the byte order of the disk.
+/// Returns a random GUID (RFC 9562, version 4) in on-disk byte order.
 ///
 /// # Errors
-/// When the kernel gives no random bytes.
+/// The kernel returns no random bytes.
 pub fn random_guid() -> io::Result<Guid> {
     let mut guid = [0; 16];
     crate::random::fill(&mut guid)?;
@@ -324,7 +324,7 @@ mod tests {
     const SECTOR: u64 = 512;
     const IMAGE_BLOCKS: u64 = 8192;
 
-    /// A table as an image carries it: partitions (first, last), 128 entries.
+    /// A table as in an image: partitions (first, last, type) and 128 entries.
     fn table(parts: &[(u64, u64, Guid)]) -> Vec<u8> {
         let mut disk = vec![0; (IMAGE_BLOCKS * SECTOR) as usize];
         let mut entries = vec![0; 128 * 128];
@@ -413,7 +413,7 @@ mod tests {
     }
 
     proptest! {
-        /// Also with the checksums set right again: whatever a table says, it is refused or holds together.
+        /// Also with corrected checksums: any table is either refused or consistent.
         #[test]
         fn hostile_tables_are_survived(changes in proptest::collection::vec((0_usize..800, any::<u8>()), 1..20), size in 0_u64..1 << 41) {
             let mut disk = table(&[(2048, 4095, LINUX)]);

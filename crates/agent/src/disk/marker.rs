@@ -1,9 +1,9 @@
-//! The claim generation that a written drive carries: the file `rackwright/image` of the seed partition, lines of
-//! `key=value`, of which `generation` and, where present, `node` count.
+//! The claim generation on a written drive: the file `rackwright/image` of the seed partition has lines of `key=value`, of
+//! which `generation` and, if present, `node` are used.
 //!
-//! It guards a newer installation against a control plane that was set back in time. The installed system's root can
-//! change it, so a marker can only make the agent more careful: one from another node, or one so far ahead of what the
-//! control plane says that it cannot be true, is left out and reported.
+//! It protects a newer installation against a control plane that was reset to an older state. The installed system's root
+//! can change it, so a marker can only make the agent more careful. A marker of another node, or one implausibly far ahead
+//! of the control plane's generation, is ignored and reported.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,29 +14,29 @@ use super::gpt::{Gpt, TYPE_BASIC_DATA};
 use super::seed::SEED_LABEL;
 
 const MAX_MARKER_BYTES: usize = 64 << 10;
-/// A marker further than this ahead of the control plane's own generation is taken for forged.
+/// A marker that is further ahead of the control plane's generation than this counts as forged.
 pub const MAX_LEAD: u64 = 1 << 20;
 
-/// What one drive's seed says.
+/// The content of one drive's marker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// The drive's name.
+    /// Name of the drive.
     pub drive: String,
-    /// `generation=N`
+    /// Value of `generation=N`.
     pub generation: u64,
-    /// `node=nodes/NAME`
+    /// Value of `node=nodes/NAME`.
     pub node: Option<String>,
 }
 
 impl Marker {
-    /// Whether the agent of this node, told this generation by the control plane, heeds the marker.
+    /// Whether the agent of `node` uses the marker. `registered_generation` is the generation from the control plane.
     pub fn counts(&self, node: &str, registered_generation: u64) -> bool {
         let same_node = self.node.as_deref().is_none_or(|named| named == node);
         same_node && self.generation <= registered_generation.saturating_add(MAX_LEAD)
     }
 }
 
-/// Reads the marker of one drive; `None` when it carries none that can be read.
+/// Reads the marker of a drive; `None` without a readable marker.
 pub fn read(drive: &str, path: &Path, sector_bytes: u64) -> Option<Marker> {
     let file = File::open(path).ok()?;
     let gpt = Gpt::read(&file, sector_bytes).ok()?;
@@ -60,7 +60,7 @@ pub fn read(drive: &str, path: &Path, sector_bytes: u64) -> Option<Marker> {
         })
 }
 
-/// Reads the text of the marker of one drive; `None` when it names no generation.
+/// Parses the text of a drive's marker; `None` without a generation.
 pub fn parse(drive: &str, text: &str) -> Option<Marker> {
     let value = |key: &str| {
         text.lines()

@@ -1,4 +1,4 @@
-//! What the agent reads and changes on an image's disk besides the image itself: the partition table and the seed.
+//! The parts of an image's disk that the agent reads and changes after writing: the partition table and the seed.
 
 pub mod crc;
 pub mod fat;
@@ -10,12 +10,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-/// Something with bytes at offsets: a drive, or a partition of it.
+/// Bytes at offsets: a drive, or a partition of it.
 pub trait Source {
-    /// Fills the buffer.
+    /// Fills the buffer completely from `offset`.
     ///
     /// # Errors
-    /// What the kernel says, or `UnexpectedEof` beyond the end.
+    /// The kernel's error, or `UnexpectedEof` beyond the end.
     fn fill(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
@@ -25,12 +25,12 @@ impl Source for File {
     }
 }
 
-/// A window of a file.
+/// A range of a file.
 #[derive(Debug)]
 pub struct Window<'a> {
     /// The drive.
     pub file: &'a File,
-    /// First byte.
+    /// Offset of the first byte.
     pub start: u64,
     /// Length in bytes.
     pub length: u64,
@@ -49,7 +49,7 @@ impl Source for Window<'_> {
     }
 }
 
-/// The `N` bytes at an offset of a buffer; zeros beyond its end.
+/// The `N` bytes at an offset of a buffer; zeros if they are not all inside it.
 pub(crate) fn field<const N: usize>(buffer: &[u8], offset: usize) -> [u8; N] {
     let mut field = [0; N];
     if let Some(found) = buffer.get(offset..offset.saturating_add(N)) {

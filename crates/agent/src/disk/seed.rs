@@ -1,23 +1,23 @@
-//! The NoCloud seed: a small FAT file system labelled `CIDATA` with the files that tell the installed system who it is.
+//! The NoCloud seed: a small FAT file system labelled `CIDATA` with the files that configure the installed system.
 //!
-//! It is written once and never changed, so that it takes no more than laying out clusters one behind the other:
-//! boot sector, two tables, root folder, then each folder before what is in it. Only the part in use is made. Names are
-//! long ones with a generated short alias. Format: Microsoft FAT32 File System Specification, 1.03 (which has FAT16).
+//! It is written once and never changed, so the clusters simply follow each other: boot sector, two tables, root folder,
+//! then each folder before its content. Only the part in use is generated. Names are long names with a generated short
+//! alias. Format: Microsoft FAT32 File System Specification, 1.03 (which includes FAT16).
 
 use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-/// Size of the seed partition. FAT16 with 4 KiB clusters for both 512-byte and 4096-byte blocks.
+/// Size of the seed partition in bytes. Fits FAT16 with 4 KiB clusters for 512-byte and 4096-byte blocks.
 pub const SEED_BYTES: u64 = 32 << 20;
-/// Label of the file system and of the partition, as cloud-init's NoCloud source looks for it.
+/// Label of the file system and of the partition. cloud-init's NoCloud source searches for it.
 pub const SEED_LABEL: &str = "CIDATA";
-/// Most content the seed takes.
+/// Maximum content of the seed in bytes.
 pub const MAX_CONTENT_BYTES: usize = 16 << 20;
 const MAX_FILES: usize = 256;
 const MAX_PATH_BYTES: usize = 200;
 const CLUSTER: usize = 4096;
-/// A little less than the partition has beside its tables.
+/// Slightly less than the clusters of the partition.
 const MAX_CLUSTERS: usize = 8100;
 const ENTRY: usize = 32;
 const ROOT_ENTRIES: usize = 512;
@@ -29,39 +29,39 @@ const ATTRIBUTE_LABEL: u8 = 0x08;
 const ATTRIBUTE_FOLDER: u8 = 0x10;
 const ATTRIBUTE_FILE: u8 = 0x20;
 const ATTRIBUTE_LONG_NAME: u8 = 0x0F;
-/// 1 January 1980, the first date there is: the agent's clock may be wrong.
+/// 1 January 1980, the earliest FAT date: the agent's clock may be wrong.
 const DATE: u16 = 1 << 5 | 1;
 
-/// Why a seed cannot be made. All are permanent: the job itself is wrong.
+/// Why a seed cannot be created. All are permanent: the job itself is invalid.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum SeedError {
-    /// A path that is empty, absolute, climbs, or has characters FAT does not take.
+    /// The path is empty, absolute, contains `..`, or has characters that FAT does not allow.
     #[error(
         "seed file {path:?}: the path must be relative, at most {MAX_PATH_BYTES} bytes, of letters, digits, '.', '_' and '-'"
     )]
     Path {
-        /// The path.
+        /// The path in the job.
         path: String,
     },
-    /// Two paths that FAT cannot tell apart, or one that is a file and a folder.
+    /// FAT cannot distinguish two paths, or a path is both a file and a folder.
     #[error("seed file {path:?}: another path differs from it only in case, or needs it as a folder")]
     Conflict {
-        /// The path.
+        /// The path in the job.
         path: String,
     },
-    /// More than the partition takes.
+    /// The content exceeds the partition.
     #[error(
         "seed of {files} files and {bytes} bytes: at most {MAX_FILES} files and {MAX_CONTENT_BYTES} bytes fit, and {ROOT_ENTRIES} entries in the root folder"
     )]
     TooLarge {
         /// Number of files.
         files: usize,
-        /// Their content in bytes.
+        /// Size of their content in bytes.
         bytes: usize,
     },
 }
 
-/// Checks paths and sizes, so that a wrong job fails before the drive is touched.
+/// Checks paths and sizes, so that an invalid job fails before the drive is touched.
 ///
 /// # Errors
 /// The first fault.
@@ -96,10 +96,10 @@ pub fn check(files: &BTreeMap<String, Vec<u8>>) -> Result<(), SeedError> {
     Ok(())
 }
 
-/// The file system up to its last cluster in use; the rest of the partition is free clusters.
+/// Builds the file system up to its last used cluster; the rest of the partition is free clusters.
 ///
 /// # Errors
-/// As [`check`].
+/// Same as [`check`].
 pub fn build(files: &BTreeMap<String, Vec<u8>>, sector_bytes: u16, volume_id: u32) -> Result<Vec<u8>, SeedError> {
     check(files)?;
     let geometry = Geometry::of(usize::from(sector_bytes));
@@ -138,7 +138,7 @@ impl<'a> Folder<'a> {
         root
     }
 
-    /// A path through a file is left out; [`check`] refuses it.
+    /// Ignores a path through a file; [`check`] refuses such a path.
     fn insert(&mut self, path: &'a str, content: &'a [u8]) {
         let Some((name, below)) = path.split_once('/') else {
             self.0.insert(path, Node::File(content));
@@ -150,7 +150,7 @@ impl<'a> Folder<'a> {
         }
     }
 
-    /// Clusters of all that is below it; its own not counted.
+    /// Clusters of the folder's content, without the folder's own clusters.
     fn clusters(&self) -> usize {
         let one = |node: &Node<'_>| match node {
             Node::File(content) => content.len().div_ceil(CLUSTER),
@@ -159,13 +159,13 @@ impl<'a> Folder<'a> {
         self.0.values().map(one).sum()
     }
 
-    /// Directory entries of what is in it.
+    /// Number of directory entries for the folder's content.
     fn entries(&self) -> usize {
         self.0.keys().map(|name| name.len().div_ceil(UNITS_PER_ENTRY) + 1).sum()
     }
 }
 
-/// The data area and the table's entries for it.
+/// The data area and its entries in the table.
 #[derive(Default)]
 struct Clusters {
     data: Vec<u8>,
@@ -173,8 +173,8 @@ struct Clusters {
 }
 
 impl Clusters {
-    /// Adds a file or folder with all that is in it; returns its entries for the folder above, whose first cluster is
-    /// `parent` (0: the root).
+    /// Adds a file or folder with its content. Returns the entries for its parent folder. `parent` is the parent's first
+    /// cluster (0: the root).
     fn add(&mut self, name: &str, node: &Node<'_>, index: usize, parent: u16) -> Vec<u8> {
         match node {
             Node::File(content) => {
@@ -199,7 +199,7 @@ impl Clusters {
         }
     }
 
-    /// A chain long enough for that many bytes; [`check`] keeps all of them below the partition's size.
+    /// Reserves a chain for this many bytes. [`check`] keeps the total within the partition.
     fn reserve(&mut self, bytes: usize) -> u16 {
         let first = FIRST_CLUSTER + self.next.len() as u16;
         let count = bytes.div_ceil(CLUSTER).max(1);
@@ -220,7 +220,7 @@ impl Clusters {
         }
     }
 
-    /// The table in bytes: medium, clean-shutdown marks, then the chains.
+    /// The encoded table: medium, clean-shutdown marks, then the chains.
     fn table(&self) -> Vec<u8> {
         [0xFFF8, END_OF_CHAIN]
             .iter()
@@ -230,7 +230,7 @@ impl Clusters {
     }
 }
 
-/// Places in sectors.
+/// Layout in sectors.
 struct Geometry {
     sector: usize,
     reserved: usize,
@@ -242,7 +242,7 @@ impl Geometry {
     fn of(sector: usize) -> Self {
         let table = ((SEED_BYTES as usize / CLUSTER + usize::from(FIRST_CLUSTER)) * 2).div_ceil(sector);
         let root = ROOT_ENTRIES * ENTRY / sector;
-        // Clusters begin at multiples of their size: the reserved area takes up the difference.
+        // Clusters start at multiples of their size; the reserved area fills the gap.
         let data = (1 + 2 * table + root).next_multiple_of(CLUSTER / sector);
         Self {
             sector,
@@ -273,7 +273,7 @@ impl Geometry {
         }
         put(21, &[0xF8]);
         put(22, &(self.table as u16).to_le_bytes());
-        // A made-up geometry; nothing has used it since disks are addressed by block.
+        // A dummy geometry: unused since disks are addressed by block.
         put(24, &32_u16.to_le_bytes());
         put(26, &64_u16.to_le_bytes());
         put(36, &[0x80, 0, 0x29]);
@@ -301,7 +301,7 @@ fn entry(short: &[u8; 11], attributes: u8, first: u16, size: u32) -> Vec<u8> {
     entry
 }
 
-/// The entries of a name: the long one's parts, last part first, and the short one.
+/// The directory entries of a name: the parts of the long name, last part first, and the short name.
 fn entries(name: &str, index: usize, attributes: u8, first: u16, size: u32) -> Vec<u8> {
     let short = short_name(name, index);
     let checksum = short
@@ -314,7 +314,7 @@ fn entries(name: &str, index: usize, attributes: u8, first: u16, size: u32) -> V
         let mut long = vec![0; ENTRY];
         let last = if number + 1 == parts.len() { 0x40 } else { 0 };
         (long[0], long[11], long[13]) = ((number as u8 + 1) | last, ATTRIBUTE_LONG_NAME, checksum);
-        // A zero ends the name where it does not fill the part; behind it all bits are set.
+        // A zero ends the name if it does not fill the part; the rest is all ones.
         let mut filled = part.iter().copied().chain([0]).chain(std::iter::repeat(0xFFFF));
         for at in (1..11).chain(14..26).chain(28..32).step_by(2) {
             long[at..at + 2].copy_from_slice(&filled.next().unwrap_or(0xFFFF).to_le_bytes());
@@ -325,7 +325,7 @@ fn entries(name: &str, index: usize, attributes: u8, first: u16, size: u32) -> V
     bytes
 }
 
-/// Up to four letters of the name, and the entry's number in its folder.
+/// Up to four letters of the name, and the number of the entry in its folder.
 fn short_name(name: &str, index: usize) -> [u8; 11] {
     let letters: String = name.chars().filter(char::is_ascii_alphanumeric).take(4).collect();
     let text = format!("{}~{}", letters.to_ascii_uppercase(), index + 1);

@@ -1,11 +1,11 @@
-//! Buffers whose memory direct I/O accepts.
+//! Buffers with memory that direct I/O accepts.
 
 use std::ops::{Deref, DerefMut};
 
 /// Alignment in bytes that every drive accepts.
 pub const ALIGNMENT: usize = 4096;
 
-/// Zeroed bytes at a multiple of [`ALIGNMENT`].
+/// Zeroed bytes, aligned to [`ALIGNMENT`].
 #[derive(Debug)]
 pub struct Aligned {
     memory: Vec<u8>,
@@ -14,7 +14,7 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// A buffer of that many bytes.
+    /// Creates a buffer of `length` bytes.
     pub fn new(length: usize) -> Self {
         let memory = vec![0; length + ALIGNMENT];
         let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);

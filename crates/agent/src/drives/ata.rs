@@ -1,7 +1,8 @@
 //! ATA secure erase (ACS-4, 7.37 and following) by ATA PASS-THROUGH (16) of SAT-4.
 //!
-//! The drive is given a password, erased with it, and comes out unlocked. A run that was cut off leaves the password set:
-//! it is a constant, so that the next run (or a person, with `hdparm --security-disable rackwright`) can go on.
+//! The agent sets a password on the drive and erases the drive with it; a successful erase removes the password. An
+//! interrupted run leaves the password set. The password is a constant, so that the next run (or a person with
+//! `hdparm --security-disable rackwright`) can continue.
 
 use std::fs::File;
 use std::io;
@@ -26,21 +27,21 @@ pub(super) const PROTOCOL_NON_DATA: u8 = 3;
 pub(super) const PROTOCOL_PIO_IN: u8 = 4;
 const PROTOCOL_PIO_OUT: u8 = 5;
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(15);
-/// Added to, and at least, what the drive says the erase takes.
+/// Added to the erase time that the drive reports.
 const ERASE_MARGIN: Duration = Duration::from_secs(1800);
-/// For drives that do not say.
+/// Time limit for a drive that reports no erase time.
 const ERASE_UNKNOWN: Duration = Duration::from_secs(12 * 3600);
 
-/// Sends one ATA command; a fake in tests.
+/// Sends an ATA command; tests use a fake.
 pub trait Pass {
     /// # Errors
-    /// When the drive or the kernel refuses.
+    /// The drive or the kernel refuses the command.
     fn pass(&self, command: &[u8; 16], data: ScsiData<'_>, timeout: Duration) -> io::Result<()>;
 
     /// Sends a command without data. Returns the ATA Status Return descriptor.
     ///
     /// # Errors
-    /// When the drive or the kernel refuses, or the controller does not return the drive's registers.
+    /// The drive or the kernel refuses the command, or the controller does not return the drive's registers.
     fn registers(&self, command: &[u8; 16], timeout: Duration) -> io::Result<[u8; 14]>;
 }
 
@@ -54,7 +55,7 @@ impl Pass for File {
     }
 }
 
-/// What a drive can do, as its identify data say.
+/// Capabilities of a drive, from its identify data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ata {
     supported: bool,
@@ -63,7 +64,7 @@ pub struct Ata {
     enhanced_time: Duration,
 }
 
-/// The security state now.
+/// Current security state of the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Security {
     enabled: bool,
@@ -72,7 +73,7 @@ struct Security {
 }
 
 impl Ata {
-    /// Asks an open drive; `None` when it does not answer as ATA.
+    /// Identifies an open drive; `None` if it does not answer as ATA.
     pub fn probe(file: &File) -> Option<Self> {
         identify(file).ok().map(|(ata, _)| ata)
     }
@@ -89,7 +90,7 @@ impl Ata {
             .collect()
     }
 
-    /// Erases. The command runs to its end once begun; a stopped job does not begin it.
+    /// Erases the drive. A started command runs to its end; a stopped job does not start it.
     ///
     /// # Errors
     /// [`MethodError`]
@@ -159,7 +160,7 @@ fn identify(drive: &dyn Pass) -> Result<(Ata, Security), MethodError> {
     )?;
     let word = |index: usize| le16(&data, index * 2);
     let status = word(128);
-    // Words 89 and 90: units of two minutes; bit 15: 15 bits follow instead of 8; 0: not said.
+    // Words 89 and 90 are in units of two minutes. If bit 15 is set, the value has 15 bits, otherwise 8. 0 means unknown.
     let time = |word: u16| {
         let units = if word & 0x8000 != 0 { word & 0x7FFF } else { word & 0xFF };
         if units == 0 {
@@ -183,7 +184,7 @@ fn identify(drive: &dyn Pass) -> Result<(Ata, Security), MethodError> {
     Ok((ata, security))
 }
 
-/// ATA PASS-THROUGH (16), of one sector where there are data.
+/// Builds an ATA PASS-THROUGH (16) command; a command with data transfers one sector.
 pub(super) fn command(ata_command: u8, protocol: u8) -> [u8; 16] {
     let mut command = [0; 16];
     command[0] = PASS_THROUGH_16;
@@ -199,7 +200,7 @@ pub(super) fn command(ata_command: u8, protocol: u8) -> [u8; 16] {
     command
 }
 
-/// The data of the security commands: user password, and in word 0 bit 1 whether the erase is enhanced.
+/// The data of the security commands: the user password, and bit 1 of word 0 for the enhanced erase.
 fn password_block(enhanced: bool) -> [u8; SECTOR] {
     let mut block = [0; SECTOR];
     block[0] = if enhanced { 2 } else { 0 };
@@ -213,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// A drive with the security feature set: state word 128, and a count of erases.
+    /// A drive with the security feature set: word 128 as its state, and a log of commands.
     struct Fake {
         status: Cell<u16>,
         refuse_erase: bool,

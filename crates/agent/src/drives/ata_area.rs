@@ -1,7 +1,7 @@
-//! Capacity that an ATA drive hides: host protected area, Accessible Max Address, device configuration overlay.
+//! Capacity that an ATA drive hides: host protected area, Accessible Max Address, and device configuration overlay.
 //!
 //! ATA/ATAPI Command Set 2 (ACS-2): READ NATIVE MAX ADDRESS (EXT), SET MAX ADDRESS EXT, DEVICE CONFIGURATION IDENTIFY and
-//! RESTORE. ACS-3 replaces them by GET NATIVE MAX ADDRESS EXT and SET ACCESSIBLE MAX ADDRESS EXT. What is opened stays open:
+//! RESTORE. ACS-3 replaces them by GET NATIVE MAX ADDRESS EXT and SET ACCESSIBLE MAX ADDRESS EXT. Opened areas stay open:
 //! the next boot sees the whole drive.
 
 use std::fs::File;
@@ -24,32 +24,32 @@ const SET_ACCESSIBLE: u16 = 1;
 const DEVICE_CONFIGURATION: u8 = 0xB1;
 const DCO_RESTORE: u16 = 0xC0;
 const DCO_IDENTIFY: u16 = 0xC2;
-/// The device register: the address is an LBA.
+/// Flag in the device register: the address is an LBA.
 const LBA: u8 = 0x40;
-/// The new size stays after a power cycle.
+/// The new size survives a power cycle.
 const PERSISTENT: u16 = 1;
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// SECURITY ERASE UNIT erases up to the native size; only the enhanced mode reaches what the overlay hides.
+/// SECURITY ERASE UNIT erases up to the native size. Only the enhanced mode reaches the area hidden by the overlay.
 const TO_NATIVE: &[EraseMethod] = &[EraseMethod::AtaSecureEraseEnhanced, EraseMethod::AtaSecureErase];
 const BEYOND: &[EraseMethod] = &[EraseMethod::AtaSecureEraseEnhanced];
 
-/// A hidden area and whether it was opened.
+/// A hidden area, opened or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// The area in words.
+    /// Description of the area.
     pub what: String,
-    /// Why the area is still hidden.
+    /// Why the area is still hidden; `None` if it was opened.
     pub closed: Option<String>,
     /// The methods that erase the area while it is hidden.
     pub reached_by: &'static [EraseMethod],
 }
 
-/// What a drive says of its size.
+/// Size and size-related features of a drive, as it reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sizes {
     sectors: u64,
     sector_bytes: u64,
-    /// The commands that hide capacity and that the drive offers.
+    /// The supported commands that hide capacity.
     host_protected: bool,
     accessible_max: bool,
     overlay: bool,
@@ -77,11 +77,11 @@ impl Registers {
         }
     }
 
-    /// ATA PASS-THROUGH (16), SAT-4, 12.2.2. With CK_COND, so that the drive's registers come back.
+    /// Builds ATA PASS-THROUGH (16), SAT-4, 12.2.2. CK_COND makes the drive's registers come back.
     fn pass_through(self) -> [u8; 16] {
         let lba = self.lba.to_le_bytes();
         let [features, count] = [self.features.to_be_bytes(), self.count.to_be_bytes()];
-        // Of a command of 28 bits, the uppermost four stand in the device register.
+        // In a 28-bit command, the upper four address bits are in the device register.
         let (extend, device) = if self.is_48_bit {
             (1, LBA)
         } else {
@@ -112,7 +112,7 @@ impl Registers {
         ]
     }
 
-    /// Sends it; answers the address that the drive returns.
+    /// Sends the command and returns the address in the drive's answer.
     fn send(self, drive: &dyn Pass) -> io::Result<u64> {
         let back = drive.registers(&self.pass_through(), TIMEOUT)?;
         let mut lba = [back[7], back[9], back[11], back[6], back[8], back[10], 0, 0];
@@ -133,7 +133,8 @@ fn sizes(drive: &dyn Pass) -> io::Result<Sizes> {
     )?;
     let word = |index: usize| le16(&data, index * 2);
     let is_48_bit = word(83) & 1 << 10 != 0;
-    // Word 106: bit 14 set and bit 15 clear make it valid; bit 12: words 117 and 118 hold the words of a logical sector.
+    // Word 106 is valid if bit 14 is set and bit 15 clear. If bit 12 is set, words 117 and 118 hold the words per logical
+    // sector.
     let has_large_sectors = word(106) & 0xD000 == 0x5000;
     let sector_words = u64::from(word(117)) | u64::from(word(118)) << 16;
     Ok(Sizes {
@@ -150,7 +151,7 @@ fn sizes(drive: &dyn Pass) -> io::Result<Sizes> {
     })
 }
 
-/// Sectors that can be opened without a change of the device configuration.
+/// Number of sectors that can be opened without changing the device configuration.
 fn native_sectors(drive: &dyn Pass, sizes: &Sizes) -> io::Result<u64> {
     let native = if sizes.accessible_max {
         Registers::of(ACCESSIBLE_MAX, GET_NATIVE, true).send(drive)?
@@ -161,11 +162,11 @@ fn native_sectors(drive: &dyn Pass, sizes: &Sizes) -> io::Result<u64> {
     } else {
         return Ok(sizes.sectors);
     };
-    // An address that is too large for a drive is no answer.
+    // Saturates in case of an implausibly large address.
     Ok(native.saturating_add(1).max(sizes.sectors))
 }
 
-/// Native capacity in bytes; 0 where the drive does not say.
+/// Native capacity in bytes; 0 if the drive does not report it.
 pub fn native_bytes(drive: &File) -> u64 {
     let native = sizes(drive).and_then(|sizes| Ok(native_sectors(drive, &sizes)? * sizes.sector_bytes));
     native.unwrap_or(0)
@@ -180,13 +181,13 @@ fn set_sectors(drive: &dyn Pass, sizes: &Sizes, sectors: u64) -> io::Result<()> 
     if sizes.accessible_max {
         return set(ACCESSIBLE_MAX, SET_ACCESSIBLE, true).send(drive).map(drop);
     }
-    // SET MAX ADDRESS is refused unless READ NATIVE MAX ADDRESS is the command before it.
+    // SET MAX ADDRESS is refused unless the previous command is READ NATIVE MAX ADDRESS.
     native_sectors(drive, sizes)?;
     let command = if sizes.is_48_bit { SET_MAX_EXT } else { SET_MAX };
     set(command, 0, sizes.is_48_bit).send(drive).map(drop)
 }
 
-/// Sectors that the drive has if its configuration is restored.
+/// Number of sectors after a restore of the drive's configuration.
 fn configured_sectors(drive: &dyn Pass) -> io::Result<u64> {
     let mut data = [0; SECTOR];
     let mut pass = command(DEVICE_CONFIGURATION, PROTOCOL_PIO_IN);
@@ -195,7 +196,7 @@ fn configured_sectors(drive: &dyn Pass) -> io::Result<u64> {
     Ok((le64(&data, 6) & 0xFFFF_FFFF_FFFF).saturating_add(1))
 }
 
-/// Opens what the drive hides. Answers each area, and whether the drive's size has changed.
+/// Opens the hidden areas of a drive. Returns each area, and whether the drive's size has changed.
 ///
 /// # Errors
 /// The drive does not answer as ATA.
@@ -223,7 +224,7 @@ pub fn open(drive: &dyn Pass) -> io::Result<(Vec<Area>, bool)> {
         });
     }
     let mut wanted = native;
-    // Firmware locks the configuration at each start, for itself and for whatever runs later: it is not read then.
+    // If firmware locked the configuration at its start, it cannot be read now and is skipped.
     if before.overlay
         && let Ok(configured) = configured_sectors(drive)
         && configured > native
@@ -257,9 +258,9 @@ mod tests {
 
     use super::*;
 
-    /// A drive of 1000 sectors that shows fewer.
+    /// A drive of 1000 sectors that reports fewer.
     struct Fake {
-        /// Word 82, 83 and 119 of the identify data.
+        /// Words 82, 83 and 119 of the identify data.
         words: [u16; 3],
         shown: Cell<u64>,
         native: Cell<u64>,

@@ -16,14 +16,14 @@ use crate::jobs::control::JobControl;
 use crate::root::SysRoot;
 use crate::text;
 
-/// The machine's own drives.
+/// The drives of this machine.
 #[derive(Debug)]
 pub struct BlockDrives {
     root: SysRoot,
 }
 
 impl BlockDrives {
-    /// Those below the given roots.
+    /// The drives below the given roots.
     pub fn new(root: SysRoot) -> Self {
         Self { root }
     }
@@ -55,10 +55,10 @@ impl Drives for BlockDrives {
     }
 }
 
-/// Opens what an ATA drive hides, and has the kernel find the drive anew where its size has changed.
+/// Opens the hidden areas of an ATA drive. If its size has changed, makes the kernel detect the drive again.
 fn open_areas(root: &SysRoot, facts: &DriveFacts) -> Vec<Hidden> {
     let opened = File::open(&facts.node).and_then(|file| ata_area::open(&file));
-    // What does not answer as ATA has no such areas: a SAS drive, or a volume that calls itself ATA.
+    // A device that does not answer as ATA has no such areas: a SAS drive, or a volume that claims to be ATA.
     let Ok((areas, is_changed)) = opened else {
         return Vec::new();
     };
@@ -76,7 +76,7 @@ fn open_areas(root: &SysRoot, facts: &DriveFacts) -> Vec<Hidden> {
     hidden.collect()
 }
 
-/// The kernel reads the size of a drive when it finds the drive.
+/// Makes the kernel detect the drive again, because it reads the size of a drive only then.
 fn find_anew(root: &SysRoot, facts: &DriveFacts) -> Result<(), String> {
     let device = root.sys.join("block").join(&facts.drive.name).join("device");
     let path = hidden::resolved(&device);
@@ -120,11 +120,11 @@ pub struct BlockDrive {
     native_bytes: u64,
     discards: bool,
     commands: Commands,
-    /// Makes a boot area read-only again.
+    /// Makes a boot area read-only again when dropped.
     _boot_area: Option<BootArea>,
 }
 
-/// A boot area of an eMMC that can be written to while this lives.
+/// A boot area of an eMMC that is writable while this value exists.
 #[derive(Debug)]
 struct BootArea(PathBuf);
 
@@ -141,7 +141,7 @@ impl BootArea {
 
 impl Drop for BootArea {
     fn drop(&mut self) {
-        // It is read-only at the next boot in any case.
+        // A failure has no effect after the next boot: the area is then read-only in any case.
         let _ = std::fs::write(&self.0, "1");
     }
 }
@@ -149,7 +149,7 @@ impl Drop for BootArea {
 impl BlockDrive {
     fn open(root: &SysRoot, facts: &DriveFacts) -> io::Result<Self> {
         let boot_area = BootArea::open(root, &facts.drive.name)?;
-        // O_EXCL on a block device: nobody else (a mounted file system, RAID, device mapper) uses it.
+        // O_EXCL on a block device: it has no other user (a mounted file system, RAID, device mapper).
         let mut options = OpenOptions::new();
         let mut file = options
             .read(true)

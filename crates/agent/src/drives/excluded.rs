@@ -1,4 +1,4 @@
-//! Block devices and storage areas that are not erased, each with the reason.
+//! Block devices and storage areas that are not erased, each with its reason.
 
 use rackwright_api::v1::ExcludedDevice;
 
@@ -6,9 +6,9 @@ use super::sysfs::SIZE_UNIT_BYTES;
 use crate::root::SysRoot;
 use crate::text;
 
-/// Most entries of a report.
+/// Maximum number of entries in a report.
 const MOST: usize = 64;
-/// Names that the kernel gives to what is no drive, and why data of a customer is not there.
+/// Kernel name prefixes of devices that are not drives, and why they contain no customer data of their own.
 const KINDS: [(&str, &str); 10] = [
     ("loop", "a file or a drive that is listed itself"),
     ("ram", "memory of this boot"),
@@ -22,7 +22,7 @@ const KINDS: [(&str, &str); 10] = [
     ("fd", "a floppy drive, which is not erased"),
 ];
 
-/// Why a block device is no drive; none: it is one.
+/// Why a block device is not a drive; `None` if it is a drive.
 pub fn reason(root: &SysRoot, name: &str) -> Option<String> {
     let folder = root.sys.join("block").join(name);
     if let Some((_, why)) = KINDS.iter().find(|(kind, _)| name.starts_with(kind)) {
@@ -55,13 +55,13 @@ fn is_rpmb(name: &str) -> bool {
     name.starts_with("mmcblk") && name.contains("rpmb")
 }
 
-/// The size by sysfs; 0 where there is none.
+/// Size from sysfs in bytes; 0 if unknown.
 pub fn size_bytes(root: &SysRoot, name: &str) -> u64 {
     let units = text::number::<u64>(&root.sys.join("block").join(name).join("size")).unwrap_or(0);
     units.saturating_mul(SIZE_UNIT_BYTES)
 }
 
-/// What is left out. Loop and memory devices that hold nothing are not mentioned.
+/// The excluded devices. Omits RAM disks, and devices with neither a size nor hardware.
 pub fn list(root: &SysRoot) -> Vec<ExcludedDevice> {
     let blocks = text::names(&root.sys.join("block")).into_iter();
     let blocks = blocks.filter_map(|name| {
@@ -74,7 +74,7 @@ pub fn list(root: &SysRoot) -> Vec<ExcludedDevice> {
             reason,
         })
     });
-    // Since Linux 4.15 the area is a character device.
+    // Since Linux 4.15 this area is a character device.
     let areas = text::names(&root.sys.join("bus/mmc_rpmb/devices")).into_iter();
     let areas = areas.map(|name| ExcludedDevice {
         name,

@@ -1,4 +1,4 @@
-//! Drives that are plain files: for tests and the simulator. They discard by punching holes and have no commands of their own.
+//! Drives that are plain files, for tests and the simulator. They discard by punching holes and have no erase commands.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,18 +14,18 @@ use crate::jobs::control::JobControl;
 /// A drive that is a file.
 #[derive(Clone, Debug)]
 pub struct FileDrive {
-    /// Name, as the kernel would give it.
+    /// Name of the drive, in the kernel's style.
     pub name: String,
     /// Serial number.
     pub serial_number: String,
-    /// The file; its length is the drive's size.
+    /// Path of the file. Its length is the size of the drive.
     pub path: PathBuf,
 }
 
-/// The drives of a machine, as files.
+/// The drives of a machine as files.
 #[derive(Clone, Debug, Default)]
 pub struct FileDrives {
-    /// In order of their names.
+    /// Sorted by name.
     pub drives: Vec<FileDrive>,
 }
 

@@ -1,36 +1,36 @@
-//! Areas of drives that the kernel does not show: detached NVMe namespaces and capacity that an ATA drive hides.
+//! Areas of drives that the kernel does not show: detached NVMe namespaces and hidden capacity of ATA drives.
 
 use std::path::Path;
 use std::time::Duration;
 
 use rackwright_api::v1::EraseMethod;
 
-/// How long the kernel may take to show what was opened.
+/// Time limit for the kernel to show an opened area.
 const SHOWN_WITHIN: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
 
 /// A hidden area of a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hidden {
-    /// The drive in words.
+    /// Description of the drive.
     pub drive: String,
-    /// The controllers of the drive, as [`super::DriveFacts::controller`].
+    /// The controllers of the drive, in the form of [`super::DriveFacts::controller`].
     pub controllers: Vec<String>,
-    /// The area in words, with its size.
+    /// Description of the area, with its size.
     pub what: String,
-    /// Why the area is still hidden. None: it was opened, and the listed drives include it.
+    /// Why the area is still hidden. `None`: it was opened, and the listed drives include it.
     pub closed: Option<String>,
     /// The methods that erase the area while it is hidden.
     pub reached_by: &'static [EraseMethod],
 }
 
 impl Hidden {
-    /// Whether the area is still hidden and the method does not reach it.
+    /// Whether the area is still hidden and `method` does not reach it.
     pub fn is_missed_by(&self, method: EraseMethod) -> bool {
         self.closed.is_some() && !self.reached_by.contains(&method)
     }
 
-    /// The area as evidence, after `method` erased its drive.
+    /// The evidence about the area after `method` has erased its drive.
     pub fn evidence(&self, method: EraseMethod) -> String {
         match &self.closed {
             None => format!("{}: opened", self.what),
@@ -38,28 +38,28 @@ impl Hidden {
         }
     }
 
-    /// The failure of an erase that does not reach the area.
+    /// The failure text of an erase that does not reach the area.
     pub fn failure(&self) -> String {
         let why = self.closed.as_deref().unwrap_or("it was opened");
         format!("{} of {}: {why}", self.what, self.drive)
     }
 }
 
-/// Waits until the kernel shows what was opened; false: it does not.
+/// Waits until the kernel shows an opened area. Returns false after the time limit.
 pub fn until_shown(is_shown: impl Fn() -> bool) -> bool {
     let began = std::time::Instant::now();
     while !is_shown() {
         if began.elapsed() > SHOWN_WITHIN {
             return false;
         }
-        // The kernel tells of new block devices by uevents, to which PID 1 does not listen.
+        // The kernel announces new block devices by uevents, but PID 1 does not listen to them.
         #[expect(clippy::disallowed_methods, reason = "an erase has a thread of its own")]
         std::thread::sleep(POLL);
     }
     true
 }
 
-/// A path without links, as text.
+/// The path without symbolic links, as text.
 pub fn resolved(path: &Path) -> String {
     std::fs::canonicalize(path)
         .unwrap_or_else(|_| path.to_owned())

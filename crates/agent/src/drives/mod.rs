@@ -1,4 +1,4 @@
-//! Drives: what there are, which one is meant, and how one is read, written and erased.
+//! Drives: lists them, selects one, and reads, writes and erases it.
 
 pub mod aligned;
 pub mod ata;
@@ -21,50 +21,50 @@ use self::hidden::Hidden;
 use crate::disk::marker::{self, Marker};
 use crate::jobs::control::{JobControl, Stop};
 
-/// A drive as listed.
+/// A listed drive.
 #[derive(Clone, Debug)]
 pub struct DriveFacts {
-    /// As the inventory shows it, without its erase methods.
+    /// The drive as in the inventory, without its erase methods.
     pub drive: Drive,
-    /// The device node, or the file that stands for the drive.
+    /// The device node, or the file in place of the drive.
     pub node: PathBuf,
-    /// Drives with the same controller have the same text; some erase commands reach all of them.
+    /// Drives with the same controller have the same text. Some erase commands affect all of them.
     pub controller: String,
 }
 
 /// Why a drive cannot be used.
 #[derive(Debug, Error)]
 pub enum DriveError {
-    /// No drive, or more than one, is meant.
+    /// The text matches no drive, or several drives.
     #[error("{why}; drives: {present}")]
     Missing {
-        /// What was looked for.
+        /// Description of the failed search.
         why: String,
-        /// Every drive with its size and serial number.
+        /// All drives with their sizes and serial numbers.
         present: String,
     },
-    /// The drives that are meant are too small.
+    /// The selected drives are too small.
     #[error("{why}; drives: {present}")]
     TooSmall {
-        /// What was needed.
+        /// Description of the required size.
         why: String,
-        /// Every drive with its size and serial number.
+        /// All drives with their sizes and serial numbers.
         present: String,
     },
-    /// Opening failed.
+    /// The drive could not be opened.
     #[error("drive {drive}: {source}")]
     Io {
         /// Name of the drive.
         drive: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Why an erase method did not erase.
+/// Why an erase method failed.
 #[derive(Debug, Error)]
 pub enum MethodError {
-    /// The drive does not offer it, or it would reach data that must stay.
+    /// The drive does not offer the method, or the method would destroy other data.
     #[error("not supported: {0}")]
     Unsupported(String),
     /// The drive refused or failed.
@@ -86,83 +86,84 @@ impl From<Stop> for MethodError {
 
 /// The drives of a machine.
 pub trait Drives: Send + Sync {
-    /// Every drive, by name. An unreadable attribute is empty, never a reason to leave the drive out.
+    /// All drives, by name. An unreadable attribute is empty; the drive is listed nevertheless.
     fn list(&self) -> Vec<DriveFacts>;
 
-    /// Block devices and storage areas that [`Drives::list`] leaves out, each with the reason.
+    /// Block devices and storage areas that [`Drives::list`] omits, each with its reason.
     fn excluded(&self) -> Vec<ExcludedDevice> {
         Vec::new()
     }
 
-    /// Opens what drives hide, so that [`Drives::list`] has all of it. Answers each hidden area, opened or not.
+    /// Opens the hidden areas of all drives, so that [`Drives::list`] includes them. Returns each hidden area, opened or
+    /// not.
     fn open_hidden(&self) -> Vec<Hidden> {
         Vec::new()
     }
 
-    /// Opens a drive for exclusive direct reading and writing.
+    /// Opens a drive for exclusive direct reads and writes.
     ///
     /// # Errors
     /// [`DriveError::Io`]
     fn open(&self, facts: &DriveFacts) -> Result<Box<dyn RawDrive>, DriveError>;
 
-    /// How many samples of a drive prove an erase when the job names no number.
+    /// Default number of samples per drive that prove an erase.
     fn erase_samples(&self) -> u32 {
         crate::erase::DEFAULT_SAMPLES
     }
 
-    /// The claim generation that the drive carries; `None` when it carries none that can be read.
+    /// The marker with the claim generation on the drive; `None` without a readable marker.
     fn marker(&self, facts: &DriveFacts) -> Option<Marker> {
         let sector_bytes = facts.drive.logical_block_bytes.max(512);
         marker::read(&facts.drive.name, &facts.node, u64::from(sector_bytes))
     }
 }
 
-/// An open drive. Buffers must be [`aligned`] and offsets and lengths multiples of the block size.
+/// An open drive. Buffers must be [`aligned`]; offsets and lengths must be multiples of the block size.
 pub trait RawDrive: Send + Sync {
     /// Size in bytes.
     fn size_bytes(&self) -> u64;
-    /// As `Drive.native_bytes`.
+    /// Same as `Drive.native_bytes`.
     fn native_bytes(&self) -> u64 {
         0
     }
     /// Logical block size in bytes.
     fn block_bytes(&self) -> u32;
-    /// Fills the buffer from the medium, not from a cache of the kernel.
+    /// Fills the buffer from the medium, past the kernel's cache.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
     /// Writes the whole buffer.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn write_at(&self, buffer: &[u8], offset: u64) -> io::Result<()>;
-    /// Returns when all that was written is on the medium.
+    /// Waits until all written data is on the medium.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn flush(&self) -> io::Result<()>;
     /// Discards a range.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` when the drive cannot.
+    /// `EOPNOTSUPP` if the drive does not support it.
     fn discard(&self, offset: u64, length: u64) -> io::Result<()>;
-    /// Zeroes a range by the drive's own means where it has them.
+    /// Zeroes a range, by the drive's own command if it has one.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn zero_out(&self, offset: u64, length: u64) -> io::Result<()>;
-    /// Erase methods the drive says it supports, strongest first; overwriting is always the last.
+    /// Erase methods that the drive reports as supported, strongest first. Overwriting is always the last.
     fn methods(&self) -> Vec<EraseMethod>;
-    /// Runs one of the drive's own erase commands to its end (not discard and overwrite).
+    /// Runs one of the drive's own erase commands to its end; not for discard and overwrite.
     ///
     /// # Errors
     /// [`MethodError`]
     fn execute(&self, method: EraseMethod, control: &JobControl) -> Result<(), MethodError>;
-    /// Has the kernel forget what it read of the partition table.
+    /// Makes the kernel read the partition table again.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn reread_partitions(&self) -> io::Result<()>;
 }
 
@@ -181,7 +182,7 @@ pub fn method_name(method: EraseMethod) -> &'static str {
     }
 }
 
-/// The drives in one line, for error messages.
+/// A list of the drives in one line, for error messages.
 pub fn describe(drives: &[DriveFacts]) -> String {
     if drives.is_empty() {
         return "none".to_owned();
@@ -207,7 +208,7 @@ pub fn describe(drives: &[DriveFacts]) -> String {
     drives.iter().take(64).map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a text given by the control plane means this drive.
+/// Whether a text from the control plane names this drive.
 fn is_meant(facts: &DriveFacts, wanted: &str) -> bool {
     let drive = &facts.drive;
     let bare = |text: &str| text.strip_prefix("/dev/").unwrap_or(text).to_owned();
@@ -217,10 +218,10 @@ fn is_meant(facts: &DriveFacts, wanted: &str) -> bool {
         .any(|have| matches(have))
 }
 
-/// The one drive that the text means.
+/// The one drive that the text names.
 ///
 /// # Errors
-/// [`DriveError::Missing`] when none or several match.
+/// [`DriveError::Missing`] if no drive or several drives match.
 pub fn find<'a>(drives: &'a [DriveFacts], wanted: &str) -> Result<&'a DriveFacts, DriveError> {
     let mut meant = drives.iter().filter(|facts| is_meant(facts, wanted));
     let missing = |why: String| DriveError::Missing {
@@ -240,8 +241,8 @@ pub fn find<'a>(drives: &'a [DriveFacts], wanted: &str) -> Result<&'a DriveFacts
     Ok(first)
 }
 
-/// The drive to write an image to: the named one, or else the smallest of at least `needed_bytes` that is neither removable
-/// nor read-only (of equal ones the first by name).
+/// The drive for an image: the named one, or else the smallest of at least `needed_bytes` that is neither removable,
+/// read-only nor an eMMC boot area (of equal ones the first by name).
 ///
 /// # Errors
 /// [`DriveError::Missing`], [`DriveError::TooSmall`].

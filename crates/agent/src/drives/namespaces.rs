@@ -1,4 +1,4 @@
-//! NVMe namespaces that exist and that the kernel does not show, because they are attached to no controller.
+//! NVMe namespaces that exist but are hidden from the kernel, because they are attached to no controller.
 //!
 //! NVM Express Base Specification 2.0: Identify, 5.17 (CNS 01h controller; 02h active namespaces of the controller; 10h
 //! allocated namespaces of the subsystem; 11h an allocated namespace, attached or not), Namespace Attachment, 5.22. Total
@@ -22,16 +22,17 @@ const ACTIVE_LIST: u32 = 0x02;
 const ALLOCATED_LIST: u32 = 0x10;
 const ALLOCATED_NAMESPACE: u32 = 0x11;
 const NAMESPACE_ATTACHMENT: u8 = 0x15;
-/// Namespaces in one page of a list.
+/// Number of namespaces in one page of a list.
 const LIST_ENTRIES: usize = 1024;
-/// Pages of a list that are read at most: more namespaces than any controller has.
+/// Maximum number of pages read from a list: more namespaces than any controller has.
 const LIST_PAGES: usize = 16;
-/// Sanitize reaches the whole subsystem, whatever is attached.
+/// Sanitize reaches the whole subsystem, attached or not.
 const WHOLE: &[EraseMethod] = &[EraseMethod::NvmeSanitizeCrypto, EraseMethod::NvmeSanitizeBlock];
-/// Capacity that no namespace has and that is not unallocated counts from this part of the total on: one in so many.
+/// Capacity outside of all namespaces that is not reported as unallocated is ignored up to this fraction of the total:
+/// 1/100.
 const UNACCOUNTED_PART: u64 = 100;
 
-/// What a controller says of itself.
+/// Properties of a controller, as it reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Controller {
     id: u16,
@@ -40,7 +41,7 @@ struct Controller {
     unallocated_bytes: u64,
 }
 
-/// What a controller says of its namespaces.
+/// Namespaces of a controller, as it reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     controller: Controller,
@@ -63,7 +64,7 @@ fn identify(admin: &dyn Admin, namespace: u32, what: u32) -> Result<Vec<u8>, Met
 
 fn controller(admin: &dyn Admin) -> Result<Controller, MethodError> {
     let data = identify(admin, 0, IDENTIFY_CONTROLLER)?;
-    // 16 bytes each; no drive has 2^64 bytes.
+    // 16 bytes each; no drive has 2^64 bytes, so the lower half is enough.
     let (total_bytes, unallocated_bytes) = (le64(&data, 280), le64(&data, 296));
     Ok(Controller {
         id: le16(&data, 78),
@@ -73,7 +74,7 @@ fn controller(admin: &dyn Admin) -> Result<Controller, MethodError> {
     })
 }
 
-/// Total capacity of the controller of a namespace; 0 where the controller does not say.
+/// Total capacity of the controller of a namespace in bytes; 0 if the controller does not report it.
 pub fn total_bytes(admin: &dyn Admin) -> u64 {
     controller(admin).map_or(0, |found| found.total_bytes)
 }
@@ -94,7 +95,7 @@ fn ids(admin: &dyn Admin, list: u32) -> Result<BTreeSet<u32>, MethodError> {
     Ok(found)
 }
 
-/// Bytes of a namespace: NVMCAP, or its blocks with their metadata.
+/// Size of a namespace in bytes: NVMCAP, or its blocks with their metadata.
 fn bytes(data: &[u8]) -> u64 {
     let format = usize::from(data[26] & 0xF | (data[26] >> 5 & 3) << 4);
     let format = le32(data, 128 + format * 4);
@@ -105,7 +106,7 @@ fn bytes(data: &[u8]) -> u64 {
 fn look(admin: &dyn Admin) -> Result<Seen, MethodError> {
     let controller = controller(admin)?;
     if !controller.manages {
-        // These drives have no command that creates or detaches a namespace.
+        // Such drives have no command that creates or detaches a namespace.
         return Ok(Seen {
             controller,
             active: BTreeSet::new(),
@@ -124,7 +125,7 @@ fn look(admin: &dyn Admin) -> Result<Seen, MethodError> {
 }
 
 impl Seen {
-    /// Bytes that are neither in a namespace nor unallocated.
+    /// Bytes that are neither in a namespace nor unallocated, if they exceed the tolerated fraction.
     fn unaccounted(&self) -> Option<u64> {
         let total = self.controller.total_bytes;
         if !self.controller.manages {
@@ -140,7 +141,7 @@ impl Seen {
 }
 
 fn attach(admin: &dyn Admin, namespace: u32, controller: u16) -> Result<(), MethodError> {
-    // A controller list: the number of entries, then the entries, 16 bits each.
+    // A controller list: the number of entries, then the entries of 16 bits each.
     let mut list = vec![0; IDENTIFY_BYTES];
     list[0] = 1;
     list[2..4].copy_from_slice(&controller.to_le_bytes());
@@ -153,16 +154,16 @@ fn attach(admin: &dyn Admin, namespace: u32, controller: u16) -> Result<(), Meth
     succeed("attach", admin.admin(&command, &mut list)?)
 }
 
-/// An NVMe subsystem of the machine: one drive.
+/// An NVMe subsystem of the machine, which is one drive.
 struct Subsystem {
     words: String,
-    /// Paths that drives name as their controller.
+    /// Paths that appear as the controller of drives.
     paths: Vec<String>,
-    /// Character devices.
+    /// Names of the controllers' character devices.
     controllers: Vec<String>,
 }
 
-/// Attaches every detached namespace of every NVMe drive. Answers what was hidden.
+/// Attaches every detached namespace of all NVMe drives. Returns the hidden areas.
 pub fn open_all(root: &SysRoot) -> Vec<Hidden> {
     subsystems(root)
         .iter()
@@ -183,7 +184,7 @@ fn subsystems(root: &SysRoot) -> Vec<Subsystem> {
             controllers: Vec::new(),
         });
         one.paths.push(resolved(&folder));
-        // With multipath, drives name the subsystem.
+        // With multipath, a drive's path is that of the subsystem.
         let groups = root.sys.join("class/nvme-subsystem");
         let groups = text::names(&groups).into_iter().map(|group| groups.join(group));
         let of_this = groups.filter(|group| group.join(&name).exists());
@@ -273,7 +274,7 @@ mod tests {
         manages: bool,
         total: u64,
         unallocated: u64,
-        /// Number, bytes, attached.
+        /// Number, size in bytes, and whether it is attached.
         namespaces: RefCell<Vec<(u32, u64, bool)>>,
     }
 

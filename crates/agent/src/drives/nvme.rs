@@ -1,7 +1,7 @@
 //! NVMe Sanitize and Format NVM (NVM Express base specification 2.0, 5.24 and 5.14).
 //!
-//! Sanitize clears every namespace of the subsystem, and so may Format (Identify Controller, FNA): both are refused while
-//! the controller has namespaces that the job does not know to be cleared with it.
+//! Sanitize clears every namespace of the subsystem, and Format may do so too (Identify Controller, FNA). Such a command is
+//! refused while the controller has other listed namespaces.
 
 use std::fs::File;
 use std::io;
@@ -28,17 +28,17 @@ const SANITIZE_BLOCK: u32 = 2;
 const SANITIZE_CRYPTO: u32 = 4;
 const FORMAT_USER_DATA: u32 = 1;
 const FORMAT_CRYPTO: u32 = 2;
-/// How often a drive that sanitizes is asked how far it is.
+/// Interval between queries of a sanitizing drive's progress.
 const POLL: Duration = Duration::from_millis(500);
-/// Format returns when it is done; large drives without crypto erase take up to hours.
+/// Format returns at its end; large drives without crypto erase may take hours.
 const FORMAT_TIMEOUT_MS: u32 = 4 * 3600 * 1000;
 
-/// Sends admin commands; a fake in tests.
+/// Sends admin commands; tests use a fake.
 pub trait Admin {
     /// Returns the NVMe status, 0 for success.
     ///
     /// # Errors
-    /// When the command did not reach the drive.
+    /// The command did not reach the drive.
     fn admin(&self, command: &NvmeCommand, data: &mut [u8]) -> io::Result<u16>;
 }
 
@@ -48,7 +48,7 @@ impl Admin for File {
     }
 }
 
-/// What a namespace and its controller can do.
+/// Capabilities of a namespace and its controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nvme {
     namespace: u32,
@@ -57,12 +57,12 @@ pub struct Nvme {
     format: bool,
     format_crypto: bool,
     format_reaches_all: bool,
-    /// Bits of Format's dword 10 that keep the block format as it is.
+    /// Bits of Format's dword 10 that keep the present block format.
     format_keep: u32,
 }
 
 impl Nvme {
-    /// Asks an open namespace; `None` when it does not answer as NVMe.
+    /// Identifies an open namespace; `None` if it does not answer as NVMe.
     pub fn probe(file: &File) -> Option<Self> {
         Self::identify(file, ioctl::nvme_namespace(file).ok()?).ok()
     }
@@ -86,7 +86,7 @@ impl Nvme {
         )?;
         let (oacs, sanicap, fna) = (le16(&controller, 256), le32(&controller, 328), controller[524]);
         let (flbas, dps) = (u32::from(own[26]), u32::from(own[29]));
-        // Format index bits 3:0 and 6:5, metadata setting bit 4; protection type bits 2:0 and its place bit 3.
+        // Format index bits 3:0 and 6:5, metadata setting bit 4; protection type bits 2:0 and its position bit 3.
         let format_index = (flbas & 0xF) | (flbas >> 5 & 3) << 12;
         Ok(Self {
             namespace,
@@ -113,7 +113,7 @@ impl Nvme {
             .collect()
     }
 
-    /// Runs one method to its end. `shared_with`: other namespaces of the controller.
+    /// Runs one method to its end. `shared_with` lists the other namespaces of the controller.
     ///
     /// # Errors
     /// [`MethodError`]
@@ -160,7 +160,7 @@ impl Nvme {
     }
 }
 
-/// Starts a sanitize and follows its log. A job that must end leaves the drive sanitizing: it cannot be stopped.
+/// Starts a sanitize and follows its log. If the job must end, the drive continues: a sanitize cannot be stopped.
 fn sanitize(admin: &dyn Admin, action: u32, control: &JobControl) -> Result<(), MethodError> {
     let command = |action| NvmeCommand {
         opcode: SANITIZE,
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
     use crate::jobs::control::Stop;
 
-    /// A controller by the book: offers what its identify data says, sanitizes for two polls.
+    /// A controller that follows the specification: offers the methods in its identify data, and sanitizes for two polls.
     #[derive(Default)]
     struct Fake {
         sanicap: u32,

@@ -1,4 +1,4 @@
-//! The drives below `/sys/block`: all that [`super::excluded`] does not exclude with a reason.
+//! The drives below `/sys/block`: all devices that [`super::excluded`] does not exclude.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::{DriveFacts, excluded};
 use crate::root::SysRoot;
 use crate::text;
 
-/// `/sys/block/*/size` counts in these, whatever the drive's own block size.
+/// Unit of `/sys/block/*/size` in bytes, independent of the drive's own block size.
 pub(super) const SIZE_UNIT_BYTES: u64 = 512;
 
 /// Whether the device is a boot area of an eMMC, such as `mmcblk0boot0`. It shares the serial number of its drive.
@@ -17,12 +17,12 @@ pub fn is_boot_area(name: &str) -> bool {
     name.starts_with("mmcblk") && name.contains("boot")
 }
 
-/// The switch that makes a boot area of an eMMC read-only.
+/// Path of the switch that makes a boot area of an eMMC read-only.
 pub(super) fn force_ro(root: &SysRoot, name: &str) -> PathBuf {
     root.sys.join("block").join(name).join("force_ro")
 }
 
-/// Every drive, by name.
+/// All drives, by name.
 pub fn list(root: &SysRoot) -> Vec<DriveFacts> {
     let names = text::names(&root.sys.join("block"));
     names.into_iter().filter_map(|name| facts(root, name)).collect()
@@ -34,7 +34,7 @@ fn facts(root: &SysRoot, name: String) -> Option<DriveFacts> {
         return None;
     }
     let is_boot_area = is_boot_area(&name);
-    // The parent of a boot area is the whole drive, whose parent is the card.
+    // The parent of a boot area is the whole drive; the parent of that is the card.
     let device = folder.join(if is_boot_area { "device/device" } else { "device" });
     let size_bytes = excluded::size_bytes(root, &name);
     let resolved = fs::canonicalize(&folder).unwrap_or_else(|_| folder.clone());
@@ -63,7 +63,7 @@ fn facts(root: &SysRoot, name: String) -> Option<DriveFacts> {
         physical_block_bytes: block("queue/physical_block_size"),
         rotational: is_set("queue/rotational"),
         removable: is_set("removable"),
-        // A boot area is read-only until it is opened for an erase.
+        // A boot area is read-only until an erase opens it.
         read_only: is_set("ro") && !(is_boot_area && force_ro(root, &name).exists()),
         transport,
         pci_address,
@@ -89,7 +89,7 @@ fn model(device: &Path, transport: &str) -> String {
     let model = model.unwrap_or_default();
     let vendor = text::or_empty(&device.join("vendor"));
     match transport {
-        // The vendor of a virtio device is a PCI id, of a SATA drive the word "ATA".
+        // The vendor of a virtio device is a PCI id; the vendor of a SATA drive is "ATA".
         "virtio" if model.is_empty() => "virtio".to_owned(),
         "sata" | "nvme" | "virtio" | "mmc" => model,
         _ => format!("{vendor} {model}").trim().to_owned(),
@@ -117,7 +117,7 @@ fn transport(name: &str, resolved: &Path, device: &Path) -> String {
     transport.to_owned()
 }
 
-/// The unit serial number of a SCSI drive: vital product data page 0x80, a header of four bytes and text.
+/// The unit serial number of a SCSI drive from vital product data page 0x80: a header of four bytes, then text.
 fn vpd_serial(path: &Path) -> Option<String> {
     let page = text::bytes(path)?;
     let length = usize::from(*page.get(3)?);
@@ -128,9 +128,9 @@ fn vpd_serial(path: &Path) -> Option<String> {
     (!serial.is_empty()).then_some(serial)
 }
 
-/// The link that udev would make for the drive.
+/// The link that udev creates for the drive.
 fn stable_id(transport: &str, serial: &str, wwn: &str, pci_address: &str) -> String {
-    /// udev takes this much of a virtio serial, which is all the device has.
+    /// udev uses this many characters of a virtio serial, which is its whole length.
     const VIRTIO_SERIAL: usize = 20;
     match transport {
         "nvme" if !wwn.is_empty() => format!("/dev/disk/by-id/nvme-{wwn}"),
@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// `/sys/block/NAME` as a link to a folder below `/sys/devices`, as the kernel has it.
+    /// Creates `/sys/block/NAME` as a link to a folder below `/sys/devices`, as in the kernel.
     fn block(root: &SysRoot, devices: &str, name: &str, files: &[(&str, &str)]) {
         let folder = root.sys.join("devices").join(devices).join("block").join(name);
         fs::create_dir_all(folder.join("queue")).unwrap();

@@ -12,7 +12,7 @@ const FORMAT_GPT: u8 = 2;
 const SIGNATURE_GUID: u8 = 2;
 const END: [u8; 4] = [0x7F, 0xFF, 4, 0];
 
-/// The value of a `Boot####` variable that starts the loader.
+/// Builds the value of a `Boot####` variable for the loader.
 pub fn load_option(label: &str, loader: &Loader) -> Vec<u8> {
     let path = device_path(loader);
     let mut option = Vec::new();
@@ -44,7 +44,7 @@ fn utf16(text: &str) -> Vec<u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
 }
 
-/// The label of a load option; `None` when the bytes are none.
+/// The label of a load option; `None` if the bytes are not a load option.
 pub fn label_of(option: &[u8]) -> Option<String> {
     let units = option
         .get(6..)?
@@ -54,7 +54,7 @@ pub fn label_of(option: &[u8]) -> Option<String> {
     String::from_utf16(&units).ok()
 }
 
-/// The partition GUID that a load option starts from, if it begins with a GPT hard drive node.
+/// The partition GUID of a load option, if its path starts with a GPT hard drive node.
 pub fn partition_of(option: &[u8]) -> Option<[u8; 16]> {
     let label = option.get(6..)?.chunks_exact(2).position(|pair| pair == [0, 0])?;
     let node = option.get(6 + (label + 1) * 2..)?;
@@ -64,7 +64,7 @@ pub fn partition_of(option: &[u8]) -> Option<[u8; 16]> {
     is_gpt.then(|| field(node, 24))
 }
 
-/// Whether the option is one that firmware lists and starts.
+/// Whether firmware lists and starts the option.
 pub fn is_active(option: &[u8]) -> bool {
     le32(option, 0) & ACTIVE != 0
 }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use crate::disk::gpt::{Partition, TYPE_ESP};
 
-    /// Written out by hand from the specification's tables, field by field.
+    /// Encoded by hand from the specification's tables, field by field.
     const KNOWN: &str = concat!(
         "01000000",                     // LOAD_OPTION_ACTIVE
         "5a00",                         // 90 bytes of device path

@@ -1,4 +1,4 @@
-//! UEFI: the boot entries the agent sets, and the variables they live in.
+//! UEFI: the agent's boot entries, and the variables that store them.
 
 pub mod entry;
 pub mod vars;
@@ -10,7 +10,7 @@ use crate::disk::Window;
 use crate::disk::fat::Fat;
 use crate::disk::gpt::{Gpt, Partition, TYPE_ESP};
 
-/// Path that firmware tries on its own, by the machine architecture the agent is built for (UEFI 2.10, 3.5.1.1).
+/// Default loader that firmware tries by itself, for the agent's machine architecture (UEFI 2.10, 3.5.1.1).
 #[cfg(target_arch = "x86_64")]
 const DEFAULT_LOADER: &str = "BOOTX64.EFI";
 #[cfg(target_arch = "aarch64")]
@@ -21,19 +21,19 @@ const LOADERS: [&str; 3] = ["shimx64.efi", "grubx64.efi", "systemd-bootx64.efi"]
 #[cfg(target_arch = "aarch64")]
 const LOADERS: [&str; 3] = ["shimaa64.efi", "grubaa64.efi", "systemd-bootaa64.efi"];
 
-/// The loader of an installed image.
+/// The boot loader of an installed image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loader {
-    /// The EFI system partition.
+    /// The EFI system partition with the loader.
     pub partition: Partition,
-    /// Path on it, such as `\EFI\debian\shimx64.efi`.
+    /// Path on the partition, such as `\EFI\debian\shimx64.efi`.
     pub path: String,
 }
 
-/// Looks for the loader on the EFI system partitions of a disk: a distribution's own first, then the default one.
+/// Searches the EFI system partitions of a disk for a loader: first a distribution's own, then the default one.
 ///
 /// # Errors
-/// What reading the disk says; `Ok(None)` when there is no loader.
+/// Errors of reading the disk. `Ok(None)` means that there is no loader.
 pub fn find_loader(disk: &File, gpt: &Gpt) -> io::Result<Option<Loader>> {
     for partition in gpt.partitions().filter(|partition| partition.type_guid == TYPE_ESP) {
         let (start, length) = gpt.extent(&partition);

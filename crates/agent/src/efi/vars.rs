@@ -1,5 +1,5 @@
 //! UEFI variables through efivarfs: four bytes of attributes, then the value; one write is one update. The kernel marks
-//! variables immutable against accidents; the mark comes off before a change.
+//! variables as immutable against accidents; the agent removes that flag before a change.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,11 +11,11 @@ use super::Loader;
 use super::entry::{label_of, load_option};
 use crate::{ioctl, text};
 
-/// EFI_GLOBAL_VARIABLE.
+/// GUID of EFI_GLOBAL_VARIABLE.
 const GLOBAL: &str = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
 /// Non-volatile, boot service access, runtime access.
 const ATTRIBUTES: u32 = 7;
-/// In front of every label, so that the agent knows its own entries again.
+/// Prefix of every label, by which the agent recognises its own entries.
 pub const LABEL_PREFIX: &str = "Rackwright: ";
 
 /// A boot variable could not be read or changed.
@@ -24,29 +24,29 @@ pub const LABEL_PREFIX: &str = "Rackwright: ";
 pub struct EfiError {
     /// Name of the variable.
     pub variable: String,
-    /// What the kernel said.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
-/// The boot variables below a mounted efivarfs.
+/// The boot variables of a mounted efivarfs.
 #[derive(Clone, Debug)]
 pub struct EfiVars {
     folder: PathBuf,
 }
 
 impl EfiVars {
-    /// Over a mounted efivarfs, or a plain folder in tests.
+    /// Uses a mounted efivarfs, or a plain folder in tests.
     pub fn new(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// Whether firmware keeps Secure Boot on; false where there is no such variable.
+    /// Whether Secure Boot is on; false without the variable.
     pub fn secure_boot(&self) -> bool {
         self.read("SecureBoot").is_some_and(|value| value.first() == Some(&1))
     }
 
-    /// Makes the loader the first boot entry, labelled `Rackwright: LABEL`, and removes the agent's older entries.
-    /// Returns the entry's number.
+    /// Makes the loader the first boot entry, labelled `Rackwright: LABEL`, and removes the agent's older entries. Returns
+    /// the number of the entry.
     ///
     /// # Errors
     /// The variable that could not be read or changed.
@@ -69,7 +69,7 @@ impl EfiVars {
         Ok(number)
     }
 
-    /// Removes the agent's own entries, also from the boot order. Returns their numbers.
+    /// Removes the agent's own entries and their places in the boot order. Returns their numbers.
     ///
     /// # Errors
     /// The variable that could not be removed or changed.
@@ -137,7 +137,7 @@ impl EfiVars {
         written.map_err(|source| self.error(name, source))
     }
 
-    /// efivarfs replaces the value at each write; a plain folder needs truncation.
+    /// efivarfs replaces the value with each write; a plain folder needs truncation.
     fn open(&self, path: &std::path::Path) -> io::Result<File> {
         OpenOptions::new().write(true).create(true).truncate(true).open(path)
     }

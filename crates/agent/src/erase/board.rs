@@ -1,4 +1,4 @@
-//! One job's progress, put together from drives that are erased at the same time.
+//! Combines the progress of drives that are erased at the same time into one job's progress.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ struct Row {
     total: u64,
 }
 
-/// A row per drive.
+/// One row per drive.
 #[derive(Debug)]
 pub struct Board<'a> {
     control: &'a JobControl,
@@ -21,7 +21,7 @@ pub struct Board<'a> {
 }
 
 impl<'a> Board<'a> {
-    /// A board of the drives with these names.
+    /// Creates a board for the drives with these names.
     pub fn new<'n>(control: &'a JobControl, names: impl Iterator<Item = &'n str>) -> Self {
         let rows = names.map(|name| (name.to_owned(), Row::default())).collect();
         Self {
@@ -30,7 +30,7 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// The row of one drive.
+    /// Returns the row of a drive.
     pub fn line(&'a self, facts: &DriveFacts, control: &'a JobControl) -> Line<'a> {
         Line {
             board: self,
@@ -55,7 +55,7 @@ impl<'a> Board<'a> {
     }
 }
 
-/// One drive's row.
+/// The row of one drive.
 #[derive(Debug)]
 pub struct Line<'a> {
     board: &'a Board<'a>,
@@ -64,7 +64,7 @@ pub struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Begins a step of `total` bytes; 0 where it is not measured.
+    /// Starts a step of `total` bytes; 0 if the step has no measure.
     pub fn step(&self, step: impl Into<String>, total: u64) {
         self.board.set(&self.name, |row| {
             *row = Row {
@@ -75,21 +75,21 @@ impl Line<'_> {
         });
     }
 
-    /// Bytes of the step done since the last call.
+    /// Reports bytes of the step done since the last call.
     pub fn advanced(&self, bytes: u64) {
         self.board
             .set(&self.name, |row| row.done = row.done.saturating_add(bytes));
     }
 
-    /// The job's control.
+    /// Returns the control of the job.
     pub fn control(&self) -> &JobControl {
         self.control
     }
 
-    /// To be called between two pieces of work.
+    /// Call this between two pieces of work.
     ///
     /// # Errors
-    /// When the job must end.
+    /// The job must end.
     pub fn check(&self) -> Result<(), Stop> {
         self.control.check()
     }

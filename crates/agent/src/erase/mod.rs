@@ -1,11 +1,11 @@
-//! Erasing drives, failing closed.
+//! Erases drives. A drive without proof of its erase counts as not erased.
 //!
-//! For each drive, the methods it says it supports are tried from the strongest on. Before the first, samples are read from
-//! all over the drive and canaries (blocks of random bytes) are written to some of them, so that a drive that does nothing
-//! and reports success is found out even if it was blank. After each method the samples are read back and compared with
-//! what the method must leave ([`proof`]); only then is the drive erased. What fails is written down in `rejected_methods`
-//! and the next method is tried. With none left the drive is not erased: `erase-not-proven` if a method claimed success,
-//! else `erase-unsupported`.
+//! For each drive, the methods that it reports as supported are tried, strongest first. Before the first method, samples
+//! are read from the whole drive and canaries (blocks of random bytes) are written to some of them. So a drive that does
+//! nothing and reports success is detected, even if it was blank. After each method the samples are read back and compared
+//! with the result that the method must leave ([`proof`]); only then is the drive erased. A failed method is recorded in
+//! `rejected_methods`, and the next method is tried. If all methods fail, the drive is not erased: the error is
+//! `erase-not-proven` if a method claimed success, otherwise `erase-unsupported`.
 
 pub mod board;
 pub mod passes;
@@ -23,31 +23,32 @@ use crate::jobs::job_error;
 use board::{Board, Line};
 use proof::Samples;
 
-/// Samples read back on each drive of a real machine when the job names no number.
+/// Default number of samples read back per drive of a real machine, if the job specifies none.
 pub const DEFAULT_SAMPLES: u32 = 4096;
-/// Most samples a job may ask for: their digests stay in memory.
+/// Maximum number of samples: their digests stay in memory.
 const MAX_SAMPLES: u32 = 1 << 20;
-/// What an operator can do about a hidden area that stays hidden.
+/// Advice for the operator about a hidden area that cannot be opened.
 const TAKE_OUT: &str =
     "Open the area with the drive's own tools, or take the drive out and destroy it, then readmit the node";
-/// Zeroed at both ends of a drive whose method leaves arbitrary bytes, so that nothing there looks like a partition table.
+/// Bytes that are zeroed at both ends of a drive after a method that leaves arbitrary bytes, so that nothing there looks
+/// like a partition table.
 const ENDS_BYTES: u64 = 1 << 20;
 
-/// An erase that did not succeed on every drive, with the certificates' data of those on which it did.
+/// An erase that failed on at least one drive, with the certificate data of the erased drives.
 #[derive(Debug)]
 pub struct EraseFailure {
-    /// The report's error.
+    /// The error for the report.
     pub error: JobError,
-    /// The drives that were erased all the same.
+    /// The drives that were erased nevertheless.
     pub erased: EraseDrivesResult,
 }
 
-/// Erases the drives of a job. A trait, so that a simulated machine can have an agent that lies.
+/// Erases the drives of a job. A trait, so that a simulated machine can have a lying agent.
 pub trait Eraser: Send + Sync {
-    /// Erases them.
+    /// Erases the drives.
     ///
     /// # Errors
-    /// [`EraseFailure`] unless every drive is erased and proven so.
+    /// [`EraseFailure`] unless every drive is erased with proof.
     fn erase(
         &self,
         drives: &dyn Drives,
@@ -56,7 +57,7 @@ pub trait Eraser: Send + Sync {
     ) -> Result<EraseDrivesResult, EraseFailure>;
 }
 
-/// Erases by [`erase`].
+/// Erases with [`erase`].
 #[derive(Clone, Copy, Debug)]
 pub struct DriveEraser;
 
@@ -71,7 +72,7 @@ impl Eraser for DriveEraser {
     }
 }
 
-/// Why one drive was not erased.
+/// Why a drive was not erased.
 #[derive(Debug)]
 enum DriveFailure {
     Stopped(Stop),
@@ -82,10 +83,10 @@ enum DriveFailure {
     },
 }
 
-/// Erases the drives of a job, those of different controllers at the same time.
+/// Erases the drives of a job. Drives of different controllers are erased at the same time.
 ///
 /// # Errors
-/// [`EraseFailure`] unless every drive is erased and proven so.
+/// [`EraseFailure`] unless every drive is erased with proof.
 pub fn erase(drives: &dyn Drives, job: &EraseDrives, control: &JobControl) -> Result<EraseDrivesResult, EraseFailure> {
     let early = |error| EraseFailure {
         error,
@@ -115,7 +116,7 @@ pub fn erase(drives: &dyn Drives, job: &EraseDrives, control: &JobControl) -> Re
             .into_values()
             .map(|group| scope.spawn(move || group.into_iter().map(one).collect::<Vec<_>>()))
             .collect();
-        // A thread that panicked took its drives' outcomes along; their number is checked below.
+        // A panicked thread loses its drives' outcomes; `conclude` checks their number.
         threads
             .into_iter()
             .flat_map(|thread| thread.join().unwrap_or_default())
@@ -130,7 +131,7 @@ pub fn erase(drives: &dyn Drives, job: &EraseDrives, control: &JobControl) -> Re
     done
 }
 
-/// A hidden area that could not be opened, of a drive of which nothing is listed, is reached by no erase.
+/// Refuses a hidden area that could not be opened on a drive that is not listed: no erase reaches that area.
 fn all_have_a_drive(hidden: &[Hidden], targets: &[DriveFacts]) -> Result<(), JobError> {
     let has_drive = |area: &&Hidden| targets.iter().any(|facts| area.controllers.contains(&facts.controller));
     let lost = hidden.iter().filter(|area| area.closed.is_some() && !has_drive(area));
@@ -280,14 +281,14 @@ fn erase_one(
     Err(not_erased(claimed, &hidden, &rejected))
 }
 
-/// No method is left.
+/// The failure of a drive without a further method.
 fn not_erased(claimed: bool, hidden: &[&Hidden], rejected: &[String]) -> DriveFailure {
     let code = if claimed {
         "erase-not-proven"
     } else {
         "erase-unsupported"
     };
-    // First what an operator can do something about: long messages are cut.
+    // The operator's actions come first, because long messages are cut.
     let closed: Vec<String> = hidden
         .iter()
         .filter(|area| area.closed.is_some())
@@ -300,7 +301,8 @@ fn not_erased(claimed: bool, hidden: &[&Hidden], rejected: &[String]) -> DriveFa
     }
 }
 
-/// After the proof: where arbitrary bytes are left, both ends are zeroed; then the kernel forgets the partitions.
+/// Final steps after the proof: zeroes both ends if arbitrary bytes are left, checks for partition tables, and rereads the
+/// table.
 fn finish(raw: &dyn RawDrive, method: EraseMethod) -> Result<(), MethodError> {
     if proof::leaves(method) == proof::Left::Changed {
         let size = raw.size_bytes();
@@ -311,12 +313,12 @@ fn finish(raw: &dyn RawDrive, method: EraseMethod) -> Result<(), MethodError> {
         raw.flush()?;
     }
     proof::no_partition_table(raw)?;
-    // Nothing of the drive is in use; where the kernel refuses all the same, the next boot reads the blank drive anyway.
+    // Nothing of the drive is in use. If the kernel refuses nevertheless, the next boot reads the blank drive.
     let _ = raw.reread_partitions();
     Ok(())
 }
 
-/// How a drive was erased.
+/// Details of a completed erase.
 struct Done {
     method: EraseMethod,
     samples: u64,

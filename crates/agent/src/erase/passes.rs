@@ -1,4 +1,4 @@
-//! The methods that work on every block: discard with a check of all of it, and overwriting.
+//! The methods that work on every block: discard with a complete check, and overwriting.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -11,16 +11,16 @@ use super::board::Line;
 use crate::drives::aligned::Aligned;
 use crate::drives::{MethodError, RawDrive};
 
-/// Bytes of one read or write.
+/// Size of one read or write in bytes.
 const CHUNK_BYTES: u64 = 4 << 20;
-/// Bytes of one discard; drives take long ones without saying how far they are.
+/// Size of one discard in bytes; drives accept long discards, but do not report their progress.
 const DISCARD_BYTES: u64 = 1 << 30;
-/// Requests in flight on one drive: enough to keep it busy while the other chunk is looked at.
+/// Concurrent requests per drive: enough to keep it busy while another chunk is checked.
 const THREADS: usize = 3;
-/// Of how many chunks one is read back after the pattern pass.
+/// One of this many chunks is read back after the pattern pass.
 const PATTERN_READ_BACK: u64 = 16;
 
-/// Runs a method to its end, whichever kind it is. That it worked is for the caller to prove.
+/// Runs a method of any kind to its end. The caller must prove its effect.
 ///
 /// # Errors
 /// [`MethodError`]
@@ -32,7 +32,8 @@ pub fn perform(raw: &dyn RawDrive, method: EraseMethod, line: &Line<'_>) -> Resu
     }
 }
 
-/// Discards everything; if then not every block reads zero (a drive need not promise that), zeroes everything and looks again.
+/// Discards everything. If a block then does not read zero (a drive need not promise that), zeroes everything and checks
+/// again.
 fn discard(raw: &dyn RawDrive, line: &Line<'_>) -> Result<(), MethodError> {
     in_pieces(raw.size_bytes(), DISCARD_BYTES, line, |offset, length| {
         raw.discard(offset, length)
@@ -73,8 +74,8 @@ fn in_pieces(
     Ok(())
 }
 
-/// A pass of pseudo-random bytes under a key that exists only here, some of it read back, and a pass of zeros, all of it
-/// read back.
+/// Writes pseudo-random bytes under a key that exists only here and reads a part back. Then writes zeros and reads all of
+/// them back.
 fn overwrite(raw: &dyn RawDrive, line: &Line<'_>) -> Result<(), MethodError> {
     let pattern = Pattern::new()?;
     line.step("overwrite, pattern", raw.size_bytes());
@@ -112,18 +113,18 @@ fn overwrite(raw: &dyn RawDrive, line: &Line<'_>) -> Result<(), MethodError> {
     }
 }
 
-/// Zeroes a range by plain writes.
+/// Zeroes a range with plain writes.
 ///
 /// # Errors
-/// What the drive says.
+/// The drive's error.
 pub fn write_zeros(raw: &dyn RawDrive, offset: u64, length: u64) -> std::io::Result<()> {
     raw.write_at(&Aligned::new(usize::try_from(length).unwrap_or(usize::MAX)), offset)
 }
 
-/// Offset of the first chunk's first byte that is not zero, among those found; `None` when all of the drive reads zero.
+/// Offset of the first byte of the drive that is not zero; `None` if the whole drive reads zero.
 ///
 /// # Errors
-/// [`MethodError`] when a block cannot be read: what cannot be read is not known to be zero.
+/// [`MethodError`] if a block cannot be read: an unreadable block is not known to be zero.
 pub fn first_nonzero(raw: &dyn RawDrive, line: &Line<'_>) -> Result<Option<u64>, MethodError> {
     let found = AtomicU64::new(u64::MAX);
     each_chunk(raw, line, |_, offset, buffer| {
@@ -141,7 +142,7 @@ pub fn first_nonzero(raw: &dyn RawDrive, line: &Line<'_>) -> Result<Option<u64>,
     Ok((found != u64::MAX).then_some(found))
 }
 
-/// Whether all bytes are zero, eight at a time so that the compiler uses wide registers.
+/// Whether all bytes are zero. Compares eight bytes at a time, so that the compiler uses wide registers.
 pub fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(4096).all(|block| {
         let (words, rest) = block.as_chunks::<8>();
@@ -149,7 +150,7 @@ pub fn is_zero(bytes: &[u8]) -> bool {
     })
 }
 
-/// Calls `work(index, offset, buffer)` for every chunk of the drive, on several threads. The first error ends it.
+/// Calls `work(index, offset, buffer)` for every chunk of the drive on several threads. The first error stops it.
 fn each_chunk(
     raw: &dyn RawDrive,
     line: &Line<'_>,
@@ -176,7 +177,7 @@ fn each_chunk(
         for _ in 0..THREADS {
             scope.spawn(|| {
                 if let Err(error) = worker() {
-                    // The others find nothing left to do.
+                    // The other threads then find no work left.
                     next.store(size.div_ceil(CHUNK_BYTES), Ordering::Relaxed);
                     failure
                         .lock()
@@ -192,7 +193,7 @@ fn each_chunk(
         .map_or(Ok(()), Err)
 }
 
-/// Pseudo-random chunks: the key stream of AES-256 in counter mode under a random key, a nonce per chunk.
+/// Pseudo-random chunks: the key stream of AES-256 in counter mode with a random key and one nonce per chunk.
 struct Pattern(LessSafeKey);
 
 impl Pattern {
@@ -208,7 +209,7 @@ impl Pattern {
         let mut nonce = [0; 12];
         nonce[..8].copy_from_slice(&index.to_le_bytes());
         buffer.fill(0);
-        // It can only fail for more than 64 GiB in one piece; such a buffer would stay zero and fail the read-back.
+        // Fails only for more than 64 GiB at once; the buffer would then stay zero and fail the read-back.
         let _ = self
             .0
             .seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), buffer);

@@ -9,25 +9,25 @@ use super::board::Line;
 use crate::drives::aligned::Aligned;
 use crate::drives::{MethodError, RawDrive};
 
-/// Bytes of one sample.
+/// Minimum size of a sample in bytes.
 pub const SAMPLE_BYTES: u64 = 4096;
-/// Blocks of random bytes written before the erase.
+/// Number of blocks of random bytes written before the erase.
 const CANARIES: usize = 64;
-/// Read at each end in search of partition tables: more than a GPT with 128 entries needs, at either block size.
+/// Bytes read at each end to search for partition tables: more than a GPT with 128 entries at either block size.
 const TABLE_BYTES: u64 = 256 << 10;
 
-/// What a method leaves behind.
+/// The content that a method leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// Zeros.
+    /// Only zeros.
     Zeros,
-    /// Zeros or ones, as the medium is after erasing its cells.
+    /// Zeros or ones: the state of the medium after erasing its cells.
     Blank,
-    /// Bytes that have nothing to do with those before.
+    /// Bytes unrelated to the earlier ones.
     Changed,
 }
 
-/// What must be read after a method.
+/// The content that must be read after a method.
 pub fn leaves(method: EraseMethod) -> Left {
     match method {
         EraseMethod::DiscardZeroed | EraseMethod::Overwrite => Left::Zeros,
@@ -39,7 +39,7 @@ pub fn leaves(method: EraseMethod) -> Left {
     }
 }
 
-/// What was read at one place.
+/// The content at one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Zeros,
@@ -61,13 +61,13 @@ impl Seen {
     }
 }
 
-/// Whether each byte is `value`. Looks at many at once: a loop that may end at each byte takes ten times as long.
+/// Whether each byte is `value`. Checks blocks at once: a loop that can end at each byte takes ten times as long.
 fn are_all(bytes: &[u8], value: u8) -> bool {
     let differs = |part: &[u8]| part.iter().fold(0, |seen, byte| seen | (byte ^ value)) != 0;
     !bytes.chunks(1024).any(differs)
 }
 
-/// The samples of one drive, as they were before the erase.
+/// The samples of a drive from before the erase.
 #[derive(Debug)]
 pub struct Samples {
     seen: BTreeMap<u64, Seen>,
@@ -78,7 +78,7 @@ impl Samples {
     /// Reads samples: one at a random place in each of `count` equal parts of the drive, and both ends.
     ///
     /// # Errors
-    /// When a sample cannot be read, or the job must end.
+    /// A sample cannot be read, or the job must end.
     pub fn take(raw: &dyn RawDrive, count: u32, line: &Line<'_>) -> Result<Self, MethodError> {
         let sample_bytes = SAMPLE_BYTES.max(u64::from(raw.block_bytes()));
         let places = places(raw.size_bytes(), sample_bytes, u64::from(count), &mut Draw::new()?)?;
@@ -92,12 +92,12 @@ impl Samples {
         Ok(Self { seen, sample_bytes })
     }
 
-    /// Number of samples and bytes of each.
+    /// Number of samples, and bytes per sample.
     pub fn counts(&self) -> (u64, u64) {
         (self.seen.len() as u64, self.sample_bytes)
     }
 
-    /// Writes random bytes to some of the samples' places. Where a drive does not take them, what it held counts on.
+    /// Writes random bytes to some of the sample places. If the drive refuses a write, the present content is the sample.
     pub fn plant_canaries(&mut self, raw: &dyn RawDrive) {
         let stride = (self.seen.len() / CANARIES).max(1);
         let places: Vec<u64> = self.seen.keys().copied().step_by(stride).collect();
@@ -111,7 +111,7 @@ impl Samples {
             }
         }
         let _ = raw.flush();
-        // What counts is what reads back, whether or not the writes succeeded.
+        // The sample is the content that reads back, whether or not the write succeeded.
         for place in places {
             if raw.read_at(&mut buffer, place).is_ok() {
                 self.seen.insert(place, Seen::of(&buffer));
@@ -119,10 +119,10 @@ impl Samples {
         }
     }
 
-    /// Reads every sample again and compares it with what the method must leave.
+    /// Reads every sample again and compares it with the content that the method must leave.
     ///
     /// # Errors
-    /// [`MethodError::Failed`] names the first place that disproves the erase, or says that nothing can be proven.
+    /// [`MethodError::Failed`] names the first place that disproves the erase, or states that nothing can be proven.
     pub fn prove(&self, raw: &dyn RawDrive, method: EraseMethod, line: &Line<'_>) -> Result<(), MethodError> {
         let left = leaves(method);
         let known = self.seen.values().filter(|seen| matches!(seen, Seen::Data(_))).count();
@@ -156,7 +156,8 @@ fn disproved(left: Left, before: Seen, after: Seen) -> Option<&'static str> {
     }
 }
 
-/// Places of the samples, ascending. The last one is the drive's end; places are multiples of the sample's size but for it.
+/// Places of the samples, ascending. The last one is the end of the drive. All other places are multiples of the sample
+/// size.
 fn places(size: u64, sample_bytes: u64, count: u64, draw: &mut Draw) -> io::Result<Vec<u64>> {
     let blocks = size / sample_bytes;
     if blocks == 0 {
@@ -175,7 +176,7 @@ fn places(size: u64, sample_bytes: u64, count: u64, draw: &mut Draw) -> io::Resu
     Ok(places)
 }
 
-/// Bytes that nobody can foretell: drawn once from the kernel, then as many as are needed.
+/// Unpredictable bytes: a random key from the kernel, expanded as needed.
 struct Draw(blake3::OutputReader);
 
 impl Draw {
@@ -200,7 +201,7 @@ impl Draw {
 /// Checks that neither end looks like a partition table.
 ///
 /// # Errors
-/// Names what was found.
+/// The table that was found.
 pub fn no_partition_table(raw: &dyn RawDrive) -> Result<(), MethodError> {
     let size = raw.size_bytes();
     let length = TABLE_BYTES.min(size);

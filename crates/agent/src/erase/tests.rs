@@ -1,4 +1,4 @@
-//! Erasing fake drives: honest ones, ones that refuse, and ones that lie.
+//! Erases fake drives: honest ones, ones that refuse, and ones that lie.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,17 +10,17 @@ use rackwright_api::v1::Drive;
 
 const SIZE: usize = 12 << 20;
 
-/// What a fake drive does when asked for a method.
+/// A fake drive's reaction to a method.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Does {
     Refuses,
-    /// Reports success and leaves everything as it is.
+    /// Reports success and leaves all bytes unchanged.
     Nothing,
-    /// Overwrites all with this byte.
+    /// Overwrites all bytes with this byte.
     Fills(u8),
     /// Changes every byte.
     Scrambles,
-    /// Fills with zeros all but one block in the middle.
+    /// Fills all blocks but one in the middle with zeros.
     ForgetsOne,
 }
 
@@ -119,7 +119,7 @@ impl RawDrive for Arc<Fake> {
 
 struct Fakes(Vec<Arc<Fake>>);
 
-/// Drives one of which hides an area.
+/// Fake drives, one with a hidden area.
 struct Hiding(Fakes, Hidden);
 
 impl Drives for Hiding {
@@ -366,7 +366,7 @@ fn a_hidden_area_is_opened_or_reached_by_the_method_or_the_drive_is_not_erased()
     ] {
         assert!(error.message.contains(words), "{}", error.message);
     }
-    // Nothing of the drive is listed.
+    // The drive is not listed.
     let error = run_hiding(&both, hiding("nvme9", Some("status 0x2118"))).unwrap_err();
     assert!(
         error.code == "erase-unsupported" && error.message.contains("status 0x2118"),

@@ -17,7 +17,7 @@ struct Socket {
     mhz_seen: f64,
 }
 
-/// One entry per socket, from `/proc/cpuinfo` and cpufreq.
+/// Returns one entry per socket, from `/proc/cpuinfo` and cpufreq.
 pub fn cpus(root: &SysRoot) -> Vec<Cpu> {
     let cpuinfo = text::or_empty(&root.proc.join("cpuinfo"));
     let mut sockets: BTreeMap<u32, Socket> = BTreeMap::new();
@@ -33,7 +33,7 @@ pub fn cpus(root: &SysRoot) -> Vec<Cpu> {
             .entry(value("physical id").and_then(|id| id.parse().ok()).unwrap_or(0))
             .or_default();
         socket.threads += 1;
-        // Virtual machines and arm64 may have no core ids: every thread counts as a core then.
+        // Virtual machines and arm64 may not report core ids; then every thread counts as a core.
         socket
             .cores
             .insert(value("core id").map_or_else(|| format!("cpu{processor}"), str::to_owned));
@@ -54,7 +54,7 @@ pub fn cpus(root: &SysRoot) -> Vec<Cpu> {
         cores: found.cores.len() as u32,
         threads: found.threads,
         microcode: found.microcode,
-        // Without cpufreq (virtual machines) the clock is fixed, and what is seen is the most.
+        // Without cpufreq (virtual machines) the clock is fixed, so the current clock is the maximum.
         max_mhz: if found.max_khz > 0 {
             (found.max_khz / 1000) as u32
         } else {
@@ -64,7 +64,7 @@ pub fn cpus(root: &SysRoot) -> Vec<Cpu> {
     sockets.into_iter().map(cpu).collect()
 }
 
-/// `/sys/devices/system/node/node*`.
+/// Reads `/sys/devices/system/node/node*`.
 pub fn numa_nodes(root: &SysRoot) -> Vec<NumaNode> {
     let folder = root.sys.join("devices/system/node");
     let ids = text::names(&folder)
@@ -84,12 +84,12 @@ pub fn numa_nodes(root: &SysRoot) -> Vec<NumaNode> {
     ids.into_iter().map(node).collect()
 }
 
-/// Memory the kernel can use.
+/// Memory available to the kernel in bytes.
 pub fn memory_bytes(root: &SysRoot) -> u64 {
     mem_total(&text::or_empty(&root.proc.join("meminfo")))
 }
 
-/// The line `MemTotal: N kB`, in `/proc/meminfo` or, after `Node 0`, in a node's.
+/// Parses the line `MemTotal: N kB` of `/proc/meminfo` or of a node's file (there after `Node 0`). Returns bytes.
 fn mem_total(meminfo: &str) -> u64 {
     let line = meminfo.lines().find_map(|line| line.split_once("MemTotal:"));
     let kilobytes = line.and_then(|(_, rest)| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());

@@ -1,5 +1,5 @@
-//! GPUs by PCI id. No driver is loaded in the ramdisk; the table names the models of the machines in question, from the PCI
-//! ID database (pci-ids.ucw.cz). A GPU that is not in it has an empty model.
+//! GPUs by PCI id. The ramdisk loads no GPU driver. The table names the models of supported machines, from the PCI ID
+//! database (pci-ids.ucw.cz). A GPU outside the table has an empty model.
 
 use rackwright_api::v1::{Gpu, PciDevice};
 

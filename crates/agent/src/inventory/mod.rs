@@ -1,4 +1,4 @@
-//! What the machine holds, read from sysfs and procfs. What cannot be read is empty, never guessed and never an error.
+//! The machine's inventory from sysfs and procfs. Unreadable values are empty; they are never guessed and never an error.
 
 pub mod cpu;
 pub mod gpu;
@@ -15,7 +15,7 @@ use crate::efi::vars::EfiVars;
 use crate::root::SysRoot;
 use crate::text;
 
-/// Reads everything.
+/// Reads the whole inventory.
 pub fn read(root: &SysRoot, present: &dyn Drives) -> Inventory {
     let pci_devices = pci::devices(root);
     let nics = network::nics(root);
@@ -43,7 +43,7 @@ pub fn read(root: &SysRoot, present: &dyn Drives) -> Inventory {
     }
 }
 
-/// The drives with their erase methods, as far as each can be opened.
+/// The drives with their erase methods, if they can be opened.
 pub fn drives(drives: &dyn Drives) -> Vec<Drive> {
     let complete = |facts: crate::drives::DriveFacts| {
         let mut drive = facts.drive.clone();
@@ -73,7 +73,7 @@ fn dmi(root: &SysRoot) -> Dmi {
     }
 }
 
-/// The system's UUID in lower case, or empty.
+/// The system's UUID in lower case; empty if unknown.
 pub fn system_uuid(root: &SysRoot) -> String {
     text::or_empty(&root.sys.join("class/dmi/id/product_uuid")).to_ascii_lowercase()
 }
@@ -83,7 +83,7 @@ fn tpm(root: &SysRoot) -> Tpm {
     if !folder.exists() {
         return Tpm::default();
     }
-    // Kernels before 5.6 have no tpm_version_major; "caps" tells the manufacturer of a TPM 1.2.
+    // Kernels before 5.6 have no tpm_version_major; "caps" contains the manufacturer of a TPM 1.2.
     let major_version = text::number(&folder.join("tpm_version_major")).unwrap_or(0);
     let caps = text::or_empty(&folder.join("device/caps"));
     let manufacturer = caps

@@ -13,7 +13,7 @@ use crate::text;
 /// `ARPHRD_ETHER` and `ARPHRD_INFINIBAND` of `linux/if_arp.h`.
 const TYPES: [u32; 2] = [1, 32];
 
-/// Interfaces with a device behind them, by name.
+/// Interfaces with a hardware device, by name.
 pub fn nics(root: &SysRoot) -> Vec<Nic> {
     let addresses = interfaces::addresses();
     let folder = root.sys.join("class/net");
@@ -38,7 +38,7 @@ fn nic(root: &SysRoot, name: String, addresses: &HashMap<String, Vec<(IpAddr, u8
         firmware_version: String::new(),
         neighbour: String::new(),
         link_up: text::number::<u8>(&folder.join("carrier")) == Some(1),
-        // -1 where unknown.
+        // sysfs reports -1 for an unknown speed; that gives 0.
         speed_mbps: text::number(&folder.join("speed")).unwrap_or(0),
         addresses: own
             .iter()
@@ -48,7 +48,7 @@ fn nic(root: &SysRoot, name: String, addresses: &HashMap<String, Vec<(IpAddr, u8
     })
 }
 
-/// `/sys/class/infiniband`.
+/// Reads `/sys/class/infiniband`.
 pub fn hcas(root: &SysRoot) -> Vec<Hca> {
     let folder = root.sys.join("class/infiniband");
     let hca = |name: String| {
@@ -75,7 +75,7 @@ fn ports(hca: &std::path::Path) -> Vec<HcaPort> {
     numbers.sort_unstable();
     let port = |number: u32| {
         let port = folder.join(number.to_string());
-        // "4: ACTIVE", "5: LinkUp"
+        // For example "4: ACTIVE" or "5: LinkUp".
         let state = |name: &str| {
             text::or_empty(&port.join(name))
                 .rsplit(": ")

@@ -5,7 +5,7 @@ use rackwright_api::v1::PciDevice;
 use crate::root::SysRoot;
 use crate::text;
 
-/// `/sys/bus/pci/devices`, by address.
+/// Reads `/sys/bus/pci/devices`, by address.
 pub fn devices(root: &SysRoot) -> Vec<PciDevice> {
     let folder = root.sys.join("bus/pci/devices");
     text::names(&folder)
@@ -15,7 +15,7 @@ pub fn devices(root: &SysRoot) -> Vec<PciDevice> {
             let device = folder.join(&address);
             let hex = |name: &str| text::hex_number(&device.join(name)).unwrap_or(0);
             let width = |name: &str| text::number(&device.join(name)).unwrap_or(0);
-            // "Unknown" is what sysfs says of a device without a link.
+            // sysfs reports "Unknown" for a device without a link.
             let speed = |name: &str| {
                 text::trimmed(&device.join(name))
                     .filter(|s| !s.starts_with("Unknown"))

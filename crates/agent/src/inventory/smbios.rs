@@ -13,7 +13,7 @@ const SIZE_EXTENDED: u16 = 0x7FFF;
 const SIZE_IN_KILOBYTES: u16 = 0x8000;
 const SPEED_EXTENDED: u16 = 0xFFFF;
 
-/// The populated slots.
+/// The modules in the populated slots.
 pub fn memory_modules(root: &SysRoot) -> Vec<MemoryModule> {
     let table = text::bytes(&root.sys.join("firmware/dmi/tables/DMI")).unwrap_or_default();
     structures(&table)
@@ -22,7 +22,7 @@ pub fn memory_modules(root: &SysRoot) -> Vec<MemoryModule> {
         .collect()
 }
 
-/// Type, formatted part and strings of each structure; ends at what is cut short.
+/// Type, formatted part and strings of each structure. Ends at an incomplete structure.
 fn structures(table: &[u8]) -> impl Iterator<Item = (u8, &[u8], Vec<String>)> {
     let mut rest = table;
     std::iter::from_fn(move || {
@@ -61,7 +61,7 @@ fn module(data: &[u8], strings: &[String]) -> Option<MemoryModule> {
         SPEED_EXTENDED => le32(data, long) & 0x7FFF_FFFF,
         speed => u32::from(speed),
     };
-    // The configured speed where it is told (2.7 and later), else the module's own.
+    // The configured speed if present (SMBIOS 2.7 and later), otherwise the module's own speed.
     let speed_mts = Some(speed(0x20, 0x58))
         .filter(|speed| *speed > 0)
         .unwrap_or_else(|| speed(0x15, 0x54));

@@ -1,4 +1,4 @@
-//! A fixture machine with two GPUs and an HCA, an empty tree, and the machine the tests run on.
+//! A fixture machine with two GPUs and an HCA, an empty tree, and the machine that runs the tests.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -231,7 +231,7 @@ fn an_empty_tree_reads_as_an_empty_inventory() {
 #[test]
 fn this_machine() {
     let root = SysRoot::real();
-    // Drives are listed and not opened: a test has no business with the drives of the machine it runs on.
+    // Drives are listed but not opened: a test must not touch the drives of its own machine.
     let listed = crate::drives::sysfs::list(&root);
     let inventory = read(&root, &FileDrives::default());
     assert!(inventory.memory_bytes > 0 && !inventory.cpus.is_empty() && !inventory.kernel_release.is_empty());

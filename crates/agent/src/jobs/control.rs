@@ -1,4 +1,4 @@
-//! What a running job is steered by and reports its progress to.
+//! Control and progress of a running job.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rackwright_api::v1::{JobError, JobProgress};
 use tokio::sync::Notify;
 
-/// Progress is passed on at most this often.
+/// Minimum time between two progress reports in a step.
 const PROGRESS_PERIOD: Duration = Duration::from_millis(500);
 
 const RUNNING: u8 = 0;
@@ -18,16 +18,16 @@ const ABANDONED: u8 = 3;
 /// Why a job must end early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The control plane asked for it.
+    /// The control plane cancelled the job.
     Cancelled,
-    /// Its `deadline_s` has passed.
+    /// The `deadline_s` of the job has passed.
     Deadline,
     /// The agent ends.
     Abandoned,
 }
 
 impl Stop {
-    /// The report's error: code `cancelled`, `deadline` or `interrupted`.
+    /// The error for the report: code `cancelled`, `deadline` or `interrupted`.
     pub fn error(self, doing: &str) -> JobError {
         let (code, why) = match self {
             Self::Cancelled => ("cancelled", "the control plane cancelled it"),
@@ -42,7 +42,7 @@ impl Stop {
     }
 }
 
-/// Shared by a job's thread and the desk.
+/// State shared by a job's thread and the desk.
 pub struct JobControl {
     stop: AtomicU8,
     flag: Arc<AtomicBool>,
@@ -52,7 +52,7 @@ pub struct JobControl {
     changed: Box<dyn Fn() + Send + Sync>,
 }
 
-/// What is left for hardware to do by itself: how long it takes, and what is so then.
+/// Work that hardware completes after its call: the remaining time, and the function that applies the result.
 type Rest = (Duration, Box<dyn FnOnce() + Send>);
 
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl std::fmt::Debug for JobControl {
 }
 
 impl JobControl {
-    /// `changed` is called when there is progress to pass on, at most twice a second and at each new step.
+    /// `changed` is called for new progress, at most twice a second and at each new step.
     pub fn new(changed: impl Fn() + Send + Sync + 'static) -> Self {
         let progress = Progress {
             shown: JobProgress::default(),
@@ -92,12 +92,12 @@ impl JobControl {
         }
     }
 
-    /// One that nobody listens to.
+    /// A control without a listener.
     pub fn unheard() -> Self {
         Self::new(|| {})
     }
 
-    /// Asks the job to end; the first reason counts.
+    /// Requests the end of the job. Only the first reason is stored.
     pub fn stop(&self, why: Stop) {
         let why = match why {
             Stop::Cancelled => CANCELLED,
@@ -111,7 +111,7 @@ impl JobControl {
         self.told.notify_waiters();
     }
 
-    /// Why the job must end, if it must.
+    /// The reason why the job must end, if any.
     pub fn stopped(&self) -> Option<Stop> {
         match self.stop.load(Ordering::SeqCst) {
             CANCELLED => Some(Stop::Cancelled),
@@ -121,10 +121,10 @@ impl JobControl {
         }
     }
 
-    /// To be called between two pieces of work.
+    /// Call this between two pieces of work.
     ///
     /// # Errors
-    /// When the job must end.
+    /// The job must end.
     pub fn check(&self) -> Result<(), Stop> {
         self.stopped().map_or(Ok(()), Err)
     }
@@ -142,17 +142,18 @@ impl JobControl {
         }
     }
 
-    /// Hardware that is not through when its call returns: it takes `time` more, and then `end` is so, unless the job is
-    /// stopped before. Simulated hardware occupies no thread by this; the real one takes its time within the call.
+    /// Registers work that hardware completes after its call: it takes another `time`, then `end` applies the result,
+    /// unless the job is stopped before. For simulated hardware, which so occupies no thread; real hardware completes
+    /// within the call.
     pub fn outlasts(&self, time: Duration, end: impl FnOnce() + Send + 'static) {
         let mut rests = self.rests.lock().unwrap_or_else(PoisonError::into_inner);
         rests.push((time, Box::new(end)));
     }
 
-    /// Waits for what outlasts its call, all of it side by side.
+    /// Waits for all registered work at the same time.
     ///
     /// # Errors
-    /// When the job must end before.
+    /// The job must end before.
     pub async fn rest(&self) -> Result<(), Stop> {
         let rests = std::mem::take(&mut *self.rests.lock().unwrap_or_else(PoisonError::into_inner));
         let Some(longest) = rests.iter().map(|(time, _)| *time).max() else {
@@ -166,12 +167,12 @@ impl JobControl {
         Ok(())
     }
 
-    /// Becomes true when the job must end; for libraries that take a flag.
+    /// A flag that becomes true when the job must end; for libraries that accept a flag.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.flag)
     }
 
-    /// Begins a step of `total` bytes (0: not measured in bytes).
+    /// Starts a step of `total` bytes (0: not measured in bytes).
     pub fn step(&self, name: impl Into<String>, total: u64) {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         progress.shown = JobProgress {
@@ -185,8 +186,8 @@ impl JobControl {
         (self.changed)();
     }
 
-    /// The state of a job whose parts go on side by side: text, and bytes done and in all. The rate is taken over the time
-    /// since the total last changed.
+    /// Sets the progress of a job with parallel parts: text, bytes done, and total bytes. The rate covers the time since
+    /// the last change of the total.
     pub fn overall(&self, step: String, done: u64, total: u64) {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         if progress.shown.logical_bytes_total != total {
@@ -205,8 +206,8 @@ impl JobControl {
         });
     }
 
-    /// The state of work that measures its own rate: bytes done and in all as they count for the reader, bytes as they
-    /// went to the drive, and bytes a second.
+    /// Sets the progress of work that measures its own rate: image bytes done and in total, bytes written to the drive, and
+    /// bytes per second.
     pub fn measured(&self, step: String, (logical, total): (u64, u64), real: u64, rate: u64) {
         self.update(|shown| {
             *shown = JobProgress {
@@ -219,7 +220,7 @@ impl JobControl {
         });
     }
 
-    /// Words for people at the end of the step's name: what did not go as it should and is no failure.
+    /// Appends a remark for people to the step's name: an irregularity that is not a failure.
     pub fn remark(&self, text: &str) {
         self.update(|shown| {
             shown.step.push_str("; ");
@@ -227,7 +228,7 @@ impl JobControl {
         });
     }
 
-    /// The progress as the report carries it.
+    /// The progress for the report.
     pub fn progress(&self) -> JobProgress {
         self.progress
             .lock()

@@ -1,8 +1,8 @@
-//! The desk takes jobs, looks them up in the ledger, runs one at a time and keeps reports until they are sent.
+//! The desk accepts jobs, checks them against the ledger, runs one at a time, and keeps reports until they are sent.
 //!
-//! A job runs in a thread of its own; a task waits for it, enforces the deadline and writes the outcome down. A job
-//! that does not end in time (a drive that hangs in the kernel) is reported failed, `deadline`, and the desk stays busy
-//! until its thread is gone: nothing else may touch the drives meanwhile.
+//! Each job runs in its own thread. A task waits for it, enforces the deadline and records the outcome. A job that does not
+//! end in time (a drive hangs in the kernel) is reported as failed, `deadline`. The desk stays busy until its thread ends,
+//! because no other job may touch the drives meanwhile.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -25,22 +25,22 @@ use super::writer::Credentials;
 use crate::ledger::{self, Ledger, Verdict};
 use crate::machine::Machine;
 
-/// For jobs that name no deadline.
+/// Deadline of a job without one.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(24 * 3600);
-/// Between the deadline and the moment when a job that does not end is given up.
+/// Time between the deadline and the moment when the desk gives up on the job.
 const GRACE: Duration = Duration::from_secs(60);
-/// How long a power action waits for its own report to be sent.
+/// Time limit for sending the report of a power action.
 const REPORT_WAIT: Duration = Duration::from_secs(5);
-/// What a sent report gets to leave the machine; nothing acknowledges it.
+/// Time for a sent report to leave the machine; it is not acknowledged.
 const WIRE_TIME: Duration = Duration::from_millis(300);
 
-/// A job's end.
+/// Outcome of a successful job.
 struct Done {
     result: Option<JobResult>,
     then: Option<PowerAction>,
 }
 
-/// A failed job's end.
+/// Outcome of a failed job.
 struct Failed {
     error: JobError,
     partial: Option<JobResult>,
@@ -52,7 +52,7 @@ impl From<JobError> for Box<Failed> {
     }
 }
 
-/// Whether another job may begin once one was reported ended.
+/// Whether another job may begin after the report of this one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum After {
     Free,
@@ -80,7 +80,7 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// A desk over an open ledger.
+    /// Creates a desk with an open ledger.
     pub fn new(machine: Arc<Machine>, ledger: Ledger) -> Arc<Self> {
         let inner = Inner {
             ledger,
@@ -100,18 +100,18 @@ impl Desk {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What jobs prove themselves with from now on.
+    /// Sets the credentials of jobs from now on.
     pub fn set_credentials(&self, credentials: Credentials) {
         self.lock().credentials = Some(credentials);
     }
 
-    /// Takes note of a claim generation.
+    /// Raises the known claim generation.
     pub fn raise_generation(&self, generation: u64) {
         self.lock().ledger.raise_generation(generation);
     }
 
-    /// Every report there is and the highest generation, for the first message of a stream. What was waiting to be sent is
-    /// among them.
+    /// All reports and the highest generation, for the first message of a stream. They include the reports waiting to be
+    /// sent.
     pub fn all(&self) -> (Vec<JobReport>, u64) {
         let mut inner = self.lock();
         inner.outbox.clear();
@@ -123,12 +123,12 @@ impl Desk {
         (reports, inner.ledger.generation())
     }
 
-    /// Waits until there is something to send.
+    /// Waits until there are reports to send.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// The reports that changed since they were last taken.
+    /// Takes the reports that changed since the last call.
     pub fn take(&self) -> Vec<JobReport> {
         let mut inner = self.lock();
         let waiting = std::mem::take(&mut inner.outbox);
@@ -138,12 +138,12 @@ impl Desk {
             .collect()
     }
 
-    /// Notes that what was taken is on its way.
+    /// Notifies waiters that the taken reports are sent.
     pub fn sent(&self) {
         self.sent.notify_waiters();
     }
 
-    /// Takes a job: begins it, answers it or refuses it. The outcome is among the reports.
+    /// Handles a job: starts it, refuses it, or reports its earlier outcome. The result is among the reports.
     pub fn submit(self: &Arc<Self>, job: Job) {
         let mut inner = self.lock();
         let running = inner.running.as_ref().map(|running| running.operation.clone());
@@ -167,7 +167,7 @@ impl Desk {
         self.changed.notify_one();
     }
 
-    /// Asks a running job to end.
+    /// Requests the end of a running job.
     pub fn cancel(&self, cancel: &CancelJob) {
         let inner = self.lock();
         if let Some(running) = inner
@@ -180,7 +180,7 @@ impl Desk {
         }
     }
 
-    /// Stops the job that runs: nobody is left to report it to.
+    /// Stops the running job, because there is no agent left to report it.
     pub fn abandon(&self) {
         if let Some(running) = &self.lock().running {
             running.control.stop(Stop::Abandoned);
@@ -204,7 +204,7 @@ impl Desk {
         tokio::spawn(Arc::clone(self).attend(job, credentials, control).in_current_span());
     }
 
-    /// Runs the job in a thread and sees it to its end.
+    /// Runs the job in a thread until it ends or the desk gives up.
     async fn attend(self: Arc<Self>, job: Job, credentials: Option<Credentials>, control: Arc<JobControl>) {
         let operation = job.operation.clone();
         let deadline = if job.deadline_s == 0 {
@@ -235,9 +235,9 @@ impl Desk {
         let Some(action) = then else {
             return self.conclude(operation, control, outcome, After::Free);
         };
-        // The machine is about to go; nothing else begins.
+        // The machine is about to go down; no other job begins.
         self.conclude(operation, control, outcome, After::Busy);
-        // Without an answer in time it goes all the same.
+        // The machine goes down even if the report is not sent in time.
         let _ = timeout(REPORT_WAIT, self.reported(operation)).await;
         tokio::time::sleep(WIRE_TIME).await;
         tracing::info!(?action, "the machine goes down");
@@ -249,7 +249,7 @@ impl Desk {
         }
     }
 
-    /// Waits until an operation's report was sent.
+    /// Waits until the report of an operation is sent.
     async fn reported(&self, operation: &str) {
         loop {
             let sent = self.sent.notified();
@@ -262,7 +262,7 @@ impl Desk {
         }
     }
 
-    /// Writes the outcome down and has it sent. The desk is free in the moment in which the report can be seen.
+    /// Records the outcome and queues its report. The desk becomes free at the moment when the report becomes visible.
     fn conclude(&self, operation: &str, control: &JobControl, outcome: Result<Done, Box<Failed>>, after: After) {
         let mut inner = self.lock();
         let begun = inner.ledger.report(operation).cloned().unwrap_or_default();
@@ -297,7 +297,7 @@ impl Desk {
 }
 
 impl Inner {
-    /// Records, and where the file fails keeps the entry in memory at least: the job has ended, whatever the file says.
+    /// Records a report. If the file fails, keeps it in memory, because the job has ended in any case.
     fn note(&mut self, report: JobReport) {
         if let Err(error) = self.ledger.record(report.clone()) {
             tracing::error!("{error}");
@@ -319,7 +319,7 @@ impl Inner {
     }
 }
 
-/// Does the work in a thread, and waits for hardware that goes on by itself after it.
+/// Does the work in a thread, then waits for hardware that continues by itself.
 async fn work(
     machine: Arc<Machine>,
     job: Job,
@@ -376,8 +376,8 @@ fn perform(
     }
 }
 
-/// Erases the drives, clears the TPM and removes the agent's boot entries, as far as the job asks for it and the machine has
-/// them. A failure of one of them fails the job; its report names the drives that were erased.
+/// Erases the drives, clears the TPM and removes the agent's boot entries, as far as the job requests it and the machine
+/// has them. If one of them fails, the job fails; its report names the erased drives.
 fn erase(machine: &Machine, work: &EraseDrives, control: &JobControl) -> Result<EraseDrivesResult, Box<Failed>> {
     let failed = |error, erased| {
         let partial = Some(JobResult::EraseDrives(erased));

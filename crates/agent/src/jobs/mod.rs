@@ -1,4 +1,4 @@
-//! Jobs: taking them, running them one at a time, and reporting them.
+//! Jobs: accepts them, runs them one at a time, and reports them.
 
 pub mod control;
 pub mod desk;
@@ -8,7 +8,7 @@ pub mod writer;
 
 use rackwright_api::v1::JobError;
 
-/// A [`JobError`] in one line.
+/// Creates a [`JobError`].
 pub fn job_error(code: &str, message: impl Into<String>, retryable: bool) -> JobError {
     JobError {
         code: code.to_owned(),

@@ -1,4 +1,4 @@
-//! Switching the machine off, and resetting it.
+//! Switches the machine off or resets it.
 
 use std::fs;
 use std::io;
@@ -7,21 +7,20 @@ use std::path::PathBuf;
 use nix::sys::reboot::{RebootMode, reboot};
 use rackwright_api::v1::RebootWay;
 
-/// What the machine does next.
+/// Next power state of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerAction {
-    /// Start anew through the firmware.
+    /// Restart through the firmware.
     Reset,
     /// Switch off.
     PowerOff,
 }
 
 impl PowerAction {
-    /// The action of a job; `None` for ways that this agent does not know.
+    /// The action of a job; `None` for a way that this agent does not know.
     ///
-    /// There is no kexec: the installed system's kernel lies in a file system of the image, which the agent does not
-    /// read, and what was handed over should have been started by the firmware once. Agents answer ways that they do
-    /// not know with `unsupported`.
+    /// There is no kexec: the installed system's kernel lies in a file system of the image that the agent does not read,
+    /// and the firmware should have started a delivered system once. Agents answer an unknown way with `unsupported`.
     pub fn of(way: RebootWay) -> Option<Self> {
         match way {
             RebootWay::Reset => Some(Self::Reset),
@@ -33,21 +32,21 @@ impl PowerAction {
 
 /// The machine's power switch.
 pub trait Power: Send + Sync {
-    /// Acts; on a real machine it does not return unless everything failed.
+    /// Performs the action. On a real machine it returns only if all methods failed.
     ///
     /// # Errors
-    /// What the kernel said last.
+    /// The kernel's last error.
     fn perform(&self, action: PowerAction) -> io::Result<()>;
 }
 
-/// The running kernel's.
+/// The power switch of the running kernel.
 #[derive(Debug)]
 pub struct KernelPower {
     sysrq: PathBuf,
 }
 
 impl KernelPower {
-    /// `proc`: where procfs is mounted.
+    /// `proc` is the mount point of procfs.
     pub fn new(proc: &std::path::Path) -> Self {
         Self {
             sysrq: proc.join("sysrq-trigger"),
@@ -63,7 +62,7 @@ impl Power for KernelPower {
             PowerAction::PowerOff => (RebootMode::RB_POWER_OFF, "o"),
         };
         let Err(error) = reboot(mode);
-        // The other way into the same kernel, for what it is worth.
+        // A second method through the same kernel.
         fs::write(&self.sysrq, key).map_err(|_| error.into())
     }
 }

@@ -1,10 +1,10 @@
-//! The WriteImage job: choose the drive, write the image, fit its partition table to the drive, add the seed, set the
-//! boot entry.
+//! The WriteImage job: chooses the drive, writes the image, fits its partition table to the drive, adds the seed, and sets
+//! the boot entry.
 //!
-//! After each failure the drive is: untouched up to the choice of the drive; without a partition table from then on (the
-//! writer and this module zero both ends), so that a half-written system never boots. A boot entry that cannot be set is
-//! no failure: firmware finds the loader by its default path, or boots the disk through the BMC's override. It is told in
-//! the last progress text.
+//! After a failure the drive is untouched if it was not chosen yet. Later it has no partition table (the writer and this
+//! module zero both ends), so that a half-written system never boots. A boot entry that cannot be set is not a failure:
+//! firmware finds the loader by its default path, or boots the disk through the BMC's override. The last progress text
+//! reports it.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -25,35 +25,35 @@ use crate::drives::{DriveError, DriveFacts, Drives, choose};
 use crate::efi::{self, vars::EfiVars};
 use crate::ioctl;
 
-/// What the partition table and alignment take beyond image and seed.
+/// Extra space for the partition table and alignment.
 const TABLE_ROOM_BYTES: u64 = 2 << 20;
-/// Zeroed at both ends of a drive whose image is unusable.
+/// Bytes zeroed at both ends of a drive with an unusable image.
 const ENDS_BYTES: u64 = 1 << 20;
-/// File in the seed that carries the claim generation.
+/// File in the seed with the claim generation.
 const MARKER: &str = "rackwright/image";
 const DEFAULT_LABEL: &str = "installed system";
 
-/// Why the disk could not be finished after the image was written.
+/// Why the disk could not be completed after the image was written.
 #[derive(Debug, Error)]
 pub enum FinishError {
-    /// The partition table.
+    /// The partition table could not be fitted.
     #[error(transparent)]
     Table(#[from] GptError),
-    /// The seed.
+    /// The seed is invalid.
     #[error(transparent)]
     Seed(#[from] SeedError),
-    /// Reading or writing the drive.
+    /// The drive could not be read or written.
     #[error("finishing drive {drive}: {source}")]
     Io {
-        /// Its name.
+        /// Name of the drive.
         drive: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl FinishError {
-    /// The report's error.
+    /// The error for the report.
     pub fn job_error(&self, drive: &str) -> JobError {
         let code = match self {
             Self::Table(GptError::TooSmall { .. }) => "disk-too-small",
@@ -65,11 +65,11 @@ impl FinishError {
     }
 }
 
-/// What the job works with.
+/// The resources of the job.
 pub struct Tools<'a> {
     /// The machine's drives.
     pub drives: &'a dyn Drives,
-    /// Who writes.
+    /// Writes the image.
     pub writer: &'a dyn ImageWriter,
     /// The boot variables; `None` on machines that did not boot by UEFI.
     pub efivars: Option<EfiVars>,
@@ -78,7 +78,7 @@ pub struct Tools<'a> {
 /// Runs the job.
 ///
 /// # Errors
-/// The report's error.
+/// The error for the report.
 pub fn write(
     tools: &Tools<'_>,
     job: &WriteImage,
@@ -115,7 +115,7 @@ pub fn write(
         finished.map_err(|error| error.job_error(&facts.drive.name))
     });
     if finished.is_err() {
-        // The error at hand is the one to report; what cannot be zeroed now cannot be helped.
+        // The original error is reported; a further failure here has no remedy.
         let _ = tools.writer.spoil(facts);
     }
     finished?;
@@ -146,7 +146,7 @@ fn result(facts: &DriveFacts, written: &Written, begun: Instant) -> WriteImageRe
     }
 }
 
-/// A writer that was stopped says "cancelled" whatever the reason; the control knows which it was.
+/// A stopped writer reports "cancelled" for any reason; the control has the real reason.
 fn stopped_or(control: &JobControl, error: JobError) -> JobError {
     match control.stopped() {
         Some(stop) if error.code == "cancelled" => stop.error("writing the image"),
@@ -162,7 +162,7 @@ fn drive_error(error: DriveError) -> JobError {
     job_error(code, error.to_string(), false)
 }
 
-/// The job's seed; the marker gets what the agent itself will look for.
+/// The files of the seed. Adds the generation to the marker, where the agent will look for it.
 fn seed_files(job: &WriteImage, generation: u64) -> BTreeMap<String, Vec<u8>> {
     let given = job.seed.as_ref().map(|seed| seed.files.clone()).unwrap_or_default();
     let mut files: BTreeMap<String, Vec<u8>> = given.into_iter().collect();
@@ -181,7 +181,7 @@ fn seed_files(job: &WriteImage, generation: u64) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// Fits the partition table to the drive and writes the seed; on return both are on the medium.
+/// Fits the partition table to the drive and writes the seed. When it returns, both are on the medium.
 ///
 /// # Errors
 /// [`FinishError`]
@@ -195,7 +195,7 @@ pub fn finish(facts: &DriveFacts, files: &BTreeMap<String, Vec<u8>>) -> Result<(
         .write(true)
         .open(&facts.node)
         .map_err(io)?;
-    // The image went past the page cache.
+    // The image was written past the page cache.
     let _ = ioctl::drop_cache(&disk);
     let size = disk.seek(SeekFrom::End(0)).map_err(io)?;
     let sector_bytes = facts.drive.logical_block_bytes.max(512);
@@ -203,12 +203,12 @@ pub fn finish(facts: &DriveFacts, files: &BTreeMap<String, Vec<u8>>) -> Result<(
     let guid = random_guid().map_err(io)?;
     let partition = gpt.fit(size, SEED_BYTES, guid, SEED_LABEL)?;
     let volume_id = u32::from_le_bytes([guid[0], guid[1], guid[2], guid[3]]);
-    // FAT has no blocks below 512 or above 4096 bytes, nor have drives.
+    // FAT supports blocks of 512 to 4096 bytes, and so do drives.
     let content = seed::build(files, u16::try_from(sector_bytes).unwrap_or(4096), volume_id)?;
     disk.write_all_at(&content, gpt.extent(&partition).0).map_err(io)?;
     gpt.write(&disk).map_err(io)?;
     disk.sync_all().map_err(io)?;
-    // Nothing here uses the partitions, and the next boot reads them anew.
+    // The partitions are not used here, and the next boot reads them again.
     let _ = ioctl::reread_partitions(&disk);
     Ok(())
 }
@@ -222,7 +222,7 @@ pub(super) fn zero_ends(node: &Path) -> io::Result<()> {
     disk.sync_all()
 }
 
-/// What was set, or why nothing was.
+/// Returns a description of the entry, or the reason why none was set.
 fn set_boot_entry(efivars: Option<&EfiVars>, facts: &DriveFacts, label: &str) -> Result<String, String> {
     let Some(efivars) = efivars else {
         return Ok("no boot entry: this machine booted by BIOS".into());

@@ -1,4 +1,4 @@
-//! WriteImage on a file that stands for a drive, with an image made by sfdisk and mkfs, checked by other people's tools.
+//! WriteImage to a file in place of a drive, with an image created by sfdisk and mkfs; independent tools check the result.
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,7 +17,7 @@ use secrecy::SecretString;
 
 const MIB: u64 = 1 << 20;
 
-/// Runs a tool; the test needs it, and says so when it is not installed.
+/// Runs a tool. Panics with its name if it is not installed.
 fn tool(name: &str, arguments: &[&str], input: &str) -> String {
     use std::io::Write as _;
     let mut command = Command::new(name);
@@ -68,7 +68,7 @@ fn image(dir: &TempDir, layout: &str) -> Vec<u8> {
 const GPT: &str = "label: gpt\nlabel-id: 11111111-2222-3333-4444-555555555555\nstart=2048,size=2048,type=21686148-6449-6E6F-744E-656564454649\n\
 start=4096,size=32768,type=uefi,uuid=AAAAAAAA-BBBB-CCCC-DDDD-EEEEEEEEEEEE\nstart=36864,size=90000,type=linux,name=root\n";
 
-/// Writes the image to the file, or fails.
+/// Writes the image to the file, or fails as configured.
 struct Copy {
     image: Vec<u8>,
     fails: Option<JobError>,
@@ -190,7 +190,7 @@ fn a_disk_is_finished_so_that_other_tools_agree() {
         dump.contains("label-id: 11111111-2222-3333-4444-555555555555"),
         "{dump}"
     );
-    // 256 MiB less the backup table, less 32 MiB, down to a whole MiB: the seed begins at 223 MiB, root reaches up to it.
+    // 256 MiB minus the backup table, minus 32 MiB, rounded down to a MiB: the seed starts at 223 MiB; root ends there.
     assert!(
         dump.contains("start=       36864, size=      419840, type=0FC63DAF"),
         "{dump}"

@@ -1,4 +1,4 @@
-//! Writing an image to a drive, as the job sees it.
+//! Interface of a job for writing an image to a drive.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,46 +18,46 @@ use super::job_error;
 use super::write::{self, FinishError};
 use crate::drives::DriveFacts;
 
-/// Whom the agent trusts and how it proves who it is.
+/// The trusted CA and the agent's own credentials.
 #[derive(Clone, Debug)]
 pub struct Credentials {
-    /// The control plane's CA, PEM.
+    /// CA certificates of the control plane, PEM.
     pub ca_pem: String,
     /// The agent's certificate, PEM.
     pub certificate_pem: String,
-    /// Its key, PEM.
+    /// Private key of the certificate, PEM.
     pub key_pem: SecretString,
 }
 
-/// What is to be written.
+/// The image to write.
 #[derive(Clone, Debug)]
 pub struct Order {
     /// Base URLs of the chunk stores, in order of preference.
     pub store_urls: Vec<String>,
     /// `b3-` and 64 hexadecimal digits.
     pub image_digest: String,
-    /// Read everything back.
+    /// Whether to read everything back.
     pub verify_whole_disk: bool,
-    /// 0: the writer's own default.
+    /// Memory limit in bytes; 0 selects the writer's default.
     pub memory_budget_bytes: u64,
-    /// For stores that want TLS.
+    /// For stores with TLS.
     pub credentials: Credentials,
 }
 
-/// What was written.
+/// Result of a write.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Written {
-    /// Bytes of the image.
+    /// Size of the image in bytes.
     pub logical_bytes: u64,
-    /// Bytes fetched.
+    /// Fetched bytes.
     pub fetched_bytes: u64,
     /// Bytes written to the drive.
     pub written_bytes: u64,
-    /// Zero chunks were skipped because the drive was known to read zeros.
+    /// Whether zero chunks were skipped because the drive reads as zeros there.
     pub zeros_skipped: bool,
-    /// Everything was read back.
+    /// Whether everything was read back.
     pub verified_whole_disk: bool,
-    /// Downloads taken up again.
+    /// Number of resumed downloads.
     pub resumed_downloads: u32,
     /// Whether io_uring was used.
     pub io_uring: bool,
@@ -65,19 +65,20 @@ pub struct Written {
 
 /// Fetches, verifies and writes images.
 pub trait ImageWriter: Send + Sync {
-    /// Size of the image in bytes, from its index.
+    /// Returns the size of the image in bytes, from its index.
     ///
     /// # Errors
-    /// `download-failed`, `digest-mismatch` and the like.
+    /// For example `download-failed` or `digest-mismatch`.
     fn logical_bytes(&self, order: &Order, control: &JobControl) -> Result<u64, JobError>;
 
     /// Writes the image to the start of the drive. On failure the drive must not boot.
     ///
     /// # Errors
-    /// The report's error; `cancelled` when the control stopped it.
+    /// The error for the report; `cancelled` if the control stopped it.
     fn write(&self, order: &Order, drive: &Path, control: &JobControl) -> Result<Written, JobError>;
 
-    /// Fits what was written to the drive: its partition table, and the seed's files. On return both are on the medium.
+    /// Fits the written image to the drive: its partition table, and the seed's files. When it returns, both are on the
+    /// medium.
     ///
     /// # Errors
     /// [`FinishError`]
@@ -85,25 +86,25 @@ pub trait ImageWriter: Send + Sync {
         write::finish(facts, files)
     }
 
-    /// Makes what was written unusable, so that no half system boots.
+    /// Makes the written image unusable, so that a half-written system never boots.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn spoil(&self, facts: &DriveFacts) -> io::Result<()> {
         write::zero_ends(&facts.node)
     }
 }
 
-/// The writer of the image crate over HTTP.
+/// The image crate's writer over HTTP.
 #[derive(Debug, Default)]
 pub struct StoreWriter;
 
 impl StoreWriter {
-    /// Fetches and verifies the image as [`ImageWriter::write`] does, and hands what it holds to `take`, with its place in
-    /// bytes: for a drive that is not the kernel's. `drive` is for messages.
+    /// Fetches and verifies the image like [`ImageWriter::write`], and passes its data with their offsets in bytes to
+    /// `take`: for drives outside the kernel. `drive` is used in messages.
     ///
     /// # Errors
-    /// Those of [`ImageWriter::write`].
+    /// Same as [`ImageWriter::write`].
     pub fn stream(
         order: &Order,
         drive: &Path,
@@ -209,7 +210,7 @@ impl ImageWriter for StoreWriter {
     }
 }
 
-/// An error and what it says its causes are, each once.
+/// The text of an error and its causes, without repetitions.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

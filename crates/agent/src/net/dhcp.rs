@@ -1,6 +1,7 @@
-//! A small DHCP client (RFC 2131) for boot plans that give no address, such as those by way of GRUB.
+//! A small DHCP client (RFC 2131) for boot plans without an address, such as those through GRUB.
 //!
-//! Plain UDP on an interface without an address: answers are asked for by broadcast, and the socket is bound to the NIC.
+//! Uses plain UDP on an interface without an address: the client requests broadcast answers and binds the socket to the
+//! NIC.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,7 +16,7 @@ use crate::cmdline::{Addressing, Mac, prefix_of_mask};
 
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
 const OPTIONS_AT: usize = 240;
-/// A BOOTP message has at least this many bytes; some relays drop shorter ones.
+/// Minimum size of a BOOTP message in bytes; some relays drop shorter ones.
 const LEAST_BYTES: usize = 300;
 const BROADCAST_FLAG: u16 = 0x8000;
 const MASK: u8 = 1;
@@ -35,31 +36,31 @@ const ACK: u8 = 5;
 const NAK: u8 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(8);
-/// For servers that name no time.
+/// Lease time if the server states none.
 const DEFAULT_LEASE: Duration = Duration::from_secs(3600);
 
-/// An address for a while.
+/// A leased address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Address, prefix and gateway.
     pub addressing: Addressing,
-    /// The server that gave it.
+    /// Address of the DHCP server.
     pub server: Ipv4Addr,
-    /// How long it may be used without asking again.
+    /// Lease time: the address may be used this long without renewal.
     pub time: Duration,
 }
 
-/// One answer of a server.
+/// An answer of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Answer {
     kind: u8,
     lease: Lease,
 }
 
-/// Asks until the deadline. `wanted`: the address to ask for again.
+/// Sends requests until the deadline. `wanted` is the address to request again.
 ///
 /// # Errors
-/// [`NetError::NoLease`], or what the kernel says about the socket.
+/// [`NetError::NoLease`], or the kernel's error for the socket.
 pub fn obtain(nic: &str, mac: Mac, wanted: Option<Ipv4Addr>, deadline: Instant) -> Result<Lease, NetError> {
     let begun = Instant::now();
     let socket = open(nic).map_err(NetError::io(format!("DHCP socket on {nic}")))?;
@@ -110,7 +111,7 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Sends one message and waits for the answer of the wanted kind; `None` when there is none in time or it is a refusal.
+    /// Sends one message and waits for an answer of the wanted kind; `None` after a timeout or a refusal.
     fn ask(
         &self,
         kind: u8,
@@ -147,7 +148,7 @@ impl Exchange<'_> {
 
 fn message(kind: u8, id: u32, seconds: u16, mac: Mac, address: Option<Ipv4Addr>, server: Option<Ipv4Addr>) -> Vec<u8> {
     let mut message = vec![0; OPTIONS_AT];
-    // Request, Ethernet, six address bytes, no relay passed.
+    // Request, Ethernet, six address bytes, zero hops.
     message[..4].copy_from_slice(&[1, 1, 6, 0]);
     message[4..8].copy_from_slice(&id.to_be_bytes());
     message[8..10].copy_from_slice(&seconds.to_be_bytes());
@@ -173,7 +174,7 @@ fn message(kind: u8, id: u32, seconds: u16, mac: Mac, address: Option<Ipv4Addr>,
     message
 }
 
-/// The answer, if it is one to this client and transaction.
+/// Parses an answer; `None` if it does not belong to this client and transaction.
 fn parse(message: &[u8], id: u32, mac: Mac) -> Option<Answer> {
     let ours = message.first() == Some(&2)
         && message.get(4..8)? == id.to_be_bytes()
@@ -214,7 +215,7 @@ fn parse(message: &[u8], id: u32, mac: Mac) -> Option<Answer> {
     })
 }
 
-/// The options, those in the overloaded fields included.
+/// All options, including those in overloaded fields.
 fn options(message: &[u8]) -> Vec<(u8, &[u8])> {
     let mut found = Vec::new();
     collect(message.get(OPTIONS_AT..).unwrap_or_default(), &mut found);

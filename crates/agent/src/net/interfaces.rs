@@ -1,4 +1,4 @@
-//! Interfaces and their addresses, as the kernel lists them.
+//! Interfaces and their addresses from the kernel.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -8,7 +8,7 @@ use nix::sys::socket::SockaddrStorage;
 
 use crate::cmdline::Mac;
 
-/// Addresses and prefix lengths by interface; empty when the kernel does not tell.
+/// Addresses and prefix lengths by interface; empty if the kernel does not list them.
 pub fn addresses() -> HashMap<String, Vec<(IpAddr, u8)>> {
     let mut found: HashMap<String, Vec<(IpAddr, u8)>> = HashMap::new();
     let Ok(interfaces) = getifaddrs() else { return found };
@@ -36,7 +36,7 @@ fn ones(mask: IpAddr) -> u8 {
     }
 }
 
-/// The address this machine uses towards a peer.
+/// The local address for connections to a peer.
 pub fn address_towards(peer: SocketAddr) -> Option<IpAddr> {
     let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any).ok()?;
@@ -44,7 +44,7 @@ pub fn address_towards(peer: SocketAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// The Ethernet address of the interface that has the IP address.
+/// The Ethernet address of the interface with this IP address.
 pub fn mac_with(address: IpAddr) -> Option<Mac> {
     let name = addresses()
         .into_iter()

@@ -1,11 +1,12 @@
-//! LLDP: what a switch says of itself on each of its ports (IEEE 802.1AB-2016).
+//! LLDP: the announcements of a switch on each of its ports (IEEE 802.1AB-2016).
 //!
-//! A frame is a list of elements: seven bits of type, nine bits of length, and a value (clause 8.4). Chassis ID, Port ID and Time
-//! To Live come first and in this order, once each (clause 8.2). Frames are hostile input: any host on the wire can send them.
+//! A frame is a list of elements: seven bits of type, nine bits of length, and a value (clause 8.4). Chassis ID, Port ID
+//! and Time To Live come first, in this order and once each (clause 8.2). Frames are hostile input: any host on the wire
+//! can send them.
 
 use std::fmt::Write as _;
 
-/// Octets of a text that are kept.
+/// Stored octets of a text.
 pub const TEXT_MAX: usize = 128;
 
 const END: u8 = 0;
@@ -14,26 +15,26 @@ const PORT_ID: u8 = 2;
 const TIME_TO_LIVE: u8 = 3;
 const PORT_DESCRIPTION: u8 = 4;
 const SYSTEM_NAME: u8 = 5;
-/// Subtypes whose value is a MAC address (tables 8-2 and 8-3).
+/// Subtypes with a MAC address as value (tables 8-2 and 8-3).
 const CHASSIS_MAC: u8 = 4;
 const PORT_MAC: u8 = 3;
 
-/// What one frame says. Texts are printable ASCII; anything else is `?`.
+/// Content of a frame. Texts are printable ASCII; other characters become `?`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Said {
     /// A name, or a MAC address with colons.
     pub chassis_id: String,
     /// A name, or a MAC address with colons.
     pub port_id: String,
-    /// Seconds that this holds. 0: the sender stops.
+    /// Validity in seconds. 0: the sender stops.
     pub ttl_s: u16,
-    /// Empty: not said.
+    /// Empty if not present.
     pub port_description: String,
-    /// Empty: not said.
+    /// Empty if not present.
     pub system_name: String,
 }
 
-/// One element and what follows it. None: the frame ends within the element.
+/// Returns an element's type and value, and the rest. `None` if the frame ends within the element.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (header, rest) = bytes.split_first_chunk()?;
     let header = u16::from_be_bytes(*header);
@@ -41,7 +42,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((u8::try_from(header >> 9).ok()?, value, rest))
 }
 
-/// Reads what follows the Ethernet header. None: the frame is no LLDP frame, or is not as the standard asks.
+/// Parses the data after the Ethernet header. `None` if it is not a valid LLDP frame.
 #[must_use]
 pub fn parse(frame: &[u8]) -> Option<Said> {
     let (CHASSIS_ID, chassis, rest) = element(frame)? else {
@@ -59,7 +60,7 @@ pub fn parse(frame: &[u8]) -> Option<Said> {
         ttl_s: u16::from_be_bytes(*ttl.first_chunk()?),
         ..Said::default()
     };
-    // A frame that was padded, or has no end, is taken as well.
+    // A padded frame and a frame without an end element are valid too.
     while !rest.is_empty() {
         let (kind, value, next) = element(rest)?;
         match kind {
@@ -74,7 +75,7 @@ pub fn parse(frame: &[u8]) -> Option<Said> {
     Some(said)
 }
 
-/// A Chassis ID or Port ID: a subtype, then 1 to 255 octets.
+/// Parses a Chassis ID or Port ID: a subtype, then 1 to 255 octets.
 fn id(value: &[u8], mac: u8) -> Option<String> {
     let (subtype, value) = value.split_first()?;
     if value.is_empty() {
@@ -104,11 +105,11 @@ fn text(value: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// A frame of Open vSwitch 3.1, as it came from the wire.
+    /// A frame of Open vSwitch 3.1, captured from the wire.
     const OPEN_VSWITCH: &str = "0207046626d9b1f1cc0403057031060200780a0a6574682d6c6561662d310c08612d7377697463680e0400040004fe3200040d0b\
                                 0000000000000000000000000000000000000000000000000000000000000000380000006626d9b1f1cc000000000000";
 
-    /// Type and value.
+    /// Type and value of an element.
     type Element<'a> = (u8, &'a [u8]);
 
     fn frame(elements: &[Element<'_>]) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! The boot network: one NIC, one address. And what all NICs hear of the switches that they are cabled to.
+//! The boot network: one NIC with one address. Also LLDP on all NICs, to find the switches that they are cabled to.
 
 pub mod dhcp;
 pub mod interfaces;
@@ -22,29 +22,29 @@ pub enum NetError {
         "no network interface {wanted} within {waited:?}; present: {present}; its driver may be missing from the ramdisk"
     )]
     NoNic {
-        /// The address looked for.
+        /// Description of the wanted NIC.
         wanted: String,
-        /// How long.
+        /// Time spent waiting.
         waited: Duration,
-        /// Names and addresses of those that are there.
+        /// Names and addresses of the existing NICs.
         present: String,
     },
-    /// No server answered.
+    /// No DHCP server answered.
     #[error("no DHCP answer on {nic} ({mac}) within {waited:?}")]
     NoLease {
-        /// The interface.
+        /// Name of the interface.
         nic: String,
-        /// Its address.
+        /// Ethernet address of the interface.
         mac: Mac,
-        /// How long.
+        /// Time spent waiting.
         waited: Duration,
     },
-    /// The kernel refused.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The failed action.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }

@@ -1,7 +1,7 @@
-//! Hears LLDP on every Ethernet card, in a thread of its own and for as long as the agent runs.
+//! Listens for LLDP on every Ethernet card, in its own thread, while the agent runs.
 //!
-//! Switches send every few seconds (by default every 30 s, IEEE 802.1AB-2016 clause 9.2.5.7), so nothing waits for it. Cards that the
-//! machine did not boot from are set up for it: without an address, without IPv6, and deaf to ARP for the addresses of others.
+//! Switches send every few seconds (by default every 30 s, IEEE 802.1AB-2016 clause 9.2.5.7), so no other task waits for
+//! it. Cards that are down are set up for it: without an address, without IPv6, and without answers to ARP.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,50 +23,51 @@ use crate::ioctl;
 use crate::root::SysRoot;
 use crate::text;
 
-/// What the cards hear; none: nothing yet.
+/// The known neighbours of the cards; `None` before the first report.
 pub type Heard = Option<Neighbours>;
 
-/// Between two looks for cards whose driver came late, and for neighbours whose time is over.
+/// Interval between searches for new cards; also the longest wait before expired neighbours are removed.
 const LOOK: Duration = Duration::from_secs(2);
-/// The shortest time between two reports, also for a switch that says something else in each frame.
+/// Minimum time between two reports, even if a switch changes its announcement in each frame.
 const REPORT: Duration = Duration::from_secs(5);
 /// The protocol number of LLDP in Ethernet frames.
 const ETHERTYPE: u16 = 0x88cc;
-/// The largest frame that is looked at.
+/// Largest accepted frame in bytes.
 const FRAME: usize = 2048;
-/// Frames that are taken in one go.
+/// Maximum number of frames handled at once.
 const FRAMES: usize = 64;
-/// `IFF_UP`
+/// `IFF_UP`.
 const UP: u32 = 1;
-/// To this group every LLDP agent sends (nearest bridge), and these two more are used (IEEE 802.1AB-2016 table 7-1).
+/// Every LLDP agent sends to the first group (nearest bridge); the other two groups are used too (IEEE 802.1AB-2016 table
+/// 7-1).
 const GROUPS: [[u8; 6]; 3] = [
     [0x01, 0x80, 0xc2, 0, 0, 0x0e],
     [0x01, 0x80, 0xc2, 0, 0, 0x03],
     [0x01, 0x80, 0xc2, 0, 0, 0x00],
 ];
 
-/// A card.
+/// An Ethernet card.
 struct Card {
     name: String,
     mac: String,
 }
 
-/// A neighbour and the end of its time.
+/// A neighbour and the end of its validity.
 struct Known {
     neighbour: Neighbour,
     until: Instant,
 }
 
-/// What the thread holds.
+/// State of the listening thread.
 struct Ear {
     root: SysRoot,
     socket: OwnedFd,
-    /// By the kernel's number.
+    /// By the kernel's interface number.
     cards: BTreeMap<usize, Card>,
     known: BTreeMap<usize, Known>,
 }
 
-/// Listens until the receiver is dropped. A card that cannot listen is named in the log.
+/// Listens until the receiver is dropped. Logs the name of a card that cannot listen.
 pub fn hear(root: &SysRoot, told: watch::Sender<Heard>) {
     let mut ear = match Ear::open(root.clone()) {
         Ok(ear) => ear,
@@ -85,7 +86,7 @@ pub fn hear(root: &SysRoot, told: watch::Sender<Heard>) {
 
 impl Ear {
     fn open(root: SysRoot) -> io::Result<Self> {
-        // Bound to no card: frames of all come, and each says from which.
+        // Not bound to a card: it receives the frames of all cards, each with its card.
         let lldp = Protocol::from(i32::from(ETHERTYPE.to_be()));
         let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(lldp))?;
         socket.set_nonblocking(true)?;
@@ -117,7 +118,7 @@ impl Ear {
         }
     }
 
-    /// Joins the groups on cards that are new, and sets them up.
+    /// Joins the groups on new cards and sets those cards up.
     fn find_cards(&mut self) {
         let mut cards = BTreeMap::new();
         for (name, mac) in ethernet(&self.root) {
@@ -150,14 +151,14 @@ impl Ear {
             return Ok(());
         }
         let settings = self.root.proc.join("sys/net");
-        // Kernels without IPv6 have no such file.
+        // Kernels without IPv6 do not have this file.
         let _ = fs::write(settings.join("ipv6/conf").join(name).join("disable_ipv6"), "1");
-        // 8: no answer for any local address (ip-sysctl of the kernel).
+        // 8: no ARP reply for any local address (the kernel's ip-sysctl).
         let _ = fs::write(settings.join("ipv4/conf").join(name).join("arp_ignore"), "8");
         Netlink::open()?.set_up(number)
     }
 
-    /// Waits for frames, for a while, and takes what is there.
+    /// Waits up to [`LOOK`] for frames and handles those that arrived.
     fn take(&mut self) -> io::Result<()> {
         let mut polled = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
         let wait = PollTimeout::try_from(LOOK).unwrap_or(PollTimeout::ZERO);
@@ -171,7 +172,7 @@ impl Ear {
             match recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut frame) {
                 Ok((length, Some(from))) => self.heard(from.ifindex(), frame.get(..length).unwrap_or_default()),
                 Ok((_, None)) => {}
-                // A card that went down is reported once; the others go on.
+                // The kernel reports a card that went down once; the other cards continue.
                 Err(nix::errno::Errno::ENETDOWN | nix::errno::Errno::EINTR) => {}
                 Err(nix::errno::Errno::EAGAIN) => break,
                 Err(error) => return Err(error.into()),
@@ -202,7 +203,7 @@ impl Ear {
         self.known.insert(place, known);
     }
 
-    /// Answers whether there was something new.
+    /// Sends the neighbours if they changed. Returns whether they did.
     fn report(&self, told: &watch::Sender<Heard>) -> bool {
         let neighbours = self.known.values().map(|known| known.neighbour.clone()).collect();
         told.send_if_modified(|last| {

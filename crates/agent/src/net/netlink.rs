@@ -1,4 +1,4 @@
-//! As much of rtnetlink (RFC 3549, `linux/rtnetlink.h`) as it takes to set an address and to hear of new interfaces.
+//! The parts of rtnetlink (RFC 3549, `linux/rtnetlink.h`) that set an address and report new interfaces.
 
 use std::io;
 use std::net::IpAddr;
@@ -22,14 +22,14 @@ const GROUP_LINK: u32 = 1;
 const IFF_UP: u32 = 1;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
-/// No wait for duplicate address detection: the boot plan made the address.
+/// Skips duplicate address detection: the boot plan chose the address.
 const IFA_F_NODAD: u8 = 2;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const TABLE_MAIN: u8 = 254;
 const PROTOCOL_BOOT: u8 = 3;
 const TYPE_UNICAST: u8 = 1;
-/// The gateway is on the link even if the prefix does not say so.
+/// The gateway is on the link, even if it lies outside the prefix.
 const RTNH_F_ONLINK: u32 = 4;
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
@@ -41,18 +41,18 @@ pub struct Netlink {
 }
 
 impl Netlink {
-    /// One for requests.
+    /// Opens a socket for requests.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn open() -> io::Result<Self> {
         Self::with_groups(0)
     }
 
-    /// One that hears of interface changes.
+    /// Opens a socket that receives interface changes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn listen() -> io::Result<Self> {
         Self::with_groups(GROUP_LINK)
     }
@@ -68,10 +68,10 @@ impl Netlink {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Waits for news until the deadline and swallows it. False when there was none.
+    /// Waits for a change until the deadline and discards it. Returns false after a timeout.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn wait(&self, deadline: Instant) -> io::Result<bool> {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = PollTimeout::try_from(left.as_millis().min(60_000)).unwrap_or(PollTimeout::MAX);
@@ -80,7 +80,7 @@ impl Netlink {
             return Ok(false);
         }
         let mut buffer = vec![0; 32 << 10];
-        // Lost messages (ENOBUFS) are news as well.
+        // Lost messages (ENOBUFS) also count as a change.
         let _ = recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT);
         Ok(true)
     }
@@ -88,15 +88,15 @@ impl Netlink {
     /// Sets an interface up.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn set_up(&mut self, index: u32) -> io::Result<()> {
         self.request(RTM_NEWLINK, 0, &link_up(index))
     }
 
-    /// Gives an interface an address.
+    /// Adds an address to an interface.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
         self.request(RTM_NEWADDR, CREATE_REPLACE, &address_body(index, address, prefix))
     }
@@ -104,7 +104,7 @@ impl Netlink {
     /// Sets the default route.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn set_default_route(&mut self, index: u32, gateway: IpAddr) -> io::Result<()> {
         self.request(RTM_NEWROUTE, CREATE_REPLACE, &route_body(index, gateway))
     }
@@ -145,7 +145,7 @@ fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// The error number of the acknowledgement with that sequence, if it is among the messages; 0 is success.
+/// The error number of the acknowledgement with this sequence, if it is among the messages; 0 means success.
 fn answer(mut messages: &[u8], sequence: u32) -> Option<i32> {
     let u32_at = |bytes: &[u8], at: usize| {
         bytes
@@ -189,7 +189,7 @@ fn family(address: IpAddr) -> u8 {
     family as u8
 }
 
-/// `struct ifinfomsg` that sets IFF_UP.
+/// Builds the `struct ifinfomsg` that sets IFF_UP.
 fn link_up(index: u32) -> Vec<u8> {
     [0, index, IFF_UP, IFF_UP]
         .into_iter()
@@ -197,7 +197,7 @@ fn link_up(index: u32) -> Vec<u8> {
         .collect()
 }
 
-/// `struct ifaddrmsg` and its attributes.
+/// Builds a `struct ifaddrmsg` and its attributes.
 fn address_body(index: u32, address: IpAddr, prefix: u8) -> Vec<u8> {
     let flags = if address.is_ipv6() { IFA_F_NODAD } else { 0 };
     let mut body = vec![family(address), prefix, flags, 0];
@@ -207,7 +207,7 @@ fn address_body(index: u32, address: IpAddr, prefix: u8) -> Vec<u8> {
     body
 }
 
-/// `struct rtmsg` of the default route and its attributes.
+/// Builds the `struct rtmsg` of the default route and its attributes.
 fn route_body(index: u32, gateway: IpAddr) -> Vec<u8> {
     let mut body = vec![family(gateway), 0, 0, 0, TABLE_MAIN, PROTOCOL_BOOT, 0, TYPE_UNICAST];
     body.extend_from_slice(&RTNH_F_ONLINK.to_ne_bytes());
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_kernel_answers() {
-        // Setting up an interface that does not exist: refused as that, or for lack of privilege, but answered.
+        // Setting up a missing interface fails, either with that error or for lack of privilege, but the kernel answers.
         let error = Netlink::open().unwrap().set_up(u32::MAX >> 1).unwrap_err();
         assert!(
             [Some(libc::ENODEV), Some(libc::EPERM)].contains(&error.raw_os_error()),

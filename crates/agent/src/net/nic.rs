@@ -1,4 +1,4 @@
-//! Bringing up the NIC that the machine booted from.
+//! Brings up the NIC from which the machine booted.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,29 +11,29 @@ use crate::cmdline::{Addressing, Mac};
 use crate::root::SysRoot;
 use crate::text;
 
-/// How long the NIC's driver may take.
+/// Time limit for the NIC to appear.
 const APPEAR_TIME: Duration = Duration::from_secs(60);
-/// How long its link may take; some switches and drivers need half a minute.
+/// Time limit for the NIC's link; some switches and drivers need half a minute.
 const LINK_TIME: Duration = Duration::from_secs(60);
-/// How long DHCP servers may be silent.
+/// Time limit for a DHCP lease.
 const LEASE_TIME: Duration = Duration::from_secs(120);
-/// `ARPHRD_ETHER`
+/// `ARPHRD_ETHER`.
 const ETHERNET: u32 = 1;
 
-/// The network as it came up.
+/// The network after bring-up.
 #[derive(Debug)]
 pub struct Up {
     /// Name of the interface.
     pub nic: String,
-    /// Its Ethernet address.
+    /// Ethernet address of the interface.
     pub mac: Mac,
-    /// Its address.
+    /// Address, prefix and gateway of the interface.
     pub addressing: Addressing,
-    /// The lease, when the address came by DHCP.
+    /// The lease, if the address came from DHCP.
     pub lease: Option<Lease>,
 }
 
-/// Waits for the NIC and its link, and gives it its address. Without a MAC, the first NIC with a link is taken.
+/// Waits for the NIC and its link, and sets its address. Without a MAC address, uses the first NIC with a link.
 ///
 /// # Errors
 /// [`NetError`]
@@ -70,7 +70,7 @@ pub fn bring_up(root: &SysRoot, mac: Option<Mac>, addressing: Option<Addressing>
     })
 }
 
-/// Sets the wanted NIC (or all) up as they appear, and returns the first one that has a link.
+/// Sets up the wanted NIC (or all NICs) as they appear. Returns the first one with a link.
 fn wait_for_nic(
     root: &SysRoot,
     listener: &Netlink,
@@ -103,7 +103,7 @@ fn wait_for_nic(
             break;
         }
     }
-    // A NIC whose link is not reported may work all the same.
+    // A NIC that reports no link may work nevertheless.
     is_up.into_iter().next().ok_or_else(|| {
         let present: Vec<String> = ethernet(root)
             .into_iter()
@@ -123,7 +123,7 @@ fn wait_for_nic(
     })
 }
 
-/// Ethernet interfaces with a device behind them.
+/// Ethernet interfaces with a hardware device.
 pub(super) fn ethernet(root: &SysRoot) -> Vec<(String, Mac)> {
     let folder = root.sys.join("class/net");
     let nic = |name: String| {

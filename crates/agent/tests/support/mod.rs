@@ -1,5 +1,5 @@
-//! A control plane of a few lines, in this process: a CA, the boot server's CA file, registration and streams. And a machine
-//! whose drives are files.
+//! A minimal control plane in this process: a CA, the boot server's CA file, registration and streams. Also a machine with
+//! files as drives.
 // Helpers of tests, not all of which every test file uses.
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -32,12 +32,12 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
-/// Generous: everything is awaited, nothing slept for.
+/// Generous: the tests wait for events and never sleep for a fixed time.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const TOKEN: &str = "one-time-s3cret";
 pub const NODE: &str = "nodes/gpu-001";
 
-/// One stream of the agent, as the control plane sees it.
+/// One stream of the agent, seen from the control plane.
 pub struct Stream {
     pub up: Streaming<AgentMessage>,
     pub down: mpsc::Sender<Result<ControlMessage, Status>>,
@@ -60,7 +60,7 @@ impl Stream {
         message.expect("the agent ended the stream").message.unwrap()
     }
 
-    /// The next message that `pick` wants; others are passed over.
+    /// Returns the next message that `pick` accepts; skips others.
     pub async fn find<T>(&mut self, mut pick: impl FnMut(Up) -> Option<T>) -> T {
         loop {
             if let Some(found) = pick(self.next().await) {
@@ -69,7 +69,7 @@ impl Stream {
         }
     }
 
-    /// The next report of an operation that has ended.
+    /// Returns the next report of an operation that has ended.
     pub async fn ended(&mut self, operation: &str) -> JobReport {
         use rackwright_api::v1::JobState::Running;
         self.find(|message| match message {
@@ -209,7 +209,7 @@ impl Control {
             .unwrap()
     }
 
-    /// Another certificate to the same key.
+    /// Issues another certificate for the same key.
     pub fn renew(&self, csr_pem: &str) -> RegisterResponse {
         let request = CertificateSigningRequestParams::from_pem(csr_pem).unwrap();
         let certificate_pem = request.signed_by(&self.issuer).unwrap().pem();
@@ -225,7 +225,7 @@ impl Control {
         self.settings_with("")
     }
 
-    /// What is appended wins.
+    /// Appended settings take precedence.
     pub fn settings_with(&self, more: &str) -> Settings {
         let (server, ca, url) = (self.server, &self.ca_sha256, &self.ca_url);
         let text = format!(
@@ -242,7 +242,7 @@ impl Drop for Control {
     }
 }
 
-/// Serves one text to whoever asks, over plain HTTP, for as long as the process lives.
+/// Serves one text over plain HTTP until the process ends.
 pub fn serve_file(content: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -262,7 +262,7 @@ pub fn serve_file(content: String) -> String {
     format!("http://{address}/ca.pem")
 }
 
-/// A writer that does what the test says: each write waits for its turn.
+/// A writer under the control of the test: each write waits for its turn.
 #[derive(Default)]
 pub struct Gate {
     pub image: Vec<u8>,
@@ -272,7 +272,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Lets the write that waits go on, once it waits.
+    /// Waits for a waiting write and lets it continue.
     pub async fn release(&self) {
         let until = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -318,7 +318,7 @@ impl ImageWriter for GateWriter {
     }
 }
 
-/// A power switch that remembers.
+/// A power switch that records its actions.
 #[derive(Default)]
 pub struct Switch(pub Mutex<Vec<PowerAction>>);
 
@@ -339,7 +339,7 @@ pub struct Bench {
     pub machine: Machine,
 }
 
-/// With one drive of 128 MiB, and an image of 64 MiB that has one partition.
+/// Creates a machine with one drive of 128 MiB, and an image of 64 MiB with one partition.
 pub fn bench() -> Bench {
     let dir = tempfile::tempdir().unwrap();
     let drive = dir.path().join("vda");

@@ -1,10 +1,10 @@
-//! Page-aligned memory, in huge pages where the kernel gives them.
+//! Page-aligned memory, in huge pages if the kernel provides them.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 
-/// Zeroed anonymous memory of its own mapping: aligned to a page, as direct I/O wants it.
+/// Zeroed anonymous memory in its own mapping, aligned to a page as direct I/O requires.
 #[derive(Debug)]
 pub(crate) struct AlignedBuf {
     start: NonNull<u8>,
@@ -17,7 +17,7 @@ unsafe impl Send for AlignedBuf {}
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// Maps `len` bytes, which must not be 0.
+    /// Maps `len` bytes. `len` must not be 0.
     pub(crate) fn new(len: usize) -> io::Result<Self> {
         // SAFETY: a new private anonymous mapping touches no existing memory; the result is checked.
         let start = unsafe {

@@ -1,4 +1,4 @@
-//! The few calls on files and block devices that the standard library lacks.
+//! Calls on files and block devices that the standard library lacks.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Bytes of a block device.
+/// Returns the size of a block device in bytes.
 pub(crate) fn device_size(device: &File) -> io::Result<u64> {
     let mut size = 0u64;
     // SAFETY: BLKGETSIZE64 writes one u64 to the given place, which lives across the call.
@@ -24,15 +24,15 @@ pub(crate) fn device_size(device: &File) -> io::Result<u64> {
     Ok(size)
 }
 
-/// Makes a range of a block device read zeros: by Write Zeroes where the device has it, else the kernel writes them.
-/// Both numbers are multiples of the sector size.
+/// Zeroes a range of a block device: by Write Zeroes if the device supports it, otherwise the kernel writes zeros. Both
+/// numbers must be multiples of the sector size.
 pub(crate) fn zero_out(device: &File, offset: u64, len: u64) -> io::Result<()> {
     let range = [offset, len];
     // SAFETY: BLKZEROOUT reads two u64 from the given place, which lives across the call.
     check(unsafe { libc::ioctl(device.as_raw_fd(), BLKZEROOUT, range.as_ptr()) })
 }
 
-/// Makes a range of a regular file read zeros by giving its blocks back. The file's length stays.
+/// Zeroes a range of a regular file by releasing its blocks. The file's length stays.
 pub(crate) fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<()> {
     let too_far = |_| io::Error::from(io::ErrorKind::InvalidInput);
     let offset = libc::off_t::try_from(offset).map_err(too_far)?;
@@ -42,8 +42,8 @@ pub(crate) fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<()> {
     check(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, len) })
 }
 
-/// Asks the kernel to forget its cached pages of a file, so that what is read next comes from the drive. Synced pages
-/// only; a page that stays is not an error.
+/// Asks the kernel to drop its cached pages of a file, so that later reads come from the drive. Applies to synced pages
+/// only; a page that stays cached is not an error.
 pub(crate) fn advise_dont_need(file: &File) {
     // SAFETY: takes integers only.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };

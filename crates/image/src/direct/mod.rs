@@ -1,5 +1,5 @@
-//! What needs `unsafe`: memory shared with the kernel, io_uring and ioctls. Everything offered to the rest of the crate
-//! is safe to call.
+//! Code that needs `unsafe`: memory shared with the kernel, io_uring and ioctls. The functions for the rest of the crate
+//! are safe to call.
 
 mod buffer;
 mod device;
@@ -9,5 +9,5 @@ pub(crate) use buffer::AlignedBuf;
 pub(crate) use device::{advise_dont_need, device_size, punch_hole, zero_out};
 pub(crate) use ring::{Method, WriteQueue};
 
-/// Length and place of a direct write are multiples of this; no common drive or file system asks for more.
+/// Length and offset of a direct write are multiples of this. No common drive or file system requires more.
 pub(crate) const ALIGNMENT: usize = 4096;

@@ -1,4 +1,4 @@
-//! A queue of writes: some in flight by io_uring while the next buffers are filled, or one after the other by `pwrite`.
+//! A queue of writes: several in flight with io_uring while the next buffers are filled, or one at a time with `pwrite`.
 
 use std::fs::File;
 use std::io;
@@ -10,16 +10,16 @@ use io_uring::{IoUring, Probe, opcode, types};
 
 use super::AlignedBuf;
 
-/// How writes reach the kernel.
+/// System call for writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
-    /// Several in flight.
+    /// Several writes in flight.
     IoUring,
-    /// One at a time.
+    /// One write at a time.
     Pwrite,
 }
 
-/// Whose bytes a write sends.
+/// Source of the bytes of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Slot,
@@ -39,10 +39,10 @@ struct Slot {
     op: Option<Op>,
 }
 
-/// Writes to one file, from buffers of its own. Not shared between threads: each has its own queue.
+/// Writes to one file from its own buffers. Each thread has its own queue.
 ///
-/// Invariant: a slot with an `op` is lent to the kernel. Its buffer is neither read nor written here, and not unmapped,
-/// until the kernel has said that the operation is over.
+/// Invariant: a slot with an `op` is lent to the kernel. Its buffer is neither read, written nor unmapped here until the
+/// kernel has reported the end of the operation.
 pub(crate) struct WriteQueue<'file> {
     file: &'file File,
     ring: Option<IoUring>,
@@ -52,8 +52,8 @@ pub(crate) struct WriteQueue<'file> {
 }
 
 impl<'file> WriteQueue<'file> {
-    /// A queue of `depth` buffers of `buffer_bytes`. `zeros`, if any, is what [`Self::submit_zeros`] writes; it must
-    /// hold zeros. Asking for io_uring where it is missing or forbidden gives a queue that uses `pwrite`.
+    /// Creates a queue of `depth` buffers of `buffer_bytes`. `zeros` must contain zeros; [`Self::submit_zeros`] needs and
+    /// writes it. If io_uring is missing or forbidden, the queue uses `pwrite`.
     pub(crate) fn new(
         file: &'file File,
         method: Method,
@@ -82,7 +82,7 @@ impl<'file> WriteQueue<'file> {
         })
     }
 
-    /// How writes go in fact.
+    /// The method in use.
     pub(crate) fn method(&self) -> Method {
         if self.ring.is_some() {
             Method::IoUring
@@ -91,12 +91,12 @@ impl<'file> WriteQueue<'file> {
         }
     }
 
-    /// Bytes written for good since the last call.
+    /// Returns the bytes written since the last call.
     pub(crate) fn take_written(&mut self) -> u64 {
         std::mem::take(&mut self.written)
     }
 
-    /// A buffer that is free now; waits for a write to end if there is none.
+    /// Returns a free buffer. Waits for the end of a write if there is none.
     pub(crate) fn acquire(&mut self) -> io::Result<usize> {
         loop {
             self.reap()?;
@@ -107,17 +107,17 @@ impl<'file> WriteQueue<'file> {
         }
     }
 
-    /// The bytes of a free buffer.
+    /// Returns the bytes of a free buffer.
     ///
     /// # Panics
-    /// If the buffer is being written: only what [`Self::acquire`] gave may be filled.
+    /// If the buffer is being written. Fill only buffers from [`Self::acquire`].
     pub(crate) fn buffer(&mut self, slot: usize) -> &mut [u8] {
         let slot = &mut self.slots[slot];
         assert!(slot.op.is_none(), "a buffer that is being written must not be filled");
         &mut slot.buffer
     }
 
-    /// Writes the first `len` bytes of a buffer to `offset`. The buffer is not free until the write has ended.
+    /// Writes the first `len` bytes of a buffer to `offset`. The buffer becomes free when the write has ended.
     pub(crate) fn submit(&mut self, slot: usize, len: usize, offset: u64) -> io::Result<()> {
         self.start(
             slot,
@@ -187,7 +187,7 @@ impl<'file> WriteQueue<'file> {
         retry_interrupted(|| ring.submit()).map(|_| ())
     }
 
-    /// Takes note of writes that have ended.
+    /// Processes the writes that have ended.
     fn reap(&mut self) -> io::Result<()> {
         let mut first_error = None;
         while let Some(entry) = self.ring.as_mut().and_then(|ring| ring.completion().next()) {
@@ -196,7 +196,7 @@ impl<'file> WriteQueue<'file> {
                 continue;
             };
             match result {
-                // EINTR and EAGAIN: nothing was written; try again.
+                // EINTR and EAGAIN: no bytes were written; retry.
                 code if code == -libc::EINTR || code == -libc::EAGAIN => self.push(slot, op)?,
                 code if code < 0 => {
                     first_error.get_or_insert(io::Error::from_raw_os_error(-code));
@@ -225,7 +225,7 @@ impl<'file> WriteQueue<'file> {
         retry_interrupted(|| ring.submit_and_wait(1)).map(|_| ())
     }
 
-    /// Waits until every write has ended.
+    /// Waits until all writes have ended.
     pub(crate) fn drain(&mut self) -> io::Result<()> {
         self.reap()?;
         while self.in_flight() {
@@ -238,14 +238,14 @@ impl<'file> WriteQueue<'file> {
 
 impl Drop for WriteQueue<'_> {
     fn drop(&mut self) {
-        // Errors were reported before or concern writes that nobody waits for; what matters is that all have ended.
+        // Errors were reported earlier, or concern writes without a waiting caller. Here all writes only need to end.
         for _ in 0..=self.slots.len() * 4 {
             if self.drain().is_ok() {
                 break;
             }
         }
         if self.in_flight() {
-            // The kernel may still read these buffers: never give them back.
+            // The kernel may still read these buffers, so they are never freed.
             tracing::error!("writes did not end; their buffers are left mapped");
             std::mem::forget(std::mem::take(&mut self.slots));
             std::mem::forget(self.zeros.take());
@@ -254,9 +254,9 @@ impl Drop for WriteQueue<'_> {
     }
 }
 
-/// A ring that can do what is needed, or nothing.
+/// Returns a ring with the required operations, or `None`.
 fn new_ring(entries: u32) -> Option<IoUring> {
-    // Completions are only looked for when entering the kernel, which saves interrupts (Linux 6.1).
+    // The kernel processes completions only when this thread enters it, which saves interrupts (Linux 6.1).
     let modern = IoUring::builder()
         .setup_single_issuer()
         .setup_defer_taskrun()

@@ -1,4 +1,4 @@
-//! Whether a file is the one that was meant: SHA-256 and minisign.
+//! Checks that a file is the intended one: SHA-256 and minisign.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,31 +10,30 @@ use crate::digest::Sha256;
 
 const READ_BYTES: usize = 1 << 20;
 
-/// Whose signatures count.
+/// The trusted signers.
 #[derive(Debug, Clone, Default)]
 pub struct SignaturePolicy {
-    /// Minisign public keys: the base64 line alone, or a whole `minisign.pub`.
+    /// Minisign public keys: only the base64 line, or a whole `minisign.pub`.
     pub trusted_keys: Vec<String>,
-    /// Whether an image without a signature is refused.
+    /// Whether images without a signature are refused.
     pub required: bool,
 }
 
-/// A signature that verified.
+/// A verified signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedBy {
-    /// The key's place in [`SignaturePolicy::trusted_keys`].
+    /// Index of the key in [`SignaturePolicy::trusted_keys`].
     pub trusted_key: usize,
-    /// The comment that the signature covers.
+    /// The comment covered by the signature.
     pub trusted_comment: String,
 }
 
-/// What is known of the file now.
 pub(super) struct Authentic {
     pub(super) sha256: Sha256,
     pub(super) signed_by: Option<SignedBy>,
 }
 
-/// Reads the whole file once.
+/// Reads the whole file once. Compares its SHA-256 and verifies its signature.
 pub(super) fn check(context: &Context<'_>, file: &File) -> Result<Authentic, ImportError> {
     let request = context.request;
     let keys = parse_keys(&request.policy.trusted_keys)?;
@@ -93,7 +92,7 @@ fn parse_signature(text: &str) -> Result<Signature, ImportError> {
     Signature::decode(text).map_err(|error| ImportError::SignatureInvalid(error.to_string()))
 }
 
-/// The trusted key that the signature names.
+/// Returns the trusted key that matches the signature's key id.
 fn choose_key<'a>(keys: &'a [PublicKey], signature: &'a Signature) -> Result<(usize, StreamVerifier<'a>), ImportError> {
     for (index, key) in keys.iter().enumerate() {
         match key.verify_stream(signature) {

@@ -1,4 +1,4 @@
-//! From a file to the bytes of a disk.
+//! Decodes a file to the bytes of a disk.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -14,14 +14,14 @@ use crate::qcow2::Qcow2;
 
 const READ_BYTES: usize = 256 << 10;
 
-/// Tells the format of a file by its first bytes.
+/// Detects the format of a file from its first bytes.
 pub(super) fn detect(file: &File) -> io::Result<Format> {
     let mut start = [0; 8];
     let count = file.read_at(&mut start, 0)?;
     Ok(Format::detect(&start[..count]))
 }
 
-/// Reads from a position of its own, whatever else reads the file, and counts.
+/// Reads from its own position, independently of other readers of the file, and counts the bytes.
 struct Source {
     file: File,
     position: u64,
@@ -37,7 +37,7 @@ impl Read for Source {
     }
 }
 
-/// A reader over the disk; `count` follows the position in the file, where there is one.
+/// Returns a reader of the disk. `count` follows the position in the file, if the format has one.
 pub(super) fn open(
     file: &File,
     format: Format,
@@ -54,7 +54,7 @@ pub(super) fn open(
         Format::Raw => Box::new(source),
         Format::Zstd => {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(buffered(source))?;
-            // 10 and 31 are zstd's own least and most.
+            // 10 and 31 are zstd's own minimum and maximum.
             decoder.window_log_max(limits.max_decoder_bytes.max(1).ilog2().clamp(10, 31))?;
             Box::new(decoder)
         }

@@ -1,4 +1,4 @@
-//! What can go wrong while an image is taken in.
+//! Errors of an import.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,88 +8,88 @@ use crate::format::Format;
 use crate::index::IndexError;
 use crate::store::StoreError;
 
-/// Why an image was not taken in.
+/// Why an image was not imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
-    /// Somebody wrote to the file while it was read.
+    /// The file was modified during the import.
     #[error("{} changed while it was read: give it again when it is complete", path.display())]
     Changed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Another file than was meant.
+    /// The file is not the intended one.
     #[error("the file's SHA-256 is {found} in place of {expected}: it is damaged or another file")]
     Sha256 {
-        /// What was asked for.
+        /// Requested digest.
         expected: Sha256,
-        /// What it is.
+        /// Digest of the file.
         found: Sha256,
     },
-    /// The policy asks for a signature.
+    /// The policy requires a signature.
     #[error("this site takes only signed images: give a minisign signature by one of its trusted keys")]
     SignatureMissing,
-    /// The signature does not hold.
+    /// The signature is invalid, or by an untrusted key.
     #[error("the signature is not valid: {0}")]
     SignatureInvalid(String),
-    /// A key of the policy cannot be read.
+    /// A trusted key of the policy is malformed.
     #[error("trusted key number {number} of the signature policy is not a minisign public key: {reason}")]
     TrustedKey {
-        /// Which, from one.
+        /// Number of the key, from 1.
         number: usize,
-        /// Why not.
+        /// Reason of the failure.
         reason: String,
     },
-    /// The file does not unpack.
+    /// The file cannot be unpacked.
     #[error("the file does not unpack as {format} after {logical_bytes} bytes of disk: {source}")]
     Unpack {
-        /// What it was taken for.
+        /// Assumed format.
         format: Format,
-        /// How far it went.
+        /// Bytes of disk unpacked before the error.
         logical_bytes: u64,
-        /// What is wrong.
+        /// The decoder's error.
         source: io::Error,
     },
-    /// A packed file in a packed file.
+    /// The file contains another packed file.
     #[error("what the {outer} file holds is itself {inner}: unpack it once first")]
     Nested {
-        /// The file's format.
+        /// Format of the file.
         outer: Format,
-        /// What is inside.
+        /// Format of the content.
         inner: Format,
     },
-    /// Larger than the limit.
+    /// The disk exceeds the limit.
     #[error("the image is longer than the limit of {limit} bytes of disk")]
     TooLong {
-        /// The limit, bytes.
+        /// Limit in bytes.
         limit: u64,
     },
-    /// More data than the limit.
+    /// The new data exceeds the limit.
     #[error("the image would add more than the limit of {limit} bytes to the store")]
     TooMuchData {
-        /// The limit, bytes.
+        /// Limit in bytes.
         limit: u64,
     },
-    /// The store's disk has to keep some room.
+    /// The store's disk would be too full. The text states the reason.
     #[error("{0}")]
     NoRoom(String),
-    /// No disk has this size.
+    /// The image's size is not valid for an index.
     #[error("{0}: is it the image of a whole disk, and complete?")]
     Index(#[from] IndexError),
-    /// The store fails.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// zstd or a thread could not be set up, or a chunk could not be packed.
     #[error("cannot pack chunks: {0}")]
     Pack(#[source] io::Error),
-    /// Ended on request.
+    /// The caller cancelled the import.
     #[error("the import was cancelled")]
     Cancelled,
 }
@@ -113,7 +113,7 @@ impl ImportError {
         }
     }
 
-    /// Whether the same file may be taken if tried again.
+    /// Whether a retry with the same file may succeed.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Read { .. } | Self::Changed { .. } | Self::NoRoom(_) | Self::Pack(_) => true,

@@ -1,8 +1,8 @@
-//! Taking an image in: from a file in one of five formats to chunks and an index.
+//! Imports an image: from a file in one of five formats to chunks and an index.
 //!
-//! The file is read twice through one open handle. First its SHA-256 is compared and its signature verified; a file
-//! that fails is never handed to a decoder. Then it is unpacked, cut, and stored. A file that changed in between is
-//! refused. Until the index is in place, nothing of the image is visible in the store.
+//! The file is read twice through one open handle. The first pass compares its SHA-256 and verifies its signature; a file
+//! that fails is never passed to a decoder. The second pass unpacks, cuts and stores it. A file that changed in between is
+//! refused. Until the index is in place, no part of the image is visible in the store.
 
 mod authentic;
 mod decode;
@@ -22,35 +22,35 @@ use crate::store::{ChunkStore, StoreHold};
 pub use authentic::{SignaturePolicy, SignedBy};
 pub use error::ImportError;
 
-/// What to take in, and on which terms.
+/// Source and conditions of an import.
 #[derive(Debug, Clone)]
 pub struct ImportRequest<'a> {
-    /// The file.
+    /// Path of the file.
     pub source: &'a Path,
-    /// Its format; told by its first bytes when not given.
+    /// Format of the file. `None`: detected from its first bytes.
     pub format: Option<Format>,
-    /// SHA-256 the file must have.
+    /// Required SHA-256 of the file.
     pub expected_sha256: Option<Sha256>,
-    /// The text of a minisign signature file over the file. When given it must verify, whatever the policy.
+    /// Content of a minisign signature file for the source. If present it must verify, whatever the policy.
     pub signature: Option<&'a str>,
-    /// Whose signatures count, and whether one is needed.
+    /// The trusted signers, and whether a signature is required.
     pub policy: &'a SignaturePolicy,
-    /// What a hostile file may cost at most.
+    /// Limits on the cost of a hostile file.
     pub limits: ImportLimits,
     /// zstd level of the stored chunks, 1 to 19.
     pub level: i32,
-    /// Threads that hash and pack; 0: one per core, eight at most.
+    /// Threads that hash and pack. 0: one per core, at most eight.
     pub threads: usize,
-    /// Asked before each new chunk whether the disk has room for it.
+    /// Called before each new chunk to check the free space of the disk.
     pub room: Room<'a>,
 }
 
-/// Tells whether the store's disk has room for so many more bytes. An error is a sentence that says why not.
+/// Checks whether the store's disk has room for this many more bytes. The error is a sentence with the reason.
 #[derive(Clone, Copy)]
 pub struct Room<'a>(pub &'a (dyn Fn(u64) -> Result<(), String> + Sync));
 
 impl Room<'_> {
-    /// Room without a bound.
+    /// Unlimited room.
     pub const UNBOUNDED: Self = Self(&|_| Ok(()));
 }
 
@@ -60,12 +60,12 @@ impl std::fmt::Debug for Room<'_> {
     }
 }
 
-/// zstd level of chunks unless another one is asked for. An image is packed once and fetched and unpacked a thousand times:
-/// of a Debian's files 9 is smaller than lower levels and unpacks no slower; 12 and more are smaller by less than a hundredth.
+/// Default zstd level of chunks. An image is packed once and unpacked a thousand times. For the files of a Debian system,
+/// level 9 is smaller than lower levels and unpacks no slower; levels from 12 on are smaller by less than a hundredth.
 pub const LEVEL: i32 = 9;
 
 impl<'a> ImportRequest<'a> {
-    /// Takes `source` with the usual level, the default limits, and no digest or signature given.
+    /// Imports `source` with the default level and limits, without a required digest or signature.
     pub fn new(source: &'a Path, policy: &'a SignaturePolicy) -> Self {
         Self {
             source,
@@ -81,14 +81,14 @@ impl<'a> ImportRequest<'a> {
     }
 }
 
-/// Bounds on what is unpacked: a file of some KiB can claim to be a disk of many TiB.
+/// Limits on unpacking: a file of a few KiB can claim to be a disk of many TiB.
 #[derive(Debug, Clone, Copy)]
 pub struct ImportLimits {
-    /// Longest disk, bytes.
+    /// Largest disk, in bytes.
     pub max_logical_bytes: u64,
-    /// Most bytes added to the store.
+    /// Largest amount of new data in the store, in bytes.
     pub max_new_bytes: u64,
-    /// Most memory an xz or zstd decoder may take, bytes; rounded down to a power of two for zstd.
+    /// Largest memory of an xz or zstd decoder, in bytes; rounded down to a power of two for zstd.
     pub max_decoder_bytes: u64,
 }
 
@@ -103,60 +103,60 @@ impl Default for ImportLimits {
     }
 }
 
-/// What an import is doing.
+/// Step of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportStep {
-    /// Reading the file for its digest and signature.
+    /// Reads the file for its digest and signature.
     Verifying,
-    /// Unpacking, cutting, packing, storing.
+    /// Unpacks, cuts, packs and stores.
     Storing,
 }
 
-/// How far an import is.
+/// Progress of an import.
 #[derive(Debug, Clone, Copy)]
 pub struct ImportProgress {
-    /// What is going on.
+    /// Current step.
     pub step: ImportStep,
     /// Bytes of the file read in this step.
     pub source_bytes: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub source_bytes_total: u64,
     /// Bytes of disk unpacked so far.
     pub logical_bytes: u64,
 }
 
-/// An image that is now in the store.
+/// An imported image.
 #[derive(Debug)]
 pub struct Imported {
-    /// Its name.
+    /// Name of the image.
     pub digest: ImageDigest,
-    /// Bytes of the disk.
+    /// Size of the disk in bytes.
     pub logical_size: u64,
-    /// Bytes of the disk that lie in chunks with data.
+    /// Bytes of the disk in data chunks.
     pub data_bytes: u64,
-    /// Chunks with data, repetitions counted.
+    /// Number of data chunks, repetitions included.
     pub data_chunks: u64,
-    /// Chunks that are all zero and not stored.
+    /// Number of zero chunks; they are not stored.
     pub zero_chunks: u64,
-    /// Chunks that were not in the store before.
+    /// Number of chunks that are new in the store.
     pub new_chunks: u64,
-    /// Packed bytes of these.
+    /// Packed size of the new chunks in bytes.
     pub new_bytes: u64,
-    /// Packed bytes of all data chunks, repetitions counted: what a machine fetches.
+    /// Packed size of all data chunks in bytes, repetitions included. A machine fetches this many bytes.
     pub packed_bytes: u64,
     /// Format of the file.
     pub source_format: Format,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub source_bytes: u64,
     /// SHA-256 of the file.
     pub source_sha256: Sha256,
-    /// Who signed it, when a signature was given.
+    /// The signer, if a signature was given.
     pub signed_by: Option<SignedBy>,
-    /// Keeps the image from being collected: drop it after the image's name is recorded.
+    /// Protects the image from collection. Drop it after the image's name is recorded.
     pub hold: StoreHold,
 }
 
-/// Takes an image into `store`. `progress` is called a few times a second, from this thread; set `cancel` to end early.
+/// Imports an image into `store`. This thread calls `progress` a few times a second. Set `cancel` to stop early.
 pub fn import(
     request: &ImportRequest<'_>,
     store: &ChunkStore,
@@ -207,13 +207,13 @@ pub fn import(
     })
 }
 
-/// Whether a file was written to between two looks at it.
+/// Whether a file was modified between the two metadata readings.
 fn changed(before: &Metadata, after: &Metadata) -> bool {
     let look = |m: &Metadata| (m.len(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec());
     look(before) != look(after)
 }
 
-/// What every step needs.
+/// State shared by all steps.
 struct Context<'a> {
     request: &'a ImportRequest<'a>,
     store: &'a ChunkStore,

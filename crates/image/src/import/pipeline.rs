@@ -1,4 +1,4 @@
-//! One thread unpacks and cuts; the others hash, pack and store.
+//! One thread unpacks and cuts the disk; the other threads hash, pack and store the chunks.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -18,7 +18,7 @@ use crate::store::{ChunkStore, Put, StoreError, StoreHold};
 
 const REPORT_EVERY: Duration = Duration::from_millis(250);
 
-/// What was stored.
+/// Result of the pipeline.
 pub(super) struct Stored {
     pub(super) logical_size: u64,
     pub(super) data: Vec<DataChunk>,
@@ -32,7 +32,7 @@ struct Piece {
     bytes: Vec<u8>,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Shared<'a> {
     store: &'a ChunkStore,
     hold: &'a StoreHold,
@@ -43,7 +43,7 @@ struct Shared<'a> {
     data: Mutex<Vec<DataChunk>>,
     error: Mutex<Option<ImportError>>,
     failed: AtomicBool,
-    /// Chunks that were not there before: two threads may pack the same one at the same time, and it counts once.
+    /// New chunks. Two threads may pack the same chunk at the same time; the set counts it once.
     added: Mutex<HashSet<ChunkDigest>>,
     new_bytes: AtomicU64,
     packed_bytes: AtomicU64,
@@ -72,7 +72,7 @@ pub(super) fn store_chunks(
     };
     let (piece_sender, piece_receiver) = mpsc::channel();
     let (buffer_sender, buffer_receiver) = mpsc::channel();
-    // The buffers bound what is under way: a piece is sent only in one that came back.
+    // The number of buffers limits the work in progress: each piece needs a returned buffer.
     for _ in 0..2 * threads + 1 {
         let _ = buffer_sender.send(Vec::with_capacity(CHUNK_SIZE));
     }
@@ -133,7 +133,7 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// Returns the bytes of disk.
+    /// Returns the size of the disk in bytes.
     fn run(self, file: &File) -> Result<u64, ImportError> {
         let position = Arc::new(AtomicU64::new(0));
         let mut logical = 0u64;
@@ -150,7 +150,7 @@ impl Cutter<'_> {
             if self.shared.failed.load(Ordering::Acquire) {
                 break;
             }
-            // All workers gone: one of them panicked, and the scope passes that on.
+            // No worker is left: one of them panicked, and the scope propagates the panic.
             let Ok(mut bytes) = self.buffers.recv() else { break };
             fill(&mut disk, &mut bytes).map_err(|error| unpack(logical, error))?;
             let count = bytes.len();
@@ -180,7 +180,7 @@ impl Cutter<'_> {
         Ok(logical)
     }
 
-    /// A packed file is no disk, and a machine would not boot from it.
+    /// Refuses a packed file inside the file: a machine would not boot from it.
     fn check_start(&self, bytes: &[u8]) -> Result<(), ImportError> {
         match Format::detect(bytes) {
             Format::Raw => Ok(()),
@@ -192,7 +192,7 @@ impl Cutter<'_> {
     }
 }
 
-/// Reads one chunk, shorter only at the end of the disk.
+/// Reads one chunk. The result is shorter only at the end of the disk.
 fn fill(disk: &mut dyn Read, bytes: &mut Vec<u8>) -> io::Result<()> {
     bytes.clear();
     disk.take(CHUNK_SIZE as u64).read_to_end(bytes).map(|_| ())
@@ -215,7 +215,7 @@ fn work(shared: &Shared<'_>, buffers: &Sender<Vec<u8>>) {
         {
             shared.fail(error);
         }
-        // Nobody takes it back any more: the end.
+        // Fails at the end, when the cutter has stopped receiving.
         let _ = buffers.send(bytes);
     }
 }
@@ -270,8 +270,8 @@ impl<'a> Packer<'a> {
         added.insert(digest)
     }
 
-    /// Leaves the packed chunk in `self.frame`. A chunk that is there is verified, which costs a tenth of packing it;
-    /// a damaged one is replaced.
+    /// Leaves the packed chunk in `self.frame`. An existing chunk is verified, at a tenth of the cost of packing it; a
+    /// damaged one is replaced.
     fn put(&mut self, digest: &ChunkDigest, bytes: &[u8]) -> Result<Put, ImportError> {
         self.known.resize(bytes.len(), 0);
         let read = self

@@ -1,4 +1,4 @@
-//! Removing what nothing refers to.
+//! Removes unreferenced images and chunks.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -7,22 +7,22 @@ use std::path::Path;
 use super::{ChunkStore, StoreError, failed, file_names, sync_dir};
 use crate::digest::{ChunkDigest, ImageDigest};
 
-/// What a collection removed.
+/// Result of a collection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GcReport {
-    /// Images.
+    /// Removed images.
     pub images_removed: u64,
-    /// Chunks.
+    /// Removed chunks.
     pub chunks_removed: u64,
-    /// Leftovers of interrupted imports.
+    /// Removed leftovers of interrupted imports.
     pub temporary_removed: u64,
-    /// Bytes of all these files.
+    /// Total size of the removed files in bytes.
     pub bytes_freed: u64,
-    /// Chunks that remain.
+    /// Remaining chunks.
     pub chunks_kept: u64,
 }
 
-/// A collection under way: nobody adds to the store while this lives.
+/// A collection in progress. No process can add to the store while this value exists.
 #[derive(Debug)]
 pub struct Gc<'store> {
     store: &'store ChunkStore,
@@ -36,15 +36,15 @@ impl<'store> Gc<'store> {
 
     /// Removes every image that is not in `referenced`, and every chunk that no remaining image names.
     ///
-    /// Fails before it removes anything when a referenced image's index is damaged or missing: its chunks are then
-    /// unknown.
+    /// Fails before removing anything if the index of a referenced image is damaged or missing, because the chunks of that
+    /// image are then unknown.
     pub fn sweep(self, referenced: &HashSet<ImageDigest>) -> Result<GcReport, StoreError> {
         let mut kept = HashSet::new();
         for image in referenced {
             kept.extend(self.store.index(image)?.data().iter().map(|chunk| chunk.digest));
         }
         let mut report = GcReport::default();
-        // Names first: no visible image ever lacks a chunk, even if we are killed half way.
+        // Images first: no visible image ever lacks a chunk, even if the process is killed halfway.
         let images = self.store.root().join("images");
         for image in self.store.images()? {
             if !referenced.contains(&image) {

@@ -1,4 +1,4 @@
-//! Chunks and indexes in a folder.
+//! A folder of chunks and indexes.
 //!
 //! ```text
 //! chunks/ab/<64 hex>.zst   one zstd frame, named by the BLAKE3 of its uncompressed bytes
@@ -7,15 +7,15 @@
 //! lock                     see below
 //! ```
 //!
-//! **Visible or not.** A file is written under `tmp/`, synced, and renamed; an index is put in place only after every
-//! chunk it names is on disk. So an image is there whole or not at all, also after a power cut or `kill -9`; what an
-//! interrupted import leaves (unnamed chunks, files in `tmp/`) is removed by the next collection.
+//! **Visible or not.** Each file is written under `tmp/`, synced, and renamed. An index is put in place only after all its
+//! chunks are on disk. So an image exists completely or not at all, even after a power cut or `kill -9`. The next
+//! collection removes the leftovers of an interrupted import (chunks without an index, files in `tmp/`).
 //!
-//! **Import against collection.** Whoever adds holds a [`StoreHold`], a shared lock on `lock`; a collection needs the
-//! lock alone and fails with [`StoreError::Busy`] while anybody adds. The holder keeps the hold until the new image's
-//! name is recorded wherever references are kept, and a collection reads those references *after* it got the lock
-//! ([`ChunkStore::begin_gc`]): so no image is removed between being stored and being referred to. The lock is an
-//! `flock`, which the kernel drops with the process; several processes may share a store.
+//! **Import against collection.** An import holds a [`StoreHold`], a shared lock on `lock`. A collection needs the
+//! exclusive lock and fails with [`StoreError::Busy`] during an import. The importer keeps the hold until the caller has
+//! recorded a reference to the new image, and a collection reads the references *after* it has the lock
+//! ([`ChunkStore::begin_gc`]): so no image is removed between its storage and its first reference. The lock is an `flock`,
+//! which the kernel releases with the process. Several processes may share a store.
 
 mod gc;
 
@@ -31,42 +31,42 @@ use crate::index::{Index, IndexError, MAX_INDEX_BYTES};
 
 pub use gc::{Gc, GcReport};
 
-/// What can go wrong in a store.
+/// Errors of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The file system says no.
+    /// A file system call failed.
     #[error("image store: cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// On which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
-    /// Somebody is adding to the store.
+    /// An import is adding to the store.
     #[error("image store {}: an image is being added; collect again later", .0.display())]
     Busy(PathBuf),
-    /// No image of this name.
+    /// The store has no image of this name.
     #[error("image {0} is not in the store")]
     ImageMissing(ImageDigest),
-    /// No chunk of this name.
+    /// The store has no chunk of this name.
     #[error("chunk {0} is not in the store")]
     ChunkMissing(ChunkDigest),
-    /// The index on disk was damaged.
+    /// The index on disk is damaged.
     #[error("image {image} is damaged on disk ({source}): add the image again")]
     ImageDamaged {
-        /// The index.
+        /// Name of the image.
         image: ImageDigest,
-        /// What is wrong with it.
+        /// The fault in the index.
         source: IndexError,
     },
-    /// The chunk on disk was damaged.
+    /// The chunk on disk is damaged.
     #[error("chunk {chunk} is damaged on disk ({source}): add an image that holds it again")]
     ChunkDamaged {
-        /// The chunk.
+        /// Name of the chunk.
         chunk: ChunkDigest,
-        /// What is wrong with it.
+        /// The fault in the chunk.
         source: DecodeError,
     },
 }
@@ -78,29 +78,29 @@ impl StoreError {
     }
 }
 
-/// Keeps a collection away while it lives; any number may live at once.
+/// Prevents collections while it exists. Any number may exist at once.
 #[derive(Debug)]
 pub struct StoreHold {
     _lock: File,
 }
 
-/// What became of a chunk that was put.
+/// Result of storing a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// It was written.
+    /// The chunk was written.
     New,
-    /// It was there already.
+    /// The chunk already existed.
     Known,
 }
 
-/// A folder of chunks and indexes. Cheap to clone; may be used by many threads and processes at once.
+/// A folder of chunks and indexes. Cheap to clone; many threads and processes may use it at once.
 #[derive(Debug, Clone)]
 pub struct ChunkStore {
     root: PathBuf,
 }
 
 impl ChunkStore {
-    /// Opens the store in `root`, making the folder and its parts if they are not there.
+    /// Opens the store in `root` and creates missing folders.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let store = Self { root: root.into() };
         for folder in ["images", "tmp", "chunks"] {
@@ -116,17 +116,17 @@ impl ChunkStore {
         Ok(store)
     }
 
-    /// The folder.
+    /// The store's folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where a chunk lies, whether or not it is there.
+    /// The path of a chunk, whether or not the chunk exists.
     pub fn chunk_path(&self, digest: &ChunkDigest) -> PathBuf {
         self.root.join(format!("chunks/{:02x}/{digest}.zst", digest.0[0]))
     }
 
-    /// Where an index lies, whether or not it is there.
+    /// The path of an index, whether or not the index exists.
     pub fn image_path(&self, digest: &ImageDigest) -> PathBuf {
         self.root.join(format!("images/{digest}"))
     }
@@ -137,15 +137,15 @@ impl ChunkStore {
         opened.map_err(failed("open", &path))
     }
 
-    /// Keeps collections away. Waits for one that is under way, which takes as long as reading the folder does.
+    /// Prevents collections. Waits for a running collection, which takes as long as reading the folder.
     pub fn hold(&self) -> Result<StoreHold, StoreError> {
         let lock = self.lock_file()?;
         lock.lock_shared().map_err(failed("lock", &self.root.join("lock")))?;
         Ok(StoreHold { _lock: lock })
     }
 
-    /// Begins a collection: read the references after this, then [`Gc::sweep`]. [`StoreError::Busy`] while anybody
-    /// holds the store.
+    /// Starts a collection: read the references after this call, then call [`Gc::sweep`]. Returns [`StoreError::Busy`]
+    /// while the store is held.
     pub fn begin_gc(&self) -> Result<Gc<'_>, StoreError> {
         let lock = self.lock_file()?;
         match lock.try_lock() {
@@ -155,19 +155,19 @@ impl ChunkStore {
         }
     }
 
-    /// Removes every image that is not in `referenced`, and every chunk that no remaining image names. Where references
-    /// can change at the same time, use [`Self::begin_gc`] and read them under its lock.
+    /// Removes every image that is not in `referenced`, and every chunk that no remaining image names. If references can
+    /// change concurrently, use [`Self::begin_gc`] and read them under its lock.
     pub fn gc(&self, referenced: &HashSet<ImageDigest>) -> Result<GcReport, StoreError> {
         self.begin_gc()?.sweep(referenced)
     }
 
-    /// Puts a packed chunk, replacing a file that is there. The caller has verified that `frame` decodes to `digest`
-    /// and holds the store. The name itself is durable only after [`Self::put_index`].
+    /// Stores a packed chunk and replaces an existing file. The caller holds the store and has verified that `frame`
+    /// decodes to `digest`. The file's name is durable only after [`Self::put_index`].
     pub(crate) fn put_chunk(&self, _hold: &StoreHold, digest: &ChunkDigest, frame: &[u8]) -> Result<(), StoreError> {
         self.write_file(&self.chunk_path(digest), frame)
     }
 
-    /// Makes an image visible. The caller holds the store and has put every chunk that `index` names.
+    /// Makes an image visible. The caller holds the store and has stored every chunk of `index`.
     pub(crate) fn put_index(&self, _hold: &StoreHold, index: &Index) -> Result<ImageDigest, StoreError> {
         let mut folders: Vec<u8> = index.data().iter().map(|chunk| chunk.digest.0[0]).collect();
         folders.sort_unstable();
@@ -197,7 +197,7 @@ impl ChunkStore {
         })
     }
 
-    /// Opens a packed chunk; returns its length too, in bytes.
+    /// Opens a packed chunk. Also returns its length in bytes.
     pub fn open_chunk(&self, digest: &ChunkDigest) -> Result<(File, u64), StoreError> {
         let path = self.chunk_path(digest);
         let file = File::open(&path).map_err(|source| match source.kind() {
@@ -216,7 +216,7 @@ impl ChunkStore {
         read.map(|_| ()).map_err(failed("read", &self.chunk_path(digest)))
     }
 
-    /// Reads and unpacks a chunk into the whole of `chunk`, and verifies it.
+    /// Reads, unpacks and verifies a chunk. `chunk` must have the length of the chunk.
     pub fn read_chunk(
         &self,
         digest: &ChunkDigest,
@@ -229,7 +229,7 @@ impl ChunkStore {
         decoded.map_err(|source| StoreError::ChunkDamaged { chunk: *digest, source })
     }
 
-    /// The bytes of an index, verified against its name.
+    /// Returns the bytes of an index, verified against its name.
     pub fn index_bytes(&self, digest: &ImageDigest) -> Result<Vec<u8>, StoreError> {
         let path = self.image_path(digest);
         let file = File::open(&path).map_err(|source| match source.kind() {
@@ -251,19 +251,19 @@ impl ChunkStore {
         Ok(bytes)
     }
 
-    /// An index, verified and parsed.
+    /// Returns an index, verified and parsed.
     pub fn index(&self, digest: &ImageDigest) -> Result<Index, StoreError> {
         let bytes = self.index_bytes(digest)?;
         Index::parse(&bytes).map_err(|source| StoreError::ImageDamaged { image: *digest, source })
     }
 
-    /// Every image in the store, in no order.
+    /// All images in the store, in no particular order.
     pub fn images(&self) -> Result<Vec<ImageDigest>, StoreError> {
         let names = file_names(&self.root.join("images"))?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// Bytes the image's chunks take on disk, each counted once; other images may share them.
+    /// Bytes of the image's chunks on disk, each counted once. Other images may share them.
     pub fn stored_bytes(&self, digest: &ImageDigest) -> Result<u64, StoreError> {
         let index = self.index(digest)?;
         let chunks: HashSet<ChunkDigest> = index.data().iter().map(|chunk| chunk.digest).collect();
@@ -274,7 +274,7 @@ impl ChunkStore {
         Ok(total)
     }
 
-    /// Reads every chunk of an image and verifies it; the first one that is missing or damaged is the error.
+    /// Reads and verifies every chunk of an image. The error names the first missing or damaged chunk.
     pub fn verify(&self, digest: &ImageDigest) -> Result<(), StoreError> {
         let index = self.index(digest)?;
         let mut decoder = Decoder::new().map_err(failed("decode", &self.root))?;
@@ -303,7 +303,7 @@ fn sync_dir(path: &Path) -> Result<(), StoreError> {
         .map_err(failed("sync folder", path))
 }
 
-/// Names of the files in a folder; names that are not UTF-8 are none of ours.
+/// Names of the files in a folder. Names that are not UTF-8 do not belong to the store and are skipped.
 fn file_names(path: &Path) -> Result<Vec<String>, StoreError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(path).map_err(failed("read folder", path))? {

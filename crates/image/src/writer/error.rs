@@ -1,4 +1,4 @@
-//! What can go wrong while an image is written, with codes that programs may rely on.
+//! Errors of writing an image, with codes for programs.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,119 +9,120 @@ use crate::index::IndexError;
 
 use super::source::FetchError;
 
-/// Why an image is not on the drive. After any of these the drive has no partition table, unless nothing was written.
+/// Why an image is not on the drive. After each of these errors the drive has no partition table, unless nothing was
+/// written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// No such drive, or it has gone.
+    /// The drive does not exist, or has disappeared.
     #[error("drive {}: not there: {source}", path.display())]
     DiskMissing {
-        /// The drive.
+        /// Path of the drive.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A folder, a terminal, ...
+    /// The target is a folder, a terminal, or another special file.
     #[error("{} is neither a block device nor a regular file", path.display())]
     NotADisk {
-        /// The path.
+        /// Path of the target.
         path: PathBuf,
     },
-    /// Mounted, or part of an array.
+    /// The drive is mounted, or part of an array or a mapping.
     #[error("drive {}: in use (mounted, or part of an array or a mapping): release it first", path.display())]
     DiskBusy {
-        /// The drive.
+        /// Path of the drive.
         path: PathBuf,
     },
-    /// The image does not fit.
+    /// The image is larger than the drive.
     #[error("drive {}: {size} bytes are too few for the image's {needed}", path.display())]
     DiskTooSmall {
-        /// The drive.
+        /// Path of the drive.
         path: PathBuf,
-        /// Its size, bytes.
+        /// Size of the drive in bytes.
         size: u64,
-        /// The image's size, bytes.
+        /// Size of the image in bytes.
         needed: u64,
     },
-    /// The index is not the one asked for, or none at all.
+    /// The received index is invalid, or not the requested one.
     #[error("image {image}: {source}")]
     Index {
-        /// The image.
+        /// Name of the image.
         image: ImageDigest,
-        /// What is wrong.
+        /// The fault in the index.
         source: IndexError,
     },
-    /// Every source gave other bytes than the index asks for. They were not written.
+    /// Every source sent wrong bytes for this chunk. They were not written.
     #[error("chunk {chunk} (number {number}): {source}; no source is left that has it right")]
     Chunk {
-        /// The chunk.
+        /// Name of the chunk.
         chunk: ChunkDigest,
-        /// Its place.
+        /// Position of the chunk.
         number: u32,
-        /// What is wrong.
+        /// The fault in the bytes.
         source: DecodeError,
     },
-    /// Index or chunk could not be fetched.
+    /// An index or a chunk could not be fetched.
     #[error(transparent)]
     Download(#[from] FetchError),
-    /// The drive refuses a write.
+    /// The drive cannot be opened, or refuses a write.
     #[error("drive {}: writing near byte {offset}: {source}", path.display())]
     Write {
-        /// The drive.
+        /// Path of the drive.
         path: PathBuf,
-        /// Where, about: with several writes in flight it is the last one begun.
+        /// Approximate offset in bytes: with several writes in flight, the offset of the last started write.
         offset: u64,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// What was written did not get to the medium.
+    /// The written data did not reach the medium.
     #[error("drive {}: flushing what was written: {source}", path.display())]
     Flush {
-        /// The drive.
+        /// Path of the drive.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The drive refuses a read.
     #[error("drive {}: reading back at byte {offset}: {source}", path.display())]
     Read {
-        /// The drive.
+        /// Path of the drive.
         path: PathBuf,
-        /// Where.
+        /// Offset in bytes.
         offset: u64,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The drive gives back other bytes than were written.
+    /// The drive returns other bytes than were written.
     #[error("drive {}: byte {offset} and on reads back other data than was written: replace the drive", path.display())]
     ReadBack {
-        /// The drive.
+        /// Path of the drive.
         path: PathBuf,
-        /// Where the chunk begins that differs.
+        /// Offset of the chunk that differs, in bytes.
         offset: u64,
     },
-    /// Not even one buffer fits.
+    /// The budget is too small for a single buffer.
     #[error("the memory budget of {budget} bytes is too small: this image needs {needed} at least")]
     MemoryBudget {
-        /// What was allowed, bytes.
+        /// Allowed memory in bytes.
         budget: u64,
-        /// What is needed, bytes.
+        /// Required memory in bytes.
         needed: u64,
     },
-    /// Memory, threads or the decoder.
+    /// Memory, a thread or the decoder could not be set up.
     #[error("cannot set up {what}: {source}")]
     Setup {
-        /// What was wanted.
+        /// The missing resource.
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Ended on request.
+    /// The caller cancelled the write.
     #[error("writing the image was cancelled")]
     Cancelled,
 }
 
 impl WriteError {
-    /// A stable code, as in `JobError.code` of the agent's API.
+    /// A stable code, the same as `JobError.code` in the agent's API.
     pub fn code(&self) -> &'static str {
         match self {
             Self::DiskMissing { .. } | Self::NotADisk { .. } => "disk-missing",
@@ -143,7 +144,7 @@ impl WriteError {
         }
     }
 
-    /// Whether the same again may help.
+    /// Whether a retry may succeed.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Download(error) => error.retryable(),

@@ -1,4 +1,4 @@
-//! Chunks as they are wanted: fetched, decoded and verified, from whichever source has them right.
+//! Fetches, decodes and verifies chunks, from any source that has the right bytes.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
@@ -7,7 +7,7 @@ use super::source::{ChunkSource, FetchControl, FetchError, Frame, Object};
 use crate::codec::{Decoder, FRAME_MAX};
 use crate::index::DataChunk;
 
-/// Fetches chunks, one at a time.
+/// Fetches chunks one at a time.
 pub(super) struct Fetcher<'a> {
     source: &'a dyn ChunkSource,
     cancel: &'a AtomicBool,
@@ -18,7 +18,7 @@ pub(super) struct Fetcher<'a> {
 }
 
 impl<'a> Fetcher<'a> {
-    /// Counts the bytes that it fetches and the downloads that it takes up again; `cancel` ends it soon.
+    /// The counters receive the fetched bytes and the resumed downloads. `cancel` stops a fetch soon.
     pub(super) fn new(
         source: &'a dyn ChunkSource,
         cancel: &'a AtomicBool,
@@ -58,7 +58,7 @@ impl<'a> Fetcher<'a> {
                 return Ok(());
             };
             if got.resumed && !spliced_before {
-                // Two halves of different packings may have met; that is nobody's fault.
+                // The two parts may come from different packings of the chunk; neither source is at fault.
                 spliced_before = true;
                 continue;
             }

@@ -12,34 +12,34 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsPr
 
 use super::source::{ChunkSource, FetchControl, FetchError, Fetched, Frame, Object};
 
-/// A connection that brought at least this many bytes before it broke has got ahead.
+/// A connection that delivered at least this many bytes before it broke has made progress.
 const PROGRESS_BYTES: usize = 64 << 10;
-/// Tries on one server before the next one gets its turn.
+/// Attempts on one server before the next server is tried.
 const TRIES_PER_ORIGIN: u32 = 2;
 
 /// Why a source cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpSourceError {
-    /// No URL at all.
+    /// The list of URLs is empty.
     #[error("no store URL is given")]
     NoUrl,
-    /// Another scheme.
+    /// The URL has another scheme.
     #[error("store URL {0:?} does not begin with http:// or https://")]
     Scheme(String),
-    /// HTTPS asks for a certificate authority.
+    /// HTTPS requires a CA certificate.
     #[error("store URL {0:?} is HTTPS, but no CA certificate is given to verify it by")]
     NoCa(String),
-    /// Not PEM, or without what it should hold.
+    /// A file is not PEM, or lacks the expected content.
     #[error("the {what} is not usable: {reason}")]
     Pem {
-        /// Which part.
+        /// The faulty part.
         what: &'static str,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
 }
 
-/// Whom to trust and who we are.
+/// The trusted CA and the client's identity.
 #[derive(Clone)]
 pub struct Tls {
     roots: Vec<Certificate<'static>>,
@@ -56,7 +56,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Trusts only servers certified by the certificates in `ca`: PEM, or one certificate as DER.
+    /// Trusts only servers with certificates by the CAs in `ca`: PEM, or one certificate as DER.
     pub fn with_ca(ca: &[u8]) -> Result<Self, HttpSourceError> {
         Ok(Self {
             roots: certificates("CA certificate", ca)?,
@@ -64,7 +64,7 @@ impl Tls {
         })
     }
 
-    /// Proves who we are by `chain` (PEM, or one certificate as DER) and its private key (PEM).
+    /// Sets the client's identity: `chain` (PEM, or one certificate as DER) and its private key (PEM).
     pub fn with_identity(mut self, chain: &[u8], key_pem: &[u8]) -> Result<Self, HttpSourceError> {
         let chain = certificates("client certificate", chain)?;
         let key = PrivateKey::from_pem(key_pem).map_err(|error| HttpSourceError::Pem {
@@ -103,18 +103,18 @@ fn certificates(what: &'static str, bytes: &[u8]) -> Result<Vec<Certificate<'sta
     Ok(found)
 }
 
-/// How patient to be.
+/// Time limits and retries.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// For a TCP connection.
+    /// Time limit for a TCP connection.
     pub connect_timeout: Duration,
-    /// For the next bytes of an answer.
+    /// Time limit for the next bytes of an answer.
     pub read_timeout: Duration,
-    /// For one answer, from first to last byte; what is missing then is asked for anew.
+    /// Time limit for one answer, from first to last byte. The missing rest is then requested again.
     pub body_timeout: Duration,
-    /// Failures in a row, none of which got ahead, before giving up.
+    /// Consecutive failures without progress before the source gives up.
     pub attempts: u32,
-    /// Pause after the first failure; doubled after each further one, with jitter.
+    /// Pause after the first failure; doubles after each further failure, with jitter.
     pub first_pause: Duration,
     /// Longest pause.
     pub longest_pause: Duration,
@@ -138,7 +138,7 @@ struct Origin {
     dropped: AtomicBool,
 }
 
-/// Fetches from one or more servers. Connections are kept and shared by all threads.
+/// Fetches from one or more servers. All threads share the open connections.
 pub struct HttpSource {
     agent: ureq::Agent,
     origins: Vec<Origin>,
@@ -146,7 +146,7 @@ pub struct HttpSource {
 }
 
 impl HttpSource {
-    /// A source over `base_urls`, tried in order. HTTPS needs `tls`.
+    /// Creates a source of `base_urls`, tried in order. HTTPS requires `tls`.
     pub fn new<S: AsRef<str>>(
         base_urls: &[S],
         tls: Option<&Tls>,
@@ -190,7 +190,7 @@ impl HttpSource {
         })
     }
 
-    /// The next server to ask: two tries each, in order, round and round.
+    /// Selects the next server: two attempts per server, in order, repeatedly.
     fn pick(&self, useless: &[bool], failures: u32) -> Option<usize> {
         let usable = |index: &usize| !useless[*index] && !self.origins[*index].dropped.load(Ordering::Relaxed);
         let usable: Vec<usize> = (0..self.origins.len()).filter(usable).collect();
@@ -224,7 +224,7 @@ impl HttpSource {
     fn pause(&self, failures: u32, control: &FetchControl<'_>) -> Result<(), FetchError> {
         let doubled = self.options.first_pause.saturating_mul(1 << failures.min(16));
         let longest = doubled.min(self.options.longest_pause);
-        // Between half and all of it, so that machines that failed together do not come back together.
+        // A random part between half and all of the pause, so that machines that failed together do not return together.
         let random = RandomState::new().build_hasher().finish() as u32;
         let until = Instant::now() + longest / 2 + (longest / 2).mul_f64(f64::from(random) / f64::from(u32::MAX));
         loop {
@@ -247,7 +247,7 @@ fn tls_config(tls: Option<&Tls>) -> TlsConfig {
     let builder = TlsConfig::builder()
         .provider(TlsProvider::Rustls)
         .unversioned_rustls_crypto_provider(provider);
-    // Without `tls` only plain HTTP is asked, and an empty list trusts nobody.
+    // Without `tls` only plain HTTP is used, and the empty list trusts no server.
     let roots = tls.map_or(&[][..], |tls| &tls.roots);
     let client = tls.and_then(|tls| tls.client.clone());
     builder
@@ -256,19 +256,19 @@ fn tls_config(tls: Option<&Tls>) -> TlsConfig {
         .build()
 }
 
-/// Why one attempt brought nothing, or not all.
+/// Why an attempt was incomplete.
 enum Failure {
-    /// May go better next time.
+    /// May succeed on retry.
     Broken(String),
-    /// This server has it not (404, 410).
+    /// This server does not have the object (404, 410).
     Missing,
-    /// This server will not give it.
+    /// This server refuses the object.
     Refused(String),
     TooLong,
     Cancelled,
 }
 
-/// What has come so far, perhaps over several connections.
+/// The received part of an object, possibly from several connections.
 struct Download<'a> {
     frame: &'a mut Frame,
     total: Option<u64>,
@@ -277,7 +277,7 @@ struct Download<'a> {
 }
 
 impl Download<'_> {
-    /// Looks at the head of an answer. True if it goes on where the last one broke off.
+    /// Checks the head of an answer. Returns true if the answer continues the previous one.
     fn begin(&mut self, response: &ureq::http::Response<ureq::Body>) -> Result<bool, Failure> {
         let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         if header("content-encoding").is_some_and(|coding| coding != "identity") {
@@ -331,7 +331,7 @@ impl Download<'_> {
         loop {
             control.check().map_err(|_| Failure::Cancelled)?;
             if self.complete() {
-                // Reading the end gives the connection back; the content is here whatever that says.
+                // Reading the end returns the connection to the pool. Its result does not matter: the content is complete.
                 let _ = body.read(&mut [0]);
                 return Ok(());
             }

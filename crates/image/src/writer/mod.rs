@@ -1,15 +1,16 @@
-//! Writing an image to a drive.
+//! Writes an image to a drive.
 //!
-//! Threads take chunks from front to back; each fetches, decodes and verifies one while its last few are on their way to
-//! the drive. Nothing is written that was not verified. The steps, and what the drive is after a failure in each:
+//! Threads take chunks from front to back. Each thread fetches, decodes and verifies one chunk while its last few chunks
+//! are on their way to the drive. Only verified chunks are written. The steps, and the state of the drive after a failure
+//! in each:
 //!
-//! 1. the drive is opened and claimed, the index fetched and verified, sizes compared: untouched;
-//! 2. the place of the first chunk and the end of the disk (a backup partition table) are overwritten with zeros: the
-//!    old system is gone, and nothing boots;
-//! 3. every chunk but the first is written, zero chunks by what the drive offers (see [`ZeroMethod`]), then flushed:
-//!    still nothing boots;
-//! 4. the first chunk, with the partition table, is written and flushed: the image is there;
-//! 5. the whole disk is read back, if asked for; should it differ, the first chunk is overwritten again.
+//! 1. the drive is opened and claimed, the index is fetched and verified, sizes are compared: untouched;
+//! 2. the place of the first chunk and the end of the disk (a backup partition table) are overwritten with zeros: the old
+//!    system is gone, and the drive does not boot;
+//! 3. every chunk but the first is written, zero chunks by the drive's own method (see [`ZeroMethod`]), then flushed: the
+//!    drive still does not boot;
+//! 4. the first chunk, with the partition table, is written and flushed: the image is complete;
+//! 5. the whole disk is read back, if requested. After a failure in step 4 or 5 the first chunk is overwritten again.
 
 mod error;
 mod fetch;
@@ -44,77 +45,77 @@ pub use http::{HttpOptions, HttpSource, HttpSourceError, Tls};
 pub use progress::{Progress, Step};
 pub use source::{ChunkSource, DirSource, FetchControl, FetchError, Fetched, Frame, Object};
 
-/// What to do about chunks of zeros.
+/// How to write zero chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ZeroPolicy {
-    /// Let the drive make them where that is sure, else write them.
+    /// The drive makes the zeros if that is reliable; otherwise they are written.
     #[default]
     Auto,
     /// Write every byte.
     WriteAll,
 }
 
-/// How chunks of zeros came onto the target.
+/// How zero chunks were written to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZeroMethod {
-    /// The image has none.
+    /// The image has no zero chunks.
     NoZeros,
-    /// The target was an empty regular file: what is not written reads zeros.
+    /// The target was an empty regular file: unwritten parts read as zeros.
     FreshFile,
-    /// The target is a regular file: its blocks were given back there.
+    /// The target is a regular file: its blocks were released.
     PunchedHoles,
-    /// The drive was told to make them (NVMe Write Zeroes, SCSI WRITE SAME or UNMAP where that reads zeros, virtio), and
-    /// samples were read back.
+    /// The drive made the zeros on command (NVMe Write Zeroes, SCSI WRITE SAME or UNMAP if that reads as zeros, virtio),
+    /// and samples were read back.
     WriteZeroes,
-    /// They were written.
+    /// Zeros were written.
     Written,
 }
 
-/// How data goes to the kernel.
+/// How data reaches the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IoMode {
-    /// io_uring where it is there and allowed, else `pwrite`.
+    /// io_uring if it is available and allowed, otherwise `pwrite`.
     #[default]
     Auto,
     /// `pwrite`.
     Pwrite,
 }
 
-/// How to write.
+/// Options of a write.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Threads; 0: one per core, between two and eight.
+    /// Number of threads. 0: one per core, between two and eight.
     pub threads: usize,
-    /// Most memory for buffers, bytes; 0: 256 MiB, or a quarter of the free memory where that is less.
+    /// Memory limit of the buffers in bytes. 0: 256 MiB, or a quarter of the free memory if that is less.
     pub memory_budget_bytes: u64,
-    /// Read the whole disk back and compare it.
+    /// Whether to read the whole disk back and compare it.
     pub verify_whole_disk: bool,
-    /// What to do about zeros.
+    /// How to write zero chunks.
     pub zeros: ZeroPolicy,
-    /// How data goes to the kernel.
+    /// How data reaches the kernel.
     pub io: IoMode,
-    /// Set it to end soon, with [`WriteError::Cancelled`].
+    /// Set it to stop soon, with [`WriteError::Cancelled`].
     pub cancel: Arc<AtomicBool>,
 }
 
-/// What was done.
+/// Result of a write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Written {
-    /// Bytes of the image.
+    /// Size of the image in bytes.
     pub logical_bytes: u64,
-    /// Bytes fetched, the index and repeated parts included.
+    /// Bytes fetched, index and repeated parts included.
     pub fetched_bytes: u64,
-    /// Bytes sent to the drive.
+    /// Bytes written to the drive.
     pub written_bytes: u64,
-    /// How zeros came onto the drive.
+    /// How zero chunks were written.
     pub zero_method: ZeroMethod,
-    /// True when zero chunks were not sent, because the drive was known to read zeros there.
+    /// True if zero chunks were not written, because the drive reads as zeros there.
     pub zeros_skipped: bool,
-    /// True when the whole disk was read back and was right.
+    /// True if the whole disk was read back and matched.
     pub verified_whole_disk: bool,
-    /// From begin to end.
+    /// Duration of the whole write.
     pub duration: Duration,
-    /// Downloads that went on where they had broken off.
+    /// Number of downloads that resumed after an interruption.
     pub resumed_downloads: u32,
     /// Whether io_uring was used.
     pub io_uring: bool,
@@ -122,12 +123,12 @@ pub struct Written {
     pub direct_io: bool,
     /// Threads used.
     pub threads: usize,
-    /// Most memory taken for buffers, bytes; within the budget.
+    /// Upper limit of the buffers' memory in bytes; within the budget.
     pub memory_bytes: u64,
 }
 
-/// Writes image `image` from `source` to `target`, a block device or an existing regular file. `progress` is called from
-/// this thread, a few times a second.
+/// Writes image `image` from `source` to `target`, a block device or an existing regular file. This thread calls `progress`
+/// a few times a second.
 ///
 /// # Errors
 /// See [`WriteError`]. The drive is left without a partition table, unless nothing was written to it.
@@ -174,8 +175,9 @@ pub fn write_image(
     })
 }
 
-/// Fetches image `image` from `source` and verifies it as [`write_image`] does, in one thread and without a drive: `take` is
-/// given each chunk with data and its place in bytes, in order. What it refuses ends the run as a failed write to `target`.
+/// Fetches image `image` from `source` and verifies it like [`write_image`], in one thread and without a drive. `take`
+/// receives each data chunk and its offset in bytes, in order. An error of `take` ends the run as a failed write to
+/// `target`.
 ///
 /// # Errors
 /// See [`WriteError`].
@@ -210,16 +212,16 @@ pub fn fetch_image(
     })
 }
 
-/// What [`fetch_image`] has done.
+/// Result of [`fetch_image`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Streamed {
-    /// Bytes of the image.
+    /// Size of the image in bytes.
     pub logical_bytes: u64,
-    /// Bytes fetched, the index and repeated parts included.
+    /// Bytes fetched, index and repeated parts included.
     pub fetched_bytes: u64,
-    /// Bytes of its chunks with data.
+    /// Bytes of the data chunks.
     pub written_bytes: u64,
-    /// Downloads that went on where they had broken off.
+    /// Number of downloads that resumed after an interruption.
     pub resumed_downloads: u32,
 }
 
@@ -230,7 +232,7 @@ fn fetch_index(
     counters: &Counters,
     cancel: &AtomicBool,
 ) -> Result<Index, WriteError> {
-    // Its bytes and the parsed form are in memory together.
+    // The encoded index and the parsed index are in memory at the same time.
     let limit = (budget / 3).min(MAX_INDEX_BYTES as u64) as usize;
     let control = FetchControl {
         cancel,
@@ -289,7 +291,7 @@ impl Run<'_> {
         self.target.flush()?;
         let finished = self.finish(&shared, &mut reporter);
         if finished.is_err() {
-            // Nobody shall boot what is not known to be right. The error at hand is the one to report.
+            // An unverified disk must not boot. The original error is the one to report.
             let _ = self.target.wipe_start(self.index.logical_size());
         }
         finished?;
@@ -303,7 +305,7 @@ impl Run<'_> {
         })
     }
 
-    /// The first chunk, and the look at the whole.
+    /// Writes the first chunk and verifies the whole disk if requested.
     fn finish(&self, shared: &Shared<'_>, reporter: &mut Reporter<'_>) -> Result<(), WriteError> {
         self.in_parallel(shared, &Cursor::new(self.index, 0, 1), work::run, reporter)?;
         self.target.flush()?;
@@ -321,7 +323,7 @@ impl Run<'_> {
         let zeros = Arc::new(AlignedBuf::new(CHUNK_SIZE).map_err(setup("a buffer of zeros"))?);
         let wanted = match (self.options.io, self.target.is_direct()) {
             (IoMode::Auto, true) => Method::IoUring,
-            // Through the page cache, a write is a copy: nothing to wait for.
+            // Through the page cache a write is a copy, so there is no wait.
             (IoMode::Auto, false) | (IoMode::Pwrite, _) => Method::Pwrite,
         };
         let probe = WriteQueue::new(self.target.blocks(), wanted, 1, 1, None).map_err(setup("write buffers"))?;
@@ -353,10 +355,10 @@ impl Run<'_> {
         }
     }
 
-    /// The drive said that it made zeros, and it did not.
+    /// Writes the zeros: the drive reported that it made them, but did not.
     fn write_zeros_after_all(&self, shared: &Shared<'_>, reporter: &mut Reporter<'_>) -> Result<(), WriteError> {
         shared.zeros_by_writing.store(true, Ordering::Relaxed);
-        // From data chunk to data chunk: what lies between is zero.
+        // The ranges between data chunks are zero.
         let mut first = 1;
         let ends = self
             .index
@@ -373,7 +375,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Runs `run` in every thread until the cursor is at its end, and reports meanwhile.
+    /// Runs `run` in every thread until the end of the cursor, and reports progress meanwhile.
     fn in_parallel(
         &self,
         shared: &Shared<'_>,

@@ -1,4 +1,4 @@
-//! How many threads and buffers fit into the memory budget.
+//! Fits threads and buffers into the memory budget.
 
 use std::fs;
 use std::thread;
@@ -7,26 +7,26 @@ use super::WriteError;
 use crate::codec::FRAME_MAX;
 use crate::index::{CHUNK_SIZE, Index};
 
-/// Used when the caller names no budget; a quarter of the free memory where that is less.
+/// Default budget; small machines use a quarter of their free memory if that is less.
 pub(super) const DEFAULT_BUDGET: u64 = 256 << 20;
-/// A buffer being filled and two on their way, 8 MiB per thread: more than any drive needs to keep busy.
+/// One buffer being filled and two in flight, 8 MiB per thread: enough to keep any drive busy.
 const MOST_DEPTH: u64 = 3;
-/// The packed chunk; what zstd, HTTP and TLS keep; the thread's stack.
+/// The packed chunk; the memory of zstd, HTTP and TLS; the thread's stack.
 const PER_THREAD: u64 = FRAME_MAX as u64 + (1 << 20);
 const PER_BUFFER: u64 = CHUNK_SIZE as u64;
 
-/// What a run uses.
+/// The resources of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) threads: usize,
-    /// Buffers of one chunk per thread.
+    /// Buffers per thread, each for one chunk.
     pub(super) depth: usize,
 }
 
 impl Plan {
     /// Divides `budget` bytes. `threads` 0: one per core, between two (one fetches while the other decodes) and eight.
     pub(super) fn new(index: &Index, threads: usize, budget: u64) -> Result<Self, WriteError> {
-        // The parsed index and the buffer of zeros.
+        // Memory of the parsed index and the buffer of zeros.
         let shared = index.memory_bytes() + PER_BUFFER;
         let wanted = match threads {
             0 => thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8)),
@@ -34,7 +34,7 @@ impl Plan {
         };
         let left = budget.saturating_sub(shared);
         let depth_with = |threads: u64| (left / threads).saturating_sub(PER_THREAD) / PER_BUFFER;
-        // With a single buffer, a thread waits for the drive before it can decode: rather fewer threads than that.
+        // With a single buffer, a thread waits for the drive before it can decode; fewer threads are better.
         let fits = |threads: &u64| depth_with(*threads) >= 2;
         let threads = (1..=wanted as u64).rev().find(fits).unwrap_or(1);
         let depth = depth_with(threads).min(MOST_DEPTH);
@@ -50,14 +50,14 @@ impl Plan {
         })
     }
 
-    /// Bytes the run may take at most.
+    /// Memory limit of the run in bytes.
     pub(super) fn memory_bytes(&self, index: &Index) -> u64 {
         let per_thread = PER_THREAD + self.depth as u64 * PER_BUFFER;
         index.memory_bytes() + PER_BUFFER + self.threads as u64 * per_thread
     }
 }
 
-/// The budget to use when none is named: small machines keep three quarters of their free memory.
+/// The default budget: small machines keep three quarters of their free memory.
 pub(super) fn default_budget() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let available = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

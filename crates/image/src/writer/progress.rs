@@ -1,4 +1,4 @@
-//! How far a write is, and how fast.
+//! Progress and speed of a write.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -6,28 +6,28 @@ use std::time::{Duration, Instant};
 
 use super::work::Counters;
 
-/// Between two reports.
+/// Time between two reports.
 pub(super) const EVERY: Duration = Duration::from_millis(200);
-/// The rate is taken over this time.
+/// Period over which the rate is measured.
 const WINDOW: Duration = Duration::from_secs(3);
 
-/// What a write is doing.
+/// Step of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Claiming the drive, removing what was there.
+    /// Claims the drive and removes the old content.
     Preparing,
-    /// Fetching and writing chunks.
+    /// Fetches and writes chunks.
     Writing,
-    /// Waiting for the drive to have everything.
+    /// Waits until all data is on the medium.
     Flushing,
-    /// Reading the whole disk back.
+    /// Reads the whole disk back.
     Verifying,
-    /// All done.
+    /// The image is written.
     Done,
 }
 
 impl Step {
-    /// A word for people and programs.
+    /// Name of the step, for people and programs.
     pub const fn name(self) -> &'static str {
         match self {
             Step::Preparing => "preparing",
@@ -39,20 +39,20 @@ impl Step {
     }
 }
 
-/// How far a write is.
+/// Progress of a write.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
-    /// What is going on.
+    /// Current step.
     pub step: Step,
-    /// Bytes of the image done in this step: on their way to the drive, or read back.
+    /// Bytes of the image handled in this step: sent to the drive, or read back.
     pub logical_bytes: u64,
-    /// Bytes of the image.
+    /// Size of the image in bytes.
     pub logical_bytes_total: u64,
     /// Bytes fetched.
     pub fetched_bytes: u64,
-    /// Bytes that the drive has taken.
+    /// Bytes written to the drive.
     pub written_bytes: u64,
-    /// Bytes of the image per second, over the last few seconds.
+    /// Bytes of the image per second, over the last three seconds.
     pub bytes_per_second: u64,
 }
 
@@ -89,7 +89,7 @@ impl<'a> Reporter<'a> {
         } else {
             &self.counters.logical
         };
-        // Zeros that had to be written after all are counted twice.
+        // Zeros that were written after a failed attempt are counted twice.
         let logical_bytes = counter.load(Ordering::Relaxed).min(self.total);
         let bytes_per_second = self.rate(Instant::now(), logical_bytes);
         (self.report)(Progress {

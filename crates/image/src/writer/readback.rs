@@ -1,4 +1,4 @@
-//! Reading back: samples of what should be zero, or the whole disk.
+//! Reads back: samples of the zero chunks, or the whole disk.
 
 use std::fs::File;
 use std::io;
@@ -11,10 +11,10 @@ use crate::digest::{ChunkDigest, is_zero};
 use crate::direct::{self, ALIGNMENT, AlignedBuf};
 use crate::index::{CHUNK_SIZE, Index, chunk_offset};
 
-/// Places looked at to see whether the drive did make zeros when told to.
+/// Number of places that are read to check that the drive really made zeros.
 const ZERO_SAMPLES: usize = 256;
 
-/// Compares the chunks of `cursor` with the index. Errors go to the shared failure.
+/// Compares the chunks of `cursor` with the index. Stores errors in the shared failure.
 pub(super) fn run(shared: &Shared<'_>, cursor: &Cursor<'_>) {
     if let Err(error) = compare(shared, cursor) {
         shared.failure.set(error);
@@ -66,7 +66,7 @@ fn read_chunk<'b>(shared: &Shared<'_>, number: u32, buffer: &'b mut AlignedBuf) 
     let blocks = target.block_part(len);
     let bytes = &mut buffer[..len];
     let failed = |source| target.read_error(offset, source);
-    // Reads of O_DIRECT must stay aligned: a short one, which only the end of the disk can give, is an error here.
+    // O_DIRECT reads must stay aligned: a short read, possible only at the end of the disk, is an error here.
     read_whole(target.blocks(), &mut bytes[..blocks], offset).map_err(failed)?;
     if blocks < len {
         direct::advise_dont_need(target.plain());
@@ -82,7 +82,7 @@ fn read_whole(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
     file.read_exact_at(bytes, offset)
 }
 
-/// Whether places spread over all zero chunks (but the first chunk of the disk) read zeros.
+/// Whether sample places in all zero chunks (except the first chunk of the disk) read as zeros.
 pub(super) fn samples_are_zero(shared: &Shared<'_>) -> Result<bool, WriteError> {
     let setup = |source| WriteError::Setup {
         what: "a read buffer",
@@ -105,7 +105,7 @@ pub(super) fn samples_are_zero(shared: &Shared<'_>) -> Result<bool, WriteError> 
     Ok(true)
 }
 
-/// Chunk numbers and aligned places within them, spread evenly over the zero chunks.
+/// Chunk numbers and aligned offsets in them, spread evenly over the zero chunks.
 fn zero_samples(index: &Index) -> Vec<(u32, u64)> {
     let data: u32 = index.data().iter().filter(|chunk| chunk.number > 0).count() as u32;
     let zero_chunks = (index.chunk_count() - 1 - data) as usize;
@@ -121,7 +121,7 @@ fn zero_samples(index: &Index) -> Vec<(u32, u64)> {
     for (position, number) in zeros.step_by(every).enumerate() {
         let pages = (index.chunk_len(number) / ALIGNMENT) as u64;
         if pages > 0 {
-            // A step that shares no factor with the number of pages walks over all places in a chunk.
+            // The step has no common factor with the number of pages, so it visits all places in a chunk.
             samples.push((number, position as u64 * 381 % pages * ALIGNMENT as u64));
         }
     }

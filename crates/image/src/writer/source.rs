@@ -1,4 +1,4 @@
-//! Where indexes and chunks come from.
+//! Sources of indexes and chunks.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::digest::{ChunkDigest, ImageDigest};
 use crate::store::{ChunkStore, StoreError};
 
-/// What is fetched.
+/// An object to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Object {
     /// An index.
@@ -17,7 +17,7 @@ pub enum Object {
 }
 
 impl Object {
-    /// Its path below a store's base URL.
+    /// Path below a store's base URL.
     pub fn path(&self) -> String {
         match self {
             Object::Image(digest) => format!("/images/{digest}"),
@@ -35,47 +35,47 @@ impl fmt::Display for Object {
     }
 }
 
-/// Why something was not fetched.
+/// Why an object was not fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// No source has it.
+    /// No source has the object.
     #[error("{0}: no source has it")]
     Missing(Object),
-    /// Every source was dropped because of wrong content.
+    /// Every source was dropped because it sent wrong content.
     #[error("{0}: no source is left; each was dropped because it sent wrong data")]
     NoSource(Object),
-    /// Tried as often as allowed.
+    /// The maximum number of attempts failed.
     #[error("{object}: not fetched from {from} in {attempts} attempts: {reason}")]
     Failed {
-        /// What.
+        /// Requested object.
         object: Object,
-        /// The source tried last.
+        /// Last source tried.
         from: String,
-        /// How often in a row without getting ahead.
+        /// Consecutive attempts without progress.
         attempts: u32,
-        /// What went wrong the last time.
+        /// Reason of the last failure.
         reason: String,
     },
-    /// Longer than what it can be.
+    /// The object exceeds its maximum length.
     #[error("{object} from {from}: longer than {limit} bytes, which is the most it may have")]
     TooLong {
-        /// What.
+        /// Requested object.
         object: Object,
-        /// The source.
+        /// Source of the object.
         from: String,
-        /// The bound, bytes.
+        /// Limit in bytes.
         limit: usize,
     },
-    /// The folder cannot be read.
+    /// The store folder cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Ended on request.
+    /// The caller cancelled the download.
     #[error("the download was cancelled")]
     Cancelled,
 }
 
 impl FetchError {
-    /// Whether the same again may help.
+    /// Whether a retry may succeed.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Failed { .. } => true,
@@ -85,7 +85,7 @@ impl FetchError {
     }
 }
 
-/// Bytes being fetched: bounded, kept between fetches.
+/// A bounded buffer for fetched bytes. Its memory is reused for the next fetch.
 #[derive(Debug)]
 pub struct Frame {
     bytes: Vec<u8>,
@@ -94,7 +94,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Room for up to `limit` bytes, taken as it is needed.
+    /// Creates a frame for up to `limit` bytes. Memory is allocated as needed.
     pub fn new(limit: usize) -> Self {
         Self {
             bytes: Vec::new(),
@@ -103,7 +103,7 @@ impl Frame {
         }
     }
 
-    /// Forgets the content, not the room.
+    /// Removes the content and keeps the memory.
     pub fn clear(&mut self) {
         self.len = 0;
     }
@@ -113,12 +113,12 @@ impl Frame {
         &self.bytes[..self.len]
     }
 
-    /// The most it can hold, bytes.
+    /// Maximum content in bytes.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Reads once from `reader`; `Ok(0)` means its end, or that the frame is full.
+    /// Reads once from `reader`. `Ok(0)` means the end of `reader`, or that the frame is full.
     pub fn fill_from(&mut self, reader: &mut dyn Read) -> io::Result<usize> {
         if self.len == self.bytes.len() {
             let room = (self.bytes.len() * 2).max(256 << 10).min(self.limit);
@@ -130,19 +130,19 @@ impl Frame {
     }
 }
 
-/// What a fetch reports to and is ended by.
+/// Counters and cancellation of a fetch.
 #[derive(Debug, Clone, Copy)]
 pub struct FetchControl<'a> {
-    /// Set to end.
+    /// Set it to cancel the fetch.
     pub cancel: &'a AtomicBool,
-    /// Bytes received.
+    /// Received bytes.
     pub fetched: &'a AtomicU64,
-    /// Downloads that went on where they had broken off.
+    /// Number of resumed downloads.
     pub resumes: &'a AtomicU32,
 }
 
 impl FetchControl<'_> {
-    /// An error once the fetch shall end.
+    /// Returns an error once the fetch is cancelled.
     pub fn check(&self) -> Result<(), FetchError> {
         if self.cancel.load(Ordering::Relaxed) {
             Err(FetchError::Cancelled)
@@ -152,25 +152,25 @@ impl FetchControl<'_> {
     }
 }
 
-/// How something was fetched.
+/// Details of a completed fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fetched {
-    /// Which of the source's origins gave it, for [`ChunkSource::reject`].
+    /// Origin of the object, for [`ChunkSource::reject`].
     pub origin: usize,
-    /// Whether it was put together from more than one answer.
+    /// Whether the object was assembled from several answers.
     pub resumed: bool,
 }
 
-/// Where indexes and chunks come from. What it gives is not trusted: the writer verifies it.
+/// A source of indexes and chunks. It is not trusted: the writer verifies all content.
 pub trait ChunkSource: Sync {
-    /// Fetches the whole of `object` into `frame`, replacing its content, and never more than its limit.
+    /// Fetches the whole `object` into `frame` and replaces the content of `frame`; never exceeds its limit.
     fn fetch(&self, object: &Object, frame: &mut Frame, control: &FetchControl<'_>) -> Result<Fetched, FetchError>;
 
-    /// What `origin` gave was wrong: it is not asked again. Returns whether any other is left.
+    /// Drops `origin`, which sent wrong content. Returns whether another origin is left.
     fn reject(&self, origin: usize, reason: &dyn fmt::Display) -> bool;
 }
 
-/// Chunks from a store on the same machine.
+/// Reads chunks from a store on the same machine.
 #[derive(Debug, Clone)]
 pub struct DirSource(pub ChunkStore);
 

@@ -1,4 +1,4 @@
-//! The drive or file that is written.
+//! The target drive or file.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -9,13 +9,13 @@ use super::{WriteError, ZeroMethod, ZeroPolicy};
 use crate::direct::{self, ALIGNMENT, AlignedBuf};
 use crate::index::CHUNK_SIZE;
 
-/// The end of the disk that may hold the backup of an old partition table: 33 sectors of at most 4 KiB, rounded up.
+/// Size of the disk's end that may contain the backup of an old partition table: 33 sectors of at most 4 KiB, rounded up.
 const TAIL_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Block,
-    /// A regular file that was empty: it is given the image's length.
+    /// An empty regular file; it gets the length of the image.
     FreshFile,
     File,
 }
@@ -26,14 +26,14 @@ pub(super) struct Target {
     path: PathBuf,
     kind: Kind,
     size: u64,
-    /// Through the page cache: for odd ends, flushing, and where direct I/O is not to be had.
+    /// The target through the page cache: for unaligned ends, for flushing, and if direct I/O is not available.
     plain: File,
-    /// Around the page cache.
+    /// The target past the page cache.
     direct: Option<File>,
 }
 
 impl Target {
-    /// Opens a block device (claiming it: nobody may have mounted it) or an existing regular file. Writes nothing.
+    /// Opens a block device (exclusively: it must not be mounted) or an existing regular file. Writes nothing.
     pub(super) fn open(path: &Path) -> Result<Self, WriteError> {
         let missing = |source| WriteError::DiskMissing {
             path: path.to_owned(),
@@ -80,7 +80,7 @@ impl Target {
         })
     }
 
-    /// Refuses a target that is too small; gives a fresh file its length.
+    /// Refuses a target that is too small. Sets the length of a fresh file.
     pub(super) fn fit(&mut self, needed: u64) -> Result<(), WriteError> {
         if self.kind == Kind::FreshFile {
             self.plain
@@ -106,7 +106,7 @@ impl Target {
         self.direct.is_some()
     }
 
-    /// What whole blocks are written to and read from.
+    /// The file for reads and writes of whole blocks.
     pub(super) fn blocks(&self) -> &File {
         self.direct.as_ref().unwrap_or(&self.plain)
     }
@@ -115,7 +115,8 @@ impl Target {
         &self.plain
     }
 
-    /// How many of `len` bytes from a chunk's start can go through [`Self::blocks`]; the rest takes [`Self::plain`].
+    /// Number of the `len` bytes from a chunk's start that can go through [`Self::blocks`]; the rest goes through
+    /// [`Self::plain`].
     pub(super) fn block_part(&self, len: usize) -> usize {
         if self.is_direct() { len - len % ALIGNMENT } else { len }
     }
@@ -136,7 +137,7 @@ impl Target {
         }
     }
 
-    /// Everything written so far is on the medium after this.
+    /// Waits until all written data is on the medium.
     pub(super) fn flush(&self) -> Result<(), WriteError> {
         self.plain.sync_all().map_err(|source| WriteError::Flush {
             path: self.path.clone(),
@@ -144,8 +145,8 @@ impl Target {
         })
     }
 
-    /// Overwrites what made the old content bootable: the first chunk's place and the disk's last MiB, where it lies
-    /// beyond the image. The first chunk is written last; so an unfinished disk has no partition table.
+    /// Overwrites the parts that made the old content bootable: the place of the first chunk, and the disk's last MiB as
+    /// far as it lies beyond the image. The first chunk is written last, so an unfinished disk has no partition table.
     pub(super) fn wipe_ends(&self, logical_size: u64) -> Result<(), WriteError> {
         if self.kind == Kind::FreshFile {
             return Ok(());
@@ -155,7 +156,7 @@ impl Target {
         self.wipe_start(logical_size)
     }
 
-    /// Overwrites the first chunk's place.
+    /// Overwrites the place of the first chunk.
     pub(super) fn wipe_start(&self, logical_size: u64) -> Result<(), WriteError> {
         self.write_zeros(0, logical_size.min(CHUNK_SIZE as u64))?;
         self.flush()
@@ -174,7 +175,7 @@ impl Target {
         Ok(())
     }
 
-    /// How zeros get onto this target under `policy`.
+    /// How zero chunks are written to this target under `policy`.
     pub(super) fn zero_method(&self, policy: ZeroPolicy) -> ZeroMethod {
         match (policy, self.kind) {
             (ZeroPolicy::WriteAll, _) => ZeroMethod::Written,
@@ -185,22 +186,22 @@ impl Target {
         }
     }
 
-    /// Whether the drive itself offers Write Zeroes. Discard is not asked for: what a drive returns for discarded
-    /// blocks is its own affair, and Linux no longer claims to know (`discard_zeroes_data` is always 0 since 4.12).
+    /// Whether the drive itself offers Write Zeroes. Discard does not count: the content of discarded blocks depends on the
+    /// drive, and Linux no longer reports it (`discard_zeroes_data` is always 0 since 4.12).
     fn offers_write_zeroes(&self) -> bool {
         let Ok(metadata) = self.plain.metadata() else {
             return false;
         };
         let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
         let folder = format!("/sys/dev/block/{major}:{minor}");
-        // A partition has no queue of its own.
+        // A partition does not have its own queue.
         ["queue", "../queue"].into_iter().any(|queue| {
             let text = fs::read_to_string(format!("{folder}/{queue}/write_zeroes_max_bytes"));
             text.is_ok_and(|text| text.trim().parse::<u64>().is_ok_and(|bytes| bytes > 0))
         })
     }
 
-    /// Makes a range read zeros without sending zeros; an error means that nobody knows what it reads.
+    /// Zeroes a range without writing zeros. After an error the content of the range is unknown.
     pub(super) fn zero(&self, method: ZeroMethod, offset: u64, len: u64) -> io::Result<()> {
         match method {
             ZeroMethod::FreshFile | ZeroMethod::NoZeros => Ok(()),
@@ -211,7 +212,7 @@ impl Target {
     }
 }
 
-/// A second descriptor with O_DIRECT, if the file system or drive can do that.
+/// Opens a second descriptor with O_DIRECT, if the file system or drive supports it.
 fn open_direct(path: &Path, expected: &Metadata) -> Option<File> {
     let file = OpenOptions::new()
         .read(true)
@@ -224,7 +225,7 @@ fn open_direct(path: &Path, expected: &Metadata) -> Option<File> {
     if identity(&found) != identity(expected) {
         return None;
     }
-    // Some file systems open and then refuse.
+    // Some file systems accept the flag and then refuse reads.
     let mut probe = AlignedBuf::new(ALIGNMENT).ok()?;
     file.read_at(&mut probe, 0).ok()?;
     Some(file)

@@ -1,4 +1,4 @@
-//! The threads that fetch, decode, verify and write.
+//! The threads that fetch, decode, verify and write chunks.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -12,10 +12,10 @@ use super::{WriteError, ZeroMethod};
 use crate::direct::{AlignedBuf, Method, WriteQueue};
 use crate::index::{CHUNK_SIZE, DataChunk, Index, chunk_offset};
 
-/// Zero chunks are handled together, up to 64 MiB: long enough for the drive, short enough to cancel and to show.
+/// Zero chunks are handled in runs of up to 64 MiB: long enough for the drive, short enough for cancelling and progress.
 const ZERO_RUN_CHUNKS: u32 = 16;
 
-/// Numbers that every thread adds to.
+/// Counters shared by all threads.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) logical: AtomicU64,
@@ -25,7 +25,7 @@ pub(super) struct Counters {
     pub(super) resumes: AtomicU32,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 pub(super) struct Shared<'a> {
     pub(super) index: &'a Index,
     pub(super) source: &'a dyn ChunkSource,
@@ -34,14 +34,14 @@ pub(super) struct Shared<'a> {
     pub(super) depth: usize,
     pub(super) zeros: Arc<AlignedBuf>,
     pub(super) zero_method: ZeroMethod,
-    /// Set once the target turned out not to make zeros as it should: they are written from then on.
+    /// Set when the target fails to make zeros. From then on zeros are written.
     pub(super) zeros_by_writing: AtomicBool,
     pub(super) counters: &'a Counters,
     pub(super) cancel: &'a AtomicBool,
     pub(super) failure: &'a Failure,
 }
 
-/// The first error of any thread; ends the others.
+/// The first error of any thread. It stops the others.
 #[derive(Debug, Default)]
 pub(super) struct Failure {
     stop: AtomicBool,
@@ -66,18 +66,18 @@ impl Failure {
     }
 }
 
-/// One thing to do.
+/// A unit of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
     Data(DataChunk),
-    /// `count` chunks of zeros from chunk `first`.
+    /// `count` zero chunks, starting with chunk `first`.
     Zeros {
         first: u32,
         count: u32,
     },
 }
 
-/// Walks over a range of chunks in order; shared by the threads, so that the drive is written from front to back.
+/// Iterates over a range of chunks in order. The threads share it, so that the drive is written from front to back.
 pub(super) struct Cursor<'a> {
     data: &'a [DataChunk],
     state: Mutex<(u32, usize)>,
@@ -85,7 +85,7 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Over chunks `first..end`.
+    /// Covers the chunks `first..end`.
     pub(super) fn new(index: &'a Index, first: u32, end: u32) -> Self {
         let data = index.data();
         let skipped = data.partition_point(|chunk| chunk.number < first);
@@ -116,8 +116,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Does the work of `cursor` until there is no more, something failed, or it is cancelled. Errors go to the shared
-/// failure.
+/// Handles the work of `cursor` until its end, a failure or cancellation. Stores errors in the shared failure.
 pub(super) fn run(shared: &Shared<'_>, cursor: &Cursor<'_>) {
     let result = Worker::new(shared).and_then(|mut worker| worker.run(cursor));
     if let Err(error) = result {
@@ -129,7 +128,7 @@ struct Worker<'a> {
     shared: &'a Shared<'a>,
     queue: WriteQueue<'a>,
     fetcher: Fetcher<'a>,
-    /// Where the last write was begun.
+    /// Offset of the last started write.
     offset: u64,
 }
 

@@ -1,5 +1,4 @@
-//! What the tests of this crate share: a disk to work with, the tools that pack it, and a server that misbehaves on
-//! request.
+//! Shared by the tests of this crate: a sample disk, the tools that pack it, and a server that misbehaves on request.
 #![allow(dead_code)]
 
 pub mod server;
@@ -14,14 +13,15 @@ use rackwright_image::{
     CHUNK_SIZE, ChunkStore, ImageDigest, ImportError, ImportRequest, Imported, SignaturePolicy, import,
 };
 
-/// Bytes that no packer makes smaller; other bytes for another seed.
+/// Incompressible bytes that depend on `seed`.
 pub fn noise(seed: u8, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut bytes);
     bytes
 }
 
-/// A small disk with all that matters: data and zero chunks, a chunk twice, one byte in a chunk of zeros, an odd end.
+/// A small disk with all relevant cases: data and zero chunks, a repeated chunk, one byte in a zero chunk, an unaligned
+/// end.
 pub fn sample_disk() -> Vec<u8> {
     let mut disk = vec![0; 8 * CHUNK_SIZE + 1536];
     let mut put = |chunk: usize, bytes: &[u8]| {
@@ -37,7 +37,7 @@ pub fn sample_disk() -> Vec<u8> {
     disk
 }
 
-/// Runs a tool that the tests need; that it is missing is a failure.
+/// Runs a tool that the tests need. Panics if the tool is missing or fails.
 pub fn tool(program: &str, arguments: &[&str]) {
     let output = Command::new(program).args(arguments).output();
     let output = output.unwrap_or_else(|error| panic!("{program} is needed by the tests: {error}"));
@@ -45,7 +45,7 @@ pub fn tool(program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}: {errors}");
 }
 
-/// A tool that only root may use: through sudo where the tests are run by somebody else.
+/// A command for a tool that needs root: through sudo if another user runs the tests.
 pub fn as_root(program: &str) -> Command {
     // The owner of /proc/self is the effective user.
     if fs::metadata("/proc/self").unwrap().uid() == 0 {
@@ -56,7 +56,7 @@ pub fn as_root(program: &str) -> Command {
     command
 }
 
-/// Runs such a tool and answers what it printed; that it fails is a failure.
+/// Runs such a tool and returns its output. Panics if the tool is missing or fails.
 pub fn root_tool(program: &str, arguments: &[&str]) -> String {
     let output = as_root(program).args(arguments).output();
     let output = output.unwrap_or_else(|error| panic!("{program} is needed by the tests, as root or by sudo: {error}"));
@@ -72,7 +72,7 @@ pub struct Fixture {
 
 impl Fixture {
     pub fn new() -> Self {
-        // On a file system on a disk: direct I/O, holes.
+        // On a file system on a disk, which has direct I/O and holes.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let store = ChunkStore::open(folder.path().join("store")).unwrap();
         Self { folder, store }
@@ -110,7 +110,7 @@ impl Fixture {
         self.import(&path).unwrap().digest
     }
 
-    /// The disk that the store would give.
+    /// The disk as assembled from the store's chunks.
     pub fn disk_of(&self, image: &ImageDigest) -> Vec<u8> {
         let index = self.store.index(image).unwrap();
         let mut disk = vec![0; index.logical_size() as usize];
@@ -125,7 +125,7 @@ impl Fixture {
         disk
     }
 
-    /// Nothing is visible, and nothing is left once the store was collected.
+    /// Asserts that no image is visible and that a collection leaves only the lock.
     pub fn assert_empty(&self) {
         assert_eq!(self.store.images().unwrap(), []);
         self.store.gc(&Default::default()).unwrap();

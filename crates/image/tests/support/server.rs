@@ -1,4 +1,4 @@
-//! A server over a store, which does harm when told to.
+//! A server over a store that misbehaves on request.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -12,23 +12,23 @@ use std::time::Duration;
 use rackwright_image::ChunkStore;
 use rackwright_image::serve::{Body, Request, Response, respond};
 
-/// What the server does to an answer.
+/// The server's change to an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
     None,
-    /// Closes the connection after so many bytes of the body.
+    /// Closes the connection after this many bytes of the body.
     CutAfter(u64),
-    /// Turns a bit of the last byte around.
+    /// Flips a bit of the last byte.
     Corrupt,
     /// Answers with this status and no content.
     Status(u16),
-    /// Sends the headers and half the body, then nothing more.
+    /// Sends the headers and half the body, then stalls.
     Stall,
-    /// Says and sends more than the store has.
+    /// States and sends more bytes than the store has.
     TooLong,
 }
 
-/// Decides by the path and the number of the request (from 0) for that path.
+/// Decides by the path and the request's number (from 0) for that path.
 pub type Plan = dyn Fn(&str, usize) -> Harm + Send + Sync;
 
 pub struct Server {
@@ -95,7 +95,7 @@ impl Server {
         format!("{scheme}://{}/store/v1", self.address)
     }
 
-    /// Paths and `Range` headers asked for so far.
+    /// Paths and `Range` headers requested so far.
     pub fn requests(&self) -> Vec<(String, Option<String>)> {
         self.shared.requests.lock().unwrap().clone()
     }
@@ -156,7 +156,7 @@ impl Shared {
                 Box::new(rustls::StreamOwned::new(connection, stream))
             }
         };
-        // What the other side does to the connection is its own affair.
+        // Errors of the connection do not matter here.
         let _ = self.serve(&mut BufReader::new(stream));
     }
 
@@ -186,7 +186,7 @@ impl Shared {
     }
 }
 
-/// Whether the connection stays.
+/// Returns whether the connection stays open.
 fn answer(response: &Response, harm: Harm, stream: &mut dyn Stream) -> io::Result<bool> {
     if let Harm::Status(status) = harm {
         write!(stream, "HTTP/1.1 {status} Harm\r\ncontent-length: 0\r\n\r\n")?;
@@ -222,7 +222,7 @@ fn answer(response: &Response, harm: Harm, stream: &mut dyn Stream) -> io::Resul
     stream.write_all(&body[..part])?;
     stream.flush()?;
     if harm == Harm::Stall {
-        // Longer than the client's patience, which the test sets to a fraction of this.
+        // Longer than the client's time limit, which the test sets to a fraction of this.
         thread::sleep(Duration::from_secs(20));
     }
     Ok(stays)

@@ -10,7 +10,7 @@ fn connections(total: usize, unknown: usize, per_address: usize) -> Arc<Connecti
 
 /// True if the connection waits for room.
 async fn waits(connections: &Arc<Connections>, address: IpAddr) -> bool {
-    // Shorter than any patience.
+    // Shorter than [`PATIENCE`].
     let soon = Duration::from_millis(1);
     tokio::time::timeout(soon, connections.admit(address)).await.is_err()
 }
@@ -25,10 +25,10 @@ async fn the_oldest_idle_connection_gives_way_when_the_listener_is_full() {
     }
     let closed: Vec<_> = slots.iter().map(Slot::closed).collect();
     let is_closed = || closed.iter().map(CancellationToken::is_cancelled).collect::<Vec<_>>();
-    // A request is being answered on the first.
+    // The first connection is answering a request.
     let busy = slots[0].handle().busy();
     assert!(waits(&connections, address(4)).await, "nothing is old enough");
-    // The paused clock moves on by itself.
+    // The paused clock advances by itself.
     let fourth = connections.admit(address(4)).await.unwrap();
     assert_eq!(is_closed(), [false, true, false]);
     drop(busy);
@@ -36,7 +36,7 @@ async fn the_oldest_idle_connection_gives_way_when_the_listener_is_full() {
     let _fifth = connections.admit(address(5)).await.unwrap();
     assert_eq!(is_closed(), [false, true, true], "the first became idle later");
     assert!(!fourth.closed().is_cancelled());
-    // The first left the table by itself, the other two were closed.
+    // The first connection left the table by itself; the other two were closed.
     drop(slots);
     assert_eq!(
         connections.counts(),

@@ -1,4 +1,4 @@
-//! What to answer a client's message: a function of the message, what is known of the client, and the settings.
+//! Decides on the answer to a client's message: a pure function of the message, the lookup, and the settings.
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +7,7 @@ use super::request::{Kind, MessageKind, Port, Request};
 use crate::config::{DhcpMode, Settings, Subnet};
 use crate::directory::Lookup;
 
-/// An answer, or why there is none.
+/// An answer, or the reason for none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     Answer(Answer),
@@ -25,7 +25,7 @@ pub enum Ignored {
     NoSubnet,
     #[error("its address {address} is not in {network}, where it sits: it is cabled elsewhere or its address is wrong")]
     OtherSubnet { address: Ipv4Addr, network: ipnet::Ipv4Net },
-    /// Releases and declines need none.
+    /// Releases and declines get no answer.
     #[error("no answer is due")]
     NotDue,
     #[error("DHCP is switched off")]
@@ -34,23 +34,23 @@ pub enum Ignored {
     NothingToAdd(NoBoot),
 }
 
-/// What kind of message is sent.
+/// Kind of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerKind {
     Offer,
     Ack,
     Nak,
-    /// Offer without an address, beside another server's.
+    /// Offer without an address, in addition to another server's offer.
     ProxyOffer,
     /// Acknowledgement of the boot server on port 4011.
     ProxyAck,
 }
 
-/// What is sent.
+/// An answer before encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub kind: AnswerKind,
-    /// The address given; `None` for refusals, for DHCPINFORM and as proxy.
+    /// The assigned address; `None` in a NAK, for DHCPINFORM and as proxy.
     pub address: Option<Ipv4Addr>,
     pub hostname: Option<String>,
     pub(crate) subnet: Option<Subnet>,
@@ -66,12 +66,13 @@ impl PartialEq for Subnet {
 impl Eq for Subnet {}
 
 impl Answer {
-    /// Whether this answer hands the machine its script: then a token has to be minted. A plain offer promises only.
+    /// Whether this answer contains the URL of the machine's script, so that a token is needed. A plain offer contains no
+    /// token.
     pub fn needs_token(&self) -> bool {
         self.is_final() && self.boot == Ok(FirstStage::Script)
     }
 
-    /// Whether this answer sends the machine to shim and grub, which will ask for the node's configuration.
+    /// Whether this answer sends the machine to shim and grub, which then request the node's configuration.
     pub(crate) fn starts_grub(&self) -> bool {
         self.is_final() && matches!(self.boot, Ok(FirstStage::Shim(_)))
     }
@@ -84,7 +85,7 @@ impl Answer {
     }
 }
 
-/// Decides. Pure and total.
+/// Decides on the answer. A pure and total function.
 pub fn decide(request: &Request, lookup: &Lookup, settings: &Settings) -> Decision {
     let decided = match &settings.dhcp {
         DhcpMode::Server { .. } => as_server(request, lookup, settings),
@@ -129,7 +130,7 @@ fn as_server(request: &Request, lookup: &Lookup, settings: &Settings) -> Result<
     };
     match request.kind {
         MessageKind::Discover => Ok(given(AnswerKind::Offer, Some(address))),
-        // The client has an address already and wants the rest (RFC 2131, section 3.4).
+        // The client already has an address and requests the other settings (RFC 2131, section 3.4).
         MessageKind::Inform => Ok(given(AnswerKind::Ack, None)),
         MessageKind::Request if request.client.requested.is_none_or(|asked| asked == address) => {
             Ok(given(AnswerKind::Ack, Some(address)))
@@ -154,7 +155,7 @@ fn as_proxy(request: &Request, lookup: &Lookup, settings: &Settings) -> Result<A
     if request.client.kind == Kind::Plain {
         return Err(Ignored::NothingToAdd(NoBoot::NotAsked));
     }
-    // An offer without a boot file would only make firmware wait for us.
+    // An offer without a boot file would only make firmware wait for this server.
     let boot = first_stage(request, lookup, settings).map_err(Ignored::NothingToAdd)?;
     Ok(Answer {
         kind,

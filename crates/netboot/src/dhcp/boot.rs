@@ -1,4 +1,4 @@
-//! Which program a machine is told to load first.
+//! Chooses the program that a machine loads first.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use crate::directory::{BootIntent, Lookup};
 /// The first stage of a boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FirstStage {
-    /// A file by TFTP.
+    /// A file over TFTP.
     Tftp(&'static str),
-    /// A file by HTTP, for UEFI HTTP Boot.
+    /// A file over HTTP, for UEFI HTTP Boot.
     Http(&'static str),
-    /// The node's own iPXE script, against a one-time token.
+    /// The node's own iPXE script, for a one-time token.
     Script,
-    /// Debian's shim by TFTP, which loads grub, which asks for the node's own configuration.
+    /// Debian's shim over TFTP. shim loads grub, and grub requests the node's own configuration.
     Shim(&'static str),
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for FirstStage {
 /// Why a machine gets no boot file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoBoot {
-    /// Not firmware.
+    /// The client is not firmware.
     #[error("it asks for an address only")]
     NotAsked,
     #[error("it is to boot from its disk")]
@@ -52,7 +52,7 @@ pub enum NoBoot {
     },
 }
 
-/// The first stage for this client, or why there is none.
+/// Returns the first stage for this client, or the reason for none.
 pub(crate) fn first_stage(request: &Request, lookup: &Lookup, settings: &Settings) -> Result<FirstStage, NoBoot> {
     let client = &request.client;
     if client.kind == Kind::Plain {

@@ -1,4 +1,4 @@
-//! Writing DHCP messages, and where to send them.
+//! Encodes DHCP messages and chooses their destination.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -10,12 +10,12 @@ use super::request::{Kind, Port, Request};
 use crate::config::{Settings, Subnet};
 use crate::directory::OneTimeToken;
 
-/// Old clients and relays drop messages that are shorter than BOOTP's (RFC 1542, section 2.1).
+/// Old clients and relays drop messages shorter than BOOTP's (RFC 1542, section 2.1).
 const SHORTEST: usize = 300;
-/// The header's file field has 128 bytes with its null.
+/// Usable bytes of the header's file field: 128 bytes with its null.
 const FILE_FIELD: usize = 127;
-/// PXE 2.1, table 2-1, PXE_DISCOVERY_CONTROL: no broadcast or multicast discovery, and bit 3:
-/// "download the boot file named here and ask nobody else".
+/// PXE 2.1, table 2-1, PXE_DISCOVERY_CONTROL: no broadcast or multicast discovery, and bit 3: "download the boot file named
+/// here and ask nobody else".
 const BOOT_STRAIGHT: [u8; 4] = [6, 1, 0x08, 255];
 /// iPXE's encapsulated options (175), sub-option 176 "no-pxedhcp": do not wait for a proxyDHCP server.
 const NO_PROXY_WAIT: [u8; 3] = [176, 1, 1];
@@ -24,25 +24,25 @@ const NO_PROXY_WAIT: [u8; 3] = [176, 1, 1];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     pub bytes: Vec<u8>,
-    /// A relay agent, the client, or everybody on the link.
+    /// A relay agent, the client, or the broadcast address of the link.
     pub destination: SocketAddrV4,
 }
 
-/// A reply that cannot be written.
+/// Why a reply cannot be encoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// A bug: [`Answer::needs_token`] was not heeded.
+    /// Indicates a bug: the caller ignored [`Answer::needs_token`].
     #[error("the answer needs a boot token and there is none")]
     NoToken,
-    /// Over 255 bytes.
+    /// The URL exceeds 255 bytes.
     #[error("the boot URL has {0} bytes, over what fits into a DHCP option")]
     UrlTooLong(usize),
     #[error("the DHCP encoder refuses: {0}")]
     Encoder(String),
 }
 
-/// Writes `answer` to `request`. `from` is where the request came from, used on the boot server's port and
-/// for relays that ask for it.
+/// Encodes `answer` to `request`. `from` is the source of the request; it is the destination on the boot server's port, and
+/// its port is used for relays that request it.
 pub fn reply(
     request: &Request,
     answer: &Answer,
@@ -62,7 +62,7 @@ pub fn reply(
         .to_vec()
         .map_err(|error| EncodeError::Encoder(error.to_string()))?;
     if let Some(info) = &request.relay_info {
-        // Last of all options (RFC 3046, section 2.2), byte for byte, before the end mark.
+        // The relay information follows all other options (RFC 3046, section 2.2), unchanged, before the end mark.
         bytes.pop();
         bytes.extend([82, u8::try_from(info.len()).unwrap_or(0)]);
         bytes.extend_from_slice(info);
@@ -86,7 +86,7 @@ fn header(request: &Request, answer: &Answer, settings: &Settings) -> Message {
             request.ciaddr
         },
         answer.address.unwrap_or(Ipv4Addr::UNSPECIFIED),
-        // The next server: where the boot file is.
+        // The next server: the server of the boot file.
         if answer.boot.is_ok() {
             settings.server_ip
         } else {
@@ -135,7 +135,7 @@ fn add_network(message: &mut Message, subnet: &Subnet, answer: &Answer) {
     if let Some(name) = answer.hostname.as_ref().filter(|name| is_host_name(name)) {
         options.insert(DhcpOption::Hostname(name.clone()));
     }
-    // DHCPINFORM is answered without times (RFC 2131, section 4.3.5).
+    // The answer to DHCPINFORM has no times (RFC 2131, section 4.3.5).
     if answer.address.is_some() {
         options.insert(DhcpOption::AddressLeaseTime(subnet.lease_s));
         options.insert(DhcpOption::Renewal(subnet.lease_s / 2));
@@ -196,7 +196,7 @@ fn add_boot(
     Ok(())
 }
 
-/// RFC 2131, section 4.1; without an address the client cannot be reached but by broadcast, which needs no ARP entry.
+/// RFC 2131, section 4.1. A client without an address is reachable only by broadcast, which needs no ARP entry.
 fn destination(request: &Request, answer: &Answer, from: SocketAddrV4, settings: &Settings) -> SocketAddrV4 {
     if request.port == Port::BootServer {
         return from;

@@ -1,9 +1,8 @@
-//! Reading DHCP messages of clients.
+//! Parses DHCP messages of clients.
 //!
-//! The fields and options are read by `dhcproto`'s lazy reader, and only after the header and the option lengths were
-//! checked here: its typed reader panics on some malformed messages (a hardware address longer than its field; in
-//! debug builds also some options of the wrong length), and the lazy one does not notice when options run past the
-//! packet's end.
+//! `dhcproto`'s lazy reader reads the fields and options, after the checks of the header and the option lengths here. Its
+//! typed reader panics on some malformed messages (a hardware address longer than its field; in debug builds also some
+//! options of the wrong length). Its lazy reader does not notice options beyond the packet's end.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -17,15 +16,15 @@ use crate::mac::Mac;
 
 /// Fixed part of a DHCP message, with the magic cookie (RFC 2131, section 2).
 const HEADER: usize = 240;
-/// Longest message we look at: more than any MTU on a boot network without jumbo frames.
+/// Longest accepted message: larger than any MTU on a boot network without jumbo frames.
 const LONGEST: usize = 4096;
 
-/// Which of our ports a message came in by.
+/// The port on which a message arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Port {
-    /// 67.
+    /// Port 67.
     Server,
-    /// 4011.
+    /// Port 4011.
     BootServer,
 }
 
@@ -39,7 +38,7 @@ pub enum MessageKind {
     Inform,
 }
 
-/// What kind of program asks.
+/// Kind of the requesting program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// An operating system or a BMC: gets an address and no boot file.
@@ -67,7 +66,7 @@ pub enum Architecture {
     UefiArm64,
     UefiHttpX64,
     UefiHttpArm64,
-    /// Any other, by its number.
+    /// Any other architecture, by its number.
     Other(u16),
 }
 
@@ -75,7 +74,7 @@ impl From<u16> for Architecture {
     fn from(number: u16) -> Self {
         match number {
             0 => Self::Bios,
-            // 9 is "EBC" in the registry and what many x86-64 firmwares send.
+            // 9 is "EBC" in the registry, but many x86-64 firmwares send it.
             7 | 9 => Self::UefiX64,
             11 => Self::UefiArm64,
             16 => Self::UefiHttpX64,
@@ -121,12 +120,12 @@ pub enum Malformed {
     MessageType(u8),
     #[error("the relay's address {0} is no address of one host")]
     Relay(Ipv4Addr),
-    /// A server's message: not malformed as such, see [`Request::parse`].
+    /// A server's message. It may be well-formed; see [`Request::parse`].
     #[error("a message of the DHCP server {0}")]
     FromServer(Ipv4Addr),
 }
 
-/// A client's message, read and checked.
+/// A valid message of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     pub kind: MessageKind,
@@ -144,16 +143,16 @@ pub struct Request {
     pub(crate) client_id: Option<Vec<u8>>,
     /// Option 97, echoed (RFC 4578).
     pub(crate) machine_id: Option<Vec<u8>>,
-    /// Option 82 whole, echoed (RFC 3046).
+    /// All of option 82, echoed (RFC 3046).
     pub(crate) relay_info: Option<Vec<u8>>,
-    /// Option 82 sub-option 5 (RFC 3527): the subnet to choose in place of giaddr's.
+    /// Option 82 sub-option 5 (RFC 3527): selects the subnet in place of giaddr.
     pub(crate) link_selection: Option<Ipv4Addr>,
-    /// Option 82 sub-option 19 (RFC 8357): the relay wants its answers on the port that it sent from.
+    /// Option 82 sub-option 19 (RFC 8357): the relay expects answers on the source port of its message.
     pub(crate) relay_source_port: bool,
 }
 
 impl Request {
-    /// Reads a packet. Servers' messages end as [`Malformed::FromServer`], so that the caller can report the server.
+    /// Parses a packet. A server's message gives [`Malformed::FromServer`], so that the caller can report the server.
     pub fn parse(packet: &[u8], port: Port, settings: &Settings) -> Result<Self, Malformed> {
         let (message, options) = read(packet)?;
         if packet[0] == 2 {
@@ -206,7 +205,7 @@ impl Request {
     }
 }
 
-/// The server that sent `packet`, if it is a well-formed message of one, with the client it answers.
+/// If `packet` is a well-formed message of a server, returns the server and the client that it answers.
 pub(crate) fn sender(packet: &[u8]) -> Option<(Ipv4Addr, Option<Mac>)> {
     let (message, options) = read(packet).ok()?;
     let server = options.server_id.unwrap_or(message.siaddr());
@@ -229,7 +228,7 @@ fn read(packet: &[u8]) -> Result<(Message<'_>, Options), Malformed> {
     Ok((message, options))
 }
 
-/// Every option must end within the packet. A missing end mark is forgiven, as all servers do.
+/// Checks that every option ends within the packet. A missing end mark is accepted, as in all servers.
 fn check_options(packet: &[u8]) -> Result<(), Malformed> {
     let mut at = HEADER;
     while let Some(&code) = packet.get(at) {
@@ -279,7 +278,7 @@ struct Options {
 }
 
 impl Options {
-    /// The first of each kind counts.
+    /// Keeps the first option of each kind.
     fn read(message: &Message<'_>) -> Result<Self, Malformed> {
         let mut options = Self::default();
         for option in message.opts() {
@@ -298,7 +297,7 @@ impl Options {
                 OptionCode::Hostname => set(&mut options.hostname, data.to_vec()),
                 OptionCode::RelayAgentInformation => set(&mut options.relay_info, short(data).ok_or(wrong)?),
                 OptionCode::ClientSystemArchitecture => {
-                    // A list; the first entry is the one in use.
+                    // A list; the first entry is the present architecture.
                     let first = data.get(..2).and_then(fixed::<2>).ok_or(wrong)?;
                     set(&mut options.architecture, u16::from_be_bytes(first));
                 }
@@ -322,7 +321,7 @@ impl Options {
 
     fn client_kind(&self) -> Kind {
         let class = self.vendor_class.as_deref().unwrap_or_default();
-        // iPXE sends the bare word; RFC 3004 would have a length byte before it.
+        // iPXE sends the plain word; RFC 3004 requires a length byte before it.
         if matches!(self.user_class.as_deref(), Some(b"iPXE" | b"\x04iPXE")) {
             Kind::Ipxe
         } else if class.starts_with(b"HTTPClient") {
@@ -334,7 +333,7 @@ impl Options {
         }
     }
 
-    /// A sub-option of option 82; one that runs past the end hides itself and what follows.
+    /// Returns a sub-option of option 82. A sub-option beyond the end hides itself and all later ones.
     fn relay_option(&self, wanted: u8) -> Option<Vec<u8>> {
         let mut rest = self.relay_info.as_deref()?;
         while let [code, length, tail @ ..] = rest {
@@ -364,12 +363,12 @@ fn fixed<const N: usize>(data: &[u8]) -> Option<[u8; N]> {
     data.try_into().ok()
 }
 
-/// What we echo must fit into one option again.
+/// Echoed data must fit into one option again.
 fn short(data: &[u8]) -> Option<Vec<u8>> {
     (data.len() <= 255).then(|| data.to_vec())
 }
 
-/// Text of the network for people: printable ASCII, at most 64 characters.
+/// Converts text from the network for people: printable ASCII, at most 64 characters.
 fn printable(bytes: &[u8]) -> String {
     let shown = |b: &u8| {
         if b.is_ascii_graphic() || *b == b' ' {
@@ -379,7 +378,7 @@ fn printable(bytes: &[u8]) -> String {
         }
     };
     let bytes = match bytes {
-        // RFC 3004: a length byte first.
+        // RFC 3004: starts with a length byte.
         [length, rest @ ..] if usize::from(*length) == rest.len() && *length < 0x20 => rest,
         _ => bytes,
     };

@@ -1,4 +1,4 @@
-//! Other DHCP servers on the boot network: noticed and reported, never fought.
+//! Other DHCP servers on the boot network: detected and reported, but never disturbed.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::directory::Stage;
 use crate::mac::Mac;
 use crate::service::Shared;
 
-/// Counts and reports a message of, or a reference to, another DHCP server.
+/// Counts and reports a foreign DHCP server that sent a message or that a message names.
 pub(crate) fn note_server(shared: &Shared, server: Ipv4Addr, mac: Option<Mac>, how: &str, now: Instant) {
     if !is_rogue(server, &shared.settings) {
         return;
@@ -27,14 +27,14 @@ pub(crate) fn note_server(shared: &Shared, server: Ipv4Addr, mac: Option<Mac>, h
 }
 
 fn is_rogue(server: Ipv4Addr, settings: &Settings) -> bool {
-    // In proxy mode another server is what we expect.
+    // In proxy mode another server is expected.
     matches!(settings.dhcp, DhcpMode::Server { .. })
         && server != settings.server_ip
         && !server.is_unspecified()
         && !settings.other_servers.contains(&server)
 }
 
-/// Listens where clients do, for the answers of other servers. Runs until cancelled.
+/// Listens on the clients' port for the answers of other servers. Runs until cancelled.
 pub(crate) async fn listen_for_offers(shared: Arc<Shared>, socket: UdpSocket, cancel: CancellationToken) {
     let mut packet = vec![0; 4096];
     loop {

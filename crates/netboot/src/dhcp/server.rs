@@ -1,4 +1,4 @@
-//! The loop that receives, asks the directory, and sends.
+//! The loop that receives messages, queries the directory, and sends answers.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use super::rogue::note_server;
 use crate::directory::{Binding, DirectoryError, Lookup, OneTimeToken, Stage};
 use crate::service::Shared;
 
-/// Messages in work at once; more are dropped, as clients repeat themselves.
+/// Messages in progress at once. Further messages are dropped, because clients repeat them.
 const IN_WORK: usize = 1024;
-/// How long the directory may take.
+/// Time limit for each directory call.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Serves one port. Runs until cancelled.
@@ -58,7 +58,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, socket: UdpSocket, port: Port, ca
     }
 }
 
-/// Reads and counts a packet.
+/// Parses and counts a packet.
 fn take_in(shared: &Shared, packet: &[u8], port: Port) -> Option<Request> {
     let counters = &shared.counters;
     match Request::parse(packet, port, &shared.settings) {
@@ -116,7 +116,7 @@ async fn handle(shared: &Shared, socket: &UdpSocket, request: &Request, from: So
             return shared.record(Some(mac), Stage::Refused, error.to_string(), remote);
         }
     };
-    // Whoever gets the answer may be back by TFTP before `send_to` returns.
+    // Recorded first: the client may continue over TFTP before `send_to` returns.
     if answer.kind == AnswerKind::Ack
         && let Some(address) = answer.address
     {
@@ -139,7 +139,7 @@ async fn mint(shared: &Shared, request: &Request, answer: &Answer) -> Result<Opt
     if !answer.needs_token() {
         return Ok(None);
     }
-    // As proxy we are told the address only on the boot server's port.
+    // As proxy, only a message on the boot server's port contains the client's address.
     let told = (!request.ciaddr.is_unspecified()).then_some(request.ciaddr);
     let binding = Binding {
         mac: request.client.mac,
@@ -206,7 +206,7 @@ fn note_ignored(shared: &Shared, request: &Request, lookup: &Lookup, why: &Ignor
     }
 }
 
-/// The client in a few words: "UEFI x86-64 firmware, through relay 10.1.0.1, unknown machine".
+/// A short description of the client: "UEFI x86-64 firmware, through relay 10.1.0.1, unknown machine".
 fn describe(request: &Request, lookup: &Lookup) -> String {
     use super::request::Kind;
     let client = &request.client;

@@ -9,7 +9,7 @@ use crate::mac::Mac;
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 pub(crate) const CLIENT: Mac = Mac([0x52, 0x54, 0, 0x77, 0, 1]);
 
-/// Server mode, a subnet at hand and one behind a relay, every first stage there (as this very source file).
+/// Server mode with a local subnet and one behind a relay. All first stages exist (as this very source file).
 pub(crate) fn settings() -> Settings {
     config().check().unwrap()
 }
@@ -63,7 +63,7 @@ fn absolute((name, _): (String, std::path::PathBuf)) -> (String, std::path::Path
     )
 }
 
-/// A client's packet, byte by byte, not by the encoder under test.
+/// A client's packet, built byte by byte without the encoder under test.
 #[derive(Clone)]
 pub(crate) struct Packet {
     header: Vec<u8>,
@@ -71,7 +71,7 @@ pub(crate) struct Packet {
 }
 
 impl Packet {
-    /// A message of this type (option 53) from [`CLIENT`].
+    /// A message of type `kind` (option 53) from [`CLIENT`].
     pub(crate) fn new(kind: u8) -> Self {
         let mut header = vec![0; 240];
         header[..4].copy_from_slice(&[1, 1, 6, 0]);
@@ -105,7 +105,7 @@ impl Packet {
         self.at(24, &address)
     }
 
-    /// As PXE firmware of this architecture sends it.
+    /// Adds the options of PXE firmware of this architecture.
     pub(crate) fn pxe(self, architecture: u16) -> Self {
         let class: &[u8] = if matches!(architecture, 16 | 19) {
             b"HTTPClient:Arch"

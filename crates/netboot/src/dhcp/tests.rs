@@ -1,4 +1,4 @@
-//! Tables of packets and what is answered. Replies are read back by dhcproto's typed reader, which ours does not use.
+//! Tables of packets and their answers. Replies are decoded with dhcproto's typed reader, which the server does not use.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -104,7 +104,7 @@ fn every_architecture_gets_its_first_stage() {
         (9, network(), Some(names::UEFI_X64.to_owned())),
         (7, shim(), Some(names::SHIM_X64.to_owned())),
         (11, network(), Some(names::UEFI_ARM64.to_owned())),
-        // Its shim is not configured.
+        // The shim of this architecture is not configured.
         (11, shim(), None),
         (16, network(), Some(http(names::HTTP_X64))),
         (19, network(), Some(http(names::HTTP_ARM64))),
@@ -369,7 +369,7 @@ fn the_place_of_a_client_must_fit_its_address() {
     assert_eq!(ignored(&elsewhere, &network(), &settings()), expected);
     let nowhere = Packet::new(DISCOVER).giaddr([192, 0, 2, 1]);
     assert_eq!(ignored(&nowhere, &network(), &settings()), Ignored::NoSubnet);
-    // Link selection (RFC 3527) names another subnet than giaddr's.
+    // Link selection (RFC 3527) names a subnet other than giaddr's.
     let selected = Packet::new(DISCOVER)
         .giaddr([192, 0, 2, 1])
         .option(82, &[5, 4, 10, 77, 0, 0]);
@@ -499,7 +499,7 @@ fn malformed_packets_are_called_by_their_fault() {
         (vec![1; 4097], Malformed::Length(4097)),
         (good.clone().at(0, &[3]).bytes(), Malformed::Operation(3)),
         (good.clone().at(236, &[0]).bytes(), Malformed::Magic),
-        // The reader of dhcproto would panic on this length.
+        // dhcproto's reader would panic on this length.
         (
             good.clone().at(2, &[255]).bytes(),
             Malformed::Hardware { kind: 1, length: 255 },
@@ -570,7 +570,7 @@ proptest! {
         let _ = request::sender(&bytes);
     }
 
-    /// Nearly right packets: whatever is understood is answered by a message that another reader understands.
+    /// For nearly valid packets: if the server answers, another reader can decode the answer.
     #[test]
     fn damaged_packets_never_panic(bytes in any_packet(), as_proxy: bool, boot_server: bool) {
         let settings = if as_proxy { proxy() } else { settings() };

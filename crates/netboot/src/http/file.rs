@@ -1,4 +1,4 @@
-//! Files over HTTP: whole or one range (RFC 9110, section 14), HEAD, always with a length.
+//! Files over HTTP: complete or one range (RFC 9110, section 14), with HEAD, always with a length.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -20,10 +20,10 @@ use crate::directory::Stage;
 use crate::mac::Mac;
 use crate::service::Shared;
 
-/// Read at once.
+/// Bytes per read.
 const CHUNK: usize = 256 << 10;
 
-/// The part of a file that is asked for.
+/// The requested part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Whole,
@@ -32,7 +32,7 @@ enum Part {
     Unsatisfiable,
 }
 
-/// Answers a request for the file at `path`; `seen` is recorded when its body has ended.
+/// Answers a request for the file at `path`. Records `seen` at the end of the body.
 pub(super) async fn serve_file(
     shared: Arc<Shared>,
     path: &Path,
@@ -76,7 +76,7 @@ pub(super) async fn serve_file(
     response.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 
-/// Answers a request for these bytes.
+/// Answers a request for `bytes`.
 pub(super) fn serve_bytes(bytes: Vec<u8>, method: &Method, headers: &HeaderMap) -> Response {
     let (response, from, length) = match begin(headers, bytes.len() as u64) {
         Ok(begun) => begun,
@@ -85,7 +85,7 @@ pub(super) fn serve_bytes(bytes: Vec<u8>, method: &Method, headers: &HeaderMap) 
     let body = if method == Method::HEAD {
         Body::empty()
     } else {
-        // Within the bytes, so that both numbers fit.
+        // Both numbers lie within `bytes`, so the conversions are exact.
         let bytes = bytes.into_iter().skip(from as usize).take(length as usize);
         Body::from(bytes.collect::<Vec<u8>>())
     };
@@ -93,7 +93,7 @@ pub(super) fn serve_bytes(bytes: Vec<u8>, method: &Method, headers: &HeaderMap) 
     response.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 
-/// The head of the answer for the part that is asked for, the part's first byte, and its length; else the whole answer.
+/// Returns the response head, the first byte and the length of the requested part; otherwise the complete error response.
 fn begin(headers: &HeaderMap, size: u64) -> Result<(Builder, u64, u64), Box<Response>> {
     let range = headers.get(header::RANGE).and_then(|value| value.to_str().ok());
     let response = Response::builder()
@@ -122,7 +122,7 @@ fn broken(path: &Path, error: &std::io::Error) -> Response {
         .into_response()
 }
 
-/// Reads a `Range` header. What is not one plain byte range counts as none, as the standard allows.
+/// Reads a `Range` header. Anything but one plain byte range is ignored, as the standard allows.
 fn part(range: &str, size: u64) -> Part {
     let Some((first, last)) = range
         .strip_prefix("bytes=")
@@ -142,7 +142,7 @@ fn part(range: &str, size: u64) -> Part {
     }
 }
 
-/// A body that knows how far it came when it ends, however it ends.
+/// A body that records the number of sent bytes when it ends, also after an error.
 struct Sending {
     stream: ReaderStream<Take<File>>,
     sent: u64,

@@ -1,6 +1,6 @@
-//! Boot over HTTP: the node's script against its token, then kernel and ramdisk, and first stages for UEFI HTTP Boot.
+//! Boot over HTTP: the node's script for its token, then kernel and ramdisk, and first stages for UEFI HTTP Boot.
 //!
-//! Plain text on purpose: it is what firmware speaks. The agent's own traffic is TLS and does not come here.
+//! Plain HTTP on purpose: firmware supports nothing else. The agent's own traffic uses TLS and another server.
 
 mod file;
 mod script;
@@ -37,11 +37,11 @@ use crate::sessions::NoFile;
 use file::{serve_bytes, serve_file};
 use stall::StallGuard;
 
-/// A client must send its headers within this time.
+/// Time limit for a request's headers.
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
-/// A connection on which nothing moves is closed.
+/// A connection without progress is closed after this time.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
-/// How long redeeming may take.
+/// Time limit for directory calls.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The client's address.
@@ -61,7 +61,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener, cancel: Ca
         let (stream, remote) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of descriptors, for one: it passes as connections end.
+                // For example no free descriptors; this ends as connections close.
                 tracing::warn!(%error, "accepting a boot HTTP connection failed");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -107,12 +107,12 @@ async fn connection(app: Router, stream: TcpStream, remote: SocketAddr, place: H
         .serve_connection(io, service)
         .await;
     if let Err(error) = served {
-        // Firmware resets connections as a habit.
+        // Firmware often resets connections.
         tracing::debug!(%remote, %error, "a boot HTTP connection broke off");
     }
 }
 
-/// The body of an answer. The connection counts as busy until the body is sent.
+/// The body of an answer. The connection counts as busy until the body has been sent.
 struct Answering {
     body: Body,
     _busy: Busy,
@@ -138,7 +138,7 @@ impl HttpBody for Answering {
 fn router(shared: Arc<Shared>) -> Router {
     let not_allowed = || async { StatusCode::METHOD_NOT_ALLOWED };
     Router::new()
-        // HEAD must not use up a token.
+        // HEAD must not redeem a token.
         .route("/boot/v1/script", get(node_script).head(not_allowed))
         .route("/boot/v1/files/{session}/{name}", get(session_file))
         .route("/boot/v1/efi/{name}", get(first_stage))
@@ -262,7 +262,7 @@ async fn first_stage(
     serve_file(shared, &path, &name, (mac, Stage::Http, remote), &method, &headers).await
 }
 
-/// A firmware file for a BMC, which fetches it by an address that holds a seal.
+/// A firmware file for a BMC, from a URL with a seal.
 async fn firmware_file(
     State(shared): State<Arc<Shared>>,
     Extension(Remote(remote)): Extension<Remote>,

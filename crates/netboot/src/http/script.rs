@@ -3,11 +3,11 @@
 use crate::config::Settings;
 use crate::sessions::{ClientAddress, Session};
 
-/// Fetches that are tried before the machine goes on to its next boot entry.
+/// Attempts before the machine continues with its next boot entry.
 const ATTEMPTS: u32 = 5;
 
-/// Says what it does, tries a few times, and in the end leaves with an error, so that firmware goes on
-/// (a plain `exit` under UEFI counts as success and stops at the setup menu).
+/// The script prints its steps, retries a few times, and finally exits with an error, so that firmware continues (a plain
+/// `exit` under UEFI counts as success and stops at the setup menu).
 pub(super) fn ipxe(session: &Session, settings: &Settings) -> String {
     let files = format!("{}/boot/v1/files/{}", settings.http_base(), session.id);
     let plan = &session.plan;
@@ -24,7 +24,7 @@ pub(super) fn ipxe(session: &Session, settings: &Settings) -> String {
          imgfree\n",
         mac = session.mac,
     );
-    // The EFI stub of Linux finds ramdisks by these names.
+    // Linux's EFI stub finds ramdisks by these names.
     for initrd in &plan.initrds {
         cmdline.push_str(&format!(" initrd={}", initrd.name));
     }

@@ -1,4 +1,4 @@
-//! A connection that breaks when nothing moves on it.
+//! Ends a connection without progress.
 
 use std::io;
 use std::pin::Pin;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Wraps a stream; reading and writing fail with `TimedOut` once neither has made progress for `limit`. Against clients
-/// that send a byte a minute, take a byte a minute, or just keep a connection open.
+/// Wraps a stream. Reads and writes fail with `TimedOut` once neither has made progress for `limit`. Protects against
+/// clients that send or read less than a byte per `limit`, or just keep a connection open.
 pub(super) struct StallGuard<S> {
     stream: S,
     limit: Duration,

@@ -1,6 +1,6 @@
 //! A read-only TFTP server (RFC 1350) with block size, size, timeout and window size options (RFC 2347 to 2349, 7440).
 //!
-//! Only named files: the configured first stages, grub's configuration, and the files of a boot session.
+//! Serves only named files: the configured first stages, grub's configuration, and the files of a boot session.
 
 mod packet;
 mod source;
@@ -22,13 +22,13 @@ use crate::socket;
 use packet::{ErrorCode, ReadRequest, error_packet};
 use source::{NotServed, Source, find};
 
-/// Transfers at once, and of these one client's.
+/// Maximum number of transfers, in total and per client address.
 const TRANSFERS: usize = 1024;
 const TRANSFERS_OF_ONE: usize = 8;
-/// No first stage takes longer, not even at 512 bytes a round trip; a grub loads its kernel within it.
+/// Time limit of a transfer. Every first stage fits, even at 512 bytes a round trip, and so does a kernel for grub.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// Who is being served: by client address and port, so that a repeated request starts no second transfer.
+/// The running transfers by client address and port, so that a repeated request starts no second transfer.
 #[derive(Debug, Default)]
 struct Running(Mutex<HashMap<SocketAddrV4, ()>>);
 
@@ -62,7 +62,7 @@ enum Admission {
     Full,
 }
 
-/// Serves until cancelled; transfers in progress end with it.
+/// Serves until cancelled. Cancelling also ends transfers in progress.
 pub(crate) async fn serve(shared: Arc<Shared>, socket: UdpSocket, cancel: CancellationToken) {
     let running = Arc::new(Running::default());
     let mut transfers = JoinSet::new();
@@ -164,7 +164,7 @@ async fn transfer_and_note(shared: &Shared, socket: &UdpSocket, request: &ReadRe
                 progress.window
             )
         }
-        // PXE firmware asks for the size and hangs up, to come back for the file.
+        // PXE firmware requests the size and aborts, then requests the file.
         Err(transfer::Fault::ByClient { .. }) if progress.acknowledged == 0 => return,
         Err(fault) => {
             shared.counters.tftp_failed_total.one();
@@ -178,7 +178,7 @@ async fn transfer_and_note(shared: &Shared, socket: &UdpSocket, request: &ReadRe
     shared.record(mac, stage, detail, remote);
 }
 
-/// A session's name stays out of the trace: who knows it and the client's address could read the files.
+/// Hides a session's name from the trace: with it and the client's address an attacker could read the files.
 fn shown(path: &str) -> &str {
     match path.strip_prefix("boot/") {
         Some(rest) => rest.rsplit('/').next().unwrap_or(rest),
@@ -186,14 +186,14 @@ fn shown(path: &str) -> &str {
     }
 }
 
-/// A socket of its own for each transfer (RFC 1350, section 4), which hears only this client.
+/// Opens a separate socket for each transfer (RFC 1350, section 4), which receives from this client only.
 async fn reply_socket(server_ip: Ipv4Addr, client: SocketAddrV4) -> std::io::Result<UdpSocket> {
     let socket = socket::udp(SocketAddrV4::new(server_ip, 0))?;
     socket.connect(client).await?;
     Ok(socket)
 }
 
-/// For the fuzzer: path, block size and window of a request that is served.
+/// For the fuzzer: path, block size and window of a valid request.
 pub(crate) fn requested(packet: &[u8]) -> Option<(String, u16, u16)> {
     let request = packet::ReadRequest::parse(packet).ok()?;
     Some((request.path, request.block_size, request.window))

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::counters::Counters;
 
-/// What fits into an Ethernet frame of 1500 bytes without fragments: 1500 - 20 (IP) - 8 (UDP) - 4 (TFTP).
+/// Largest block in an Ethernet frame of 1500 bytes without fragments: 1500 - 20 (IP) - 8 (UDP) - 4 (TFTP).
 const LARGEST_BLOCK: u16 = 1468;
 const SMALLEST_BLOCK: u16 = 8;
 const DEFAULT_BLOCK: u16 = 512;
-/// Blocks in flight; more would only overrun the small receive buffers of boot ROMs.
+/// Blocks in flight; more would overrun the small receive buffers of boot ROMs.
 const LARGEST_WINDOW: u16 = 32;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 const LONGEST_TIMEOUT_S: u64 = 10;
@@ -23,15 +23,15 @@ pub(super) enum ErrorCode {
     IllegalOperation = 4,
 }
 
-/// A request for a file, with its options as we grant them.
+/// A request for a file, with the granted options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReadRequest {
-    /// Without leading slashes, `\` turned into `/`.
+    /// Without leading slashes; `\` is replaced by `/`.
     pub(super) path: String,
     pub(super) block_size: u16,
     pub(super) window: u16,
     pub(super) timeout: Duration,
-    /// The options to acknowledge, in the order asked, as their names and our values; `tsize` has none yet.
+    /// The granted options in the order of the request, with this server's values; `tsize` has no value yet.
     pub(super) granted: Vec<Granted>,
 }
 
@@ -43,7 +43,7 @@ pub(super) enum Granted {
     WindowSize(u16),
 }
 
-/// Why a packet on the well-known port is not served.
+/// Why a packet on the well-known port is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
     #[error("not a TFTP request")]
@@ -64,7 +64,7 @@ impl Fault {
         }
     }
 
-    /// Nothing is sent for nonsense: the source may be forged, or the packet an error itself.
+    /// Malformed and stray packets get no answer: the source may be forged, or the packet may itself be an error.
     pub(super) fn answer(&self) -> Option<ErrorCode> {
         match self {
             Self::Malformed | Self::Stray => None,
@@ -102,7 +102,7 @@ impl ReadRequest {
         let mut seen = HashSet::new();
         while let (Some(name), Some(value)) = (next()?, next()?) {
             let name = name.to_ascii_lowercase();
-            // An option may be given once (RFC 2347): what was acknowledged is what is done.
+            // An option may occur only once (RFC 2347); the first one counts and is the one acknowledged.
             if !seen.contains(&name) {
                 request.negotiate(&name, value);
                 seen.insert(name);
@@ -111,7 +111,7 @@ impl ReadRequest {
         Ok(request)
     }
 
-    /// An option we do not know or cannot grant is left out of the acknowledgement (RFC 2347).
+    /// An unknown or refused option is left out of the acknowledgement (RFC 2347).
     fn negotiate(&mut self, name: &str, value: &str) {
         let Ok(value) = value.parse::<u64>() else { return };
         match name {
@@ -122,7 +122,7 @@ impl ReadRequest {
             "tsize" => self.granted.push(Granted::TransferSize),
             "timeout" if (1..=255).contains(&value) => {
                 self.timeout = Duration::from_secs(value.min(LONGEST_TIMEOUT_S));
-                // The value may not be changed (RFC 2349); we are only less patient than promised.
+                // The value must not change (RFC 2349), so a longer timeout is acknowledged but not honoured.
                 self.granted.push(Granted::TimeoutS(value));
             }
             "windowsize" if value >= 1 => {
@@ -155,7 +155,7 @@ impl ReadRequest {
     }
 }
 
-/// `\a\\b`, `//a/b` and `a/b` are the same; at most 255 printable characters, no empty or dotted parts.
+/// Normalises a path: `\a\\b`, `//a/b` and `a/b` are the same. At most 255 printable characters, no empty or dotted parts.
 fn clean_path(path: &str) -> Option<String> {
     if path.len() > 255 || !path.bytes().all(|b| b.is_ascii_graphic()) {
         return None;
@@ -164,7 +164,7 @@ fn clean_path(path: &str) -> Option<String> {
     (!parts.is_empty() && parts.iter().all(|part| !part.starts_with('.'))).then(|| parts.join("/"))
 }
 
-/// What a client says during a transfer.
+/// A client's packet during a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FromClient {
     Ack(u16),

@@ -1,4 +1,4 @@
-//! What a TFTP path stands for.
+//! The files behind TFTP paths.
 
 use std::io::Cursor;
 use std::net::IpAddr;
@@ -17,10 +17,9 @@ use crate::mac::Mac;
 use crate::service::Shared;
 use crate::sessions::NoFile;
 
-/// How long minting and redeeming may take together.
+/// Time limit for issuing and redeeming a token together.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Something to send.
 pub(super) struct Source {
     pub(super) content: Box<dyn AsyncRead + Send + Unpin>,
     pub(super) size: u64,
@@ -28,7 +27,7 @@ pub(super) struct Source {
     pub(super) mac: Option<Mac>,
 }
 
-/// Why nothing is sent.
+/// Why no file is sent.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotServed {
     #[error("no such file")]
@@ -57,7 +56,7 @@ impl NotServed {
     }
 }
 
-/// Finds what `path` (cleaned) stands for.
+/// Finds the source for `path` (normalised).
 pub(super) async fn find(shared: &Shared, path: &str, remote: IpAddr) -> Result<Source, NotServed> {
     if let Some(file) = shared.settings.first_stages.get(path) {
         return open(file, Stage::Tftp, None).await;

@@ -1,4 +1,4 @@
-//! One transfer: blocks in a sliding window, repeated until acknowledged.
+//! One transfer: blocks in a sliding window, repeated until the client acknowledges them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::packet::{ErrorCode, FromClient, ReadRequest, error_packet, from_client};
 
-/// The same packets are sent this often before the client counts as gone.
+/// Number of times that the same packets are sent before the client counts as gone.
 const ATTEMPTS: u32 = 6;
 
 /// How a transfer failed.
@@ -27,7 +27,7 @@ pub(super) enum Fault {
     Network(io::Error),
 }
 
-/// How far it came.
+/// Progress of a transfer.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     pub(super) acknowledged: u64,
@@ -35,7 +35,7 @@ pub(super) struct Progress {
     pub(super) window: u16,
 }
 
-/// Blocks that are read and not yet acknowledged. Block numbers wrap at 65,536, as clients expect.
+/// Blocks that are read but not acknowledged yet. Block numbers wrap at 65,536, as clients expect.
 struct Window<R> {
     content: R,
     block_size: usize,
@@ -57,14 +57,14 @@ impl<R: AsyncRead + Unpin> Window<R> {
                 .take(self.block_size as u64)
                 .read_to_end(&mut packet)
                 .await?;
-            // A block that is not full, if only by being empty, is the last.
+            // A block that is not full (possibly empty) is the last one.
             self.read_all = read < self.block_size;
             self.blocks.push_back(packet);
         }
         Ok(())
     }
 
-    /// Drops what `number` acknowledges and returns its payload bytes; `None` for a number outside the window.
+    /// Drops the blocks up to `number` and returns their payload bytes; `None` for a number outside the window.
     fn acknowledge(&mut self, number: u16) -> Option<u64> {
         let count = usize::from(number.wrapping_sub(self.first)) + 1;
         if count > self.blocks.len() {
@@ -76,7 +76,7 @@ impl<R: AsyncRead + Unpin> Window<R> {
     }
 }
 
-/// Sends `content` to the client that `socket` is connected to.
+/// Sends `content` to the connected client of `socket`.
 pub(super) async fn send(
     socket: &UdpSocket,
     request: &ReadRequest,
@@ -125,8 +125,8 @@ pub(super) async fn send(
     }
 }
 
-/// Sends packets until one of the awaited acknowledgements arrives. Others, which are late, are passed over without
-/// sending anything again: that is what keeps a delayed packet from doubling all that follow (RFC 1123, 4.2.3.1).
+/// Sends packets until an awaited acknowledgement arrives. Other acknowledgements are late and are ignored without a
+/// retransmission: otherwise a delayed packet would double all later ones (RFC 1123, 4.2.3.1).
 async fn exchange<'p>(
     socket: &UdpSocket,
     request: &ReadRequest,

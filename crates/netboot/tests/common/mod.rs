@@ -1,4 +1,4 @@
-//! A directory in memory, which remembers what it was told.
+//! A directory in memory that records its calls.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -78,7 +78,7 @@ impl MemoryDirectory {
         self.clients.lock().unwrap().clone()
     }
 
-    /// Waits until `wanted` holds of some stage of this machine.
+    /// Waits until `wanted` holds for a stage of this machine.
     pub async fn wait_for(
         &self,
         mac: Mac,
@@ -108,7 +108,7 @@ impl MemoryDirectory {
     }
 }
 
-/// 128 random bits in hex.
+/// Returns 128 random bits in hex.
 pub fn random_token() -> OneTimeToken {
     let mut bytes = [0; 16];
     SystemRandom::new().fill(&mut bytes).unwrap();

@@ -1,4 +1,4 @@
-//! A network namespace with a bridge, a tap, and our servers.
+//! A network namespace with a bridge, a tap, and the servers.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -25,10 +25,10 @@ const RELAY: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 254);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const INSIDE: &str = "RACKWRIGHT_NETBOOT_TEST_NAMESPACE";
 
-/// Runs `body` in the namespace: outside, starts this very test again inside one and passes its verdict on.
+/// Runs `body` in a namespace. Outside a namespace, starts this test again inside one and returns its result.
 pub fn in_namespace(name: &str, body: impl Future<Output = ()>) {
     if std::env::var_os(INSIDE).is_none() {
-        // One machine at a time, whatever runs the tests: they are CPU-bound.
+        // One machine at a time, whichever runner starts the tests: they are CPU-bound.
         let lock = File::create(payload::folder().join("one-machine.lock")).unwrap();
         lock.lock().unwrap();
         let is_root = std::fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0);
@@ -61,7 +61,7 @@ pub fn in_namespace(name: &str, body: impl Future<Output = ()>) {
         .block_on(body);
 }
 
-/// Runs `ip COMMAND` for each.
+/// Runs `ip COMMAND` for each of `commands`.
 fn ip(commands: &[&str]) {
     for command in commands {
         let status = Command::new("ip")
@@ -84,9 +84,9 @@ fn set_up_network() {
     ]);
 }
 
-/// A router with a rack behind it: a namespace in the namespace, with a bridge and a tap of its own.
+/// Sets up a router with a rack behind it: a nested namespace with its own bridge and tap.
 fn set_up_relay() {
-    // `ip netns` leaves names in /run: let that be a /run of our own.
+    // `ip netns` writes names to /run, so the test mounts its own /run.
     let mounted = Command::new("mount")
         .args(["-t", "tmpfs", "none", "/run"])
         .status()
@@ -122,7 +122,7 @@ pub fn server_mode() -> DhcpMode {
     }
 }
 
-/// Serves the rack behind the relay as well.
+/// Server mode for the local rack and the rack behind the relay.
 pub fn relayed_mode() -> DhcpMode {
     let DhcpMode::Server { mut subnets } = server_mode() else {
         unreachable!()
@@ -139,7 +139,7 @@ pub fn relayed_mode() -> DhcpMode {
 pub struct Lab {
     pub directory: Arc<MemoryDirectory>,
     pub scratch: TempDir,
-    /// The command that enters where the machine's tap is, and that tap.
+    /// The command that enters the namespace of the machine's tap, and the name of that tap.
     pub enter: &'static [&'static str],
     pub tap: &'static str,
     counters: Arc<Counters>,
@@ -152,7 +152,7 @@ impl Lab {
         Self::start_with(dhcp, boot, ADDRESS).await
     }
 
-    /// The machine sits in a rack behind a router that relays DHCP (dnsmasq as relay agent).
+    /// Places the machine in a rack behind a router that relays DHCP (dnsmasq as relay agent).
     pub async fn start_behind_relay(boot: BootIntent) -> (Self, Running) {
         set_up_relay();
         let mut lab = Self::start_with(relayed_mode(), boot, RELAYED_ADDRESS).await;
@@ -233,8 +233,8 @@ impl Lab {
         );
     }
 
-    /// Another DHCP server on the bridge, which knows nothing of booting. Not as a daemon: it would change its user and
-    /// group, and in the namespace of an ordinary user there is only one of each.
+    /// Starts another DHCP server on the bridge, without boot options. It runs in the foreground: as a daemon it would
+    /// change its user and group, and the namespace of an ordinary user has only one of each.
     pub fn dnsmasq(&self) -> Running {
         let run = |name: &str| self.scratch.path().join(name).display().to_string();
         let child = Command::new("dnsmasq")
@@ -266,7 +266,7 @@ impl Lab {
     }
 }
 
-/// A process that ends with its owner.
+/// A process that is ended with its owner.
 pub struct Running(pub Child);
 
 impl Drop for Running {
@@ -276,7 +276,7 @@ impl Drop for Running {
     }
 }
 
-/// Where this repository's image builder puts what it makes.
+/// The output folder of this repository's image builder.
 pub fn built() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/images")
 }

@@ -1,10 +1,10 @@
-//! Real firmware in QEMU, up to a kernel that runs: OVMF by PXE, by HTTP Boot and under Secure Boot, SeaBIOS with
-//! iPXE's ROM, and beside a DHCP server of another make.
+//! Real firmware in QEMU, up to a running kernel: OVMF by PXE, by HTTP Boot and under Secure Boot, SeaBIOS with iPXE's ROM,
+//! and next to a DHCP server of another make.
 //!
-//! Each test re-executes itself in a network namespace of its own, in which nothing leaves the machine and with which
-//! everything ends. Needs root, or user namespaces with a /dev/net/tun that all may open.
+//! Each test runs itself again in its own network namespace; no packet leaves the machine, and everything ends with the
+//! namespace. Needs root, or user namespaces and a /dev/net/tun that all users may open.
 
-#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
+#![allow(clippy::disallowed_methods)] // a test may read clocks and wait for the processes it started
 #![allow(clippy::unwrap_used, reason = "a failing test may panic")]
 
 #[path = "../common/mod.rs"]
@@ -20,14 +20,14 @@ use rackwright_netboot::{BootIntent, BootLoader, DhcpMode, Stage};
 use lab::{ADDRESS, Lab, MAC, RELAYED_ADDRESS, in_namespace, server_mode};
 use vm::{Firmware, Vm};
 
-/// Five times what a slow machine needs alone.
+/// Five times the duration of a single test on a slow machine.
 const LIMIT: Duration = Duration::from_secs(400);
 const IPXE: BootIntent = BootIntent::Network { loader: None };
 const GRUB: BootIntent = BootIntent::Network {
     loader: Some(BootLoader::ShimGrub),
 };
 
-/// The stages came, in this order, each naming what is expected.
+/// Asserts that the stages appeared in this order, each with the expected text.
 fn assert_stages(lab: &Lab, expected: &[(Stage, &str)]) {
     let stages = lab.directory.stages(MAC);
     let mut rest = stages.iter();
@@ -43,7 +43,7 @@ fn assert_stages(lab: &Lab, expected: &[(Stage, &str)]) {
     assert_eq!(refused, 0, "{}", lab.directory.trace());
 }
 
-/// The payload's words on the console, and what it says of its command line.
+/// Waits for the payload's line on the console and checks its command line.
 async fn userspace(vm: &mut Vm, lab: &Lab) -> String {
     let line = vm.wait_for_line("PAYLOAD ", LIMIT, || lab.directory.trace()).await;
     assert!(line.contains("rackwright.mac=52:54:00:77:00:01"), "{line}");
@@ -77,7 +77,7 @@ fn ovmf_by_pxe() {
                 (Stage::Initrd, "initrd by HTTP: "),
             ],
         );
-        // The UUID as given to QEMU, whoever swaps bytes on the way.
+        // The UUID as given to QEMU, however firmware orders its bytes.
         assert!(
             lab.directory
                 .clients()
@@ -101,7 +101,7 @@ fn seabios_with_ipxe_rom() {
         ];
         assert_stages(&lab, &expected);
         lab.print_seconds("SeaBIOS, iPXE ROM, HTTP");
-        // Without advertisements it would have waited 16 s for IPv6.
+        // Without advertisements iPXE would have waited 16 s for IPv6.
         assert!(lab.counter("router_advertisements_total") > 0);
     });
 }
@@ -153,7 +153,7 @@ fn ovmf_with_secure_boot() {
     });
 }
 
-/// Secure Boot really refuses what is not signed: else the test above would prove nothing.
+/// Secure Boot really refuses unsigned programs; otherwise the test above would prove nothing.
 #[test]
 fn secure_boot_refuses_ipxe() {
     in_namespace("secure_boot_refuses_ipxe", async {
@@ -177,7 +177,7 @@ fn a_node_that_boots_from_disk_gets_past_the_network() {
     });
 }
 
-/// dnsmasq gives addresses, we add the boot file: with UEFI firmware and with iPXE in one boot.
+/// dnsmasq assigns addresses, this server adds the boot file: with UEFI firmware and with iPXE in one boot.
 #[test]
 fn proxy_dhcp_beside_dnsmasq() {
     in_namespace("proxy_dhcp_beside_dnsmasq", async {
@@ -202,7 +202,7 @@ fn proxy_dhcp_beside_dnsmasq() {
     });
 }
 
-/// The same under Secure Boot: grub's plan is bound to what the neighbour table says, as we gave no address.
+/// The same under Secure Boot: the neighbour table binds grub's plan to a machine, because this server assigned no address.
 #[test]
 fn proxy_dhcp_with_secure_boot() {
     in_namespace("proxy_dhcp_with_secure_boot", async {

@@ -1,5 +1,5 @@
-//! What is booted: Debian's signed kernel and boot loaders as `images/netboot/build.sh` unpacks them, and a ramdisk of
-//! busybox that says what it was told and powers off.
+//! The boot payload: Debian's signed kernel and boot loaders as `images/netboot/build.sh` unpacks them, and a busybox
+//! ramdisk that prints its command line and powers off.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -20,7 +20,7 @@ echo \"PAYLOAD secureboot=${secure##* } $(/bin/busybox cat /proc/cmdline)\"
 /bin/busybox poweroff -f
 ";
 
-/// A folder of our own for what tests make.
+/// A folder for the output of tests.
 pub fn folder() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("netboot");
     fs::create_dir_all(&folder).unwrap();
@@ -36,7 +36,7 @@ pub fn first_stages() -> PathBuf {
 pub fn kernel_and_ramdisk() -> (PathBuf, PathBuf) {
     let builder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../images/netboot/build.sh");
     let built_now = || first_stages().join("grubx64.efi").is_file() && built().join("payload/root/boot").is_dir();
-    // The namespace has no network: what has to be downloaded must have been before.
+    // The namespace has no network: all downloads must be complete.
     assert!(
         built_now(),
         "{} has to run before these tests: `make test` does it",
@@ -56,7 +56,7 @@ pub fn kernel_and_ramdisk() -> (PathBuf, PathBuf) {
     (kernel, ramdisk)
 }
 
-/// The module's file, if it is one and not built in.
+/// The module's file; `None` if the module is built in.
 fn efivarfs(root: &Path, kernel: &Path) -> Option<PathBuf> {
     let version = kernel.file_name()?.to_str()?.strip_prefix("vmlinuz-")?;
     let output = Command::new("modprobe")
@@ -70,13 +70,13 @@ fn efivarfs(root: &Path, kernel: &Path) -> Option<PathBuf> {
         .next_back()
 }
 
-/// An initramfs: the kernel's "newc" form (Documentation/driver-api/early-userspace/buffer-format.rst).
+/// Builds an initramfs in the kernel's "newc" format (Documentation/driver-api/early-userspace/buffer-format.rst).
 fn archive(busybox: &Path, module: &Option<PathBuf>) -> Vec<u8> {
     let mut archive = Vec::new();
     for folder in ["bin", "dev", "proc", "sys"] {
         add(&mut archive, folder, 0o040_755, &[], (0, 0));
     }
-    // The kernel's standard output before anything is mounted.
+    // The kernel's standard output before the first mount.
     add(&mut archive, "dev/console", 0o020_600, &[], (5, 1));
     add(
         &mut archive,

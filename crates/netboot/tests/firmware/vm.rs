@@ -9,20 +9,20 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use crate::lab::{Lab, MAC};
 
-/// Of QEMU's `-uuid`.
+/// The machine's UUID, for QEMU's `-uuid`.
 pub const UUID: &str = "6b1c0f4e-9d2a-4c55-8e6f-0123456789ab";
 const OVMF: &str = "/usr/share/OVMF";
 
 pub enum Firmware {
-    /// UEFI's own PXE: the ROM of the network card is taken away.
+    /// UEFI's own PXE: the ROM of the network card is removed.
     OvmfPxe,
-    /// UEFI HTTP Boot: PXE is switched off.
+    /// UEFI HTTP Boot: PXE is disabled.
     OvmfHttp,
     /// As `OvmfPxe`, with Microsoft's keys enrolled.
     OvmfSecureBoot,
     /// BIOS with the card's iPXE ROM.
     SeaBios,
-    /// The same, and a disk as the second boot entry.
+    /// As `SeaBios`, with a disk as the second boot entry.
     SeaBiosThenDisk,
 }
 
@@ -74,7 +74,7 @@ impl Vm {
         }
     }
 
-    /// Reads the console up to a line that holds `wanted`.
+    /// Reads the console up to a line that contains `wanted`.
     pub async fn wait_for_line(&mut self, wanted: &str, limit: Duration, trace: impl Fn() -> String) -> String {
         let wait = async {
             loop {
@@ -153,7 +153,7 @@ fn arguments(lab: &Lab, firmware: &Firmware) -> Vec<String> {
     arguments
 }
 
-/// The firmware, and a private copy of its variables.
+/// QEMU options for the firmware and a private copy of its variables.
 fn pflash(lab: &Lab, code: &str, variables: &str) -> [String; 4] {
     let copy = lab.scratch.path().join(variables);
     fs::copy(format!("{OVMF}/{variables}"), &copy).expect("OVMF (Debian package ovmf) is there");
@@ -176,7 +176,7 @@ fn boot_sector() -> Vec<u8> {
         0xba, 0xf8, 0x03, // mov dx, 0x3f8 (COM1)
         0xac, // next: lodsb
         0x84, 0xc0, // test al, al
-        0x74, 0xfe, // jz here: for ever, once the word has ended
+        0x74, 0xfe, // jz here: for ever, after the word
         0xee, // out dx, al
         0xeb, 0xf8, // jmp next: back by 8 from 0x13
     ];

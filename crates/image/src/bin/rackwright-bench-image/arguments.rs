@@ -1,4 +1,4 @@
-//! `command --name value --flag`.
+//! Parses `command --name value --flag`.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -8,11 +8,11 @@ use crate::Failure;
 
 const FLAGS: [&str; 4] = ["--all", "--pwrite", "--verify", "--keep"];
 
-/// What was given after the command.
+/// The arguments after the command.
 pub(crate) struct Arguments(HashMap<String, String>);
 
 impl Arguments {
-    /// The command and what follows; without a command, `run`.
+    /// Returns the command and its arguments. The default command is `run`.
     pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<(String, Self), Failure> {
         let mut words = words.peekable();
         let command = words

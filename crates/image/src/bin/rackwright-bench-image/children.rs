@@ -1,4 +1,4 @@
-//! The import and the write, each in a process of its own.
+//! The import and the write, each in its own process.
 
 use std::fs;
 use std::sync::atomic::AtomicBool;
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::Failure;
 use crate::arguments::Arguments;
 
-/// Takes a file into a store and prints what became of it.
+/// Imports a file into a store and prints the result.
 pub(crate) fn import(arguments: &Arguments) -> Result<(), Failure> {
     let store = ChunkStore::open(arguments.path("--store")?)?;
     let source = arguments.path("--source")?;
@@ -31,7 +31,7 @@ pub(crate) fn import(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes an image to a target and prints how.
+/// Writes an image to a target and prints the result.
 pub(crate) fn write(arguments: &Arguments) -> Result<(), Failure> {
     let image: ImageDigest = arguments.text("--image").ok_or("--image is missing")?.parse()?;
     let source: Box<dyn ChunkSource> = match arguments.text("--url") {
@@ -72,7 +72,7 @@ pub(crate) fn write(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The most memory this process had (`VmHWM` in proc(5)), KiB.
+/// Peak memory of this process (`VmHWM` in proc(5)), KiB.
 fn peak_rss_kib() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

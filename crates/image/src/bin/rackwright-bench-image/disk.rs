@@ -1,4 +1,4 @@
-//! A disk image to measure with: what is on this machine's own disk, with gaps, as on a system disk.
+//! A disk image for measurements: content of this machine's own disk, with gaps as on a system disk.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -9,11 +9,11 @@ use rackwright_image::CHUNK_SIZE;
 
 use crate::Failure;
 
-/// Data comes in runs of 60 MiB, then 80 MiB of nothing: 43 % of the disk.
+/// Runs of 60 MiB of data alternate with gaps of 80 MiB: 43 % of the disk is data.
 const RUN: u64 = 60 << 20;
 const GAP: u64 = 80 << 20;
 
-/// Makes a sparse raw image of `size` bytes. Returns the bytes of data.
+/// Creates a sparse raw image of `size` bytes. Returns the number of data bytes.
 pub(crate) fn build(path: &Path, size: u64) -> Result<u64, Failure> {
     let mut content = Content::new()?;
     let disk = File::create(path)?;
@@ -36,7 +36,7 @@ pub(crate) fn build(path: &Path, size: u64) -> Result<u64, Failure> {
     Ok(data)
 }
 
-/// The files below `/usr`, one behind the other, each from a new block on.
+/// The files below `/usr`, concatenated; each starts in a new block.
 struct Content {
     files: std::vec::IntoIter<PathBuf>,
     current: Option<File>,

@@ -1,5 +1,5 @@
-//! Measures how fast, and at what cost in CPU, images get onto a disk: ours against what is in use elsewhere. Prints
-//! one JSON document. `make bench-image` runs it; `docs/image-format.md` says how to read it.
+//! Measures speed and CPU cost of writing images to a disk: this crate against other common methods. Prints one JSON
+//! document. `make bench-image` runs it; `docs/image-format.md` explains the document.
 //!
 //! ```text
 //! rackwright-bench-image run [--folder DIR] [--target loop|file|/dev/DRIVE] [--gib 4] [--rounds 5] [--keep]
@@ -10,7 +10,7 @@
 //! rackwright-bench-image serve --store DIR --files DIR
 //! ```
 //!
-//! `run` starts itself as the other three, so that each is a process whose CPU time can be told.
+//! `run` starts itself with the other three commands, so that the CPU time of each process can be measured.
 
 mod arguments;
 mod children;
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 use arguments::Arguments;
 
-/// Any failure: it is told and ends the program.
+/// Any failure: the program prints it and ends.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {

@@ -1,23 +1,23 @@
-//! The ways under test, as shell commands; each leaves the whole image on `$TARGET`, on the medium.
+//! The methods under test, as shell commands. Each leaves the whole image on the medium of `$TARGET`.
 
-/// One way of writing an image.
+/// One method of writing an image.
 pub(crate) struct Way {
-    /// Its key in the JSON document.
+    /// Key in the JSON document.
     pub(crate) name: &'static str,
-    /// What it stands for.
+    /// Description of the method.
     pub(crate) note: &'static str,
     /// Run by `bash -o pipefail -ec` with SELF, URL, IMAGE, TARGET, BMAP, TMPFS, SHA256 and QEMU_FORMAT in its environment.
     pub(crate) command: &'static str,
-    /// Whether it sends every byte of the disk, or only those of data.
+    /// Whether it writes every byte of the disk, or only the data.
     pub(crate) writes_all: bool,
-    /// Whether a disk that differs from the image ends the run: not where the way leaves old data in place by design.
+    /// Whether a disk that differs from the image ends the run. False for a method that leaves old data in place by design.
     pub(crate) must_be_right: bool,
 }
 
-/// What the ratios are taken against.
+/// Baseline of the ratios.
 pub(crate) const BASELINE: &str = "curl_zstd_dd";
 
-/// Every way, in the order of a round.
+/// All methods, in the order of a round.
 pub(crate) const WAYS: [Way; 6] = [
     Way {
         name: "ours",

@@ -1,4 +1,4 @@
-//! The rounds: every way once per round, on the same image and target, each in a process of its own.
+//! The rounds: each method once per round, on the same image and target, each in its own process.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -12,7 +12,7 @@ use crate::arguments::Arguments;
 use crate::rivals::{BASELINE, WAYS, Way};
 use crate::{Failure, disk};
 
-/// What is removed or ended when the run is over, however it ends.
+/// State that is removed or ended with the run, also after a failure.
 struct Bench {
     folder: PathBuf,
     keep: bool,
@@ -38,7 +38,7 @@ impl Drop for Bench {
     }
 }
 
-/// The image in every form.
+/// The image in all formats.
 struct Prepared {
     image: String,
     logical: u64,
@@ -47,10 +47,10 @@ struct Prepared {
     sizes: Value,
 }
 
-/// What became of one way.
+/// Result of one method.
 struct Outcome {
     way: &'static Way,
-    /// Whether its first result was the image, byte for byte.
+    /// Whether its first result equals the image byte for byte.
     right: bool,
     samples: Vec<Sample>,
 }
@@ -138,7 +138,7 @@ impl Bench {
         self.folder.join(name).display().to_string()
     }
 
-    /// Builds what is not there from an earlier run that was told to keep it.
+    /// Builds the files that an earlier run with `--keep` has not left.
     fn prepare(&self, size: u64) -> Result<Prepared, Failure> {
         let raw = self.folder.join("disk.raw");
         let fresh = !fs::metadata(&raw).is_ok_and(|found| found.len() == size);
@@ -193,13 +193,13 @@ impl Bench {
         output_of(Command::new(program).args(arguments)).map(drop)
     }
 
-    /// The path to write to, and what it is.
+    /// Returns the path of the target and its description.
     fn target(&mut self, kind: &str, size: u64) -> Result<(String, String), Failure> {
         if kind != "loop" && kind != "file" {
             return Ok((kind.to_owned(), format!("{kind}, given by the caller")));
         }
         let path = self.path("target");
-        // Written once, so that no way pays for the first allocation of blocks.
+        // Written once, so that no method pays for the first allocation of blocks.
         let file = File::create(&path)?;
         file.set_len(size)?;
         spoil(&path, size)?;
@@ -228,14 +228,14 @@ impl Bench {
         Ok(url.trim().to_owned())
     }
 
-    /// Whether the target now holds the image.
+    /// Whether the target now contains the image.
     fn compare(&self, target: &str, size: u64) -> bool {
         self.tool("cmp", &["-n", &size.to_string(), &self.path("disk.raw"), target])
             .is_ok()
     }
 }
 
-/// The ways named, comma between them, and always the baseline; all without a list.
+/// Returns the named methods (separated by commas) and the baseline; without a list, all methods.
 fn chosen(names: Option<&str>) -> Result<Vec<&'static Way>, Failure> {
     let Some(names) = names else {
         return Ok(WAYS.iter().collect());
@@ -250,13 +250,13 @@ fn chosen(names: Option<&str>) -> Result<Vec<&'static Way>, Failure> {
         .collect())
 }
 
-/// Fills the target with other data, so that what a way leaves out shows.
+/// Fills the target with other data, so that bytes left out by a method become visible.
 fn spoil(target: &str, size: u64) -> Result<(), Failure> {
     let count = format!("count={}", size >> 20);
     let output = format!("of={target}");
     let command = "tr '\\0' '\\245' < /dev/zero | dd bs=1M iflag=fullblock oflag=direct conv=notrunc,fsync status=none";
     let script = format!("{command} \"$1\" \"$2\"");
-    // `tr` ends by a broken pipe, which is as it should be: no pipefail here.
+    // `tr` ends with a broken pipe, as expected; so no pipefail here.
     output_of(Command::new("bash").args(["-ec", &script, "spoil", &count, &output])).map(drop)
 }
 
@@ -288,7 +288,7 @@ fn measure(way: &Way, environment: &[(&str, String)]) -> Result<Sample, Failure>
     })
 }
 
-/// CPU time, user and system, of all ended children and theirs (proc(5), fields 16 and 17 of `stat`), seconds.
+/// CPU time (user and system) of all ended descendants (proc(5), fields 16 and 17 of `stat`), seconds.
 fn children_cpu_s() -> Result<f64, Failure> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     let after_name = stat.rsplit_once(") ").ok_or("/proc/self/stat has no name")?.1;
@@ -299,7 +299,7 @@ fn children_cpu_s() -> Result<f64, Failure> {
             .and_then(|text| text.parse::<f64>().ok())
             .ok_or("/proc/self/stat is short")
     };
-    // USER_HZ is 100 on every architecture we know.
+    // USER_HZ is 100 on all known architectures.
     Ok((ticks()? + ticks()?) / 100.0)
 }
 
@@ -320,7 +320,7 @@ fn round_to(value: f64, places: i32) -> f64 {
 
 fn report(prepared: &Prepared, target: &str, rounds: usize, outcomes: &[Outcome]) -> Value {
     let baseline = outcomes.iter().find(|outcome| outcome.way.name == BASELINE);
-    // Per round, so that what else the machine does in a round weighs on both.
+    // Per round, so that other load on the machine in a round affects both.
     let ratio = |outcome: &Outcome, pick: fn(&Sample) -> f64| {
         let pairs = baseline
             .into_iter()

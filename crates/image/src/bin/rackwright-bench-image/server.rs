@@ -1,5 +1,5 @@
-//! A plain file server for everybody under test: threads, kept connections, sendfile. Ours is served by the library's
-//! own answers, the others' files by their names. Ends when its input does, so it never outlives who started it.
+//! A plain file server for all methods under test: threads, kept connections, sendfile. The library answers for its own
+//! objects; the other files are served by their names. Ends with its standard input, so it never outlives its parent.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -19,7 +19,7 @@ struct Shared {
     files: PathBuf,
 }
 
-/// Prints its base URL and serves.
+/// Prints the base URL and serves.
 pub(crate) fn serve(arguments: &Arguments) -> Result<(), Failure> {
     let store = ChunkStore::open(arguments.path("--store")?)?;
     let shared = Arc::new(Shared {
@@ -31,7 +31,7 @@ pub(crate) fn serve(arguments: &Arguments) -> Result<(), Failure> {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let shared = Arc::clone(&shared);
-            // A client that goes away early is its own business.
+            // A client that disconnects early is not an error.
             thread::spawn(move || shared.connection(stream));
         }
     });
@@ -114,7 +114,7 @@ fn send(response: Response, stream: &mut TcpStream) -> io::Result<()> {
         Body::File { path, offset, len } => {
             let mut file = File::open(path)?;
             file.seek(SeekFrom::Start(offset))?;
-            // The standard library makes this a sendfile.
+            // The standard library uses sendfile here.
             io::copy(&mut file.take(len), stream).map(|_| ())
         }
     }
