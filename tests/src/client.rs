@@ -1,14 +1,14 @@
-//! Somebody at a console: a program that runs on, what it was shown, and what is typed to it.
+//! A client at a console: a running program, its output, and its input.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often it is looked.
+/// Pause between checks of the output.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A program and all that it was shown. Dropping it ends it.
+/// A program and all of its output. Dropping it ends the program.
 #[derive(Debug)]
 pub struct Client {
     child: Child,
@@ -17,10 +17,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts it.
+    /// Starts the program.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn start(command: &mut Command) -> Self {
         let piped = command
@@ -47,25 +47,25 @@ impl Client {
         Self { child, input, shown }
     }
 
-    /// What it was shown until now.
+    /// The output so far.
     #[must_use]
     pub fn text(&self) -> String {
         let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&shown).into_owned()
     }
 
-    /// Waits until it is shown this.
+    /// Waits until the output contains `wanted`.
     ///
     /// # Panics
-    /// When it is not within `limit`.
+    /// If it does not within `limit`.
     pub async fn sees(&self, wanted: &str, limit: Duration) {
         self.sees_times(wanted, 1, limit).await;
     }
 
-    /// The same, so many times in all.
+    /// Waits until the output contains `wanted` `times` times.
     ///
     /// # Panics
-    /// When it is not within `limit`.
+    /// If it does not within `limit`.
     pub async fn sees_times(&self, wanted: &str, times: usize, limit: Duration) {
         let deadline = Instant::now() + limit;
         while self.text().matches(wanted).count() < times {
@@ -74,19 +74,19 @@ impl Client {
         }
     }
 
-    /// Types.
+    /// Sends `keys` to the program.
     ///
     /// # Panics
-    /// When it reads no more.
+    /// If the program no longer reads its input.
     pub fn types(&mut self, keys: &str) {
         self.input.write_all(keys.as_bytes()).expect("it reads what is typed");
         self.input.flush().expect("it reads what is typed");
     }
 
-    /// Waits until it ends by itself, and answers its exit status.
+    /// Waits for the program's own end and returns its exit status.
     ///
     /// # Panics
-    /// When it does not within `limit`.
+    /// If it does not end within `limit`.
     pub async fn ended(&mut self, limit: Duration) -> Option<i32> {
         let deadline = Instant::now() + limit;
         loop {

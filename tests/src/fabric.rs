@@ -1,4 +1,4 @@
-//! A real OpenSM on a fabric that ibsim plays: in a folder and under a name of their own, and gone with their owner.
+//! A real OpenSM on a fabric that ibsim plays: in its own folder and under its own name, and stopped with its owner.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,25 +19,25 @@ use tokio::time::{Instant, timeout};
 
 use crate::process;
 
-/// Anything that ibsim or OpenSM is waited for. Five times what a busy computer needs.
+/// Time limit of every wait for ibsim or OpenSM. Five times the need of a busy computer.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Where Debian's libumad2sim puts the library that turns the tools to ibsim.
+/// The library of Debian's libumad2sim that connects the tools to ibsim.
 const UMAD2SIM: &str = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so";
 
-/// A cable, with the ids that ibsim has for its ends.
+/// A cable, with ibsim's ids of its ends.
 #[derive(Debug, Clone)]
 pub struct Cable {
-    /// As planned.
+    /// The name in the plan.
     pub name: String,
     a: String,
     b: String,
 }
 
-/// A folder in memory where that can be. Each tool that is turned to ibsim makes some hundred files in the folder that it is
-/// started in and removes them: on ext4 that took two thirds of the time of `make demo-cluster` (`perf`: `recently_deleted`).
+/// A folder in memory if possible. Each tool that is connected to ibsim makes and removes some hundred files in its working
+/// folder: on ext4 that took two thirds of the time of `make demo-cluster` (`perf`: `recently_deleted`).
 ///
 /// # Panics
-/// None can be made.
+/// If no folder can be made.
 #[must_use]
 pub fn folder() -> tempfile::TempDir {
     let in_memory = tempfile::tempdir_in("/dev/shm");
@@ -47,21 +47,22 @@ pub fn folder() -> tempfile::TempDir {
 /// A fabric that ibsim plays and OpenSM manages.
 #[derive(Debug)]
 pub struct Lab {
-    /// What is cabled.
+    /// The plan of the cabling.
     pub plan: Plan,
-    /// ibsim gives the port of an adapter the GUID of its node and one: by so much the node's is less than the plan's.
+    /// ibsim gives an adapter's port the GUID of its node plus one: the node's GUID is less than the plan's by this
+    /// difference.
     less: u64,
     folder: tempfile::TempDir,
     environment: Vec<(String, String)>,
     ibsim: Child,
     console: File,
-    /// How often ibsim has asked for a command: once more after each that it has done.
+    /// The number of prompts of ibsim: each executed command adds one.
     prompts: watch::Receiver<usize>,
     opensm: Child,
 }
 
 impl Lab {
-    /// A rail-optimised tree of so many hosts with eight adapters each, at HDR: ibsim 0.10 does not know NDR.
+    /// A rail-optimised tree of this many hosts with eight adapters each, at HDR: ibsim 0.10 does not know NDR.
     pub async fn start(hosts: u32) -> Self {
         let tree = FatTree {
             speed: Speed::Hdr,
@@ -71,7 +72,7 @@ impl Lab {
         Self::play(Plan::new(&devices, &cables).expect("a plan"), 0).await
     }
 
-    /// The fabric of a site, whose adapters' GUIDs are those of their ports. ibsim plays its links at HDR.
+    /// The fabric of a site with adapter GUIDs equal to those of the ports. ibsim plays its links at HDR.
     pub async fn of_site(site: &rackwright_site::model::Site) -> Self {
         let plan = rackwright_site::import::plan(site).expect("a plan");
         Self::play(plan, 1).await
@@ -84,7 +85,7 @@ impl Lab {
         let fifo = here.join("console");
         let made = Command::new("mkfifo").arg(&fifo).status().await.expect("mkfifo runs");
         assert!(made.success(), "mkfifo: {made}");
-        // Open for both, so that neither side waits for the other and ibsim never sees the end.
+        // Open for reading and writing, so that neither side waits for the other and ibsim never sees the end of the input.
         let console = OpenOptions::new()
             .read(true)
             .write(true)
@@ -131,29 +132,29 @@ impl Lab {
         self.folder.path().join(name)
     }
 
-    /// Where OpenSM writes its log, and where its process number stands.
+    /// OpenSM's log file and the file with its process id.
     pub fn log_and_pid_files(&self) -> [PathBuf; 2] {
         [self.path("osm.log"), self.path("opensm.pid")]
     }
 
-    /// What the tools of infiniband-diags need in their environment to see this fabric.
+    /// The environment with which the tools of infiniband-diags see this fabric.
     pub fn environment(&self) -> Vec<(String, String)> {
         let mut environment = self.environment.clone();
         environment.push(("LD_PRELOAD".into(), UMAD2SIM.into()));
         environment
     }
 
-    /// OpenSM's partitions.
+    /// OpenSM's file of partitions.
     pub fn partitions_file(&self) -> PathBuf {
         self.path("partitions.conf")
     }
 
-    /// What drives it.
+    /// A driver for OpenSM.
     pub fn opensm(&self) -> OpenSm {
         self.opensm_with(&self.partitions_file(), PATIENCE)
     }
 
-    /// One that writes to this file and has so much patience.
+    /// A driver with this partitions file and this time limit.
     pub fn opensm_with(&self, partitions: &Path, deadline: Duration) -> OpenSm {
         let tools = Tools::new(ToolSettings {
             directory: Some(self.folder.path().to_owned()),
@@ -171,7 +172,7 @@ impl Lab {
         OpenSm::new(settings, Diags::new(tools))
     }
 
-    /// Port GUIDs by host, as discovered: ibsim makes them from the node's.
+    /// Port GUIDs by host, as discovered: ibsim derives them from the node's GUID.
     pub async fn ports(&self, opensm: &OpenSm) -> BTreeMap<String, Vec<Guid>> {
         use rackwright_fabric::FabricManager as _;
         let dump = opensm.topology().await.expect("a topology");
@@ -185,7 +186,7 @@ impl Lab {
         ports
     }
 
-    /// The planned cable at a port.
+    /// The planned cable of a port.
     pub fn cable(&self, device: &str, port: u8) -> Cable {
         let fabric = self.plan.fabric();
         let (ix, _) = fabric
@@ -209,12 +210,12 @@ impl Lab {
         self.say(&[format!("Unlink {}", cable.a)]).await;
     }
 
-    /// Plugs a cable in again where it was.
+    /// Plugs a cable in again at its old place.
     pub async fn relink(&mut self, cable: &Cable) {
         self.say(&[format!("ReLink {}", cable.a)]).await;
     }
 
-    /// Plugs the second ends of two cables into each other's place.
+    /// Exchanges the second ends of two cables.
     pub async fn swap(&mut self, one: &Cable, other: &Cable) {
         let (one, other) = (one.clone(), other.clone());
         self.say(&[
@@ -226,8 +227,9 @@ impl Lab {
         .await;
     }
 
-    /// Has ibsim's console do these while OpenSM stands still, so that it never meets a fabric that changes in mid-sweep
-    /// (its directed routes would time out for minutes); then waits for the sweep that follows, and until all is quiet.
+    /// Runs commands on ibsim's console while OpenSM is stopped, so that OpenSM never sees the fabric change during a
+    /// sweep (its directed routes would time out for minutes); then waits for the next sweep, and for OpenSM to become
+    /// quiet.
     async fn say(&mut self, commands: &[String]) {
         self.quiet().await;
         let before = self.sweeps_seen();
@@ -248,7 +250,7 @@ impl Lab {
         process::signal(self.opensm.id().expect("OpenSM runs"), signal);
     }
 
-    /// Waits until OpenSM has written nothing for a second. Nothing tells that nothing more will come.
+    /// Waits until OpenSM has written nothing for a second. There is no definite sign of its last message.
     async fn quiet(&self) {
         let size = || std::fs::metadata(self.path("osm.log")).map_or(0, |log| log.len());
         let (mut was, deadline) = (0, Instant::now() + PATIENCE);
@@ -259,7 +261,7 @@ impl Lab {
         }
     }
 
-    /// Tells OpenSM to read its files, and waits for the sweep.
+    /// Makes OpenSM read its files again, and waits for the sweep.
     pub async fn sweep_after_hangup(&self) {
         let before = self.sweeps_seen();
         self.signal(Signal::SIGHUP);
@@ -271,7 +273,7 @@ impl Lab {
         String::from_utf8_lossy(&log).matches("SUBNET UP").count()
     }
 
-    /// OpenSM's log is the only thing that tells.
+    /// Only OpenSM's log shows a sweep.
     async fn wait_for_sweep(&self, before: usize) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -285,7 +287,7 @@ impl Lab {
         }
     }
 
-    /// OpenSM first: one whose ibsim is gone never ends by itself.
+    /// Stops OpenSM first: an OpenSM without its ibsim never ends by itself.
     pub async fn stop(mut self) {
         self.opensm.kill().await.expect("OpenSM is stopped");
         self.ibsim.kill().await.expect("ibsim is stopped");
@@ -308,7 +310,7 @@ async fn start_ibsim(here: &Path, console: &File, environment: &[(String, String
     timeout(PATIENCE, until(&mut out, "simulator ready"))
         .await
         .expect("ibsim gets ready in time");
-    // Its output must be read on, or it stops when the pipe is full.
+    // The output must be read continuously: ibsim blocks when the pipe is full.
     let (prompts, seen) = watch::channel(0);
     tokio::spawn(async move {
         let mut rest = [0; 4096];
@@ -363,7 +365,7 @@ fn id(device: &Device, less: u64) -> String {
     format!("\"{letter}-{:016x}\"", node_guid(device, less))
 }
 
-/// A net file as ibsim reads it: one end of every link is enough, but both are what its users write.
+/// A net file for ibsim: one end of every link is enough, but ibsim's users write both.
 fn net_file(fabric: &Fabric, less: u64) -> String {
     let mut out = String::new();
     for (ix, device) in fabric.devices() {

@@ -1,5 +1,5 @@
-//! A BMC that speaks IPMI without a machine behind it: OpenIPMI's `ipmi_sim` (Debian package `openipmi`), whose serial port is
-//! the test's.
+//! A BMC with IPMI and without a machine: OpenIPMI's `ipmi_sim` (Debian package `openipmi`), with a serial port that belongs
+//! to the test.
 
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
@@ -13,10 +13,10 @@ use tokio::process::{Child, Command};
 
 use crate::ports::free_port;
 
-/// Generous: the computer has other things to do.
+/// Generous: the computer is shared.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The chassis: a file for each thing that says how it is.
+/// The chassis: one file for each part of its state.
 const CHASSIS: &str = r#"#!/bin/sh
 cd "$1" || exit 1
 shift 2
@@ -29,7 +29,7 @@ while [ $# -gt 0 ]; do
 done
 "#;
 
-/// A running BMC and the machine's end of its serial port. Dropping it ends it.
+/// A running BMC and the machine's end of its serial port. Dropping it stops the BMC.
 #[derive(Debug)]
 pub struct IpmiSim {
     host: Ipv4Addr,
@@ -40,10 +40,10 @@ pub struct IpmiSim {
 }
 
 impl IpmiSim {
-    /// One that lets this user in, at an address of this computer; its files are below `dir`.
+    /// Starts a BMC with this user at an address of this computer; its files are below `dir`.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     pub async fn start(dir: &Path, host: Ipv4Addr, port: u16, user: &str, password: &str) -> Self {
         std::fs::create_dir_all(dir).expect("a folder");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
@@ -64,7 +64,7 @@ impl IpmiSim {
             .kill_on_drop(true)
             .spawn()
             .expect("ipmi_sim starts; Debian's package openipmi has it");
-        // It comes to the serial port once it has read its files.
+        // ipmi_sim connects to the serial port after it has read its files.
         let accepted = tokio::time::timeout(LIMIT, listener.accept()).await;
         let (serial, _) = accepted.expect("ipmi_sim comes").expect("the port is ours");
         Self {
@@ -76,22 +76,23 @@ impl IpmiSim {
         }
     }
 
-    /// The same on the loopback interface, at a port of its own.
+    /// Starts a BMC on the loopback interface, at a port of its own.
     pub async fn start_anywhere(dir: &Path, user: &str, password: &str) -> Self {
         Self::start(dir, Ipv4Addr::LOCALHOST, free_port(), user, password).await
     }
 
-    /// Where it is; with the MAC address of a network card that is nowhere.
+    /// The address, with the MAC address of a network card that does not exist.
     #[must_use]
     pub fn address(&self) -> String {
-        // It has no cipher suite 17, and answers no question about them: ipmitool would wait for that each time.
+        // It has no cipher suite 17 and does not answer questions about cipher suites: ipmitool would wait for that each
+        // time.
         format!("ipmi://{}:{}?cipher=3&mac=52:54:00:00:00:07", self.host, self.port)
     }
 
-    /// The machine prints this.
+    /// Prints a text on the machine's side.
     ///
     /// # Panics
-    /// When `ipmi_sim` is gone.
+    /// If `ipmi_sim` has ended.
     pub async fn prints(&mut self, text: &str) {
         self.serial
             .write_all(text.as_bytes())
@@ -99,10 +100,10 @@ impl IpmiSim {
             .expect("the serial port takes it");
     }
 
-    /// Waits until this was typed, among other things.
+    /// Waits until the input contains `wanted`.
     ///
     /// # Panics
-    /// When it is not.
+    /// If it does not.
     pub async fn is_told(&mut self, wanted: &str) {
         let mut typed = Vec::new();
         let all = async {
@@ -135,7 +136,7 @@ fn write_files(dir: &Path, listen: &str, serial: u16, user: &str, password: &str
          user 2 true \"{user}\" \"{password}\" admin 10 none md2 md5 straight\n"
     );
     file("lan.conf", &lan);
-    // A BMC with a log of events and little else; the numbers are of no importance (ipmi_sim_cmd(5)).
+    // A BMC with an event log and little else; the numbers do not matter (ipmi_sim_cmd(5)).
     let commands = "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr\n\
                     sel_enable 0x20 1000 0x0a\nmc_enable 0x20\n";
     file("bmc.emu", commands);

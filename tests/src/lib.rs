@@ -1,6 +1,6 @@
-//! What the real-machine tests and the demo share: a lab of QEMU machines, a `rackwrightd` beside it, and the CLI.
+//! Shared parts of the real-machine tests and the demo: a lab of QEMU machines, a `rackwrightd` beside it, and the CLI.
 //!
-//! Everything runs inside the lab's network namespace and ends with it.
+//! Everything runs inside the lab's network namespace and ends with the namespace.
 
 pub mod client;
 pub mod fabric;

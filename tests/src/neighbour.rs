@@ -1,4 +1,4 @@
-//! A host of its own on the lab's bridge, which asks for addresses as machines behind a relay do.
+//! A separate host on the lab's bridge that requests addresses like machines behind a relay.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
@@ -9,22 +9,22 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
 use rackwright_sim::lab::SERVER_IPV4;
 
-/// The host's address: that of the relay in what it sends.
+/// The host's address, which is the relay's address in its messages.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
-/// What DHCP gave to a machine.
+/// A machine's DHCP lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// Address.
+    /// The leased address.
     pub address: Ipv4Addr,
-    /// Where its boot script is.
+    /// The URL of its boot script.
     pub script: String,
 }
 
-/// Runs `ip` with these words.
+/// Runs `ip` with these arguments.
 ///
 /// # Panics
-/// When it fails.
+/// If it fails.
 pub fn ip(words: &str) {
     let done = Command::new("ip").args(words.split(' ')).output().expect("ip runs");
     assert!(
@@ -34,11 +34,11 @@ pub fn ip(words: &str) {
     );
 }
 
-/// Does `work` on the host: a thread in a network namespace of its own, whose one interface, `host1`, is on the lab's
+/// Runs `work` on the host: a thread in its own network namespace, with a single interface `host1` on the lab's
 /// bridge.
 ///
 /// # Panics
-/// When the host cannot be made, or the work panics.
+/// If the host cannot be made, or the work panics.
 pub fn on_the_bridge<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (ready, host) = mpsc::channel();
     let (plugged_in, link) = mpsc::channel();
@@ -60,7 +60,7 @@ pub fn on_the_bridge<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
 /// A MAC address as bytes.
 ///
 /// # Panics
-/// When it is none.
+/// If the text is not a MAC address.
 #[must_use]
 pub fn mac_bytes(mac: &str) -> [u8; 6] {
     let bytes: Vec<u8> = mac
@@ -70,7 +70,7 @@ pub fn mac_bytes(mac: &str) -> [u8; 6] {
     bytes.try_into().expect("six bytes")
 }
 
-/// A DHCP message as iPXE on `mac` sends it through the relay that the host is.
+/// A DHCP message of iPXE on `mac` through the relay, which is this host.
 fn ipxe_message(kind: u8, mac: [u8; 6], options: &[u8]) -> Vec<u8> {
     let mut packet = vec![1, 1, 6, 1, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0];
     packet.extend([0; 12]);
@@ -86,10 +86,10 @@ fn ipxe_message(kind: u8, mac: [u8; 6], options: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Asks for an address and a script for `mac`, on the host.
+/// Requests an address and a script for `mac`, on the host.
 ///
 /// # Panics
-/// When no answer comes, or one without a script.
+/// If no answer comes, or an answer without a script.
 #[must_use]
 pub fn lease(mac: [u8; 6]) -> Lease {
     let socket = UdpSocket::bind((HOST, 67)).expect("the port is free");

@@ -18,25 +18,25 @@ pub const SOON: Duration = Duration::from_secs(120);
 pub struct Plane {
     /// The control plane and its CLI.
     pub site: Site,
-    /// Where its DHCP server listens.
+    /// Address of its DHCP server.
     pub dhcp: SocketAddrV4,
-    /// Where its TFTP server listens.
+    /// Port of its TFTP server.
     pub tftp_port: u16,
 }
 
 impl Plane {
-    /// Starts one with its data below `dir`.
+    /// Starts a control plane with its data below `dir`.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     pub async fn start(dir: &Path) -> Self {
         Self::start_with(dir, "pxe", "").await
     }
 
-    /// The same; machines boot by `method`, pxe or uefi-http, and there are further lines of settings.
+    /// Starts a control plane with boot method `method` (pxe or uefi-http) and further lines of settings.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     pub async fn start_with(dir: &Path, method: &str, further: &str) -> Self {
         let [api, store, dhcp, tftp, http] = std::array::from_fn(|_| free_port());
         for file in ["vmlinuz", "initrd", "snponly.efi", "ipxe.efi"] {
@@ -59,10 +59,10 @@ impl Plane {
         }
     }
 
-    /// Starts machines that boot from it, enrols them and waits until they were inspected.
+    /// Starts machines that boot from it, enrols them and waits for the end of their inspection.
     ///
     /// # Panics
-    /// When that fails.
+    /// If that fails.
     pub async fn machines(&self, config: FleetConfig, systems: Arc<dyn Systems>) -> Fleet {
         let config = FleetConfig {
             boot_server: Some(self.dhcp),
@@ -74,10 +74,10 @@ impl Plane {
         fleet
     }
 
-    /// Enrols machines on the circuits that `circuit` names, and waits until they were inspected.
+    /// Enrols machines on the circuits that `circuit` returns, and waits for the end of their inspection.
     ///
     /// # Panics
-    /// When that fails.
+    /// If that fails.
     pub async fn enrol(&self, fleet: &Fleet, circuit: impl Fn(usize) -> String) {
         let file = self.site.dir().join("nodes.yaml");
         let mut text = Vec::new();

@@ -1,23 +1,23 @@
-//! Ports for what a test starts.
+//! Ports for programs that a test starts.
 
 use std::net::{TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Below the ports that Linux gives to clients by itself (`net.ipv4.ip_local_port_range`): nobody is given one of them while
-/// a server of ours that was killed is started again.
+/// Below the ports that Linux assigns to clients (`net.ipv4.ip_local_port_range`): no client gets one of them while a killed
+/// server of ours is restarted.
 const FIRST: u16 = 20_000;
 const PAIRS: u16 = 6_000;
 
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
-/// A port that is free for TCP and for UDP on all addresses, and so is the next one: DHCP clients listen there. This process
-/// was given neither before.
+/// A port that is free for TCP and UDP on all addresses, together with the next port, on which DHCP clients listen. Each
+/// call in this process returns a different pair.
 ///
 /// # Panics
-/// None is free.
+/// If no port is free.
 #[must_use]
 pub fn free_port() -> u16 {
-    // Processes begin at different places.
+    // Processes begin at different ports.
     let begin = std::process::id().wrapping_mul(97);
     let free = |port| TcpListener::bind(("0.0.0.0", port)).is_ok() && UdpSocket::bind(("0.0.0.0", port)).is_ok();
     for _ in 0..PAIRS {

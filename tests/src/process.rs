@@ -6,7 +6,7 @@ use nix::unistd::Pid;
 /// Sends a signal to a process.
 ///
 /// # Panics
-/// When there is no such process.
+/// If there is no such process.
 pub fn signal(pid: u32, signal: Signal) {
     if let Err(error) = kill(Pid::from_raw(pid.cast_signed()), signal) {
         panic!("{signal} to process {pid}: {error}");

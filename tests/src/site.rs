@@ -1,4 +1,4 @@
-//! A site on one box: control plane, CLI and machines.
+//! A site on one computer: control plane, CLI and machines.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -12,17 +12,17 @@ use tokio::process::Child;
 
 use crate::process;
 
-/// How long a machine of the lab may take to another state. It takes a minute or two on a busy computer; but an emulated
-/// machine hangs once in some hundred boots before its system is up, and what the control plane does about that, a second
-/// boot after the five minutes that it gives a first one, is part of what is tested.
+/// Time limit for a machine of the lab to reach another state. A minute or two is usual on a busy computer. But an
+/// emulated machine hangs once in some hundred boots before its system is up, and the control plane's reaction is part of
+/// the test: a second boot after the five minutes that it allows a first one.
 pub const BOOT: Duration = Duration::from_secs(900);
 
-/// Settings of a site that tests vary.
+/// Settings of a site that tests change.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Seconds a machine may take from power-on to its agent.
     pub agent_boot_s: u32,
-    /// Seconds an installed system may take until it lets us in.
+    /// Seconds that an installed system may take until it accepts a login.
     pub host_boot_s: u32,
     /// Boots before a state gives up.
     pub boots: u32,
@@ -34,17 +34,17 @@ pub struct Settings {
     pub method: &'static str,
     /// "ipxe" or "shim-grub".
     pub loader: &'static str,
-    /// Where agents fetch images from; none: from the control plane.
+    /// URL from which agents fetch images; none: the control plane.
     pub store_url: Option<String>,
-    /// Members whose certificates may fetch every image.
+    /// Members with certificates that may fetch every image.
     pub caches: Vec<String>,
-    /// Validation profile of every node without a SKU; none: the one built in.
+    /// Validation profile of every node without a SKU; none: the built-in one.
     pub profile: Option<PathBuf>,
-    /// minisign public key whose signatures images must carry.
+    /// minisign public key that must have signed every image.
     pub trusted_key: Option<String>,
     /// Whether machines that belong to no node boot the agent.
     pub boot_unknown: bool,
-    /// The traffic program that is brought to machines; none: the one beside the control plane, if there is one.
+    /// The traffic program that is uploaded to machines; none: the one beside the control plane, if there is one.
     pub traffic: Option<PathBuf>,
     /// Further lines of settings.
     pub further: String,
@@ -74,7 +74,7 @@ impl Default for Settings {
     }
 }
 
-/// A running control plane and everything that is needed to talk to it.
+/// A running control plane and the means to talk to it.
 #[derive(Debug)]
 pub struct Site {
     dir: PathBuf,
@@ -82,7 +82,7 @@ pub struct Site {
     starts: u32,
 }
 
-/// The folder this program was built into: the other programs lie beside it.
+/// The folder of this program, which also contains the other programs.
 fn binaries() -> PathBuf {
     let me = std::env::current_exe().expect("this program knows where it is");
     let dir = me.parent().expect("a program lies in a folder");
@@ -96,7 +96,7 @@ fn binaries() -> PathBuf {
 /// A program of this workspace.
 ///
 /// # Panics
-/// When it was not built.
+/// If it was not built.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
     let path = binaries().join(name);
@@ -107,7 +107,7 @@ pub fn program(name: &str) -> PathBuf {
 /// The folder with the images that `make images` builds.
 ///
 /// # Panics
-/// When it is not there.
+/// If it does not exist.
 #[must_use]
 pub fn images() -> PathBuf {
     let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/images");
@@ -116,7 +116,7 @@ pub fn images() -> PathBuf {
     dir.canonicalize().expect("the folder can be named")
 }
 
-/// Settings of storage for tests and demonstrations: their images are small, and the disk of a developer is often nearly full.
+/// Storage settings for tests and demonstrations: their images are small, and a developer's disk is often nearly full.
 pub const STORAGE: &str = "storage: {reserve_mib: 256}\n";
 
 fn config_text(dir: &Path, settings: &Settings) -> String {
@@ -166,19 +166,19 @@ fn config_text(dir: &Path, settings: &Settings) -> String {
 }
 
 impl Site {
-    /// Starts a control plane with its data below `dir` and logs the first operator in.
+    /// Starts a control plane with its data below `dir` and logs in the first operator.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     pub async fn start(dir: &Path, settings: &Settings) -> Self {
         Self::start_with(dir, &config_text(dir, settings)).await
     }
 
-    /// The same with a configuration of the caller's own, which names `dir/data` as its data folder. The reserve of the disk is
-    /// [`STORAGE`] where the configuration sets none.
+    /// Starts a control plane with the caller's configuration, which names `dir/data` as its data folder. The disk reserve is
+    /// [`STORAGE`] if the configuration sets none.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     pub async fn start_with(dir: &Path, config: &str) -> Self {
         std::fs::create_dir_all(dir.join("data")).expect("the data folder can be made");
         let storage = if config.contains("storage:") { "" } else { STORAGE };
@@ -196,23 +196,23 @@ impl Site {
     /// Starts the control plane again after `kill`.
     ///
     /// # Panics
-    /// When it does not become ready.
+    /// If it does not become ready.
     pub async fn restart(&mut self) {
         self.restart_logging("info,rackwright_netboot=debug").await;
     }
 
-    /// The same with what is logged by a filter of `tracing`.
+    /// Like `restart`, with a log filter of `tracing`.
     ///
     /// # Panics
-    /// When it does not become ready.
+    /// If it does not become ready.
     pub async fn restart_logging(&mut self, filter: &str) {
         self.restart_as(filter, &[]).await;
     }
 
-    /// The same with further arguments of `rackwrightd serve`.
+    /// Like `restart`, with further arguments of `rackwrightd serve`.
     ///
     /// # Panics
-    /// When it does not become ready.
+    /// If it does not become ready.
     pub async fn restart_as(&mut self, filter: &str, arguments: &[&str]) {
         self.starts += 1;
         let ready = self.dir.join(format!("ready-{}", self.starts));
@@ -260,25 +260,25 @@ impl Site {
     /// Kills the control plane as a crash would.
     ///
     /// # Panics
-    /// When it does not run.
+    /// If it does not run.
     pub async fn kill(&mut self) {
         let mut daemon = self.daemon.take().expect("rackwrightd runs");
         daemon.start_kill().expect("rackwrightd can be killed");
         daemon.wait().await.expect("rackwrightd ends");
     }
 
-    /// Asks the control plane to end, and waits for it.
+    /// Requests the end of the control plane, and waits for it.
     ///
     /// # Panics
-    /// When it does not end within 30 s.
+    /// If it does not end within 30 s.
     pub async fn stop(mut self) {
         self.halt().await;
     }
 
-    /// The same for one that is started again.
+    /// Like `stop`, for a control plane that is started again.
     ///
     /// # Panics
-    /// When it does not end within 30 s.
+    /// If it does not end within 30 s.
     pub async fn halt(&mut self) {
         let Some(mut daemon) = self.daemon.take() else { return };
         process::signal(daemon.id().expect("rackwrightd runs"), Signal::SIGTERM);
@@ -290,17 +290,17 @@ impl Site {
         );
     }
 
-    /// The control plane's process, in the lab's namespace.
+    /// The process id of the control plane, in the lab's namespace.
     ///
     /// # Panics
-    /// When it does not run.
+    /// If it does not run.
     #[must_use]
     pub fn pid(&self) -> u32 {
         let daemon = self.daemon.as_ref().expect("rackwrightd runs");
         daemon.id().expect("rackwrightd runs")
     }
 
-    /// Where everything of this site lies.
+    /// The folder of all files of this site.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -332,10 +332,10 @@ impl Site {
         self.cli(["login", "--server", &server, "--ca-sha256", &ca, "--token", &token]);
     }
 
-    /// Invites somebody who may read and lets them log in; answers the folder that their CLI keeps its files in.
+    /// Invites a member who may only read, and logs in as the member; returns the folder of that CLI's files.
     ///
     /// # Panics
-    /// When that fails.
+    /// If that fails.
     #[must_use]
     pub fn viewer(&self, name: &str) -> PathBuf {
         let made = self.json(["token", "create", name, "--role", "viewer"]);
@@ -350,7 +350,7 @@ impl Site {
         home
     }
 
-    /// The CLI, ready to be run, with this site's credential.
+    /// The CLI as a command with this site's credential.
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = Command::new(program("rackwright"));
@@ -361,10 +361,10 @@ impl Site {
         command
     }
 
-    /// Runs the CLI and answers what it printed.
+    /// Runs the CLI and returns its output.
     ///
     /// # Panics
-    /// When it fails.
+    /// If it fails.
     pub fn cli<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> String {
         let output = self.try_cli(arguments);
         let (out, err) = texts(&output);
@@ -377,18 +377,18 @@ impl Site {
         out
     }
 
-    /// Runs the CLI.
+    /// Runs the CLI; it may fail.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn try_cli<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Output {
         self.command().args(arguments).output().expect("the CLI can be started")
     }
 
-    /// Runs the CLI with `-o json` and reads what it printed.
+    /// Runs the CLI with `-o json` and parses its output.
     ///
     /// # Panics
-    /// When it fails or prints no JSON.
+    /// If it fails or prints no JSON.
     pub fn json<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Value {
         let mut command = self.command();
         let output = command
@@ -408,7 +408,7 @@ impl Site {
     /// Enrols a machine under the name `id`.
     ///
     /// # Panics
-    /// When that fails.
+    /// If that fails.
     pub fn enroll(&self, id: &str, machine: &Machine) {
         let password = self.dir.join(format!("{id}.password"));
         std::fs::write(&password, machine.bmc().password()).expect("the password file can be written");
@@ -435,10 +435,10 @@ impl Site {
         state.trim_start_matches("NODE_STATE_").to_ascii_lowercase()
     }
 
-    /// Waits until the node is in one of `states`, and answers which.
+    /// Waits until the node is in one of `states`, and returns that state.
     ///
     /// # Panics
-    /// When it is not within `limit`.
+    /// If it is not within `limit`.
     pub async fn until(&self, id: &str, states: &[&str], limit: Duration) -> String {
         let deadline = Instant::now() + limit;
         loop {
@@ -458,11 +458,11 @@ impl Site {
         }
     }
 
-    /// Waits until the node is active since another moment than `before`, an earlier `node get`. States in between may be too
-    /// short to be seen.
+    /// Waits until the node is active again since a later moment than in `before`, an earlier `node get`. States in between
+    /// may be too short to be seen.
     ///
     /// # Panics
-    /// When it is not within `limit`.
+    /// If it is not within `limit`.
     pub async fn until_active_anew(&self, id: &str, before: &Value, limit: Duration) {
         let deadline = Instant::now() + limit;
         let since = |node: &Value| node["status"]["state_since"].clone();
@@ -478,10 +478,10 @@ impl Site {
         }
     }
 
-    /// Waits until the boot trace of `mac` says `word`: stages are written behind the packets they tell of.
+    /// Waits until the boot trace of `mac` contains `word`: stages are stored a little later than their packets.
     ///
     /// # Panics
-    /// When it does not within `limit`.
+    /// If it does not within `limit`.
     pub async fn until_traced(&self, mac: &str, word: &str, limit: Duration) {
         let deadline = Instant::now() + limit;
         loop {
@@ -494,10 +494,10 @@ impl Site {
         }
     }
 
-    /// Waits until what was recorded of the node's console holds this, and answers what was.
+    /// Waits until the recording of the node's console contains `wanted`, and returns the recording.
     ///
     /// # Panics
-    /// When it does not within `limit`.
+    /// If it does not within `limit`.
     pub async fn until_recorded(&self, id: &str, wanted: &str, limit: Duration) -> String {
         let deadline = Instant::now() + limit;
         loop {
@@ -510,7 +510,7 @@ impl Site {
         }
     }
 
-    /// The reason the node gives for where it is.
+    /// The node's reason for its state.
     #[must_use]
     pub fn reason(&self, id: &str) -> String {
         self.json(["node", "get", id])["status"]["reason"]
@@ -519,7 +519,7 @@ impl Site {
             .to_owned()
     }
 
-    /// The last lines that the machines of a lab beside this site wrote to their serial ports; empty without a lab.
+    /// The last lines on the serial ports of the lab's machines beside this site; empty without a lab.
     fn serial_logs_beside(&self) -> String {
         let mut folders: Vec<PathBuf> = self.dir.parent().map(Path::to_owned).into_iter().collect();
         let mut tails = String::new();
@@ -539,7 +539,7 @@ impl Site {
         tails
     }
 
-    /// Adds the image of that file name under a name.
+    /// Adds the image in this file under a name.
     pub fn add_image(&self, name: &str, file: &str) {
         let file = images().join(file).display().to_string();
         self.cli(["image", "add", name, "--file", &file]);
@@ -561,7 +561,7 @@ pub fn texts(output: &Output) -> (String, String) {
     )
 }
 
-/// What the machines wrote to their serial ports, for a failed test's report.
+/// The serial output of the machines, for the report of a failed test.
 #[must_use]
 pub fn serial_tails(lab: &Lab) -> String {
     let tail = |machine: &Machine| serial_tail(machine.name(), &machine.serial_log());

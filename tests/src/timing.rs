@@ -1,10 +1,10 @@
-//! Where the time went: for each phase of a node's life, what the machine took and what we did.
+//! The use of time: for each phase of a node's life, the machine's time and ours.
 //!
-//! The machine's share is every moment in which its BMC, firmware, kernel, network, disk or installed system was the one
-//! being waited for: BMC calls, boots, the agent's own work on the drives, the checks that run on the host. What is left
-//! of a phase is ours: decisions, database writes, wake-ups, the agent's start from its first instruction to its first
-//! message, and what a job took beyond what the agent measured of it. Where something is asked again and again until it
-//! is so (SSH every 0.25 s, power every 0.5 s and more), the pause is the machine's.
+//! The machine's share is every moment of waiting for its BMC, firmware, kernel, network, disk or installed system: BMC
+//! calls, boots, the agent's own work on the drives, the checks that run on the host. The rest of a phase is ours:
+//! decisions, database writes, wake-ups, the agent's start from its first instruction to its first message, and the time
+//! of a job beyond the agent's own measurement. The pauses of polling (SSH every 0.25 s, power every 0.5 s and more)
+//! count as the machine's.
 
 use rackwright_lifecycle::{Effect, State, Timestamp};
 use rackwright_store::{EventRow, HistoryRow, Scope, Store};
@@ -16,16 +16,16 @@ pub struct Phase {
     pub node: String,
     /// State.
     pub state: State,
-    /// When it was entered.
+    /// The time at which the node entered the state.
     pub since: Timestamp,
-    /// Seconds in all.
+    /// Total seconds.
     pub total_s: f64,
-    /// Seconds in which the machine was waited for.
+    /// Seconds of waiting for the machine.
     pub machine_s: f64,
 }
 
 impl Phase {
-    /// Seconds that were ours.
+    /// Our seconds.
     #[must_use]
     pub fn ours_s(&self) -> f64 {
         (self.total_s - self.machine_s).max(0.0)
@@ -34,11 +34,10 @@ impl Phase {
 
 type Span = (i64, i64);
 
-/// The phases that work was done in, oldest first. `console`: what the machine said on its serial port since it was
-/// enrolled.
+/// The phases with work in them, oldest first. `console`: the machine's serial output since its enrolment.
 ///
 /// # Panics
-/// When the database cannot be read.
+/// If the database cannot be read.
 pub async fn phases(store: &Store, node: &str, mac: &str, console: &str) -> Vec<Phase> {
     let mut history = store.history(node, 1000).await.expect("the history can be read");
     history.reverse();
@@ -67,13 +66,13 @@ pub async fn phases(store: &Store, node: &str, mac: &str, console: &str) -> Vec<
 /// One start of the agent's ramdisk, in seconds since its kernel started.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AgentStart {
-    /// Its first program ran.
+    /// Its first program started.
     pub userspace_s: f64,
     /// The control plane accepted its stream.
     pub ready_s: f64,
 }
 
-/// The starts of the agent that a console shows, in their order: each has a mark `userspace` and one `ready`.
+/// The starts of the agent that a console shows, in order: each has a mark `userspace` and a mark `ready`.
 #[must_use]
 pub fn agent_starts(console: &str) -> Vec<AgentStart> {
     let mut starts = Vec::new();
@@ -87,7 +86,7 @@ pub fn agent_starts(console: &str) -> Vec<AgentStart> {
         match (name, seconds) {
             (Some("userspace"), seconds) => userspace = seconds,
             (Some("ready"), Some(ready_s)) => {
-                // Ready again after a lost connection: no start.
+                // Ready again after a lost connection is not a start.
                 starts.extend(userspace.take().map(|userspace_s| AgentStart { userspace_s, ready_s }));
             }
             _ => {}
@@ -96,14 +95,14 @@ pub fn agent_starts(console: &str) -> Vec<AgentStart> {
     starts
 }
 
-/// From each power-on to the first program of the agent's ramdisk.
+/// The spans from each power-on to the first program of the agent's ramdisk.
 async fn agent_boots(store: &Store, mac: &str, switched_on: &[i64], starts: &[AgentStart]) -> Vec<Span> {
     let stages = store.boot_stages(mac).await.expect("boot stages can be read");
     let connected = stages
         .iter()
         .filter(|s| s.stage == "agent" && s.detail.starts_with("connected"));
     let mut last = None;
-    // The first connection of each boot; one that came back after it was lost is no boot.
+    // The first connection of each boot; a reconnection is not a boot.
     let connected = connected.filter_map(|s| {
         let on = *switched_on.iter().filter(|on| **on <= s.at.0).max()?;
         (last.replace(on) != Some(on)).then_some((on, s.at.0))
@@ -117,7 +116,7 @@ async fn agent_boots(store: &Store, mac: &str, switched_on: &[i64], starts: &[Ag
         .collect()
 }
 
-/// What a write took beyond what the agent measured of it, by when it ended.
+/// The time of each write beyond the agent's own measurement, with the time of its end.
 async fn write_overheads(store: &Store, node: &str) -> Vec<(i64, i64)> {
     let events = store
         .events(&Scope::Site, 0, &format!("nodes/{node}"), 100_000)
@@ -168,7 +167,7 @@ fn phase(node: &str, row: &HistoryRow, waits: &[Span], overhead: &[(i64, i64)]) 
     })
 }
 
-/// Microseconds of `begin..end` that lie in at least one of the spans.
+/// Microseconds of `begin..end` that at least one of the spans covers.
 fn covered(spans: &[Span], begin: i64, end: i64) -> i64 {
     let mut clipped: Vec<Span> = spans
         .iter()
@@ -202,7 +201,7 @@ pub fn table(phases: &[Phase]) -> String {
     text
 }
 
-/// Our seconds of each deploy or reimage of a node: from the claim, or the wish for another image, to the hand-over.
+/// Our seconds of each deploy or reimage of a node: from the claim, or the request for another image, to the hand-over.
 #[must_use]
 pub fn deploys(phases: &[Phase]) -> Vec<f64> {
     let mut deploys = Vec::new();

@@ -1,4 +1,4 @@
-//! Calls of any method with any bytes, as a client that keeps to no stub makes them.
+//! Calls of any method with any bytes, without the limits of a stub.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
-/// Sends one message to any method, answers with the code and what came first. A stream that is opened and says
-/// nothing counts as answered.
+/// Sends one message to any method and returns the code and the first message of the answer. A stream that
+/// opens and stays silent counts as answered.
 ///
 /// # Errors
 /// The call was refused.
 ///
 /// # Panics
-/// When `path` is none.
+/// If `path` is not a path.
 pub async fn call(channel: Channel, path: &str, message: Vec<u8>) -> Result<Vec<u8>, Status> {
     let mut grpc = tonic::client::Grpc::new(channel);
     grpc.ready().await.map_err(|e| Status::unknown(e.to_string()))?;
@@ -34,7 +34,7 @@ pub async fn call(channel: Channel, path: &str, message: Vec<u8>) -> Result<Vec<
     }
 }
 
-/// Bytes as they are.
+/// A codec that passes bytes unchanged.
 #[derive(Debug, Clone, Copy)]
 struct Raw;
 
@@ -81,12 +81,12 @@ pub struct Method {
     pub service: String,
     /// "GetNode"
     pub name: String,
-    /// Its request carries a Mutation.
+    /// Whether its request contains a Mutation.
     pub is_mutation: bool,
 }
 
 impl Method {
-    /// As it is called.
+    /// The path of the call.
     #[must_use]
     pub fn path(&self) -> String {
         format!("/{}/{}", self.service, self.name)
@@ -96,7 +96,7 @@ impl Method {
 /// Every method of `rackwright.v1`.
 ///
 /// # Panics
-/// When the descriptors are none.
+/// If the descriptors do not decode.
 #[must_use]
 pub fn methods() -> Vec<Method> {
     let set = FileDescriptorSet::decode(DESCRIPTORS).expect("the descriptors decode");

@@ -1,4 +1,4 @@
-//! What the agent did to a machine, as its ledger tells on the console, held against what was written down.
+//! The agent's actions on a machine, from its ledger on the console, compared with the stored records.
 
 use rackwright_lifecycle::Effect;
 use rackwright_sim::lab::Machine;
@@ -6,24 +6,24 @@ use rackwright_store::{EffectRow, Store};
 
 use crate::site::Site;
 
-/// What the ledger says when it lets a job begin.
+/// The ledger's message when it allows a job to begin.
 const BEGINS: &str = "job begins";
-/// What it says when a job has ended, however.
+/// The ledger's message when a job has ended, in whatever way.
 const ENDED: &str = "job ended";
 
-/// Jobs that were begun on a machine.
+/// Jobs that began on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Begun {
-    /// Images that were written, wholly or not.
+    /// Image writes, complete or not.
     pub writes: usize,
     /// Erases.
     pub erases: usize,
 }
 
-/// The tries of an effect on a node, as they were written down.
+/// The recorded attempts of an effect on a node.
 ///
 /// # Panics
-/// When the database cannot be read.
+/// If the database cannot be read.
 pub async fn tries(site: &Site, node: &str, effect: Effect) -> Vec<EffectRow> {
     let store = Store::open(&site.dir().join("data/rackwright.db"))
         .await
@@ -31,10 +31,10 @@ pub async fn tries(site: &Site, node: &str, effect: Effect) -> Vec<EffectRow> {
     store.tries_of(node, effect).await.expect("tries can be read")
 }
 
-/// What was begun on the machine of a node since the lab started.
+/// The jobs that began on a node's machine since the lab started.
 ///
 /// # Panics
-/// When an operation was begun twice, or one that was never written down.
+/// If an operation began twice, or began without a record.
 pub async fn begun(site: &Site, machine: &Machine, node: &str) -> Begun {
     let log = machine.serial_log();
     let lines: Vec<&str> = log.lines().filter(|l| l.contains(BEGINS)).collect();
@@ -59,7 +59,7 @@ pub async fn begun(site: &Site, machine: &Machine, node: &str) -> Begun {
     begun
 }
 
-/// How many jobs were begun on the machine, and whether the last one still runs.
+/// The number of jobs that began on the machine if the last one still runs.
 #[must_use]
 pub fn job_at_work(machine: &Machine) -> Option<usize> {
     let log = machine.serial_log();

@@ -1,4 +1,4 @@
-//! The gRPC API as its clients meet it: the real daemon, mutual TLS, the generated stubs, and machines that stay off.
+//! The gRPC API as its clients use it: the real daemon, mutual TLS, the generated stubs, and machines that stay off.
 
 #![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
 

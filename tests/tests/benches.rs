@@ -1,5 +1,5 @@
-//! The benchmarks, each for a few seconds: that they run, and print what their documentation promises. Their figures are
-//! not judged: the computer is shared, and these programs are not optimised.
+//! The benchmarks, each for a few seconds: they must run and print the documented output. Their figures are not judged:
+//! the computer is shared, and these programs are not optimised.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use rackwright_tests::site::{program, texts};
 use serde_json::Value;
 
-/// The lines of JSON that a benchmark prints, and whether the program ended with success.
+/// The lines of JSON that a benchmark prints, and whether the program succeeded.
 fn lines(command: &mut Command) -> (Vec<Value>, bool) {
     let output = command.output().expect("the benchmark starts");
     let (printed, errors) = texts(&output);
@@ -52,8 +52,8 @@ fn the_fleet_benchmark_takes_all_machines_through_their_life() {
     assert_eq!(with(&lines, "phase", "list").len(), 1, "{lines:?}");
 }
 
-/// `make bench-placement` with one pod, and one day that counts. The program also fails when placement is slower than its aim,
-/// which these slow programs may be: its exit status says nothing here.
+/// `make bench-placement` with one pod and one measured day. The program also fails if placement is slower than its aim, which
+/// these unoptimised programs may be: the exit status is ignored.
 #[test]
 fn the_placement_benchmark_measures_decisions_and_utilisation() {
     let mut command = Command::new(program("rackwright-bench-placement"));

@@ -1,6 +1,6 @@
-//! Clusters from nothing to handed over and back, with a real OpenSM: what `make demo-cluster` shows must end well.
+//! Clusters from nothing to hand-over and back, with a real OpenSM: `make demo-cluster` must succeed.
 //!
-//! The demo itself compares what the ports of the fabric say with what each cluster should have.
+//! The demo itself compares the tables of the fabric's ports with the expected ones of each cluster.
 
 use std::process::{Command, Stdio};
 
@@ -16,10 +16,10 @@ fn two_customers_get_isolated_clusters_though_a_drive_and_a_cable_break() {
     let why = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{told}\n{why}");
     for words in [
-        // Who takes whose place depends on which is lost first.
+        // The replacements depend on which node is lost first.
         "took the place of gpu-006: failed: write-image failed 2 times",
         "took the place of gpu-068: cable c0516 is broken",
-        // One more is found by the tests between the nodes.
+        // The tests between the nodes find one more.
         "took the place of gpu-072: network: cable c0584: node gpu-072 mlx5_4 to leaf-su3-r2 port 8",
         "48 nodes passed, slowest",
         "32 nodes passed, slowest",

@@ -12,10 +12,10 @@ use rackwright_tests::client::Client;
 use rackwright_tests::site::{BOOT, Settings, Site};
 
 const SOON: Duration = Duration::from_secs(60);
-/// Where the control plane lets SSH clients in.
+/// The control plane's port for SSH clients.
 const PORT: &str = "2222";
 
-/// A new key, and a client configuration that knows nothing else.
+/// A new key, and a client configuration with nothing else.
 fn key(dir: &Path, name: &str) -> PathBuf {
     let file = dir.join(name);
     let mut made = Command::new("ssh-keygen");
@@ -105,7 +105,7 @@ fn a_boot_is_recorded_and_a_console_is_used() {
     });
 }
 
-/// How iPXE says that a key is waited for, and what it says then.
+/// iPXE's prompt for a key, and its output afterwards.
 const IPXE_ASKS: &str = "Ctrl-B";
 const IPXE_SHELL: &str = "iPXE>";
 
@@ -129,7 +129,7 @@ fn a_console_behind_a_web_socket_is_recorded_and_used() {
             site.enroll("n1", lab.machine(0));
             let mut client = Client::start(site.command().args(["node", "console", "n1"]));
             client.sees("the console is open", SOON).await;
-            // The boot code of the network card, which takes commands.
+            // The boot code of the network card, which accepts commands.
             client.sees(IPXE_ASKS, BOOT).await;
             client.types("\u{2}");
             client.sees(IPXE_SHELL, SOON).await;
@@ -176,7 +176,7 @@ fn the_boot_is_recorded(site: &Site, watcher: &Client) {
     assert_eq!(future, "");
 }
 
-/// The image has no getty: its owner starts one.
+/// The image has no getty: the test starts one.
 fn a_shell_on_the_serial_port(site: &Site, keys: &Keys) {
     let node = site.json(["node", "get", "n1"]);
     let address = node["status"]["address"]
@@ -197,7 +197,7 @@ async fn it_is_used_by_one_and_seen_by_others(site: &Site, keys: &Keys) {
     first.types("\r");
     first.types("echo by-ssh-$((40+2))\r");
     first.sees("by-ssh-42", SOON).await;
-    // Another writer is refused, looks on, or takes over, which the first is told.
+    // A second writer is refused, only reads, or takes over, which the first client sees.
     let mut second = keys.at("n1", &[]);
     assert_eq!(second.ended(SOON).await, Some(1));
     assert!(
@@ -220,7 +220,7 @@ async fn it_is_used_by_one_and_seen_by_others(site: &Site, keys: &Keys) {
     }
     cli.types("~.");
     assert_eq!(cli.ended(SOON).await, Some(0), "{}", cli.text());
-    // Neither other channels nor forwarding.
+    // Other channels and forwarding are refused.
     let mut forward = ssh(&keys.dir, &keys.own, "n1", &SERVER_IPV4.to_string(), PORT);
     let forward = forward
         .args(["-W", &format!("{SERVER_IPV4}:7070")])
@@ -229,7 +229,7 @@ async fn it_is_used_by_one_and_seen_by_others(site: &Site, keys: &Keys) {
     assert!(!forward.unwrap().status.success());
 }
 
-/// The BMC's SSH host key is pinned: with another one nothing is sent, and an event tells of it.
+/// The BMC's SSH host key is pinned: with another key nothing is sent, and an event reports it.
 async fn another_host_key_stops_it(site: &Site, keys: &Keys) {
     let other = format!("SHA256:{}", "A".repeat(43));
     site.cli(["node", "console", "host-key", "n1", &other]);
@@ -242,7 +242,7 @@ async fn another_host_key_stops_it(site: &Site, keys: &Keys) {
     client.sees("the console is open", SOON).await;
 }
 
-/// The BMC's password is in nothing that the control plane wrote but sealed.
+/// The control plane writes the BMC's password only in sealed form.
 fn no_secret_is_in_the_log(site: &Site, secret: &str) {
     let mut folders = vec![site.dir().join("data"), site.dir().to_owned()];
     let mut looked = 0;

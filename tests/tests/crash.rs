@@ -1,4 +1,4 @@
-//! `kill -9` of the control plane in every phase of a real deploy and release: nothing is lost, and nothing destructive
+//! `kill -9` of the control plane in every phase of a real deploy and release: nothing is lost, and no destructive step
 //! is done twice. The agent's own console is the witness.
 
 use std::collections::BTreeSet;
@@ -10,13 +10,13 @@ use rackwright_tests::site::{Settings, Site};
 use rackwright_tests::witness::{Begun, begun, job_at_work, tries};
 
 const LIMIT: Duration = Duration::from_secs(600);
-/// How long after a phase was seen its middle is.
+/// Time from the first sight of a phase to its middle.
 const MIDDLE: Duration = Duration::from_millis(700);
-/// Between two looks at the machine's console.
+/// Pause between two readings of the machine's console.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Kills and restarts the control plane: once shortly after each phase was seen, once in the middle of it, and once while
-/// each job of the agent runs, until the node gets to `end`.
+/// Kills and restarts the control plane until the node reaches `end`: once shortly after the start of each phase, once in
+/// its middle, and once during each job of the agent.
 async fn kill_in_every_phase(site: &mut Site, machine: &Machine, end: &str) -> BTreeSet<String> {
     let mut killed = BTreeSet::new();
     let mut jobs = BTreeSet::new();
@@ -37,7 +37,7 @@ async fn kill_in_every_phase(site: &mut Site, machine: &Machine, end: &str) -> B
             site.restart().await;
             continue;
         }
-        // In the middle of a phase too, and above all in the middle of what destroys.
+        // Also in the middle of a phase, and especially during destructive steps.
         let until = Instant::now() + MIDDLE;
         let at_work = loop {
             match job_at_work(machine) {

@@ -1,4 +1,5 @@
-//! The cut into crates, as data: who may use whom, and what is kept out of where. `docs/architecture.md` says why.
+//! The division into crates, as data: allowed uses between crates, and dependencies that are restricted.
+//! `docs/architecture.md` gives the reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -56,10 +57,10 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ),
 ];
 
-/// The workspace member that may use anything.
+/// The workspace member that may use every crate.
 const TESTS: &str = "tests";
 
-/// Dependencies from outside that are kept in a few crates, and why. Tests of other crates may use them.
+/// External dependencies that are restricted to a few crates, with the reason. Tests of other crates may use them.
 const KEPT: &[(&str, &[&str], &str)] = &[
     (
         "sqlx",
@@ -126,7 +127,7 @@ const KEPT: &[(&str, &[&str], &str)] = &[
     ("dirs", &[], "configuration paths are given, not guessed"),
 ];
 
-/// Crates that decide and never do: nothing that waits, reads a clock, rolls dice or talks, not even far below them.
+/// Crates of pure decisions: no waiting, no clocks, no randomness and no communication, not even in indirect dependencies.
 const PURE: &[&str] = &["lifecycle", "site"];
 const IMPURE: &[&str] = &[
     "tokio",
@@ -161,7 +162,7 @@ fn metadata() -> Metadata {
         .expect("cargo metadata")
 }
 
-/// `control` for `rackwright-control`; nothing for a package from outside.
+/// `control` for `rackwright-control`; none for an external package.
 fn short(name: &str) -> Option<&str> {
     name.strip_prefix("rackwright-")
 }
@@ -236,7 +237,7 @@ fn the_crates_keep_to_the_graph() {
     );
 }
 
-/// russh holds both halves of SSH, and the graph cannot tell them apart.
+/// russh contains both sides of SSH, and the graph cannot distinguish them.
 #[test]
 fn the_simulator_answers_ssh_and_never_asks() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/sim/src");
@@ -325,7 +326,7 @@ fn the_pure_crates_reach_nothing_that_acts() {
     }
 }
 
-/// Clippy reads one file: that of the daemon's crate repeats the list of all crates, and adds to it.
+/// Clippy reads only one file: the file of the daemon's crate repeats the list of all crates, and adds to it.
 #[test]
 fn the_daemons_disallowed_methods_are_those_of_all_crates_and_more() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

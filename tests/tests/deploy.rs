@@ -1,4 +1,4 @@
-//! The example configuration in `deploy/` is one that `rackwrightd` takes, and the unit one that systemd takes.
+//! `rackwrightd` accepts the example configuration in `deploy/`, and systemd accepts the unit.
 
 // Helpers outside of test functions.
 #![allow(clippy::unwrap_used)]
@@ -8,10 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Where the example expects what `make images` builds.
+/// The example's path for the output of `make images`.
 const INSTALLED: &str = "/usr/lib/rackwright";
 
-/// The program that was built beside this test.
+/// A program that was built beside this test.
 fn built(name: &str) -> PathBuf {
     let mut program = std::env::current_exe().unwrap();
     program.pop();
@@ -60,7 +60,7 @@ fn a_misspelt_field_in_it_is_refused_by_name() {
     assert!(!output.status.success() && words.contains("boot_unknwon"), "{words}");
 }
 
-/// What systemd says about a unit, which is nothing when it is good.
+/// systemd's output about a unit, which is empty for a good one.
 fn verify_unit(text: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rackwrightd.service");
@@ -72,7 +72,7 @@ fn verify_unit(text: &str) -> Output {
     output.expect("systemd-analyze is missing: `make deps` installs it")
 }
 
-/// The unit, with the program where it was built: systemd looks whether it is there.
+/// The unit with the path of the built program: systemd checks that the program exists.
 fn unit() -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/rackwrightd.service");
     let text = fs::read_to_string(file).unwrap();
@@ -125,7 +125,7 @@ fn systemd_would_not_take_a_worse_one() {
     }
 }
 
-/// What the unit sets; of a setting that stands there twice, the last value.
+/// The settings of the unit; of a repeated setting, the last value.
 fn settings(text: &str) -> BTreeMap<&str, &str> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| line.split_once('=')).collect()

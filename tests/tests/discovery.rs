@@ -1,4 +1,4 @@
-//! BMCs are found by a real `rackwrightd`: simulated machines, recordings, a `sushy-emulator`, and listeners that are no BMC.
+//! A real `rackwrightd` finds BMCs: simulated machines, recordings, a `sushy-emulator`, and listeners that are not BMCs.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
@@ -35,7 +35,7 @@ async fn plane(dir: &Path, listens: &str, discovery: &str) -> Site {
     Site::start_with(dir, &config).await
 }
 
-/// Begins a discovery; answers its id.
+/// Begins a discovery; returns its id.
 fn start(site: &Site, arguments: &[&str]) -> String {
     let started = site.json([&["discover", "start"], arguments].concat());
     let name = started["name"].as_str().unwrap();
@@ -50,7 +50,7 @@ fn discovery(site: &Site, id: &str) -> Value {
     all.find(|one| one["name"] == wanted.as_str()).unwrap().clone()
 }
 
-/// Waits until a discovery has ended, and answers what is said of it.
+/// Waits for the end of a discovery, and returns its report.
 async fn ended(site: &Site, id: &str) -> Value {
     let output = site.try_cli(["operation", "wait", id, "--timeout", "120s"]);
     let now = discovery(site, id);
@@ -62,7 +62,7 @@ fn findings(site: &Site, id: &str) -> Vec<Value> {
     site.json(["discover", "show", id]).as_array().unwrap().clone()
 }
 
-/// State and reason of what was found at an address.
+/// State and reason of the finding at an address.
 fn found<'a>(findings: &'a [Value], address: &str) -> (&'a str, &'a str) {
     let one = findings.iter().find(|one| one["address"] == address);
     let one = one.unwrap_or_else(|| panic!("nothing was found at {address}: {findings:#?}"));
@@ -75,7 +75,7 @@ fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 async fn until(what: &str, is_so: impl FnMut() -> bool) {
     until_long(what, SOON, is_so).await;
 }

@@ -1,4 +1,4 @@
-//! What is written down stays true: no left-over marks, no dead links, every dependency explained.
+//! Checks of the written documents: no unfinished marks, no dead links, every dependency explained.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,13 +15,13 @@ const UNFINISHED: &[&str] = &[
     concat!("unimple", "mented!("),
 ];
 
-/// Paths that exist on one developer's machine only.
+/// Paths that exist only on one developer's machine.
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("../sha", "red"), concat!("/ho", "me/")];
 
-/// Folders that are no part of the sources.
+/// Folders that do not belong to the sources.
 const SKIPPED: &[&str] = &["target", ".git", "out", "node_modules"];
 
-/// Files with text of others, unchanged.
+/// Files with unchanged text of other authors.
 const FOREIGN: &[&str] = &["LICENSE", "Cargo.lock"];
 
 fn root() -> PathBuf {
@@ -75,7 +75,7 @@ fn nothing_unfinished_and_no_machine_of_ours_is_in_the_sources() {
     assert_eq!(marks(concat!("a\n// TO", "DO: b"), UNFINISHED).len(), 1);
 }
 
-/// Targets of the links `[text](target)` in a page that lie in this repository.
+/// Link targets `[text](target)` of a page that are in this repository.
 fn local_links(page: &str) -> Vec<&str> {
     let outside_code = page.split("```").step_by(2);
     let targets = outside_code
@@ -111,7 +111,7 @@ fn links_between_pages_lead_somewhere() {
     );
 }
 
-/// Files and folders of this repository that a page names in code marks. A name in capitals stands for any: `CRATE.md`.
+/// Files and folders of this repository that a page names in code marks. A name in capitals is a placeholder: `CRATE.md`.
 fn named_paths(page: &str) -> Vec<&str> {
     let outside_code = page.split("```").step_by(2);
     let marked = outside_code.flat_map(|part| part.split('`').skip(1).step_by(2));
@@ -150,7 +150,7 @@ fn paths_that_pages_name_are_there() {
     );
 }
 
-/// Pages that a newcomer reads first, and the most lines that each may have.
+/// Pages for newcomers, and the most lines of each.
 const FIRST_PAGES: &[(&str, usize)] = &[
     ("README.md", 120),
     ("docs/architecture.md", 180),
@@ -196,7 +196,7 @@ fn every_page_is_reached_from_the_readme() {
     assert!(left.is_empty(), "no link leads from README.md to\n{}", left.join("\n"));
 }
 
-/// Whether a text names a package as a word of its own.
+/// Whether a text names a package as a separate word.
 fn names(text: &str, package: &str) -> bool {
     let part_of_name = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
     text.split(|c: char| !part_of_name(c)).any(|word| word == package)

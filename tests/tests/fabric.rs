@@ -1,5 +1,5 @@
-//! A real OpenSM and the tools of infiniband-diags on fabrics that ibsim plays: what is discovered is what was planned,
-//! faults made at run time are found and named, and partitions are what the ports themselves say.
+//! A real OpenSM and the tools of infiniband-diags on fabrics that ibsim plays: discovery finds what was planned,
+//! faults made at run time are found and named, and the ports' own tables show the partitions.
 //!
 //! ibsim moves no data: this proves tables and topologies, not dropped packets.
 
@@ -17,7 +17,7 @@ fn key(number: u16) -> PKey {
     PKey::new(number).expect("a key")
 }
 
-/// Two tenants of so many hosts each, from the first host on.
+/// Two tenants of `hosts` hosts each, from the first host on.
 fn two_tenants(ports: &BTreeMap<String, Vec<Guid>>, hosts: usize) -> Partitions {
     let of = |number: u16, from: usize| {
         let members = ports.values().skip(from).take(hosts).flatten().copied();
@@ -46,7 +46,7 @@ async fn planned_is_discovered(hosts: u32) {
         (2, Rails::Optimised(8), Some(1.0))
     );
     assert!(shape.is_regular(), "{:?}", shape.oddities);
-    // What the tool printed comes back as it was.
+    // Reading and writing the tool's output gives the same text.
     let again = dump::read(dump.write().as_bytes(), Limits::default()).expect("a dump");
     assert_eq!((again.findings.len(), again.write()), (0, dump.write()));
     lab.stop().await;
@@ -102,7 +102,7 @@ async fn what_is_so_already_is_left_alone_and_the_health_page_says_what_holds() 
     let ports = lab.ports(&opensm).await;
     let mut more = two_tenants(&ports, 8);
     assert!(opensm.apply(&more).await.expect("applied").changed);
-    // Nothing to do the second time; a member that is not there is told.
+    // The second application changes nothing; a member that does not exist is reported.
     assert!(!opensm.apply(&more).await.expect("applied").changed);
     let ghost = Guid::new(0x1234).expect("a GUID");
     more.partitions
@@ -139,7 +139,7 @@ async fn a_broken_partition_file_never_reaches_opensm_and_an_opened_fabric_is_no
     let all = || ports.values().flatten().copied();
     assert_eq!(compare(&wanted, &reading.managers, all(), &reading.tables), []);
 
-    // Somebody breaks the file by hand: OpenSM fails open, which the next reading tells of.
+    // The file is broken by hand: OpenSM fails open, which the next reading reports.
     std::fs::write(lab.partitions_file(), "broken =, : ;;; x\n").expect("written");
     lab.sweep_after_hangup().await;
     let reading = opensm.tables().await.expect("tables");
@@ -154,7 +154,7 @@ async fn a_broken_partition_file_never_reaches_opensm_and_an_opened_fabric_is_no
             .iter()
             .any(|line| line.item == HealthItem::DefaultPartition && line.state == HealthState::Fails)
     );
-    // Applying what is wanted closes it again.
+    // Applying the wanted partitions closes the fabric again.
     let applied = opensm.apply(&wanted).await.expect("applied");
     assert_eq!(
         compare(&wanted, &applied.reading.managers, all(), &applied.reading.tables),
@@ -170,7 +170,7 @@ async fn what_opensm_does_not_bring_about_is_rolled_back() {
     let ports = lab.ports(&opensm).await;
     let wanted = two_tenants(&ports, 4);
     opensm.apply(&wanted).await.expect("applied");
-    // A manager whose file is not the one that OpenSM reads: the file is right, the ports stay as they are.
+    // A manager with a file that OpenSM does not read: the file is right, but the ports do not change.
     let elsewhere = lab.partitions_file().with_file_name("elsewhere.conf");
     std::fs::copy(lab.partitions_file(), &elsewhere).expect("copied");
     let blind: OpenSm = lab.opensm_with(&elsewhere, std::time::Duration::from_secs(3));
@@ -226,7 +226,7 @@ async fn cut_and_swapped_cables_are_found_and_named_at_run_time() {
         faults[0]
     );
 
-    // An adapter's own cable: the adapter is not seen any more, and the finding says which.
+    // An adapter's own cable: the adapter is no longer seen, and the finding names it.
     let own = lab.cable("gpu0010 mlx5_0", 1);
     lab.unlink(&own).await;
     let faults = checked(&opensm, &lab).await;
@@ -257,7 +257,7 @@ async fn a_key_is_given_again_only_when_no_port_has_it_any_more() {
     let applied = opensm.apply(&of("acme", first, &hosts[3])).await.expect("applied");
     pool.observe(ReadingNumber(1), &applied.reading.tables);
 
-    // One port of the cluster goes dark before the key is taken back.
+    // A port of the cluster goes dark before its key is revoked.
     let dark = lab.cable("gpu0004 mlx5_6", 1);
     lab.unlink(&dark).await;
     pool.release(first, "acme", ReadingNumber(1)).expect("its own");
@@ -269,7 +269,7 @@ async fn a_key_is_given_again_only_when_no_port_has_it_any_more() {
     );
     assert!(pool.allocate("globex", &hosts[5]).is_err());
 
-    // It comes back, OpenSM takes the key out of its table, and it is read without it.
+    // The port comes back, OpenSM removes the key from its table, and a reading shows that.
     lab.relink(&dark).await;
     let reading = opensm.tables().await.expect("tables");
     assert_eq!(reading.tables.holders(first).count(), 0);

@@ -1,4 +1,4 @@
-//! What goes wrong on real machines: each ends in the right state, with the right words, and destroys nothing twice.
+//! Faults of real machines: each ends in the right state, with the right message, and destroys nothing twice.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,7 +11,7 @@ use rackwright_tests::neighbour::{lease, mac_bytes, on_the_bridge};
 use rackwright_tests::site::{BOOT, Settings, Site, serial_tails, texts};
 use rackwright_tests::witness::{Begun, begun};
 
-/// BIOS machines: their way to the agent costs a third of a UEFI machine's.
+/// BIOS machines: they reach the agent in a third of the time of a UEFI machine.
 fn quick(machines: usize) -> LabConfig {
     LabConfig {
         firmware: Firmware::Bios,
@@ -42,18 +42,18 @@ async fn fails(site: &Site, words: &[&str]) {
     assert!(explained.contains(words[0]), "explain does not say it:\n{explained}");
 }
 
-/// What TinyOS says on the console when it was booted from the disk.
+/// TinyOS's console message after a boot from the disk.
 const BOOTED: &str = "tinyos: sshd ready";
 
-/// The agent's ledger, and the console: what was begun, and whether the disk was booted.
+/// Checks the agent's ledger and the console: the jobs that began, and whether the disk was booted.
 async fn told_by_the_machine(site: &Site, lab: &Lab, wanted: Begun, is_booted: bool) {
     assert_eq!(begun(site, lab.machine(0), "n1").await, wanted);
     let log = lab.machine(0).serial_log();
     assert_eq!(log.contains(BOOTED), is_booted, "{}", serial_tails(lab));
 }
 
-/// Changes one byte of every chunk below `dir` and packs it again: the frames are sound, their content is not what
-/// their names say.
+/// Changes one byte of every chunk below `dir` and packs it again: the frames are valid, but their content does
+/// not match their names.
 fn falsify_chunks(dir: &Path) -> usize {
     let mut done = 0;
     for entry in std::fs::read_dir(dir).expect("the folder can be read").flatten() {
@@ -172,7 +172,7 @@ fn a_disk_that_cannot_be_written_fails_the_deploy() {
         let (lab, site) = start(&namespace, quick(1), &Settings::default()).await;
         available(&site, &lab).await;
         site.add_image("tiny", "tiny.raw.zst");
-        // In the first chunk, behind the partition table.
+        // In the first chunk, after the partition table.
         lab.machine(0).break_disk(0, 4096).await.expect("the drive breaks");
         site.cli(["node", "deploy", "n1", "--image", "tiny"]);
         fails(&site, &["/dev/vda", "Input/output error"]).await;
@@ -224,7 +224,7 @@ fn a_machine_that_never_boots_is_given_up_with_advice() {
     );
 }
 
-/// Passes connections on and cuts the first few after some megabytes.
+/// Forwards connections and cuts the first few after some megabytes.
 async fn cutting_proxy(cuts: Arc<AtomicU32>) -> SocketAddr {
     let at = SocketAddr::from((SERVER_IPV4, 7444));
     let listener = tokio::net::TcpListener::bind(at).await.expect("the proxy listens");
@@ -295,7 +295,7 @@ fn status_of(url: &str) -> String {
 fn the_token_of_one_machine_opens_nothing_of_another() {
     lab::run_test("the_token_of_one_machine_opens_nothing_of_another", async |namespace| {
         let (lab, site) = start(&namespace, quick(2), &Settings::default()).await;
-        // Both machines hang before their firmware does anything: only this test speaks for them.
+        // Both machines hang before their firmware runs: only this test sends messages in their place.
         for (i, id) in ["n1", "n2"].into_iter().enumerate() {
             lab.machine(i).boot_hang(true).await.expect("the machine hangs");
             site.enroll(id, lab.machine(i));
@@ -329,7 +329,7 @@ fn the_token_of_one_machine_opens_nothing_of_another() {
             "the token was taken from an address that the machine does not have"
         );
         site.until_traced(&mac(0), "refused", BOOT).await;
-        // Somebody has the token who is not where the machine is: the boot counts for nobody.
+        // The token was used away from the machine's address: the boot is not trusted for either side.
         let told = site.cli(["events", "--target", "nodes/n1", "-o", "json"]);
         assert!(told.contains("security.boot-contested"), "{told}");
         lab.stop().await.expect("the lab ends");

@@ -1,5 +1,5 @@
-//! Simulated machines that run the agent's real code, and a real `rackwrightd` that inspects, images and erases them: BMCs,
-//! DHCP, boot HTTP, gRPC and the image store are all spoken over sockets.
+//! Simulated machines with the agent's real code, and a real `rackwrightd` that inspects, images and erases them: BMCs,
+//! DHCP, boot HTTP, gRPC and the image store all use sockets.
 
 #![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
 
@@ -41,7 +41,7 @@ use serde_json::Value;
 
 const MACHINES: usize = 20;
 
-/// The installed systems that were up, and those that ceased to be.
+/// The installed systems that started, and those that ended.
 #[derive(Default)]
 struct Seen {
     up: Mutex<Vec<SystemUp>>,
@@ -89,12 +89,12 @@ async fn a_fleet_is_inspected_by_the_agents_own_code() {
         assert_eq!(names(&inventory, "nics", "mac"), [node.mac()]);
     }
     assert_eq!(addresses.len(), MACHINES, "each has an address of its own");
-    // First: it says good-bye to each BMC.
+    // Stopped first: the control plane logs out of each BMC.
     plane.site.stop().await;
     fleet.stop().await;
 }
 
-/// Waits until the kinds of events of a node that begin with one of these words are so.
+/// Waits until the node's events with these prefixes of their kinds are the expected ones.
 async fn until_told(site: &Site, id: &str, words: &[&str], expected: &[&str]) {
     let deadline = Instant::now() + SOON;
     loop {
@@ -123,7 +123,7 @@ async fn what_happens_to_machines_at_rest_is_seen_by_asking_and_by_streams_of_ev
         let fleet = plane.machines(FleetConfig::default(), Arc::new(Seen::default())).await;
         let (site, node) = (&plane.site, fleet.node(0));
         let id = node.name();
-        // Of the inspection.
+        // Events of the inspection.
         let mut told = vec!["power.off", "power.on", "power.off"];
         until_told(site, &id, &["power."], &told).await;
         assert!(node.press_button());
@@ -155,7 +155,7 @@ async fn a_bmc_that_is_lost_and_comes_back_is_told_once_each() {
     fleet.stop().await;
 }
 
-/// A file that passes for a disk image: nothing starts it.
+/// A file in place of a disk image: no machine starts it.
 fn image(dir: &Path) -> std::path::PathBuf {
     let path = dir.join("disk.raw");
     let content: Vec<u8> = (0..8_u32 << 18)
@@ -212,12 +212,12 @@ async fn a_machine_is_imaged_and_erased_by_the_agents_own_code() {
         certificates.to_string().contains(node.drives().all()[0].serial()),
         "{certificates}"
     );
-    // First: it says good-bye to each BMC.
+    // Stopped first: the control plane logs out of each BMC.
     plane.site.stop().await;
     fleet.stop().await;
 }
 
-/// When each machine of a circuit was switched on, and until when it counted.
+/// The spans in which each machine of a circuit counted as booting, from its power-on.
 async fn switched_on(store: &Store, nodes: &[String]) -> Vec<(String, Timestamp, Timestamp)> {
     let mut spans = Vec::new();
     for node in nodes {
@@ -231,7 +231,7 @@ async fn switched_on(store: &Store, nodes: &[String]) -> Vec<(String, Timestamp,
     spans
 }
 
-/// Seconds that a machine counts after it was switched on.
+/// Seconds for which a machine counts after its power-on.
 const SETTLE_S: i64 = 2;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -279,12 +279,12 @@ async fn a_circuit_switches_on_no_more_than_it_bears_and_customers_take_turns() 
             "to be inspected, imaged and started: {spans:?}"
         );
         for (node, from, _) in &spans {
-            // A machine that is switched off and on again while it counts has one place for both.
+            // A machine that is powered off and on again while it counts has one place for both.
             let at_once = spans.iter().filter(|(_, begin, end)| begin <= from && from < end);
             let at_once: BTreeSet<_> = at_once.map(|(node, ..)| node).collect();
             assert!(at_once.len() <= AT_ONCE, "beside {node}: {at_once:?}");
         }
-        // Each machine's second time is for its image; the few asked last.
+        // Each machine's second power-on is for its image. The few nodes were requested last, but are not served last.
         let second = |node: &String| {
             spans
                 .iter()
@@ -296,7 +296,7 @@ async fn a_circuit_switches_on_no_more_than_it_bears_and_customers_take_turns() 
         assert!(!few.contains(latest), "{latest} was served last: {spans:?}");
     }
     store.close().await;
-    // First: it says good-bye to each BMC.
+    // Stopped first: the control plane logs out of each BMC.
     plane.site.stop().await;
     fleet.stop().await;
 }

@@ -1,4 +1,4 @@
-//! The floors inside the daemon's crate, as data: which module may use which. `docs/architecture.md` says why.
+//! The floors inside the daemon's crate, as data: which module may use which. `docs/architecture.md` gives the reasons.
 //!
 //! The test reads the sources. Code under `#[cfg(test)]` may use anything.
 
@@ -76,10 +76,10 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("composition: the one place that knows all", &["backup", "daemon"]),
 ];
 
-/// Modules that have a field or a section for each feature, so that every feature is in a circle with them. To be taken apart.
+/// Modules with a field or a section for each feature, so that every feature is in a cycle with them. They should be split.
 const SHARED: &[&str] = &["config", "core"];
 
-/// Most modules in one circle, the shared ones left out. The aim is 3; a smaller circle has to be written here.
+/// Most modules in one cycle, without the shared ones. The aim is 3; lower this number when a cycle shrinks.
 const LARGEST_CIRCLE: usize = 5;
 
 fn sources() -> PathBuf {
@@ -98,7 +98,7 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// The file that `#[path]` names, without its ending.
+/// The file name in `#[path]`, without its ending.
 fn named_path(attribute: &syn::Attribute) -> Option<String> {
     let syn::Meta::NameValue(pair) = &attribute.meta else {
         return None;
@@ -119,9 +119,9 @@ fn named_path(attribute: &syn::Attribute) -> Option<String> {
 #[derive(Default)]
 struct Uses {
     modules: BTreeSet<String>,
-    /// Names of modules in files of their own.
+    /// Names of test modules in separate files.
     test_files: BTreeSet<String>,
-    /// The same where `#[path]` names the file.
+    /// Test modules with a file name in `#[path]`.
     test_paths: BTreeSet<String>,
 }
 
@@ -172,7 +172,7 @@ impl<'ast> Visit<'ast> for Uses {
     }
 }
 
-/// For each top module the modules that it uses.
+/// The modules that each top-level module uses.
 fn arrows() -> BTreeMap<String, BTreeSet<String>> {
     let (mut found, mut tests): (Vec<(PathBuf, Uses)>, BTreeSet<PathBuf>) = Default::default();
     let mut folders = vec![sources()];
@@ -241,7 +241,7 @@ fn no_module_of_the_daemon_uses_a_floor_above_its_own() {
     let mut up = Vec::new();
     for (module, others) in &arrows {
         for other in others {
-            // Other names below `crate::` are no modules.
+            // Other names below `crate::` are not modules.
             if let (Some(from), Some(to)) = (floor_of(module), floor_of(other))
                 && to > from
             {
@@ -252,7 +252,7 @@ fn no_module_of_the_daemon_uses_a_floor_above_its_own() {
     assert!(up.is_empty(), "\n{}", up.join("\n"));
 }
 
-/// What can be reached from a module.
+/// All modules that a module reaches.
 fn reached<'a>(arrows: &'a BTreeMap<String, BTreeSet<String>>, from: &'a str) -> BTreeSet<&'a str> {
     let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
     while let Some(module) = open.pop() {
@@ -265,7 +265,7 @@ fn reached<'a>(arrows: &'a BTreeMap<String, BTreeSet<String>>, from: &'a str) ->
     seen
 }
 
-/// Modules that reach each other, the largest circle first.
+/// Modules that reach each other, the largest cycle first.
 fn circles(arrows: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<&str>> {
     let reach: BTreeMap<&str, BTreeSet<&str>> = arrows.keys().map(|m| (m.as_str(), reached(arrows, m))).collect();
     let mut found = BTreeSet::new();

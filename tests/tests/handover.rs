@@ -1,7 +1,7 @@
-//! Slurm's own daemon reads the files of a hand-over pack: it knows each node, under the right switch, with its GPUs and
-//! memory. And what is broken in a topology is noticed by the same look at its log, or by its end.
+//! Slurm's own daemon reads the files of a hand-over pack: it lists each node under the right switch, with its GPUs and
+//! memory. A broken topology shows in the daemon's log or makes the daemon exit.
 //!
-//! Debian 12 has Slurm 22.05: `topology.yaml`, which came with 25.05, is read by no real Slurm here.
+//! Debian 12 has Slurm 22.05, so no real Slurm reads `topology.yaml` here, which came with 25.05.
 
 #![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
 
@@ -18,7 +18,7 @@ use rackwright_site::model::{CustomerId, NodeId, Port, Site};
 use rackwright_site::power::{Ledger, Reservation};
 use rackwright_tests::ports::free_port;
 
-/// Twenty times what 2,048 nodes need.
+/// Twenty times the need of 2,048 nodes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn generated(nodes: usize) -> Site {
@@ -31,7 +31,7 @@ fn generated(nodes: usize) -> Site {
     check(&[source]).site.expect("a site without errors")
 }
 
-/// The files for Slurm of a cluster of these nodes. Their addresses are of this computer, where nobody listens: the daemon
+/// The Slurm files of a cluster of these nodes. Their addresses are of this computer and have no listeners: the daemon
 /// tries to reach its nodes.
 fn files(site: &Site, nodes: impl Iterator<Item = NodeId>) -> BTreeMap<String, String> {
     let mut ledger = Ledger::new(site);
@@ -61,7 +61,7 @@ fn files(site: &Site, nodes: impl Iterator<Item = NodeId>) -> BTreeMap<String, S
     files.into_iter().map(|file| (file.name, file.text)).collect()
 }
 
-/// A slurmctld with the files of a pack, in a folder and on ports of its own.
+/// A slurmctld with the files of a pack, in its own folder and on its own ports.
 struct Controller {
     folder: tempfile::TempDir,
     child: Child,
@@ -69,14 +69,14 @@ struct Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The daemon may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Controller {
-    /// Started; whether it goes on is told by [`Self::ready`].
+    /// Starts the daemon; [`Self::ready`] reports whether it keeps running.
     fn start(files: &BTreeMap<String, String>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let here = folder.path();
@@ -116,14 +116,14 @@ impl Controller {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Waits until it answers. False: it has ended.
+    /// Waits until it is ready. False: it has ended.
     fn ready(&mut self) -> bool {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
             if self.child.try_wait().expect("its state").is_some() {
                 return false;
             }
-            // scontrol itself tries for long to reach a daemon that is not there yet.
+            // scontrol itself waits long for a daemon that is not ready yet.
             if self.log().contains("Running as primary controller") {
                 return true;
             }
@@ -142,13 +142,13 @@ impl Controller {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// The names of a list, as Slurm reads it.
+    /// The names in a list, as Slurm reads it.
     fn names(&self, list: &str) -> Vec<String> {
         let names = self.scontrol(&["show", "hostnames", list]);
         names.lines().map(str::to_owned).collect()
     }
 
-    /// What it says about names and switches that are not as they should be.
+    /// Log lines about wrong names and switches.
     fn complaints(&self) -> Vec<String> {
         let log = self.log();
         let about = |line: &&str| {
@@ -170,7 +170,7 @@ impl Controller {
         log.lines().filter(about).map(str::to_owned).collect()
     }
 
-    /// The switch right above each node, and above each switch, as it tells them.
+    /// The parent switch of each node and of each switch, as Slurm reports it.
     fn above(&self) -> BTreeMap<String, String> {
         let mut above = BTreeMap::new();
         for line in self.scontrol(&["show", "topology"]).lines() {
@@ -202,7 +202,7 @@ fn numbers(site: &Site, node: NodeId) -> (u16, Option<u16>) {
     (leaf.scalable_unit.expect("a unit"), leaf.pod)
 }
 
-/// Slurm has every node below its unit, every unit below its pod, and nothing to complain about.
+/// Slurm has every node below its unit, every unit below its pod, and no complaints.
 fn is_read(site: &Site, nodes: &[NodeId]) {
     let mut slurm = Controller::start(&files(site, nodes.iter().copied()));
     assert!(slurm.ready(), "slurmctld has ended:\n{}", slurm.log());
@@ -253,7 +253,7 @@ fn slurm_reads_the_pack_of_a_part_of_a_site() {
     is_read(&site, &(96..160).step_by(3).map(NodeId).collect::<Vec<_>>());
 }
 
-/// The short lists of a pack are for Slurm what they are for us.
+/// Slurm reads the short lists of a pack as they are meant.
 #[test]
 fn slurm_reads_short_lists_as_they_are_meant() {
     let site = generated(2);
@@ -273,7 +273,7 @@ fn slurm_reads_short_lists_as_they_are_meant() {
     }
 }
 
-/// What slurmctld does with a pack of 64 nodes whose topology was changed: `None`, it ends; else what it complains about.
+/// Slurmctld's reaction to a pack of 64 nodes with a changed topology: `None` if it exits, otherwise its complaints.
 fn with_topology(change: impl Fn(&str) -> String) -> Option<Vec<String>> {
     let site = generated(64);
     let mut files = files(&site, site.node_ids());
@@ -287,7 +287,7 @@ fn with_topology(change: impl Fn(&str) -> String) -> Option<Vec<String>> {
 
 #[test]
 fn a_broken_topology_is_noticed() {
-    // Switches that are not there, are there twice, or go round in a circle: it does not start.
+    // Missing or duplicate switches, or a cycle of switches: it does not start.
     assert_eq!(
         with_topology(|text| text.replace("Switches=su[01-02]", "Switches=su[01-03]")),
         None
@@ -300,7 +300,7 @@ fn a_broken_topology_is_noticed() {
         with_topology(|text| format!("{text}SwitchName=x Switches=y\nSwitchName=y Switches=x\n")),
         None
     );
-    // Nodes that are nowhere, twice or unknown: it starts and says so.
+    // Nodes without a switch, with two, or unknown: it starts and reports them.
     for (to, words) in [
         ("gpu-[33-63]", "switches lack access to 1 nodes: gpu-64"),
         ("gpu-[32-64]", "Multiple leaf switches contain nodes: gpu-32"),

@@ -1,5 +1,5 @@
-//! The images start, take their seed and let nobody else in: `images/selftest.sh` on real (emulated) machines.
-//! The Debian images are started by the deploys of `life.rs` and `variants.rs`; `make test-images` starts all of them.
+//! The images start, read their seed and refuse all other logins: `images/selftest.sh` on real (emulated) machines.
+//! The deploys of `life.rs` and `variants.rs` start the Debian images; `make test-images` starts all of them.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! A real machine whose BMC speaks IPMI only: inspected, deployed, handed over, released, with no Redfish anywhere.
+//! A real machine with a BMC that uses only IPMI: inspected, deployed, handed over, released, without Redfish.
 
 use rackwright_sim::lab::{self, Lab, LabConfig, PowerState};
 use rackwright_tests::site::{BOOT, Settings, Site, texts};
@@ -63,7 +63,7 @@ fn a_machine_is_deployed_through_ipmi_alone() {
         site.cli(["node", "deploy", "n1", "--image", "tiny", "--ssh-key", KEY]);
         let state = site.until("n1", &["active", "failed"], BOOT).await;
         assert_eq!(state, "active", "{}", site.reason("n1"));
-        // Nobody can say over IPMI which accounts a customer has left on the BMC: an operator allows that, for this node.
+        // IPMI cannot report the accounts that a customer left on the BMC: an operator allows that for this node.
         let refused = site.try_cli(["node", "release", "n1", "--yes", "--wait"]);
         assert!(!refused.status.success(), "{:?}", texts(&refused));
         assert_eq!(site.state("n1"), "quarantined");
@@ -84,7 +84,7 @@ fn a_machine_is_deployed_through_ipmi_alone() {
     });
 }
 
-/// What the operator is shown of it.
+/// The output for the operator.
 fn probed(site: &Site, password: &str, address: &str) -> Value {
     let probed: Value = site.json(["bmc", "probe", address, "--user", "admin", "--password-file", password]);
     let outcome = |name: &str| {

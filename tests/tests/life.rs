@@ -5,7 +5,7 @@ use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, Machine, PowerState};
 use rackwright_tests::site::{BOOT, Settings, Site};
 use rackwright_tests::witness::{Begun, begun, tries};
 
-/// A customer's key that nobody has the private half of: it only has to arrive.
+/// A customer's public key without its private half: the key only has to arrive.
 const CUSTOMER_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIuYzq4nUyLlUaqFvB2HIBhzCLYmfEdFIDbJgV9Z0pYx customer";
 
 async fn whole_life(namespace: lab::Namespace, firmware: Firmware, settings: Settings, first: &str, second: &str) {
@@ -83,7 +83,7 @@ async fn whole_life(namespace: lab::Namespace, firmware: Firmware, settings: Set
     let written: Vec<&str> = events.lines().filter(|l| l.contains("image.written")).collect();
     assert_eq!(written.len(), 2, "{events}");
     for event in written {
-        // Debian's kernel, which the ramdisk has, offers it.
+        // The ramdisk's kernel is Debian's, which supports it.
         assert!(event.contains(r#""io_uring":"true""#), "{event}");
     }
     assert_eq!(begun(&site, machine, "n1").await, Begun { writes: 2, erases: 1 });
@@ -94,7 +94,7 @@ async fn whole_life(namespace: lab::Namespace, firmware: Firmware, settings: Set
     lab.stop().await.expect("the lab ends");
 }
 
-/// The newest report has every check, and all passed: none was left out because something to compare with was missing.
+/// The newest report has every check, and all passed: no check was left out for lack of data to compare.
 fn every_check_passed(site: &Site) {
     let report = &site.json(["node", "reports", "n1"])[0];
     assert_eq!(report["passed"], true, "{report}");
@@ -108,12 +108,12 @@ fn every_check_passed(site: &Site) {
     assert!(checks.len() >= 13, "{report}");
 }
 
-/// The machine was traced from its first DHCP packet to its agent, in that order.
+/// The boot trace of the machine runs from its first DHCP packet to its agent, in that order.
 fn booted_in_order(site: &Site, machine: &Machine) {
     let trace = site.json(["boot", "trace", machine.mac()]);
     let stages = trace["stages"].as_array().expect("a trace has stages");
     let mut stages = stages.iter().filter_map(|s| s["stage"].as_str());
-    // BIOS machines of the lab have iPXE in the network card's ROM, as it comes with QEMU: no first stage is fetched.
+    // BIOS machines of the lab have iPXE in the network card's ROM, as QEMU supplies it: they fetch no first stage.
     let first_stage = machine.firmware().is_uefi().then_some("tftp");
     let before = ["dhcp-discover", "dhcp-request"].into_iter().chain(first_stage);
     for wanted in before.chain(["script", "kernel", "initrd", "http", "agent"]) {

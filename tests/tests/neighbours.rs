@@ -1,4 +1,4 @@
-//! Programs of others that stand beside the control plane at a site: a caching proxy, and Prometheus.
+//! External programs beside the control plane at a site: a caching proxy, and Prometheus.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ impl Drop for Neighbour {
     }
 }
 
-/// The member's certificate with its key, and whom it trusts.
+/// The member's certificate with its key, and the certificate authority that the member trusts.
 fn credentials(home: &Path) -> (PathBuf, PathBuf) {
     let files: Vec<PathBuf> = std::fs::read_dir(home)
         .expect("the member has logged in")
@@ -69,7 +69,7 @@ fn nginx(dir: &Path, home: &Path) -> Neighbour {
     )
 }
 
-/// What the proxy answered from where: HIT or MISS, and how often.
+/// The proxy's answers by source (HIT or MISS), with their number.
 fn answers(dir: &Path) -> BTreeMap<String, usize> {
     let log = std::fs::read_to_string(dir.join("access.log")).expect("the proxy keeps a log");
     let mut answers = BTreeMap::new();
@@ -116,7 +116,7 @@ fn a_caching_proxy_fetches_every_chunk_once() {
         assert!(first["MISS"] > 3, "{first:?}");
         becomes_active(&site, &lab, 1).await;
         let second = answers(&dir);
-        // The second machine asked for as much, and all of it was there.
+        // The second machine made the same requests, and the cache answered all of them.
         let wanted = BTreeMap::from([
             ("MISS".to_owned(), first["MISS"]),
             ("HIT".to_owned(), 2 * asked - first["MISS"]),
@@ -154,7 +154,7 @@ fn prometheus(dir: &Path, home: &Path) -> Neighbour {
     Neighbour::start(command.stderr(log))
 }
 
-/// The answer of Prometheus' API; none while it does not answer.
+/// The answer of Prometheus' API; none if it does not answer.
 fn ask(path: &str, query: Option<&str>) -> Option<Value> {
     let mut curl = Command::new("curl");
     curl.args(["-s", "-G", &format!("{PROMETHEUS}/api/v1/{path}")]);
@@ -176,7 +176,7 @@ async fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     }
 }
 
-/// The expressions of all panels, with the dashboard's variables put in.
+/// The expressions of all panels, with the dashboard's variables filled in.
 fn panels() -> Vec<String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/monitoring/grafana.json");
     let text = std::fs::read_to_string(file).expect("the dashboard reads");
@@ -226,7 +226,7 @@ fn prometheus_reads_the_metrics_and_understands_panels_and_alerts() {
                 assert_eq!(rule["state"], "inactive", "nothing is wrong here: {rule}");
             }
 
-            // Without a member's certificate there is nothing to read.
+            // Without a member's certificate nothing is readable.
             let url = format!("https://{SERVER_IPV4}:7443/metrics");
             let output = Command::new("curl").args(["-sk", "--fail", &url]).output();
             let output = output.expect("curl runs");

@@ -1,4 +1,4 @@
-//! The network between real machines of a cluster, before it is handed over: by TCP over their virtual cables.
+//! The network test between real machines of a cluster before its hand-over: by TCP over their virtual cables.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ fn status(site: &Site, cluster: &str) -> Value {
     site.json(["cluster", "get", cluster])["status"].clone()
 }
 
-/// Waits for what `found` finds in the cluster's status.
+/// Waits until `found` returns a value from the cluster's status.
 async fn until<T>(site: &Site, cluster: &str, what: &str, found: impl Fn(&Value) -> Option<T>) -> T {
     let deadline = Instant::now() + 2 * BOOT;
     loop {
@@ -43,7 +43,7 @@ fn create(site: &Site, cluster: &str) {
     site.cli(["cluster", "create", cluster].into_iter().chain(wants));
 }
 
-/// As a node of the site's SKU.
+/// Enrols the machine as a node of the site's SKU.
 fn enroll(site: &Site, node: &str, machine: &Machine) {
     let password = site.dir().join(format!("{node}.password"));
     std::fs::write(&password, machine.bmc().password()).expect("the password file can be written");
@@ -62,7 +62,7 @@ fn enroll(site: &Site, node: &str, machine: &Machine) {
     site.cli(["node", "enroll", node].into_iter().chain(account));
 }
 
-/// What goes to a machine is slowed down on its cable, as a bad one would.
+/// Slows the traffic to a machine down, like a bad cable.
 fn slow_down(tap: &str) {
     let slow = [
         "qdisc", "add", "dev", tap, "root", "tbf", "rate", "80mbit", "burst", "256kb", "latency", "50ms",
@@ -121,7 +121,7 @@ fn machines_are_tested_with_each_other_and_one_with_a_slow_cable_is_found() {
             site.cli(["cluster", "release", "alpha", "--yes", "--wait"]);
             slow_down("tap1");
             create(&site, "beta");
-            // There is no fourth machine to take its place.
+            // There is no fourth machine as a replacement.
             let waits = |status: &Value| {
                 let why = status["waiting_for"].as_str()?;
                 why.starts_with("a node in place of gpu-2: ").then(|| status.clone())

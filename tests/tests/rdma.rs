@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rackwright_tests::site::images;
 use serde_json::Value;
 
-/// Both start, emulated, on a busy computer.
+/// Time limit for both starts, emulated, on a busy computer.
 const LIMIT: Duration = Duration::from_secs(240);
 const SETTINGS: &str = "cd /run\nexport RACKWRIGHT_TRAFFIC_TOKEN=00112233445566778899aabbccddeeff\n";
 const SERVER: &str = "\
@@ -22,7 +22,7 @@ pid=${ready#*pid??}
 echo \"runs $(busybox readlink /proc/${pid%%,*}/exe)\"
 sleep 600
 ";
-/// The address of the link follows from the MAC address.
+/// The address of the link is derived from the MAC address.
 const CLIENT: &str = "\
 peer=[fe80::5054:ff:fe00:1]:4242
 measure() { name=$1; shift; echo \"$name $(./rackwright-traffic run \"$@\")\"; }
@@ -61,7 +61,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// `cable`: what the end of it is told beside its socket.
+    /// `cable`: options of this end of the cable in addition to its socket.
     fn start(dir: &Path, last: u8, script: &str, cable: &str) -> Self {
         let images = images();
         let disk = dir.join(format!("{last}.tar"));
@@ -110,13 +110,13 @@ impl Machine {
         }
     }
 
-    /// What comes over the cable is lost from now on, as when it is pulled. The other end may go on sending: if QEMU ended
-    /// instead, what soft-RoCE sent last could lie with the other's network card for ever, and no retry would come after it.
+    /// Drops all packets to this end from now on, like a pulled cable. The other end may continue to send: if QEMU ended
+    /// instead, soft-RoCE's last packets could stay in the other network card for ever, and no retry would follow.
     fn pull_cable(&self) {
         let mut monitor = UnixStream::connect(&self.monitor).expect("QEMU's monitor");
         monitor.set_read_timeout(Some(LIMIT)).expect("a limit");
         monitor.write_all(b"set_link net off\n").expect("the monitor listens");
-        // A prompt before the command and one after it.
+        // A prompt before the command and a prompt after it.
         let mut said = String::new();
         while said.matches("(qemu) ").count() < 2 {
             let mut bytes = [0; 256];
@@ -140,7 +140,7 @@ impl Drop for Machine {
     }
 }
 
-/// Until it is so; machines have no other way to tell.
+/// Polls until the condition holds; the machines have no other way to report.
 fn until(what: &str, machines: &[&Machine], mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -190,7 +190,7 @@ fn two_machines_measure_by_rdma_and_say_why_where_they_do_not() {
     until("the client has measured", &[&server, &client], || {
         client.log().contains("rdma: now")
     });
-    // In the midst of a measurement.
+    // During a measurement.
     server.pull_cable();
     until("the client comes to its end", &[&client], || {
         client.log().contains("rdma: the end")
@@ -200,7 +200,7 @@ fn two_machines_measure_by_rdma_and_say_why_where_they_do_not() {
         println!("{line}");
     }
 
-    // By this the control plane knows whom it may end (crates/validate/src/traffic.sh).
+    // By this line the control plane identifies the process that it may end (crates/validate/src/traffic.sh).
     assert!(
         server.log().contains("runs /memfd:rackwright-traffic"),
         "{}",

@@ -1,6 +1,6 @@
-//! Two replicas of `rackwrightd` on one PostgreSQL, as real processes: one of them is killed every few seconds, and the
-//! database in the middle, while people go on working with simulated machines. What was acknowledged is there, what was
-//! begun ends, followers of events miss nothing, and nothing is stuck.
+//! Two replicas of `rackwrightd` on one PostgreSQL, as real processes. A replica is killed every few seconds, and the
+//! database once in between, while clients keep working with simulated machines. Acknowledged changes are stored, begun
+//! operations end, followers of events miss no event, and no operation is stuck.
 
 #[path = "replicas/client.rs"]
 mod client;
@@ -23,16 +23,16 @@ use rackwright_api::v1;
 use tokio::task::JoinSet;
 
 const MACHINES: usize = 40;
-/// For so long somebody kills.
+/// Duration of the kills.
 const CHAOS: Duration = Duration::from_secs(45);
-/// Between two kills.
+/// Pause between two kills.
 const PAUSE: Duration = Duration::from_secs(3);
-/// PostgreSQL is killed after so many replicas were.
+/// PostgreSQL is killed after this many kills of replicas.
 const RESTARTED_AFTER: u32 = 3;
-/// Agents never come: nobody waits long for them.
+/// Agents never come, so the limits for them are short.
 const POLICY: &str = "policy: {power_off_s: 1, agent_boot_s: 2, boots: 1, tries: 3, bmc_s: 20, agent_grace_s: 2, backoff_s: 1, backoff_max_s: 2}\n";
 
-/// Kills one replica after the other, and PostgreSQL once, until `is_over`. Answers how often.
+/// Kills one replica after the other, and PostgreSQL once, until `is_over`. Returns the numbers of kills.
 async fn chaos(cluster: &mut Cluster, is_over: impl Fn(u32) -> bool) -> (u32, u32) {
     let (mut kills, mut restarts) = (0, 0);
     while !is_over(kills) {
@@ -45,7 +45,7 @@ async fn chaos(cluster: &mut Cluster, is_over: impl Fn(u32) -> bool) -> (u32, u3
         let replica = &mut cluster.replicas[number];
         replica.kill();
         kills += 1;
-        // Every other time the others are alone for a while.
+        // Every other time the other replicas run without it for a while.
         if kills % 4 < 2 {
             tokio::time::sleep(PAUSE / 2).await;
         }
@@ -57,7 +57,7 @@ async fn chaos(cluster: &mut Cluster, is_over: impl Fn(u32) -> bool) -> (u32, u3
 /// Follows all events, from replica to replica.
 struct Follower {
     seen: Arc<Mutex<Vec<v1::Event>>>,
-    /// Ends with this.
+    /// Ends when this is dropped.
     _following: JoinSet<()>,
 }
 
@@ -77,7 +77,7 @@ impl Follower {
         self.seen.lock().expect("the follower did not fail")
     }
 
-    /// It has seen all events, in order. Answers how many there are.
+    /// Checks that it has seen all events in order. Returns their number.
     async fn gapless(&self, client: &Client) -> u64 {
         let told = client.events(0).await;
         let last = told.last().expect("much has happened").position;

@@ -1,4 +1,4 @@
-//! Size is a budget: functions of 100 lines and files of 700 at most. Aim for 70 and 600.
+//! Limits of size: functions of 100 lines and files of 700 at most. Aim for 70 and 600.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,10 +10,10 @@ use syn::{ImplItemFn, ItemFn, Signature, TraitItemFn};
 const MAX_FUNCTION_LINES: usize = 100;
 const MAX_FILE_LINES: usize = 700;
 
-/// Functions that may be longer, as `path::name`, and why.
+/// Functions that may be longer, as `path::name`, with the reason.
 const LONG_FUNCTIONS: &[(&str, &str)] = &[];
 
-/// Files that may be longer, and why.
+/// Files that may be longer, with the reason.
 const LONG_FILES: &[(&str, &str)] = &[];
 
 fn root() -> PathBuf {
@@ -67,7 +67,7 @@ fn functions(source: &str) -> syn::Result<Vec<(String, usize)>> {
     Ok(functions.0)
 }
 
-/// What is too long and not excused, and the excuses that nothing needs any more.
+/// The excesses without an exception, and the exceptions that are no longer needed.
 fn judge(kind: &str, limit: usize, excused: &[(&str, &str)], measured: &[(String, usize)]) -> Vec<String> {
     let excuses: BTreeSet<&str> = excused.iter().map(|(name, _)| *name).collect();
     let long: BTreeSet<&str> = measured

@@ -1,4 +1,4 @@
-//! Traces and audit records of a real `rackwrightd`, as a collector gets them; and a collector that is not there.
+//! Traces and audit records of a real `rackwrightd`, as a collector receives them; and a collector that is absent.
 
 #[path = "telemetry/collector.rs"]
 mod collector;
@@ -91,13 +91,13 @@ async fn calls_steps_and_effects_reach_the_collector_below_their_callers() {
     let daemon = Daemon::start(&settings).await;
     let mut nodes = NodeServiceClient::new(daemon.operator());
 
-    // Who is unknown does not decide what is recorded, and below what.
+    // An unauthenticated client does not decide whether or under which trace a call is recorded.
     let (header, strangers_trace, _) = traceparent(1, true);
     let refused = AuthServiceClient::new(daemon.stranger())
         .who_am_i(below(&header, v1::WhoAmIRequest {}))
         .await;
     assert_eq!(refused.expect_err("strangers are nobody").code(), Code::Unauthenticated);
-    // A member's trace is recorded where the member records it.
+    // A member's trace is recorded if the member's own header asks for it.
     let (header, unrecorded_trace, _) = traceparent(3, false);
     let request = below(&header, v1::ListNodesRequest::default());
     nodes.list_nodes(request).await.expect("the operator may");
@@ -128,7 +128,7 @@ async fn calls_steps_and_effects_reach_the_collector_below_their_callers() {
 
     an_effect_below_its_step(&mut collector).await;
 
-    // What has just happened is sent before the process ends.
+    // The latest spans are sent before the process ends.
     nodes
         .list_nodes(v1::ListNodesRequest::default())
         .await
@@ -155,7 +155,7 @@ fn value(metrics: &str, series: &str) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_its_collector_the_daemon_works_and_counts_what_it_drops() {
-    // Takes connections and answers nothing.
+    // Accepts connections without answers.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let at = listener.local_addr().expect("it has an address");
     let fleet = Fleet::start(FleetConfig::default()).await.expect("a simulated machine");
@@ -188,13 +188,13 @@ async fn without_its_collector_the_daemon_works_and_counts_what_it_drops() {
     fleet.stop().await;
 }
 
-/// The next log record, awaited: the daemon tries again after 10 s.
+/// Waits for the next log record: the daemon tries again after 10 s.
 async fn next(collector: &mut Collector) -> Log {
     let next = tokio::time::timeout(Duration::from_secs(60), collector.logs.recv()).await;
     next.expect("a record comes in time").expect("the collector runs")
 }
 
-/// What the audit has now, by position, and the method of each record.
+/// The present records of the audit: position, hash and method of each.
 async fn audited(daemon: &Daemon) -> Vec<(u64, String, String)> {
     let request = v1::ListAuditRequest {
         page_size: 1000,
@@ -250,7 +250,7 @@ async fn records_of_the_audit_reach_the_collector_in_order_and_wait_for_one_that
             attributes,
             resource,
         } = next(&mut collector).await;
-        // In order, each once, and the same chain.
+        // In order, each record once, and with the same hash chain.
         assert_eq!(attributes["rackwright.audit.position"], position.to_string());
         assert_eq!(attributes["rackwright.audit.hash"], *hash);
         assert_eq!(attributes["rpc.method"], *method);
@@ -267,7 +267,7 @@ async fn records_of_the_audit_reach_the_collector_in_order_and_wait_for_one_that
             }
         }
     }
-    // What was recorded last goes out before the process ends.
+    // The last record is sent before the process ends.
     let update = v1::RetryNodeRequest {
         name: "nodes/n1".into(),
         ..v1::RetryNodeRequest::default()

@@ -1,4 +1,4 @@
-//! Other ways to the same end: firmware, boot methods and drives beside those of `life.rs`, and the ways out of trouble.
+//! Variants: firmware, boot methods and drives in addition to those of `life.rs`, and recoveries from trouble.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use rackwright_sim::lab::{self, DiskKind, Firmware, Lab, LabConfig, Machine, Res
 use rackwright_tests::site::{BOOT, Settings, Site, texts};
 use serde_json::Value;
 
-/// A key pair of a customer: the private half's file, and the public half beside it with `.pub`.
+/// A customer's key pair: returns the file of the private half; the public half is beside it with `.pub`.
 fn customer_key(dir: &Path) -> PathBuf {
     let file = dir.join("customer");
     let made = Command::new("ssh-keygen")
@@ -19,7 +19,7 @@ fn customer_key(dir: &Path) -> PathBuf {
     file
 }
 
-/// What a command prints on the installed system, run with the customer's key.
+/// The output of a command on the installed system, run with the customer's key.
 fn on_host(site: &Site, node: &str, key: &Path, command: &str) -> String {
     let node = site.json(["node", "get", node]);
     let address = node["status"]["address"].as_str().expect("the node has an address");
@@ -59,8 +59,8 @@ fn secure_boot_nvme_and_cloud_init() {
         };
         let settings = Settings {
             loader: "shim-grub",
-            // Shim, grub, kernel, ramdisk and command line are compared with what is served before anything counts, and the
-            // firmware with what an operator has approved.
+            // Shim, grub, kernel, ramdisk and command line must equal the served ones before the node is trusted, and the
+            // firmware must equal the approved one.
             further: "identity: {tpm: required, measured_boot: required, firmware: hold}\n".to_owned(),
             ..Settings::default()
         };
@@ -132,7 +132,7 @@ fn secure_boot_nvme_and_cloud_init() {
                 .all(|s| s.starts_with("LAB")),
             "{certificates}"
         );
-        // QEMU's NVMe drives format user data, and have no sanitize.
+        // QEMU's NVMe drives format user data, and do not support sanitize.
         assert_eq!(
             words(&certificates, "method"),
             ["ERASE_METHOD_NVME_FORMAT_USER_DATA"],
@@ -225,7 +225,7 @@ fn http_boot_two_drives_and_a_drive_that_vanishes() {
         site.cli(["node", "resume", "n1"]);
         becomes(&site, "n1", "active").await;
 
-        // Somebody pulls a drive before the release: what was on it cannot be erased.
+        // A drive is pulled before the release: its data cannot be erased.
         site.cli(["node", "power", "n1", "off", "--wait"]);
         lab.machine(0).remove_disk(0).await.expect("the drive can be pulled");
         site.cli(["node", "release", "n1", "--yes"]);
@@ -234,7 +234,7 @@ fn http_boot_two_drives_and_a_drive_that_vanishes() {
         let reason = site.reason("n1");
         assert!(reason.contains("LAB0000"), "{reason}");
 
-        // It is not found again. What is there is erased once more, and the node may go back to the pool.
+        // The drive is not found again. The remaining drives are erased once more, and the node may return to the pool.
         site.cli(["node", "readmit", "n1", "--yes", "--wait"]);
         assert_eq!(
             site.state("n1"),
@@ -250,7 +250,7 @@ fn http_boot_two_drives_and_a_drive_that_vanishes() {
     });
 }
 
-/// What is known of a machine that nobody enrolled; none while it is not listed.
+/// The facts about a machine that is not enrolled; none while it is not listed.
 fn unknown(site: &Site, machine: &Machine) -> Option<Value> {
     let list = site.json(["boot", "unknown"]);
     let mut rows = list.as_array().into_iter().flatten();
@@ -300,7 +300,7 @@ fn an_unknown_machine_boots_only_to_tell_what_it_is() {
         let nodes = site.json(["node", "list"]);
         assert_eq!(nodes.as_array().map(Vec::len), Some(0), "{nodes}");
 
-        // Enrolled, it is looked at anew: what anybody may say of themselves is not what a node is known by.
+        // After its enrolment it is inspected anew: unauthenticated statements do not identify a node.
         site.enroll("n1", machine);
         becomes(&site, "n1", "available").await;
         assert_eq!(unknown(&site, machine), None);
@@ -324,7 +324,7 @@ fn an_unknown_machine_is_only_reported_where_the_site_says_so() {
             machine.reset(ResetType::On).await.expect("it is switched on");
             let listed = until_unknown(&site, machine, |_| true).await;
             assert!(listed["inventory"].is_null(), "{listed}");
-            // Its firmware asks, again and again, and is not answered.
+            // Its firmware repeats its requests and gets no answer.
             let deadline = Instant::now() + BOOT / 4;
             let trace = loop {
                 let trace = site.json(["boot", "trace", machine.mac()]);
@@ -351,7 +351,7 @@ fn a_machine_without_a_tpm_is_known_by_the_medium_that_its_bmc_shows() {
                 memory_mb: 1024,
                 ..LabConfig::default()
             };
-            // The kernel of real servers keeps another part of the memory for itself than the installed one.
+            // The kernel for real servers reserves another part of the memory than the installed one.
             let profile = namespace.state_dir().join("profile.yaml");
             let text = include_str!("../../crates/validate/profiles/default.yaml");
             let text = text.replace("memory_tolerance_percent: 1", "memory_tolerance_percent: 5");

@@ -1,4 +1,4 @@
-//! The command tree, and what every command gets to work with.
+//! The command tree, and the context of every command.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// What everything but a report in CSV is written as.
+    /// The format of every output except reports in CSV.
     fn format(self) -> Format {
         match self {
             Self::Table | Self::Csv => Format::Table,
@@ -163,7 +163,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Refuses what cannot be written before anything is done.
+    /// Refuses an unsupported output format before any other step.
     pub fn check_output(&self, output: Output) -> Result<(), CliError> {
         let writes_csv = matches!(self, Self::Usage(usage) if usage.writes_csv());
         if output == Output::Csv && !writes_csv {
@@ -176,7 +176,7 @@ impl Command {
     }
 }
 
-/// What a command works with.
+/// The context of a command.
 #[derive(Debug)]
 pub struct Cx {
     pub ui: Ui,
@@ -213,7 +213,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// `site plan`, `whoami`, ...: all that has no subcommands.
+    /// `site plan`, `whoami`, ...: all commands without subcommands.
     fn leaves(command: &clap::Command, path: &str, found: &mut Vec<String>) {
         for sub in command.get_subcommands() {
             let path = format!("{path} {}", sub.get_name()).trim().to_owned();

@@ -1,4 +1,4 @@
-//! `rackwright audit ...`: who called what, from where, about what, and how that ended.
+//! `rackwright audit ...`: the caller, source, target and result of each call.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ impl FilterArgs {
     }
 }
 
-/// Runs one of them.
+/// Runs an audit command.
 pub async fn run(cx: &Cx, command: AuditCommand) -> Result<(), CliError> {
     match command {
         AuditCommand::List { filter, limit } => list(cx, filter.filter(), limit).await,

@@ -1,4 +1,4 @@
-//! `rackwright boot ...`: what was seen of machines while they booted over the network.
+//! `rackwright boot ...`: the network boots of machines, as they were observed.
 
 use clap::Subcommand;
 use rackwright_api::v1::boot_service_client::BootServiceClient;
@@ -13,7 +13,7 @@ use crate::output::table::Cell;
 use crate::output::{Format, Paint, Table, Tone, clean};
 use crate::{names, node, units};
 
-/// Unknown machines asked for at once.
+/// Unknown machines of one page.
 const PAGE: i32 = 200;
 
 const UNKNOWN: [&str; 8] = [
@@ -42,7 +42,7 @@ pub enum BootCommand {
     Counters,
 }
 
-/// Runs one of them.
+/// Runs a boot command.
 pub async fn run(cx: &Cx, command: BootCommand) -> Result<(), CliError> {
     let client = cx.client().await?;
     match command {
@@ -119,7 +119,7 @@ fn trace_text(trace: &TraceBootResponse, paint: Paint, width: Option<usize>) -> 
     text + &table.render(paint, width)
 }
 
-/// All of them, page by page.
+/// All unknown machines, page by page.
 async fn all_unknown(client: &Client) -> Result<Vec<UnknownMachine>, CliError> {
     let mut machines = Vec::new();
     let mut page_token = String::new();

@@ -1,4 +1,4 @@
-//! `rackwright capacity`: what a customer could get now, by SKU.
+//! `rackwright capacity`: the nodes that a customer could get now, by SKU.
 
 use clap::Args;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
@@ -18,7 +18,7 @@ pub struct CapacityArgs {
     customer: String,
 }
 
-/// Shows it.
+/// Shows the capacity.
 pub async fn run(cx: &Cx, args: CapacityArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let request = GetCapacityRequest {

@@ -1,5 +1,5 @@
-//! `rackwright certificates`: the site's chain of erase certificates, exported to a file and verified without a control
-//! plane.
+//! `rackwright certificates`: exports the site's chain of erase certificates to a file and verifies it without a
+//! control plane.
 
 mod chain;
 
@@ -17,7 +17,7 @@ use crate::error::CliError;
 
 /// Entries of one page.
 const PAGE: i32 = 1000;
-/// The first field of a file: names its form.
+/// The first field of a file, which names its format.
 const FORMAT: &str = "rackwright-erase-chain-v1";
 
 /// `rackwright certificates`

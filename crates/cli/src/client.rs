@@ -1,7 +1,7 @@
 //! The connection to the control plane: endpoints tried in order, retries, and renewal of our own certificate.
 //!
 //! A call that fails because the server is away (`UNAVAILABLE`, a lost connection) or late (`DEADLINE_EXCEEDED`) is sent
-//! again with the very same request, so with the same idempotency key: the server answers a repeat with the first answer.
+//! again unchanged, with the same idempotency key: the server answers a repeat with the first answer.
 
 use std::error::Error as StdError;
 use std::fmt::Display;
@@ -24,16 +24,16 @@ use crate::retry::Backoff;
 use crate::tls::{self, Server, Validity};
 use crate::units;
 
-/// Largest answer taken: a page of 1000 nodes with their inventories fits.
+/// Largest answer: enough for a page of 1000 nodes with their inventories.
 pub const MAX_ANSWER_BYTES: usize = 64 << 20;
 
-/// Checks between two looks at the authorities that the server names.
+/// Renewal checks between two requests for the authorities that the server names.
 const FOLLOW_CHECKS: u32 = 10;
 
-/// In answers: the authorities that clients are to trust.
+/// The header of answers that names the authorities that clients must trust.
 const AUTHORITIES: &str = "rackwright-authorities";
 
-/// How often a long-running command looks whether its certificate is due for renewal.
+/// How often a long-running command checks whether its certificate needs renewal.
 const RENEWAL_CHECK: Duration = Duration::from_secs(60);
 
 /// Calls one method: `rpc!(client, NodeServiceClient.get_node, "read node gpu-001", request)` is a future of the answer.
@@ -48,7 +48,7 @@ macro_rules! rpc {
     };
 }
 
-/// Opens one server stream; like `rpc!`, but the time limit is on the opening only.
+/// Opens one server stream; like `rpc!`, but the time limit applies only to the opening.
 macro_rules! open_stream {
     ($client:expr, $service:ident.$method:ident, $doing:expr, $request:expr) => {
         $client.open($doing, $request, |channel, request| async move {
@@ -69,14 +69,14 @@ pub struct Client {
     tls_name: Option<String>,
     ca_pem: Mutex<String>,
     identity: Mutex<Option<SecretString>>,
-    /// The authorities that the server named when a renewal was tried last.
+    /// The server's list of authorities at the last attempt to renew.
     followed: Mutex<String>,
     call_timeout: Duration,
     connection: tokio::sync::Mutex<Connection>,
     home: Option<Home>,
 }
 
-/// Where the credential came from and renewals go to.
+/// The source of the credential, where renewals are stored.
 #[derive(Debug)]
 struct Home {
     dir: ConfigDir,
@@ -92,15 +92,15 @@ struct Connection {
     server: usize,
 }
 
-/// Why no connection came about.
+/// Why no connection could be made.
 struct ConnectFailure {
     tried: Vec<(String, String)>,
-    /// A certificate was not right: trying again cannot help.
+    /// Whether a certificate was wrong: a retry cannot help.
     untrusted: bool,
 }
 
 impl Client {
-    /// A client for the context the options choose. Renews the certificate when that is due.
+    /// A client for the context that the options choose. Renews the certificate if necessary.
     pub async fn of_context(ui: &Ui, global: &Global) -> Result<Arc<Self>, CliError> {
         let dir = ConfigDir::locate()?;
         let (name, context) = dir.pick(&dir.load()?, global.context.as_deref())?;
@@ -148,7 +148,7 @@ impl Client {
         Ok(client)
     }
 
-    /// A client without a certificate of its own, for the first contact.
+    /// A client without its own certificate, for the first contact.
     pub fn without_identity(
         servers: &[String],
         tls_name: Option<&str>,
@@ -168,7 +168,7 @@ impl Client {
         Self::new(servers, &context, credential, call_timeout, None)
     }
 
-    /// A client with a credential that lies in no file and is not renewed.
+    /// A client with a credential that is not in a file and is not renewed.
     pub fn of_credential(context: &Context, credential: Credential, call_timeout: Duration) -> Result<Self, CliError> {
         Self::new(&context.servers, context, credential, call_timeout, None)
     }
@@ -203,12 +203,12 @@ impl Client {
         })
     }
 
-    /// The endpoint named first, as a URL.
+    /// The first endpoint, as a URL.
     pub fn first_server(&self) -> String {
         self.servers.first().map(Server::url).unwrap_or_default()
     }
 
-    /// Calls one method, again and again within bounds while the server is away. Use the `rpc!` macro.
+    /// Calls one method, with limited retries while the server is away. Use the `rpc!` macro.
     pub async fn call<Q, A, F, R>(&self, doing: impl Display, request: Q, send: F) -> Result<A, CliError>
     where
         Q: Clone,
@@ -267,16 +267,16 @@ impl Client {
         }
     }
 
-    /// The present connection, or a new one to the first endpoint that answers.
+    /// The current connection, or a new one to the first endpoint that answers.
     ///
     /// # Errors
-    /// `Unreachable` after a few rounds over all endpoints, `Untrusted` at once when certificates do not fit.
+    /// `Unreachable` after a few rounds over all endpoints, `Untrusted` at once if certificates do not match.
     pub async fn channel(&self, doing: impl Display) -> Result<(Channel, u64), CliError> {
         let mut connection = self.connection.lock().await;
         if let Some(channel) = &connection.channel {
             return Ok((channel.clone(), connection.generation));
         }
-        // Somebody who mistyped an address should not wait; a server that was there a moment ago is worth waiting for.
+        // An operator with a mistyped address should not wait; a server that answered a moment ago is worth waiting for.
         let mut backoff = if connection.generation == 0 {
             Backoff::new(Duration::from_millis(100), Duration::from_millis(500), 3)
         } else {
@@ -337,20 +337,20 @@ impl Client {
         Err(failure)
     }
 
-    /// Renews the credential if the server names other authorities than the trusted ones. The call at hand has its answer:
-    /// a failure is left to the next command.
+    /// Renews the credential if the server names other authorities than the trusted ones. The current call already has its
+    /// answer, so a failure is left to the next command.
     async fn follow(&self, named: &str) {
         let own = tls::pins_of(&self.ca_pem.lock().unwrap_or_else(PoisonError::into_inner));
         if self.home.is_none() || !tls::is_outdated(&own, named) {
             return;
         }
-        // Once for each list: the renewal is a call itself.
+        // Once for each list: the renewal is itself a call.
         let tried = {
             let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *followed, named.to_owned())
         };
         if tried != named {
-            // The future is boxed because a renewal is a call, which may come back to here.
+            // The future is boxed because the renewal is a call, which may recurse to here.
             let _ = Box::pin(self.renew()).await;
         }
     }
@@ -362,7 +362,7 @@ impl Client {
             .domain_name(self.tls_name.as_deref().unwrap_or(&server.host));
         let identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(identity) = identity {
-            // Both readers take the blocks they look for and leave the others.
+            // Each of the two parsers picks its own blocks and ignores the others.
             tls = tls.identity(Identity::from_pem(identity.expose_secret(), identity.expose_secret()));
         }
         Ok(Endpoint::from_shared(server.url())?
@@ -377,7 +377,7 @@ impl Client {
             .initial_connection_window_size(8 << 20))
     }
 
-    /// Gives up a connection, unless it has been replaced already; the next one starts at the next endpoint.
+    /// Drops a connection, unless it was already replaced; the next one starts with the next endpoint.
     pub async fn forget(&self, generation: u64) {
         let mut connection = self.connection.lock().await;
         if connection.generation == generation && connection.channel.take().is_some() {
@@ -385,7 +385,7 @@ impl Client {
         }
     }
 
-    /// What a failure of the connection itself means: gone away, or our certificate refused.
+    /// Interprets a failure of the connection itself: the server is gone, or refused our certificate.
     pub fn classify(&self, status: Status) -> Status {
         let Some(source) = StdError::source(&status) else {
             return status;
@@ -417,7 +417,7 @@ impl Client {
         let identity = tls::identity_pem(&answer.certificate_pem, &key);
         let trusted = answer.ca_certificate_pem;
         if !tls::pins_of(&trusted).is_empty() {
-            // A former certificate fits both lists: whatever is written first, a crash leaves a credential that works.
+            // An older certificate is valid for both lists: in either order of writes, a crash leaves a working credential.
             home.dir.store_authorities(&home.context, &trusted)?;
             *self.ca_pem.lock().unwrap_or_else(PoisonError::into_inner) = trusted;
         }
@@ -426,7 +426,7 @@ impl Client {
         Ok(())
     }
 
-    /// Keeps the certificate of a long-running command fresh. Ends with the client.
+    /// Renews the certificate of a long-running command. Ends with the client.
     async fn keep_renewed(client: std::sync::Weak<Self>) {
         let mut checks: u32 = 0;
         loop {
@@ -434,7 +434,7 @@ impl Client {
             let Some(client) = client.upgrade() else { return };
             checks = checks.wrapping_add(1);
             if checks.is_multiple_of(FOLLOW_CHECKS) {
-                // Its answer names the authorities to trust. An open stream never hears of a rotation that begins.
+                // The answer names the authorities to trust. An open stream does not show the begin of a rotation.
                 let request = WhoAmIRequest {};
                 let _ = rpc!(
                     client,
@@ -447,14 +447,14 @@ impl Client {
             let identity = client.identity.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let validity = identity.and_then(|pem| Validity::of_pem(pem.expose_secret()));
             if validity.is_some_and(|validity| validity.due(units::now())) {
-                // Tried again a minute later; a command that ends before that has lost nothing.
+                // The next attempt is a minute later; a command that ends earlier needs no renewal.
                 let _ = client.renew().await;
             }
         }
     }
 }
 
-/// The server is away or late: the same request may be sent again.
+/// Whether the server is away or late: the same request may be sent again.
 pub fn is_transient(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)
 }
@@ -465,7 +465,7 @@ fn find_tls_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls:
         if let Some(found) = error.downcast_ref::<rustls::Error>() {
             return Some(found);
         }
-        // An io::Error answers `source` with the source of what it wraps, not with that itself.
+        // `source` of an io::Error returns the source of the wrapped error, not the wrapped error itself.
         next = match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
             Some(inner) => Some(inner as &(dyn StdError + 'static)),
             None => error.source(),
@@ -481,7 +481,7 @@ fn is_certificate_trouble(error: &rustls::Error) -> bool {
     )
 }
 
-/// The last error of the chain: the one that says what happened.
+/// The last error of the chain, which is the most specific one.
 fn innermost(error: &(dyn StdError + 'static)) -> String {
     if let Some(tls) = find_tls_error(error) {
         return tls.to_string();

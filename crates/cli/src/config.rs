@@ -1,9 +1,9 @@
 //! Contexts and credentials on disk: `$RACKWRIGHT_CONFIG`, else `$XDG_CONFIG_HOME/rackwright`, else
 //! `~/.config/rackwright`.
 //!
-//! `config.yaml` lists the contexts; for each there is `NAME.ca.pem` (whom we trust) and `NAME.pem` (our certificate and
-//! its private key, in one file so that a renewal replaces both at once). All are mode 0600 in a directory of mode 0700,
-//! and are written to a new file first, then renamed.
+//! `config.yaml` lists the contexts. Each context has `NAME.ca.pem` (the authorities that we trust) and `NAME.pem` (our
+//! certificate and its private key, in one file so that a renewal replaces both at once). All have mode 0600 in a
+//! directory of mode 0700, and are written to a new file first, then renamed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,20 +21,20 @@ use crate::mutation;
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The context used when none is named.
+    /// The default context.
     #[serde(default)]
     pub current_context: String,
     #[serde(default)]
     pub contexts: BTreeMap<String, Context>,
 }
 
-/// One server (or several replicas of it) and who we are there.
+/// One server (or several replicas of it) and our identity there.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Context {
     /// Endpoints, tried in order.
     pub servers: Vec<String>,
-    /// Name the server's certificate is checked for, when it is not the endpoint's host.
+    /// Name that the server's certificate must have, if it is not the endpoint's host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_name: Option<String>,
     pub member: String,
@@ -49,14 +49,14 @@ pub struct Credential {
     pub identity_pem: SecretString,
 }
 
-/// The directory and what is in it.
+/// The configuration directory.
 #[derive(Debug)]
 pub struct ConfigDir {
     path: PathBuf,
 }
 
 impl ConfigDir {
-    /// Where this user's configuration lies; nothing is read or made yet.
+    /// The path of this user's configuration; reads and creates nothing.
     pub fn locate() -> Result<Self, CliError> {
         let set = |name: &str| {
             std::env::var_os(name)
@@ -74,7 +74,7 @@ impl ConfigDir {
         })
     }
 
-    /// Reads `config.yaml`; an empty configuration when there is none.
+    /// Reads `config.yaml`; without the file, an empty configuration.
     pub fn load(&self) -> Result<Config, CliError> {
         let path = self.path.join("config.yaml");
         let text = match fs::read_to_string(&path) {
@@ -124,7 +124,7 @@ impl ConfigDir {
         ))
     }
 
-    /// Reads the PEM files of a context; refuses a private key that others can read.
+    /// Reads the PEM files of a context; refuses a private key that other users can read.
     pub fn credential(&self, name: &str) -> Result<Credential, CliError> {
         let read = |file: PathBuf| {
             fs::read_to_string(&file).map_err(|e| {
@@ -170,7 +170,7 @@ impl ConfigDir {
         self.write(&format!("{name}.pem"), identity_pem.expose_secret().as_bytes())
     }
 
-    /// Removes the files of a context; those that are not there are fine.
+    /// Removes the files of a context; missing files are ignored.
     pub fn remove_credential(&self, name: &str) -> Result<(), CliError> {
         for file in [format!("{name}.pem"), format!("{name}.ca.pem")] {
             let path = self.path.join(file);
@@ -206,7 +206,7 @@ fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// A context's name becomes part of file names: 1 to 63 of letters, digits, `-`, `_` and `.`, none of the dots first.
+/// A context's name is part of file names: 1 to 63 letters, digits, `-`, `_` and `.`, not beginning with a dot.
 pub fn context_name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if (1..=63).contains(&text.len()) && text.chars().all(fits) && !text.starts_with('.') {

@@ -29,7 +29,7 @@ pub struct ResumeArgs {
     mutation: MutationArgs,
 }
 
-/// Runs one of them.
+/// Runs a control command.
 pub async fn run(cx: &Cx, command: ControlCommand) -> Result<(), CliError> {
     let client = cx.client().await?;
     match command {

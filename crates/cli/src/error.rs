@@ -1,4 +1,4 @@
-//! Everything that can go wrong, the sentence an operator reads about it, and the exit code a script sees.
+//! All errors, with the sentence for the operator and the exit code for scripts.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -11,9 +11,9 @@ use tonic_types::{ErrorDetails, RpcStatusExt as _, StatusExt as _};
 
 use crate::output::{Paint, Tone};
 
-/// Exit codes, as `docs/cli.md` lists them.
+/// Exit codes, as listed in `docs/cli.md`.
 pub mod exit {
-    /// Anything that has no code of its own.
+    /// Any error without its own code.
     pub const OTHER: u8 = 1;
     /// Wrong arguments or a request the server calls malformed.
     pub const USAGE: u8 = 2;
@@ -21,11 +21,11 @@ pub mod exit {
     pub const NOT_FOUND: u8 = 3;
     /// The thing exists but its state, version or idempotency key does not allow the request.
     pub const CONFLICT: u8 = 4;
-    /// Not logged in, not allowed, or the server could not prove who it is.
+    /// Not logged in, not allowed, or the server could not prove its identity.
     pub const DENIED: u8 = 5;
     /// The server cannot be reached or did not answer in time.
     pub const UNAVAILABLE: u8 = 6;
-    /// The request was accepted, but the operation that was waited for failed.
+    /// The request was accepted, but the operation failed during the wait.
     pub const OPERATION_FAILED: u8 = 7;
 }
 
@@ -44,22 +44,22 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What a command can end with instead of success.
+/// The errors with which a command can end.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// The arguments make no sense together, or their values do not.
+    /// The arguments or their combination are invalid.
     #[error("{message}")]
     Usage { message: String, hint: String },
-    /// Faults of the input files, all of them.
+    /// All faults of the input files.
     #[error("{} in the input, nothing was sent", plural(.0.len(), "fault"))]
     Manifest(Vec<Fault>),
     /// A file, the terminal or the network's sockets.
     #[error("cannot {doing}: {source}")]
     Io { doing: String, source: io::Error },
-    /// Contexts or credentials on this machine.
+    /// An error of the contexts or credentials on this machine.
     #[error("{message}")]
     Credential { message: String, hint: String },
-    /// Who the server is could not be proved.
+    /// The server could not prove its identity.
     #[error("{message}")]
     Untrusted { message: String, hint: String },
     /// The server answered with an error.
@@ -71,26 +71,26 @@ pub enum CliError {
         doing: String,
         tried: Vec<(String, String)>,
     },
-    /// A wait ended before what was waited for.
+    /// The time limit of a wait was exceeded.
     #[error("{what} is not done after {after}")]
     TimedOut { what: String, after: String, hint: String },
-    /// An operation that was waited for ended badly.
+    /// An operation failed during the wait.
     #[error("{what} failed after {after}: {}", sentence(&.error.message, Code::from(.error.code)))]
     OperationFailed {
         what: String,
         after: String,
         error: Box<rpc::Status>,
     },
-    /// A node went to a state that `--until` cannot be reached from by itself.
+    /// A node reached a state from which it does not reach `--until` by itself.
     #[error("{what}")]
     Missed { what: String, hint: String },
-    /// A BMC that was asked without a control plane.
+    /// An error of a BMC that was accessed without a control plane.
     #[error("{message}")]
     Bmc { message: String, hint: String, exit: u8 },
-    /// Several things went wrong; each is shown, the first gives the exit code.
+    /// Several errors; each is shown, and the first one gives the exit code.
     #[error("{} things went wrong", .0.len())]
     Several(Vec<CliError>),
-    /// What the server sent cannot be used.
+    /// The server's answer is unusable.
     #[error("the server's answer cannot be used: {0}")]
     BadAnswer(String),
 }
@@ -135,7 +135,7 @@ impl CliError {
         }
     }
 
-    /// Nothing for none, the error itself for one, `Several` for more.
+    /// Ok for no error, the error itself for one, `Several` for more.
     pub fn gather(mut errors: Vec<CliError>) -> Result<(), CliError> {
         match errors.len() {
             0 => Ok(()),
@@ -144,12 +144,12 @@ impl CliError {
         }
     }
 
-    /// True when whoever read our output has gone away (`rackwright ... | head`): not worth a word.
+    /// Whether the reader of our output has gone away (`rackwright ... | head`): no message is needed.
     pub fn is_silent(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// The status code the server sent, where it was the server.
+    /// The server's status code, if the error came from the server.
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Rpc { status, .. } => Some(status.code()),
@@ -157,7 +157,7 @@ impl CliError {
         }
     }
 
-    /// True when the server could not be asked, or did not answer.
+    /// Whether the server could not be reached or did not answer.
     pub fn is_outage(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
             || matches!(self.code(), Some(Code::Unavailable | Code::DeadlineExceeded))
@@ -184,7 +184,7 @@ impl CliError {
         }
     }
 
-    /// The sentence, what belongs to it, and the hint, ready for stderr.
+    /// The sentence, its details and the hint, ready for stderr.
     pub fn render(&self, paint: Paint) -> String {
         let mut out = String::new();
         if let Self::Several(errors) = self {
@@ -242,14 +242,14 @@ impl CliError {
     }
 }
 
-/// The error details of an operation's `google.rpc.Status`, in the form `tonic-types` reads.
+/// The error details of an operation's `google.rpc.Status`, in the form that `tonic-types` reads.
 fn operation_details(error: &rpc::Status) -> ErrorDetails {
     tonic_types::Status::decode(error.encode_to_vec().as_slice())
         .map(|status| status.get_error_details())
         .unwrap_or_default()
 }
 
-/// Fields, preconditions and devices that the server names, one a line.
+/// Fields, preconditions and devices that the server names, one per line.
 fn detail_lines(details: &ErrorDetails, message: &str) -> Vec<String> {
     let mut lines = Vec::new();
     for violation in details
@@ -300,7 +300,7 @@ fn server_hints(details: &ErrorDetails) -> Vec<String> {
     hints
 }
 
-/// What to do about a code when the server gives no hint of its own.
+/// The hint for a code if the server gives none.
 fn own_hint(code: Code) -> Option<String> {
     let hint = match code {
         Code::Unauthenticated => {

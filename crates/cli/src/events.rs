@@ -1,4 +1,4 @@
-//! `rackwright events`: everything that happened, in order, none lost and none twice.
+//! `rackwright events`: all events in order, without losses or repetitions.
 
 use clap::Args;
 use rackwright_api::v1::event_service_client::EventServiceClient;
@@ -29,26 +29,26 @@ pub struct EventsArgs {
     target: Option<String>,
 }
 
-/// How the reading of one connection's stream ended.
+/// The end of reading one connection's stream.
 enum End {
-    /// Nothing more is wanted.
+    /// All wanted events were read.
     Enough,
-    /// The connection is gone; go on after the last position.
+    /// The connection is lost; continue after the last position.
     Lost,
 }
 
-/// Where the reader stands.
+/// The state of the reader.
 struct Reader<'a> {
     cx: &'a Cx,
     client: &'a Client,
     args: &'a EventsArgs,
-    /// The last position written out, or the one asked for.
+    /// The last position written, or the requested one.
     position: u64,
-    /// False until an event was seen while only new ones are wanted: there is no position to resume from yet.
+    /// False until the first event if only new events are wanted: there is no position to resume from yet.
     anchored: bool,
 }
 
-/// Writes events until there are no more (or for ever with `--follow`).
+/// Writes events until there are no more (or endlessly with `--follow`).
 pub async fn run(cx: &Cx, args: EventsArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let mut reader = Reader {
@@ -64,7 +64,7 @@ pub async fn run(cx: &Cx, args: EventsArgs) -> Result<(), CliError> {
         match reader.read().await {
             Ok(End::Enough) => return Ok(()),
             Ok(End::Lost) => {}
-            // `read` has tried for seconds already; a followed server may be away for longer.
+            // `read` has already tried for seconds; with `--follow` the server may be away for longer.
             Err(error) if error.is_outage() && args.follow => {}
             Err(error) => return Err(error),
         }
@@ -113,7 +113,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Writes an event out, once.
+    /// Writes an event, once.
     fn take(&mut self, event: &Event) -> Result<(), CliError> {
         if self.anchored && event.position <= self.position {
             return Ok(());

@@ -1,6 +1,6 @@
-//! `rackwright`: the operator's command line. A gRPC client of `rackwrightd` and nothing more: it reads and writes only
-//! what the public API offers, so everything it does can be done by any other client. What it does with site files
-//! needs no server; only `site import netbox` asks another one, NetBox, and `bmc` asks a BMC by itself.
+//! `rackwright`: the operator's command line. It is only a gRPC client of `rackwrightd`: it reads and writes by the
+//! public API alone, so any other client can do the same. Commands for site files need no server; only `site import
+//! netbox` calls another server, NetBox, and `bmc` calls a BMC directly.
 //!
 //! One module per noun (`node`, `cluster`, `site`, `image`, `operation`, `events`, `boot`, `usage`, `auth`, `apply`, `bmc`,
 //! `bench`); around them
@@ -50,10 +50,10 @@ pub use crate::args::Cli;
 use crate::args::{Command, Cx};
 use crate::error::CliError;
 
-/// Runs the program with the process's own arguments and answers with its exit code (see `docs/cli.md`).
+/// Runs the program with the process's own arguments and returns its exit code (see `docs/cli.md`).
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    // Fails only when a provider was installed before, which is as good.
+    // Fails only if a provider is installed already, which is equally good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cx = Cx::new(cli.global);
     if let Err(error) = cli.command.check_output(cx.global.output) {

@@ -1,4 +1,4 @@
-//! The `rackwright` program; everything is in the library beside it.
+//! The `rackwright` program; its code is in the library of this crate.
 
 fn main() -> std::process::ExitCode {
     rackwright_cli::main()

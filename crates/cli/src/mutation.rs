@@ -1,4 +1,4 @@
-//! What every mutating command takes: an idempotency key and, optionally, the version it was decided on.
+//! The options of every mutating command: an idempotency key and, optionally, the version on which the decision is based.
 
 use std::time::UNIX_EPOCH;
 
@@ -21,7 +21,7 @@ pub struct MutationArgs {
     pub resource_version: Option<String>,
 }
 
-/// 1 to 64 printable ASCII characters; the API takes 128, the rest is for the suffixes of `part` and `of`.
+/// 1 to 64 printable ASCII characters; the API accepts 128, the rest is for the suffixes of `part` and `of`.
 fn key(text: &str) -> Result<String, String> {
     if !(1..=64).contains(&text.len()) || !text.bytes().all(|b| b.is_ascii_graphic()) {
         return Err("a key is 1 to 64 printable ASCII characters without spaces".to_owned());
@@ -30,7 +30,7 @@ fn key(text: &str) -> Result<String, String> {
 }
 
 impl MutationArgs {
-    /// For a command that makes one call.
+    /// The mutation of a command with one call.
     pub fn once(&self) -> Mutation {
         Mutation {
             idempotency_key: self.idempotency_key.clone().unwrap_or_else(fresh_key),
@@ -38,7 +38,7 @@ impl MutationArgs {
         }
     }
 
-    /// For a command that makes one call for each of several targets: every call has a key of its own.
+    /// The mutations of a command with one call for each target: every call has its own key.
     pub fn each(&self, targets: usize) -> Result<EachMutation, CliError> {
         if targets > 1 && self.resource_version.is_some() {
             return Err(CliError::usage(
@@ -52,7 +52,7 @@ impl MutationArgs {
         })
     }
 
-    /// For a command that makes several different calls: `part` tells their keys apart, the same way in every run.
+    /// The mutation of a command with several different calls: `part` distinguishes their keys, equally in every run.
     pub fn part(&self, base: &str, part: &str) -> Mutation {
         Mutation {
             idempotency_key: format!("{base}.{part}"),
@@ -69,7 +69,7 @@ pub struct EachMutation {
 }
 
 impl EachMutation {
-    /// The mutation for one target; a repeat for fewer targets finds the same keys.
+    /// The mutation for one target; a repeat with fewer targets uses the same keys.
     pub fn of(&self, id: &str) -> Mutation {
         let mut mutation = self.base.clone();
         if self.several {
@@ -83,7 +83,7 @@ impl EachMutation {
 pub fn fresh_key() -> String {
     let mut bytes = [0u8; 16];
     if random::source().fill(&mut bytes).is_err() {
-        // The kernel's random source does not fail once the machine runs; a key from the clock is still a key.
+        // The kernel's random source does not fail on a running machine; a key from the clock is still usable.
         let since = units::system_time().duration_since(UNIX_EPOCH);
         bytes = since.unwrap_or_default().as_nanos().to_le_bytes();
     }

@@ -1,6 +1,6 @@
-//! Resource names: people type `gpu-001`, the API says `nodes/gpu-001`; both are taken everywhere.
+//! Resource names: people type `gpu-001`, the API uses `nodes/gpu-001`; both are accepted everywhere.
 
-/// Most names that a line shows.
+/// Most names in a line.
 const SHOWN: usize = 8;
 
 /// `nodes/gpu-001` for `gpu-001` and for `nodes/gpu-001`.
@@ -21,8 +21,8 @@ pub fn last(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }
 
-/// A name of any kind without its collection, when that is one of those people leave out: `gpu-001`, but `images/x`
-/// stays as it is when `collection` is `nodes`.
+/// The API's name of an image or of a version: `images/debian` for `debian`, `images/debian/versions/DIGEST` for
+/// `debian@DIGEST`. A name in the API's form stays the same.
 pub fn image(text: &str) -> String {
     if text.starts_with("images/") {
         return text.to_owned();
@@ -42,12 +42,12 @@ pub fn image_short(name: &str) -> String {
     }
 }
 
-/// The first 12 hex digits are enough for people.
+/// A digest shortened for people to its prefix (`b3-`) and 12 hex digits.
 pub fn digest_short(digest: &str) -> &str {
     digest.get(..15).unwrap_or(digest)
 }
 
-/// The first names, and how many more there are.
+/// The first names, and the number of further ones.
 pub fn listed(names: &[String]) -> String {
     let shown = names[..names.len().min(SHOWN)].join(", ");
     match names.len().saturating_sub(SHOWN) {
@@ -56,7 +56,7 @@ pub fn listed(names: &[String]) -> String {
     }
 }
 
-/// A MAC address in the API's form, or `None` when the text is not one. Dashes are taken as well as colons.
+/// A MAC address in the API's form, or `None` if the text is not one. Dashes and colons are accepted.
 pub fn mac(text: &str) -> Option<String> {
     let parts: Vec<&str> = text.split(['-', ':']).collect();
     let hex = |part: &&str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());

@@ -50,7 +50,7 @@ pub enum OperationCommand {
     },
 }
 
-/// Runs one of them.
+/// Runs an operation command.
 pub async fn run(cx: &Cx, command: OperationCommand) -> Result<(), CliError> {
     match command {
         OperationCommand::List {
@@ -163,7 +163,7 @@ async fn list(cx: &Cx, filter: String, limit: usize) -> Result<(), CliError> {
     })
 }
 
-/// How much is done. An operation that ended badly, and one that tells no progress, has no figure.
+/// The progress. A failed operation, and one without progress, has no figure.
 fn done(operation: &Operation) -> String {
     match (operation.done, &operation.error, &operation.progress) {
         (true, None, _) => "100%".to_owned(),
@@ -214,7 +214,7 @@ async fn wait_for(cx: &Cx, ids: &[String], timeout: Option<Duration>) -> Result<
     conclude(&cx.ui, &operations)
 }
 
-/// Shows operations that were just started (or the like): `sentence` for people, the resources for programs.
+/// Shows operations that were just started: `sentence` for people, the resources for programs.
 pub fn report(ui: &Ui, operations: &[Operation], sentence: impl Fn(&Operation) -> String) -> Result<(), CliError> {
     if operations.is_empty() {
         return Ok(());
@@ -227,17 +227,17 @@ pub fn report(ui: &Ui, operations: &[Operation], sentence: impl Fn(&Operation) -
     ui.items(operations, |_| String::new())
 }
 
-/// Shows operations that were waited for, and fails when one of them failed.
+/// Shows operations after a wait, and fails if one of them failed.
 pub fn conclude(ui: &Ui, operations: &[Operation]) -> Result<(), CliError> {
     if ui.format() == Format::Table {
         return wait::verdict(ui, operations);
     }
     ui.items(operations, |_| String::new())?;
-    // The sentences would disturb the format that was asked for; the errors are still wanted.
+    // The sentences would disturb the requested format; the errors are still reported.
     wait::verdict(&ui.silenced(), operations)
 }
 
-/// [`finish`] with one, of which nothing more is wanted.
+/// Like [`finish`] for one operation, without a return value.
 pub async fn finish_one(
     cx: &Cx,
     client: &std::sync::Arc<Client>,
@@ -247,7 +247,7 @@ pub async fn finish_one(
     finish(cx, client, vec![started], waiting).await.map(drop)
 }
 
-/// Waits when that is asked for, shows what came of it, and answers with the last that is known of them.
+/// Waits on request, shows the results, and returns the last known forms of the operations.
 pub async fn finish(
     cx: &Cx,
     client: &std::sync::Arc<Client>,

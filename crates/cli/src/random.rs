@@ -1,4 +1,4 @@
-//! Random bytes: keys of changes, and pauses before another attempt.
+//! Random bytes for idempotency keys and for the jitter of pauses.
 
 use ring::rand::SystemRandom;
 

@@ -1,4 +1,4 @@
-//! Bounded, jittered waiting between attempts.
+//! Limited waits with jitter between attempts.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::random;
 
-/// Delays that double from `first` to `cap`, each shortened by up to half at random so that many clients that lost the
-/// same server do not come back in step.
+/// Delays that double from `first` to `cap`. Each is shortened by a random part of up to half, so that many clients of
+/// a lost server do not return at the same time.
 #[derive(Debug)]
 pub struct Backoff {
     next: Duration,
@@ -26,7 +26,7 @@ impl Backoff {
         }
     }
 
-    /// For a single call: about seven seconds in all.
+    /// For a single call: about seven seconds in total.
     pub fn for_call() -> Self {
         Self::new(Duration::from_millis(100), Duration::from_secs(2), 7)
     }
@@ -36,18 +36,18 @@ impl Backoff {
         Self::new(Duration::from_millis(200), Duration::from_secs(5), 30)
     }
 
-    /// How long to wait before the next attempt; `None` when the attempts are spent.
+    /// The delay before the next attempt; `None` if no attempts are left.
     pub fn delay(&mut self) -> Option<Duration> {
         self.left = self.left.checked_sub(1)?;
         let full = self.next;
         self.next = (full * 2).min(self.cap);
         let mut byte = [0u8];
-        // Without randomness there is no jitter, and nothing worse.
+        // Without randomness there is only no jitter.
         let _ = self.random.fill(&mut byte);
         Some(full.mul_f64(1.0 - f64::from(byte[0]) / 512.0))
     }
 
-    /// Waits; false when the attempts are spent.
+    /// Waits; false if no attempts are left.
     pub async fn pause(&mut self) -> bool {
         match self.delay() {
             Some(delay) => {

@@ -1,4 +1,4 @@
-//! Files whose names come from a server, written below one directory and nowhere else.
+//! Files with names from a server, written only below one directory.
 
 use std::collections::BTreeSet;
 use std::fs::Permissions;
@@ -10,35 +10,35 @@ use tempfile::Builder;
 
 use crate::error::{CliError, plural};
 
-/// Longest name of one folder or file, in bytes: what Linux file systems take.
+/// Longest name of one folder or file, in bytes: the limit of Linux file systems.
 const NAME_MAX: usize = 255;
 
-/// Folders in each other.
+/// Deepest nesting of folders.
 const DEPTH_MAX: usize = 16;
 
 /// Names that are listed in an error.
 const LISTED: usize = 5;
 
-/// What becomes of a file that is there already.
+/// What to do with an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Present {
-    /// It stays, and nothing at all is written.
+    /// Keep it, and write nothing at all.
     Kept,
-    /// It is replaced.
+    /// Replace it.
     Replaced,
 }
 
-/// Writes `files` (name and text) below `folder`, which is made if it is not there. Nothing is written unless all names
-/// are harmless and, with [`Present::Kept`], free. Each file appears whole or not at all.
+/// Writes `files` (name and text) below `folder`, which is made if it does not exist. Nothing is written unless all
+/// names are harmless and, with [`Present::Kept`], free. Each file appears complete or not at all.
 ///
 /// # Errors
-/// `BadAnswer` for a name that leads out of the folder or is no name, `Usage` where a file is in the way, `Io`.
+/// `BadAnswer` for a name that leads out of the folder or is not a valid name, `Usage` if a file exists, `Io`.
 pub fn below(folder: &Path, files: &[(&str, &str)], present: Present) -> Result<(), CliError> {
     let paths = paths(folder, files)?;
     let (mut folders, mut taken) = (BTreeSet::new(), Vec::new());
     for path in &paths {
         look(folder, path, &mut folders)?;
-        // A link counts as there, wherever it leads.
+        // A link counts as existing, whatever its target.
         if path.symlink_metadata().is_ok() {
             taken.push(path.display().to_string());
         }
@@ -66,7 +66,7 @@ pub fn below(folder: &Path, files: &[(&str, &str)], present: Present) -> Result<
     Ok(())
 }
 
-/// The path of each file. One bad name and nothing is written.
+/// The path of each file; an error for any bad name, so that nothing is written.
 fn paths(folder: &Path, files: &[(&str, &str)]) -> Result<Vec<PathBuf>, CliError> {
     let (mut seen, mut paths) = (BTreeSet::new(), Vec::new());
     for (name, _) in files {
@@ -93,7 +93,7 @@ fn paths(folder: &Path, files: &[(&str, &str)]) -> Result<Vec<PathBuf>, CliError
     }
 }
 
-/// The folders and the file that a name stands for; `None` when it is absolute, leads upwards or is no plain name.
+/// The folders and the file of a name; `None` if it is absolute, leads upwards or is not a plain name.
 fn parts(name: &str) -> Option<Vec<&str>> {
     let parts: Vec<&str> = name.split('/').collect();
     let is_plain = |part: &&str| {
@@ -104,7 +104,7 @@ fn parts(name: &str) -> Option<Vec<&str>> {
     (parts.len() <= DEPTH_MAX && parts.iter().all(is_plain)).then_some(parts)
 }
 
-/// Collects the folders between `folder` and `path`, none of which may be a link: it could lead anywhere.
+/// Collects the folders between `folder` and `path`. A link among them is an error: it could lead anywhere.
 fn look(folder: &Path, path: &Path, folders: &mut BTreeSet<PathBuf>) -> Result<(), CliError> {
     let between = path.ancestors().skip(1).take_while(|part| *part != folder);
     for part in between {
@@ -133,7 +133,7 @@ fn make(folder: &Path) -> Result<(), CliError> {
 
 fn write(path: &Path, text: &str, present: Present) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
-    // What the user's umask takes away stays away.
+    // The user's umask still applies.
     let permissions = Permissions::from_mode(0o666);
     let mut file = Builder::new().permissions(permissions).tempfile_in(folder)?;
     file.write_all(text.as_bytes())?;
@@ -211,7 +211,7 @@ mod tests {
         std::os::unix::fs::symlink(outside.join("kept"), folder.join("f")).unwrap();
         assert!(below(&folder, &[("d/x", "")], Present::Replaced).is_err());
         assert!(below(&folder, &[("f", "")], Present::Kept).is_err());
-        // The link is replaced, not what it leads to.
+        // The link is replaced, not its target.
         below(&folder, &[("f", "new")], Present::Replaced).unwrap();
         assert_eq!(std::fs::read_to_string(outside.join("kept")).unwrap(), "kept");
         assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1);

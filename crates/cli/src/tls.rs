@@ -1,4 +1,5 @@
-//! Whom we talk to: server addresses, the first contact by a pinned authority, and our own keys and certificates.
+//! The identity of servers and our own: server addresses, the first contact by a pinned authority, our keys and
+//! certificates.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,10 +18,10 @@ use x509_parser::prelude::X509Certificate;
 
 use crate::error::CliError;
 
-/// Longest time for connecting and shaking hands.
+/// Longest time for connection and handshake.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The API's port when a server's address names none.
+/// The API's port for a server address without a port.
 const DEFAULT_PORT: u16 = 7070;
 
 /// An endpoint: `https://HOST[:PORT]`.
@@ -86,11 +87,11 @@ pub fn parse_pin(text: &str) -> Result<[u8; 32], String> {
 
 /// Connects once and gets the certificate of the server's authority, proved by its SHA-256.
 ///
-/// The handshake accepts whatever is presented, but nothing is sent over it: the pinned certificate is looked for in
-/// the presented chain, and the server's own certificate must verify under it for the name we asked for.
+/// The handshake accepts any certificate, but nothing is sent over it: the presented chain must contain the pinned
+/// certificate, and the server's own certificate must verify under it for the requested name.
 ///
 /// # Errors
-/// `Unreachable` when there is no connection; `Untrusted` when the pin is not in the chain or does not sign the server.
+/// `Unreachable` if there is no connection; `Untrusted` if the pin is not in the chain or does not sign the server.
 pub async fn fetch_authority(server: &Server, tls_name: &str, pin: &[u8; 32]) -> Result<String, CliError> {
     let chain = presented_chain(server, tls_name).await?;
     let Some(authority) = chain.iter().find(|certificate| sha256(certificate) == *pin) else {
@@ -173,7 +174,7 @@ fn verify_under(
         .map_err(|e| e.to_string())
 }
 
-/// Keeps what the server presents. It does check that the server holds the key of what it presents.
+/// Stores the presented chain. It does check that the server has the private key of its certificate.
 #[derive(Debug)]
 struct Capture {
     provider: Arc<CryptoProvider>,
@@ -234,15 +235,15 @@ pub fn pins_of(pem: &str) -> Vec<String> {
     certificates.map(|block| pin(block.contents())).collect()
 }
 
-/// The authorities that the server names, `own` being the trusted ones, call for a renewal of the credential: a rotation
-/// of the site's authority has begun or ended. A replica that names only the first of ours has not begun it yet.
+/// Whether the authorities that the server names require a renewal of the credential, `own` being the trusted ones: a
+/// rotation of the site's authority has begun or ended. A replica that names only our first one has not begun it yet.
 pub fn is_outdated(own: &[String], named: &str) -> bool {
     let named: Vec<&str> = named.split(',').filter(|pin| !pin.is_empty()).collect();
     let is_beginning = named.len() <= own.len() && named.iter().zip(own).all(|(named, own)| named == own);
     !is_beginning
 }
 
-/// A new private key and a request for a certificate over its public half. The server takes nothing else from it.
+/// A new private key and a certificate request for it. The server uses only the public key of the request.
 pub fn new_key() -> Result<(KeyPair, String), CliError> {
     let failed = |e: rcgen::Error| CliError::credential(format!("cannot make a key: {e}"), "");
     let key = KeyPair::generate().map_err(failed)?;
@@ -260,7 +261,7 @@ pub fn identity_pem(certificate_pem: &str, key: &KeyPair) -> SecretString {
     SecretString::from(format!("{}\n{}", certificate_pem.trim_end(), key.serialize_pem()))
 }
 
-/// When a certificate begins and ends, in seconds since the epoch.
+/// Begin and end of a certificate's validity, in seconds since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Validity {
     pub not_before: f64,
@@ -268,7 +269,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Of the first certificate in a PEM text.
+    /// The validity of the first certificate in a PEM text.
     pub fn of_pem(text: &str) -> Option<Self> {
         let blocks = pem::parse_many(text).ok()?;
         let block = blocks.iter().find(|block| block.tag() == "CERTIFICATE")?;
@@ -284,7 +285,7 @@ impl Validity {
         now >= self.not_after
     }
 
-    /// Less than a third of the lifetime is left.
+    /// Whether less than a third of the lifetime is left.
     pub fn due(&self, now: f64) -> bool {
         self.not_after - now < (self.not_after - self.not_before) / 3.0
     }

@@ -1,4 +1,4 @@
-//! Numbers, durations and times as people write and read them. All times are UTC.
+//! Numbers, durations and times in the form for people. All times are UTC.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -34,7 +34,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(seconds))
 }
 
-/// Reads a moment: RFC 3339 (`2026-12-31T18:00:00Z`), or how long from now (`30d`), to the second.
+/// Reads a moment: RFC 3339 (`2026-12-31T18:00:00Z`), or a duration from now (`30d`), to the second.
 pub fn parse_moment(text: &str) -> Result<Timestamp, String> {
     let at = |seconds| Timestamp { seconds, nanos: 0 };
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
@@ -101,7 +101,7 @@ pub fn memory(count: u64) -> String {
     }
 }
 
-/// Now.
+/// The current time.
 #[expect(clippy::disallowed_methods, reason = "this is the CLI's clock")]
 pub fn system_time() -> SystemTime {
     SystemTime::now()
@@ -119,12 +119,12 @@ pub fn seconds(time: &Timestamp) -> f64 {
     time.seconds as f64 + f64::from(time.nanos) / 1e9
 }
 
-/// Seconds from `time` until `now`, negative when `time` lies ahead.
+/// Seconds from `time` until `now`, negative if `time` is in the future.
 pub fn since(time: &Timestamp, now: f64) -> f64 {
     now - seconds(time)
 }
 
-/// Seconds between two moments, where both are known.
+/// Seconds between two moments, if both are known.
 pub fn between(start: Option<&Timestamp>, end: Option<&Timestamp>) -> Option<f64> {
     Some(seconds(end?) - seconds(start?))
 }
@@ -137,7 +137,7 @@ pub fn stamp(time: &Timestamp) -> String {
     }
 }
 
-/// The same of a number of seconds since the epoch.
+/// The stamp of a number of seconds since the epoch.
 pub fn stamp_seconds(seconds: f64) -> String {
     stamp(&Timestamp {
         seconds: seconds as i64,

@@ -1,5 +1,5 @@
-//! Following operations until they are done: live lines with bar, rate and time left on a terminal, one line a change
-//! elsewhere, and one closing line each with the seconds it took.
+//! Follows operations until they are done: live lines with bar, rate and remaining time on a terminal, one line per
+//! change elsewhere, and one closing line for each with its seconds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::output::{Ui, clean};
 use crate::retry::Backoff;
 use crate::{names, units};
 
-/// Most operations asked about at once.
+/// Most operations that are followed concurrently.
 const CONCURRENT_WAITS: usize = 64;
 
 /// `--wait` and its limit.
@@ -34,10 +34,10 @@ pub struct WaitArgs {
     pub timeout: Option<Duration>,
 }
 
-/// Waits for all of them and answers with their last form, in the same order; some may have failed (see `verdict`).
+/// Waits for all of them and returns their final forms, in the same order; some may have failed (see `verdict`).
 ///
 /// # Errors
-/// `TimedOut` when `limit` has passed; what the calls fail with when the server stays away for minutes.
+/// `TimedOut` after `limit`; the error of the calls if the server stays away for minutes.
 pub async fn until_done(
     client: &Arc<Client>,
     ui: &Ui,
@@ -91,7 +91,7 @@ pub async fn until_done(
     Ok(board.operations)
 }
 
-/// Asks again and again, reporting every answer, until the operation is done.
+/// Polls the operation and reports every answer until the operation is done.
 async fn follow(
     client: Arc<Client>,
     name: String,
@@ -119,17 +119,17 @@ async fn follow(
             Ok(operation) if operation.done => return Ok(operation),
             Ok(operation) => {
                 backoff = Backoff::for_long_work();
-                // The board is gone when the time has passed; then this task is ended as well.
+                // The board is gone after the time limit; then this task is ended too.
                 let _ = changes.send((index, operation)).await;
             }
-            // The control plane may be restarted while it works; the operation goes on.
+            // The control plane may be restarted during the operation, which continues.
             Err(error) if error.is_outage() && backoff.pause().await => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// One closing line for each, on stdout (or nothing with `--quiet`), and an error for those that failed.
+/// One closing line for each, on stdout (none with `--quiet`), and an error for the failed ones.
 pub fn verdict(ui: &Ui, operations: &[Operation]) -> Result<(), CliError> {
     let mut errors = Vec::new();
     for operation in operations {
@@ -160,7 +160,7 @@ pub fn title(operation: &Operation) -> String {
     clean(&format!("{target} {}", operation.kind))
 }
 
-/// How it stands: `running`, `done`, `failed`, `cancelled`, `cancelling`.
+/// The state: `running`, `done`, `failed`, `cancelled`, `cancelling`.
 pub fn state(operation: &Operation) -> &'static str {
     match (&operation.error, operation.done) {
         (Some(error), _) if error.code == Code::Cancelled as i32 => "cancelled",
@@ -185,12 +185,12 @@ pub fn progress_text(operation: &Operation) -> String {
     text
 }
 
-/// What is known of every operation, and what of it is on the screen.
+/// The known state of every operation, and the part of it on the screen.
 struct Board<'a> {
     ui: &'a Ui,
     live: Live,
     operations: Vec<Operation>,
-    /// What was last written of each where nothing can be redrawn: the step and tens of percent.
+    /// The last line of each where nothing can be redrawn: the step and tens of percent.
     noted: Vec<(String, u32)>,
 }
 
@@ -207,7 +207,7 @@ impl<'a> Board<'a> {
 
     fn update(&mut self, index: usize, operation: Operation) {
         if self.operations[index].done {
-            // An answer from before the end that came through late.
+            // A late answer from before the end.
             return;
         }
         let progress = operation.progress.clone().unwrap_or_default();
@@ -227,7 +227,7 @@ impl<'a> Board<'a> {
             return;
         }
         let now = units::now();
-        // Those that still run last: they are what is watched.
+        // Running operations last: they are the watched ones.
         let (done, running): (Vec<_>, Vec<_>) = self.operations.iter().partition(|operation| operation.done);
         let lines: Vec<String> = running
             .iter()

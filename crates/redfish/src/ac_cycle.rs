@@ -1,5 +1,5 @@
-//! AC cycle: the power is taken away altogether for a moment, standby power and the BMC included, where a vendor's own action
-//! does that. No state tells that it took place, but a BMC that went away and came back does.
+//! AC cycle: a vendor's action cuts all power for a moment, including standby power and the BMC. No property reports an AC
+//! cycle; the proof is that the BMC stops answering and then returns.
 
 use std::time::Duration;
 
@@ -12,35 +12,37 @@ use crate::resource::Resource;
 use crate::retry::Repeat;
 use crate::views::{Action, PowerState};
 
-/// How long a BMC may still answer after it was told to. iLO and XCC wait some seconds, others end the machine first.
+/// How long a BMC may still answer after the request. iLO and XCC wait some seconds; others power off the machine
+/// first.
 const GONE_WITHIN: Duration = Duration::from_secs(120);
-/// Most places that are looked at for the action, each.
+/// Most resources of each kind in which the action is looked up.
 const MAX_PLACES: usize = 16;
 
-/// An AC cycle that was seen to happen.
+/// An AC cycle that took place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcCycled {
     /// The action that was sent, `Schema.Verb`.
     pub action: String,
-    /// How long the BMC was away.
+    /// How long the BMC did not answer.
     pub away: Duration,
-    /// The machine's power afterwards: its firmware's policy for when power returns decides.
+    /// The machine's power state afterwards. The firmware's policy for the return of power decides it.
     pub power: PowerState,
 }
 
 impl BmcClient {
-    /// Takes the power away from machine and BMC for a moment, and waits until the BMC is back and lets us in: the session is
-    /// lost with it, and made anew. `timeout` is for its return; a BMC needs one to four minutes.
+    /// Cuts the power of machine and BMC for a moment and waits until the BMC accepts a login again. The old session is lost
+    /// and a new one is opened. `timeout` limits the wait for the BMC; a BMC needs one to four minutes.
     ///
     /// # Errors
-    /// [`RedfishError::NotOffered`] where no profile knows an action or the BMC does not have it; what the BMC said;
-    /// [`RedfishError::NotApplied`] if it never went away; [`RedfishError::WaitedTooLong`] if it did not come back.
+    /// [`RedfishError::NotOffered`] if no profile knows an action or the BMC lacks it; the BMC's refusal;
+    /// [`RedfishError::NotApplied`] if the BMC never went away; [`RedfishError::WaitedTooLong`] if it did not
+    /// return.
     pub async fn ac_cycle(&self, timeout: Duration) -> Result<AcCycled, RedfishError> {
         let (name, action, reset_type) = self.ac_cycle_action().await?;
         let body = json!({"ResetType": reset_type});
         match self.post(&action.target, &body, Repeat::IfRefused).await {
             Ok(_) => {}
-            // It may be gone before it has answered. What was not done shows below.
+            // The BMC may go away before it answers. The wait below finds out whether the action ran.
             Err(RedfishError::Broken { .. } | RedfishError::TimedOut { .. }) => {}
             Err(failure) => return Err(failure),
         }
@@ -54,15 +56,15 @@ impl BmcClient {
         })
     }
 
-    /// The action that [`ac_cycle`](Self::ac_cycle) would send, `Schema.Verb`. Nothing is done.
+    /// The action that [`ac_cycle`](Self::ac_cycle) would send, as `Schema.Verb`. Sends nothing that changes the BMC.
     ///
     /// # Errors
-    /// [`RedfishError::NotOffered`] where there is no way; what the BMC said.
+    /// [`RedfishError::NotOffered`] if the BMC has no such action; the BMC's error.
     pub async fn ac_cycle_way(&self) -> Result<String, RedfishError> {
         self.ac_cycle_action().await.map(|(name, ..)| name)
     }
 
-    /// Waits until the BMC gives no answer, or no longer knows the session; answers when that was.
+    /// Waits until the BMC stops answering or no longer knows the session, and returns the moment.
     async fn wait_gone(&self, name: &str) -> Result<Duration, RedfishError> {
         let settings = self.settings();
         let mut poll = Poll::new(
@@ -102,7 +104,7 @@ impl BmcClient {
         loop {
             let last = match self.power().await {
                 Ok(power) => return Ok(power),
-                // A BMC that starts refuses logins and lacks resources for a while.
+                // A starting BMC refuses logins and lacks resources for a while.
                 Err(failure) if is_of_a_start(&failure) => failure.to_string(),
                 Err(failure) => return Err(failure),
             };
@@ -142,7 +144,7 @@ impl BmcClient {
                 }
             }
         }
-        // The standard's own way, which few offer (DSP2046, `FullPowerCycle`).
+        // The standard's own action, which few BMCs offer (DSP2046, `FullPowerCycle`).
         for place in &places {
             if let Some(action) = Action::find(place, "Chassis.Reset")
                 && let Some(full) = action

@@ -1,8 +1,8 @@
-//! Accounts of a BMC: who may log in, what it asks of passwords, and changing either.
+//! Accounts of a BMC: list accounts and roles, read the password policy, change both.
 //!
-//! A new account is made by POST; where accounts are fixed slots, a free slot is written instead, from the first one that
-//! the profile leaves to us. A BMC that demands a new password before anything else allows only a PATCH of that one
-//! account, which its refusal names (DSP0266, "Password change required"); nothing else is read then.
+//! A new account is made by POST. Where accounts are fixed slots, the first free slot that the profile allows is written
+//! instead. A BMC that demands a new password first allows only a PATCH of that account, and names the account in its
+//! refusal (DSP0266, "Password change required"); the client then reads nothing else.
 
 use std::collections::BTreeSet;
 
@@ -21,16 +21,16 @@ use crate::settings::{BmcTarget, Settings};
 use crate::transport::Outgoing;
 use crate::views::{Account, AccountPolicy, AccountService, Role, ServiceRoot};
 
-/// The standard's role that may do all that we do.
+/// The standard role with all the rights that the client needs.
 const ADMINISTRATOR: &str = "Administrator";
-/// What our accounts are for: without these words some BMCs make accounts that cannot log in by Redfish.
+/// Account types of our accounts. Without them some BMCs make accounts that cannot log in by Redfish.
 const ACCOUNT_TYPES: [&str; 2] = ["Redfish", "WebUI"];
 
 impl BmcClient {
     /// The account service.
     ///
     /// # Errors
-    /// [`RedfishError::NotOffered`] where there is none; those of [`get`](Self::get).
+    /// [`RedfishError::NotOffered`] if the BMC has none; those of [`get`](Self::get).
     pub async fn account_service(&self) -> Result<AccountService, RedfishError> {
         let link = self.service_root().await?.account_service();
         match link {
@@ -39,7 +39,7 @@ impl BmcClient {
         }
     }
 
-    /// What the BMC asks of passwords, and when it locks an account.
+    /// The BMC's rules for passwords and for locking an account.
     ///
     /// # Errors
     /// As [`account_service`](Self::account_service).
@@ -47,7 +47,7 @@ impl BmcClient {
         Ok(self.account_service().await?.policy())
     }
 
-    /// All accounts, empty slots included; one that cannot be read is left out.
+    /// All accounts, empty slots included. An unreadable account is left out.
     ///
     /// # Errors
     /// Those of [`account_service`](Self::account_service), or a fault of the whole BMC.
@@ -62,7 +62,7 @@ impl BmcClient {
             .collect())
     }
 
-    /// All roles; one that cannot be read is left out.
+    /// All roles. An unreadable role is left out.
     ///
     /// # Errors
     /// As [`accounts`](Self::accounts).
@@ -77,7 +77,7 @@ impl BmcClient {
             .collect())
     }
 
-    /// The account of that name; names are compared as they are written.
+    /// The account of that name. The comparison is exact.
     ///
     /// # Errors
     /// As [`accounts`](Self::accounts).
@@ -88,10 +88,11 @@ impl BmcClient {
             .find(|account| account.user().as_deref() == Some(user)))
     }
 
-    /// Makes an administrator's account, enabled, or gives the one of that name this password. Twice is as good as once.
+    /// Makes an enabled administrator account, or sets the password of the existing account of that name. Idempotent.
     ///
     /// # Errors
-    /// [`RedfishError::NotOffered`] where neither POST nor a free slot makes one; the BMC's refusal of the password.
+    /// [`RedfishError::NotOffered`] if neither POST nor a free slot makes an account; the BMC's refusal of the
+    /// password.
     pub async fn put_administrator(&self, user: &str, password: &SecretString) -> Result<(), RedfishError> {
         let service = self.account_service().await?;
         let accounts = self.accounts().await?;
@@ -107,7 +108,7 @@ impl BmcClient {
             Ok(_) => return Ok(()),
             Err(failure) => hide(failure, password),
         };
-        // What says that there is no such method, or no room: accounts may be fixed slots.
+        // Statuses for "no such method" or "no room": accounts may be fixed slots.
         if !matches!(failure.status(), Some(400 | 403 | 404 | 405 | 409 | 501)) {
             return Err(failure);
         }
@@ -124,8 +125,7 @@ impl BmcClient {
     /// Changes the password of the account that this client logs in with.
     ///
     /// # Errors
-    /// [`RedfishError::MissingProperty`] where its account cannot be found; the BMC's refusal, in which the new password is
-    /// blotted out.
+    /// [`RedfishError::MissingProperty`] if the account is not found; the BMC's refusal, with the new password removed.
     pub async fn change_own_password(&self, user: &str, password: &SecretString) -> Result<(), RedfishError> {
         let account = match self.account_of(user).await {
             Ok(Some(account)) => account.resource().clone(),
@@ -139,7 +139,7 @@ impl BmcClient {
         self.write_account(&account, &body, password).await
     }
 
-    /// Forbids an account to log in, and reads that back where the BMC tells it.
+    /// Disables an account and reads the result back if the BMC reports it.
     ///
     /// # Errors
     /// The BMC's refusal, or [`RedfishError::NotApplied`].
@@ -160,7 +160,7 @@ impl BmcClient {
         Ok(())
     }
 
-    /// Takes an account away; where accounts are fixed slots, empties its slot.
+    /// Deletes an account, or empties its slot where accounts are fixed slots.
     ///
     /// # Errors
     /// The BMC's refusal.
@@ -179,11 +179,11 @@ impl BmcClient {
         }
     }
 
-    /// Logs in, if nobody has, and reads what only those who are logged in may read: the certain proof of a password.
+    /// Logs in if necessary and reads a resource that needs a login: the certain proof of a password.
     ///
     /// # Errors
-    /// [`RedfishError::Unauthorized`] where name and password are refused, [`RedfishError::PasswordChangeRequired`] where
-    /// they are right and good for nothing but to be changed.
+    /// [`RedfishError::Unauthorized`] if name and password are refused, [`RedfishError::PasswordChangeRequired`] if they
+    /// are right but allow only a change of password.
     pub async fn prove_login(&self) -> Result<(), RedfishError> {
         let root = self.service_root().await?;
         let link = root
@@ -196,10 +196,10 @@ impl BmcClient {
         self.get(&link).await.map(drop)
     }
 
-    /// The service root, as a BMC shows it to everybody. Nobody logs in.
+    /// The service root, read without credentials.
     ///
     /// # Errors
-    /// The address, the network's and the certificate's, or an answer that is no Redfish.
+    /// Errors of the address, the network and the certificate, or an answer that is not Redfish.
     pub async fn root_of(target: &BmcTarget, settings: Settings) -> Result<ServiceRoot, RedfishError> {
         let nobody = BmcTarget {
             username: String::new(),
@@ -212,7 +212,7 @@ impl BmcClient {
         Ok(ServiceRoot::from(root))
     }
 
-    /// Sends a DELETE. One that is sent twice is as good as once.
+    /// Sends a DELETE. Idempotent.
     pub(crate) async fn delete(&self, link: &str) -> Result<(), RedfishError> {
         let outgoing = Outgoing {
             method: Method::DELETE,
@@ -223,7 +223,7 @@ impl BmcClient {
         self.call(&outgoing, Repeat::Always).await.map(drop)
     }
 
-    /// The account that alone may be changed, as a refusal names it: as it reads, where it may be read.
+    /// The only account that may be changed, as the refusal names it; its content if it is readable.
     async fn account_to_change(&self, failure: &RedfishError) -> Result<Option<Resource>, RedfishError> {
         let RedfishError::PasswordChangeRequired { detail, .. } = failure else {
             return Ok(None);
@@ -245,12 +245,12 @@ impl BmcClient {
         password: &SecretString,
     ) -> Result<(), RedfishError> {
         let profile = self.profile_or_default().await;
-        // Some collections leave the ETag away that the account itself has: the read before is of the account.
+        // Some collections leave out the ETag that the account itself has, so the account is read first.
         let sent = self.patch_in(account, body, &profile.etag_order).await;
         sent.map(drop).map_err(|failure| hide(failure, password))
     }
 
-    /// A BMC that allows nothing but a change of password cannot be asked what it is.
+    /// The profile, or the default one: a BMC that allows only a change of password does not report its model.
     async fn profile_or_default(&self) -> Profile {
         match self.profile().await {
             Ok(profile) => profile.clone(),
@@ -295,13 +295,13 @@ fn new_account(user: &str, password: &SecretString, offered: &[String]) -> Value
     body
 }
 
-/// An account of this BMC: a path that ends in one.
+/// The account that a path on this BMC ends in.
 fn linked_account(link: &str) -> Option<String> {
     let is_account = link.starts_with('/') && link.to_ascii_lowercase().contains("/accounts/") && link.len() <= 512;
     is_account.then(|| link.to_owned())
 }
 
-/// What can be read; what is wrong with the whole BMC is an error.
+/// The readable resources. A fault of the whole BMC is an error.
 fn readable(each: Vec<(String, Result<Resource, RedfishError>)>) -> Result<Vec<Resource>, RedfishError> {
     let mut resources = Vec::new();
     for (_, one) in each {
@@ -314,7 +314,7 @@ fn readable(each: Vec<(String, Result<Resource, RedfishError>)>) -> Result<Vec<R
     Ok(resources)
 }
 
-/// Blots the new password out of what the BMC says: the client knows only the one that it logs in with.
+/// Removes the new password from the BMC's answer: the client itself knows only the password of its own login.
 fn hide(mut failure: RedfishError, password: &SecretString) -> RedfishError {
     if let RedfishError::Status { detail, .. }
     | RedfishError::Unauthorized { detail, .. }

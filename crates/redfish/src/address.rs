@@ -1,4 +1,4 @@
-//! Where a BMC is reached, and how the links in its answers become URLs that stay on that BMC.
+//! The address of a BMC, and how links in its answers become URLs that stay on that BMC.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use url::Url;
 
 use crate::error::RedfishError;
 
-/// Longest link that is followed, in bytes. Real ones stay below 300.
+/// Longest link that the client follows, in bytes. Real links stay below 300.
 const MAX_LINK_LEN: usize = 2048;
 
-/// The origin of a BMC (scheme, host, port) and the path, if any, that stands before `/redfish/v1`.
+/// The origin of a BMC (scheme, host, port) and the optional path before `/redfish/v1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BmcAddress {
     origin: Url,
@@ -19,12 +19,12 @@ pub struct BmcAddress {
 impl BmcAddress {
     /// Reads `https://host:port/base`, or a bare `host`, `host:port` or `[v6]:port`, which mean HTTPS.
     ///
-    /// A trailing `/redfish` or `/redfish/v1` is taken off. User names, passwords, queries and fragments are
-    /// refused: secrets never travel in an address.
+    /// A trailing `/redfish` or `/redfish/v1` is removed. User names, passwords, queries and fragments are
+    /// refused: an address never carries a secret.
     ///
     /// # Errors
-    /// [`RedfishError::InvalidAddress`] says what is wrong; the text of the address is repeated only if it cannot
-    /// hold a password.
+    /// [`RedfishError::InvalidAddress`] with the reason. The error repeats the address only if it cannot hold a
+    /// password.
     pub fn parse(text: &str) -> Result<Self, RedfishError> {
         let text = text.trim();
         let invalid = |why: &str| {
@@ -57,7 +57,7 @@ impl BmcAddress {
             return Err(invalid("there is no host name or IP address"));
         }
         let mut path = url.path().trim_end_matches('/');
-        // As often as it is there: an address that is shown must mean the same when it is given again.
+        // All repetitions are removed: a displayed address must parse to the same address again.
         while let Some(before) = path.strip_suffix("/v1").unwrap_or(path).strip_suffix("/redfish") {
             path = before.trim_end_matches('/');
         }
@@ -66,7 +66,7 @@ impl BmcAddress {
         Ok(Self { origin: url, base_path })
     }
 
-    /// The BMC's IP address, where the address is no name.
+    /// The BMC's IP address; none if the address is a name.
     #[must_use]
     pub fn ip(&self) -> Option<std::net::IpAddr> {
         match self.origin.host()? {
@@ -76,7 +76,7 @@ impl BmcAddress {
         }
     }
 
-    /// Whether requests travel unencrypted. Meant for emulators on a loopback address only.
+    /// Whether requests are unencrypted. Meant only for emulators on a loopback address.
     pub fn is_plain(&self) -> bool {
         self.origin.scheme() == "http"
     }
@@ -86,7 +86,7 @@ impl BmcAddress {
         format!("{}/redfish/v1/", self.base_path)
     }
 
-    /// The path where DSP0266 puts the sessions: only for BMCs whose root cannot be read without credentials.
+    /// The path of the sessions by DSP0266. Used only if the root cannot be read without credentials.
     pub(crate) fn standard_sessions_path(&self) -> String {
         format!("{}/redfish/v1/SessionService/Sessions", self.base_path)
     }
@@ -96,7 +96,7 @@ impl BmcAddress {
     /// `current` is the path of the document that held the link (a `nextLink` may be only a query).
     ///
     /// # Errors
-    /// [`RedfishError::ForeignLink`] if it leads to another scheme, host or port, or is no link at all.
+    /// [`RedfishError::ForeignLink`] if it leads to another scheme, host or port, or is not a link.
     pub(crate) fn resolve(&self, current: Option<&Url>, link: &str) -> Result<Url, RedfishError> {
         let foreign = || RedfishError::ForeignLink {
             bmc: self.to_string(),
@@ -116,15 +116,15 @@ impl BmcAddress {
         }
         url.set_fragment(None);
         self.put_below_base(&mut url);
-        // Escaped it may be three times as long as it was.
+        // Escaping can make the link three times as long.
         if url.as_str().len() > MAX_LINK_LEN {
             return Err(foreign());
         }
         Ok(url)
     }
 
-    /// Like [`resolve`](Self::resolve) for a `Location` header. BMCs behind address translation name themselves by
-    /// an address of their own there, so that only the path counts.
+    /// Like [`resolve`](Self::resolve), for a `Location` header. A BMC behind address translation writes its inner
+    /// address there, so only the path counts.
     pub(crate) fn resolve_location(&self, location: &str) -> Result<Url, RedfishError> {
         match Url::parse(location) {
             Ok(absolute) if absolute.has_host() => {
@@ -153,7 +153,7 @@ impl fmt::Display for BmcAddress {
     }
 }
 
-/// Whether two links name the same resource: trailing slashes and letter case differ within one BMC.
+/// Whether two links name the same resource. Trailing slashes and letter case vary within one BMC.
 pub(crate) fn same_resource(a: &str, b: &str) -> bool {
     a.trim_end_matches('/').eq_ignore_ascii_case(b.trim_end_matches('/'))
 }

@@ -1,7 +1,7 @@
-//! Settings of the firmware: read, checked against the registry, written as one difference.
+//! BIOS settings: read, checked against the registry, written as one difference.
 //!
-//! What is written waits for the machine's next start (POST) and counts only then: whoever wants to be sure reads again
-//! after it. Nothing is written of a wish of which any part cannot be fulfilled.
+//! A written setting is pending until the machine's next start (POST); read it again after the start to be sure. If any
+//! part of a request is invalid, nothing is written.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,41 +20,41 @@ use crate::retry::Repeat;
 use crate::task::TaskHandle;
 use crate::views::{AttributeRegistry, AttributeRule, Bios, BiosValue};
 
-/// What most registries of BIOS attributes are called; some BIOSes name theirs otherwise than it calls itself.
+/// Usual name of the registry of BIOS attributes. Some BIOSes refer to it by another name than the registry's own.
 const REGISTRY: &str = "BiosAttributeRegistry";
 
-/// Rules of a registry by the name of the attribute.
+/// Rules of a registry, by attribute name.
 pub type BiosRules = BTreeMap<String, AttributeRule>;
 
-/// The settings of the firmware as the BMC tells them.
+/// The BIOS settings as the BMC reports them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BiosState {
     /// The BIOS resource.
     pub path: String,
-    /// Where changes are written.
+    /// The resource to which changes are written.
     pub settings_path: String,
-    /// What is in force. Some BMCs know it only once the machine has started.
+    /// Values in force. Some BMCs know them only after the machine has started.
     pub current: BTreeMap<String, BiosValue>,
-    /// What waits for the next start and differs from what is in force.
+    /// Pending values that differ from those in force.
     pub pending: BTreeMap<String, BiosValue>,
     /// Name of the registry that describes the attributes.
     pub registry: Option<String>,
-    /// When changes can be made to count; empty where the BMC leaves no choice.
+    /// The apply times that the BMC supports; empty if it offers no choice.
     pub apply_times: Vec<String>,
-    /// All attributes can be reset.
+    /// Whether all attributes can be reset.
     pub can_reset: bool,
-    /// Passwords of the firmware can be changed.
+    /// Whether BIOS passwords can be changed.
     pub can_change_password: bool,
 }
 
-/// What was sent.
+/// The result of a write.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct BiosChange {
-    /// The attributes that were written; empty where everything is, or waits to become, as wanted.
+    /// The attributes that were written; empty if every value is already in force or pending.
     pub written: BTreeMap<String, BiosValue>,
-    /// Attributes that can be written only when the machine has started once more, because a lock on them is opened first.
+    /// Attributes that can be written only after one more start, because a lock on them must be opened first.
     pub held_back: Vec<String>,
-    /// Where the job that makes it so can be asked for, as paths on the BMC; empty where the BMC names none.
+    /// Paths on the BMC where the job that applies the change is found; empty if the BMC names none.
     pub job: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ impl BmcClient {
         }
     }
 
-    /// The settings of the firmware, with what waits for the next start. None: this BMC does not offer them.
+    /// The BIOS settings, with the pending ones. None: the BMC does not offer them.
     ///
     /// # Errors
     /// Those of [`system`](Self::system) and [`get`](Self::get).
@@ -112,8 +112,8 @@ impl BmcClient {
         }))
     }
 
-    /// What a settings object holds beside what is in force: some list all attributes there, some those that wait, and some
-    /// show the object only while something waits.
+    /// The pending values of a settings object. Some BMCs list all attributes there, some only the pending ones, and some
+    /// show the object only while a value is pending.
     async fn pending(
         &self,
         link: &str,
@@ -129,10 +129,10 @@ impl BmcClient {
         Ok(settings.attributes().into_iter().filter(differs).collect())
     }
 
-    /// What the attributes may be. None: the BMC has no registry of them, or none that can be read.
+    /// The allowed values of the attributes. None: the BMC has no readable registry.
     ///
     /// # Errors
-    /// The BMC cannot be talked to any more.
+    /// The BMC can no longer be reached.
     pub async fn bios_rules(&self, state: &BiosState) -> Result<Option<BiosRules>, RedfishError> {
         let found = self.find_rules(state).await;
         match found {
@@ -159,11 +159,11 @@ impl BmcClient {
         Ok(Some(registry.rules()))
     }
 
-    /// Writes what differs from `wanted`, by the attribute's name, all at once. It counts from the next start on.
+    /// Writes all differences from `wanted` (by attribute name) in one request. They apply from the next start.
     ///
     /// # Errors
-    /// [`RedfishError::UnfitSettings`] names everything that cannot be, and nothing was written;
-    /// [`RedfishError::NotApplied`] if a value that was accepted does not wait for the next start.
+    /// [`RedfishError::UnfitSettings`] lists every invalid setting, and nothing is written;
+    /// [`RedfishError::NotApplied`] if an accepted value is not pending.
     pub async fn set_bios(
         &self,
         state: &BiosState,
@@ -181,7 +181,7 @@ impl BmcClient {
         if change.written.is_empty() {
             return Ok(change);
         }
-        // For its ETag: it may be another resource than the one that was read.
+        // Read for its ETag: the settings object may be another resource than the one already read.
         let place = match self.get(&state.settings_path).await {
             Ok(place) => place,
             Err(failure) if matches!(failure.status(), Some(404 | 405)) => {
@@ -195,8 +195,8 @@ impl BmcClient {
         Ok(change)
     }
 
-    /// What was accepted is in force at once, or waits. A settings object that tells nothing is taken at its word: what
-    /// counts is read after the next start.
+    /// Checks that each accepted value is in force or pending. If the settings object shows no values, the BMC's answer
+    /// is trusted: the reading after the next start decides.
     async fn confirm(&self, state: &BiosState, written: &BTreeMap<String, BiosValue>) -> Result<(), RedfishError> {
         let settings = self.settings();
         let limit = settings.read_back_timeout;
@@ -224,11 +224,11 @@ impl BmcClient {
         }
     }
 
-    /// Waits until the job that makes written settings count has ended, which it does some time after the start. Ask another
-    /// process's job by its places, too. A BMC that has forgotten it counts as one whose job ended well.
+    /// Waits for the end of the job that applies written settings; it ends some time after the start. `places` may come from
+    /// another process. A job that the BMC has forgotten counts as successful.
     ///
     /// # Errors
-    /// [`RedfishError::TaskFailed`] with the job's own words; [`RedfishError::WaitedTooLong`] if it did not end.
+    /// [`RedfishError::TaskFailed`] with the job's messages; [`RedfishError::WaitedTooLong`] if it did not end.
     pub async fn wait_bios_job(&self, places: &[String], timeout: Duration) -> Result<(), RedfishError> {
         let task = TaskHandle::at(places, self.bmc())?;
         self.wait_task(&task, timeout).await.map(drop)
@@ -242,23 +242,23 @@ impl BmcClient {
         }
     }
 
-    /// Brings every attribute back to its default. It counts from the next start on.
+    /// Resets every attribute to its default. The reset applies from the next start.
     ///
     /// # Errors
-    /// [`RedfishError::NotOffered`] where there is no such action; else what the BMC said.
+    /// [`RedfishError::NotOffered`] if there is no such action; otherwise the BMC's error.
     pub async fn reset_bios(&self) -> Result<(), RedfishError> {
         let bios = self.bios_resource().await?;
         let Some(action) = bios.as_ref().and_then(Bios::reset) else {
             return Err(self.no_bios("a reset of the BIOS settings"));
         };
-        // Without a body some answer 400 or 415.
+        // Without a body some BMCs answer 400 or 415.
         self.post(&action.target, &json!({}), Repeat::Always).await.map(drop)
     }
 
-    /// Changes a password of the firmware, by the BMC's own name for it.
+    /// Changes a BIOS password, which is named as the BMC names it.
     ///
     /// # Errors
-    /// [`RedfishError::NotOffered`] where there is no such action; else what the BMC said, without the passwords.
+    /// [`RedfishError::NotOffered`] if there is no such action; otherwise the BMC's error, without the passwords.
     pub async fn change_bios_password(
         &self,
         name: &str,
@@ -276,7 +276,7 @@ impl BmcClient {
     }
 }
 
-/// The wishes that neither are in force undisturbed nor wait for the next start.
+/// The requested settings that differ from the pending value, or from the value in force if none is pending.
 fn difference<'a>(
     state: &'a BiosState,
     wanted: &'a BTreeMap<String, String>,
@@ -287,7 +287,7 @@ fn difference<'a>(
     })
 }
 
-/// What is to be written, or everything that is wrong with the wish.
+/// The settings to write, or all faults of the request.
 fn plan(
     state: &BiosState,
     rules: &BiosRules,
@@ -340,7 +340,8 @@ fn fit(state: &BiosState, rules: &BiosRules, name: &str, value: &str) -> Result<
     }
 }
 
-/// A lock that is closed is opened by itself, everything else follows after the next start; and what closes one comes last.
+/// A closed lock is opened alone, and the rest follows after the next start. Settings that close a lock are written
+/// last.
 fn unlock_first(state: &BiosState, locks: &[BiosLock], change: &mut BiosChange) {
     let is_closed = |lock: &&BiosLock| {
         let seen = state.current.get(&lock.attribute);
@@ -369,7 +370,7 @@ fn unlock_first(state: &BiosState, locks: &[BiosLock], change: &mut BiosChange) 
         });
         (open.collect(), std::mem::take(&mut change.written))
     };
-    // What waits already need not be sent again.
+    // Pending values need not be sent again.
     change.written = opening
         .into_iter()
         .filter(|(name, value)| state.pending.get(name) != Some(value))
@@ -389,12 +390,12 @@ fn body(written: &BTreeMap<String, BiosValue>, apply_times: &[String]) -> Value 
     body
 }
 
-/// The registry's name without its version: those of the BIOS and of the file differ with some.
+/// The registry's name without its version: some BIOSes and their registry file differ in the version.
 fn family(name: &str) -> &str {
     name.split('.').next().unwrap_or(name)
 }
 
-/// The file of a registry among the links to all of them.
+/// The link to a registry's file among the links to all registries.
 fn registry_file(files: &[String], name: Option<&str>) -> Option<String> {
     let id = |link: &String| last_segment(link).to_owned();
     let named = name.and_then(|name| {
@@ -409,7 +410,7 @@ fn registry_file(files: &[String], name: Option<&str>) -> Option<String> {
     named.or(only).cloned()
 }
 
-/// Where a registry stands in English, or in its first language.
+/// The location of a registry in English, or in its first language.
 fn english(file: &Resource) -> Option<String> {
     let places = match file.at(&["Location"]) {
         Some(Value::Array(places)) => places.as_slice(),

@@ -1,4 +1,4 @@
-//! Boot override: written where the BMC wants it, in the words that it lists, and verified by reading back.
+//! Boot override: written to the resource and with the values that the BMC lists, and verified by reading back.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ pub enum BootTarget {
     Disk,
     /// A CD, virtual or not.
     Cd,
-    /// Whatever the boot order says: the override is cleared.
+    /// The boot order: the override is cleared.
     None,
 }
 
@@ -59,38 +59,38 @@ impl fmt::Display for BootTarget {
     }
 }
 
-/// A difference between what was written and what reads back that is known not to matter.
+/// A difference between the written and the read value that is known to be harmless.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Deviation {
     /// The property below `Boot`.
     pub property: String,
-    /// What was written.
+    /// The written value.
     pub wanted: String,
-    /// What is read.
+    /// The value that was read.
     pub seen: String,
-    /// What that means.
+    /// Why the difference is harmless.
     pub note: String,
 }
 
-/// What came of setting a boot override.
+/// The result of setting a boot override.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BootOutcome {
     /// The resource that was written: the system or its settings object.
     pub written_to: String,
-    /// Whether anything had to be sent.
+    /// Whether a request was necessary.
     pub changed: bool,
-    /// What holds now. `Once` where `Continuous` was asked for but is not offered: then it must be set again before
-    /// every boot.
+    /// The persistence in force. `Once` if `Continuous` was requested but is not offered: the override must then be
+    /// set again before every boot.
     pub persistence: Persistence,
-    /// What reads back.
+    /// The override as read back.
     pub after: BootView,
-    /// How that differs from what was asked for.
+    /// Known differences from the request.
     pub deviations: Vec<Deviation>,
-    /// The machine's power at that reading; none: the override is not read from the system.
+    /// The machine's power state at that reading; none if the override is not read from the system.
     pub power: Option<PowerState>,
 }
 
-/// What is to be read back in the end, in the BMC's own words.
+/// The expected reading, in the BMC's own values.
 #[derive(Debug, Clone)]
 struct Plan {
     target: String,
@@ -99,16 +99,16 @@ struct Plan {
     http_uri: Option<Value>,
 }
 
-/// Where overrides are written.
+/// The resource to which overrides are written.
 struct Place {
     resource: Resource,
     view: BootView,
-    /// What stands in a settings object may be old: it is written even if it reads as wanted.
+    /// A settings object may be stale, so it is written even if its values are the wanted ones.
     is_settings: bool,
 }
 
 impl BmcClient {
-    /// The boot override that is in force, with what the BMC allows.
+    /// The boot override in force, and the values that the BMC allows.
     ///
     /// # Errors
     /// Those of [`system`](Self::system).
@@ -123,11 +123,11 @@ impl BmcClient {
 
     /// Sets the boot override and verifies it by reading it back.
     ///
-    /// The mode is left alone where none is given. A BMC without `Continuous` gets `Once`, and the outcome says so.
+    /// Without a mode, the mode stays unchanged. A BMC without `Continuous` gets `Once`, which the outcome reports.
     ///
     /// # Errors
-    /// [`RedfishError::NotOffered`] if the BMC does not list the target, [`RedfishError::NotApplied`] if it accepts
-    /// but reads back something else that no quirk file knows; else what it said last.
+    /// [`RedfishError::NotOffered`] if the BMC does not list the target, [`RedfishError::NotApplied`] if the BMC
+    /// accepts but reads back a difference that no quirk file knows; otherwise the BMC's last error.
     pub async fn set_boot(
         &self,
         target: BootTarget,
@@ -137,10 +137,10 @@ impl BmcClient {
         self.write_boot(target, persistence, mode, None).await
     }
 
-    /// Sets UEFI HTTP Boot from a given URI, on BMCs that take one.
+    /// Sets UEFI HTTP Boot from a given URI, on BMCs that support a URI.
     ///
     /// # Errors
-    /// Those of [`set_boot`](Self::set_boot); [`RedfishError::NotOffered`] where there is no `HttpBootUri`.
+    /// Those of [`set_boot`](Self::set_boot); [`RedfishError::NotOffered`] if there is no `HttpBootUri`.
     pub async fn set_http_boot(&self, uri: &str, persistence: Persistence) -> Result<BootOutcome, RedfishError> {
         self.write_boot(BootTarget::UefiHttp, persistence, Some(BootMode::Uefi), Some(uri))
             .await
@@ -163,7 +163,7 @@ impl BmcClient {
         let mut place = self.boot_place(self.system_to_change(|_| false).await?).await?;
         let mut plan = match planned(&place) {
             Ok(plan) if !is_met(&place, &plan) => plan,
-            // That nothing is to be sent, or cannot be, is not believed of what was read before.
+            // "Nothing to send" and "not possible" must not rest on an earlier reading.
             _ => {
                 place = self.boot_place(self.system().await?).await?;
                 let plan = planned(&place)?;
@@ -175,7 +175,7 @@ impl BmcClient {
         };
         match self.send_boot(profile, &place, &plan).await {
             Ok(()) => {}
-            // Continuous may be unknown without a list that says so.
+            // A BMC without a list of values may still not know Continuous.
             Err(failure) if plan.persistence == Persistence::Continuous && failure.status() == Some(400) => {
                 plan.persistence = Persistence::Once;
                 self.send_boot(profile, &place, &plan).await.map_err(|_| failure)?;
@@ -247,7 +247,7 @@ impl BmcClient {
                 "the URI that DHCP gives".to_owned(),
             ));
         }
-        // A URI that is left over from before must not come back to life.
+        // A URI that remains from an earlier override must not take effect again.
         let stale = view.http_boot_uri.is_some().then_some(Value::Null);
         let offers = |word: &str| view.allowed_enabled.is_empty() || listed(&view.allowed_enabled, word).is_some();
         let persistence = match persistence {
@@ -262,13 +262,13 @@ impl BmcClient {
         })
     }
 
-    /// Sends one form of the override after the other while the BMC finds fault with the form.
+    /// Tries the forms of the override in turn while the BMC rejects the form.
     async fn send_boot(&self, profile: &Profile, place: &Place, plan: &Plan) -> Result<(), RedfishError> {
         let mut refusal = None;
         for boot in payloads(profile.boot_payload, &place.view, place.is_settings, plan) {
             match self.patch(&place.resource, &json!({"Boot": boot})).await {
                 Ok(reply) => return self.finish(&reply, self.settings().read_back_timeout).await,
-                // The first refusal answers what the BMC should like best, and so says most.
+                // The first refusal is for the form that the BMC should prefer, so it is the most useful one.
                 Err(failure) if matches!(failure.status(), Some(400 | 422 | 500)) => {
                     refusal.get_or_insert(failure);
                 }
@@ -294,7 +294,7 @@ impl BmcClient {
             let Some(first) = unknown.first() else {
                 return self.outcome(place, plan, Some(&fresh), after, known);
             };
-            // Setting the target changes the mode on some BMCs: then it is set once more by itself.
+            // On some BMCs setting the target changes the mode: the mode is then sent again alone.
             if first.property == MODE && unknown.len() == 1 && !mode_sent_again {
                 mode_sent_again = true;
                 self.patch(
@@ -363,7 +363,7 @@ fn listed<'a>(list: &'a [String], word: &str) -> Option<&'a String> {
     list.iter().find(|one| one.eq_ignore_ascii_case(word))
 }
 
-/// The BMC's word for a target; none if it does not offer it.
+/// The BMC's value for a target; none if the BMC does not offer the target.
 pub(crate) fn choose_target(target: BootTarget, allowed: &[String], profile: &Profile) -> Option<String> {
     let cd: Vec<&str> = profile.cd_boot_targets.iter().map(String::as_str).collect();
     let words: &[&str] = match target {
@@ -385,7 +385,7 @@ pub(crate) fn choose_target(target: BootTarget, allowed: &[String], profile: &Pr
         .cloned()
 }
 
-/// Forms of the override to try, the one that the profile asks for first.
+/// The forms of the override to try. The profile's preferred form comes first.
 fn payloads(first: BootPayload, before: &BootView, is_settings: bool, plan: &Plan) -> Vec<Map<String, Value>> {
     let enabled = plan.persistence.as_str();
     let with = |properties: &[(&str, Option<&str>)]| {
@@ -418,7 +418,8 @@ fn payloads(first: BootPayload, before: &BootView, is_settings: bool, plan: &Pla
     };
     let mut distinct: Vec<Map<String, Value>> = Vec::new();
     for form in forms {
-        // Without Enabled an override may stay ineffective: only as the last resort, and only where it reads as wanted.
+        // Without Enabled an override may have no effect: such a form comes last, and only if Enabled already reads
+        // as wanted.
         let complete = form.contains_key(ENABLED) || plan.is_clearing() || changed_enabled.is_none();
         if complete && !distinct.contains(&form) {
             distinct.push(form);
@@ -427,7 +428,7 @@ fn payloads(first: BootPayload, before: &BootView, is_settings: bool, plan: &Pla
     distinct
 }
 
-/// How a reading differs from the plan: in known ways, and in others.
+/// The differences between reading and plan: the known ones, then the others.
 fn differences(profile: &Profile, plan: &Plan, after: &BootView) -> (Vec<Deviation>, Vec<Deviation>) {
     let mut all: Vec<(&str, String, Option<&String>)> = Vec::new();
     let cleared_by_target = plan.is_clearing() && after.target.as_deref().is_none_or(|target| target == "None");
@@ -520,7 +521,7 @@ mod tests {
         assert_eq!(forms(BootPayload::Full, &before, &wish)[0], full);
         let short = r#"{"BootSourceOverrideTarget":"Pxe","BootSourceOverrideEnabled":"Once"}"#;
         assert_eq!(forms(BootPayload::WithEnabled, &before, &wish)[0], short);
-        // Never a target alone when it would stay disabled.
+        // No form sends a target alone if the override would stay disabled.
         assert!(
             forms(BootPayload::Changed, &before, &wish)
                 .iter()

@@ -41,38 +41,38 @@ struct Inner {
     wanted_system: Option<String>,
     root: OnceCell<ServiceRoot>,
     system_path: OnceCell<String>,
-    /// Ids of all systems, once they were listed.
+    /// Ids of all systems, filled by the first listing.
     system_ids: OnceCell<Vec<String>>,
     profile: OnceCell<Profile>,
     lately: Mutex<Lately>,
 }
 
-/// How old what was read of a system may be where it only decides what to send: what is sent is read back.
+/// Maximum age of a system reading that only decides what to send: each change is read back.
 const LATELY: Duration = Duration::from_secs(1);
 
-/// The system as it was read last, forgotten with each request that may change it.
+/// The last reading of the system. Each request that may change the system clears it.
 #[derive(Debug, Default)]
 struct Lately {
-    /// Requests that may change something, when they begin and when they end: what is read across one is not kept.
+    /// Counts the begins and ends of requests that may change something. A reading during such a request is not kept.
     changes: u64,
     read: Option<(Duration, Resource)>,
 }
 
-/// What a client has learned of a BMC that a later one need not ask for.
+/// Facts about a BMC that a later client can reuse.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shortcut {
     /// Path of the system.
     pub system: Option<String>,
-    /// How it lets one in.
+    /// How the BMC accepts a login.
     pub login: LoginWay,
 }
 
 impl BmcClient {
-    /// Reads the service root and logs in. Where the BMC offers no sessions, a wrong password shows only with the
+    /// Reads the service root and logs in. If the BMC offers no sessions, a wrong password shows only with the
     /// first resource that is read.
     ///
     /// # Errors
-    /// Any: the address, the network, the certificate, the credentials, or an answer that is no Redfish.
+    /// Any error of the address, network, certificate or credentials, or an answer that is not Redfish.
     pub async fn connect(target: BmcTarget, settings: Settings) -> Result<Self, RedfishError> {
         let login = Login::new(target.username.clone(), target.password.clone());
         let client = Self::with_login(target, settings, login)?;
@@ -80,10 +80,10 @@ impl BmcClient {
         Ok(client)
     }
 
-    /// A client for whoever looks at a BMC now and then, which asks nothing before it is asked. Where that is known to work,
-    /// name and password go with each request, which spares the BMC a session for each look; else a session is opened,
-    /// which [`close`](Self::close) ends. A wrong password is sent once. `known` is what an earlier client of the same BMC
-    /// has learned.
+    /// A client for occasional reads, which sends nothing until the first call. Where Basic authentication is known to work,
+    /// each request carries name and password, which spares the BMC a session for each read. Otherwise the client opens a
+    /// session, which [`close`](Self::close) ends. A wrong password is sent once. `known` holds what an earlier client of
+    /// the same BMC learned.
     ///
     /// # Errors
     /// The address cannot be used.
@@ -103,7 +103,7 @@ impl BmcClient {
         self.inner.login.session_path().await
     }
 
-    /// What the next client of this BMC need not find out again.
+    /// The facts that the next client of this BMC can reuse.
     pub async fn shortcut(&self) -> Shortcut {
         Shortcut {
             system: self.inner.system_path.get().cloned(),
@@ -111,10 +111,10 @@ impl BmcClient {
         }
     }
 
-    /// The certificate that a BMC shows; none over plain HTTP. Nothing but its root is asked for, without credentials.
+    /// The certificate of a BMC; none over plain HTTP. Requests only the service root, without credentials.
     ///
     /// # Errors
-    /// The address and the network's.
+    /// Errors of the address and of the network.
     pub async fn certificate_of(
         address: &str,
         settings: Settings,
@@ -122,14 +122,14 @@ impl BmcClient {
         let client = Self::nobody(address, settings)?;
         match client.get_without_proof(&client.bmc().root_path()).await {
             Ok(_) => {}
-            // Whatever it answers, it has shown its certificate.
+            // Any answer is good enough: the certificate was already shown.
             Err(_) if client.observed_fingerprint().is_some() => {}
             Err(failure) => return Err(failure),
         }
         Ok(client.observed_fingerprint())
     }
 
-    /// A client of nobody's, which has no credentials to send.
+    /// A client without credentials.
     pub(crate) fn nobody(address: &str, settings: Settings) -> Result<Self, RedfishError> {
         let target = BmcTarget {
             address: address.to_owned(),
@@ -141,7 +141,7 @@ impl BmcClient {
         Self::with_login(target, settings, Login::new(String::new(), String::new().into()))
     }
 
-    /// The root as everybody may read it.
+    /// The root, read without credentials.
     pub(crate) async fn open_root(&self) -> Result<Resource, RedfishError> {
         let path = self.bmc().root_path();
         match self.get_without_proof(&path).await {
@@ -192,7 +192,7 @@ impl BmcClient {
         self.inner.wire.transport.pin().observed()
     }
 
-    /// Closes the connections and keeps the session and what is known of the BMC: little enough to wait for whoever asks next.
+    /// Closes the connections. Keeps the session and the facts about the BMC, which are small, for the next call.
     pub fn rest(&self) {
         self.lately().read = None;
         self.inner.wire.transport.rest();
@@ -201,12 +201,12 @@ impl BmcClient {
     /// Deletes the session. Every later call fails with [`RedfishError::Closed`].
     ///
     /// # Errors
-    /// When the BMC could not be told; the session then ends by its own time-out.
+    /// The BMC could not be reached; the session then ends by its own time-out.
     pub async fn close(&self) -> Result<(), RedfishError> {
         self.inner.login.close(&self.inner.wire).await
     }
 
-    /// The service root, as it was read first.
+    /// The service root, from its first reading.
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
@@ -214,17 +214,18 @@ impl BmcClient {
         self.inner.root.get_or_try_init(|| self.read_root()).await.cloned()
     }
 
-    /// Fetches the system that was named, or the only one there is.
+    /// Fetches the named system, or the only one.
     ///
     /// # Errors
-    /// [`RedfishError::SeveralSystems`] or [`RedfishError::NoSuchSystem`] list what there is.
+    /// [`RedfishError::SeveralSystems`] or [`RedfishError::NoSuchSystem`], with the list of systems.
     pub async fn system(&self) -> Result<System, RedfishError> {
         let path = self.inner.system_path.get_or_try_init(|| self.find_system()).await?;
         self.get(path).await.map(System::from)
     }
 
-    /// The system as it was read a moment ago by this client, if nothing was sent since, and else as it reads now: enough to
-    /// choose what to send. Where it says that nothing is to be sent (`is_settled`), it is read in any case.
+    /// This client's last reading of the system if it is recent and nothing was sent since; otherwise a new reading. Good
+    /// enough to choose what to send. If the reading shows that nothing need be sent (`is_settled`), the system is read
+    /// again.
     pub(crate) async fn system_to_change(
         &self,
         is_settled: impl FnOnce(&System) -> bool,
@@ -242,17 +243,17 @@ impl BmcClient {
         self.inner.lately.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request that may change something begins or has ended.
+    /// Notes the begin or the end of a request that may change something.
     fn note_change(&self) {
         let mut lately = self.lately();
         lately.changes += 1;
         lately.read = None;
     }
 
-    /// Fetches the manager of the system: the one that it names, or the only one there is.
+    /// Fetches the manager of the system: the one that the system names, or the only one.
     ///
     /// # Errors
-    /// [`RedfishError::MissingProperty`] where neither names one.
+    /// [`RedfishError::MissingProperty`] if neither is known.
     pub async fn manager(&self) -> Result<Manager, RedfishError> {
         let system = self.system().await?;
         let managers = self.manager_links(&system).await?;
@@ -270,7 +271,7 @@ impl BmcClient {
     /// Fetches one resource by a link from another.
     ///
     /// # Errors
-    /// The network's, the BMC's, or [`RedfishError::NotJson`].
+    /// Errors of the network and the BMC, or [`RedfishError::NotJson`].
     pub async fn get(&self, link: &str) -> Result<Resource, RedfishError> {
         let url = self.bmc().resolve(None, link)?;
         let changes = self.lately().changes;
@@ -284,7 +285,7 @@ impl BmcClient {
         Ok(resource)
     }
 
-    /// The links of all members of a collection, over all its pages; bogus members are left out.
+    /// The links of all members of a collection, over all its pages. Invalid members are left out.
     ///
     /// # Errors
     /// Those of [`get`](Self::get), and [`RedfishError::EndlessCollection`].
@@ -299,7 +300,7 @@ impl BmcClient {
         Ok(members)
     }
 
-    /// Reads the pages of a collection, at most so many, and has each taken; `take` answers how many members there are so far.
+    /// Reads at most `most` pages of a collection and calls `take` with each; `take` returns the number of members so far.
     pub(crate) async fn pages(
         &self,
         link: &str,
@@ -336,7 +337,7 @@ impl BmcClient {
         Ok(())
     }
 
-    /// Fetches several resources, as many at once as the BMC bears; each with its own outcome, in the given order.
+    /// Fetches several resources with as much concurrency as the BMC allows. Results are per resource, in the given order.
     pub async fn get_each(&self, links: &[String]) -> Vec<(String, Result<Resource, RedfishError>)> {
         self.fetch_each(links.to_vec()).collect().await
     }
@@ -354,15 +355,15 @@ impl BmcClient {
         Box::pin(futures::stream::iter(fetches).buffered(at_once))
     }
 
-    /// What this BMC needs done differently, found by its own description of itself.
+    /// The profile of this BMC's peculiarities, found by its own description.
     ///
     /// # Errors
-    /// Those of [`system`](Self::system); a manager that cannot be read is left out.
+    /// Those of [`system`](Self::system). An unreadable manager is left out.
     pub async fn profile(&self) -> Result<&Profile, RedfishError> {
         self.inner.profile.get_or_try_init(|| self.find_profile()).await
     }
 
-    /// The same for whoever has read the system and its manager anyway.
+    /// Like [`profile`](Self::profile), for callers that have read the system and its manager already.
     pub(crate) async fn profile_of(
         &self,
         system: &System,
@@ -372,13 +373,13 @@ impl BmcClient {
         self.inner.profile.get_or_try_init(find).await
     }
 
-    /// Sends a PATCH, trying one `If-Match` after the other while the BMC answers 412 or 428.
+    /// Sends a PATCH and tries the `If-Match` values in turn while the BMC answers 412 or 428.
     pub(crate) async fn patch(&self, resource: &Resource, body: &Value) -> Result<Reply, RedfishError> {
         let order = &self.profile().await?.etag_order;
         self.patch_in(resource, body, order).await
     }
 
-    /// The same in a given order, for who cannot ask the BMC what it is.
+    /// Like [`patch`](Self::patch), with a given order, for a BMC that does not report its model.
     pub(crate) async fn patch_in(
         &self,
         resource: &Resource,
@@ -406,7 +407,7 @@ impl BmcClient {
                 return Err(failure);
             }
             if !refreshed && resource.etag().is_some() {
-                // Perhaps the resource has changed since it was read.
+                // The resource may have changed since its reading.
                 refreshed = true;
                 let fresh = self.get(resource.path()).await?;
                 if fresh.etag() != resource.etag() {
@@ -452,7 +453,7 @@ impl BmcClient {
         self.call(&outgoing, repeat).await
     }
 
-    /// Sends a file, once; only where the proof was refused is it sent again, with a new one.
+    /// Sends a file once. Only if the session is refused does it send the file again, with a new session.
     pub(crate) async fn upload(&self, upload: &Upload) -> Result<Reply, RedfishError> {
         let Inner { wire, login, .. } = &*self.inner;
         let credential = login.credential(wire).await?;
@@ -470,7 +471,7 @@ impl BmcClient {
         sent
     }
 
-    /// Sends a GET and gives the whole answer.
+    /// Sends a GET and returns the whole answer.
     pub(crate) async fn get_reply(&self, url: Url) -> Result<Reply, RedfishError> {
         self.call(
             &Outgoing {
@@ -497,7 +498,7 @@ impl BmcClient {
         let root = self.inner.root.get_or_try_init(|| self.read_root()).await?;
         let sessions = match (root.sessions(), root.session_service()) {
             (Some(link), _) => Some(self.bmc().resolve(None, &link)?),
-            // Some roots link only the service, which some BMCs show to nobody without credentials.
+            // Some roots link only the service, and some BMCs show the service only with credentials.
             (None, Some(service)) => match self.get_without_proof(&service).await {
                 Ok(service) => service
                     .link(&["Sessions"])
@@ -517,8 +518,8 @@ impl BmcClient {
         self.bmc().resolve(None, &self.bmc().standard_sessions_path())
     }
 
-    /// Reads the root: openly as the standard has it, with credentials where the BMC insists, with and without
-    /// the trailing slash.
+    /// Reads the root: without credentials as the standard defines it, with credentials if the BMC requires
+    /// them, with and without the trailing slash.
     async fn read_root(&self) -> Result<ServiceRoot, RedfishError> {
         let path = self.bmc().root_path();
         let root = match self.get_without_proof(&path).await {
@@ -571,7 +572,7 @@ impl BmcClient {
         }
     }
 
-    /// One request as whoever is logged in; after one that may change something, nothing of before is believed.
+    /// Sends one request with the client's login. A request that may change something invalidates earlier readings.
     pub(crate) async fn call(&self, outgoing: &Outgoing<'_>, repeat: Repeat) -> Result<Reply, RedfishError> {
         if outgoing.method == Method::GET {
             return self.ask(outgoing, repeat).await;
@@ -582,7 +583,7 @@ impl BmcClient {
         answer
     }
 
-    /// One request; a refused proof is renewed once.
+    /// Sends one request. A refused login is renewed once.
     async fn ask(&self, outgoing: &Outgoing<'_>, repeat: Repeat) -> Result<Reply, RedfishError> {
         let Inner { wire, login, .. } = &*self.inner;
         let mut attempts = Attempts::default();
@@ -611,7 +612,7 @@ impl BmcClient {
         }
     }
 
-    /// Asks for a WebSocket as whoever is logged in; a refused proof is renewed once.
+    /// Opens a WebSocket with the client's login. A refused login is renewed once.
     pub(crate) async fn open_web_socket(&self, url: Url) -> Result<Upgraded, RedfishError> {
         let Inner { wire, login, .. } = &*self.inner;
         let credential = login.credential(wire).await?;
@@ -624,7 +625,7 @@ impl BmcClient {
         answer
     }
 
-    /// Asks for a stream of events as whoever is logged in. None where what comes is none.
+    /// Opens an event stream with the client's login. None: the answer is not an event stream.
     pub(crate) async fn open_stream(
         &self,
         url: Url,
@@ -635,7 +636,7 @@ impl BmcClient {
         let at = wire.transport.exchange(&Method::GET, &url);
         match wire.transport.stream(&url, &credential.proof, last_id).await? {
             Ok(response) => Ok(Some((at, response))),
-            // It was asked for other resources before: what it refuses here it refuses for good.
+            // The BMC accepted the session for other resources, so a refusal here is final.
             Err(head) if head.status.is_success() || head.status.is_client_error() => Ok(None),
             Err(head) => Err(RedfishError::Status {
                 at,
@@ -648,7 +649,7 @@ impl BmcClient {
 }
 
 impl Drop for Inner {
-    /// A client that nobody closed still gives its session back, if there is a runtime to do it in.
+    /// A client dropped without `close` still deletes its session, if there is a runtime for the request.
     fn drop(&mut self) {
         if let (Some((outgoing, proof)), Ok(runtime)) = (self.login.left_over(), tokio::runtime::Handle::try_current())
         {

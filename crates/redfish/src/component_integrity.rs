@@ -1,4 +1,5 @@
-//! What a BMC says of the firmware of components (`ComponentIntegrity`, DSP8010), and what the components sign of it by SPDM.
+//! Firmware measurements of components: as the BMC reports them (`ComponentIntegrity`, DSP8010) and as components sign them
+//! by SPDM.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::task::TaskHandle;
 use crate::transport::Reply;
 use crate::views::{Action, Task, TaskPhase};
 
-/// Most components: a machine with 72 GPUs has fewer that attest themselves.
+/// Most components. A machine with 72 GPUs has fewer components that attest their firmware.
 const COMPONENTS_MAX: usize = 128;
 /// Most measurements of a component: an index is one byte.
 const MEASUREMENTS_MAX: usize = 256;
@@ -30,41 +31,41 @@ const SIGNING: Duration = Duration::from_secs(60);
 /// A component whose firmware is measured by SPDM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ComponentIntegrity {
-    /// Link to the resource that is measured; the `ComponentIntegrity` resource itself where it names none.
+    /// Link to the measured resource; the `ComponentIntegrity` resource itself if it names none.
     pub target: String,
-    /// False: it may not be asked.
+    /// Whether measurements may be requested.
     pub enabled: bool,
-    /// What the BMC says of the measurements, unsigned, by index.
+    /// The measurements as the BMC reports them, unsigned, by index.
     pub said: Vec<SaidMeasurement>,
     path: String,
     sign: Option<String>,
     certificate: Option<String>,
 }
 
-/// A measurement by the BMC's word.
+/// A measurement as the BMC reports it, without a signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaidMeasurement {
-    /// Its index.
+    /// The measurement's index in the SPDM statement.
     pub index: u8,
     /// `MeasurementType`, as the BMC writes it.
     pub kind: String,
-    /// The value.
+    /// The measured value, decoded.
     pub value: Vec<u8>,
 }
 
-/// What a component has signed, not judged.
+/// Measurements that a component signed. The signature is not checked here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedMeasurements {
-    /// The messages of SPDM between BMC and component, and the signature at their end.
+    /// The SPDM messages between BMC and component, with the signature at the end.
     pub statement: Vec<u8>,
-    /// PEM texts with keys that the BMC shows as the component's.
+    /// PEM texts of the keys that the BMC presents as the component's.
     pub keys: Vec<String>,
 }
 
 impl ComponentIntegrity {
     fn of(resource: &Resource) -> Option<Self> {
         let kind = resource.text(&["ComponentIntegrityType"])?;
-        // What a TPM measures is quoted to the agent.
+        // TPM measurements come from the agent, by a quote.
         if !kind.eq_ignore_ascii_case("SPDM") {
             return None;
         }
@@ -90,7 +91,7 @@ impl ComponentIntegrity {
         })
     }
 
-    /// Whether the component can be asked for a signature.
+    /// Whether a signature can be requested from the component.
     pub fn signs(&self) -> bool {
         self.sign.is_some()
     }
@@ -105,7 +106,7 @@ fn said(value: &Value) -> Option<SaidMeasurement> {
     })
 }
 
-/// Base64 with or without padding, also in lines.
+/// Decodes Base64 with or without padding, also with line breaks.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     if text.len() > TEXT_MAX {
         return None;
@@ -116,7 +117,7 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
 }
 
 impl BmcClient {
-    /// Whether the BMC says anything of the firmware of components.
+    /// Whether the BMC reports the firmware of components.
     ///
     /// # Errors
     /// The service root cannot be read.
@@ -124,10 +125,10 @@ impl BmcClient {
         Ok(self.service_root().await?.component_integrity().is_some())
     }
 
-    /// The components whose firmware is measured by SPDM. None: the BMC does not offer this.
+    /// The components with firmware measured by SPDM. None: the BMC does not offer this.
     ///
     /// # Errors
-    /// The list or one of its members cannot be read.
+    /// The list or a member cannot be read.
     pub async fn component_integrity(&self) -> Result<Option<Vec<ComponentIntegrity>>, RedfishError> {
         let Some(link) = self.service_root().await?.component_integrity() else {
             return Ok(None);
@@ -151,10 +152,10 @@ impl BmcClient {
         Ok(Some(components))
     }
 
-    /// Has a component sign its measurements with this nonce.
+    /// Requests a signature of the component's measurements with this nonce.
     ///
     /// # Errors
-    /// It does not sign, or the BMC failed.
+    /// The component does not sign, or the BMC failed.
     pub async fn signed_measurements(
         &self,
         component: &ComponentIntegrity,
@@ -186,8 +187,8 @@ impl BmcClient {
         Ok(SignedMeasurements { statement, keys })
     }
 
-    /// The answer of the action: at once, or at the end of a task. A monitor answers with it, and some tasks name its place
-    /// in their payload.
+    /// The answer of the action: immediate, or at the end of a task. A task monitor returns the answer; some tasks name its
+    /// path in their payload.
     async fn signed(&self, reply: &Reply, path: &str) -> Result<Value, RedfishError> {
         let is_answer = |body: &Value| json::text(body, &["SignedMeasurements"]).is_some();
         if let Some(body) = reply.json().filter(|body| is_answer(body)) {

@@ -1,8 +1,8 @@
-//! By which ways a BMC offers the serial port of its machine.
+//! The ways in which a BMC offers the serial port of its machine.
 //!
-//! Newer BMCs say it at the system (`ComputerSystem.SerialConsole`, DSP8010 since 1.13), with port and what has to be typed.
-//! Older ones say at the manager (`Manager.SerialConsole`, `Manager.CommandShell`) only that there is something; what has to be
-//! typed there is data of the profile.
+//! Newer BMCs list them at the system (`ComputerSystem.SerialConsole`, DSP8010 since 1.13), with port and commands to type.
+//! Older BMCs state at the manager (`Manager.SerialConsole`, `Manager.CommandShell`) only that a console exists; the profile
+//! holds the commands for these.
 
 mod web;
 
@@ -17,10 +17,10 @@ pub use web::{WebConsole, WebLine};
 const SSH_PORT: u16 = 22;
 /// DSP0114's port for IPMI over LAN.
 const IPMI_PORT: u16 = 623;
-/// Longest text that is taken for a command.
+/// Longest text that is accepted as a command.
 const COMMAND_MAX: usize = 256;
 
-/// The ways, as far as the BMC and its profile tell them.
+/// The consoles that the BMC and its profile list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConsoleOffer {
     /// An SSH server.
@@ -36,17 +36,17 @@ pub struct ConsoleOffer {
 pub struct SshConsole {
     /// TCP port.
     pub port: u16,
-    /// Typed after the login, in this order, a line each.
+    /// Commands to type after the login, one a line, in this order.
     pub commands: Vec<String>,
-    /// What a person would press to leave, in the BMC's words.
+    /// The key sequence to leave the console, as the BMC describes it to a person.
     pub leave: Option<String>,
 }
 
 impl BmcClient {
-    /// By which ways the serial port of the machine is offered; none of them where nothing is.
+    /// The consoles that the BMC offers for the machine's serial port; all fields empty if it offers none.
     ///
     /// # Errors
-    /// Those of [`system`](Self::system); what the manager does not tell is left out.
+    /// Those of [`system`](Self::system). Facts that the manager does not report are left out.
     pub async fn console(&self) -> Result<ConsoleOffer, RedfishError> {
         let system = self.system().await?;
         let offer = of_system(system.resource());
@@ -74,7 +74,7 @@ fn port(resource: &Resource, at: &[&str], standard: u16) -> u16 {
     told.filter(|port| *port != 0).unwrap_or(standard)
 }
 
-/// A text that may be typed: one line without control characters.
+/// A text that is safe to type: one line without control characters.
 fn command(text: String) -> Option<String> {
     (text.len() <= COMMAND_MAX && !text.chars().any(char::is_control)).then_some(text)
 }
@@ -99,7 +99,7 @@ fn of_system(system: &Resource) -> ConsoleOffer {
     ConsoleOffer { ssh, web, ipmi_port }
 }
 
-/// Adds what the manager says and what is known of its kind.
+/// Adds the facts of the manager and of its profile.
 fn with_manager(mut offer: ConsoleOffer, manager: Option<&Resource>, known: Option<&ConsoleSsh>) -> ConsoleOffer {
     let says = |service: &str, kind: &str| {
         manager.is_some_and(|manager| {
@@ -110,7 +110,7 @@ fn with_manager(mut offer: ConsoleOffer, manager: Option<&Resource>, known: Opti
     if offer.ipmi_port.is_none() && says("SerialConsole", "IPMI") {
         offer.ipmi_port = Some(IPMI_PORT);
     }
-    // A shell alone leads nowhere when nobody knows what to type there.
+    // A shell alone is useless without known commands to type there.
     let has_shell = says("SerialConsole", "SSH") || (known.is_some() && says("CommandShell", "SSH"));
     let is_silent = manager.is_none_or(|manager| manager.at(&["CommandShell"]).is_none());
     if has_shell || (known.is_some() && is_silent) {
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// As recorded of a Supermicro SYS-821GE.
+    /// As recorded from a Supermicro SYS-821GE.
     #[test]
     fn newer_bmcs_say_it_at_the_system() {
         let offer = of_system(&resource(json!({"SerialConsole": {
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!((ssh.port, ssh.commands), (22, vec![]));
     }
 
-    /// As recorded of an iDRAC9 (SerialConsole off), a DGX H100 and a Gigabyte machine.
+    /// As recorded from an iDRAC9 (SerialConsole off), a DGX H100 and a Gigabyte machine.
     #[test]
     fn older_ones_say_at_the_manager_that_there_is_a_shell() {
         let idrac = resource(json!({
@@ -213,7 +213,7 @@ mod tests {
             with_manager(ConsoleOffer::default(), Some(&off), Some(&typed)).ssh,
             None
         );
-        // A manager that says nothing about shells, of a kind whose console is known to stand on its own port.
+        // A manager that reports nothing about shells, of a model with its console on a separate port.
         let silent = resource(json!({"Model": "OpenBmc"}));
         let offer = with_manager(ConsoleOffer::default(), Some(&silent), Some(&known(Some(2200), &[])));
         assert_eq!(offer.ssh.unwrap().port, 2200);

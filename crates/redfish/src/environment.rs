@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-/// What the client takes from the world besides the network.
+/// Everything that the client takes from outside besides the network.
 #[async_trait]
 pub trait Environment: Debug + Send + Sync {
     /// Monotonic time since some fixed origin.
@@ -35,7 +35,7 @@ impl Environment for SystemEnvironment {
     }
 
     fn jitter(&self) -> f64 {
-        // Every RandomState has keys of its own; 53 bits are what an f64 holds exactly.
+        // Every RandomState has its own keys; an f64 holds 53 bits exactly.
         let bits = RandomState::new().hash_one(0_u8) >> 11;
         bits as f64 / (1_u64 << 53) as f64
     }
@@ -52,7 +52,7 @@ pub(crate) struct Poll<'a> {
 }
 
 impl<'a> Poll<'a> {
-    /// First pause `first`, each next one 1.6 times as long, none longer than `cap`; over after `limit`.
+    /// The first pause is `first`; each next pause is 1.6 times as long, up to `cap`. Polling ends after `limit`.
     pub(crate) fn new(environment: &'a dyn Environment, first: Duration, cap: Duration, limit: Duration) -> Self {
         Self {
             environment,
@@ -68,7 +68,8 @@ impl<'a> Poll<'a> {
         self.environment.now().saturating_sub(self.started)
     }
 
-    /// Sleeps until the next look, at least `wish` where the BMC asked for a pause; false when the time is up.
+    /// Sleeps until the next poll, at least `wish` if the BMC requested a pause. Returns false when the time limit is
+    /// reached.
     pub(crate) async fn pause(&mut self, wish: Option<Duration>) -> bool {
         let left = self.limit.saturating_sub(self.elapsed());
         if left.is_zero() {

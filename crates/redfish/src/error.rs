@@ -1,4 +1,4 @@
-//! What can go wrong with a BMC, in words that say where and what to do.
+//! Errors of talking to a BMC. Each message names the place and the remedy.
 
 use std::fmt;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub enum ErrorKind {
     Retryable,
     /// The same call will fail again until something is changed.
     Permanent,
-    /// Credentials or the certificate are not what they should be: a person must look, nobody may go on trying.
+    /// Credentials or the certificate are wrong: an operator must check them, and no caller may retry.
     Security,
     /// A fault of this program.
     Bug,
@@ -52,13 +52,13 @@ pub enum RedfishError {
     /// A certificate fingerprint cannot be read.
     #[error("{given:?} is no SHA-256 fingerprint: 64 hexadecimal digits are needed, colons between pairs allowed")]
     InvalidFingerprint {
-        /// The beginning of what was given.
+        /// The beginning of the given text.
         given: String,
     },
     /// The TLS library refused our own configuration.
     #[error("cannot set up TLS")]
     TlsSetup {
-        /// What it says.
+        /// The TLS library's error.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -80,7 +80,7 @@ pub enum RedfishError {
         #[source]
         source: SendError,
     },
-    /// The BMC takes none of the cipher suites that are offered to it.
+    /// The BMC supports none of the offered cipher suites.
     #[error("{at}: TLS handshake failed: {NO_SHARED_CIPHER}")]
     NoSharedCipher {
         /// The request.
@@ -106,7 +106,7 @@ pub enum RedfishError {
         /// The limit in seconds.
         limit_s: u64,
     },
-    /// Several requests in a row got no answer, so that the BMC is left alone for a while; nothing was sent.
+    /// Several requests in a row got no answer, so the client pauses requests to the BMC; nothing was sent.
     #[error(
         "BMC {bmc} gave no answer {failures} times in a row and is left alone for {wait_s} s; then one request tries again; \
          last: {last}"
@@ -116,12 +116,12 @@ pub enum RedfishError {
         bmc: String,
         /// Requests without an answer.
         failures: u32,
-        /// Seconds until one may try.
+        /// Seconds until the next attempt is allowed.
         wait_s: u64,
         /// The last failure.
         last: String,
     },
-    /// The BMC shows another certificate than the pinned one.
+    /// The BMC shows a different certificate from the pinned one.
     #[error(
         "BMC {bmc} shows certificate sha256:{seen}, but sha256:{expected} is pinned: either its certificate was renewed \
          (then pin the new one) or somebody is in between; nothing was sent"
@@ -141,30 +141,30 @@ pub enum RedfishError {
         at: Box<Exchange>,
         /// HTTP status.
         status: u16,
-        /// What the BMC said.
+        /// The BMC's messages.
         detail: BmcMessages,
     },
-    /// The BMC allows nothing but a change of password.
+    /// The BMC allows only a change of password.
     #[error("{at}: the BMC demands a new password for this account before anything else{detail}")]
     PasswordChangeRequired {
         /// The request.
         at: Box<Exchange>,
-        /// What the BMC said.
+        /// The BMC's messages.
         detail: BmcMessages,
     },
-    /// An HTTP status that says no.
+    /// An HTTP status that reports a failure.
     #[error("{at}: HTTP {status}{detail}")]
     Status {
         /// The request.
         at: Box<Exchange>,
         /// HTTP status.
         status: u16,
-        /// What the BMC said.
+        /// The BMC's messages.
         detail: BmcMessages,
-        /// The pause that the BMC asked for.
+        /// The pause that the BMC requested.
         retry_after: Option<Duration>,
     },
-    /// The answer is no JSON, or not of the kind that must stand there.
+    /// The answer is not JSON, or not of the expected kind.
     #[error("{at}: the answer cannot be understood: {why}; it begins {beginning:?}")]
     NotJson {
         /// The request.
@@ -187,17 +187,17 @@ pub enum RedfishError {
     TooComplex {
         /// The request.
         at: Box<Exchange>,
-        /// Which limit.
+        /// The limit that was exceeded.
         why: String,
     },
     /// A collection does not end.
     #[error("{at}: the collection goes beyond {limit} {unit} or its nextLink leads in a circle")]
     EndlessCollection {
-        /// The request for the page that was too much.
+        /// The request for the first page beyond the limit.
         at: Box<Exchange>,
         /// The limit.
         limit: usize,
-        /// What is counted.
+        /// The counted unit.
         unit: &'static str,
     },
     /// A link or redirect leads away from the BMC.
@@ -213,10 +213,10 @@ pub enum RedfishError {
     ForeignRedirect {
         /// The request.
         at: Box<Exchange>,
-        /// Where to, shortened.
+        /// The target, shortened.
         location: String,
     },
-    /// A property without which the work cannot go on is absent.
+    /// A required property is absent.
     #[error("BMC {bmc}: {path} has no {property}, so that {consequence}")]
     MissingProperty {
         /// Address of the BMC.
@@ -225,32 +225,32 @@ pub enum RedfishError {
         path: String,
         /// The property.
         property: &'static str,
-        /// What cannot be done.
+        /// The operation that is impossible without the property.
         consequence: &'static str,
     },
-    /// The BMC manages no system of the wanted name.
+    /// The BMC manages no system of the requested name.
     #[error("BMC {bmc} has no system {wanted:?}; it has: {}", members.join(", "))]
     NoSuchSystem {
         /// Address of the BMC.
         bmc: String,
-        /// The wanted name; empty where none was named.
+        /// The requested name; empty if none was given.
         wanted: String,
-        /// Ids of the systems that are there.
+        /// Ids of the existing systems.
         members: Vec<String>,
     },
-    /// The service manages several things of a kind, or none, and none of the wanted name.
+    /// The service has no unit of the requested name, or has none or several and no name was given.
     #[error("{bmc} has no {what} {wanted:?} (by id, name, user label or asset tag); it has: {}", members.join(", "))]
     NoSuchUnit {
         /// Address of the service.
         bmc: String,
-        /// What is wanted: `rack PDU`, `cooling unit`.
+        /// The kind of unit: `rack PDU`, `cooling unit`.
         what: &'static str,
-        /// The wanted name.
+        /// The requested name.
         wanted: String,
-        /// Ids of those that are there.
+        /// Ids of the existing units.
         members: Vec<String>,
     },
-    /// The BMC manages several systems and none was named.
+    /// The BMC manages several systems and no name was given.
     #[error("BMC {bmc} manages {} systems: name one of {}", members.len(), members.join(", "))]
     SeveralSystems {
         /// Address of the BMC.
@@ -258,25 +258,25 @@ pub enum RedfishError {
         /// Ids of the systems.
         members: Vec<String>,
     },
-    /// The BMC does not offer what is wanted.
+    /// The BMC does not offer the requested function.
     #[error("BMC {bmc} does not offer {what}; it offers: {offered}")]
     NotOffered {
         /// Address of the BMC.
         bmc: String,
-        /// What was wanted.
+        /// The requested function.
         what: String,
-        /// What there is instead.
+        /// What the BMC offers instead.
         offered: String,
     },
-    /// Wanted settings of the firmware that cannot be. Nothing was written.
+    /// Requested BIOS settings are invalid. Nothing was written.
     #[error("BMC {bmc}: these BIOS settings cannot be written, and none was: {}", faults.join("; "))]
     UnfitSettings {
         /// Address of the BMC.
         bmc: String,
-        /// Attribute, value and why, each.
+        /// Attribute, value and reason, per fault.
         faults: Vec<String>,
     },
-    /// The BMC accepted a change, but reads back something else.
+    /// The BMC accepted a change but reads back a different value.
     #[error("BMC {bmc}: {path} was told {property} = {wanted}, accepted it, and still reads {seen}")]
     NotApplied {
         /// Address of the BMC.
@@ -285,17 +285,17 @@ pub enum RedfishError {
         path: String,
         /// The property.
         property: String,
-        /// What was written.
+        /// The written value.
         wanted: String,
-        /// What is read.
+        /// The value that was read.
         seen: String,
     },
-    /// Something did not happen in time.
+    /// An expected change did not happen in time.
     #[error("BMC {bmc}: {what} did not happen within {waited_s} s; last seen: {last}")]
     WaitedTooLong {
         /// Address of the BMC.
         bmc: String,
-        /// What was waited for.
+        /// The expected change.
         what: String,
         /// How long, in seconds.
         waited_s: u64,
@@ -309,12 +309,12 @@ pub enum RedfishError {
         bmc: String,
         /// The task or its monitor.
         path: String,
-        /// The state it ended in.
+        /// The final state of the task.
         state: String,
-        /// What the BMC said.
+        /// The BMC's messages.
         detail: BmcMessages,
     },
-    /// A firmware file cannot be read as it was described.
+    /// A firmware file is not readable as described.
     #[error("the firmware file {path} cannot be sent")]
     FirmwareFile {
         /// The file.
@@ -323,15 +323,15 @@ pub enum RedfishError {
         #[source]
         source: std::io::Error,
     },
-    /// A file of quirk profiles cannot be understood.
+    /// A file of quirk profiles is invalid.
     #[error("quirk file {name} is faulty: {why}")]
     QuirkFile {
-        /// Its name, or its path where it is the operator's.
+        /// The file's name; its path if the file is the operator's.
         name: String,
         /// The fault, with line and field.
         why: String,
     },
-    /// The operator's folder of quirk profiles, or a file of it, cannot be read.
+    /// The operator's folder of quirk profiles, or a file in it, cannot be read.
     #[error("the quirk profiles in {path} cannot be read")]
     QuirkFolder {
         /// The folder or the file.
@@ -349,7 +349,7 @@ pub enum RedfishError {
 }
 
 impl RedfishError {
-    /// What a caller may do about it.
+    /// What a caller may do about this error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::CertificateChanged { .. }
@@ -393,7 +393,7 @@ impl RedfishError {
         }
     }
 
-    /// The HTTP status, where the BMC answered with one.
+    /// The HTTP status, if the BMC answered with one.
     pub fn status(&self) -> Option<u16> {
         match self {
             Self::Status { status, .. } | Self::Unauthorized { status, .. } => Some(*status),
@@ -402,7 +402,7 @@ impl RedfishError {
         }
     }
 
-    /// What the BMC said, where it said something.
+    /// The BMC's messages, if there are any.
     pub fn messages(&self) -> Option<&BmcMessages> {
         match self {
             Self::Status { detail, .. }
@@ -413,7 +413,7 @@ impl RedfishError {
         }
     }
 
-    /// Whether it means that the BMC gave no answer, or none in time: one that has begun and breaks off is an answer.
+    /// Whether the error means no answer, or none in time. An answer that has begun and breaks off counts as an answer.
     pub(crate) fn is_silence(&self, has_begun: bool) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Tls { .. } | Self::NoSharedCipher { .. } | Self::TimedOut { .. } => true,
@@ -422,7 +422,7 @@ impl RedfishError {
         }
     }
 
-    /// Whether this fault concerns the whole BMC rather than one resource of it: a walk stops at it.
+    /// Whether the fault concerns the whole BMC and not one resource: a walk stops at such a fault.
     pub(crate) fn ends_a_walk(&self) -> bool {
         matches!(
             self,

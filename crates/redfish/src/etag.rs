@@ -1,4 +1,4 @@
-//! Which `If-Match` to try, and in which order.
+//! The `If-Match` values to try, and their order.
 
 use serde::Deserialize;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EtagRung {
-    /// The ETag as it was given.
+    /// The ETag unchanged.
     Given,
     /// The strong form of a weak ETag.
     Strong,
@@ -16,10 +16,10 @@ pub enum EtagRung {
     Omitted,
 }
 
-/// The order where no profile says otherwise.
+/// The order for BMCs without an order in their profile.
 pub(crate) const DEFAULT_ORDER: [EtagRung; 4] = [EtagRung::Given, EtagRung::Strong, EtagRung::Star, EtagRung::Omitted];
 
-/// The values for `If-Match` to try one after the other; none means: leave the header out.
+/// The `If-Match` values to try in turn; none means: leave the header out.
 pub(crate) fn ladder(order: &[EtagRung], etag: Option<&str>) -> Vec<Option<String>> {
     let mut values: Vec<Option<String>> = Vec::new();
     let mut push = |value: Option<String>| {
@@ -27,7 +27,7 @@ pub(crate) fn ladder(order: &[EtagRung], etag: Option<&str>) -> Vec<Option<Strin
             values.push(value);
         }
     };
-    // A resource without an ETag is first written without If-Match, unless the BMC is known to want `*`.
+    // A resource without an ETag is first written without If-Match, unless the profile states that the BMC requires `*`.
     if etag.is_none() && order.first() != Some(&EtagRung::Star) {
         push(None);
     }

@@ -1,8 +1,7 @@
-//! What the BMC has written down about its machine: the entries of its log services, read newest first, and cleared.
+//! The BMC's log of its machine: reads the entries of its log services, newest first, and clears them.
 //!
-//! Log services stand below the system, its managers and its chassis (DSP2046, `LogService`). Entries come inline in the pages
-//! of a collection, or as links to be followed. Nobody promises an order, so that all pages within bounds are read, and times
-//! decide.
+//! Log services are below the system, its managers and its chassis (DSP2046, `LogService`). Entries come inline in the pages
+//! of a collection, or as links. No order is guaranteed, so all pages within the limits are read, and the times decide.
 
 use std::time::Duration;
 
@@ -19,87 +18,87 @@ use crate::resource::Resource;
 use crate::retry::Repeat;
 use crate::views::{Action, Manager};
 
-/// Most resources that reading the logs takes.
+/// Most resources that one reading of the logs fetches.
 const MAX_RESOURCES: usize = 2000;
-/// Most managers and chassis whose logs are read, each: a DGX H100 has some 30 chassis with a log.
+/// Most managers, and most chassis, with logs that are read: a DGX H100 has some 30 chassis with a log.
 const MAX_PLACES: usize = 64;
-/// Most log services of one place.
+/// Most log services of one resource.
 const MAX_LOGS: usize = 16;
-/// Most pages of one log; an iDRAC gives 50 entries a page, and needs seconds for each.
+/// Most pages of one log. An iDRAC returns 50 entries a page and needs seconds for each page.
 const MAX_PAGES: usize = 40;
 /// Most entries of one log that come as links.
 const MAX_LINKED: usize = 200;
-/// Longest text of an entry that is kept, in characters.
+/// Longest stored text of an entry, in characters.
 const TEXT_CHARS: usize = 1000;
-/// How long a cleared log may take to read as cleared.
+/// How long a cleared log may take to read as empty.
 const CLEARED_WITHIN: Duration = Duration::from_secs(60);
 
 /// One entry of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEntry {
-    /// Id of the log that it stands in, such as `SEL`.
+    /// Id of the entry's log, such as `SEL`.
     pub log: String,
-    /// Its own id; ids count up in most logs.
+    /// The entry's id; ids count up in most logs.
     pub id: String,
-    /// When it was created, as the BMC wrote it; absent where that is no date.
+    /// Creation time as the BMC wrote it; none if the text is not a date.
     pub created: Option<String>,
-    /// The same in seconds since 1970, by the BMC's clock.
+    /// Creation time in seconds since 1970, by the BMC's clock.
     pub created_s: Option<i64>,
-    /// `OK`, `Warning` or `Critical`, where the BMC says.
+    /// `OK`, `Warning` or `Critical`, if the BMC reports it.
     pub severity: Option<String>,
     /// `ResourceEvent.1.0.…` and the like.
     pub message_id: Option<String>,
-    /// What it says, cut and free of control characters.
+    /// The message, shortened and without control characters.
     pub message: String,
 }
 
-/// A log.
+/// A log service and the size of its log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogInfo {
     /// Link of the log service.
     pub path: String,
-    /// Its id.
+    /// The log service's id.
     pub id: String,
     /// Entries that were read.
     pub read: usize,
-    /// Entries that the BMC says are there.
+    /// Number of entries that the BMC reports.
     pub claimed: Option<u64>,
-    /// Whether it can be cleared.
+    /// Whether the log can be cleared.
     pub can_clear: bool,
 }
 
-/// What was read of all logs.
+/// The entries of all logs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventLog {
-    /// The newest first; those without a time last, the higher id first.
+    /// Newest first. Entries without a time come last, by descending id.
     pub entries: Vec<LogEntry>,
     /// The logs.
     pub logs: Vec<LogInfo>,
-    /// What could not be read, or was not because it is too much.
+    /// Resources that could not be read, or that exceeded a limit.
     pub gaps: Vec<InventoryGap>,
 }
 
-/// How a log is told to clear itself, where BMCs differ.
+/// Body of the request that clears a log; BMCs differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClearPayload {
     /// `{}`.
     Empty,
-    /// No body at all.
+    /// No body.
     Nothing,
-    /// The ETag of the entries, without which some refuse (`LogEntriesETag`, DSP2046).
+    /// The ETag of the entries, which some BMCs require (`LogEntriesETag`, DSP2046).
     EntriesEtag,
 }
 
-/// The order of trying where no profile says otherwise.
+/// The order for BMCs without an order in their profile.
 pub(crate) const CLEAR_ORDER: [ClearPayload; 3] =
     [ClearPayload::Empty, ClearPayload::EntriesEtag, ClearPayload::Nothing];
 
 impl BmcClient {
-    /// Reads the logs of the system, its managers and its chassis; no more than `most` entries are kept, the newest.
+    /// Reads the logs of the system, its managers and its chassis. Keeps the newest `most` entries.
     ///
     /// # Errors
-    /// Those of [`system`](Self::system) and those that concern the whole BMC; any other is a gap.
+    /// Those of [`system`](Self::system), and faults of the whole BMC. Any other fault is a gap.
     pub async fn event_log(&self, most: usize) -> Result<EventLog, RedfishError> {
         let (services, mut walk) = self.log_services().await?;
         let mut found = EventLog::default();
@@ -124,11 +123,11 @@ impl BmcClient {
         Ok(found)
     }
 
-    /// Clears logs: the one of this id or path, or all that can be cleared. Answers the ids of those that read back as
-    /// cleared; a BMC may write down at once that it was told to.
+    /// Clears the log of this id or path, or all logs that can be cleared. Returns the ids of the logs that read back
+    /// as cleared; a BMC may log the clearing at once.
     ///
     /// # Errors
-    /// [`RedfishError::NotOffered`] where there is none to clear, what the BMC said, or [`RedfishError::NotApplied`].
+    /// [`RedfishError::NotOffered`] if no such log can be cleared, the BMC's error, or [`RedfishError::NotApplied`].
     pub async fn clear_event_log(&self, log: Option<&str>) -> Result<Vec<String>, RedfishError> {
         let (services, _) = self.log_services().await?;
         let is_wanted = |service: &&Resource| {
@@ -161,7 +160,7 @@ impl BmcClient {
         let system = self.system().await?;
         let mut walk = Walk::of_at_most(self, MAX_RESOURCES);
         let mut collections: Vec<String> = system.resource().link(&["LogServices"]).into_iter().collect();
-        // Boards of accelerators have logs of their own.
+        // Accelerator boards have their own logs.
         for board in walk.side_systems(&system).await? {
             collections.extend(board.resource().link(&["LogServices"]));
         }
@@ -261,7 +260,7 @@ impl BmcClient {
     }
 }
 
-/// What was read of one log.
+/// The entries read from one log.
 #[derive(Default)]
 struct Entries {
     found: Vec<LogEntry>,
@@ -283,7 +282,7 @@ impl Walk<'_> {
                 }
             }
         }
-        // The highest numbers are the newest, wherever they stand.
+        // The highest numbers are the newest entries, in whatever order they are listed.
         linked.sort_by_key(|link| std::cmp::Reverse(crate::address::last_segment(link).parse::<u64>().ok()));
         self.cut(&mut linked, MAX_LINKED);
         let followed = self.get_all(&linked).await?;
@@ -294,7 +293,7 @@ impl Walk<'_> {
 }
 
 impl LogEntry {
-    /// An entry, unless there is nothing but a link to it.
+    /// An entry; none if the value is only a link.
     pub fn of(log: &str, entry: &Value) -> Option<Self> {
         let message = ["Message", "EntryCode", "OemRecordFormat"]
             .iter()
@@ -331,7 +330,7 @@ fn clear_action(service: &Resource) -> Option<Action> {
     Action::find(service, "LogService.ClearLog")
 }
 
-/// Members of a first page, or what the BMC says there are in all.
+/// Members of a first page, or the total that the BMC reports.
 fn count(page: &Resource) -> u64 {
     let listed = page.at(&["Members"]).and_then(Value::as_array).map_or(0, Vec::len) as u64;
     page.whole(&["Members@odata.count"])
@@ -361,7 +360,7 @@ pub(crate) fn seconds_of(text: &str) -> Option<i64> {
         }
         _ => 0,
     };
-    // Days from the civil calendar: years begin in March, so that the leap day is the last.
+    // Days from the civil calendar: years begin in March, so the leap day is the last day.
     let (y, m) = if month <= 2 {
         (year - 1, month + 9)
     } else {

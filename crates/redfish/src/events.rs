@@ -1,5 +1,5 @@
-//! What a BMC tells by itself: the stream of its event service (DSP0266, "Server-sent events"). An event is a hint to look,
-//! and never believed.
+//! Unsolicited messages of a BMC: the stream of its event service (DSP0266, "Server-sent events"). An event only triggers a
+//! reading; its content is not trusted.
 
 use std::collections::VecDeque;
 
@@ -11,12 +11,12 @@ use crate::json;
 use crate::sender::Answer;
 use crate::sse::Parser;
 
-/// Most values of a message that is looked at.
+/// Most JSON values of an examined message.
 const VALUES: usize = 20_000;
-/// Deepest nesting of one.
+/// Deepest nesting of a message.
 const DEPTH: usize = 32;
-/// What the ids of messages end with that may tell of another power state, without regard to case (DSP8011: `ResourceEvent`,
-/// `Power`, and what vendors call theirs).
+/// Endings of message ids that may report another power state, without regard to case (DSP8011: `ResourceEvent`, `Power`,
+/// and vendors' own).
 const CHANGES: [&str; 2] = ["resourcechanged", "statechanged"];
 
 /// An open stream of events.
@@ -30,11 +30,11 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// Waits for an event after which the power may be another; whatever else is told is passed over. False when the
-    /// stream has ended.
+    /// Waits for an event that may mean another power state and ignores all others. Returns false at the end of the
+    /// stream.
     ///
     /// # Errors
-    /// The connection broke, or what came is no stream of events.
+    /// The connection broke, or the data is not an event stream.
     pub async fn next_change(&mut self) -> Result<bool, RedfishError> {
         loop {
             if self.waiting.pop_front().is_some() {
@@ -58,14 +58,13 @@ impl EventStream {
         }
     }
 
-    /// The id of the last event, behind which the stream can be taken up again.
+    /// The id of the last event, from which the stream can be resumed.
     pub fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
     }
 }
 
-/// Whether a message may tell that the power is another: one of its events is of that kind, or is about a system as a
-/// whole.
+/// Whether a message may mean another power state: one of its events is of such a kind, or concerns a whole system.
 fn may_change_power(data: &str) -> bool {
     if json::check_cost(data, DEPTH, VALUES).is_err() {
         return false;
@@ -91,7 +90,7 @@ fn is_about_power(event: &Value) -> bool {
 }
 
 impl BmcClient {
-    /// Opens the stream of events, behind the event `last_id` where that is known. None where the BMC offers none.
+    /// Opens the event stream, after the event `last_id` if it is given. None: the BMC offers no stream.
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
@@ -130,7 +129,7 @@ mod tests {
     use crate::settings::{BmcTarget, Settings};
     use crate::{Gates, LoginWay, Shortcut};
 
-    /// Generous: other tests run beside this one.
+    /// Generous: other tests run at the same time.
     const SOON: Duration = Duration::from_secs(60);
 
     async fn client() -> (BmcClient, TcpListener) {
@@ -196,7 +195,7 @@ mod tests {
             stream
         };
         let mut held = Vec::new();
-        // More of them than the door has places at most.
+        // More streams than the gate has places.
         for _ in 0..=PLACES {
             let head = answer("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n");
             let url = client.bmc().resolve(None, "/sse").unwrap();

@@ -1,4 +1,4 @@
-//! The messages in which a Redfish service explains itself (DSP0266, "Extended information").
+//! The messages by which a Redfish service explains an answer (DSP0266, "Extended information").
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use crate::json;
 const MAX_MESSAGES: usize = 8;
 const MAX_TEXT_CHARS: usize = 300;
 
-/// Message ids by which BMCs say "later": Dell's SYS518 (data sources not ready), HPE's refusals while the machine is
-/// in POST or between two power states, and the standard's own.
+/// Message ids that mean "try later": Dell's SYS518 (data sources not ready), HPE's refusals during POST or between
+/// two power states, and the standard's own.
 const BUSY_IDS: [&str; 6] = [
     "SYS518",
     "InvalidOperationForSystemState",
@@ -21,7 +21,7 @@ const BUSY_IDS: [&str; 6] = [
     "ServiceInUnknownState",
 ];
 
-/// Message ids by which BMCs say that no session is left: Dell's RAC0218 and the standard's own.
+/// Message ids that mean "no session left": Dell's RAC0218 and the standard's own.
 const EXHAUSTED_IDS: [&str; 2] = ["RAC0218", "SessionLimitExceeded"];
 
 /// One message of a BMC.
@@ -31,13 +31,13 @@ pub struct BmcMessage {
     pub id: String,
     /// The text, bounded and free of control characters; may be empty.
     pub text: String,
-    /// The first path among its arguments or in its text, such as that of the account to change; may be empty.
+    /// The first path in the arguments or the text, such as the path of the account to change; may be empty.
     #[serde(skip)]
     pub link: String,
 }
 
 impl BmcMessage {
-    /// Whether the id is `name`, in whichever registry and version.
+    /// Whether the id is `name`, in any registry and version.
     pub fn is(&self, name: &str) -> bool {
         self.id
             .rsplit('.')
@@ -51,8 +51,8 @@ impl BmcMessage {
 pub struct BmcMessages(pub Vec<BmcMessage>);
 
 impl BmcMessages {
-    /// Collects them from wherever BMCs put them. `@Message.ExtendedInfo` may be one object instead of an array, may
-    /// stand at the top instead of under `error`, or may be missing.
+    /// Collects the messages from all places where BMCs put them. `@Message.ExtendedInfo` may be one object instead
+    /// of an array, may be at the top instead of under `error`, or may be missing.
     pub fn from_json(body: &Value) -> Self {
         let mut found = Vec::new();
         for place in [
@@ -66,7 +66,7 @@ impl BmcMessages {
                 _ => {}
             }
         }
-        // Some put only ids there, and the words beside them.
+        // Some BMCs put only ids there, and the text beside them.
         if found.iter().all(|message| message.text.is_empty()) {
             let id = json::text(body, &["error", "code"]).unwrap_or_default();
             let text = json::text(body, &["error", "message"])
@@ -86,7 +86,7 @@ impl BmcMessages {
         Self(found)
     }
 
-    /// Makes one message of an answer that is no JSON, such as the XHTML page of some 403s.
+    /// Makes one message from an answer that is not JSON, such as the XHTML page of some 403s.
     pub fn from_text(body: &str) -> Self {
         let text = clean(&strip_tags(body));
         if text.is_empty() {
@@ -100,12 +100,12 @@ impl BmcMessages {
         }
     }
 
-    /// Whether any message has this id, in whichever registry and version.
+    /// Whether any message has this id, in any registry and version.
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|message| message.is(name))
     }
 
-    /// Whether the BMC asks to come back later.
+    /// Whether the BMC asks the client to try later.
     pub fn say_busy(&self) -> bool {
         BUSY_IDS.iter().any(|id| self.has(id))
     }
@@ -117,7 +117,7 @@ impl BmcMessages {
             .any(|id| self.has(id) || self.0.iter().any(|message| message.text.contains(id)))
     }
 
-    /// Blots out a secret that the BMC repeated, as some do with a password of the wrong form.
+    /// Removes a secret that the BMC repeated, as some BMCs do with a malformed password.
     pub(crate) fn redact(&mut self, secret: &str) {
         if secret.is_empty() {
             return;
@@ -158,7 +158,7 @@ fn message(value: &Value) -> Option<BmcMessage> {
     })
 }
 
-/// The first path that stands in a text by itself or in quotes; empty where there is none.
+/// The first path that is a word of its own or in quotes; empty if there is none.
 fn path_in(text: &str) -> String {
     let mut words = text.split(|c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '`' | '<' | '>'));
     let path = words.find(|word| word.len() > 1 && word.starts_with('/'));

@@ -1,8 +1,9 @@
-//! One door for whoever talks to one BMC: so many requests at once, and none for a while after several in a row got no answer.
+//! The gate for all requests to one BMC: limits concurrent requests, and pauses them after several requests in a row got no
+//! answer.
 //!
-//! Clients of one BMC share a [`Gate`] where they are given the same [`Gates`]; a client by itself has one of its own. The
-//! door closes after [`FAILURES`] requests in a row without an answer and opens by a crack later: one request at a time may
-//! try, and its answer opens the door for all.
+//! Clients of one BMC share a [`Gate`] if they share the same [`Gates`]; a single client has its own. The gate closes after
+//! [`FAILURES`] requests in a row without an answer. Later it lets one request at a time through as a trial; an answer to a
+//! trial opens the gate for all.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,23 +16,22 @@ use crate::environment::Environment;
 use crate::error::RedfishError;
 use crate::retry;
 
-/// Requests in a row without an answer after which the BMC is left alone. Each one that a caller asks for may count up to
-/// three times, because it is repeated.
+/// Requests in a row without an answer that close the gate. One call may count up to three times because of its retries.
 const FAILURES: u32 = 5;
-/// For how long, the first time; twice as long each time that a try fails.
+/// Length of the first pause; each failed trial doubles the pause.
 const FIRST: Duration = Duration::from_secs(5);
-/// At most so long.
+/// Longest pause.
 const CAP: Duration = Duration::from_secs(60);
-/// Requests at once that no BMC has to bear more of (GB200: "at most four clients").
+/// Most concurrent requests that a profile may allow (GB200: "at most four clients").
 const MOST: usize = 4;
-/// Requests at once of all clients that share a door, where no profile says otherwise.
+/// Concurrent requests of all clients that share a gate, without a value in the profile.
 const USUAL: usize = 2;
-/// How often it is looked whether somebody's try is over.
+/// How often a waiter checks whether another caller's trial is over.
 const TRIED_POLL: Duration = Duration::from_millis(100);
-/// Longest text that is kept of the last failure, in characters.
+/// Longest stored text of the last failure, in characters.
 const LAST_CHARS: usize = 300;
 
-/// The door to one BMC.
+/// The gate of one BMC.
 #[derive(Debug)]
 pub struct Gate {
     permits: Semaphore,
@@ -40,18 +40,18 @@ pub struct Gate {
 
 #[derive(Debug)]
 struct State {
-    /// Permits that there are, and that there should be.
+    /// Existing permits, and the number that should exist.
     width: usize,
     wanted: usize,
     breaker: Breaker,
 }
 
-/// Whether the BMC is talked to: a function of values.
+/// The circuit breaker, as a pure function of its inputs.
 #[derive(Debug, Default)]
 struct Breaker {
     /// Failures since the last answer.
     failures: u32,
-    /// Since the door was last open: how often it was closed.
+    /// How often the gate has closed since it was last open.
     closed: u32,
     door: Door,
     last: String,
@@ -61,14 +61,14 @@ struct Breaker {
 enum Door {
     #[default]
     Open,
-    /// Nobody passes before this.
+    /// No request passes before this time.
     Closed { until: Duration },
-    /// One has passed to try.
+    /// A trial is running.
     Tried,
 }
 
-/// A request that has passed. What came of it is told by [`answered`](Self::answered) or [`failed`](Self::failed); one that
-/// was given up says nothing, and somebody else may try.
+/// A request that has passed the gate. The caller reports its result with [`answered`](Self::answered) or
+/// [`failed`](Self::failed); a dropped pass reports nothing, and another caller may make the trial.
 #[derive(Debug)]
 pub(crate) struct Pass<'a> {
     gate: &'a Gate,
@@ -77,7 +77,7 @@ pub(crate) struct Pass<'a> {
 }
 
 impl Gate {
-    /// A door for so many at once, clamped to 1..=4.
+    /// A gate for this many concurrent requests, clamped to 1..=4.
     pub(crate) fn new(at_once: usize) -> Self {
         let width = at_once.clamp(1, MOST);
         Self {
@@ -90,7 +90,7 @@ impl Gate {
         }
     }
 
-    /// From now on so many at once, clamped to 1..=4.
+    /// Sets the number of concurrent requests, clamped to 1..=4.
     pub(crate) fn set_width(&self, at_once: usize) {
         let mut state = self.lock();
         state.wanted = at_once.clamp(1, MOST);
@@ -100,17 +100,17 @@ impl Gate {
         }
     }
 
-    /// How many pass at once.
+    /// The number of concurrent requests.
     pub(crate) fn at_once(&self) -> usize {
         self.lock().wanted
     }
 
-    /// Waits for a place; fails at once where the BMC is left alone. `now` is asked when the place is there.
+    /// Waits for a place; fails at once if the gate is closed. `now` is called when the place is free.
     pub(crate) async fn pass(&self, bmc: &str, now: impl Fn() -> Duration) -> Result<Pass<'_>, RedfishError> {
-        // Whoever would be turned away stands in no line.
+        // A caller that would be refused does not wait for a place.
         self.look(bmc, now())?;
         let permit = loop {
-            // The semaphore is never closed; should it be, the request simply goes out unlimited.
+            // The semaphore is never closed; if it were, the request would go out without the limit.
             let Ok(permit) = self.permits.acquire().await else {
                 break None;
             };
@@ -121,7 +121,7 @@ impl Gate {
             state.width -= 1;
             permit.forget();
         };
-        // By itself: in the head of a match, the lock would be held through its arms, which take it again.
+        // A statement of its own: in the head of a match, the lock would be held in the arms, which lock again.
         let admitted = self.lock().breaker.admit(now());
         let is_try = admitted.map_err(|wait| self.resting(bmc, wait))?;
         Ok(Pass {
@@ -158,13 +158,13 @@ impl Gate {
 }
 
 impl Pass<'_> {
-    /// The BMC has answered, whatever it said.
+    /// The BMC has answered, with success or with an error.
     pub(crate) fn answered(mut self) {
         self.is_try = false;
         self.gate.lock().breaker = Breaker::default();
     }
 
-    /// No answer came. `jitter` in `0.0..1.0` spreads the tries of many clients.
+    /// No answer came. `jitter` in `0.0..1.0` spreads the trials of many clients.
     pub(crate) fn failed(mut self, failure: &RedfishError, now: Duration, jitter: f64) {
         let is_try = std::mem::take(&mut self.is_try);
         let breaker = &mut self.gate.lock().breaker;
@@ -182,7 +182,7 @@ impl Drop for Pass<'_> {
 }
 
 impl Breaker {
-    /// For how long the door is still closed; none where it is not.
+    /// How long the gate stays closed; none if it is open.
     fn wait(&self, now: Duration) -> Option<Duration> {
         match self.door {
             Door::Open => None,
@@ -192,7 +192,7 @@ impl Breaker {
         }
     }
 
-    /// Lets one pass, who tries for all others where the answer is true.
+    /// Lets a request pass. True: the request is the trial for all callers.
     fn admit(&mut self, now: Duration) -> Result<bool, Duration> {
         match self.wait(now) {
             Some(wait) => Err(wait),
@@ -223,7 +223,7 @@ impl Breaker {
     }
 }
 
-/// The doors of all BMCs that a program talks to, by address.
+/// The gates of all BMCs of a program, by address.
 #[derive(Debug, Default)]
 pub struct Gates {
     by_address: Mutex<HashMap<String, Arc<Gate>>>,
@@ -236,8 +236,8 @@ impl Gates {
         gate.or_insert_with(|| Arc::new(Gate::new(USUAL))).clone()
     }
 
-    /// Waits until a BMC that is left alone may be tried again, for `limit` at most: for who has to talk to it in any case,
-    /// while whoever else is turned away at once. `address` is a BMC's as [`BmcTarget`](crate::BmcTarget) takes it.
+    /// Waits until the closed gate of a BMC allows a trial, for `limit` at most. For callers that must reach the BMC; other
+    /// callers are refused at once. `address` has the form that [`BmcTarget`](crate::BmcTarget) accepts.
     pub async fn until_open(&self, address: &str, environment: &dyn Environment, limit: Duration) {
         let Ok(address) = BmcAddress::parse(address) else {
             return;
@@ -253,18 +253,18 @@ impl Gates {
             if now >= end {
                 return;
             }
-            // Somebody else may be trying just now.
+            // Another caller's trial may be running.
             environment.sleep(wait.max(TRIED_POLL).min(end - now)).await;
         }
     }
 
-    /// Forgets the doors that nobody uses, but those that are closed.
+    /// Forgets the unused gates, except closed ones.
     pub fn tidy(&self) {
         self.lock()
             .retain(|_, gate| Arc::strong_count(gate) > 1 || !gate.is_open());
     }
 
-    /// How many are remembered.
+    /// The number of stored gates.
     pub fn count(&self) -> usize {
         self.lock().len()
     }
@@ -282,7 +282,7 @@ mod tests {
         Duration::from_secs(s)
     }
 
-    /// Its time passes where somebody sleeps.
+    /// Its time advances when a caller sleeps.
     #[derive(Debug, Default)]
     struct Slept(Mutex<Duration>);
 
@@ -374,7 +374,7 @@ mod tests {
             failures(gate);
             drop(first);
         };
-        // Polled in this order: the second stands in line before the first one fails.
+        // Polled in this order: the second call waits for a place before the first one fails.
         let (second, ()) = tokio::join!(biased; gate.pass("b", Duration::default), fails);
         assert!(
             matches!(second, Err(RedfishError::Resting { wait_s: 5, .. })),

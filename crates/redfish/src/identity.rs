@@ -1,4 +1,4 @@
-//! Who a machine is.
+//! The identity of a machine.
 
 use serde::Serialize;
 
@@ -7,10 +7,10 @@ use crate::error::RedfishError;
 
 use crate::views::{MacAddress, Manager, PowerState, System};
 
-/// What tells one machine from all others, as far as its BMC knows.
+/// The facts by which a BMC distinguishes its machine from all others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Identity {
-    /// Maker of the BMC's software, or of the machine where the root does not say.
+    /// Maker of the BMC's software; maker of the machine if the root names none.
     pub vendor: Option<String>,
     /// Product name of the Redfish service.
     pub product: Option<String>,
@@ -24,7 +24,7 @@ pub struct Identity {
     pub sku: Option<String>,
     /// SMBIOS UUID in lower case.
     pub uuid: Option<String>,
-    /// Host name, where the operating system has told the BMC.
+    /// Host name, if the operating system has reported it to the BMC.
     pub host_name: Option<String>,
     /// BIOS version.
     pub bios_version: Option<String>,
@@ -36,25 +36,25 @@ pub struct Identity {
     pub redfish_version: Option<String>,
     /// Link of the system.
     pub system_path: String,
-    /// Link of the manager, where there is one.
+    /// Link of the manager, if there is one.
     pub manager_path: Option<String>,
-    /// Quirk files that apply.
+    /// Names of the quirk files that apply.
     pub profiles: Vec<String>,
 }
 
-/// What is asked of a BMC before anything is done with its machine.
+/// The facts that a caller needs before an operation on a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Machine {
-    /// Who it is.
+    /// The machine's identity.
     pub identity: Identity,
-    /// Its power.
+    /// The machine's power state.
     pub power: PowerState,
     /// All its Ethernet addresses, those of the system's own interfaces first.
     pub macs: Vec<MacAddress>,
 }
 
 impl BmcClient {
-    /// Reads who the machine is. A manager that cannot be read costs only its own fields.
+    /// Reads the identity of the machine. An unreadable manager costs only its own fields.
     ///
     /// # Errors
     /// Those of [`system`](Self::system).
@@ -63,7 +63,7 @@ impl BmcClient {
         self.identity_of(&system).await
     }
 
-    /// Who the machine is, its power and its Ethernet addresses, by one look at its system.
+    /// Reads the identity of the machine, its power state and its Ethernet addresses, with one reading of the system.
     ///
     /// # Errors
     /// Those of [`identity`](Self::identity) and [`macs`](Self::macs).

@@ -1,4 +1,4 @@
-//! What stands in the machine, as far as its BMC knows. What cannot be read is named, not left out in silence.
+//! The machine's hardware as its BMC knows it. Each part that cannot be read is reported as a gap.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::views::{
 /// Most resources that one inventory reads; a DGX H100 needs about 150.
 const MAX_RESOURCES: usize = 5000;
 
-/// Most bytes that one walk reads: parsed they take some five times as much.
+/// Most bytes that one walk reads; parsed they take about five times as much memory.
 const MAX_BYTES: usize = 64 << 20;
 
 /// A processor.
@@ -66,7 +66,7 @@ pub struct MemoryInfo {
     pub serial: Option<String>,
 }
 
-/// A network adapter, or an Ethernet interface that belongs to none.
+/// A network adapter, or an Ethernet interface without an adapter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Nic {
     /// Link.
@@ -83,7 +83,7 @@ pub struct Nic {
     pub macs: Vec<MacAddress>,
     /// InfiniBand port GUIDs in hexadecimal.
     pub port_guids: Vec<String>,
-    /// Whether any link is up, where the BMC knows.
+    /// Whether any link is up; none if the BMC does not report it.
     pub link_up: Option<bool>,
 }
 
@@ -113,11 +113,11 @@ pub struct DriveInfo {
 pub struct InventoryGap {
     /// The resource.
     pub path: String,
-    /// Why not.
+    /// Why it could not be read.
     pub why: String,
 }
 
-/// Everything found. Empty sockets, slots and bays are left out.
+/// The complete inventory. Empty sockets, slots and bays are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct BmcInventory {
     /// Processors.
@@ -136,20 +136,20 @@ pub struct BmcInventory {
     pub sensors: Vec<String>,
     /// Firmware.
     pub firmware: Vec<FirmwareInfo>,
-    /// What could not be read.
+    /// Resources that could not be read.
     pub gaps: Vec<InventoryGap>,
 }
 
 impl BmcClient {
-    /// Reads what stands in the machine.
+    /// Reads the hardware inventory of the machine.
     ///
     /// # Errors
-    /// Those of [`system`](Self::system) and those that concern the whole BMC; any other becomes a gap.
+    /// Those of [`system`](Self::system), and faults of the whole BMC. Any other fault is a gap.
     pub async fn inventory(&self) -> Result<BmcInventory, RedfishError> {
         let system = self.system().await?;
         let mut walk = Walk::new(self);
         let (mut processors, mut memory) = (Vec::new(), Vec::new());
-        // GPUs and their memory may stand on a board that is a system of its own.
+        // GPUs and their memory may be on a board that is listed as a separate system.
         let boards = walk.side_systems(&system).await?;
         for place in std::iter::once(&system).chain(&boards) {
             let found = walk.members(place.processors()).await?.into_iter().map(Processor::from);
@@ -174,7 +174,7 @@ impl BmcClient {
         })
     }
 
-    /// The drives alone, and what could not be read of them. Many BMCs know the drives of a running machine only.
+    /// The drives alone, and the gaps of that reading. Many BMCs know the drives only while the machine runs.
     ///
     /// # Errors
     /// Those of [`inventory`](Self::inventory).
@@ -211,7 +211,7 @@ impl BmcClient {
     }
 }
 
-/// A bounded walk that goes on where single resources fail.
+/// A walk with limits that continues after the failure of a single resource.
 pub(crate) struct Walk<'a> {
     pub(crate) client: &'a BmcClient,
     pub(crate) gaps: Vec<InventoryGap>,
@@ -220,9 +220,9 @@ pub(crate) struct Walk<'a> {
     /// Resources that were requested so far, with or without success.
     requested: u32,
     bytes: usize,
-    /// By the client's clock.
+    /// Start time by the client's clock.
     began: Duration,
-    /// A bound was reached: nothing more is read.
+    /// A limit was reached: the walk reads nothing more.
     is_over: bool,
 }
 
@@ -231,7 +231,7 @@ impl<'a> Walk<'a> {
         Self::of_at_most(client, MAX_RESOURCES)
     }
 
-    /// A walk that reads no more than so many resources.
+    /// A walk that reads at most `most` resources.
     pub(crate) fn of_at_most(client: &'a BmcClient, most: usize) -> Self {
         Self {
             client,
@@ -245,7 +245,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Why no more may be read, once that is so.
+    /// The reason why the walk must stop; none while it may continue.
     fn bound(&self) -> Option<String> {
         let settings = self.client.settings();
         let spent = settings.environment.now().saturating_sub(self.began);
@@ -274,10 +274,10 @@ impl<'a> Walk<'a> {
         });
     }
 
-    /// Turns a failure that concerns one resource into a gap.
+    /// Turns the failure of a single resource into a gap.
     fn note(&mut self, path: &str, failure: RedfishError) -> Result<(), RedfishError> {
         if matches!(failure, RedfishError::Resting { .. }) {
-            // What was read until the BMC fell silent is worth something.
+            // The resources read before the BMC stopped answering are kept.
             if !self.is_over {
                 self.end(path, failure.to_string());
             }
@@ -293,7 +293,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Cuts a list off; what is not read is a gap.
+    /// Shortens a list; the unread rest is a gap.
     pub(crate) fn cut(&mut self, links: &mut Vec<String>, most: usize) {
         if let Some(first) = links.get(most) {
             self.gaps.push(InventoryGap {
@@ -363,7 +363,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The pages of a collection, at most so many; one that goes on is a gap.
+    /// At most a given number of pages of a collection; unread pages are a gap.
     pub(crate) async fn pages(
         &mut self,
         collection: Option<String>,
@@ -381,7 +381,7 @@ impl<'a> Walk<'a> {
             members += page.at(&["Members"]).and_then(Value::as_array).map_or(0, Vec::len);
             bytes += page.bytes();
             pages.push(page);
-            // What is too many bytes is too many members, too: it ends here.
+            // Too many bytes end the reading in the same way as too many members.
             if bytes > MAX_BYTES { usize::MAX } else { members }
         };
         let outcome = self.client.pages(&link, most, each).await;
@@ -405,7 +405,7 @@ impl<'a> Walk<'a> {
         let mut links: Vec<String> = Vec::new();
         for storage in self.members(system.storage()).await? {
             match storage.at(&["Drives"]) {
-                // A collection where an array should stand.
+                // Some BMCs give a collection in place of an array.
                 Some(Value::Object(_)) => links.extend(self.member_links(storage.link(&["Drives"])).await?),
                 _ => links.extend(storage.links(&["Drives"])),
             }
@@ -511,7 +511,7 @@ fn distinct<T: PartialEq>(list: Vec<T>) -> Vec<T> {
     out
 }
 
-/// The devices that a simple storage controller holds inline.
+/// The devices that a simple storage controller lists inline.
 fn simple_drives(storage: &Resource) -> Vec<DriveInfo> {
     let Some(Value::Array(devices)) = storage.at(&["Devices"]) else {
         return Vec::new();

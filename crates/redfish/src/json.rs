@@ -1,10 +1,10 @@
-//! Reading properties that may be missing, null or of the wrong type: then there is no value, never a failure.
+//! Reads properties. A missing, null or wrongly typed property yields no value and no failure.
 
 use serde_json::Value;
 
 use crate::settings::Limits;
 
-/// Strings by which BMCs say "nothing here".
+/// Strings that BMCs use for "no value".
 const PLACEHOLDERS: [&str; 9] = [
     "",
     "null",
@@ -23,7 +23,7 @@ pub(crate) fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
     (!found.is_null()).then_some(found)
 }
 
-/// A string, trimmed and not empty; numbers are taken as their text.
+/// A trimmed, non-empty string; a number is converted to text.
 pub(crate) fn text(value: &Value, path: &[&str]) -> Option<String> {
     match at(value, path)? {
         Value::String(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
@@ -37,7 +37,7 @@ pub(crate) fn fact(value: &Value, path: &[&str]) -> Option<String> {
     text(value, path).filter(|text| !PLACEHOLDERS.contains(&text.to_ascii_lowercase().as_str()))
 }
 
-/// A whole number that is not negative; fractions are cut, numbers in strings are understood.
+/// A whole number, zero or more; fractions are cut off and numbers in strings are parsed.
 pub(crate) fn whole(value: &Value, path: &[&str]) -> Option<u64> {
     match at(value, path)? {
         Value::Number(number) => number.as_u64().or_else(|| {
@@ -59,7 +59,7 @@ pub(crate) fn number(value: &Value, path: &[&str]) -> Option<f64> {
     number.filter(|number: &f64| number.is_finite())
 }
 
-/// The reading of a sensor: in the excerpt that newer schemas copy into other resources (`{"Reading": …}`), or bare.
+/// The reading of a sensor: bare, or in the excerpt that newer schemas copy into other resources (`{"Reading": …}`).
 pub(crate) fn reading(value: &Value, path: &[&str]) -> Option<f64> {
     match at(value, path)? {
         excerpt @ Value::Object(_) => number(excerpt, &["Reading"]),
@@ -67,7 +67,7 @@ pub(crate) fn reading(value: &Value, path: &[&str]) -> Option<f64> {
     }
 }
 
-/// A truth value, also in a string.
+/// A boolean, also in a string.
 pub(crate) fn flag(value: &Value, path: &[&str]) -> Option<bool> {
     match at(value, path)? {
         Value::Bool(flag) => Some(*flag),
@@ -77,7 +77,7 @@ pub(crate) fn flag(value: &Value, path: &[&str]) -> Option<bool> {
     }
 }
 
-/// The strings of an array; what is no string is left out. One string alone counts as an array of one.
+/// The strings of an array; values of other types are left out. A single string counts as an array of one.
 pub(crate) fn texts(value: &Value, path: &[&str]) -> Vec<String> {
     match at(value, path) {
         Some(Value::Array(list)) => list.iter().filter_map(|item| text(item, &[])).collect(),
@@ -96,7 +96,7 @@ pub(crate) fn link(value: &Value, path: &[&str]) -> Option<String> {
     }
 }
 
-/// The targets of an array of links, or of a single link where an array should stand; bogus members are left out.
+/// The targets of an array of links, or of a single link in place of an array. Invalid members are left out.
 pub(crate) fn links(value: &Value, path: &[&str]) -> Vec<String> {
     match at(value, path) {
         Some(Value::Array(list)) => list.iter().filter_map(|item| link(item, &[])).collect(),
@@ -105,30 +105,30 @@ pub(crate) fn links(value: &Value, path: &[&str]) -> Vec<String> {
     }
 }
 
-/// Why a text was not taken as JSON.
+/// Why a text was refused as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// It would cost too much.
+    /// Parsing would cost too much.
     TooCostly(String),
-    /// It is none.
+    /// The text is not JSON.
     NotJson(String),
 }
 
-/// Parses what a BMC sent, within bounds. Of a name that an object has twice, the last value counts (RFC 8259, section 4,
-/// calls that unpredictable; most parsers do the same).
+/// Parses a BMC's answer within limits. If an object has a name twice, the last value counts (RFC 8259, section 4, calls
+/// that unpredictable; most parsers do the same).
 pub(crate) fn parse(text: &str, limits: &Limits) -> Result<Value, Refused> {
-    // serde_json itself goes no deeper than 128.
+    // serde_json itself refuses a depth over 128.
     check_cost(text, limits.depth.min(127), limits.values).map_err(Refused::TooCostly)?;
     serde_json::from_str(text)
         .map_err(|fault| Refused::NotJson(not_a_number(text, &fault).unwrap_or(fault.to_string())))
 }
 
-/// Says so where the parser stopped at a number that JSON does not have, as some writers of floats make it.
+/// A message for a number that JSON does not have, such as NaN; some BMCs write floats that way.
 fn not_a_number(text: &str, fault: &serde_json::Error) -> Option<String> {
     const TOKENS: [&str; 3] = ["nan", "infinity", "inf"];
     let line = text.lines().nth(fault.line().checked_sub(1)?)?.as_bytes();
     let (read, rest) = line.split_at_checked(fault.column())?;
-    // The parser stops in the middle of the token, by a letter or two.
+    // The parser stops one or two letters into the token.
     let is_part = |byte: &&u8| byte.is_ascii_alphabetic();
     let begin = read.len() - read.iter().rev().take_while(is_part).count();
     let end = read.len() + rest.iter().take_while(is_part).count();
@@ -139,7 +139,7 @@ fn not_a_number(text: &str, fault: &serde_json::Error) -> Option<String> {
         .then(|| format!("{token} is no number in JSON, at line {line} column {column}"))
 }
 
-/// Refuses what would cost too much to parse: nesting beyond `max_depth` or more than `max_values` values.
+/// Refuses a text that would cost too much to parse: nesting beyond `max_depth` or more than `max_values` values.
 pub(crate) fn check_cost(text: &str, max_depth: usize, max_values: usize) -> Result<(), String> {
     let (mut depth, mut values) = (0_usize, 1_usize);
     let (mut in_string, mut escaped) = (false, false);

@@ -1,13 +1,14 @@
 //! A thin, tolerant Redfish client.
 //!
-//! [`BmcClient`] talks to one BMC: JSON value first ([`Resource`]), typed views ([`views`]) that never fail because one
-//! property is odd, links followed and never built, everything bounded. What single BMCs need done differently is
-//! data in `quirks/` ([`quirks`]); the code knows mechanisms, never vendors.
+//! [`BmcClient`] talks to one BMC. A resource is a JSON value ([`Resource`]) with typed views ([`views`]), which never
+//! fail because of one odd property. The client follows links and never builds them, and everything has a limit. The
+//! peculiarities of single BMCs are data in `quirks/` ([`quirks`]); the code knows mechanisms, not vendors.
 //!
-//! Three things hold everywhere:
-//! - A BMC is known by its pinned certificate. Another one stops the client ([`RedfishError::CertificateChanged`]).
-//! - What a BMC accepted counts for nothing until it reads back: boot overrides, power and media are verified.
-//! - Passwords, tokens and request bodies are in no error, log line or `Debug` output.
+//! Three rules hold everywhere:
+//! - A BMC is identified by its pinned certificate. Another certificate stops the client
+//!   ([`RedfishError::CertificateChanged`]).
+//! - An accepted change counts only after it reads back: boot overrides, power and media are verified.
+//! - Errors, log lines and `Debug` output contain no passwords, tokens or request bodies.
 
 mod ac_cycle;
 mod accounts;

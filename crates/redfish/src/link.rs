@@ -1,4 +1,4 @@
-//! The way to a BMC: TCP, and over it TLS that knows the pinned certificate, or none.
+//! The connection to a BMC: TCP, with TLS that checks the pinned certificate, or plain.
 
 use std::error::Error;
 use std::fmt;
@@ -19,15 +19,15 @@ use tower_service::Service;
 use crate::sender::Failed;
 use crate::tls::{self, TlsFault};
 
-/// A connection on which nothing is said is tried after so long: a stream may be silent for days.
+/// Idle time before the first TCP keepalive probe: an event stream may be silent for days.
 const KEEPALIVE: Duration = Duration::from_secs(60);
-/// Then again after so long, so often.
+/// Pause between further probes, and their number.
 const KEEPALIVE_AGAIN: Duration = Duration::from_secs(15);
 const KEEPALIVE_TRIES: u32 = 3;
-/// What was sent and is not acknowledged for so long breaks the connection.
+/// Unacknowledged data breaks the connection after this time.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// Why there is no connection.
+/// Why a connection could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkFault {
     #[error(transparent)]
@@ -47,7 +47,7 @@ impl LinkFault {
         }
     }
 
-    /// Whether time ran out here, or for TLS in the kernel; what TCP meets stands in the chain of causes.
+    /// Whether a time limit was exceeded, here or for TLS in the kernel. TCP's own time-out is in the chain of causes.
     pub(crate) fn is_timeout(&self) -> bool {
         match self {
             Self::Late(_) => true,
@@ -57,7 +57,7 @@ impl LinkFault {
     }
 }
 
-/// Opens connections, TCP and TLS within one limit of time.
+/// Opens connections; TCP and TLS share one time limit.
 #[derive(Clone)]
 pub(crate) struct Connector {
     tcp: HttpConnector,
@@ -76,7 +76,7 @@ impl Connector {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        // Shared out among the addresses of a name, so that one which is silent does not take all of it.
+        // The limit is divided among the addresses of a name, so that one silent address does not use up all of it.
         tcp.set_connect_timeout(Some(limit));
         tcp.set_keepalive(Some(KEEPALIVE));
         tcp.set_keepalive_interval(Some(KEEPALIVE_AGAIN));
@@ -91,7 +91,7 @@ impl Connector {
         if uri.scheme() != Some(&Scheme::HTTPS) {
             return Ok(TokioIo::new(Link::Plain(tcp)));
         }
-        // An IPv6 address stands in brackets.
+        // A URI holds an IPv6 address in brackets.
         let host = uri.host().unwrap_or_default();
         let host = host
             .strip_prefix('[')

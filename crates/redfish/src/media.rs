@@ -1,4 +1,4 @@
-//! Virtual media: an image behind a URL that the machine sees as a drive.
+//! Virtual media: the machine sees an image behind a URL as a drive.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl BmcClient {
     /// All virtual drives, those of the system before those of its managers.
     ///
     /// # Errors
-    /// Those of [`system`](Self::system); drives that cannot be read are left out.
+    /// Those of [`system`](Self::system). Unreadable drives are left out.
     pub async fn virtual_media(&self) -> Result<Vec<VirtualMedia>, RedfishError> {
         let system = self.system().await?;
         let mut collections: Vec<String> = system.virtual_media().into_iter().collect();
@@ -54,20 +54,20 @@ impl BmcClient {
         Ok(slots)
     }
 
-    /// Inserts an image into the first virtual drive of the kind that takes it, ejecting what is there, and returns
-    /// the drive as it reads afterwards.
+    /// Inserts an image into the first virtual drive of this kind that accepts it. A medium already in the drive is
+    /// ejected. Returns the drive as it reads afterwards.
     ///
     /// The image's URL should have no query: some BMCs refuse one.
     ///
     /// # Errors
-    /// [`RedfishError::NotOffered`] without such a drive; else what the last drive said.
+    /// [`RedfishError::NotOffered`] without such a drive; otherwise the error of the last drive.
     pub async fn insert_media(&self, image_url: &str, kind: MediaKind) -> Result<VirtualMedia, RedfishError> {
         let slots = self.virtual_media().await?;
         let mut refusal = None;
         for slot in slots.iter().filter(|slot| slot.plays(kind)) {
             match self.insert_into(slot, image_url).await {
                 Ok(slot) => return Ok(slot),
-                // Slots that only the BMC's own viewer can fill say so by one of these: the next one may do.
+                // A slot that only the BMC's own viewer can fill answers with one of these; the next slot may work.
                 Err(failure) if matches!(failure.status(), Some(400 | 404 | 405 | 409 | 500 | 501)) => {
                     refusal = Some(failure)
                 }
@@ -85,10 +85,10 @@ impl BmcClient {
         }))
     }
 
-    /// Ejects whatever is in a virtual drive; one that is empty stays so.
+    /// Ejects the medium of a virtual drive. An empty drive stays empty.
     ///
     /// # Errors
-    /// What the BMC said, if the drive still reads as filled.
+    /// The BMC's error, if the drive still reads as filled.
     pub async fn eject_media(&self, slot: &VirtualMedia) -> Result<VirtualMedia, RedfishError> {
         let outcome = match slot.eject() {
             Some(action) => self.post(&action.target, &json!({}), Repeat::Always).await,
@@ -106,7 +106,7 @@ impl BmcClient {
                 self.wait_for_media(slot.path(), "the end of ejecting", |slot| !slot.is_inserted())
                     .await
             }
-            // Empty already, some say by an error: what reads back decides.
+            // Some BMCs answer an error for an empty drive: the reading decides.
             Err(failure) if failure.status().is_some() => {
                 let slot = VirtualMedia::from(self.get(slot.path()).await?);
                 if slot.is_inserted() { Err(failure) } else { Ok(slot) }
@@ -177,8 +177,9 @@ impl BmcClient {
     }
 }
 
-/// Bodies to try. Least first: Supermicro refuses `Inserted` and `WriteProtected`, which are the defaults anyway;
-/// then what single BMCs insist on, up to credentials for a server that wants none (DGX).
+/// Bodies to try. The smallest comes first: Supermicro refuses `Inserted` and `WriteProtected`, which are the
+/// defaults anyway. Then follow bodies for BMCs that require more, up to credentials for a server without a login
+/// (DGX).
 fn payloads(slot: &VirtualMedia, image_url: &str) -> Vec<Value> {
     if slot.insert().is_none() {
         return vec![

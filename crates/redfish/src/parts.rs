@@ -1,5 +1,5 @@
-//! The rest of what stands in a machine: firmware, power supplies, fans, sensors, and what stands on boards that are
-//! systems of their own.
+//! The other parts of a machine: firmware, power supplies, fans, sensors, and the parts on boards that are listed as
+//! separate systems.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -23,16 +23,16 @@ pub struct FirmwareInfo {
     pub name: Option<String>,
     /// Version as the BMC writes it.
     pub version: Option<String>,
-    /// Whether it can be updated through the BMC, where that is told.
+    /// Whether it can be updated through the BMC; none if the BMC does not report it.
     pub updateable: Option<bool>,
 }
 
 /// A power supply or a fan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PartInfo {
-    /// Link; with a fragment where it stands inside another resource.
+    /// Link; with a fragment if the part is inside another resource.
     pub path: String,
-    /// Id, or the name where there is none.
+    /// Id; the name if there is no id.
     pub id: String,
     /// Maker.
     pub manufacturer: Option<String>,
@@ -42,7 +42,7 @@ pub struct PartInfo {
     pub serial: Option<String>,
 }
 
-/// What was found of each chassis.
+/// The parts of all chassis.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     pub(crate) power_supplies: Vec<PartInfo>,
@@ -51,7 +51,7 @@ pub(crate) struct Parts {
 }
 
 impl Walk<'_> {
-    /// The boards that are listed as systems of their own beside `system`, by what the profiles know of their names.
+    /// The boards that are listed as systems beside `system`, by the name patterns of the profile.
     pub(crate) async fn side_systems(&mut self, system: &System) -> Result<Vec<System>, RedfishError> {
         let patterns = self.client.profile().await?.side_systems.clone();
         if patterns.is_empty() {
@@ -111,7 +111,7 @@ impl Walk<'_> {
         Ok(parts)
     }
 
-    /// The parts in the newer collection, or else those that the older resource holds inline.
+    /// The parts in the newer collection; without one, the parts that the older resource lists inline.
     async fn of_chassis(
         &mut self,
         chassis: &Resource,
@@ -152,7 +152,7 @@ impl Walk<'_> {
     }
 }
 
-/// Chassis may share what holds their parts.
+/// Adds parts without repetition: several chassis may share one resource of parts.
 fn add(all: &mut Vec<PartInfo>, found: Vec<PartInfo>) {
     for one in found {
         if !all.iter().any(|known| address::same_resource(&known.path, &one.path)) {

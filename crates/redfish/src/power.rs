@@ -1,4 +1,4 @@
-//! Power: choose a reset type that the BMC offers, send it, and believe only what reads back.
+//! Power: choose a reset type that the BMC offers, send it, and verify the result by a reading.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use crate::error::RedfishError;
 use crate::retry::{self, Repeat};
 use crate::views::{Action, ActionInfo, PowerState, System};
 
-/// What the machine shall do.
+/// The wanted power state of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PowerGoal {
-    /// Run.
+    /// Powered on.
     On,
-    /// Be off, now.
+    /// Powered off at once.
     Off,
-    /// Be off, after the operating system has ended in order.
+    /// Powered off after an orderly shutdown of the operating system.
     GracefulOff,
-    /// Start anew. Several BMCs report success without doing it: prefer [`BmcClient::power_cycle`], which observes.
+    /// Restart. Several BMCs report success without a restart: prefer [`BmcClient::power_cycle`], which verifies it.
     Restart,
 }
 
 impl PowerGoal {
-    /// Reset types that lead there, the best first (DSP2046, `ResetType`).
+    /// Reset types for the goal, best first (DSP2046, `ResetType`).
     fn reset_types(self) -> &'static [&'static str] {
         match self {
             Self::On => &["On", "ForceOn"],
@@ -34,7 +34,7 @@ impl PowerGoal {
         }
     }
 
-    /// Whether this state is what is wanted. A restart is never reached: no state tells that it took place.
+    /// Whether the state is the wanted one. Always false for a restart: no state proves that it took place.
     fn is_reached_in(self, state: &PowerState) -> bool {
         match self {
             Self::On => *state == PowerState::On,
@@ -61,14 +61,14 @@ impl PowerGoal {
     }
 }
 
-/// What came of [`BmcClient::set_power`].
+/// The result of [`BmcClient::set_power`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PowerChange {
-    /// Nothing had to be sent, or the BMC said that it is so already and reads back so.
+    /// Nothing had to be sent, or the BMC reported that the state already holds and a reading confirms it.
     AlreadyThere,
     /// The BMC accepted this reset type. It takes effect later: see [`BmcClient::wait_power`].
     Accepted {
-        /// The type that was sent.
+        /// The reset type that was sent.
         reset_type: String,
     },
 }
@@ -82,7 +82,7 @@ impl BmcClient {
         Ok(self.system().await?.power_state())
     }
 
-    /// The reset types that the system offers; none where it does not say.
+    /// The reset types that the system offers; none if the system has no list.
     ///
     /// # Errors
     /// Those of [`system`](Self::system), and [`RedfishError::MissingProperty`] without a reset action.
@@ -92,10 +92,10 @@ impl BmcClient {
         self.allowed_resets(&action).await
     }
 
-    /// Sends what leads to the goal, unless it is reached already, and returns once the BMC has accepted it.
+    /// Sends a reset for the goal, unless the goal is already reached, and returns once the BMC has accepted it.
     ///
     /// # Errors
-    /// [`RedfishError::NotOffered`] where no reset type leads there; else what the BMC said last.
+    /// [`RedfishError::NotOffered`] if no reset type fits the goal; otherwise the BMC's last error.
     pub async fn set_power(&self, goal: PowerGoal) -> Result<PowerChange, RedfishError> {
         let policy = &self.settings().retry;
         let mut refusals = 0;
@@ -110,8 +110,8 @@ impl BmcClient {
                 Ok(reset_type) => return Ok(PowerChange::Accepted { reset_type }),
                 Err(failure) => failure,
             };
-            // HPE resets reused connections. Whether the request came through is what reads back; a level goal may be
-            // sent again after that look, a restart may not.
+            // HPE resets reused connections. A reading shows whether the request arrived. A level goal may be sent
+            // again after that reading, a restart may not.
             if matches!(failure, RedfishError::Broken { .. }) && goal != PowerGoal::Restart && !was_broken {
                 was_broken = true;
                 if goal.is_under_way_in(&self.power().await?) {
@@ -123,7 +123,7 @@ impl BmcClient {
             if !busy && !matches!(failure.status(), Some(400 | 409)) {
                 return Err(failure);
             }
-            // "Already in that state", or too soon after the last change: what reads back decides.
+            // "Already in that state", or too soon after the last change: the reading decides.
             let state = self.power().await?;
             if goal.is_reached_in(&state) || goal.is_under_way_in(&state) {
                 return Ok(PowerChange::AlreadyThere);
@@ -139,11 +139,11 @@ impl BmcClient {
         }
     }
 
-    /// Waits until the power state reads as the goal wants it. Looks first at once, then after 250 ms, then at
-    /// growing intervals; a BMC that does not answer for a while is borne with until the time is up.
+    /// Waits until the power state fits the goal. Polls at once, then after 250 ms, then at growing intervals.
+    /// A BMC may be silent for a while within `timeout`.
     ///
     /// # Errors
-    /// [`RedfishError::WaitedTooLong`] with the last state; what is not retryable at once. Waiting for
+    /// [`RedfishError::WaitedTooLong`] with the last state; a non-retryable error at once. Waiting for
     /// [`PowerGoal::Restart`] means waiting for on.
     pub async fn wait_power(&self, goal: PowerGoal, timeout: Duration) -> Result<(), RedfishError> {
         let settings = self.settings();
@@ -171,10 +171,10 @@ impl BmcClient {
         }
     }
 
-    /// Off, observed off, on, observed on: the only restart that is known to have happened.
+    /// Off, verified off, on, verified on: the only restart that is certain to take place.
     ///
     /// # Errors
-    /// Those of [`set_power`](Self::set_power) and [`wait_power`](Self::wait_power); `timeout` holds for each half.
+    /// Those of [`set_power`](Self::set_power) and [`wait_power`](Self::wait_power); `timeout` applies to each half.
     pub async fn power_cycle(&self, timeout: Duration) -> Result<(), RedfishError> {
         for goal in [PowerGoal::Off, PowerGoal::On] {
             self.set_power(goal).await?;
@@ -201,7 +201,7 @@ impl BmcClient {
         match self.get(link).await {
             Ok(info) => Ok(Some(ActionInfo::from(info).allowable("ResetType")).filter(|types| !types.is_empty())),
             Err(failure) if failure.ends_a_walk() => Err(failure),
-            // Without a list all types are assumed, as the standard has it.
+            // Without a list all types are assumed, as the standard states.
             Err(_) => Ok(None),
         }
     }
@@ -211,7 +211,7 @@ impl BmcClient {
         let allowed = self.allowed_resets(&action).await?;
         let avoided = &self.profile().await?.avoided_reset_types;
         let candidates = choose(goal, allowed.as_deref(), avoided);
-        // A level goal is decided by what reads back, see set_power; a restart may only be sent again if refused.
+        // For a level goal the reading decides, see set_power. A restart may be sent again only after a refusal.
         let repeat = if goal == PowerGoal::Restart {
             Repeat::IfRefused
         } else {
@@ -236,7 +236,7 @@ impl BmcClient {
     }
 }
 
-/// Reset types to try, spelt as the BMC spells them.
+/// Reset types to try, spelled as the BMC spells them.
 pub(crate) fn choose(goal: PowerGoal, allowed: Option<&[String]>, avoided: &[String]) -> Vec<String> {
     let same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
     let wanted = goal

@@ -1,4 +1,4 @@
-//! A resource as the BMC gave it, read property by property.
+//! A resource as the BMC returned it, with access to single properties.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::json;
 pub struct Resource {
     path: String,
     etag: Option<String>,
-    /// Shared: clones cost nothing of it.
+    /// Shared, so that clones are cheap.
     body: Arc<Value>,
-    /// Size of the text that it came as, in bytes; 0 where it came otherwise.
+    /// Size of the received text in bytes; 0 if the resource was not received as text.
     bytes: usize,
 }
 
@@ -24,7 +24,7 @@ impl PartialEq for Resource {
 }
 
 impl Resource {
-    /// A resource at `path` with its body, and the ETag of the answer where there was one.
+    /// A resource at `path` with its body, and the answer's ETag if there was one.
     pub fn new(path: impl Into<String>, etag: Option<String>, body: Value) -> Self {
         Self {
             path: path.into(),
@@ -43,17 +43,17 @@ impl Resource {
         self.bytes
     }
 
-    /// The link by which it was fetched.
+    /// The link from which it was fetched.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Its ETag; an empty one counts as none.
+    /// The ETag; an empty one counts as none.
     pub fn etag(&self) -> Option<&str> {
         self.etag.as_deref()
     }
 
-    /// The JSON as it came.
+    /// The received JSON.
     pub fn json(&self) -> &Value {
         &self.body
     }
@@ -68,7 +68,7 @@ impl Resource {
         json::text(&self.body, path)
     }
 
-    /// A string that says something: "N/A" and its like count as absent.
+    /// A string with a meaning: "N/A" and similar values count as absent.
     pub fn fact(&self, path: &[&str]) -> Option<String> {
         json::fact(&self.body, path)
     }
@@ -88,7 +88,7 @@ impl Resource {
         json::reading(&self.body, path)
     }
 
-    /// A truth value.
+    /// A boolean.
     pub fn flag(&self, path: &[&str]) -> Option<bool> {
         json::flag(&self.body, path)
     }
@@ -108,7 +108,7 @@ impl Resource {
         json::links(&self.body, path)
     }
 
-    /// `Id`, or else the last segment of the path.
+    /// `Id`; without it, the last segment of the path.
     pub fn id(&self) -> String {
         self.text(&["Id"])
             .unwrap_or_else(|| crate::address::last_segment(&self.path).to_owned())

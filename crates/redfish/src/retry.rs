@@ -1,22 +1,22 @@
-//! Whether a failed request is sent again, and after how long: a function of values.
+//! Whether and after which pause a failed request is sent again: a pure function of its inputs.
 
 use std::time::Duration;
 
 use crate::error::RedfishError;
 use crate::settings::RetryPolicy;
 
-/// What a request bears.
+/// Whether a request may be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// Twice is as good as once.
+    /// The request is idempotent.
     Always,
-    /// Only if the BMC surely did nothing: no connection, or a refusal.
+    /// Only if the BMC certainly did nothing: no connection, or a refusal.
     IfRefused,
-    /// Never: the caller has a ladder of its own.
+    /// Never: the caller has its own sequence of attempts.
     Never,
 }
 
-/// How often a request was repeated, and why.
+/// Counts the repetitions of a request, by cause.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Attempts {
     broken: u32,
@@ -36,12 +36,12 @@ pub(crate) fn next_pause(
     }
     match failure {
         RedfishError::Unreachable { source, .. } => {
-            // A silent address has already cost the whole connect time-out.
+            // A silent address has already used the whole connect time-out.
             let limit = if source.is_timeout() { 0 } else { policy.retries.min(2) };
             count(&mut attempts.failed, limit).map(|n| grow(policy.first, policy.cap, n))
         }
         RedfishError::Broken { .. } if repeat == Repeat::Always => {
-            // Once at once on a fresh connection: HPE resets reused ones.
+            // One repetition at once on a new connection: HPE resets reused ones.
             count(&mut attempts.broken, 1).map(|_| Duration::ZERO)
         }
         RedfishError::TimedOut { .. } if repeat == Repeat::Always => {
@@ -70,8 +70,8 @@ pub(crate) fn next_pause(
     }
 }
 
-/// The pause that `Retry-After` asks for: seconds, or a date, which counts from the answer's own `Date`. BMCs have clocks that
-/// are years off, so that a date without the other is no wish.
+/// The pause that `Retry-After` requests: seconds, or a date relative to the answer's own `Date`. The clocks of BMCs are years
+/// off, so a date without a `Date` header is ignored.
 pub(crate) fn wish(retry_after: &str, date: Option<&str>) -> Option<Duration> {
     let text = retry_after.trim();
     if let Ok(seconds) = text.parse() {

@@ -12,52 +12,52 @@ use crate::retry::Repeat;
 use crate::tls::CertificateFingerprint;
 use crate::views::{Action, ActionInfo, SecureBoot};
 
-/// Most databases of keys that are read; the standard knows twelve.
+/// Most key databases that are read; the standard knows twelve.
 const DATABASES_MAX: usize = 32;
 /// Most certificates of a database that are read.
 const CERTIFICATES_MAX: usize = 128;
 
-/// How Secure Boot stands.
+/// The state of Secure Boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SecureBootState {
-    /// From the next start on; absent where the BMC does not say.
+    /// Whether it applies from the next start; none if the BMC does not report it.
     pub enabled: Option<bool>,
-    /// For the last start; absent where the BMC does not say.
+    /// Whether it applied to the last start; none if the BMC does not report it.
     pub in_force: Option<bool>,
     /// `SetupMode`, `UserMode`, `AuditMode`, `DeployedMode`.
     pub mode: Option<String>,
-    /// What `SecureBoot.ResetKeys` takes; empty where it is not offered or does not say.
+    /// Values that `SecureBoot.ResetKeys` accepts; empty if it is not offered or has no list.
     pub resets: Vec<String>,
-    /// Whether it lists its databases of keys.
+    /// Whether the BMC lists its key databases.
     pub has_databases: bool,
 }
 
-/// A certificate in a database of keys.
+/// A certificate in a key database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SecureBootCertificate {
     /// Id of the database: `PK`, `KEK`, `db`, `dbx`, or one of their defaults.
     pub database: String,
     /// Link to the certificate.
     pub path: String,
-    /// Whom it names.
+    /// The certificate's subject.
     pub subject: Option<String>,
-    /// SHA-256 of the certificate; absent where the BMC does not show the certificate itself.
+    /// SHA-256 of the certificate; none if the BMC does not show the certificate itself.
     pub sha256: Option<CertificateFingerprint>,
 }
 
-/// What can be done to all keys at once.
+/// An operation on all keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum KeysReset {
-    /// Back to what the machine came with.
+    /// Restore the factory keys.
     ToDefault,
-    /// Every database is emptied.
+    /// Empty every database.
     DeleteAll,
-    /// The platform key is taken away, which leads to `SetupMode`.
+    /// Delete the platform key, which leads to `SetupMode`.
     DeletePlatformKey,
 }
 
 impl KeysReset {
-    /// As Redfish spells it.
+    /// The value in Redfish's spelling.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ToDefault => "ResetAllKeysToDefault",
@@ -67,7 +67,7 @@ impl KeysReset {
     }
 }
 
-/// The SHA-256 of the first certificate in a PEM text; absent where there is none.
+/// The SHA-256 of the first certificate in a PEM text; none if there is no certificate.
 pub fn pem_fingerprint(pem: &str) -> Option<CertificateFingerprint> {
     let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
     Some(CertificateFingerprint::of(&certificate))
@@ -93,7 +93,7 @@ impl BmcClient {
         }
     }
 
-    /// How Secure Boot stands. None: this BMC does not offer it.
+    /// The state of Secure Boot. None: the BMC does not offer it.
     ///
     /// # Errors
     /// Those of [`system`](Self::system) and [`get`](Self::get).
@@ -124,10 +124,10 @@ impl BmcClient {
         }
     }
 
-    /// Has Secure Boot count, or not, from the next start on, and reads that back. Answers whether anything was sent.
+    /// Enables or disables Secure Boot from the next start and reads the setting back. Returns whether a request was sent.
     ///
     /// # Errors
-    /// [`RedfishError::NotOffered`] where there is none; [`RedfishError::NotApplied`] if it reads back otherwise.
+    /// [`RedfishError::NotOffered`] if there is no Secure Boot; [`RedfishError::NotApplied`] if another value reads back.
     pub async fn set_secure_boot(&self, enabled: bool) -> Result<bool, RedfishError> {
         let Some(secure) = self.secure_boot_resource().await? else {
             return Err(self.no_secure_boot("Secure Boot"));
@@ -138,7 +138,7 @@ impl BmcClient {
         self.patch(secure.resource(), &json!({"SecureBootEnable": enabled}))
             .await?;
         let fresh = SecureBoot::from(self.get(secure.path()).await?);
-        // Some show what is wanted only after the next start; what says nothing is judged then.
+        // Some BMCs show the new setting only after the next start; without a value the check is left until then.
         match fresh.is_enabled() {
             Some(seen) if seen != enabled && fresh.resource().at(&["@Redfish.Settings"]).is_none() => {
                 Err(RedfishError::NotApplied {
@@ -156,10 +156,10 @@ impl BmcClient {
         }
     }
 
-    /// Resets or deletes the keys of all databases. It counts from the next start on.
+    /// Resets or deletes the keys of all databases. Applies from the next start.
     ///
     /// # Errors
-    /// [`RedfishError::NotOffered`] where the BMC does not list it; else what it said.
+    /// [`RedfishError::NotOffered`] if the BMC does not list this reset; otherwise the BMC's error.
     pub async fn reset_secure_boot_keys(&self, reset: KeysReset) -> Result<(), RedfishError> {
         let secure = self.secure_boot_resource().await?;
         let Some(action) = secure.as_ref().and_then(SecureBoot::reset_keys) else {
@@ -191,7 +191,7 @@ impl BmcClient {
         Ok(Some(databases))
     }
 
-    /// The certificates in the databases of keys. None: this BMC does not list them.
+    /// The certificates in the key databases. None: the BMC does not list them.
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
@@ -221,10 +221,10 @@ impl BmcClient {
         Ok(Some(found))
     }
 
-    /// Adds a certificate to a database of keys. It counts from the next start on.
+    /// Adds a certificate to a key database. Applies from the next start.
     ///
     /// # Errors
-    /// [`RedfishError::NotOffered`] where there is no such database; else what the BMC said.
+    /// [`RedfishError::NotOffered`] if there is no such database; otherwise the BMC's error.
     pub async fn enrol_secure_boot_certificate(&self, database: &str, pem: &str) -> Result<(), RedfishError> {
         let databases = self.key_databases().await?.unwrap_or_default();
         let wanted = databases.iter().find(|one| database_id(one) == database);

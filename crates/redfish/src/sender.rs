@@ -1,4 +1,4 @@
-//! HTTP/1.1 to one BMC: requests with a limit of time for the whole answer, over connections that are kept for a moment.
+//! HTTP/1.1 to one BMC: one time limit for each whole answer, over connections that are kept for a moment.
 
 use std::error::Error;
 use std::fmt;
@@ -22,10 +22,10 @@ use crate::link::{Connector, LinkFault};
 use crate::settings::{BODY_RATE, Settings};
 use crate::tls;
 
-/// BMCs close idle connections early; ours are gone before that.
+/// Our idle time-out: BMCs close idle connections early, so ours close first.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// What goes out behind the head of a request.
+/// The body of a request.
 pub(crate) enum Payload {
     Whole(Bytes),
     File(Streamed),
@@ -80,7 +80,7 @@ impl Sender {
         Self { client }
     }
 
-    /// Sends a request and takes the head of the answer, of whatever status; `limit` is for the whole answer.
+    /// Sends a request and returns the head of the answer, of any status. `limit` applies to the whole answer.
     pub(crate) async fn send(
         &self,
         request: request::Builder,
@@ -117,7 +117,7 @@ fn add_defaults(headers: &mut HeaderMap) {
     }
 }
 
-/// The time at which the whole answer must be there.
+/// The deadline of the whole answer.
 #[derive(Debug, Clone, Copy)]
 struct Deadline {
     limit: Duration,
@@ -138,7 +138,7 @@ impl Deadline {
     }
 }
 
-/// The head of an answer, and its body as it comes.
+/// The head of an answer, and its body in pieces.
 #[derive(Debug)]
 pub(crate) struct Answer {
     response: Response<Incoming>,
@@ -156,12 +156,12 @@ impl Answer {
         self.response.headers()
     }
 
-    /// Bytes of the body, where that is told beforehand.
+    /// Length of the body in bytes; none if it is not known in advance.
     pub(crate) fn length(&self) -> Option<u64> {
         self.response.body().size_hint().exact()
     }
 
-    /// The connection, where the BMC has agreed to speak something else on it.
+    /// The connection, after the BMC has agreed to switch protocols.
     pub(crate) async fn upgraded(self) -> Result<Upgraded, SendError> {
         let upgraded = self.deadline.keeps(hyper::upgrade::on(self.response)).await?;
         upgraded.map_err(|source| SendError(Cause::Body(source)))
@@ -188,7 +188,7 @@ impl Answer {
             match limit.keeps(next).await? {
                 None => return Ok(None),
                 Some(Err(source)) => return Err(SendError(Cause::Body(source))),
-                // What is no data is a trailer.
+                // A frame without data is a trailer.
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         if let Some(body) = &mut self.body {
@@ -202,7 +202,7 @@ impl Answer {
     }
 }
 
-/// What went wrong below the answers of HTTP, with its chain of causes.
+/// A failure below HTTP status codes, with its chain of causes.
 #[derive(Debug)]
 pub struct SendError(Cause);
 
@@ -210,15 +210,15 @@ pub struct SendError(Cause);
 enum Cause {
     /// The request cannot be written as HTTP.
     Request(http::Error),
-    /// No connection, or it broke before the head of the answer.
+    /// No connection, or the connection broke before the head of the answer.
     Client(legacy::Error),
-    /// It broke under way.
+    /// The connection broke in the body.
     Body(hyper::Error),
-    /// The time for the whole answer is over, which was so long.
+    /// The time limit of the whole answer, given here, is over.
     Late(Duration),
 }
 
-/// How an exchange failed.
+/// The stage at which an exchange failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failed {
     Unreachable,
@@ -242,7 +242,7 @@ impl SendError {
         }
     }
 
-    /// Whether time ran out, here or in the kernel.
+    /// Whether a time limit was exceeded, here or in the kernel.
     pub(crate) fn is_timeout(&self) -> bool {
         let mut cause: Option<&(dyn Error + 'static)> = Some(self);
         while let Some(inner) = cause {
@@ -258,7 +258,7 @@ impl SendError {
         matches!(self.0, Cause::Late(_))
     }
 
-    /// The limit of time, where it is ours that is over.
+    /// The time limit, if it was our own limit that was exceeded.
     pub(crate) fn limit(&self) -> Option<Duration> {
         match self.0 {
             Cause::Late(limit) => Some(limit),
@@ -266,7 +266,7 @@ impl SendError {
         }
     }
 
-    /// The first cause that says something: the HTTP library's own only says where it stood.
+    /// The first informative cause: the HTTP library's own error names only its place.
     fn told(&self) -> Option<&(dyn Error + 'static)> {
         match &self.0 {
             Cause::Request(fault) => Some(fault),

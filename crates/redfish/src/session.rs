@@ -1,5 +1,6 @@
-//! How a client gets in and stays in: one session per BMC, renewed once when it is gone, deleted at the end; Basic
-//! only where sessions are not offered or none is left, and for whoever asks for little ([`LoginWay`]).
+//! Login and session of a client: one session per BMC, renewed once when it is lost, deleted at the end. Basic
+//! authentication is used only if the BMC offers no sessions or has none left, and by sparing clients
+//! ([`LoginWay`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,22 +18,21 @@ use crate::retry::Repeat;
 use crate::transport::{Outgoing, Proof, Reply};
 use crate::wire::Wire;
 
-/// How a client that asks for little gets in. A wrong password is sent once, whichever it is: a BMC counts refusals, and
-/// locks the account.
+/// How a sparing client logs in. A wrong password is sent once in any case: a BMC counts refusals and locks the account.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LoginWay {
-    /// Not known. A session shows whether the password is right; then it is tried with a request, which some refuse.
+    /// Unknown. A session proves the password; then Basic authentication is tried with a request, as some BMCs refuse it.
     #[default]
     Unknown,
-    /// Name and password go with each request. A refusal is one of name and password.
+    /// Each request carries name and password. A refusal means that name or password is wrong.
     EachRequest,
-    /// Name and password count only for a session.
+    /// Name and password are accepted only for opening a session.
     Session,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Nobody has logged in yet.
+    /// No login yet.
     Fresh,
     Session {
         token: SecretString,
@@ -42,31 +42,31 @@ enum State {
     Closed,
 }
 
-/// The state of being logged in.
+/// The login state of a client.
 #[derive(Debug)]
 pub(crate) struct Login {
     username: String,
     password: SecretString,
     inner: Mutex<Inner>,
-    /// An answer came to a request that had name and password.
+    /// A request with name and password was answered.
     basic_worked: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Inner {
     state: State,
-    /// Where sessions are opened; none where the BMC offers none.
+    /// Where sessions are opened; none if the BMC offers no sessions.
     sessions: Option<Url>,
-    /// It is where they usually are: the BMC was not asked.
+    /// `sessions` is the standard path, not read from the BMC.
     is_guessed: bool,
-    /// Counts logins, so that ten requests that find the session gone renew it once.
+    /// Counts logins, so that ten concurrent requests with a lost session renew it only once.
     generation: u64,
     session_worked: bool,
-    /// Beside an open session, name and password are tried with each request.
+    /// Name and password are tried with a request while a session is open.
     tries_basic: bool,
 }
 
-/// A proof and the login that it came from.
+/// A proof and the number of its login.
 #[derive(Debug)]
 pub(crate) struct Credential {
     pub(crate) proof: Proof,
@@ -97,7 +97,7 @@ impl Login {
         }
     }
 
-    /// One that goes this way, and opens sessions at `sessions` where it needs one.
+    /// A login for a sparing client that uses `way` and opens sessions at `sessions` if necessary.
     pub(crate) fn sparing(username: String, password: SecretString, sessions: Url, way: LoginWay) -> Self {
         let mut login = Self::new(username, password);
         let inner = login.inner.get_mut();
@@ -110,14 +110,14 @@ impl Login {
         login
     }
 
-    /// The BMC has answered a request with this proof.
+    /// Notes that the BMC answered a request with this proof.
     pub(crate) fn worked(&self, proof: &Proof) {
         if matches!(proof, Proof::Basic(_)) {
             self.basic_worked.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The way that has worked.
+    /// The login way that has worked.
     pub(crate) async fn way(&self) -> LoginWay {
         let inner = self.inner.lock().await;
         match inner.state {
@@ -127,7 +127,7 @@ impl Login {
         }
     }
 
-    /// The path of the session that is open, where the BMC has named it.
+    /// The path of the open session, if the BMC named it.
     pub(crate) async fn session_path(&self) -> Option<String> {
         match &self.inner.lock().await.state {
             State::Session { resource, .. } => resource.as_ref().map(|url| url.path().to_owned()),
@@ -135,17 +135,17 @@ impl Login {
         }
     }
 
-    /// How often somebody has logged in.
+    /// The number of logins so far.
     pub(crate) async fn logins(&self) -> u64 {
         self.inner.lock().await.generation
     }
 
-    /// Says where sessions are opened.
+    /// Sets where sessions are opened.
     pub(crate) async fn offer_sessions(&self, sessions: Option<Url>) {
         self.inner.lock().await.sessions = sessions;
     }
 
-    /// The proof for the next request; logs in if nobody has.
+    /// The proof for the next request; logs in if there is no login yet.
     pub(crate) async fn credential(&self, wire: &Wire) -> Result<Credential, RedfishError> {
         let mut inner = self.inner.lock().await;
         if matches!(inner.state, State::Fresh) {
@@ -154,14 +154,14 @@ impl Login {
         self.current(wire, &inner)
     }
 
-    /// A new proof after the BMC refused the one of login `generation`; none if there is nothing better.
+    /// A new proof after the BMC refused the proof of login `generation`; none if there is no better one.
     pub(crate) async fn renew(&self, wire: &Wire, generation: u64) -> Result<Option<Credential>, RedfishError> {
         let mut inner = self.inner.lock().await;
         if inner.generation == generation {
             self.basic_worked.store(false, Ordering::Relaxed);
             let tried_basic = std::mem::take(&mut inner.tries_basic);
             match inner.state {
-                // The session that is open has shown that name and password are right.
+                // The open session has proved that name and password are right.
                 State::Session { .. } if tried_basic => inner.generation += 1,
                 State::Session { .. } => self.log_in(wire, &mut inner).await?,
                 _ => return Ok(None),
@@ -170,14 +170,14 @@ impl Login {
         self.current(wire, &inner).map(Some)
     }
 
-    /// Deletes the session, if there is one, and lets nobody in any more.
+    /// Deletes the session, if there is one, and refuses all later logins.
     pub(crate) async fn close(&self, wire: &Wire) -> Result<(), RedfishError> {
         let mut inner = self.inner.lock().await;
         let state = std::mem::replace(&mut inner.state, State::Closed);
         match delete_request(&state) {
             Some((outgoing, proof)) => match wire.repeat(&outgoing, &proof, Repeat::Always).await {
                 Ok(_) => Ok(()),
-                // Gone already.
+                // The session no longer exists.
                 Err(fault) if matches!(fault.status(), Some(401 | 403 | 404 | 410)) => Ok(()),
                 Err(fault) => Err(fault),
             },
@@ -185,7 +185,7 @@ impl Login {
         }
     }
 
-    /// What must still be sent when the client is dropped without [`close`](Self::close).
+    /// The request that remains to be sent when the client is dropped without [`close`](Self::close).
     pub(crate) fn left_over(&mut self) -> Option<(Outgoing<'static>, Proof)> {
         delete_request(&self.inner.get_mut().state)
     }
@@ -193,7 +193,7 @@ impl Login {
     async fn log_in(&self, wire: &Wire, inner: &mut Inner) -> Result<(), RedfishError> {
         let opened = match inner.sessions.clone() {
             Some(url) => match self.open_session(wire, url).await {
-                // Some refuse whoever is unknown before they say that there is nothing there.
+                // Some BMCs refuse an unauthenticated request before they report that the resource does not exist.
                 Err(RedfishError::Unauthorized { .. }) if inner.is_guessed && !offers_sessions(wire).await => {
                     Opened::NotOffered
                 }
@@ -236,7 +236,7 @@ impl Login {
             body: Some(&body),
             if_match: None,
         };
-        // A session too many times out by itself, so that this POST may be repeated.
+        // A surplus session times out, so this POST may be repeated.
         match wire.repeat(&outgoing, &Proof::Nothing, Repeat::Always).await {
             Ok(reply) => Ok(self.opened(wire, reply)),
             Err(fault) => match fault.status() {
@@ -257,7 +257,7 @@ impl Login {
             .clone()
             .or_else(|| reply.json().and_then(|body| json::link(body, &[])));
         let resource = named.and_then(|location| wire.transport.address.resolve_location(&location).ok());
-        // Without a token there is no session, whatever the status says.
+        // Without a token there is no session, even with a good status.
         match reply.token {
             Some(token) => Opened::Session { token, resource },
             None => Opened::NotOffered,
@@ -302,7 +302,7 @@ fn delete_request(state: &State) -> Option<(Outgoing<'static>, Proof)> {
     }
 }
 
-/// Whether a failure says that the proof is not, or no longer, good. Some BMCs say so by 403.
+/// Whether a failure means that the proof is invalid or expired. Some BMCs use 403 for that.
 pub(crate) fn is_refusal_of_proof(failure: &RedfishError) -> bool {
     match failure {
         RedfishError::Status { status: 401, .. } => true,
@@ -313,7 +313,7 @@ pub(crate) fn is_refusal_of_proof(failure: &RedfishError) -> bool {
     }
 }
 
-/// Whether the BMC's root, which everybody may read, leads to sessions. Where it cannot be read, it is taken to.
+/// Whether the BMC's open root links sessions. An unreadable root counts as yes.
 async fn offers_sessions(wire: &Wire) -> bool {
     let address = &wire.transport.address;
     let Ok(url) = address.resolve(None, &address.root_path()) else {
@@ -332,7 +332,7 @@ async fn offers_sessions(wire: &Wire) -> bool {
     })
 }
 
-/// The final form of a refusal.
+/// The error for a final refusal of the login.
 pub(crate) fn unauthorized(wire: &Wire, outgoing: &Outgoing<'_>, failure: RedfishError) -> RedfishError {
     let at = wire.transport.exchange(&outgoing.method, &outgoing.url);
     let status = failure.status().unwrap_or(401);

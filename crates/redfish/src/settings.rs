@@ -1,4 +1,4 @@
-//! What a caller decides about a BMC and about the client's manners.
+//! Settings that the caller chooses for a BMC and for the client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::gate::Gates;
 use crate::quirks::QuirkSet;
 use crate::tls::CertificateFingerprint;
 
-/// One BMC and how to get in.
+/// One BMC and its login.
 #[derive(Debug, Clone)]
 pub struct BmcTarget {
     /// `https://host:port/base` or a bare host; see [`BmcAddress::parse`](crate::BmcAddress::parse).
@@ -19,14 +19,14 @@ pub struct BmcTarget {
     pub username: String,
     /// Password.
     pub password: SecretString,
-    /// The pinned certificate; without it the first one seen is trusted and can be read by
+    /// The pinned certificate. Without it the client trusts the first certificate, readable by
     /// [`observed_fingerprint`](crate::BmcClient::observed_fingerprint).
     pub certificate_sha256: Option<CertificateFingerprint>,
-    /// Id or path of the system, where the BMC manages several.
+    /// Id or path of the system, for a BMC with several systems.
     pub system: Option<String>,
 }
 
-/// When and how often a request is repeated. Pauses grow by the factor two and are spread by ±50 %.
+/// When and how often a request is repeated. Pauses double and are spread by ±50 %.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// Repeats after a broken connection, a time-out or a 5xx.
@@ -35,11 +35,11 @@ pub struct RetryPolicy {
     pub first: Duration,
     /// Longest pause.
     pub cap: Duration,
-    /// Repeats when the BMC says that it is busy (SYS518, POST under way, …).
+    /// Repeats when the BMC reports that it is busy (SYS518, POST under way, …).
     pub busy_retries: u32,
-    /// First pause then; sushy's experience with iLO and iDRAC is 5 to 30 s.
+    /// First pause of a busy BMC; sushy's experience with iLO and iDRAC is 5 to 30 s.
     pub busy_first: Duration,
-    /// Longest pause then.
+    /// Longest pause of a busy BMC.
     pub busy_cap: Duration,
     /// Longest `Retry-After` that is honoured in full.
     pub retry_after_cap: Duration,
@@ -59,7 +59,7 @@ impl Default for RetryPolicy {
     }
 }
 
-/// Bounds for what a BMC may send.
+/// Limits on a BMC's answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Largest answer, in bytes.
@@ -89,41 +89,41 @@ impl Default for Limits {
 /// Bytes of a body that extend [`Settings::body_timeout`] by a second.
 pub const BODY_RATE: usize = 16 << 10;
 
-/// The client's manners. [`Default`] suits real BMCs.
+/// The client's behaviour. [`Default`] suits real BMCs.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Limit for TCP and TLS together.
     pub connect_timeout: Duration,
     /// Limit for one request with its answer. Some BMCs need tens of seconds.
     pub request_timeout: Duration,
-    /// Requests at once of a client by itself where no profile says otherwise, clamped to 1..=4: a GB200 BMC bears no more than
-    /// four.
+    /// Concurrent requests of a client without shared gates, if the profile has no value, clamped to 1..=4: a GB200 BMC allows
+    /// at most four.
     pub max_concurrent: usize,
-    /// Where clients of the same BMC find each other, so that they share the limit of requests at once (two, or what the
-    /// profile says) and leave one alone that does not answer; none for a client by itself.
+    /// The gates that all clients of a program share: clients of the same BMC share its limit of concurrent requests
+    /// (two, or the profile's value) and pause together when the BMC does not answer. None for a single client.
     pub gates: Option<Arc<Gates>>,
     /// Limit for the body of an answer, from its head on. Each [`BODY_RATE`] bytes that have arrived add a second.
     pub body_timeout: Duration,
-    /// Longest time for what reads many resources: an inventory, readings, a probe, a collection.
+    /// Longest time for an operation that reads many resources: an inventory, readings, a probe, a collection.
     pub walk_timeout: Duration,
-    /// A walk ends when it has taken longer than `walk_grace` plus `walk_pace` for each resource that was requested. A BMC whose
-    /// answers drip is given up after some minutes, and a slow one with hundreds of resources is read to the end.
+    /// A walk ends when it has taken longer than `walk_grace` plus `walk_pace` for each requested resource. A BMC with dripping
+    /// answers is given up after some minutes, and a slow BMC with hundreds of resources is read to the end.
     pub walk_grace: Duration,
     /// See `walk_grace`.
     pub walk_pace: Duration,
-    /// Repeating.
+    /// The policy for repeated requests.
     pub retry: RetryPolicy,
-    /// Bounds.
+    /// Limits on a BMC's answers.
     pub limits: Limits,
     /// How long a written property may take to read back.
     pub read_back_timeout: Duration,
-    /// First pause between two looks at a state.
+    /// First pause between two polls of a state.
     pub poll_first: Duration,
-    /// Longest pause between two looks at a state.
+    /// Longest pause between two polls of a state.
     pub poll_cap: Duration,
-    /// What single BMCs need done differently; none means what is built in.
+    /// Profiles with the peculiarities of BMCs; none means the built-in ones.
     pub quirks: Option<Arc<QuirkSet>>,
-    /// Clock and chance.
+    /// Clock and randomness.
     pub environment: Arc<dyn Environment>,
 }
 

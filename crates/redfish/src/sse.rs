@@ -1,31 +1,31 @@
-//! `text/event-stream`, as browsers read it (WHATWG HTML, "Interpreting an event stream"), with bounds: whoever sends is a
-//! BMC, and may send anything.
+//! `text/event-stream`, as browsers read it (WHATWG HTML, "Interpreting an event stream"), with limits: the sender is a
+//! BMC and may send anything.
 
 /// Longest line, in bytes.
 const LINE_BYTES: usize = 256 << 10;
 /// Most data of one message, in bytes.
 const DATA_BYTES: usize = 1 << 20;
-/// Longest id that is kept.
+/// Longest id that is stored.
 const ID_BYTES: usize = 256;
 
 /// One message of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Message {
-    /// By which the stream is taken up again behind it.
+    /// The id for resuming the stream after this message.
     pub(crate) id: Option<String>,
-    /// What it says.
+    /// The content of the message.
     pub(crate) data: String,
 }
 
-/// A line or a message is longer than any that makes sense.
+/// A line or a message exceeds its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooLong;
 
-/// Takes a stream apart, however it was cut into pieces.
+/// Parses a stream, in pieces of any size.
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
     line: Vec<u8>,
-    /// The last byte was a carriage return: a line feed behind it ends no other line.
+    /// The last byte was a carriage return: a line feed after it does not end another line.
     after_return: bool,
     is_begun: bool,
     data: String,
@@ -34,7 +34,7 @@ pub(crate) struct Parser {
 }
 
 impl Parser {
-    /// Takes the next piece. Answers the messages that it completes.
+    /// Takes the next piece and returns the messages that it completes.
     pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<Vec<Message>, TooLong> {
         let mut complete = Vec::new();
         for byte in piece {
@@ -78,11 +78,11 @@ impl Parser {
                 }
                 self.data.push_str(value);
             }
-            // What goes back as a header must be one.
+            // The id is later sent as a header, so it must be a valid header value.
             "id" if value.len() <= ID_BYTES && value.bytes().all(|b| (0x20..0x7f).contains(&b)) => {
                 self.id = (!value.is_empty()).then(|| value.to_owned());
             }
-            // Comments, which keep the connection alive, and what is of no use here.
+            // Comments, which keep the connection alive, and unused fields.
             _ => {}
         }
         Ok(None)

@@ -1,7 +1,7 @@
-//! What an address answers before anybody has said who he is: the certificate and the open service root.
+//! An address surveyed without a login: its certificate and the open service root.
 //!
-//! Nothing secret is sent, so that this may be asked of any address. DSP0266 has the root open to everybody; a service that
-//! wants a password first is not told one.
+//! No secret is sent, so any address may be surveyed. By DSP0266 the root is readable without a login; a service that
+//! requires a password gets none.
 
 use serde::Serialize;
 
@@ -12,12 +12,12 @@ use crate::settings::Settings;
 use crate::tls::{CertificateFingerprint, NO_SHARED_CIPHER};
 use crate::views::ServiceRoot;
 
-/// What a Redfish service says of itself to everybody.
+/// The facts that a Redfish service reports without a login.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ServiceFacts {
     /// `RedfishVersion`.
     pub redfish_version: Option<String>,
-    /// `Vendor`, or where the root does not say the first name under `Oem`.
+    /// `Vendor`; without it, the first name under `Oem`.
     pub vendor: Option<String>,
     /// `Product`.
     pub product: Option<String>,
@@ -25,22 +25,22 @@ pub struct ServiceFacts {
     pub uuid: Option<String>,
 }
 
-/// What an address answered.
+/// The answer of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
-    /// The certificate that was shown; none over plain HTTP.
+    /// The certificate of the address; none over plain HTTP.
     pub certificate: Option<CertificateFingerprint>,
-    /// What the service says of itself; none: it is no Redfish service, or does not say so openly.
+    /// The service's facts. None: not a Redfish service, or one that hides its root.
     pub service: Option<ServiceFacts>,
-    /// Why there is no service, in a sentence without an end.
+    /// Why there is no service, as a sentence without its full stop.
     pub why_not: String,
 }
 
 impl BmcClient {
-    /// Looks at an address without credentials.
+    /// Surveys an address without credentials.
     ///
     /// # Errors
-    /// Nothing answers, or not in time: whatever does answer, and is no Redfish, is no failure.
+    /// No answer, or none in time. An answer that is not Redfish is not an error.
     pub async fn survey(address: &str, settings: Settings) -> Result<Survey, RedfishError> {
         let client = Self::nobody(address, settings)?;
         let root = client.open_root().await;
@@ -69,7 +69,7 @@ impl BmcClient {
     }
 }
 
-/// What the failure says of whoever answers there; none: nobody does, or he has said nothing.
+/// The reason, if the failure includes an answer; none if the address did not answer.
 fn why_not(failure: &RedfishError) -> Option<String> {
     match failure {
         RedfishError::Tls { .. } => Some("it does not speak TLS that is still safe".to_owned()),
@@ -88,7 +88,7 @@ fn why_not(failure: &RedfishError) -> Option<String> {
     }
 }
 
-/// Whether a resource can be taken for a service root: it says so by type or version, and leads somewhere.
+/// Whether a resource is a service root: by type or version, and with links.
 fn is_service_root(root: &Resource) -> bool {
     let kind = root.text(&["@odata.type"]).unwrap_or_default();
     let says_so = kind.starts_with("#ServiceRoot.") || root.text(&["RedfishVersion"]).is_some();

@@ -1,4 +1,4 @@
-//! Work that a BMC goes on with after it has answered.
+//! Work that a BMC continues after its answer.
 
 use std::time::Duration;
 
@@ -14,24 +14,24 @@ use crate::resource::Resource;
 use crate::transport::Reply;
 use crate::views::{Task, TaskPhase};
 
-/// Work under way.
+/// Work in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskHandle {
-    /// The task itself, then its monitor: iLO wants the task asked, others drop one of them early.
+    /// The task itself, then its monitor: iLO expects requests to the task, other BMCs drop one of the two early.
     places: Vec<Url>,
     retry_after: Option<Duration>,
 }
 
-/// How a task ended.
+/// The end of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskReport {
-    /// `TaskState`; absent where the BMC forgot the task before saying how it ended, which counts as well ended.
+    /// `TaskState`; none if the BMC forgot the task before it reported the end, which counts as success.
     pub state: Option<String>,
-    /// What the BMC said.
+    /// The BMC's messages.
     pub messages: BmcMessages,
 }
 
-/// What one look at a task saw.
+/// The result of one poll of a task.
 pub(crate) enum TaskLook {
     Running {
         seen: String,
@@ -44,7 +44,7 @@ pub(crate) enum TaskLook {
 
 impl TaskHandle {
     /// The task of an answer: 202 with a Location or a task as its body, or a job's Location with 200 or 201.
-    /// A 202 with neither has none, and is taken as done when it was accepted.
+    /// A 202 with neither has no task and counts as done.
     pub(crate) fn of(reply: &Reply, bmc: &BmcAddress) -> Option<Self> {
         let body = reply
             .json()
@@ -68,7 +68,7 @@ impl TaskHandle {
         })
     }
 
-    /// Work that was begun by another request, by what [`places`](Self::places) told of it.
+    /// Work that another request began, from its [`places`](Self::places).
     pub(crate) fn at(places: &[String], bmc: &BmcAddress) -> Result<Self, RedfishError> {
         let places: Result<Vec<Url>, RedfishError> = places.iter().map(|place| bmc.resolve(None, place)).collect();
         Ok(Self {
@@ -77,7 +77,7 @@ impl TaskHandle {
         })
     }
 
-    /// Where the work can be asked for, as paths on the BMC.
+    /// The places to poll, as paths on the BMC.
     pub(crate) fn places(&self) -> Vec<String> {
         let path = |place: &Url| place[url::Position::BeforePath..url::Position::AfterQuery].to_owned();
         self.places.iter().map(path).collect()
@@ -95,7 +95,7 @@ impl BmcClient {
     /// Waits until a task has ended.
     ///
     /// # Errors
-    /// [`RedfishError::TaskFailed`] if it did not end well, [`RedfishError::WaitedTooLong`] if it did not end.
+    /// [`RedfishError::TaskFailed`] if the task failed, [`RedfishError::WaitedTooLong`] if it did not end.
     pub async fn wait_task(&self, task: &TaskHandle, timeout: Duration) -> Result<TaskReport, RedfishError> {
         let settings = self.settings();
         let mut poll = Poll::new(&*settings.environment, settings.poll_first, settings.poll_cap, timeout);
@@ -138,7 +138,7 @@ impl BmcClient {
         }
     }
 
-    /// Waits for the task of an answer, where it has one.
+    /// Waits for the task of an answer, if the answer has a task.
     pub(crate) async fn finish(&self, reply: &Reply, timeout: Duration) -> Result<(), RedfishError> {
         match TaskHandle::of(reply, self.bmc()) {
             Some(task) => self.wait_task(&task, timeout).await.map(drop),
@@ -156,7 +156,7 @@ impl BmcClient {
         let reply = match self.get_reply(place.clone()).await {
             Ok(reply) => reply,
             Err(failure) if matches!(failure.status(), Some(404 | 410)) => return Ok(TaskLook::Gone),
-            // A monitor gives the status of the work itself once that has ended.
+            // After the end of the work, a monitor returns the status of the work itself.
             Err(RedfishError::Status {
                 status: status @ 400..=499,
                 detail,

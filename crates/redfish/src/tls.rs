@@ -1,4 +1,4 @@
-//! TLS towards BMCs: their certificates are self-signed, so that a fingerprint is pinned instead of a chain checked.
+//! TLS to BMCs. Their certificates are self-signed, so the client checks a pinned fingerprint, not a chain.
 
 #[cfg(not(feature = "platform-tls"))]
 mod built_in;
@@ -27,13 +27,13 @@ pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 /// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsFault {
-    /// The connection ended under way.
+    /// The connection ended during the handshake.
     #[error(transparent)]
     Broken(io::Error),
-    /// The BMC took none of the cipher suites.
+    /// The BMC supports none of the cipher suites.
     #[error(transparent)]
     NoSharedCipher(BoxError),
-    /// One side did not want what the other said.
+    /// One side refused the other's message.
     #[error(transparent)]
     Refused(BoxError),
 }
@@ -99,13 +99,13 @@ struct Seen {
     intruder: Option<CertificateFingerprint>,
 }
 
-/// Accepts exactly one certificate: the pinned one, or else the first that it sees.
+/// Accepts exactly one certificate: the pinned one; without a pin, the first one seen.
 #[derive(Debug)]
 pub(crate) struct Pin {
     seen: Mutex<Seen>,
 }
 
-/// The certificate that was shown is not the pinned one.
+/// The shown certificate is not the pinned one.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the certificate is not the pinned one")]
 pub(crate) struct NotPinned;
@@ -120,7 +120,7 @@ impl Pin {
         })
     }
 
-    /// Judges the certificate that a BMC shows in a handshake.
+    /// Checks the certificate that a BMC shows in a handshake.
     pub(crate) fn check(&self, shown: CertificateFingerprint) -> Result<(), NotPinned> {
         let mut seen = self.lock();
         if *seen.expected.get_or_insert(shown) != shown {
@@ -136,7 +136,7 @@ impl Pin {
         self.lock().observed
     }
 
-    /// The expected certificate and the other one that was shown instead, once that has happened.
+    /// The expected certificate and the different one that was shown, if that has happened.
     pub(crate) fn mismatch(&self) -> Option<(CertificateFingerprint, CertificateFingerprint)> {
         let seen = self.lock();
         seen.expected.zip(seen.intruder)

@@ -1,4 +1,4 @@
-//! One HTTP exchange with a BMC: bounded in time, size, depth and number; redirects only within the BMC.
+//! One HTTP exchange with a BMC, with limits on time, size, depth and number. Redirects are followed only within the BMC.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,15 +24,15 @@ use crate::settings::Settings;
 use crate::tls::{self, Pin};
 
 const MAX_REDIRECTS: usize = 3;
-/// A stream of events is opened anew after so long.
+/// An event stream is opened anew after this time.
 const STREAM_LASTS: Duration = Duration::from_secs(24 * 3600);
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 
-/// How a request proves who sends it.
+/// The proof of identity in a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Proof {
-    /// Not at all: the service root and the login itself.
+    /// No proof: for the service root and the login itself.
     Nothing,
     /// The token of a session.
     Token(SecretString),
@@ -40,7 +40,7 @@ pub(crate) enum Proof {
     Basic(SecretString),
 }
 
-/// A request as it goes out.
+/// A request to send.
 #[derive(Debug, Clone)]
 pub(crate) struct Outgoing<'a> {
     pub(crate) method: Method,
@@ -49,7 +49,7 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) if_match: Option<&'a str>,
 }
 
-/// What stood in an answer's body.
+/// The content of an answer's body.
 #[derive(Debug, Clone)]
 pub(crate) enum Body {
     Empty,
@@ -57,7 +57,7 @@ pub(crate) enum Body {
     Text(String),
 }
 
-/// An answer, of whatever status.
+/// An answer of any status.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
@@ -68,12 +68,12 @@ pub(crate) struct Reply {
     pub(crate) location: Option<String>,
     pub(crate) retry_after: Option<Duration>,
     pub(crate) token: Option<SecretString>,
-    /// Where the answer came from, redirects followed.
+    /// The URL of the answer, after redirects.
     pub(crate) url: Url,
 }
 
 impl Reply {
-    /// The body, where it is JSON.
+    /// The body, if it is JSON.
     pub(crate) fn json(&self) -> Option<&Value> {
         match &self.body {
             Body::Json(value) => Some(value),
@@ -81,7 +81,7 @@ impl Reply {
         }
     }
 
-    /// What the BMC says about itself in this answer.
+    /// The BMC's messages in this answer.
     pub(crate) fn messages(&self) -> BmcMessages {
         match &self.body {
             Body::Empty => BmcMessages::default(),
@@ -91,7 +91,7 @@ impl Reply {
     }
 }
 
-/// The way to one BMC.
+/// The transport to one BMC.
 #[derive(Debug)]
 pub(crate) struct Transport {
     pub(crate) address: BmcAddress,
@@ -116,12 +116,12 @@ impl Transport {
             gate,
             settings: settings.clone(),
         };
-        // What is wrong with the settings shows now.
+        // Shows invalid settings at once.
         transport.sender()?;
         Ok(transport)
     }
 
-    /// The connections, made anew where [`rest`](Self::rest) dropped them.
+    /// The connections, created anew if [`rest`](Self::rest) dropped them.
     fn sender(&self) -> Result<Sender, RedfishError> {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = &*sender {
@@ -136,7 +136,7 @@ impl Transport {
         *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The door that all requests pass; a stream of events is beyond it when its answer has begun.
+    /// The gate for all requests. An event stream leaves the gate when its answer has begun.
     pub(crate) fn gate(&self) -> &Gate {
         &self.gate
     }
@@ -154,7 +154,7 @@ impl Transport {
         })
     }
 
-    /// Sends one request and takes the whole answer; a status that says no is still an answer.
+    /// Sends one request and returns the whole answer. An error status is also an answer.
     pub(crate) async fn send(&self, outgoing: &Outgoing<'_>, proof: &Proof) -> Result<Reply, RedfishError> {
         let mut url = outgoing.url.clone();
         for _ in 0..=MAX_REDIRECTS {
@@ -180,14 +180,14 @@ impl Transport {
         })
     }
 
-    /// Waits at the door.
+    /// Waits for a place in the gate.
     async fn enter(&self) -> Result<Pass<'_>, RedfishError> {
         self.refuse_if_certificate_changed()?;
         let environment = &self.settings.environment;
         self.gate.pass(&self.address.to_string(), || environment.now()).await
     }
 
-    /// Tells the door what came of it. `has_begun`: the head of the answer was there.
+    /// Reports the outcome to the gate. `has_begun`: the head of the answer arrived.
     fn leave<T>(&self, pass: Pass<'_>, outcome: &Result<T, RedfishError>, has_begun: bool) {
         let environment = &self.settings.environment;
         match outcome {
@@ -206,7 +206,7 @@ impl Transport {
         outcome
     }
 
-    /// Sets `has_begun` when the head of the answer is there.
+    /// Sets `has_begun` when the head of the answer arrives.
     async fn exchange_once(
         &self,
         outgoing: &Outgoing<'_>,
@@ -237,7 +237,7 @@ impl Transport {
         Ok(reply)
     }
 
-    /// Sends one file; a status that says no is still an answer. Redirects are not followed.
+    /// Sends one file. An error status is also an answer. Redirects are not followed.
     pub(crate) async fn upload(&self, upload: &Upload, proof: &Proof) -> Result<Reply, RedfishError> {
         let pass = self.enter().await?;
         let mut has_begun = false;
@@ -246,7 +246,7 @@ impl Transport {
         outcome
     }
 
-    /// Sets `has_begun` when the head of the answer is there.
+    /// Sets `has_begun` when the head of the answer arrives.
     async fn upload_once(&self, upload: &Upload, proof: &Proof, has_begun: &mut bool) -> Result<Reply, RedfishError> {
         let body = upload.open().await.map_err(|source| RedfishError::FirmwareFile {
             path: upload.path(),
@@ -271,8 +271,8 @@ impl Transport {
         Ok(reply)
     }
 
-    /// Asks for a stream of events behind `last_id`; answers the head of what comes where that is none. The answer has begun
-    /// within the time of a request; a stream may last a day.
+    /// Requests an event stream after `last_id`; returns the head of any other answer. The head must arrive within the time
+    /// limit of a request; the stream may last a day.
     pub(crate) async fn stream(
         &self,
         url: &Url,
@@ -314,7 +314,7 @@ impl Transport {
         Ok(Err(self.head(&response, url)))
     }
 
-    /// Asks for a WebSocket (RFC 6455, 4.1); answers the head of what comes where that is none.
+    /// Requests a WebSocket (RFC 6455, 4.1); returns the head of any other answer.
     pub(crate) async fn web_socket(&self, url: &Url, proof: &Proof) -> Result<Result<Upgraded, Reply>, RedfishError> {
         let pass = self.enter().await?;
         let outcome = self.web_socket_once(url, proof).await;
@@ -391,7 +391,7 @@ impl Transport {
             }
             bytes.extend_from_slice(&chunk);
         }
-        // Names in Latin-1 occur; one odd letter must not cost the whole answer.
+        // Some BMCs send names in Latin-1; one odd letter must not invalidate the whole answer.
         let text = String::from_utf8_lossy(&bytes);
         let text = text.trim_start_matches('\u{feff}').trim();
         if text.is_empty() {
@@ -407,7 +407,7 @@ impl Transport {
         });
         match parsed {
             Ok(value) => Ok((Body::Json(value), bytes.len())),
-            // Pages of XHTML are common for errors, and some actions answer a plain "OK".
+            // Errors are often XHTML pages, and some actions answer a plain "OK".
             Err(RedfishError::NotJson { .. }) if outgoing.method != Method::GET || !response_is_good(&response) => {
                 Ok((Body::Text(text.chars().take(20_000).collect()), bytes.len()))
             }
@@ -444,7 +444,7 @@ impl Transport {
     }
 }
 
-/// The beginning of a request, with the proof of who sends it.
+/// The head of a request, with its proof of identity.
 fn begin(method: &Method, url: &Url, proof: &Proof) -> request::Builder {
     let request = request::Builder::new().method(method).uri(url.as_str());
     match proof {
@@ -457,7 +457,7 @@ fn begin(method: &Method, url: &Url, proof: &Proof) -> request::Builder {
     }
 }
 
-/// The encoding of an answer that is none of those that were asked for: what is packed is never unpacked here.
+/// An encoding of the answer that was not requested: compressed answers are never decompressed here.
 fn foreign_encoding(response: &Answer) -> Option<String> {
     let value = response.headers().get(header::CONTENT_ENCODING)?;
     let name: String = String::from_utf8_lossy(value.as_bytes())
@@ -473,7 +473,7 @@ fn response_is_good(response: &Answer) -> bool {
 }
 
 fn secret_header(text: &str) -> HeaderValue {
-    // Tokens and base64 are ASCII. A BMC that hands out another token gets an empty one back, which it refuses.
+    // Tokens and base64 are ASCII. A BMC with any other token gets an empty one back, which it refuses.
     let mut value = HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""));
     value.set_sensitive(true);
     value

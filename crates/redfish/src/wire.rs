@@ -1,4 +1,4 @@
-//! Requests that are repeated by policy, and answers that say no as errors.
+//! Requests with repetition by policy; error statuses become errors.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::retry::{self, Attempts, Repeat};
 use crate::settings::RetryPolicy;
 use crate::transport::{Outgoing, Proof, Reply, Transport};
 
-/// The transport with its patience.
+/// The transport with its retry policy.
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) transport: Transport,
     pub(crate) environment: Arc<dyn Environment>,
     pub(crate) policy: RetryPolicy,
-    /// Blotted out of whatever the BMC says.
+    /// Removed from all messages of the BMC.
     pub(crate) password: SecretString,
 }
 
@@ -31,13 +31,13 @@ impl Wire {
         self.judge(&outgoing.method, reply)
     }
 
-    /// One file sent; a status other than 2xx is an error. It is the caller's to send it again.
+    /// Sends one file; a status other than 2xx is an error. Only the caller may send it again.
     pub(crate) async fn upload(&self, upload: &Upload, proof: &Proof) -> Result<Reply, RedfishError> {
         let reply = self.transport.upload(upload, proof).await?;
         self.judge(&upload.method, reply)
     }
 
-    /// Asks for a WebSocket; whatever else comes is an error.
+    /// Requests a WebSocket; any other answer is an error.
     pub(crate) async fn web_socket(&self, url: &Url, proof: &Proof) -> Result<Upgraded, RedfishError> {
         let reply = match self.transport.web_socket(url, proof).await? {
             Ok(upgraded) => return Ok(upgraded),
@@ -72,7 +72,7 @@ impl Wire {
         })
     }
 
-    /// Exchanges until there is a good answer or the policy says stop.
+    /// Repeats the exchange until it succeeds or the policy ends it.
     pub(crate) async fn repeat(
         &self,
         outgoing: &Outgoing<'_>,
@@ -88,7 +88,7 @@ impl Wire {
         }
     }
 
-    /// Sleeps before the next attempt, or gives the failure back.
+    /// Sleeps before the next attempt, or returns the failure.
     pub(crate) async fn pause_or_fail(
         &self,
         repeat: Repeat,
@@ -105,7 +105,7 @@ impl Wire {
                     }
                 );
                 let jitter = self.environment.jitter();
-                // A pause that the BMC asked for may become longer, never shorter.
+                // A pause that the BMC requested may become longer, but not shorter.
                 let pause = if asked {
                     pause.mul_f64(1.0 + jitter * 0.1)
                 } else {

@@ -1,4 +1,4 @@
-//! BIOS settings and Secure Boot as recorded BMCs tell them, compared with the recordings themselves.
+//! BIOS settings and Secure Boot as recorded BMCs report them, compared with the recordings themselves.
 //!
 //! Only with `RACKWRIGHT_MOCKUPS=DIR`, as in `mockups.rs`.
 
@@ -17,13 +17,13 @@ use rackwright_redfish::{AttributeKind, BmcClient, BmcTarget, RedfishError, Sett
 use serde_json::Value;
 use server::{Answer, Request, Server};
 
-/// What was counted in a recording by other means than the client's.
+/// Counts of a recording that were made without the client.
 struct Expected {
     recording: &'static str,
     system: Option<&'static str>,
-    /// Where changes are written.
+    /// The resource to which changes are written.
     settings: &'static str,
-    /// Attributes in force, rules of the registry, and those of them that are read-only.
+    /// The numbers of attributes in force, of rules in the registry, and of read-only rules.
     counts: [usize; 3],
     mode: &'static str,
     /// Certificates in the databases; none: the BMC lists no databases.
@@ -34,7 +34,7 @@ type Tree = BTreeMap<String, Value>;
 
 fn read_tree(root: &Path) -> Tree {
     let (mut tree, mut folders) = (Tree::new(), vec![root.to_owned()]);
-    // One recording begins at the service's root.
+    // One recording begins at the service root.
     let prefix = if root.join("redfish/v1").is_dir() {
         ""
     } else {
@@ -88,7 +88,7 @@ async fn check(folder: &Path, expected: &Expected) {
     let client = BmcClient::connect(target, Settings::default()).await.unwrap();
     let state = client.bios().await.unwrap().unwrap();
     assert_eq!(state.settings_path, expected.settings, "{name}");
-    // Nothing is lost: every attribute with the recording's own value.
+    // Every attribute must be read with the recorded value.
     let recorded = tree[&key(&state.path)]["Attributes"].as_object().unwrap();
     for (attribute, value) in recorded {
         let seen = state.current.get(attribute).map(ToString::to_string);
@@ -109,7 +109,7 @@ async fn check(folder: &Path, expected: &Expected) {
         server.requests().len()
     );
     assert_eq!([state.current.len(), rules.len(), fixed], expected.counts, "{name}");
-    // Nearly everything that is in force fits its own rule: words, numbers and truth values are read as they are meant.
+    // Nearly every value in force must fit its own rule: the types are read correctly.
     let known = state.current.iter().filter_map(|(attribute, value)| {
         let rule = rules.get(attribute)?;
         (rule.kind != AttributeKind::Password && !rule.read_only).then(|| {

@@ -1,8 +1,8 @@
 //! The client against recorded services of real BMCs.
 //!
-//! Only with `RACKWRIGHT_MOCKUPS=DIR`, a folder that holds one folder for each recording, with
-//! `…/redfish/v1/…/index.json` (or `…/index.json`) as the BMC answered it. The recordings are not part of this
-//! project, so that without the variable there is nothing to test.
+//! Only with `RACKWRIGHT_MOCKUPS=DIR`, a folder with one folder for each recording, which holds
+//! `…/redfish/v1/…/index.json` (or `…/index.json`) as the BMC answered. The recordings are not part of this
+//! project, so without the variable nothing is tested.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
@@ -24,10 +24,10 @@ use rackwright_redfish::{BmcClient, BmcTarget, BootTarget, Persistence, PowerGoa
 use serde_json::Value;
 use server::{Answer, Request, Server};
 
-/// What the recording of a machine must yield: counted in the recording by other means than this client's.
+/// Expected values of a machine's recording, counted without this client.
 struct Expected {
     recording: &'static str,
-    /// On the page of what is supported.
+    /// The name on the support page.
     machine: &'static str,
     model: &'static str,
     serial: &'static str,
@@ -41,7 +41,7 @@ struct Expected {
 
 type Tree = BTreeMap<String, Value>;
 
-/// Reads a recording; paths are kept in lower case because links and files differ in it.
+/// Reads a recording. Paths are stored in lower case because links and files differ in letter case.
 fn read_tree(root: &Path) -> Tree {
     let base = if root.join("redfish/v1").is_dir() {
         root.join("redfish/v1")
@@ -57,7 +57,7 @@ fn read_tree(root: &Path) -> Tree {
                 folders.push(path);
             } else if path.file_name().is_some_and(|name| name == "index.json") {
                 let relative = folder.strip_prefix(&base).unwrap().to_str().unwrap().to_owned();
-                // What is no JSON in a recording stays away, as a 404.
+                // A recorded file that is not JSON is left out and answers 404.
                 if let Ok(value) = serde_json::from_slice(&std::fs::read(&path).unwrap()) {
                     tree.insert(key(&format!("/redfish/v1/{relative}")), value);
                 }
@@ -174,7 +174,7 @@ async fn check(folder: &Path, expected: &Expected) {
     assert!(server.most_at_once() <= 2, "{name}");
 }
 
-/// Recorded anew and scrubbed it offers the same, and nothing of the identity is left.
+/// Records the service anew and scrubs it: it offers the same, and contains none of the identity.
 async fn record_anew(folder: &Path, name: &str) {
     let connect = async |server: &Server| {
         let target = BmcTarget {
@@ -298,7 +298,7 @@ async fn recorded_services() {
     }
 }
 
-/// What the recording of a machine says of power and heat: taken from the recording by hand.
+/// Power and temperature in a machine's recording, taken from the recording by hand.
 struct Measured {
     recording: &'static str,
     system: Option<&'static str>,
@@ -327,7 +327,7 @@ fn measured() -> [Measured; 6] {
             ("38-PCI 5-I/O module", 88.0, Some(105.0)),
             2,
         ),
-        // EnvironmentMetrics says 700, the older PowerControl 708.
+        // EnvironmentMetrics reports 700, the older PowerControl 708.
         make("lenovo", None, Some(700.0), 14, ("CPU 2 Temp", 30.0, None), 4),
         make(
             "supermicro",
@@ -337,9 +337,9 @@ fn measured() -> [Measured; 6] {
             ("AOC_NIC12 Temp", 63.0, Some(100.0)),
             8,
         ),
-        // One node of four: its meter is disabled, and says 100.
+        // One node of four: its meter is disabled and reads 100.
         make("gigabyte", None, None, 17, ("CPU0_DTS", 60.0, None), 0),
-        // No meter: six supplies, whose excerpts only link the sensors.
+        // No meter: six supplies with excerpts that only link the sensors.
         make(
             "nvidia_viking",
             Some("DGX"),
@@ -404,7 +404,7 @@ async fn recorded_readings() {
     }
 }
 
-/// Entries that the recording itself holds, by the lower-case path of their log: inline ones, and links to what was recorded.
+/// Entries in the recording itself, by the lower-case path of their log: inline entries, and links to recorded ones.
 fn recorded_entries(tree: &Tree) -> BTreeMap<String, usize> {
     let is_there = |member: &Value| {
         let link = key(member["@odata.id"].as_str().unwrap_or_default());

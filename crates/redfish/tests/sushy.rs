@@ -1,9 +1,9 @@
-//! The client against `sushy-emulator`, with its fake driver and with libvirt's test driver: a BMC that nobody here wrote, over
+//! The client against `sushy-emulator`, with its fake driver and with libvirt's test driver: a BMC of independent origin, over
 //! TLS and with a password.
 //!
-//! `RACKWRIGHT_SUSHY` may name a `sushy-emulator` to use, with the `python` that runs it beside it. Otherwise `tests/venv.sh` makes a virtual environment below
-//! the target folder, which needs `python3` with `venv`, a package index, and for libvirt Debian's `python3-libvirt`; without them
-//! these tests fail.
+//! `RACKWRIGHT_SUSHY` may name a `sushy-emulator`, with its `python` in the same folder. Otherwise `tests/venv.sh` makes a
+//! virtual environment below the target folder. That needs `python3` with `venv`, a package index, and for libvirt Debian's
+//! `python3-libvirt`; without them these tests fail.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 
 use emulator::{Driver, Emulator, PASSWORD, PATIENCE};
 
-/// Serves one file to whoever asks, as the server of an installation image would.
+/// Serves one file to all clients, like the server of an installation image.
 async fn serve_image() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/tiny.iso", listener.local_addr().unwrap());
@@ -54,7 +54,7 @@ async fn a_bmc_that_nobody_here_wrote() {
     emulator.stop().await;
 }
 
-/// The fake driver has Secure Boot, which it keeps and takes back, and no BIOS settings.
+/// The fake driver has Secure Boot, which can be set and reset, and no BIOS settings.
 async fn firmware(client: &BmcClient) {
     assert_eq!(
         client.bios().await.unwrap(),
@@ -87,7 +87,7 @@ async fn certificates_and_passwords(emulator: &Emulator, client: &BmcClient) {
         .await
         .unwrap_err();
     assert!(matches!(failure, RedfishError::CertificateChanged { .. }), "{failure}");
-    // The emulator knows no sessions, so that the password is first sent with the first resource.
+    // The emulator has no sessions, so the password is first sent with the first resource.
     let stranger = BmcClient::connect(emulator.target("wrong-password", None), Settings::default())
         .await
         .unwrap();
@@ -111,7 +111,7 @@ async fn identity(client: &BmcClient) {
     );
     let inventory = client.inventory().await.unwrap();
     assert_eq!(inventory.nics.len(), 1);
-    // The fake driver has links to memory and storage with nothing behind them: named, not hidden.
+    // The fake driver links memory and storage that do not exist: the inventory reports them as gaps.
     assert!(
         inventory.gaps.iter().any(|gap| gap.path.ends_with("/Memory")),
         "{:?}",
@@ -223,7 +223,7 @@ async fn media(client: &BmcClient) {
     );
 }
 
-/// It has no account service, event service or host interfaces. Its virtual drives are read and emptied.
+/// The emulator has no account service, event service or host interfaces. Its virtual drives are read and emptied.
 async fn bmc_state(client: &BmcClient) {
     let scope = StateScope {
         own: "admin",
@@ -238,7 +238,7 @@ async fn bmc_state(client: &BmcClient) {
         let found = state.parts.iter().find(|(one, _)| *one == part);
         found.unwrap().1.clone()
     };
-    // Of the firmware it has a switch for Secure Boot: no boot options, no order, no databases of keys.
+    // The emulator has a Secure Boot switch, but no boot options, boot order or key databases.
     let uefi = before.uefi.as_ref().unwrap();
     println!("sushy-emulator: {uefi:?}");
     assert_eq!(uefi.options, Shown::NotOffered);
@@ -278,8 +278,8 @@ async fn readings(client: &BmcClient) {
     assert!(matches!(refused, RedfishError::MissingProperty { .. }), "{refused}");
 }
 
-/// Its update service takes only `SimpleUpdate`, though it names a push URI, and the fake driver has no firmware: the way is
-/// found, and what it says comes through. With libvirt behind it the same call raises the BIOS's version.
+/// The update service accepts only `SimpleUpdate`, although it lists a push URI, and the fake driver has no firmware: the
+/// client finds the way and passes on the error. With libvirt the same call raises the BIOS version.
 #[tokio::test]
 async fn its_update_service_is_asked_by_the_way_that_is_there() {
     let mut emulator = Emulator::start(Driver::Fake).await;

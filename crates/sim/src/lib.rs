@@ -1,14 +1,14 @@
-//! Machines to try Rackwright on.
+//! Machines for trying and testing Rackwright.
 //!
-//! * [`lab`]: a few real QEMU machines, each behind a BMC of its own, on a bridge inside a private network namespace. It
-//!   enters the namespace, starts the machines and gives tests their handles and fault switches. Nothing of it listens
-//!   outside the namespace, and nothing outlives it: see [`lab::enter`].
+//! * [`lab`]: a few real QEMU machines, each behind its own BMC, on a bridge inside a private network namespace. It
+//!   enters the namespace, starts the machines and gives tests their handles and fault switches. No part of it listens
+//!   outside the namespace or outlives it: see [`lab::enter`].
 //! * [`fleet`]: thousands of simulated machines in one process.
-//! * [`switch`]: an Ethernet switch whose ports can be set.
+//! * [`switch`]: an Ethernet switch with ports that can be set.
 //! * [`mockup`]: a recorded BMC, read-only.
 //! * [`bmc`] is the Redfish service of both. It shares no models with the Redfish client that is tested against it.
 
-// A test may read clocks and files, and wait for what it started.
+// Tests may read clocks and files, and may wait for tasks that they started.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod bmc;

@@ -1,6 +1,5 @@
 //! Serves a recorded BMC: a folder of `redfish/v1/.../index.json`, as `rackwright bmc record` and DMTF's tools write it.
-//! Read-only: sessions can be opened and closed by whatever name and password, and everything else that would change
-//! something is refused.
+//! Read-only: sessions can be opened and closed with any name and password, and all other changes are refused.
 
 use crate::bmc::{Identity, PATIENCE};
 use crate::lab::LabError;
@@ -24,7 +23,7 @@ use tokio_rustls::TlsAcceptor;
 const MAX_RESOURCES: usize = 100_000;
 /// Largest resource, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
-/// Connections at a time; further ones are dropped.
+/// Most concurrent connections; further ones are dropped.
 const CONNECTIONS: usize = 32;
 
 /// Why a recording is not served.
@@ -33,9 +32,9 @@ pub enum MockupError {
     /// A file or folder cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// The path of the file or folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// There is no service root.
@@ -44,21 +43,21 @@ pub enum MockupError {
         /// The folder.
         path: PathBuf,
     },
-    /// It is larger than any BMC.
+    /// It has more resources than any BMC.
     #[error("{} holds more than {MAX_RESOURCES} resources", path.display())]
     TooMany {
         /// The folder.
         path: PathBuf,
     },
-    /// The socket cannot be had.
+    /// The socket could not be opened.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address to listen on.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// No certificate can be made.
+    /// The certificate could not be made.
     #[error(transparent)]
     Tls(#[from] LabError),
 }
@@ -71,7 +70,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads a folder. What is no JSON stays away, as a 404.
+    /// Reads a folder. A file that is not JSON is left out and answers 404.
     ///
     /// # Errors
     /// [`MockupError::Read`], [`MockupError::NoRoot`], [`MockupError::TooMany`].
@@ -87,7 +86,7 @@ impl Tree {
             };
             for entry in std::fs::read_dir(&folder).map_err(failed)? {
                 let entry = entry.map_err(failed)?;
-                // Links are not followed: a recording may come from anywhere.
+                // Symbolic links are not followed: a recording may come from an untrusted source.
                 let kind = entry.file_type().map_err(failed)?;
                 if kind.is_dir() {
                     open.push(entry.path());
@@ -132,12 +131,12 @@ impl Tree {
         Ok(())
     }
 
-    /// How many resources there are.
+    /// The number of resources.
     pub fn len(&self) -> usize {
         self.resources.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no resources.
     pub fn is_empty(&self) -> bool {
         self.resources.is_empty()
     }
@@ -234,7 +233,7 @@ impl Mockup {
         })
     }
 
-    /// Where it answers.
+    /// The service's URL.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -244,7 +243,7 @@ impl Mockup {
         self.fingerprint.as_deref()
     }
 
-    /// Stops listening. When this returns its address is free; after a mere drop it is so a little later.
+    /// Stops listening. After the return its address is free; after a mere drop the address becomes free a little later.
     pub async fn stop(mut self) {
         self.accepting.abort();
         let _ = (&mut self.accepting).await;

@@ -1,4 +1,4 @@
-//! Random bytes: passwords, tokens and keys of simulated machines. What a run must repeat comes from its seed instead.
+//! Random bytes: passwords, tokens and keys of simulated machines. Repeatable values come from the seed instead.
 
 use ring::rand::SystemRandom;
 

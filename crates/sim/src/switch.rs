@@ -1,7 +1,7 @@
 //! A simulated Ethernet switch: the OVSDB server of an Open vSwitch, with access ports and faults.
 //!
-//! It answers what a driver of ports asks (RFC 7047, schema `Open_vSwitch`): readings, changes of ports, waits. The driver
-//! itself is tested against a real Open vSwitch.
+//! It answers the requests of a port driver (RFC 7047, schema `Open_vSwitch`): readings, changes of ports, waits. The
+//! driver itself is tested against a real Open vSwitch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -15,15 +15,15 @@ use tokio::task::{JoinHandle, JoinSet};
 /// The name of its bridge.
 pub const BRIDGE: &str = "br0";
 
-/// How the switch answers.
+/// The behaviour of the switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Answers {
-    /// As it should.
+    /// Correct answers.
     #[default]
     Good,
-    /// Not at all.
+    /// No answers.
     None,
-    /// With something that is no message.
+    /// Data that is not a message.
     Noise,
 }
 
@@ -31,7 +31,7 @@ pub enum Answers {
 struct Inner {
     /// The columns of each port's row.
     ports: BTreeMap<String, Map<String, Value>>,
-    /// Ports that stay as they are, whatever is set.
+    /// Ports that ignore changes.
     kept: BTreeSet<String>,
     /// Each change of a port's VLAN, oldest first.
     history: Vec<(String, u16)>,
@@ -54,10 +54,10 @@ impl Drop for Switch {
 }
 
 impl Switch {
-    /// Starts one on the loopback interface with these ports, each in VLAN 1.
+    /// Starts a switch on the loopback interface with these ports, each in VLAN 1.
     ///
     /// # Errors
-    /// No socket can be had.
+    /// The socket could not be opened.
     pub async fn start(ports: impl IntoIterator<Item = String>) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -82,13 +82,13 @@ impl Switch {
         })
     }
 
-    /// Its management address, as settings have it.
+    /// Its management address, in the form for settings.
     #[must_use]
     pub fn address(&self) -> String {
         format!("tcp:{}", self.address)
     }
 
-    /// The VLAN of a port, and whether the port is isolated; none: there is no such port.
+    /// The VLAN of a port, and whether the port is isolated; none if there is no such port.
     #[must_use]
     pub fn port(&self, port: &str) -> Option<(u16, bool)> {
         let inner = lock(&self.inner);
@@ -96,14 +96,14 @@ impl Switch {
         Some((vlan_of(row)?, row.get("protected")?.as_bool()?))
     }
 
-    /// Moves a port by hand.
+    /// Moves a port to a VLAN without the driver.
     pub fn set_vlan(&self, port: &str, vlan: u16) {
         if let Some(row) = lock(&self.inner).ports.get_mut(port) {
             row.insert("tag".into(), vlan.into());
         }
     }
 
-    /// Takes every change of the port from now on and makes none, or makes changes again.
+    /// With `true` the port accepts every change and ignores it; with `false` it makes changes again.
     pub fn keep(&self, port: &str, kept: bool) {
         let kept_ports = &mut lock(&self.inner).kept;
         match kept {
@@ -112,7 +112,7 @@ impl Switch {
         };
     }
 
-    /// Answers so from now on.
+    /// Sets the behaviour.
     pub fn answer(&self, answers: Answers) {
         lock(&self.inner).answers = answers;
     }
@@ -178,7 +178,7 @@ async fn receive(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Value> 
     }
 }
 
-/// Carries a transaction out, all of it or nothing.
+/// Carries out a transaction completely or not at all.
 fn answer(inner: &mut Inner, request: &Value) -> Value {
     let operations = request["params"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut next = Inner {
@@ -248,7 +248,7 @@ fn carry_out(inner: &mut Inner, operation: &Value) -> Value {
     }
 }
 
-/// The port that an operation is about.
+/// The port of an operation.
 fn addressed(inner: &Inner, operation: &Value) -> Option<(String, Map<String, Value>)> {
     let port = operation["where"][0][2][1].as_str()?;
     Some((port.to_owned(), inner.ports.get(port)?.clone()))

@@ -29,7 +29,7 @@ fn only_the_root_is_open_to_everybody() {
             .await
             .unwrap();
         assert_error(query, StatusCode::NOT_IMPLEMENTED, "QueryNotSupported").await;
-        // Expanded are resources that the client may read: none of them here.
+        // Only resources that the client may read are expanded, and here it may read none.
         let expanded = client
             .anonymous(Method::GET, "/redfish/v1/?$expand=.")
             .send()
@@ -72,7 +72,7 @@ fn a_collection_comes_with_its_members_if_the_client_asks_for_that() {
                 for member in members {
                     let mut member = member.clone();
                     let path = member["@odata.id"].as_str().unwrap().to_owned();
-                    // The tag of a single resource is in the header.
+                    // The ETag of a single resource is in the header.
                     assert!(
                         member
                             .as_object_mut()
@@ -165,7 +165,7 @@ fn sessions_are_few() {
         let full = open().await.unwrap();
         assert!(full.headers().contains_key("retry-after"));
         assert_error(full, StatusCode::SERVICE_UNAVAILABLE, "SessionLimitExceeded").await;
-        // Basic still works: what a client falls back to.
+        // Basic authentication still works, and clients fall back to it.
         client.get(SYSTEM).await;
         let first = client.get(SESSIONS).await["Members"][0]["@odata.id"]
             .as_str()
@@ -346,7 +346,7 @@ fn a_bmc_can_be_dead_silent_or_slow() {
         };
 
         machine.bmc_dead(true).await.unwrap();
-        // Whether the old connection breaks or a new one is refused: neither is answered, and neither waits.
+        // The old connection breaks or a new one is refused: either way there is no answer and no wait.
         let error = hasty(5000).await.unwrap_err();
         assert!(error.is_request() && !error.is_timeout(), "{error:?}");
         machine.bmc_dead(false).await.unwrap();

@@ -1,4 +1,4 @@
-//! Rackwright's own Redfish client against the fleet: what the control plane will do with thousands of them.
+//! Rackwright's own Redfish client against the fleet: the control plane's operations on thousands of machines.
 #![allow(clippy::unwrap_used)]
 
 use rackwright_redfish::{
@@ -34,7 +34,7 @@ async fn connect(node: &SimNode) -> Result<BmcClient, RedfishError> {
     BmcClient::connect(target, Settings::default()).await
 }
 
-/// From off through a boot for once and a power cycle to off.
+/// From off through a one-time boot and a power cycle to off.
 async fn drive(node: &SimNode) {
     node.set_installed(true);
     let client = connect(node).await.unwrap();
@@ -127,7 +127,7 @@ async fn a_stream_tells_when_the_power_has_changed_and_only_four_are_open_at_onc
             assert!(told.unwrap());
         }
     }
-    // Whoever goes makes room.
+    // A dropped stream makes room.
     drop(streams);
     let again = async {
         while client.event_stream(None).await.is_err() {
@@ -138,7 +138,7 @@ async fn a_stream_tells_when_the_power_has_changed_and_only_four_are_open_at_onc
     client.close().await.unwrap();
 }
 
-/// Off and on again, until the firmware has handed over.
+/// Powers the machine off and on, and waits until the firmware has handed over.
 async fn start(node: &SimNode, client: &BmcClient) {
     client.set_power(PowerGoal::Off).await.unwrap();
     client.wait_power(PowerGoal::Off, PATIENCE).await.unwrap();

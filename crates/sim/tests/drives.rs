@@ -40,7 +40,7 @@ async fn terabytes_are_erased_with_proof() {
         assert_eq!(erased.method(), EraseMethod::NvmeSanitizeCrypto);
         assert!(erased.samples >= 256 && erased.rejected_methods.is_empty());
     }
-    // Once more, now that there is only noise on them; they are the same drives as before.
+    // A second time, with only noise on the drives; they are the same drives as before.
     erase_all(&node, &JobControl::unheard()).unwrap();
     assert_eq!(node.drives().all()[0].serial(), drives.all()[0].serial());
 }

@@ -40,7 +40,7 @@ async fn a_bmc_that_is_down_answers_nobody() {
 async fn a_bmc_that_goes_down_at_a_request_hangs_up() {
     let (_fleet, _, client) = suffering(Profile::Instant, "{fault: bmc-down, at: 2, path: /redfish/v1/Systems}").await;
     client.get(SYSTEM).await;
-    // A POST is not repeated by the HTTP client.
+    // The HTTP client does not repeat a POST.
     let reset = client.request(Method::POST, RESET).json(&json!({"ResetType": "On"}));
     let error = reset.send().await.unwrap_err();
     assert!(
@@ -118,7 +118,7 @@ async fn stuck_power_is_accepted_and_does_not_come() {
     assert_eq!(status(&client, &monitor).await.unwrap(), StatusCode::ACCEPTED);
     assert_eq!((node.view().phase, node.view().boots), (Phase::Off, 0));
     assert_eq!(client.get(SYSTEM).await["PowerState"], "Off");
-    // The second try works, and the first one's task has failed.
+    // The second attempt works, and the first attempt's task has failed.
     client.post(RESET, on).await;
     let on = node.wait_for(|view| view.power == PowerState::On);
     tokio::time::timeout(LONG, on).await.unwrap();
@@ -168,7 +168,7 @@ async fn a_clock_that_is_wrong_shows_at_the_manager() {
         let text = manager["DateTime"].as_str().unwrap().to_owned();
         text[..4].parse::<i32>().unwrap()
     };
-    // 366 days ahead: the next year, or the one after if the true one ends meanwhile.
+    // 366 days ahead: the next year, or the one after if the real year ends meanwhile.
     let right = year(&Client::of_fleet(&fleet.node(1))).await;
     let ahead = year(&client).await - right;
     assert!(ahead == 1 || ahead == 2, "{ahead} years");
@@ -180,7 +180,7 @@ async fn the_time_of_day_is_no_change_of_the_manager() {
     let manager = || client.request(Method::GET, "/redfish/v1/Managers/1").send();
     let first = manager().await.unwrap();
     let (etag, before) = (first.headers()["etag"].clone(), first.text().await.unwrap());
-    // Until the clock has moved on, which takes a second at most.
+    // Waits until the clock has advanced, at most a second.
     let moved = async {
         loop {
             let again = manager().await.unwrap();

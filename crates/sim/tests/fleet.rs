@@ -14,7 +14,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-/// So fast that minutes pass at once.
+/// Fast enough for minutes to pass at once.
 const FLYING: f64 = 100_000.0;
 
 async fn fleet(config: FleetConfig) -> Fleet {
@@ -48,7 +48,7 @@ async fn each_machine_has_a_bmc_of_its_own() {
     let mut seen = HashSet::new();
     for index in [0, 1, 255, 299] {
         let node = fleet.node(index);
-        // The client trusts this machine's certificate only, for this machine's address only.
+        // The client trusts only this machine's certificate, and only for this machine's address.
         let client = Client::of_fleet(&node);
         let system = client.get(SYSTEM).await;
         assert_eq!(system["UUID"], node.uuid());
@@ -129,7 +129,7 @@ async fn an_override_for_once_holds_for_one_boot() {
 
 #[tokio::test]
 async fn power_changes_show_while_they_last() {
-    // Slow motion: what takes a tenth of a second takes five.
+    // Slow motion: a tenth of a second takes five seconds.
     let (_fleet, node, client) = one(Profile::Vm, 0.02).await;
     client.reset("On").await;
     assert_eq!(client.get(SYSTEM).await["PowerState"], "PoweringOn");
@@ -214,7 +214,7 @@ async fn plain_http_is_an_option() {
     assert_eq!(Client::of_fleet(&node).get(SYSTEM).await["UUID"], node.uuid());
 }
 
-/// A payload that passes on what it is told.
+/// A payload that forwards all boots.
 struct Tell(mpsc::UnboundedSender<Boot>);
 
 impl Payload for Tell {

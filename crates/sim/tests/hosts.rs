@@ -1,5 +1,5 @@
-//! The installed systems of a fleet, as the control plane's own SSH code meets them: seeded by its seed, read by its probe,
-//! judged by its judge and handed over by its hand-over.
+//! The installed systems of a fleet with the control plane's own SSH code: its seed, its probe, its judge and its
+//! hand-over.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 const DIGEST: &str = "b3-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const GENERATION: u64 = 7;
-/// So fast that minutes pass at once.
+/// Fast enough for minutes to pass at once.
 const FLYING: f64 = 100_000.0;
 const LIMITS: RunLimits = RunLimits {
     timeout: LONG,
@@ -48,7 +48,7 @@ fn key(comment: &str) -> SshKeyPair {
     SshKeyPair::generate(&SystemRng, comment).unwrap()
 }
 
-/// A deployment: what the control plane knows of it.
+/// A deployment with the control plane's data about it.
 struct Deployed {
     host: SshKeyPair,
     provisioning: SshKeyPair,
@@ -91,7 +91,7 @@ fn deploy(fleet: &Fleet, node: &SimNode) -> Deployed {
     }
 }
 
-/// What an image without cloud-init takes from its seed.
+/// The values that an image without cloud-init reads from its seed.
 fn read(files: &BTreeMap<String, Vec<u8>>, node: &SimNode) -> Installed {
     let text = |path: &str| String::from_utf8(files[path].clone()).unwrap();
     let line = |path: &str| text(path).trim().to_owned();
@@ -125,7 +125,7 @@ async fn log_in(target: &SshTarget) -> Session {
     reached.unwrap_or_else(|error| panic!("{error}: {error:?}"))
 }
 
-/// The whole report on a machine, which was booted into the agent before this.
+/// The whole report on a machine that was booted into the agent before.
 async fn checks(node: &SimNode, target: &SshTarget, inventory: Inventory) -> Vec<Check> {
     let demands = Demands::embedded_default().unwrap();
     let session = log_in(target).await;
@@ -246,7 +246,7 @@ async fn nobody_else_is_let_in_and_nothing_else_is_run() {
     assert!(unknown.stdout.is_empty() && unknown.stderr_tail().contains("no others"));
     let endless = session.run(&"#\n".repeat(200_000), LIMITS).await;
     assert!(matches!(endless, Err(SshError::NoStatus { .. })), "{endless:?}");
-    // What was refused spoils nothing.
+    // The refused scripts have no effect on later ones.
     assert_eq!(
         session
             .run("date +clock=%s.%N </dev/null\n", LIMITS)
@@ -257,7 +257,7 @@ async fn nobody_else_is_let_in_and_nothing_else_is_run() {
     );
 }
 
-/// russh is on both sides of the other tests; this client is not.
+/// The other tests use russh on both sides; this client is OpenSSH's.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_client_of_openssh_is_served_too() {
     let fleet = fleet(1, Profile::Instant, "").await;
@@ -304,7 +304,7 @@ async fn the_client_of_openssh_is_served_too() {
 async fn a_machine_that_is_off_boots_or_runs_something_else_is_silent_and_then_hangs_up() {
     let fleet = fleet(3, Profile::DgxH100, "{fault: post-hang, nodes: [1]}").await;
     let deployed: Vec<Deployed> = (0..3).map(|index| deploy(&fleet, &fleet.node(index))).collect();
-    // It boots from the network, and has a system on its drive.
+    // This machine boots from the network although its drive holds a system.
     Client::of_fleet(&fleet.node(2)).boot("Pxe", "Once").await;
     for index in [1, 2] {
         switch_on(&fleet.node(index)).await;
@@ -483,7 +483,7 @@ async fn the_network_between_machines_is_as_fast_as_the_slower_of_two_adapters()
             assert!((least..=most).contains(&found), "{lane} to {to}: {found}");
         }
     }
-    // Nothing gets through, and nobody is there.
+    // No traffic passes, or no machine has the address.
     for (lane, address) in [("mlx5_5", targets[1].address), ("-", "127.128.0.99".parse().unwrap())] {
         let order = Order {
             ms: 10,

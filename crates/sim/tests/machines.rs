@@ -11,7 +11,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::time::Duration;
 
-/// What iPXE prints when it is booted (its option ROM announces itself at every power-on).
+/// iPXE's output when it is booted (its option ROM announces itself at every power-on).
 const IPXE: &str = "Open Source Network Boot Firmware";
 
 fn bios() -> LabConfig {
@@ -82,7 +82,7 @@ fn an_override_for_one_boot_is_used_up_by_it() {
         client.reset("ForceRestart").await;
         machine.wait_serial("GUEST ON DISK", LONG).await.unwrap();
 
-        // And the other way round: while the machine runs, then a reset.
+        // The other way round: set while the machine runs, then a reset.
         let before = machine.serial_log().matches(IPXE).count();
         client.boot("Pxe", "Continuous").await;
         client.reset("ForceRestart").await;
@@ -168,7 +168,7 @@ fn bios_boots_virtual_media() {
             assert!(client.post(&eject, json!({})).await.status().is_success());
         }
         assert_eq!(client.get(CD).await["Inserted"], false);
-        // Inserted while it runs.
+        // Inserted while the machine runs.
         insert(&client, &url).await;
         client.boot("Cd", "Once").await;
         client.reset("ForceRestart").await;
@@ -298,7 +298,7 @@ fn a_machine_with_a_tpm_and_no_cable_starts() {
         }
         assert_eq!(machine.serial_log().matches("EFI GUEST").count(), 2);
         assert_eq!(machine.view().fault, None);
-        // The namespace can take another lab afterwards.
+        // Another lab can start in the namespace afterwards.
         lab.stop().await.unwrap();
         let (_lab, machine, _) = one(&namespace, bios()).await;
         assert_eq!(machine.view().power, PowerState::Off);

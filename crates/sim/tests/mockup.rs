@@ -1,4 +1,5 @@
-//! A simulated BMC is recorded, and the recording served: the client sees the same machine, and nothing tells which.
+//! A simulated BMC is recorded and the recording is served: the client sees the same machine, and no text reveals its
+//! identity.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -54,7 +55,7 @@ async fn serve(folder: &Path) -> Mockup {
     Mockup::start(Tree::read(folder).unwrap(), address, true).await.unwrap()
 }
 
-/// Every text by which a document could tell its origin.
+/// Every text by which a document could reveal its origin.
 fn telling(value: &Value, name: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(object) => object.iter().for_each(|(name, value)| telling(value, name, found)),

@@ -1,4 +1,4 @@
-//! A lab leaves nothing behind, however it ends.
+//! A lab leaves no traces, however it ends.
 
 #![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
 #![allow(clippy::unwrap_used)]
@@ -20,7 +20,7 @@ fn rackwright_lab(temp: &Path) -> Command {
     command
 }
 
-/// A lab that stays, with one machine switched on; and its description.
+/// A lab that keeps running, with one machine powered on; and its description.
 fn start(temp: &Path) -> (Child, LabFile) {
     let arguments = ["up", "--firmware", "bios", "--power-on"];
     let mut child = rackwright_lab(temp)

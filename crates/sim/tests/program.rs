@@ -1,4 +1,4 @@
-//! `rackwright-sim` as a program: what it prints, when it ends, what it refuses.
+//! `rackwright-sim` as a program: its output, its end, its refusals.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -23,7 +23,7 @@ fn start(arguments: &[&str]) -> Child {
         .unwrap()
 }
 
-/// Everything on standard output, which ends although the program goes on.
+/// All of standard output, which ends although the program keeps running.
 async fn printed(child: &mut Child) -> String {
     let mut text = String::new();
     let mut out = child.stdout.take().unwrap();
@@ -35,7 +35,7 @@ async fn printed(child: &mut Child) -> String {
     text
 }
 
-/// Waits for the end; returns whether it went well, and standard error.
+/// Waits for the end; returns whether it succeeded, and standard error.
 async fn end(child: Child) -> (bool, String) {
     let output = tokio::time::timeout(LONG, child.wait_with_output())
         .await
@@ -130,7 +130,7 @@ async fn what_cannot_be_is_refused_in_a_sentence() {
         (&["--output", "/nowhere/nodes.yaml"], "cannot write /nowhere/nodes.yaml"),
         (&["--hosts", "127.65.0.0/16"], "--hosts: 127.65.0.0/16 overlaps"),
         (&["--ssh-listen=127.128.0.1"], "--ssh-listen"),
-        // RFC 5737: nobody's address.
+        // RFC 5737: an address for documentation only.
         (
             &["--network", "192.0.2.0/24", "--listen=192.0.2.1:0"],
             "cannot listen on 192.0.2.1:0",
@@ -199,7 +199,7 @@ async fn ten_thousand_machines_at_rest_are_small() {
     let mut child = start(&["--nodes", "10000", "--profile", "dgx-h100"]);
     printed(&mut child).await;
     let bytes = resident(child.id().unwrap());
-    // Measured: see docs/sim.md. Certificates are made by then.
+    // Measured: see docs/sim.md. All certificates exist by then.
     assert!(bytes < 64 << 20, "{} MiB", bytes >> 20);
     drop(child.stdin.take());
     assert!(end(child).await.0);

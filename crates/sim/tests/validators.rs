@@ -1,8 +1,8 @@
-//! The Redfish service against programs that nobody here wrote: DMTF's two validators, and OpenStack's client.
+//! The Redfish service against programs of independent origin: DMTF's two validators, and OpenStack's client.
 //!
 //! They run in a virtual environment below the target folder, which `tests/venv.sh` makes; that needs `python3` with
 //! `venv` and, once, a package index. Without them these tests fail. The validation itself is offline: the schemas are
-//! DMTF's own CSDL files, which the crate `nv-redfish-schema` carries.
+//! DMTF's own CSDL files, which the crate `nv-redfish-schema` contains.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -16,13 +16,13 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// Five times what the longest of them takes on a quiet machine, and the making of the environment.
+/// Five times the duration of the longest program on an idle machine, and of making the environment.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Failures of the protocol validator that are accepted, by assertion, and why.
+/// Accepted failures of the protocol validator, by assertion, with the reason.
 const PROTOCOL_FAILURES: &[(&str, &str)] = &[];
 
-/// What the protocol validator cannot test here, by the beginning of the assertion, and why.
+/// Assertions that the protocol validator cannot test here, by their beginning, with the reason.
 const PROTOCOL_UNTESTED: &[(&str, &str)] = &[
     (
         "SERV_SSE_",
@@ -45,7 +45,7 @@ const PROTOCOL_UNTESTED: &[(&str, &str)] = &[
     ("SEC_DEFAULT_CERT_REPLACE", "certificates are not resources here"),
 ];
 
-/// Failures of the service validator that are accepted, by a part of their line, and why.
+/// Accepted failures of the service validator, by a part of their line, with the reason.
 const SERVICE_FAILURES: &[(&str, &str)] = &[];
 
 struct Bench {
@@ -81,7 +81,7 @@ impl Bench {
         self.dir.path().join("bmc.pem")
     }
 
-    /// Runs a program of the environment in a folder of its own, with nothing of ours in its way.
+    /// Runs a program of the environment in its own folder, with the BMC's certificate as CA and without a proxy.
     async fn run(&self, program: &str, arguments: &[&str]) -> Output {
         let output = Command::new(self.bin.join(program))
             .args(arguments)
@@ -127,7 +127,7 @@ fn text(output: &Output) -> String {
     )
 }
 
-/// The file below `folder` whose name ends so.
+/// The file below `folder` whose name has this ending.
 fn find(folder: &Path, end: &str) -> Option<PathBuf> {
     std::fs::read_dir(folder).ok()?.flatten().find_map(|entry| {
         let path = entry.path();
@@ -139,7 +139,7 @@ fn find(folder: &Path, end: &str) -> Option<PathBuf> {
     })
 }
 
-/// The validator may write beside its schemas: it gets copies.
+/// The validator may write beside its schemas, so it gets copies.
 fn copy_schemas(to: &Path) {
     std::fs::create_dir(to).unwrap();
     let mut copied = 0;
@@ -192,7 +192,7 @@ async fn protocol_validator() {
         }
     }
     assert!(faults.is_empty(), "{}\n{}", faults.join("\n"), text(&output));
-    // Measured: 337. Fewer would mean that it did not get far.
+    // Measured: 337. Fewer mean that the validator did not get far.
     assert!(passed >= 325, "only {passed} assertions passed\n{}", text(&output));
     let all = PROTOCOL_FAILURES.iter().chain(PROTOCOL_UNTESTED);
     let idle: Vec<_> = all.filter(|(excused, _)| !used.contains(excused)).collect();
@@ -202,7 +202,7 @@ async fn protocol_validator() {
 async fn validate_service(profile: Profile, resources: usize) {
     let bench = Bench::start(profile).await;
     bench.client.boot("Pxe", "Once").await;
-    // Where resets are tasks, there is one to look at now.
+    // Where resets are tasks, this creates one to validate.
     let reset = bench.client.post(RESET, json!({"ResetType": "On"})).await;
     assert!(reset.status().is_success());
     let (url, password) = (bench.node.url(), bench.node.password());
@@ -253,7 +253,7 @@ async fn sushy_drives_a_power_cycle_and_a_boot_for_once() {
         ];
         let output = bench.run("python", &arguments).await;
         assert!(output.status.success(), "{}", text(&output));
-        // The boot for once was the first one; the second came from the drive again.
+        // The one-time boot was the first one; the second came from the drive again.
         let disk = bench
             .node
             .wait_for(|view| view.phase == Phase::Up(BootSource::Disk) && view.boots == 2);

@@ -1,6 +1,7 @@
-//! `make demo`: two real machines from switched off to handed over, with another image, and back.
+//! `make demo`: two real machines from power-off to hand-over, with another image, and back.
 //!
-//! Every line after `$` is a command that an operator would type; the timeline below it is what they would see.
+//! Every line after `$` is a command that an operator would type; the timeline below it is the output that the operator
+//! would see.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -13,7 +14,7 @@ use rackwright_tests::site::{Settings, Site};
 use rackwright_tests::timing;
 
 const NODES: [&str; 2] = ["gpu-001", "gpu-002"];
-/// Seconds of a deploy that may be ours.
+/// Upper aim for the seconds of a deploy that are ours and not the machine's.
 const AIM_S: f64 = 3.0;
 
 fn main() -> ExitCode {
@@ -36,14 +37,14 @@ fn main() -> ExitCode {
         .block_on(demo(&namespace))
 }
 
-/// The story, told on standard output.
+/// The demo, printed on standard output.
 struct Demo {
     site: Site,
     failed: bool,
 }
 
 impl Demo {
-    /// Shows a command and runs it; what it prints goes to the terminal.
+    /// Shows a command and runs it; its output goes to the terminal.
     fn run(&mut self, arguments: &[&str]) {
         let shown: Vec<String> = arguments.iter().map(|a| shown(a)).collect();
         println!("\n$ rackwright {}", shown.join(" "));
@@ -57,7 +58,7 @@ impl Demo {
     }
 }
 
-/// An argument as it would be typed; paths of this machine's temporary folders are shortened.
+/// An argument in the form that a person would type; paths in temporary folders are shortened.
 fn shown(argument: &str) -> String {
     match argument.rsplit_once('/') {
         Some((dir, file)) if dir.starts_with('/') => format!(".../{file}"),
@@ -151,7 +152,7 @@ fn life(demo: &mut Demo, lab: &Lab) {
     demo.run(&["node", "list"]);
 }
 
-/// Prints seconds per phase; answers our share of each deploy.
+/// Prints seconds per phase; returns our share of each deploy.
 async fn times(store: &Store, lab: &Lab) -> Vec<f64> {
     say("Seconds by phase");
     let mut ours = Vec::new();
@@ -182,7 +183,7 @@ async fn times(store: &Store, lab: &Lab) -> Vec<f64> {
     ours
 }
 
-/// With KEEP=1 everything stays until Ctrl-C.
+/// With KEEP=1 everything keeps running until Ctrl-C.
 async fn keep(namespace: &Namespace) {
     if std::env::var_os("KEEP").is_none_or(|v| v.is_empty() || v == "0") {
         return;

@@ -1,7 +1,7 @@
 //! `make demo-cluster`: two customers get clusters of a hall of 128 machines, on a fabric that a real OpenSM manages.
 //!
-//! Machines are simulated (`rackwright-sim`), the fabric is played by ibsim; the control plane, the agents' code, OpenSM and
-//! the tools that read its ports are the real ones. Every line after `$` is a command that an operator would type.
+//! Machines are simulated (`rackwright-sim`) and ibsim plays the fabric; the control plane, the agents' code, OpenSM and the
+//! tools that read its ports are the real ones. Every line after `$` is a command that an operator would type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,9 +24,9 @@ const NODES: usize = 128;
 const CLUSTERS: &str = "clusters:\n\
                         - {name: alpha, customer: acme, sku: dgx-h100, nodes: 48}\n\
                         - {name: beta, customer: bolt, sku: dgx-h100, nodes: 32}\n";
-/// Until the control plane has seen what becomes of a cable.
+/// Time limit until the control plane has noticed a change of a cable.
 const SOON: Duration = Duration::from_secs(120);
-/// So much faster than the machines' own time passes theirs.
+/// Seconds of the machines' time per real second.
 const SPEED: &str = "40";
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -58,13 +58,13 @@ struct Demo {
     lab: Lab,
     simulator: Child,
     site: Site,
-    /// Nodes of each cluster, as they were planned before anything was started.
+    /// Nodes of each cluster, from the plan made before the start.
     planned: BTreeMap<String, Vec<String>>,
     failed: bool,
 }
 
-/// The site: NVIDIA's reference for 128 DGX H100, and two customers with promises. Its fabric runs at HDR in place of NDR: that
-/// is what ibsim plays, and a site that says otherwise would have a fault on every cable.
+/// The site: NVIDIA's reference for 128 DGX H100, and two customers with promised nodes. Its fabric uses HDR instead of NDR:
+/// ibsim plays HDR, and with any other rate in the site every cable would be at fault.
 fn describe() -> String {
     let mut request = Request::new(ReferenceSku::DgxH100, NODES);
     request.customers = vec![
@@ -85,7 +85,7 @@ fn read(text: &str) -> Hall {
     checked.site.unwrap_or_else(|| panic!("{:?}", checked.findings))
 }
 
-/// Which nodes the clusters will get: the same request in the same hall gives the same.
+/// The nodes that the clusters will get: the same request in the same hall gives the same nodes.
 fn plan(dir: &Path) -> BTreeMap<String, Vec<String>> {
     let output = std::process::Command::new(program("rackwright"))
         .args(["cluster", "plan", "-f"])
@@ -169,7 +169,7 @@ impl Demo {
         self.dir.join(name).display().to_string()
     }
 
-    /// Shows a command and runs it; what it prints goes to the terminal.
+    /// Shows a command and runs it; its output goes to the terminal.
     fn run(&mut self, arguments: &[&str]) {
         let shown: Vec<&str> = arguments
             .iter()
@@ -193,7 +193,7 @@ impl Demo {
         );
         for (shift, name) in [(13, "ubuntu"), (11, "ubuntu-next")] {
             let image = self.path("image.raw");
-            // Any bytes will do: these machines check what they fetch and run no system.
+            // Any bytes will do: these machines verify the data that they fetch and run no system.
             let bytes: Vec<u8> = (0..4_u32 << 20)
                 .map(|n| (n.wrapping_mul(2_654_435_761) >> shift) as u8)
                 .collect();
@@ -254,7 +254,7 @@ impl Demo {
         let after = self.lab.opensm().topology().await.expect("a topology");
         std::fs::write(dump("now.dump"), after.write()).expect("a dump");
         let (planned, now) = (self.path("planned.dump"), self.path("now.dump"));
-        // It tells faults, and says so by its exit status.
+        // The command finds faults, which its exit status reports.
         println!("\n$ rackwright fabric check --plan planned.dump --discovered now.dump");
         let check = ["fabric", "check", "--plan", &planned, "--discovered", &now];
         let status = self
@@ -268,7 +268,7 @@ impl Demo {
         self.run(&["cluster", "replace", "beta", &node, "--reason", &reason]);
     }
 
-    /// A cable of a node that is its customer's breaks, and is plugged in again.
+    /// A cable of a customer's node breaks and is plugged in again.
     async fn a_cable_in_use(&mut self) {
         let node = self.planned["alpha"][0].clone();
         let cable = self.lab.cable(&format!("{node} mlx5_3"), 1);
@@ -284,12 +284,12 @@ impl Demo {
         self.lab.relink(&cable).await;
         self.until("alpha", "CLUSTER_STATE_READY").await;
         self.run(&["fabric", "faults"]);
-        // The cable that was cut while beta was built is at a free node that is off, which is no fault.
+        // The cable that was cut while beta was built belongs to a free node that is off, which is not a fault.
         let faults = self.site.json(["fabric", "faults"]);
         self.failed |= faults["faults"].as_array().is_none_or(|faults| !faults.is_empty());
     }
 
-    /// Until a cluster is in a state.
+    /// Waits until a cluster is in a state.
     async fn until(&mut self, cluster: &str, state: &str) {
         let word = state.trim_start_matches("CLUSTER_STATE_").to_lowercase();
         let deadline = Instant::now() + SOON;
@@ -304,7 +304,7 @@ impl Demo {
         println!("{cluster} is {word}");
     }
 
-    /// Reads every port's table, past the control plane, and compares it with what each cluster should have.
+    /// Reads every port's table without the control plane and compares it with the expected one of each cluster.
     async fn isolated(&mut self, clusters: &[&str]) {
         say("Every port of the fabric is read, past the control plane: who has which partition key?");
         let reading = self.lab.opensm().tables().await.expect("tables");
@@ -345,7 +345,7 @@ impl Demo {
         }
     }
 
-    /// Beta gets more nodes, another image leaf by leaf, and gives nodes back.
+    /// Beta gets more nodes, then another image leaf by leaf, and returns nodes.
     async fn change(&mut self) {
         say("The other customer needs more, then another image on all nodes without losing all at once, then less.");
         self.run(&["cluster", "resize", "beta", "--nodes", "36", "--wait"]);
@@ -385,7 +385,7 @@ impl Demo {
     }
 }
 
-/// Ports of this computer for what is started.
+/// Ports of this computer for the started programs.
 struct Ports {
     api: u16,
     store: u16,
@@ -432,7 +432,7 @@ async fn simulate(dir: &Path, ports: &Ports) -> (Child, Vec<Machine>) {
     (child, described["nodes"].as_array().expect("machines").clone())
 }
 
-/// The machines under the names that the site has for them, as `rackwright apply` takes them.
+/// The machines under the site's names, as documents for `rackwright apply`.
 fn enrolment(hall: &Hall, machines: &[Machine]) -> String {
     let document = |(node, machine): (&rackwright_site::model::Node, &Machine)| {
         let bmc = &machine["bmc"];
@@ -455,7 +455,7 @@ fn enrolment(hall: &Hall, machines: &[Machine]) -> String {
 
 fn config(dir: &Path, ports: &Ports, lab: &Lab) -> String {
     for name in ["vmlinuz", "initrd"] {
-        // Simulated machines fetch the boot script only.
+        // Simulated machines fetch only the boot script.
         std::fs::write(dir.join(name), name).expect("a boot file");
     }
     let [log, pid] = lab.log_and_pid_files().map(|path| path.display().to_string());

@@ -1,4 +1,4 @@
-//! Who is let in, and what they may do.
+//! Access to the API, and the rights of each role.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
 use crate::client::{Api, authority, fields, fresh, methods, refused, start};
 
-/// What changes nothing: a new method without a Mutation has to be put somewhere here on purpose.
+/// Calls that change nothing: each new method without a Mutation must be added to one of these lists on purpose.
 const READS: &[&str] = &[
     "BmcService/ListBmcLogEntries",
     "BootService/GetCounters",
@@ -35,7 +35,7 @@ const READS: &[&str] = &[
     "ClusterService/PlanClusterResize",
     "ControlService/GetControl",
     "CredentialService/ListFactoryCredentials",
-    // Who may type decides by the role when the console is asked for.
+    // The role decides about the right to type when the console is requested.
     "ConsoleService/AttachConsole",
     "ConsoleService/ListConsoleBoots",
     "ConsoleService/ListSshKeys",
@@ -79,7 +79,7 @@ const READS: &[&str] = &[
 ];
 /// About the caller's own credential.
 const OWN: &[&str] = &["AuthService/RenewCredential"];
-/// For those who have no certificate yet.
+/// For callers without a certificate.
 const OPEN: &[&str] = &[
     "AuthService/RedeemToken",
     "AgentService/Register",
@@ -89,7 +89,7 @@ const OPEN: &[&str] = &[
 const AGENTS: &[&str] = &["AgentService/Connect"];
 /// For operators and auditors.
 const AUDIT: &[&str] = &["AuditService/ListAudit", "AuditService/StreamAudit"];
-/// Changes without a Mutation: a stream carries on from its offset instead.
+/// Changes without a Mutation: a stream continues from its offset instead.
 const STREAMED: &[&str] = &["FirmwareService/AddFirmware", "ImageService/WriteUpload"];
 
 fn short(method: &crate::client::Method) -> String {
@@ -97,7 +97,7 @@ fn short(method: &crate::client::Method) -> String {
     format!("{service}/{}", method.name)
 }
 
-/// A key and a request for a certificate over it.
+/// A key and a certificate request for it.
 pub fn new_key() -> (KeyPair, String) {
     let key = KeyPair::generate().expect("a key can be made");
     let request = CertificateParams::default()
@@ -152,7 +152,7 @@ fn the_services_tell_what_they_are() {
             Ok(ServingStatus::Serving),
             "the whole server"
         );
-        // Each part of the daemon is told by its name.
+        // Each part of the daemon reports its health by name.
         for part in ["runner", "boot", "images", "API"] {
             let status = health(&api.channel, &format!("rackwright.parts/{part}")).await;
             assert_eq!(status, Ok(ServingStatus::Serving), "{part}");
@@ -225,7 +225,7 @@ async fn with_a_foreign_certificate(site: &Site, dir: &Path) {
             .expect_err("a stranger is not answered");
         let story = format!("{status:?}");
         assert!(!story.contains("token"), "the call was looked at: {story}");
-        // What the server answers has no cause on our side; a connection that it ends has.
+        // The server's answers have no local cause; a connection that the server ends has one.
         assert!(
             std::error::Error::source(&status).is_some(),
             "the server answered: {story}"
@@ -256,7 +256,7 @@ async fn tokens_work_once(site: &Site) {
 
     let made = site.json(["token", "create", "guest", "--role", "viewer"]);
     let token = made["token"].as_str().expect("the answer holds a token").to_owned();
-    // A request that cannot be answered leaves the token as it was.
+    // A request that cannot be answered does not use up the token.
     let broken = nobody.auth().redeem_token(redeem(&token, "no request".into())).await;
     assert_eq!(fields(&refused(broken, Code::InvalidArgument)), ["csr_pem"]);
     let first = nobody.auth().redeem_token(redeem(&token, new_key().1)).await;
@@ -289,7 +289,7 @@ fn a_viewer_reads_and_changes_nothing() {
             if is_for_others {
                 assert_eq!(code, Code::PermissionDenied, "{name}");
             } else if !OPEN.contains(&name.as_str()) {
-                // Read, or told what is missing: here, a site.
+                // Read, or refused with the missing thing: here, a site.
                 let is_let_in = matches!(code, Code::Ok | Code::InvalidArgument | Code::FailedPrecondition);
                 assert!(is_let_in, "{name}: {code:?}");
             }
@@ -298,7 +298,7 @@ fn a_viewer_reads_and_changes_nothing() {
     });
 }
 
-/// The role is the store's, not the certificate's.
+/// The store's role counts, not the certificate's.
 async fn promotion_counts_at_once(operator: &Api, viewer: &Api) {
     let request = v1::CreateTokenRequest {
         member: "guest".into(),

@@ -1,4 +1,4 @@
-//! `rackwright apply -f` against the real daemon: what a file says becomes so, once, and only where it is not so yet.
+//! `rackwright apply -f` against the real daemon: the content of a file takes effect once, and only where it differs.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ bmc:
 labels: {rack: r1}
 ";
 
-/// Three faults: an id that is none, a field that is unknown, and a BMC without a password.
+/// Three faults: an invalid id, an unknown field, and a BMC without a password.
 const FAULTY: &str = "\
 kind: Node
 id: Not_An_Id
@@ -116,7 +116,7 @@ async fn described(api: &Api, id: &str) -> (String, String, String) {
     (spec.sku, spec.bmc.unwrap_or_default().username, rack)
 }
 
-/// What operators asked for, oldest first.
+/// The operators' requests, oldest first.
 async fn requests(api: &Api) -> Vec<v1::Event> {
     let mut events = events(api, 0).await;
     events.retain(|e| e.kind == "requested");

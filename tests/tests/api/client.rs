@@ -1,4 +1,4 @@
-//! Clients of the API: typed ones from the stubs, and one that calls any method with any bytes.
+//! Clients of the API: typed ones with the stubs, and one that calls any method with any bytes.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -32,11 +32,11 @@ use tonic_types::StatusExt as _;
 
 /// The API's address in the lab.
 pub const SERVER: &str = "https://10.77.0.1:7070";
-/// A BMC that nobody is: the node stays discovered.
+/// An address without a BMC: the node stays discovered.
 pub const NO_BMC: &str = "https://10.77.0.1:9";
-/// Long for anything that happens without a machine.
+/// Long for everything that needs no machine.
 pub const SOON: Duration = Duration::from_secs(15);
-/// A stream of which nothing came for that long has nothing more to say.
+/// A stream that is silent for this long has no more messages.
 const SILENCE: Duration = Duration::from_millis(700);
 
 pub async fn start(namespace: &Namespace) -> (Lab, Site, Api) {
@@ -60,7 +60,7 @@ impl Api {
         Self::of_cli(&site.dir().join("cli"))
     }
 
-    /// Whoever logged in with the CLI's files in `dir`.
+    /// The member that logged in with the CLI's files in `dir`.
     pub fn of_cli(dir: &Path) -> Self {
         let identity = file(dir, |name| name.ends_with(".pem") && !name.ends_with(".ca.pem"));
         Self::connect(&authority(dir), Some(Identity::from_pem(&identity, &identity)))
@@ -71,7 +71,7 @@ impl Api {
         Self::connect_from(None, ca_pem, identity)
     }
 
-    /// The same from an address of this host.
+    /// Connects from an address of this host.
     pub fn connect_from(address: Option<IpAddr>, ca_pem: &str, identity: Option<Identity>) -> Self {
         let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca_pem));
         if let Some(identity) = identity {
@@ -130,14 +130,14 @@ impl Api {
         AgentServiceClient::new(self.channel.clone())
     }
 
-    /// Sends one message to any method, answers with the code and what came first. A stream that is opened and says
-    /// nothing counts as answered.
+    /// Sends one message to any method and returns the code and the first message of the answer. A stream that
+    /// opens and stays silent counts as answered.
     pub async fn call(&self, path: &str, message: Vec<u8>) -> Result<Vec<u8>, Status> {
         wire::call(self.channel.clone(), path, message).await
     }
 }
 
-/// Whom the CLI with its files in `dir` trusts.
+/// The certificate authority that the CLI with its files in `dir` trusts.
 pub fn authority(dir: &Path) -> String {
     file(dir, |name| name.ends_with(".ca.pem"))
 }
@@ -151,7 +151,7 @@ fn file(dir: &Path, matches: impl Fn(&str) -> bool) -> String {
     std::fs::read_to_string(path.expect("the CLI keeps such a file")).expect("the file is text")
 }
 
-/// A key nobody has used.
+/// An unused key.
 fn key() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     format!("key-{}", NEXT.fetch_add(1, Ordering::Relaxed))
@@ -162,7 +162,7 @@ pub fn fresh() -> Option<v1::Mutation> {
     seen("")
 }
 
-/// The envelope of a new request by somebody who has seen that version.
+/// The envelope of a new request by a client that has seen that version.
 pub fn seen(resource_version: &str) -> Option<v1::Mutation> {
     Some(v1::Mutation {
         idempotency_key: key(),
@@ -170,7 +170,7 @@ pub fn seen(resource_version: &str) -> Option<v1::Mutation> {
     })
 }
 
-/// A node nobody can reach.
+/// A node with an unreachable BMC.
 pub fn enrolment(id: &str, labels: &[(&str, &str)]) -> v1::EnrollNodeRequest {
     let bmc = v1::Bmc {
         address: NO_BMC.into(),
@@ -210,7 +210,7 @@ pub fn version(node: &v1::Node) -> String {
     node.metadata.clone().unwrap_or_default().resource_version
 }
 
-/// The failure, which must have that code.
+/// The error, which must have that code.
 #[track_caller]
 pub fn refused<T: Debug>(answer: Result<Response<T>, Status>, code: Code) -> Status {
     match answer {
@@ -219,19 +219,19 @@ pub fn refused<T: Debug>(answer: Result<Response<T>, Status>, code: Code) -> Sta
     }
 }
 
-/// The request's fields that a failure names.
+/// The request fields that an error names.
 pub fn fields(status: &Status) -> Vec<String> {
     let violations = status.get_details_bad_request().map(|b| b.field_violations);
     violations.unwrap_or_default().into_iter().map(|v| v.field).collect()
 }
 
-/// What a failure advises.
+/// The advice of an error.
 pub fn hint(status: &Status) -> String {
     let message = status.get_details_localized_message();
     message.map(|m| m.message).unwrap_or_default()
 }
 
-/// Checks that a failure is about the state of `subject` and advises something.
+/// Checks that an error concerns the state of `subject` and contains advice.
 #[track_caller]
 pub fn precondition<T: Debug>(answer: Result<Response<T>, Status>, subject: &str, advice: &str) {
     let status = refused(answer, Code::FailedPrecondition);
@@ -245,7 +245,7 @@ pub fn precondition<T: Debug>(answer: Result<Response<T>, Status>, subject: &str
     );
 }
 
-/// Asks until the answer is there.
+/// Repeats `ask` until it returns an answer.
 pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn() -> F) -> T {
     let deadline = tokio::time::Instant::now() + SOON;
     loop {
@@ -266,7 +266,7 @@ pub async fn until_state(api: &Api, id: &str, state: v1::NodeState) -> v1::Node 
     .await
 }
 
-/// Has a node count as available, which no machine has to be inspected for.
+/// Sets a node to available in the database, without the inspection of a machine.
 pub async fn make_available(site: &mut Site, id: &str) {
     site.kill().await;
     let store = Store::open(&site.dir().join("data/rackwright.db"))
@@ -295,7 +295,7 @@ pub async fn done(api: &Api, operation: &v1::Operation) -> v1::Operation {
     ended
 }
 
-/// The events of a stream until it is silent, or has told enough: nodes without a BMC never cease to fail.
+/// The events of a stream until it is silent or there are enough: nodes without a BMC fail again and again.
 pub async fn drain(stream: &mut Streaming<v1::Event>) -> Vec<v1::Event> {
     let mut events = Vec::new();
     let enough = tokio::time::Instant::now() + Duration::from_secs(2);
@@ -308,7 +308,7 @@ pub async fn drain(stream: &mut Streaming<v1::Event>) -> Vec<v1::Event> {
     events
 }
 
-/// The events that are kept after a position.
+/// The stored events after a position.
 pub async fn events(api: &Api, after_position: u64) -> Vec<v1::Event> {
     let request = v1::StreamEventsRequest {
         after_position,

@@ -1,4 +1,4 @@
-//! Failures say what is wrong, where, and what to do; all of it at once; and change nothing.
+//! Errors report all faults at once, with place and remedy; and a failed call changes nothing.
 
 use std::collections::BTreeSet;
 
@@ -33,13 +33,13 @@ fn faults(status: &Status) -> BTreeSet<String> {
     fields(status).into_iter().collect()
 }
 
-/// An enrolment with nothing right in it.
+/// An enrolment with faults everywhere.
 fn all_wrong() -> v1::EnrollNodeRequest {
     let mut wrong = enrolment("Not-An-Id", &[("bad key", "x")]);
     let bmc = wrong.spec.get_or_insert_default().bmc.get_or_insert_default();
     bmc.address = "ftp://somewhere".into();
     bmc.username.clear();
-    // Without either, one of the factory list is tried.
+    // Without name and password, a login of the factory list is tried.
     bmc.password = "x".repeat(2000);
     bmc.certificate_sha256 = "sha256:12".into();
     wrong
@@ -238,7 +238,7 @@ async fn updates_of_what_is_set_and_of_all(api: &Api) {
     let some = send(bmc.clone(), "r7", None).await.expect("what is set is changed");
     let wanted = (NO_BMC.into(), "set".into(), system, "r7".into());
     assert_eq!(told(some), wanted, "without a mask");
-    // All of it has to be there then: an address cannot be taken away.
+    // With this mask all fields are required: an address cannot be removed.
     let status = refused(send(bmc.clone(), "r8", mask(&["*"])).await, Code::InvalidArgument);
     assert_eq!(fields(&status), ["spec.bmc.address"]);
     let whole = v1::Bmc {
@@ -296,7 +296,7 @@ async fn stale_versions(api: &Api) {
         .expect("the version is the present one");
 }
 
-/// Checks that a failure is about the version that `subject` had.
+/// Checks that an error concerns the version of `subject`.
 #[track_caller]
 fn stale_version_of(status: &Status, subject: &str) {
     let info = status.get_details_error_info().expect("a failure has a reason");
@@ -305,8 +305,8 @@ fn stale_version_of(status: &Status, subject: &str) {
     assert_eq!(told, Some(subject), "{status:?}");
 }
 
-/// A discovered node has no claim, no hold and no image to be given: every one of these calls is refused for that too,
-/// and the version comes first.
+/// A discovered node has no claim, no hold and no image, so each of these calls would be refused for that too; but the
+/// version is checked first.
 async fn stale_versions_of_work(api: &Api, stale: &str) {
     let name = || "nodes/b0".to_owned();
     let deployment = || {
@@ -378,7 +378,7 @@ async fn stale_versions_of_work(api: &Api, stale: &str) {
     let [enrolment] = &open[..] else {
         panic!("only the enrolment was begun: {open:?}");
     };
-    // An enrolment cannot be cancelled, which the right version is told.
+    // An enrolment cannot be cancelled, which the call with the right version reports.
     let cancel = |resource_version: &str| v1::CancelOperationRequest {
         name: enrolment.name.clone(),
         mutation: seen(resource_version),

@@ -1,4 +1,4 @@
-//! Operations to their end, and events without a gap.
+//! Follows operations to their end, and events without a gap.
 
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,7 @@ async fn waits(api: &Api, operation: &v1::Operation) {
         took >= Duration::from_millis(400) && took < Duration::from_secs(5),
         "{took:?}"
     );
-    // No time at all is the default time, not none.
+    // A time limit of zero means the default, not no wait.
     let unlimited = api.operations();
     let mut unlimited = unlimited;
     let waiting = tokio::time::timeout(Duration::from_secs(1), unlimited.wait_operation(wait(0, 0))).await;
@@ -128,7 +128,7 @@ async fn cancels(api: &Api, enrolled: &v1::Operation) {
     precondition(again, &power.name, "rackwright operation get");
 }
 
-/// A node that is deleted, or held, ends what was asked of it before.
+/// Deletion or hold of a node ends earlier requests for the node.
 async fn ends(api: &Api, enrolled: &v1::Operation) {
     let name = "nodes/n1".to_owned();
     api.nodes()
@@ -215,7 +215,7 @@ async fn only_new_and_target(api: &Api) {
     let newest = events(api, 0).await.last().expect("there are events").position;
     let only_new = v1::StreamEventsRequest {
         only_new: true,
-        // Not read.
+        // This field is ignored.
         after_position: u64::MAX,
         ..Default::default()
     };
@@ -256,7 +256,7 @@ async fn is_out_of_range(api: &Api, after_position: u64, words: &str) {
     assert!(hint(&status).contains("position 0"), "{status:?}");
 }
 
-/// A position whose followers were dropped is refused: going on from it would lose events without a word.
+/// A position with dropped later events is refused: continuing there would silently lose events.
 async fn dropped_events(site: &mut Site, all: &[v1::Event]) {
     is_out_of_range(&Api::of_site(site), 1_000_000, "has not happened").await;
     let too_large = v1::StreamEventsRequest {

@@ -1,4 +1,4 @@
-//! Images: taken in whole or not at all, stored once, kept while somebody needs them.
+//! Images: imported completely or not at all, stored once, kept while they are in use.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ use crate::client::{Api, done, enrolment, events, fields, fresh, make_available,
 const SIZE: usize = 6 << 20;
 const PIECE: usize = 512 << 10;
 
-/// Files below a folder, and their bytes.
+/// The number of files below a folder, and their bytes.
 fn stored(dir: &Path) -> (usize, u64) {
     let entries = std::fs::read_dir(dir).expect("the folder can be read").flatten();
     let sizes = entries.map(|entry| match entry.path().is_dir() {
@@ -30,7 +30,7 @@ fn chunks(site: &Site) -> (usize, u64) {
     stored(&site.dir().join("data/images/chunks"))
 }
 
-/// Bytes that no compression makes smaller, as a file, and their SHA-256.
+/// Incompressible bytes, as a file, and their SHA-256.
 fn content(dir: &Path) -> (Vec<u8>, String, String) {
     let mut bytes = vec![0; SIZE];
     SystemRng.fill(&mut bytes).expect("there is randomness");
@@ -107,7 +107,7 @@ async fn received(api: &Api, name: &str) -> u64 {
     answer.expect("the upload is there").into_inner().received_bytes
 }
 
-/// The messages that send `bytes`, which begin at `offset`.
+/// The messages that send `bytes`, starting at `offset`.
 fn pieces(name: &str, offset: u64, bytes: &[u8]) -> Vec<v1::WriteUploadRequest> {
     let first = v1::WriteUploadRequest {
         name: name.to_owned(),
@@ -156,7 +156,7 @@ fn finishing(upload: &v1::Upload) -> v1::FinishUploadRequest {
     }
 }
 
-/// Answers with the digest of the image that comes of it.
+/// Returns the digest of the resulting image.
 async fn an_upload_in_two_parts(api: &Api, bytes: &[u8], sha256: &str) -> String {
     let begin = v1::StartUploadRequest {
         image_id: "first".into(),
@@ -197,7 +197,7 @@ async fn an_upload_in_two_parts(api: &Api, bytes: &[u8], sha256: &str) -> String
     let about = (import.kind.as_str(), import.target.as_str());
     assert_eq!(about, ("import-image", "images/first"));
     assert_eq!(done(api, &import).await.error, None);
-    // The whole exchange again, as after a crash of the client: nothing is sent, nothing is imported.
+    // The whole exchange again, as after a crash of the client: no data is sent and no image is imported.
     let after = start_upload(api, &begin).await;
     assert_eq!((&after.name, after.received_bytes), (&upload.name, SIZE as u64));
     let again = api.images().finish_upload(finish).await;
@@ -206,7 +206,7 @@ async fn an_upload_in_two_parts(api: &Api, bytes: &[u8], sha256: &str) -> String
 }
 
 async fn pieces_that_do_not_fit(api: &Api, upload: &str, half: u64, tail: &[u8]) {
-    // Whoever wrote before may take a moment to notice that it was cut.
+    // The previous writer may take a moment to notice the end of its stream.
     until("the upload is free", async || {
         let answer = write(api, pieces(upload, 0, tail)).await;
         answer.is_err_and(|s| s.code() == Code::InvalidArgument).then_some(())
@@ -243,7 +243,7 @@ fn delete(name: &str) -> v1::DeleteImageRequest {
     }
 }
 
-/// Has a node claimed with the first image; no machine is needed for that once the node counts as available.
+/// Claims a node with the first image; that needs no machine once the node counts as available.
 async fn an_image_in_use(site: &mut Site, digest: &str) -> Api {
     let api = Api::of_site(site);
     api.nodes().enroll_node(enrolment("n1", &[])).await.expect("a new node");
@@ -344,7 +344,7 @@ fn an_image_says_what_it_is() {
         }
         let shown = site.cli(["image", "get", "deb"]);
         assert!(shown.contains("ID=debian VERSION_ID=12* kernel=6.1.*"), "{shown}");
-        // Nodes that hold it are judged by what it says: that does not change under them.
+        // Nodes with this image are judged by its metadata, which must not change.
         let output = add(&["--os-id", "ubuntu"]);
         let (_, err) = texts(&output);
         assert!(!output.status.success() && err.contains("is there already"), "{err}");
@@ -352,7 +352,7 @@ fn an_image_says_what_it_is() {
     });
 }
 
-/// A packed disk that takes minutes to take in: something to keep first, and then very many zeros.
+/// A packed disk with an import of minutes: some data to store first, and then very many zeros.
 fn long_import(dir: &Path) -> (Vec<u8>, String) {
     let (bytes, file, _) = content(dir);
     let mut packed = zstd::bulk::compress(&bytes, 1).expect("the bytes pack");
@@ -417,7 +417,7 @@ fn an_import_is_cancelled_while_it_is_under_way() {
     );
 }
 
-/// A minisign key without a password: its secret half's file, and the base64 line of the public one.
+/// A minisign key without a password: the file of its secret half, and the base64 line of the public half.
 fn signing_key(dir: &Path, name: &str) -> (String, String) {
     let (secret, public) = (dir.join(format!("{name}.key")), dir.join(format!("{name}.pub")));
     let made = Command::new("minisign")

@@ -1,4 +1,4 @@
-//! What is asked of nodes whose BMC answers.
+//! Requests for nodes with a BMC that answers.
 
 use rackwright_api::v1;
 use rackwright_sim::lab::{self, Machine, PowerState};
@@ -9,7 +9,7 @@ use crate::client::{
     until_state,
 };
 
-/// Enrols a machine that hangs at every boot and whose BMC does not answer yet.
+/// Enrols a machine that hangs at every boot and has a BMC that does not answer yet.
 async fn enrolled(api: &Api, id: &str, machine: &Machine) {
     machine.boot_hang(true).await.expect("the machine hangs");
     machine.bmc_dead(true).await.expect("the BMC dies");
@@ -21,7 +21,7 @@ async fn enrolled(api: &Api, id: &str, machine: &Machine) {
     api.nodes().enroll_node(request).await.expect("a new node");
 }
 
-/// Enrols a machine whose BMC answers only after the node was held: nobody switches it but we.
+/// Enrols a machine with a BMC that answers only after the node is on hold: only the test changes its power.
 async fn held(api: &Api, id: &str, machine: &Machine) {
     enrolled(api, id, machine).await;
     let hold = v1::HoldNodeRequest {
@@ -93,7 +93,7 @@ fn power_is_switched_and_states_refuse() {
     });
 }
 
-/// Given up after some tries, with the reason in the operation.
+/// The control plane gives up after some attempts, with the reason in the operation.
 async fn a_dead_bmc(api: &Api, machine: &Machine) {
     machine.bmc_dead(true).await.expect("the BMC dies");
     let ended = switch(api, "n1", v1::PowerAction::On).await;
@@ -149,7 +149,7 @@ async fn back_into_service(api: &Api, machine: &Machine) {
     out_of_service(api, &resumed).await;
 }
 
-/// While it is being worked on neither its power nor the node itself can be had; quarantine ends the work.
+/// During work on the node, neither its power nor the node itself is available; quarantine ends the work.
 async fn out_of_service(api: &Api, resumed: &v1::Operation) {
     let name = || "nodes/n1".to_owned();
     let power = v1::SetNodePowerRequest {
@@ -199,7 +199,7 @@ fn cancel(operation: &v1::Operation) -> v1::CancelOperationRequest {
     }
 }
 
-/// A machine that was being given an image cannot just be let go: it is switched off and waits to be erased.
+/// A machine during a deploy cannot simply be freed: it is powered off and waits for its erase.
 #[test]
 fn a_deploy_is_cancelled_while_it_is_under_way() {
     lab::run_test(

@@ -1,4 +1,4 @@
-//! What every change has in common: a key, and what a repeat under that key does.
+//! The common property of all changes: a key, and the effect of a repeat under that key.
 
 use rackwright_api::v1;
 use rackwright_sim::lab;
@@ -11,7 +11,7 @@ use crate::client::{
     Api, enrolment, fields, fresh, hint, mask, methods, node, refused, seen, start, until_state, version,
 };
 
-/// How much there is: nodes, operations, and events that somebody caused.
+/// The numbers of nodes, of operations, and of events that members caused.
 pub async fn tally(site: &Site) -> (usize, usize, usize) {
     let store = Store::open(&site.dir().join("data/rackwright.db"))
         .await
@@ -35,7 +35,7 @@ pub async fn tally(site: &Site) -> (usize, usize, usize) {
     (nodes, operations, caused)
 }
 
-/// Sends the same request twice: one answer, done once.
+/// Sends the same request twice and expects one answer and one effect.
 macro_rules! same_twice {
     ($api:expr, $site:expr, $service:ident.$method:ident, $request:expr) => {{
         let (api, site, request) = ($api, $site, $request);
@@ -143,7 +143,7 @@ async fn repeats_of_firmware(api: &Api, site: &Site) {
 }
 
 async fn repeats_of_nodes(api: &Api, site: &Site) {
-    // Labels have no order on the wire: a repeat may hold them in another one.
+    // Labels have no order on the wire: a repeat may list them in another order.
     let labels: Vec<String> = (0..12).map(|i| format!("l{i}")).collect();
     let labels: Vec<(&str, &str)> = labels.iter().map(|l| (l.as_str(), "x")).collect();
     let enrolled = same_twice!(api, site, nodes.enroll_node, enrolment("n1", &labels));
@@ -193,7 +193,7 @@ async fn repeats_of_nodes(api: &Api, site: &Site) {
         mutation: fresh(),
         customer: String::new(),
     };
-    // A secret is shown once: its answer is not kept.
+    // A secret is shown once: its answer is not stored.
     api.auth().create_token(invite.clone()).await.expect("a token is made");
     let before = tally(site).await;
     refused(api.auth().create_token(invite).await, Code::AlreadyExists);
@@ -425,7 +425,7 @@ async fn reused_keys(api: &Api, site: &Site) {
         Code::AlreadyExists,
     ));
     assert_eq!(tally(site).await, before, "a refused request did something");
-    // And the other way round.
+    // The other way round.
     let upload = v1::StartUploadRequest {
         mutation: fresh(),
         ..upload

@@ -13,7 +13,7 @@ use tonic::{Code, Streaming};
 
 use crate::client::{Api, SOON, enrolment, fields, fresh, mask, node, refused, start, version};
 
-/// More than one page where no size is asked for.
+/// More than one page of the default size.
 const NODES: usize = 57;
 
 #[test]
@@ -83,7 +83,7 @@ async fn pages(api: &Api) {
     }
     let (page, next) = list(api, ask(0, "", "")).await;
     assert_eq!((page.len(), next.is_empty()), (50, false), "the default size");
-    // More than is allowed is cut to what is allowed.
+    // A size above the maximum is reduced to the maximum.
     let (page, next) = list(api, ask(i32::MAX, "", "")).await;
     assert_eq!((page.len(), next.as_str()), (NODES, ""));
     let negative = api.nodes().list_nodes(ask(-1, "", "")).await;
@@ -124,7 +124,7 @@ async fn page_tokens(api: &Api) {
         names(|i| (5..12).contains(&i)),
         "another size goes on all the same"
     );
-    // A token is about a place, not about the node there.
+    // A token points to a position, not to the node there.
     let name = "nodes/n04".to_owned();
     api.nodes()
         .delete_node(v1::DeleteNodeRequest {
@@ -252,7 +252,7 @@ async fn masks(api: &Api) {
     );
 }
 
-/// What the agent of n01 would have reported.
+/// The inventory that n01's agent would report.
 fn inventory() -> v1::Inventory {
     v1::Inventory {
         memory_bytes: 1 << 40,
@@ -376,7 +376,7 @@ async fn operations(api: &Api) {
             break;
         }
     }
-    // One node was enrolled twice, and deleted in between.
+    // One node was enrolled twice, with a deletion in between.
     assert_eq!(seen.len(), NODES + 1);
     assert!(
         seen.windows(2).all(|w| w[0].name > w[1].name),
@@ -399,7 +399,7 @@ async fn operations(api: &Api) {
     }
 }
 
-/// Reads on until a message fits; what comes again in between is left out.
+/// Reads until a message matches; repetitions in between are ignored.
 async fn next(
     stream: &mut Streaming<v1::WatchNodesResponse>,
     fits: impl Fn(&v1::WatchNodesResponse) -> bool,
@@ -485,7 +485,7 @@ fn a_watch_tells_the_present_and_every_change() {
     );
 }
 
-/// A node that matches no more is gone for the watcher, as one that is deleted; one of others never comes.
+/// A node that stops matching is reported as removed, like a deleted one; a node that never matched is not reported.
 async fn leaving(api: &Api, watch: &mut Streaming<v1::WatchNodesResponse>) {
     let mut moved = node(api, "w2").await;
     let mutation = crate::client::seen(&version(&moved));

@@ -1,4 +1,4 @@
-//! What must not be found again: not in an answer, not in a log, not in the database's files.
+//! Secrets that must not appear in answers, in logs or in the database's files.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -15,7 +15,7 @@ use tonic::{Code, Status};
 use crate::access::new_key;
 use crate::client::{Api, SOON, authority, enrolment, events, methods, refused, start, until_state};
 
-/// A text and what it is.
+/// The kind of a secret and its text.
 type Secret = (&'static str, String);
 
 #[test]
@@ -32,7 +32,7 @@ fn secrets_are_not_found_again() {
         until_state(&api, "n1", v1::NodeState::Inspecting).await;
 
         let (boot_token, agent_token, address) = boot_as(machine.mac());
-        // A registration counts only from where the plan was fetched.
+        // A registration is valid only from the address that fetched the plan.
         ip(&format!("addr add {address}/32 dev lo"));
         let ca = authority(&site.dir().join("cli"));
         let agent = an_agent_registers_once(
@@ -79,7 +79,7 @@ fn printed_token(site: &Site) -> String {
 
 const REFUSED: &str = "a-password-that-was-refused";
 
-/// A request that is refused is not repeated with its secret.
+/// A refusal does not repeat the secret of the request.
 async fn failures_keep_quiet(api: &Api, password: &str) {
     let mut request = enrolment("Not-An-Id", &[]);
     request
@@ -112,7 +112,7 @@ fn is_quiet(place: &str, bytes: &[u8], secret: &str) {
     assert!(!found, "{place} holds it");
 }
 
-/// Everything that can be read, as bytes.
+/// All readable answers, as bytes.
 async fn answers_keep_quiet(api: &Api, secrets: &[Secret]) {
     let name = || "nodes/n1".to_owned();
     let requests = [
@@ -157,7 +157,7 @@ async fn answers_keep_quiet(api: &Api, secrets: &[Secret]) {
     }
 }
 
-/// Logs, and every file of the data folder, the write-ahead log too.
+/// Logs, and every file of the data folder, including the write-ahead log.
 fn files_keep_quiet(dir: &Path, secrets: &[Secret]) {
     let mut paths = vec![dir.join("rackwrightd.log"), dir.join("rackwrightd.out")];
     let mut folders = vec![dir.join("data")];
@@ -175,7 +175,7 @@ fn files_keep_quiet(dir: &Path, secrets: &[Secret]) {
     for path in &paths {
         let bytes = std::fs::read(path).expect("the file reads");
         for (what, secret) in secrets {
-            // It is told on standard output, and only there: somebody has to see it.
+            // Standard output, and nothing else, shows the token: the operator must see it.
             if *what == "bootstrap token" && path.ends_with("rackwrightd.out") {
                 let text = String::from_utf8_lossy(&bytes);
                 assert_eq!(text.matches(secret.as_str()).count(), 1, "printed once");
@@ -184,18 +184,18 @@ fn files_keep_quiet(dir: &Path, secrets: &[Secret]) {
             is_quiet(&format!("{what}: {}", path.display()), &bytes, secret);
         }
     }
-    // What is looked for would be found: the node's name stands in the database.
+    // The search works: it finds the node's name in the database.
     let database = std::fs::read(dir.join("data/rackwright.db")).expect("the database reads");
     let log = std::fs::read(dir.join("data/rackwright.db-wal")).unwrap_or_default();
     let found = [database, log].concat().windows(8).any(|w| w == b"nodes/n1");
     assert!(found, "the database is not what is read here");
 }
 
-/// The agents' stream, and what needs no certificate or is theirs.
+/// The agents' stream, and the calls that need no certificate or belong to agents.
 const CONNECT: &str = "/rackwright.v1.AgentService/Connect";
 const OPEN: &[&str] = &["Connect", "Register", "RedeemToken", "ProveDatabase"];
 
-/// The one call of agents that needs no certificate, with the token of the boot script.
+/// The only agents' call without a certificate, with the token of the boot script.
 async fn an_agent_registers_once([nobody, another]: [&Api; 2], token: &str, mac: &str) -> Identity {
     let (key, csr_pem) = new_key();
     let request = |token: &str, mac: &str| v1::RegisterRequest {
@@ -225,10 +225,10 @@ async fn an_agent_registers_once([nobody, another]: [&Api; 2], token: &str, mac:
         .expect("the token is good")
         .into_inner();
     assert_eq!(registered.node, "nodes/n1");
-    // Whoever asks the very same again did not hear the answer.
+    // An identical request means that the first answer was lost.
     let again = nobody.agent().register(request(token, mac)).await;
     assert_eq!(again.expect("the same again is answered").into_inner().node, "nodes/n1");
-    // Whoever has the same token and another key is a second machine: then neither of the two is believed.
+    // The same token with another key means a second machine: then neither of the two is trusted.
     let stolen = v1::RegisterRequest {
         csr_pem: new_key().1,
         ..request(token, mac)
@@ -238,7 +238,7 @@ async fn an_agent_registers_once([nobody, another]: [&Api; 2], token: &str, mac:
         nobody.agent().register(request(token, mac)).await,
         Code::Unauthenticated,
     );
-    // The connection on which it registered is the agent's, for its stream; no other is, and it opens nothing else.
+    // The connection of the registration may open the agent's stream and nothing else; no other connection may.
     assert_eq!(
         opens(nobody, CONNECT).await,
         Code::InvalidArgument,
@@ -257,7 +257,7 @@ async fn an_agent_registers_once([nobody, another]: [&Api; 2], token: &str, mac:
     Identity::from_pem(registered.certificate_pem, key.serialize_pem())
 }
 
-/// An agent's certificate opens the agents' stream and nothing else.
+/// An agent's certificate opens only the agents' stream.
 async fn an_agent_is_no_member(agent: &Api) {
     for method in methods() {
         let status = agent
@@ -273,15 +273,15 @@ async fn an_agent_is_no_member(agent: &Api) {
     }
 }
 
-/// The value that follows `name=` in a text.
+/// The value after `name=` in a text.
 fn value(text: &str, name: &str) -> String {
     let at = text.find(name).unwrap_or_else(|| panic!("{name} is not in: {text}")) + name.len();
     let end = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
     text[at..].split(end).next().expect("a value follows").to_owned()
 }
 
-/// Boots as the machine would, from a host of its own on the lab's bridge: the tokens of its script and of its agent, and the
-/// address that it was given.
+/// Boots like the machine, from a separate host on the lab's bridge: returns the tokens of the script and of the agent, and
+/// the leased address.
 fn boot_as(mac: &str) -> (String, String, IpAddr) {
     let mac = mac_bytes(mac);
     on_the_bridge(move || {

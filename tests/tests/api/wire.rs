@@ -1,5 +1,5 @@
-//! What `rackwrightd` listens to: the sockets that the documentation names and no others, in the clear only what firmware
-//! needs, and packets that are none counted.
+//! The listeners of `rackwrightd`: exactly the documented sockets, cleartext only where firmware needs it, and counters
+//! for invalid packets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -13,7 +13,7 @@ use rackwright_tests::site::{Site, texts};
 
 use crate::client::{authority, start, until};
 
-/// As deploy/README.md names them, but for what only proxyDHCP needs.
+/// As listed in deploy/README.md, except ports that only proxyDHCP needs.
 const IN_THE_CLEAR: &[(&str, u16)] = &[("UDP", 67), ("UDP", 68), ("UDP", 69), ("TCP", 8080)];
 const OVER_TLS: &[(&str, u16)] = &[("TCP", 7070), ("TCP", 7443)];
 
@@ -40,13 +40,13 @@ fn only_what_is_documented_listens_and_only_firmware_is_served_in_the_clear() {
                     "port {port} answers in the clear: {plain}"
                 );
             }
-            // The same question is understood where plain text is spoken.
+            // The same request is understood on the cleartext port.
             assert!(answer_in_the_clear(8080).starts_with("HTTP/1"));
         },
     );
 }
 
-/// Ports on which a process takes what it did not ask for: TCP in state LISTEN, UDP that is bound and not connected.
+/// Ports on which a process accepts unsolicited data: TCP in state LISTEN, UDP that is bound and not connected.
 fn listening(pid: u32) -> BTreeSet<(&'static str, u16)> {
     let folder = format!("/proc/{pid}/fd");
     let links = std::fs::read_dir(folder).expect("the daemon's files can be listed");
@@ -82,7 +82,7 @@ fn listening(pid: u32) -> BTreeSet<(&'static str, u16)> {
     ports
 }
 
-/// A handshake under the site's authority. Without a certificate of ours it goes no further, and that is another test's.
+/// A handshake under the site's authority. Without a client certificate it ends there; another test covers the rest.
 fn speaks_tls(port: u16, authority: &Path) {
     let output = Command::new("openssl")
         .args([
@@ -109,7 +109,7 @@ fn answer_in_the_clear(port: u16) -> String {
     stream
         .set_read_timeout(Some(Duration::from_secs(5)))
         .expect("a time-out can be set");
-    // Whoever wants TLS may hang up at any point of this.
+    // A TLS server may hang up at any point of this.
     let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -135,7 +135,7 @@ fn malformed_packets_are_counted_and_dropped() {
         let before = counters(&site);
         let socket = UdpSocket::bind(("0.0.0.0", 0)).expect("a port is free");
         socket.set_broadcast(true).expect("broadcasts can be sent");
-        // A packet of the right length without the magic cookie, and one that ends in its header.
+        // A packet of the right length without the magic cookie, and a packet that ends in its header.
         let mut packet = vec![0; 300];
         packet[..4].copy_from_slice(&[1, 1, 6, 0]);
         for sent in [&packet[..], &packet[..20]] {

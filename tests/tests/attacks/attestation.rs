@@ -1,4 +1,4 @@
-//! Machines that claim to be a node whose TPM is enrolled.
+//! Machines that claim to be a node with an enrolled TPM.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
@@ -64,7 +64,7 @@ impl Bench {
         Self::start_with(profile, tpm, b"vmlinuz", more).await
     }
 
-    /// With this kernel for the machines.
+    /// Serves this kernel to the machines.
     async fn start_serving(kernel: &[u8], more: &str) -> Self {
         Self::start_with(Profile::Instant, true, kernel, more).await
     }
@@ -92,7 +92,7 @@ impl Bench {
         }
     }
 
-    /// The same, and the machine has been inspected.
+    /// Starts, with the machine already inspected.
     async fn inspected(profile: Profile) -> Self {
         let bench = Self::start(profile, true, "").await;
         bench.until(&["available"]).await;
@@ -150,7 +150,7 @@ impl Bench {
         self.site.json(["node", "get", &self.id()])["status"].clone()
     }
 
-    /// The machine lies in every boot of a deployment: it gets no job, and ends in quarantine for that reason.
+    /// The machine lies in every boot of a deployment: it gets no job, and is quarantined for that reason.
     async fn is_quarantined_for(&self, words: &str) {
         self.deploy();
         self.ends_in_quarantine_for(words).await;
@@ -168,7 +168,7 @@ impl Bench {
         assert!(reason.contains(words) && reason.contains("identity"), "{reason}");
     }
 
-    /// Honest again, the machine is readmitted and gets through.
+    /// The machine, honest again, is readmitted and reaches the end.
     async fn gets_through(&self, readmit: &[&str]) {
         let id = self.id();
         let words = [&["node", "readmit", "--yes", &id], readmit].concat();
@@ -254,7 +254,7 @@ async fn a_host_without_a_tpm_is_not_taken_for_a_machine_that_has_one() {
     assert!(refused.message().contains("no TPM answered"), "{refused}");
     let told = bench.until_told(REFUSED, 1).await;
     assert!(told[0].to_string().contains(&bench.node().mac()), "{told:?}");
-    // The machine itself, after a power cycle.
+    // The real machine, after a power cycle.
     bench.until(&["active"]).await;
     assert!(bench.node().installed().is_some());
     assert_eq!(bench.status()["identity"], "tpm");
@@ -275,7 +275,7 @@ async fn a_host_with_a_tpm_of_its_own_is_refused_before_it_hears_anything_else()
         .connect_with(&own)
         .await
         .expect("the stream opens for the challenge");
-    // What it says before the answer counts for nothing.
+    // Messages before the answer are ignored.
     session.say(Up::Inventory(v1::Inventory::default())).await;
     let ended = session.answer_with(&own, &key.sha256(), SOON).await;
     assert!(
@@ -292,7 +292,7 @@ async fn a_host_with_a_tpm_of_its_own_is_refused_before_it_hears_anything_else()
 async fn a_quote_that_another_key_signed_is_refused() {
     let bench = Bench::inspected(Profile::Instant).await;
     bench.node().forge_attestation(|answer| {
-        // The right words under a signature of nobody.
+        // The right content with an invalid signature.
         let end = answer.signature.len() - 1;
         answer.signature[end] ^= 1;
     });
@@ -314,7 +314,7 @@ async fn an_old_quote_is_refused_in_a_new_session() {
         answer.signature.clone_from(&old.signature);
         answer.pcrs.clone_from(&old.pcrs);
     });
-    // Its first quote is good for its own session alone.
+    // Its first quote is valid only for its own session.
     bench.deploy();
     bench.until(&["active"]).await;
     assert!(first.lock().expect("nobody panicked").is_some());
@@ -351,7 +351,7 @@ async fn the_tpm_of_another_machine_is_refused_until_an_operator_accepts_it() {
 async fn a_log_that_does_not_replay_is_refused() {
     let bench = Bench::inspected(Profile::Instant).await;
     bench.node().forge_attestation(|answer| {
-        // One event less: the log hides what was started.
+        // One event less: the log hides a started program.
         let hidden = b"simulated boot program";
         let at = answer.event_log.windows(hidden.len()).position(|part| part == hidden);
         let begin = at.expect("it is in the log") - (4 + 4 + 4 + 2 + 32 + 4);
@@ -361,7 +361,7 @@ async fn a_log_that_does_not_replay_is_refused() {
     bench.end().await;
 }
 
-/// The smallest file that firmware would measure as an EFI program.
+/// The smallest file that firmware measures as an EFI program.
 fn efi_program() -> Vec<u8> {
     const HEADERS: usize = 0x200;
     let mut file = vec![0; HEADERS];
@@ -401,7 +401,7 @@ async fn a_machine_that_started_something_else_is_refused_where_a_measured_boot_
     bench.until_told(REFUSED, 2).await;
     bench.end().await;
 
-    // Elsewhere it is recorded.
+    // Without that setting the difference is only recorded.
     let bench = Bench::start_serving(&efi_program(), "").await;
     bench.until(&["available"]).await;
     let explained = bench.site.cli(["node", "explain", &bench.id()]);

@@ -1,4 +1,4 @@
-//! An attacker with write access to the database, or with calls to make, against the audit.
+//! An attacker with write access to the database, or with access to calls, against the audit.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use tonic::Code;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-/// What an attacker does first: the database refuses changes of the audit as long as it is asked to.
+/// The attacker's first step: these triggers make the database refuse changes of the audit.
 const UNLOCK: &str = "DROP TRIGGER audit_is_not_changed; DROP TRIGGER audit_is_not_deleted;";
 /// Calls of an auditor.
 const AUDITORS: [&str; 6] = [
@@ -22,7 +22,7 @@ const AUDITORS: [&str; 6] = [
     "AuthService/WhoAmI",
     "EventService/StreamEvents",
 ];
-/// For those who have no certificate yet.
+/// For callers without a certificate.
 const OPEN: [&str; 3] = [
     "AuthService/RedeemToken",
     "AgentService/Register",
@@ -59,7 +59,7 @@ impl Plane {
         command.output().expect("the CLI can be started")
     }
 
-    /// Invites a member and logs in as it; answers the folder of its credential.
+    /// Invites a member and logs in as the member; returns the folder of its credential.
     fn join(&self, name: &str, role: &str) -> PathBuf {
         let made = self.site.json(["token", "create", name, "--role", role]);
         let home = self.site.dir().join(name);
@@ -104,14 +104,14 @@ fn verify(config: &Path, further: &[&str]) -> Output {
     command.output().expect("rackwrightd can be started")
 }
 
-/// Lets an attacker loose on the database file. Answers whether the database took it.
+/// Runs an attacker's statements on the database file. Returns whether the database accepted them.
 fn sql(data: &Path, statements: &str) -> bool {
     let mut command = Command::new("sqlite3");
     command.arg("-bail").arg(data.join("rackwright.db")).arg(statements);
     command.output().expect("sqlite3 is installed").status.success()
 }
 
-/// A copy of the data folder, and a configuration that names the copy.
+/// A copy of the data folder, and a configuration with that copy.
 fn copy(plane: &Plane, name: &str) -> (PathBuf, PathBuf) {
     let data = plane.site.dir().join(name);
     let done = Command::new("cp").arg("-a").arg(plane.data()).arg(&data).status();
@@ -212,7 +212,7 @@ async fn a_changed_a_deleted_a_reordered_record_and_a_cut_end_are_found_with_the
             "{name}: {out}{err}"
         );
     }
-    // A database from before, beside the present head.
+    // An older database, with the present head.
     let kept = std::fs::copy(plane.data().join("audit-head"), older.join("audit-head"));
     kept.expect("the head is copied");
     let output = verify(&older_config, &[]);
@@ -346,7 +346,7 @@ async fn a_flood_of_strangers_calls_leaves_few_records_and_one_count() {
             assert_eq!(answer.expect_err("refused").code(), Code::Unauthenticated, "{method}");
         }
     }
-    // Each look at the audit is in the audit.
+    // Each reading of the audit is itself recorded.
     let grown = plane.audit(&[]).len() - before;
     assert!((2..20).contains(&grown), "300 calls of strangers left {grown} records");
     plane.site.halt().await;
@@ -439,7 +439,7 @@ async fn an_exported_file_goes_on_where_it_ended_whatever_happened_to_the_contro
     let file = dir.path().join("export").join("audit.jsonl");
     let mut plane = Plane::start(dir.path(), &format!("audit: {{file: \"{}\"}}\n", file.display())).await;
     plane.site.cli(["token", "create", "ann", "--role", "viewer"]);
-    // The folder is missing until now: the export has failed, and nothing else has.
+    // The folder was missing until now: only the export has failed.
     std::fs::create_dir(file.parent().expect("a folder")).expect("a folder");
     plane.site.kill().await;
     plane.site.restart().await;

@@ -35,7 +35,7 @@ fn rotate(dir: &Path, words: &[&str]) -> Result<String, String> {
     local(dir, &[&["rotate-keys", "ca"], words].concat())
 }
 
-/// Waits until something holds, which may take some rounds of the daemon.
+/// Waits until a condition holds, which may take some rounds of the daemon.
 async fn until(site: &Site, what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + SOON;
     while !holds() {
@@ -48,7 +48,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The address that the settings give to a listener.
+/// The address of a listener in the settings.
 fn listener(dir: &Path, name: &str) -> String {
     let settings = read(&dir.join("rackwrightd.yaml"));
     let line = settings.lines().find(|line| line.starts_with(name));
@@ -56,7 +56,7 @@ fn listener(dir: &Path, name: &str) -> String {
     address.expect("the settings name it").to_owned()
 }
 
-/// A thief with a copy of the key folder, who makes certificates.
+/// A thief with a copy of the key folder, who issues certificates.
 struct Thief {
     keys: KeyFiles,
     dir: PathBuf,
@@ -74,7 +74,7 @@ impl Thief {
         }
     }
 
-    /// A certificate by the stolen key, and its own key, in one file.
+    /// A certificate signed with the stolen key, and its own key, in one file.
     fn forge(&self, identity: &ClientIdentity) -> PathBuf {
         let key = rcgen::KeyPair::generate().expect("a key can be made");
         let request = rcgen::CertificateParams::default().serialize_request(&key);
@@ -111,7 +111,7 @@ async fn who_am_i(channel: &Channel) -> Result<v1::WhoAmIResponse, Status> {
     answer.map(tonic::Response::into_inner)
 }
 
-/// The HTTP status that the image port answers a certificate with; 000: there is no connection.
+/// The HTTP status of the image port for a certificate; 000: no connection.
 fn fetch(dir: &Path, identity: &Path) -> String {
     let mut curl = Command::new("curl");
     curl.args([
@@ -136,7 +136,7 @@ fn authorities(home: &Path) -> usize {
     read(&home.join("default.ca.pem")).matches("BEGIN CERTIFICATE").count()
 }
 
-/// Invites a member and logs in as it; answers the folder of its credential.
+/// Invites a member and logs in as the member; returns the folder of its credential.
 fn join(site: &Site, name: &str) -> PathBuf {
     let made = site.json(["token", "create", name, "--role", "operator"]);
     let text = |field: &str| made[field].as_str().expect("the answer holds it").to_owned();
@@ -155,7 +155,7 @@ fn cli_of(site: &Site, home: &Path, words: &[&str]) -> Output {
     command.output().expect("the CLI can be started")
 }
 
-/// A control plane and one machine that is installed.
+/// A control plane and one installed machine.
 async fn hall(dir: &Path) -> (Plane, Fleet, String) {
     let ssh = free_port();
     let further = format!("ssh_port: {ssh}\nnetwork_test: {{enabled: false}}\n");
@@ -189,7 +189,7 @@ async fn epoch_of(dir: &Path, member: &str) -> u64 {
     epoch
 }
 
-/// The rotation is begun and used by the daemon, which is killed in between.
+/// Begins the rotation, which the daemon then uses; the daemon is killed in between.
 async fn begin(plane: &mut Plane, dir: &Path) {
     let refused = rotate(dir, &[]).expect_err("no reason is given");
     assert!(refused.contains("--reason"), "{refused}");
@@ -230,7 +230,7 @@ async fn a_certificate_by_a_stolen_authority_key_opens_nothing_after_the_rotatio
     let said = rotate(dir, &["--finish", "--reason", "the key is stolen"]).expect("the rotation ends");
     assert!(!said.contains("have not dropped"), "{said}");
 
-    // Over the connections from before, and over new ones.
+    // Over the old connections, and over a new one.
     for channel in [&open, &again, &connect(dir, &forged), &connect(dir, &forged_agent)] {
         assert!(who_am_i(channel).await.is_err());
     }
@@ -242,7 +242,7 @@ async fn a_certificate_by_a_stolen_authority_key_opens_nothing_after_the_rotatio
     for file in [&forged, &forged_agent] {
         assert_eq!(fetch(dir, file), "000");
     }
-    // The key is gone here, and the operator trusts the new authority alone.
+    // The key is removed here, and the operator trusts only the new authority.
     assert!(!dir.join("data/keys/authority.pem").exists());
     assert!(!read(&dir.join("data/keys/authority-0001.crt")).contains("PRIVATE"));
     plane.site.cli(["member", "list"]);
@@ -265,7 +265,7 @@ async fn honest_members_and_machines_go_on_through_a_rotation_of_the_authority()
     let (mut plane, fleet, id) = hall(dir.path()).await;
     let dir = dir.path();
     let (ann, gone) = (join(&plane.site, "ann"), join(&plane.site, "gone"));
-    // A machine is at work before, during and after.
+    // A machine is in use before, during and after the rotation.
     plane.site.cli(["node", "deploy", &id, "--image", "disk"]);
     begin(&mut plane, dir).await;
     plane.site.until(&id, &["active"], SOON).await;

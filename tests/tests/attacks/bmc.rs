@@ -1,5 +1,5 @@
-//! What a customer's system leaves on its BMC in band. The attacker has root on a handed-over machine, makes an administrator's
-//! account there and more, gives the machine back, and wants to come in again when the next customer has it.
+//! In-band changes that a customer's system leaves on its BMC. The attacker has root on a handed-over machine, creates an
+//! administrator account there and more, returns the machine, and tries to get in again when the next customer has it.
 
 use std::net::SocketAddrV4;
 use std::path::Path;
@@ -62,7 +62,7 @@ impl Hall {
         }
     }
 
-    /// Takes a machine back, or back in, and answers the state in which that ends.
+    /// Releases or readmits a machine and returns its final state.
     fn taken_back(&self, verb: &str, node: &SimNode) -> String {
         let output = self.site().try_cli(["node", verb, "--yes", "--wait", &node.name()]);
         let ended = output.status.code().is_some_and(|code| matches!(code, 0 | 7));
@@ -96,8 +96,8 @@ async fn a_back_door_on_the_bmc_is_gone_before_the_next_customer_gets_the_machin
     let token = robbed.leave_session("evil").expect("a session");
     assert!(robbed.opens("evil", PASSWORD) && robbed.admits_token(&token));
 
-    // What the customer installed still runs when the node is released. Once more it makes an account, after the first was
-    // removed: the machine boots, perhaps from its drive, before the drives are erased.
+    // The customer's system still runs when the node is released. It creates a second account after the first one was
+    // removed: the machine boots, possibly from its drive, before the drives are erased.
     let boots = robbed.view().boots;
     let again = robbed.clone();
     let implant = tokio::spawn(async move {
@@ -214,7 +214,7 @@ async fn a_bmc_that_keeps_a_back_door_or_hides_its_accounts_sends_the_node_to_qu
         assert!(node.opens("evil", PASSWORD), "{fault:?}");
     }
 
-    // An operator says that this one may pass: it is shown as not known.
+    // An operator allows this one to pass: its state is shown as unknown.
     let hidden = hall.fleet.node(2);
     site.cli(["node", "label", &hidden.name(), "rackwright.bmc-state=unknown-allowed"]);
     assert_eq!(
@@ -225,7 +225,7 @@ async fn a_bmc_that_keeps_a_back_door_or_hides_its_accounts_sends_the_node_to_qu
     );
     let explained = site.cli(["node", "explain", &hidden.name()]);
     assert!(explained.contains("not known: accounts"), "{explained}");
-    // BMCs that were put right are cleaned when the node is readmitted. A thing that is known to be there passes by no label.
+    // BMCs that work again are cleaned when the node is readmitted. No label lets a known foreign item pass.
     for index in [0, 1, 3] {
         let node = hall.fleet.node(index);
         site.cli(["node", "label", &node.name(), "rackwright.bmc-state=unknown-allowed"]);

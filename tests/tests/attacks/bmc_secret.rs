@@ -1,4 +1,4 @@
-//! Hosts that pose as a node without a TPM, whose BMC brings it a secret.
+//! Hosts that pose as a node without a TPM; the node's BMC delivers a secret to it.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const REFUSED: &str = "security.attestation-refused";
 const REQUIRED: &str = "identity: {bmc: required}\n";
 /// The address of the machine's BMC.
 const BMC: Ipv4Addr = Ipv4Addr::new(127, 64, 0, 1);
-/// Of a host on the network that machines boot from.
+/// The address of a host on the boot network.
 const BOOT_HOST: Ipv4Addr = Ipv4Addr::new(127, 128, 7, 7);
 
 /// A control plane and one honest machine without a TPM.
@@ -32,7 +32,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// `refuses`: the BMC takes no medium.
+    /// `refuses`: the BMC refuses all media.
     async fn start(profile: Profile, refuses: bool, more: &str) -> Self {
         install_crypto();
         let dir = tempfile::tempdir().expect("a folder");
@@ -100,7 +100,7 @@ impl Bench {
             .collect()
     }
 
-    /// The address of the medium in the virtual drive, as soon as there is one.
+    /// The address of the medium in the virtual drive, once there is one.
     async fn medium(&self) -> String {
         let deadline = Instant::now() + SOON;
         loop {
@@ -112,7 +112,8 @@ impl Bench {
         }
     }
 
-    /// A host with the machine's MAC address registers in the machine's place, and answers the challenge; returns how that ends.
+    /// A host registers with the machine's MAC address in its place and answers the challenge; returns the end of the
+    /// stream.
     async fn pose(&self, attacker: &Host, proof: &[u8]) -> tonic::Status {
         let plan = attacker.plan_as_soon_as_possible(SOON).await;
         let agent = plan
@@ -120,7 +121,7 @@ impl Bench {
             .await
             .expect("nobody has registered before");
         let mut session = agent.connect("10.66.6.6").await.expect("it opens for the challenge");
-        // What it says before the answer counts for nothing.
+        // Messages before the answer are ignored.
         session.say(Up::Inventory(v1::Inventory::default())).await;
         let answer = |challenge: &v1::Challenge| {
             assert!(
@@ -137,7 +138,7 @@ impl Bench {
     }
 
     async fn end(self) {
-        // First: it says good-bye to each BMC.
+        // Stopped first: the control plane logs out of each BMC.
         self.site.stop().await;
         self.fleet.stop().await;
     }
@@ -181,7 +182,7 @@ async fn a_host_without_the_medium_is_not_taken_for_the_machine() {
         ended.code() == Code::Unauthenticated && ended.message().contains("no drive holds the medium"),
         "{ended}"
     );
-    // The machine itself, after a power cycle.
+    // The real machine, after a power cycle.
     bench.until("active").await;
     assert!(bench.node().installed().is_some());
     assert_eq!(bench.identity(), "bmc");
@@ -190,7 +191,7 @@ async fn a_host_without_the_medium_is_not_taken_for_the_machine() {
         told.len() == 1 && told[0].to_string().contains(&bench.node().mac()),
         "{told:?}"
     );
-    // While it is erased, with a secret that it made up: twice gives the node up.
+    // During the erase, with an invented secret: after two attempts the control plane gives the node up.
     bench.release();
     for _ in 0..2 {
         let ended = bench.pose(&attacker, &[7; 32]).await;

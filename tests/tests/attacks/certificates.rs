@@ -1,4 +1,4 @@
-//! A forger writes to the database, or has the signing key, and changes what was certified.
+//! A forger with write access to the database, or with the signing key, changes certified facts.
 
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
@@ -23,11 +23,11 @@ struct Hall {
     exports: std::cell::Cell<u32>,
 }
 
-/// What is done to the database, and undone afterwards.
+/// Changes to the database, and their reversal.
 struct Forgery<'a> {
     done: &'a str,
     undone: &'a str,
-    /// What the verification must say.
+    /// The expected finding of the verification.
     found: &'a str,
 }
 
@@ -140,7 +140,7 @@ impl Hall {
         v1::EraseCertificate::decode(bytes.as_slice()).expect("a certificate")
     }
 
-    /// Hash of the place `number`.
+    /// Hash of place `number` in the chain.
     fn place(&self, number: u64) -> String {
         (1..=number).fold(String::new(), |hash, number| {
             chain_hash(number, &hash, &payload_hash(&self.certificate(number).signed_payload))
@@ -188,7 +188,7 @@ async fn a_removed_a_reordered_and_a_changed_certificate_are_found_with_their_po
         found: "certificate 2 was changed",
     });
 
-    // The newest one is gone, and the chain says so itself no more: an older file does.
+    // The newest one is missing, which the chain itself no longer reveals; an older file does.
     let count = hall.count();
     hall.sql(&format!(
         "DELETE FROM erase_certificates WHERE number = {count}; UPDATE site SET erase_count = {}, erase_head = '{}'",
@@ -244,7 +244,7 @@ async fn a_back_dated_certificate_by_a_stolen_signing_key_is_found_with_its_posi
 async fn an_export_for_a_customer_shows_nothing_of_others_and_is_verified() {
     let dir = tempfile::tempdir().expect("a folder");
     let hall = Hall::start(dir.path()).await;
-    // Half of the machines were this customer's.
+    // Half of the machines belonged to this customer.
     hall.sql("UPDATE erase_certificates SET customer = 'acme' WHERE number % 2 = 0");
     let file = hall.export(&["--customer", "acme"]);
     let text = std::fs::read_to_string(&file).expect("the file");
@@ -255,7 +255,7 @@ async fn an_export_for_a_customer_shows_nothing_of_others_and_is_verified() {
     }
     let said = hall.verify(&[&file]).expect("the chain is whole");
     assert!(said.contains("are shown by their hash alone"), "{said}");
-    // One that is taken out of the file is missed.
+    // A certificate missing from the file is noticed.
     let lines: Vec<&str> = text.lines().collect();
     let shorter = [&lines[..2], &lines[3..]].concat().join("\n");
     let cut = dir.path().join("cut.jsonl");

@@ -1,4 +1,4 @@
-//! A machine goes from one customer to the next only by release and erase, and nothing is erased unasked.
+//! A machine passes from one customer to the next only by release and erase, and is never erased without a request.
 
 use std::net::SocketAddrV4;
 use std::path::Path;
@@ -14,7 +14,7 @@ use rackwright_tests::plane::{Plane, SOON};
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, texts};
 
-/// A hall of two machines that are called as its site file says, and two customers.
+/// A hall of two machines with the names of its site file, and two customers.
 struct Hall {
     plane: Plane,
     fleet: Fleet,
@@ -69,7 +69,7 @@ async fn hall(dir: &Path) -> Hall {
     Hall { plane, fleet, nodes }
 }
 
-/// Runs what has to be refused, and gives what it says.
+/// Runs a command that must be refused, and returns its output.
 #[track_caller]
 fn refused(site: &Site, arguments: &[&str]) -> String {
     let output: Output = site.try_cli(arguments);
@@ -78,7 +78,7 @@ fn refused(site: &Site, arguments: &[&str]) -> String {
     err
 }
 
-/// The claim of a node: customer and generation, and whether its end was asked for.
+/// The claim of a node: customer, generation, and whether its end was requested.
 fn claim(site: &Site, node: &str) -> (String, String, bool) {
     let claim = site.json(["node", "get", node])["status"]["claim"].clone();
     let text = |field: &str| claim[field].as_str().unwrap_or_default().to_owned();
@@ -111,7 +111,7 @@ async fn a_claim_keeps_its_customer_and_a_cluster_its_nodes() {
     let hall = hall(dir.path()).await;
     let site = &hall.plane.site;
 
-    // A customer that the site does not have gets nothing, by whatever call.
+    // A customer that is not in the site gets nothing, by any call.
     let unknown = "the site has no customer \"mallory\"";
     let deploy = [
         "node",
@@ -157,7 +157,7 @@ async fn a_claim_keeps_its_customer_and_a_cluster_its_nodes() {
         .trim_start_matches("nodes/");
     let single = hall.nodes.iter().find(|node| *node != member).expect("another node");
 
-    // A node of a cluster is changed by its cluster alone.
+    // Only its cluster can change a node of the cluster.
     let held = claim(site, member);
     for customer in [&["--customer", "zeta"][..], &[]] {
         let reimage = [&["node", "reimage", member, "--image", "disk", "--yes"], customer].concat();
@@ -169,7 +169,7 @@ async fn a_claim_keeps_its_customer_and_a_cluster_its_nodes() {
     assert_eq!(claim(site, member), held);
     assert_eq!(site.state(member), "active");
 
-    // Another customer gets a machine after it was released and erased, and not by a reimage.
+    // Another customer gets a machine after release and erase, but not by a reimage.
     site.cli(["node", "deploy", single, "--image", "disk", "--customer", "acme"]);
     site.until(single, &["active"], SOON).await;
     let held = claim(site, single);
@@ -233,7 +233,7 @@ async fn a_held_node_whose_cluster_is_gone_is_erased_only_when_an_operator_says_
         .iter()
         .position(|one| one == node)
         .expect("it is of the hall");
-    // The other node is set apart first: the cluster finds none in place of the one that is held.
+    // The other node is put on hold first, so that the cluster finds no replacement for the held one.
     let other = &hall.nodes[1 - index];
     site.cli(["node", "hold", other, "--reason", "apart"]);
     site.until(other, &["maintenance"], SOON).await;
@@ -255,7 +255,7 @@ async fn a_held_node_whose_cluster_is_gone_is_erased_only_when_an_operator_says_
     site.until(node, &["available"], SOON).await;
     assert!(machine.installed().is_none());
 
-    // Without its word the API erases nothing, whatever client calls.
+    // Without the confirmation the API erases nothing, for any client.
     site.cli(["node", "quarantine", node, "--reason", "odd"]);
     site.until(node, &["quarantined"], SOON).await;
     assert!(refused(site, &["node", "readmit", node]).contains("destroys what is on the drives"));

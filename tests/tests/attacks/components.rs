@@ -1,5 +1,5 @@
-//! A customer changes the firmware of a component: a GPU, a network card. Components sign what they run by SPDM, and the BMC
-//! hands it on.
+//! A customer changes the firmware of a component: a GPU, a network card. Components sign their measurements by SPDM, and
+//! the BMC passes them on.
 
 use rackwright_sim::fleet::ComponentFault;
 
@@ -8,10 +8,10 @@ use crate::firmware::Bench;
 const GPUS: [&str; 2] = ["GPU_0", "GPU_1"];
 const LINK: &str = "/redfish/v1/Chassis/GPU_1";
 
-/// A control plane and two machines whose firmware is approved and that are held where it differs.
+/// A control plane and two machines with approved firmware; a machine with other firmware is held.
 async fn held() -> (Bench, [String; 2], String) {
     let bench = Bench::start_fitted("identity: {firmware: hold}\n", &GPUS).await;
-    // A BMC that makes a task of each signature.
+    // A BMC that makes each signature a task.
     bench.fleet.node(1).set_component_fault("GPU_0", ComponentFault::ByTask);
     let ids = bench.ids();
     for id in &ids {
@@ -59,7 +59,7 @@ async fn a_component_whose_firmware_a_customer_changed_holds_the_machine_until_a
     assert_eq!(attributes[format!("component {LINK} 3_expected")], "31");
     assert_eq!(attributes[format!("component {LINK} 3_found")], "312b");
 
-    // The honest machine goes on meanwhile.
+    // The honest machine continues meanwhile.
     bench.deploy(&honest);
     bench.until(&honest, "active").await;
 
@@ -75,7 +75,7 @@ async fn a_component_whose_firmware_a_customer_changed_holds_the_machine_until_a
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bmc_that_lies_about_a_component_is_not_believed() {
     let (bench, ids, first) = held().await;
-    // The firmware is the approved one, so that only the proof differs.
+    // The firmware is the approved one, so only the proof differs.
     for round in [
         [
             (ComponentFault::Replays, "has another nonce"),
@@ -113,7 +113,7 @@ async fn a_bmc_that_lies_about_a_component_is_not_believed() {
     }
 
     let replaced = &ids[1];
-    // A part with the same firmware and another key.
+    // A component with the same firmware and another key.
     bench.fleet.node(1).fit_component("GPU_1").expect("it has a key");
     bench.deploy(replaced);
     bench.until(replaced, "quarantined").await;

@@ -1,5 +1,5 @@
-//! Data that an erase may miss: hidden areas of drives, drives that only some see, and memory. Each test plays a customer who
-//! leaves data there, and releases the machine.
+//! Data that an erase may miss: hidden areas of drives, drives visible only to the BMC or the agent, and memory. Each test
+//! plays a customer who leaves data there and releases the machine.
 
 use rackwright_sim::fleet::{Concealed, FleetConfig};
 use serde_json::Value;
@@ -26,8 +26,8 @@ fn has(certificate: &Value, words: &str) -> bool {
     evidence(certificate).iter().any(|line| line.contains(words))
 }
 
-/// A detached namespace is attached and erased, and stays for an operator to look at; one that cannot be attached refuses the
-/// certificate.
+/// A detached namespace is attached and erased, and stays for an operator's inspection; one that cannot be attached prevents
+/// the certificate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hidden_namespace_is_erased_or_the_node_is_quarantined() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -63,8 +63,8 @@ async fn a_hidden_namespace_is_erased_or_the_node_is_quarantined() {
     target.end().await;
 }
 
-/// A host protected area is opened and erased with the drive, and the certificate says so; one that cannot be opened refuses
-/// the certificate.
+/// A host protected area is opened and erased with the drive, and the certificate records that; one that cannot be opened
+/// prevents the certificate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drive_that_was_shrunk_is_erased_whole_or_the_node_is_quarantined() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -99,7 +99,7 @@ async fn a_drive_that_was_shrunk_is_erased_whole_or_the_node_is_quarantined() {
     target.end().await;
 }
 
-/// A stick that was left in the machine is erased like every drive. It is in no record, so an operator looks at the machine.
+/// A stick left in the machine is erased like every drive. No record lists it, so an operator must inspect the machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_usb_stick_that_was_left_in_is_erased_and_named() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -122,7 +122,7 @@ async fn a_usb_stick_that_was_left_in_is_erased_and_named() {
     target.end().await;
 }
 
-/// A drive that stands behind a RAID controller, with and without a serial number in the BMC's list.
+/// A drive behind a RAID controller, with and without a serial number in the BMC's list.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drive_that_only_the_bmc_lists_sends_the_node_to_quarantine() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -141,7 +141,7 @@ async fn a_drive_that_only_the_bmc_lists_sends_the_node_to_quarantine() {
             )
             .await;
     }
-    // An operator's word is on the certificate.
+    // The operator's decision is on the certificate.
     target.is_erased(0, &["readmit", "--accept-drives"]);
     let certificates = target.certificates(0);
     assert!(
@@ -153,8 +153,8 @@ async fn a_drive_that_only_the_bmc_lists_sends_the_node_to_quarantine() {
     target.end().await;
 }
 
-/// Memory of host and GPUs keeps what it holds as long as the machine has power: a certificate needs two readings of the BMC
-/// that say off.
+/// Memory of host and GPUs keeps its data while the machine has power: a certificate needs two readings of the BMC that
+/// report off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_machine_whose_bmc_never_says_off_is_not_erased_and_an_honest_one_says_how_long_it_was_off() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! Erase certificates that the facts do not support. The attacker is the agent of a released machine: it erases nothing and
-//! reports what serves it. The machines are simulated; BMC, boot, registration and jobs go over real sockets.
+//! Erase certificates without support by the facts. The attacker is the agent of a released machine: it erases nothing and
+//! reports false results. The machines are simulated; BMC, boot, registration and jobs use real sockets.
 
 use std::net::SocketAddrV4;
 use std::path::Path;
@@ -27,7 +27,7 @@ impl Target {
         Self::start_with(dir, config, ", power_off_s: 1", prepare).await
     }
 
-    /// The same with further settings of the policy.
+    /// Starts both, with further settings of the policy.
     pub(crate) async fn start_with(
         dir: &Path,
         config: FleetConfig,
@@ -97,11 +97,11 @@ impl Target {
             .collect()
     }
 
-    /// Releases or readmits a machine and waits for the end. Answers the state.
+    /// Releases or readmits a machine and waits for the end. Returns the state.
     pub(crate) fn erased_by(&self, index: usize, words: &[&str]) -> String {
         let id = self.fleet.node(index).name();
         let all = [&["node"][..], words, &["--yes", "--wait", &id]].concat();
-        // A node that ends in quarantine is a failure of the command.
+        // The command fails if the node ends in quarantine.
         let output = self.site.try_cli(all);
         assert!(
             output.status.code().is_some_and(|code| matches!(code, 0 | 7)),
@@ -111,7 +111,7 @@ impl Target {
         self.site.state(&id)
     }
 
-    /// The same, and the machine is free afterwards.
+    /// Releases or readmits a machine, and expects it to be free afterwards.
     pub(crate) fn is_erased(&self, index: usize, words: &[&str]) {
         let state = self.erased_by(index, words);
         let id = self.fleet.node(index).name();
@@ -124,7 +124,7 @@ impl Target {
         list.as_array().cloned().unwrap_or_default()
     }
 
-    /// The machine is quarantined with these words, no certificate exists, and an event tells what differs.
+    /// Expects the machine in quarantine with these words, no certificate, and an event with the difference.
     pub(crate) async fn is_refused(&self, index: usize, words: &[&str]) {
         let (site, node) = (&self.site, self.fleet.node(index));
         let id = node.name();
@@ -144,7 +144,7 @@ impl Target {
     }
 
     pub(crate) async fn end(self) {
-        // First: the control plane says good-bye to each BMC.
+        // Stopped first: the control plane logs out of each BMC.
         self.site.stop().await;
         self.fleet.stop().await;
     }
@@ -155,7 +155,7 @@ fn witnesses(certificate: &Value) -> Vec<&str> {
     list.filter_map(Value::as_str).collect()
 }
 
-/// Large machines: the bytes of their drives take minutes to cross a link, however slow the computer of the test is.
+/// Large machines: the bytes of their drives need minutes on a link, however slow the test's computer is.
 fn large(nodes: usize) -> FleetConfig {
     FleetConfig {
         nodes,
@@ -165,7 +165,7 @@ fn large(nodes: usize) -> FleetConfig {
     }
 }
 
-/// Bytes of the second namespace of the machine that has one.
+/// Bytes of the second namespace, on the machine that has one.
 const SECOND: u64 = 40_000_000_000;
 
 /// Splits the machine's first drive into two namespaces.
@@ -185,7 +185,7 @@ fn yesterday(time: &mut Option<prost_types::Timestamp>) {
 
 type Lie = fn(&mut EraseDrivesResult);
 
-/// What each agent reports, and words of the refusal.
+/// The false report of each agent, and words of the refusal.
 const LIES: [(&str, Lie, &[&str]); 9] = [
     (
         "a shrunk drive",
@@ -250,9 +250,9 @@ const LIES: [(&str, Lie, &[&str]); 9] = [
         &["but the job ran from"],
     ),
 ];
-/// The place of the other serial number: the inventory lies as well.
+/// Index of the lie with another serial number: the inventory lies too.
 const SERIAL: usize = 2;
-/// The place of the hidden namespace.
+/// Index of the lie with the hidden namespace.
 const NAMESPACES: usize = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -305,7 +305,7 @@ async fn an_agent_that_lies_about_an_erase_gets_no_certificate_and_an_honest_age
     target.end().await;
 }
 
-/// A drive that the agent hides is no missing drive as long as the BMC lists it: readmitting asks for it again.
+/// A drive that the agent hides is not a missing drive while the BMC lists it: readmission requires it again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drive_that_the_bmc_lists_cannot_be_hidden() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -333,7 +333,7 @@ async fn a_drive_that_the_bmc_lists_cannot_be_hidden() {
     target.end().await;
 }
 
-/// Only an operator's explicit word replaces the record, and the certificates name the operator as the witness.
+/// Only an operator's explicit confirmation replaces the record, and the certificates name the operator as the witness.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_drives_are_certified_only_after_an_operator_accepted_them() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -359,7 +359,7 @@ async fn other_drives_are_certified_only_after_an_operator_accepted_them() {
     target.end().await;
 }
 
-/// A node whose BMC and agent disagree is not given to anybody.
+/// A node is not given to any customer while its BMC and its agent disagree.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_inspection_that_the_bmc_contradicts_is_not_accepted() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! Networks of switch ports. The attacker is a customer who wants to stay on a machine's network, a switch that does not do what
-//! it says, somebody who moves a port by hand, and a host on the boot network.
+//! Networks of switch ports. The attacker is a customer who tries to stay in a machine's network, a switch that does not do what
+//! it reports, a person who moves a port by hand, and a host on the boot network.
 
 use std::net::{SocketAddrV4, UdpSocket};
 use std::path::Path;
@@ -15,7 +15,7 @@ use rackwright_tests::site::{Site, texts};
 const PROVISIONING: (u16, bool) = (10, true);
 const QUARANTINE: (u16, bool) = (20, true);
 
-/// A control plane, machines in its pool, and the switch that they are cabled to.
+/// A control plane, machines in its pool, and the switch to which they are cabled.
 struct Hall {
     plane: Plane,
     fleet: Fleet,
@@ -32,7 +32,7 @@ impl Hall {
         Self::start_with(dir, nodes, "").await
     }
 
-    /// The same with further settings of `ethernet`.
+    /// Starts with further settings of `ethernet`.
     async fn start_with(dir: &Path, nodes: usize, ethernet: &str) -> Self {
         install_crypto();
         let switch = Switch::start((0..nodes).map(port)).await.expect("a switch");
@@ -100,7 +100,7 @@ impl Hall {
         assert!(output.status.success(), "{:?}", texts(&output));
     }
 
-    /// Waits until the explanation of a node says this.
+    /// Waits until the explanation of a node contains `words`.
     async fn until_explained(&self, node: &SimNode, words: &str) -> String {
         let begun = Instant::now();
         loop {
@@ -117,7 +117,7 @@ impl Hall {
         }
     }
 
-    /// Waits until there is an event of that kind about a target.
+    /// Waits for an event of that kind about a target.
     async fn until_told(&self, target: &str, kind: &str) -> String {
         let begun = Instant::now();
         loop {
@@ -134,7 +134,7 @@ impl Hall {
         }
     }
 
-    /// Waits until a port is so.
+    /// Waits until a port has the wanted VLAN and isolation.
     async fn until_port(&self, index: usize, wanted: (u16, bool)) {
         let begun = Instant::now();
         while self.switch.port(&port(index)) != Some(wanted) {
@@ -181,7 +181,7 @@ async fn a_port_that_the_switch_leaves_with_the_customer_holds_the_machine_befor
     let dir = tempfile::tempdir().expect("a folder");
     let hall = Hall::start(dir.path(), 1).await;
     let node = hall.node(0);
-    // The switch takes the change to the customer's network and does not make it.
+    // The switch accepts the change to the customer's network and does not make it.
     hall.switch.keep(&port(0), true);
     hall.deploy(&node);
     let explained = hall
@@ -194,7 +194,7 @@ async fn a_port_that_the_switch_leaves_with_the_customer_holds_the_machine_befor
     assert_eq!(hall.site().state(&node.name()), "validating", "it is not handed over");
     hall.switch.keep(&port(0), false);
     hall.site().until(&node.name(), &["active"], SOON).await;
-    // The same at the release: the machine is switched off, and not booted in the customer's network.
+    // The same at the release: the machine is powered off, and does not boot in the customer's network.
     hall.switch.keep(&port(0), true);
     let boots = node.view().boots;
     hall.release(&node);
@@ -251,7 +251,7 @@ async fn a_port_that_is_moved_by_hand_is_noticed_and_moved_back() {
     hall.until_explained(&two, "customer, VLAN 101: leaf-1/swp1 proven")
         .await;
     assert_eq!(hall.site().state(&two.name()), "active");
-    // A quarantined machine is alone.
+    // A quarantined machine is isolated.
     hall.site()
         .cli(["node", "quarantine", &one.name(), "--reason", "suspect"]);
     hall.until_port(0, QUARANTINE).await;
@@ -268,7 +268,7 @@ async fn two_cables_that_are_exchanged_are_named_on_both_machines_and_hold_them_
     for node in [&one, &two, &silent] {
         hall.deploy(node);
     }
-    // A switch that sends no LLDP holds no machine.
+    // A switch without LLDP does not hold up a machine.
     hall.site().until(&silent.name(), &["active"], SOON).await;
     for (node, other, found, wanted) in [(&one, &two, "swp1", "swp0"), (&two, &one, "swp0", "swp1")] {
         let difference = format!(
@@ -317,7 +317,7 @@ async fn what_a_wire_says_moves_no_port_and_stops_no_machine_of_a_site_that_reco
     let dir = tempfile::tempdir().expect("a folder");
     let hall = Hall::start(dir.path(), 2).await;
     let (one, two) = (hall.node(0), hall.node(1));
-    // A host on the wire claims to be another machine's port.
+    // A host on the wire claims to be at another machine's port.
     one.cable_to("leaf-1", "swp1");
     hall.hand_over(&one).await;
     let events = hall

@@ -1,4 +1,4 @@
-//! Clients that try to use up memory, connections and disk space.
+//! Clients that try to exhaust memory, connections and disk space.
 
 #[path = "exhaustion/flood.rs"]
 mod flood;
@@ -25,7 +25,7 @@ use flood::{Flood, HTTP, Speed, TLS, raise_open_files};
 use plane::{Plane, SOON, announced, image};
 
 const MIB: u64 = 1 << 20;
-/// What an attack without a certificate may cost in memory.
+/// Most memory that an attack without a certificate may cost.
 const MEMORY: u64 = 32 * MIB;
 
 /// The paths of all calls.
@@ -106,7 +106,7 @@ async fn calls_that_are_never_finished_cost_little_and_end() {
     plane.site.stop().await;
 }
 
-/// Has a machine inspected, imaged and erased, and a member answered, while sockets are held open against the listeners.
+/// Inspects, images and erases a machine and answers a member, while sockets are held open against the listeners.
 async fn life_beside(further: &str, flood: impl AsyncFnOnce(&Plane) -> Vec<Flood>) {
     install_crypto();
     raise_open_files();
@@ -135,7 +135,7 @@ async fn life_beside(further: &str, flood: impl AsyncFnOnce(&Plane) -> Vec<Flood
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn thousands_of_idle_sockets_of_one_address_keep_nobody_out() {
-    // More than boot HTTP took in all.
+    // More than boot HTTP accepts in total.
     const SOCKETS: usize = 5000;
     life_beside("", async |plane| {
         let mut floods = Vec::new();
@@ -171,7 +171,7 @@ fn site_part(name: &str, length: usize) -> v1::PlanSiteRequest {
     }
 }
 
-/// A set of site files that the control plane receives until the sender is dropped, and that kept a second set away.
+/// A set of site files that is not finished until the sender is dropped, and that blocked a second set.
 async fn unfinished_set(sites: &SiteServiceClient<Channel>) -> (Sender<v1::PlanSiteRequest>, JoinHandle<Planned>) {
     loop {
         let (sender, parts) = tokio::sync::mpsc::channel(1);
@@ -181,7 +181,7 @@ async fn unfinished_set(sites: &SiteServiceClient<Channel>) -> (Sender<v1::PlanS
             .expect("the stream is open");
         let mut of_first = sites.clone();
         let first = tokio::spawn(async move { of_first.plan_site(ReceiverStream::new(parts)).await });
-        // A second set that arrives before the first has the first refused: both are sent again.
+        // If a second set arrives first, the first one is refused: both are sent again.
         while !first.is_finished() {
             let mut of_second = sites.clone();
             let second = of_second.plan_site(tokio_stream::once(site_part("site.yaml", 1))).await;
@@ -210,7 +210,7 @@ async fn site_files_in_too_many_parts_are_refused_early_and_one_set_at_a_time() 
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
-    // A first set that is never finished keeps a second one of the same member away, and no other member's.
+    // An unfinished set blocks a second one of the same member, but no other member's.
     let (sender, first) = timeout(SOON, unfinished_set(&sites))
         .await
         .expect("the second is refused");
@@ -245,7 +245,7 @@ async fn messages_of_members_and_agents_are_bounded() {
     plane.site.stop().await;
 }
 
-/// Begins an upload of `size_bytes`, by the API as an own client would.
+/// Begins an upload of `size_bytes` by the API, without the CLI.
 async fn begin(images: &mut ImageServiceClient<Channel>, size_bytes: u64) -> Result<v1::Upload, Status> {
     let request = v1::StartUploadRequest {
         image_id: "second".into(),
@@ -263,7 +263,7 @@ async fn begin(images: &mut ImageServiceClient<Channel>, size_bytes: u64) -> Res
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upload_ends_before_the_disk_is_full_and_stored_images_are_deployed() {
-    // More than any disk has, so that the reserve is used up already.
+    // More than any disk has, so that the reserve is already used up.
     const RESERVE: &str = "storage: {reserve_mib: 1000000000}\n";
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
@@ -305,7 +305,7 @@ async fn an_upload_ends_before_the_disk_is_full_and_stored_images_are_deployed()
         .expect("the folder is there")
         .count();
     assert_eq!(left, 0, "no part of the firmware file is left");
-    // What is stored is served as before, and changes are stored.
+    // Stored data is served as before, and changes are stored.
     site.cli(["node", "deploy", &id, "--image", "disk"]);
     site.until(&id, &["rebooting"], SOON).await;
     site.cli(["node", "release", "--yes", &id]);

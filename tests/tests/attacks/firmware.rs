@@ -14,7 +14,7 @@ use crate::attestation::{KEY, equip, settings};
 const SOON: Duration = Duration::from_secs(180);
 const NOT_GOLDEN: &str = "security.firmware-not-golden";
 
-/// A control plane and two machines of one SKU, which have the same firmware.
+/// A control plane and two machines of one SKU with the same firmware.
 pub struct Bench {
     pub site: Site,
     pub fleet: Fleet,
@@ -26,7 +26,7 @@ impl Bench {
         Self::start_fitted(more, &[]).await
     }
 
-    /// With these components in each machine.
+    /// Starts with these components in each machine.
     pub async fn start_fitted(more: &str, components: &[&str]) -> Self {
         install_crypto();
         let dir = tempfile::tempdir().expect("a folder");
@@ -64,7 +64,7 @@ impl Bench {
             .cli(["node", "deploy", id, "--image", "disk", "--ssh-key", KEY]);
     }
 
-    /// Approves what a node shows, if it shows these values. Answers their id.
+    /// Approves a node's values if they equal these values. Returns the id of the approved values.
     pub fn approve(&self, id: &str, values: Option<&str>) -> String {
         let words = [
             "firmware",
@@ -96,7 +96,7 @@ impl Bench {
         self.site.cli(["node", "explain", id])
     }
 
-    /// The customer writes other firmware to the machine, and a certificate that lets it start other programs.
+    /// The customer writes other firmware to the machine, and a certificate for starting other programs.
     fn tamper(&self, index: usize) {
         let node = self.fleet.node(index);
         let tpm = node.tpm().expect("it has one");
@@ -114,7 +114,7 @@ impl Bench {
 async fn a_machine_whose_firmware_a_customer_changed_is_held_until_an_operator_approves_it() {
     let bench = Bench::start("identity: {firmware: hold}\n").await;
     let [attacked, honest] = bench.ids();
-    // Nothing is approved yet, so that nothing passes.
+    // No firmware is approved yet, so no machine passes.
     for id in [&attacked, &honest] {
         bench.until(id, "failed").await;
         let reason = bench.site.reason(id);
@@ -161,11 +161,11 @@ async fn a_machine_whose_firmware_a_customer_changed_is_held_until_an_operator_a
     }
     assert!(attributes["pcr_2_found"].is_null(), "{attributes}");
 
-    // The honest machine goes on meanwhile.
+    // The honest machine continues meanwhile.
     bench.deploy(&honest);
     bench.until(&honest, "active").await;
 
-    // The operator looked at other values than the machine shows: they are not approved.
+    // The operator inspected other values than the machine's, so they are not approved.
     let wrong = [
         "firmware",
         "golden",
@@ -184,7 +184,7 @@ async fn a_machine_whose_firmware_a_customer_changed_is_held_until_an_operator_a
     bench.until(&attacked, "available").await;
     assert!(bench.explained(&attacked).contains(&format!("golden values {second}")));
 
-    // Both firmwares are good now.
+    // Both firmwares are approved now.
     let list = bench.site.cli(["firmware", "golden", "list"]);
     assert!(list.contains(&first) && list.contains(&second), "{list}");
     let explained = bench.explained(&honest);
@@ -209,7 +209,7 @@ async fn an_alarm_tells_of_other_firmware_once_and_holds_nothing() {
     let golden = bench.approve(&honest, None);
     bench.tamper(0);
     for id in [&attacked, &honest] {
-        // Two sessions at least.
+        // At least two sessions.
         bench.deploy(id);
         bench.until(id, "active").await;
         bench.site.cli(["node", "release", "--yes", id]);
@@ -219,7 +219,7 @@ async fn an_alarm_tells_of_other_firmware_once_and_holds_nothing() {
     assert!(told.len() == 2 && told[1].to_string().contains("PCR 7"), "{told:?}");
     assert_eq!(bench.events(&honest).len(), 1);
     assert!(bench.explained(&attacked).contains("PCR 0 (firmware code)"));
-    // Values that are removed are not golden any more.
+    // Removed values are no longer golden.
     bench.site.cli(["firmware", "golden", "remove", &golden]);
     bench.deploy(&honest);
     bench.until(&honest, "active").await;

@@ -20,10 +20,10 @@ use crate::attestation::equip;
 use host::{Agent, Host, Key, Plan, Session};
 
 const SOON: Duration = Duration::from_secs(180);
-/// What a customer logs in with: a part of the seed.
+/// A customer's login key, which is a part of the seed.
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA9Nf8gnELrYx6K/bPXBRt0Q3kQb6ujVbhL6rVQIzJgo customer";
 
-/// A control plane and one honest machine that needs some seconds to boot. It has been inspected once.
+/// A control plane and one honest machine that needs some seconds to boot. The machine was inspected once.
 struct Bench {
     site: Site,
     fleet: Fleet,
@@ -56,7 +56,7 @@ impl Bench {
         let dhcp = SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports[2]);
         let config = FleetConfig {
             profile: Profile::Vm,
-            // These attacks are on nodes that are known by their addresses only.
+            // These attacks are on nodes that are identified only by their addresses.
             tpm: false,
             boot_server: Some(dhcp),
             ssh_listen: Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, ssh)),
@@ -135,7 +135,7 @@ impl Bench {
     }
 
     async fn end(self) {
-        // First: it says good-bye to each BMC.
+        // Stopped first: the control plane logs out of each BMC.
         self.site.stop().await;
         self.fleet.stop().await;
     }
@@ -151,11 +151,11 @@ async fn an_early_bird_gets_no_plan_before_our_power_on() {
     let plan = attacker.plan_as_soon_as_possible(SOON).await;
     let deadline = Instant::now() + SOON;
     while bench.node().view().phase == Phase::Off {
-        // The control plane has begun to switch it on: that is when there is a plan, not before.
+        // The plan exists only after the control plane has begun the power-on.
         assert!(Instant::now() < deadline, "{plan:?} without a power-on");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // Nobody registered with that plan: the machine's own takes its place, and the machine gets through.
+    // No registration used that plan: the machine's own replaces it, and the machine reaches the end.
     bench.until(&["rebooting", "validating", "active"]).await;
     assert_eq!(bench.events("security.boot-contested"), [] as [Value; 0]);
     let refused = plan.register(&Key::new("late")).await.map(drop).unwrap_err();
@@ -179,7 +179,7 @@ async fn whoever_is_faster_than_the_machine_after_a_deploy_gets_no_seed_and_the_
     );
     let refused = agent.connect("10.66.6.6").await.map(drop).unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
-    // Its own boot after the power cycle.
+    // The machine's own boot after the power cycle.
     bench.until(&["rebooting", "validating", "active"]).await;
     let installed = bench.node().installed().expect("the machine itself was imaged");
     assert!(installed.authorized_keys.iter().any(|key| key == KEY));
@@ -216,7 +216,7 @@ async fn an_impostor_during_an_erase_gets_no_certificate_and_quarantines_the_nod
         reason.contains("two machines answered") && reason.contains("readmit"),
         "{reason}"
     );
-    // Without the attacker the erase is done after all.
+    // Without the attacker the erase succeeds.
     bench.site.cli(["node", "readmit", "--yes", &id]);
     bench.until(&["available"]).await;
     assert!(bench.node().installed().is_none());
@@ -234,7 +234,7 @@ async fn an_impostor_during_an_erase_gets_no_certificate_and_quarantines_the_nod
 async fn an_old_certificate_neither_sits_on_a_free_node_nor_gets_the_next_customers_job() {
     let bench = Bench::start().await;
     let (id, attacker) = (bench.node().name(), bench.attacker().await);
-    // It gets a certificate in a boot that is contested afterwards.
+    // The attacker gets a certificate in a boot that is contested afterwards.
     bench.deploy();
     let (agent, mut session) = bench.wins_the_race(&attacker, "squatter").await;
     assert!(session.job_before_the_end(SOON).await.is_none());
@@ -246,7 +246,7 @@ async fn an_old_certificate_neither_sits_on_a_free_node_nor_gets_the_next_custom
     assert!(refused.message().contains("of generation 1"), "{refused}");
     bench.until_told("security.agent-refused", 1).await;
     bench.deploy();
-    // It tries at every moment of the imaging.
+    // The attacker tries at every moment of the imaging.
     let deadline = Instant::now() + SOON;
     while !["rebooting", "validating", "active"].contains(&bench.site.state(&id).as_str()) {
         assert!(
@@ -274,7 +274,7 @@ async fn a_replayed_token_and_a_second_registration_are_refused_and_end_the_firs
     let key = Key::new("first");
     let agent = plan.register(&key).await.expect("nobody has registered before");
     let mut session = agent.connect("10.66.6.6").await.expect("the boot is its own");
-    // The very same registration may be repeated: its answer may be lost.
+    // An identical registration may be repeated: its answer may be lost.
     plan.register(&key).await.expect("the same key and the same kernel");
     let address = &bench.site.json(["node", "get", &bench.node().name()])["status"]["address"];
     assert_eq!(
@@ -320,7 +320,7 @@ async fn one_mac_address_in_two_places_is_contested_whoever_was_first() {
         attacker.plan_at(&url, lease.address).await.is_none(),
         "not in this boot"
     );
-    // A token of the agent, used from a second address: the second time quarantines.
+    // A token of the agent, used from a second address: the second occurrence quarantines the node.
     let plan = attacker.plan_as_soon_as_possible(SOON).await;
     let refused = plan
         .register_from(&Key::new("boot"), elsewhere)

@@ -20,14 +20,14 @@ use crate::impostor::host::Host;
 
 /// Inputs for each listener.
 const INPUTS: usize = 100_000;
-/// Datagrams between two questions that have to be answered. A socket's receive buffer holds as many.
+/// Datagrams between two requests that must be answered. A socket's receive buffer holds this many.
 const BURST: usize = 64;
-/// Connections at once.
+/// Concurrent connections.
 const AT_ONCE: usize = 32;
-/// What the control plane may grow by, in bytes: less than a kilobyte for each input of one listener.
+/// Allowed growth of the control plane, in bytes: less than a kilobyte for each input of one listener.
 const MEMORY: u64 = 64 << 20;
 
-/// Good inputs of the fuzzer's corpus for the reader of this byte.
+/// Valid inputs from the fuzzer's corpus for the parser with this byte.
 fn corpus(kind: u8) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/fuzz/corpus");
     let entries = std::fs::read_dir(folder).expect("the corpus is there");
@@ -39,7 +39,7 @@ fn corpus(kind: u8) -> Vec<Vec<u8>> {
     inputs
 }
 
-/// The same number gives the same input: half of the inputs are changed copies of good ones, half are noise.
+/// The same number gives the same input: half of the inputs are changed copies of valid ones, half are noise.
 fn malformed(good: &[Vec<u8>], number: usize) -> Vec<u8> {
     let mut numbers = Numbers::of(number as u64);
     if number.is_multiple_of(2) {
@@ -49,8 +49,8 @@ fn malformed(good: &[Vec<u8>], number: usize) -> Vec<u8> {
     (0..numbers.below(length)).map(|_| numbers.below(256) as u8).collect()
 }
 
-/// Sends datagrams. After each burst `answers` asks a good question and awaits the answer, so that no datagram is lost
-/// before the server reads it.
+/// Sends datagrams. After each burst `answers` sends a valid request and waits for the answer, so that no datagram is
+/// lost before the server reads it.
 async fn datagrams(port: u16, kind: u8, mut answers: impl AsyncFnMut() -> bool) {
     let good = corpus(kind);
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
@@ -65,8 +65,8 @@ async fn datagrams(port: u16, kind: u8, mut answers: impl AsyncFnMut() -> bool) 
     until_answered(&mut answers).await;
 }
 
-/// Sends one input on each connection, and waits until the server ends the connection. Answers with how many inputs the
-/// server took.
+/// Sends one input on each connection, and waits until the server ends the connection. Returns the number of inputs
+/// that the server accepted.
 async fn connections(port: u16, good: Vec<Vec<u8>>) -> usize {
     let (good, next, taken) = (
         Arc::new(good),
@@ -82,7 +82,7 @@ async fn connections(port: u16, good: Vec<Vec<u8>>) -> usize {
                 if number >= INPUTS {
                     return;
                 }
-                // An address of its own for each task, so that the limit of one address is not what is tested.
+                // A separate address for each task, so that the limit per address is not under test.
                 let from = Ipv4Addr::new(127, 251, task as u8, 1 + (number % 200) as u8);
                 if one_connection(port, from, &malformed(&good, number)).await.is_ok() {
                     taken.fetch_add(1, Ordering::Relaxed);
@@ -103,12 +103,12 @@ async fn one_connection(port: u16, from: Ipv4Addr, input: &[u8]) -> std::io::Res
     stream.write_all(input).await?;
     stream.shutdown().await?;
     let mut answer = Vec::new();
-    // A server that closes without reading all resets the connection: that is an answer, too.
+    // A server that closes without reading everything resets the connection, which also counts as an answer.
     let read = timeout(SOON, (&mut stream).take(64 << 10).read_to_end(&mut answer)).await;
     read.expect("the server ends the connection").map_or(Ok(()), |_| Ok(()))
 }
 
-/// Sends messages that do not decode to every method, as an operator. Answers with how many were refused.
+/// Sends messages that do not decode to every method, as an operator. Returns the number of refusals.
 async fn messages(plane: &Plane) -> usize {
     let methods: Arc<Vec<String>> = Arc::new(methods().iter().map(|method| method.path()).collect());
     let (next, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -122,7 +122,7 @@ async fn messages(plane: &Plane) -> usize {
                 if number >= INPUTS {
                     return;
                 }
-                // Field number 0 is not allowed, so no message begins like this.
+                // Field number 0 is not allowed, so no valid message begins like this.
                 let message = [&[0][..], &malformed(&[vec![10, 2, b'n', b'1']], number)].concat();
                 let answer = call(channel.clone(), &methods[number % methods.len()], message).await;
                 if answer.is_err_and(|status| !matches!(status.code(), Code::Unavailable | Code::Unknown)) {
@@ -137,7 +137,7 @@ async fn messages(plane: &Plane) -> usize {
     refused.load(Ordering::Relaxed)
 }
 
-/// Asks for a file that the TFTP server does not have, as often as a client repeats itself: the answer is an error.
+/// Requests a file that the TFTP server does not have, as often as a client repeats: the answer is an error.
 async fn tftp_answers(socket: &UdpSocket, port: u16) -> bool {
     let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     socket.send_to(b"\0\x01absent\0octet\0", to).await.expect("it is sent");
@@ -146,7 +146,7 @@ async fn tftp_answers(socket: &UdpSocket, port: u16) -> bool {
     answer.is_ok_and(|received| received.is_ok() && packet[..2] == [0, 5])
 }
 
-/// Asks until there is an answer: a datagram may be lost on a busy computer.
+/// Repeats until there is an answer: a datagram may be lost on a busy computer.
 async fn until_answered(mut is_answered: impl AsyncFnMut() -> bool) {
     let asked = async { while !is_answered().await {} };
     timeout(SOON, asked).await.expect("the server answers a good question");
@@ -197,7 +197,7 @@ async fn a_hundred_thousand_malformed_inputs_for_each_listener_harm_nothing() {
     assert_eq!(plane.site.pid(), pid, "the control plane was started again");
     let after = plane.memory();
     assert!(after < before + MEMORY, "{before} bytes grew to {after}: {figures:?}");
-    // An honest machine is not harmed.
+    // An honest machine still works.
     plane.site.until(&id, &["available"], Duration::from_secs(30)).await;
     plane.site.cli(["node", "quarantine", &id, "--reason", "a test"]);
     plane.site.cli(["node", "readmit", &id, "--yes"]);

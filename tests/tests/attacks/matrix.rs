@@ -1,4 +1,4 @@
-//! Every call of the API by every kind of caller, held against a table.
+//! Every call of the API by every kind of caller, compared with a table.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ const CALLERS: [&str; 8] = [
 ];
 const TABLE: &str = include_str!("matrix.txt");
 
-/// The table: for each call, whether each caller is let in.
+/// The table: for each call, whether each caller is admitted.
 fn table() -> BTreeMap<&'static str, [bool; CALLERS.len()]> {
     let mut rows = BTreeMap::new();
     for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
@@ -43,14 +43,14 @@ fn table() -> BTreeMap<&'static str, [bool; CALLERS.len()]> {
     rows
 }
 
-/// Whether a caller is let in: the server looked at the request, or answered it.
+/// Whether a caller is admitted: the server examined the request or answered it.
 async fn is_let_in(channel: &Channel, method: &wire::Method) -> bool {
     let Err(status) = wire::call(channel.clone(), &method.path(), Vec::new()).await else {
         return true;
     };
     match status.code() {
         Code::PermissionDenied => false,
-        // These calls look at a token or a proof of the request. An empty one is refused by the same code.
+        // These calls check a token or a proof in the request. An empty one is refused with the same code.
         Code::Unauthenticated => {
             let looked = status.message().contains("token") || status.message().contains("proof");
             OPEN.contains(&short(method).as_str()) && looked

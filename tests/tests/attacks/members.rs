@@ -21,19 +21,19 @@ use tokio_stream::StreamExt as _;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Status};
 
-/// For anything that happens without a machine.
+/// Time limit for everything that needs no machine.
 const SOON: Duration = Duration::from_secs(30);
-/// What is open ends within this on the replica that ends the rights: a second, and time for a busy computer. The look at
-/// changes of other replicas, each five seconds, is no help.
+/// Open calls end within this time on the replica that ends the rights: a second, and time for a busy computer. The
+/// replicas' check for changes, every five seconds, is too slow for that.
 const AT_ONCE: Duration = Duration::from_secs(3);
-/// For those who have no certificate yet.
+/// For callers without a certificate.
 pub const OPEN: [&str; 3] = [
     "AuthService/RedeemToken",
     "AgentService/Register",
     "ControlService/ProveDatabase",
 ];
 
-/// A control plane on the loopback interface, with a console port, and "cache-1" as a cache of images.
+/// A control plane on the loopback interface, with a console port, and with "cache-1" as a cache of images.
 pub struct Plane {
     pub site: Site,
     api: u16,
@@ -67,7 +67,7 @@ impl Plane {
         command.output().expect("the CLI can be started")
     }
 
-    /// Invites a member and logs in as it; answers the folder of its credential.
+    /// Invites a member and logs in as the member; returns the folder of its credential.
     pub fn join(&self, home: &str, name: &str, role: &[&str]) -> PathBuf {
         let words = [&["token", "create", name, "--role"], role].concat();
         let made = self.site.json(words);
@@ -109,7 +109,7 @@ impl Plane {
         endpoint.tls_config(tls).expect("the files are PEM").connect_lazy()
     }
 
-    /// A certificate of the site's own authority, with a key: PEM.
+    /// A certificate of the site's own authority, with a key, as PEM.
     pub fn forge(&self, identity: &ClientIdentity) -> (String, String) {
         let data = self.site.dir().join("data");
         let keys = KeyFiles::load_or_create(&data, "", SystemTime::now(), std::sync::Arc::new(SystemRng));
@@ -128,7 +128,7 @@ impl Plane {
         )
     }
 
-    /// The HTTP status that the image port answers a certificate with.
+    /// The HTTP status of the image port for a certificate.
     fn fetch(&self, identity_pem: &Path, path: &str) -> String {
         let mut curl = Command::new("curl");
         curl.args([
@@ -167,7 +167,7 @@ impl Plane {
         Client::start(&mut command)
     }
 
-    /// A node of which the BMC is never there.
+    /// A node with an unreachable BMC.
     fn enrol(&self) {
         let password = self.site.dir().join("password");
         std::fs::write(&password, "guess-this-one").expect("the file can be written");
@@ -209,7 +209,7 @@ pub fn short(method: &wire::Method) -> String {
     format!("{service}/{}", method.name)
 }
 
-/// Calls every method and checks that each is refused with this code.
+/// Calls every method and expects this code from each.
 async fn all_refused(channel: &Channel, code: Code) {
     for method in methods() {
         let name = short(&method);
@@ -217,7 +217,7 @@ async fn all_refused(channel: &Channel, code: Code) {
             continue;
         }
         let answer = wire::call(channel.clone(), &method.path(), Vec::new()).await;
-        // A member of none of the epochs is no agent either way.
+        // A member without a valid epoch is not an agent in either case.
         let expected = if name == "AgentService/Connect" {
             Code::PermissionDenied
         } else {
@@ -230,7 +230,7 @@ async fn all_refused(channel: &Channel, code: Code) {
     }
 }
 
-/// An SSH key pair without a passphrase; answers the private key's file.
+/// An SSH key pair without a passphrase; returns the private key's file.
 fn ssh_key(dir: &Path, name: &str) -> PathBuf {
     let file = dir.join(name);
     let made = Command::new("ssh-keygen")
@@ -278,7 +278,7 @@ async fn a_deleted_members_certificate_opens_nothing_on_any_listener() {
     let since = Instant::now();
     assert!(console.ended(AT_ONCE).await.is_some(), "{}", console.text());
     println!("the console ended after {:?}", since.elapsed());
-    // Over the connection from before, and over a new one.
+    // Over the old connection, and over a new one.
     for channel in [&open, &plane.connect(&mallory)] {
         all_refused(channel, Code::Unauthenticated).await;
     }
@@ -288,7 +288,7 @@ async fn a_deleted_members_certificate_opens_nothing_on_any_listener() {
     }
     let mut again = plane.ssh(&key);
     assert_eq!(again.ended(SOON).await, Some(255), "{}", again.text());
-    // What the member made for others has ended, too.
+    // Invitations and keys by the member have ended too.
     let words = [
         "login",
         "--server",
@@ -372,7 +372,7 @@ async fn what_a_revoked_member_has_open_ends() {
     let renewed = plane.cli_of(&home, &["whoami"]);
     assert_eq!(renewed.status.code(), Some(5), "{:?}", texts(&renewed));
 
-    // The member is still there, with its role, and comes back with a new token.
+    // The member still exists, with its role, and returns with a new token.
     let home = plane.join("mallory-again", "mallory", &["operator"]);
     assert_eq!(
         who_am_i(&plane.connect(&home)).await.expect("a member").role(),
@@ -402,7 +402,7 @@ async fn a_name_that_is_invited_again_does_not_revive_old_certificates_and_keys(
     assert_eq!(plane.fetch(&present.join("default.pem"), "/metrics"), "200");
     let mut ssh = plane.ssh(&key);
     assert_eq!(ssh.ended(SOON).await, Some(255), "{}", ssh.text());
-    // Nor does a certificate without an epoch stand for a member who has one.
+    // A certificate without an epoch is not valid for a member that has one.
     let (certificate, key) = plane.forge(&ClientIdentity::member("ann", 0).expect("a name"));
     let old = plane.connect_as(Identity::from_pem(certificate, key));
     assert_eq!(who_am_i(&old).await.expect_err("epoch 0").code(), Code::Unauthenticated);
@@ -542,7 +542,7 @@ async fn a_site_locks_itself_out_by_no_call_and_is_entered_again_in_the_open() {
             rest.split_whitespace().next().expect("a value follows").to_owned()
         };
         let token = after("--token ");
-        // Before anybody uses the token, the event is there.
+        // The event exists before the token is used.
         let events = plane.events();
         let told = events.iter().find(|event| {
             event["kind"] == "security.operator-invited-locally" && event["target"] == format!("members/{name}")
@@ -557,7 +557,7 @@ async fn a_site_locks_itself_out_by_no_call_and_is_entered_again_in_the_open() {
         let me = who_am_i(&plane.connect(&home)).await.expect("a member");
         assert_eq!((me.member.as_str(), me.role()), (name, v1::Role::Operator));
     }
-    // Now that there is another operator, the first one may go.
+    // With a second operator, the first one may be deleted.
     plane.site.cli(["member", "delete", "operator"]);
     plane.site.stop().await;
 }

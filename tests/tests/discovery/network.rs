@@ -1,4 +1,4 @@
-//! A search by SSDP, in a network namespace of its own.
+//! A search by SSDP, in a separate network namespace.
 
 use std::net::{Ipv4Addr, UdpSocket};
 

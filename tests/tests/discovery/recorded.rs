@@ -1,4 +1,4 @@
-//! Recorded services of real BMCs are found for what they are.
+//! Recorded services of real BMCs are identified correctly.
 //!
 //! Only with `RACKWRIGHT_MOCKUPS=DIR`, a folder with a folder for each recording. They are not part of this project.
 

@@ -1,4 +1,4 @@
-//! Listeners that are no BMC, and made-up BMCs.
+//! Listeners that are not BMCs, and invented BMCs.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,29 +11,29 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What a stranger does with a connection.
+/// A stranger's reaction to a connection.
 #[derive(Debug, Clone, Copy)]
 pub enum Manner {
-    /// Answers everything with a page, in the clear.
+    /// Answers every request with a page, without TLS.
     Page,
-    /// Takes connections and says nothing.
+    /// Accepts connections and stays silent.
     Silence,
     /// Sends a byte now and then, for ever.
     Drip,
 }
 
-/// Everything that somebody was sent.
+/// All data that a listener received.
 #[derive(Debug, Default)]
 pub struct Heard(std::sync::Mutex<Vec<u8>>);
 
 impl Heard {
-    /// Whether a text is in it.
+    /// Whether the data contains a text.
     pub fn has(&self, text: &str) -> bool {
         let bytes = self.0.lock().unwrap();
         bytes.windows(text.len()).any(|window| window == text.as_bytes())
     }
 
-    /// Whether anything was sent.
+    /// Whether no data was received.
     pub fn is_empty(&self) -> bool {
         self.0.lock().unwrap().is_empty()
     }
@@ -75,7 +75,7 @@ async fn behave(mut stream: TcpStream, manner: Manner, heard: Arc<Heard>) {
     }
 }
 
-/// A second address of a BMC: what comes in goes to `to`. Answers how many connections there were.
+/// A second address of a BMC: forwards connections to `to`. Returns the counter of connections.
 pub async fn second_address(listens: &str, to: SocketAddr) -> Arc<AtomicUsize> {
     let listener = TcpListener::bind(listens).await.unwrap();
     let count = Arc::new(AtomicUsize::new(0));
@@ -93,7 +93,7 @@ pub async fn second_address(listens: &str, to: SocketAddr) -> Arc<AtomicUsize> {
     count
 }
 
-/// A BMC made up of a few resources. It lets everybody in.
+/// A BMC made of a few resources. It accepts every login.
 pub async fn made_up(dir: &Path, address: &str, uuid: &str, serial: &str, mac: &str) -> Mockup {
     let folder = dir.join(format!("made-up-{address}"));
     let put = |path: &str, body: serde_json::Value| {

@@ -1,10 +1,10 @@
-//! Passwords of BMCs, from the factory's to one that nobody but the control plane knows, and through a crash.
+//! Passwords of BMCs: from the factory's to one that only the control plane knows, and through a crash.
 
 use rackwright_sim::fleet::{AccountRules, SimNode};
 
 use super::*;
 
-/// What opens a BMC, as the control plane's own host tells it.
+/// A BMC's login, from a command on the control plane's own host.
 pub(super) fn known(site: &Site, id: &str) -> (String, String) {
     let config = site.dir().join("rackwrightd.yaml");
     let told = std::process::Command::new(program("rackwrightd"))
@@ -21,7 +21,7 @@ pub(super) fn known(site: &Site, id: &str) -> (String, String) {
     (value("username:"), value("password:"))
 }
 
-/// What is stored opens the BMC, and the factory's password does not.
+/// The stored login opens the BMC, and the factory's password does not.
 fn is_ours(site: &Site, node: &SimNode) -> (String, String) {
     let (user, password) = known(site, &node.name());
     assert!(node.opens(&user, &password), "{user} is refused");
@@ -53,7 +53,7 @@ async fn life(rules: AccountRules, settings: &str, user: &str) {
     assert_ne!(first, second);
     assert!(!node.opens(user, &first), "the former password is refused");
 
-    // In the middle of the next one the control plane is killed.
+    // During the next rotation the control plane is killed.
     plane.site.cli(["node", "bmc-password", "rotate", &id]);
     plane.site.kill().await;
     plane.site.restart().await;
@@ -75,7 +75,7 @@ async fn life(rules: AccountRules, settings: &str, user: &str) {
     assert_ne!(third, fourth, "whoever had the node may have read its BMC's password");
     assert!(!node.opens(user, &third));
 
-    // Nothing of it stands where somebody reads.
+    // The password is not in any readable place.
     let data = dir.path().join("data/rackwright.db");
     let database = std::fs::read(data).expect("the database can be read");
     let written = site.cli(["events", "-o", "json"]) + &site.log_tail() + &site.cli(["node", "explain", &id]);
@@ -84,7 +84,7 @@ async fn life(rules: AccountRules, settings: &str, user: &str) {
         let is_in = database.windows(secret.len()).any(|window| window == secret.as_bytes());
         assert!(!is_in, "a password stands in the database");
     }
-    // First: it says good-bye to each BMC.
+    // Stopped first: the control plane logs out of each BMC.
     plane.site.stop().await;
     fleet.stop().await;
 }
@@ -166,7 +166,7 @@ async fn a_machine_without_a_given_password_is_entered_with_one_of_the_factory_l
     enrol_unknown(&plane, &node);
     site.until(&node.name(), &["available"], SOON).await;
     is_ours(site, &node);
-    // First: it says good-bye to each BMC.
+    // Stopped first: the control plane logs out of each BMC.
     plane.site.stop().await;
     fleet.stop().await;
 }
@@ -193,12 +193,12 @@ async fn a_password_that_is_refused_is_sent_once_and_not_again_after_a_restart()
     plane.site.cli(["node", "update", &id, "--password-file", &wrong]);
     let refused = "security.bmc-login-refused";
     until_told(&plane.site, &id, &["security.bmc-"], &[refused]).await;
-    // By name and password with the request, and by a session, where that is refused.
+    // Name and password are sent with the request, and once for a session if the request is refused.
     let (sent, is_locked) = node.refusals("admin");
     assert!((1..=2).contains(&sent) && !is_locked, "{sent}");
     plane.site.kill().await;
     plane.site.restart().await;
-    // This wants the BMC, and is told what is wrong.
+    // This operation needs the BMC, and reports the cause.
     let site = &plane.site;
     let tried = tokio::task::block_in_place(|| site.try_cli(["node", "power", &id, "on", "--wait"]));
     assert!(!tried.status.success());
@@ -209,14 +209,14 @@ async fn a_password_that_is_refused_is_sent_once_and_not_again_after_a_restart()
         "{explained}"
     );
 
-    // Who gives what is right is let in.
+    // The right password is accepted.
     let right = dir.path().join("right");
     std::fs::write(&right, node.password()).expect("the file can be written");
     let right = right.display().to_string();
     site.cli(["node", "update", &id, "--password-file", &right]);
     site.cli(["node", "power", &id, "on", "--wait"]);
     assert_eq!(node.refusals("admin"), (0, false));
-    // First: it says good-bye to each BMC.
+    // Stopped first: the control plane logs out of each BMC.
     plane.site.stop().await;
     fleet.stop().await;
 }

@@ -27,7 +27,7 @@ async fn the_event_log_of_a_bmc_is_read_and_cleared_and_no_power_is_cut_that_has
         "{cached}"
     );
 
-    // The inspection switched it on and off.
+    // The inspection powered it on and off.
     let read = log_of(site, &[&id]);
     let entries = read["entries"].as_array().expect("entries").clone();
     assert!(entries.len() >= 2, "{read}");

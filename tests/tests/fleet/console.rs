@@ -1,4 +1,4 @@
-//! Serial consoles through a control plane: serial over LAN of BMCs that are asked over IPMI, or over Redfish.
+//! Serial consoles through a control plane: serial over LAN of BMCs that are reached over IPMI or over Redfish.
 
 use rackwright_tests::client::Client;
 use rackwright_tests::ipmi::IpmiSim;
@@ -8,7 +8,7 @@ use super::*;
 const USER: &str = "admin";
 const PASSWORD: &str = "sim-pass'w0rd";
 
-/// Enrols a node whose BMC is asked over IPMI.
+/// Enrols a node with a BMC that is reached over IPMI.
 fn enrol(site: &Site, id: &str, bmc: &IpmiSim) {
     let file = site.dir().join("ipmi.password");
     std::fs::write(&file, PASSWORD).expect("the file can be written");
@@ -44,7 +44,7 @@ async fn the_console_of_an_ipmi_node_is_shown_typed_to_and_recorded() {
     client.sees("n1 login: ", SOON).await;
     client.types("root\r");
     bmc.is_told("root\r").await;
-    // Another one looks on, and does not type.
+    // A second client only reads and does not type.
     let watcher = at(site, &["n1", "--read-only"]);
     watcher.sees("the console is open", SOON).await;
     bmc.prints("Password:").await;
@@ -68,7 +68,7 @@ async fn the_console_of_an_ipmi_node_is_shown_typed_to_and_recorded() {
 async fn a_redfish_bmc_that_has_its_console_over_ipmi_alone_shows_it_by_its_own_account() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
-    // With passwords of ours: those that simulated machines come with are too long for ipmi_sim.
+    // With our own passwords: those of simulated machines are too long for ipmi_sim.
     let plane = Plane::start_with(dir.path(), "pxe", "bmc_accounts: {}\n").await;
     let port = free_port();
     let config = FleetConfig {
@@ -87,7 +87,7 @@ async fn a_redfish_bmc_that_has_its_console_over_ipmi_alone_shows_it_by_its_own_
     client.types("hello\r");
     bmc.is_told("hello\r").await;
     drop(client);
-    // First: it says good-bye to each BMC.
+    // Stopped first: the control plane logs out of each BMC.
     plane.site.stop().await;
     fleet.stop().await;
 }
@@ -110,7 +110,7 @@ async fn an_open_line_ends_when_the_node_gets_another_bmc() {
     site.cli(["node", "update", "n1", "--bmc", &present.address()]);
     client.sees("the node has another BMC now", SOON).await;
     former.prints(SECRET).await;
-    // Until the line is open again what the machine prints goes nowhere.
+    // The machine's output is lost until the line is open again.
     client.sees_times("the console is open", 2, SOON).await;
     present.prints("the present machine\r\n").await;
     client.sees("the present machine", SOON).await;
@@ -121,7 +121,7 @@ async fn an_open_line_ends_when_the_node_gets_another_bmc() {
     plane.site.stop().await;
 }
 
-/// OpenSSH's client, which is told this for a password as often as it asks.
+/// OpenSSH's client, which gets this password at each prompt.
 fn ssh(dir: &Path, port: u16, node: &str, password: &str) -> Client {
     let (asked, said) = (dir.join("asked"), dir.join("said"));
     let script = format!("#!/bin/sh\necho asked >>{}\ncat {}\n", asked.display(), said.display());
@@ -145,7 +145,7 @@ fn ssh(dir: &Path, port: u16, node: &str, password: &str) -> Client {
     Client::start(command.env("SSH_ASKPASS", ask).env("SSH_ASKPASS_REQUIRE", "force"))
 }
 
-/// How often a password was asked for since the last time.
+/// The number of password prompts since the last call.
 fn prompts(dir: &Path) -> usize {
     let asked = std::fs::read_to_string(dir.join("asked")).unwrap_or_default();
     std::fs::write(dir.join("asked"), "").expect("the file can be written");
@@ -176,7 +176,7 @@ async fn a_token_is_the_password_of_one_login_at_one_console() {
     is_refused(dir, port, "n1", &none).await;
     assert_eq!(prompts(dir), 3, "no more is tried");
     is_refused(dir, port, "n1", "a password").await;
-    // That of another console is refused, and as good as it was.
+    // A token for another console is refused, and stays valid.
     is_refused(dir, port, "n2", &token).await;
     is_refused(dir, port, "no-such-node", &token).await;
     prompts(dir);

@@ -1,4 +1,4 @@
-//! Power and cooling as simulated PDUs, cooling units and machines tell of them, and what that holds back.
+//! Power and cooling as simulated PDUs, cooling units and machines report them, and the operations that they hold back.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use rackwright_sim::fleet::{Phase, Profile};
 
 use super::*;
 
-/// Settings by which everything is read each second.
+/// Settings with which everything is read every second.
 pub(super) fn pace(dir: &Path) -> String {
     let password = dir.join("facility-password");
     std::fs::write(&password, format!("{PASSWORD}\n")).expect("the file can be written");
@@ -19,7 +19,7 @@ pub(super) fn pace(dir: &Path) -> String {
     )
 }
 
-/// The machines of a fleet in one rack, on one circuit of so many watts, a PDU and a loop.
+/// The machines of a fleet in one rack, on one circuit of `circuit_watts`, with a PDU and a loop.
 pub(super) fn site_file(fleet: &Fleet, circuit_watts: u32, boot_peak_watts: u32, pdu: &str, cdu: &str) -> String {
     let count = fleet.nodes();
     let mut text = format!(
@@ -63,7 +63,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> Result<(), String>) {
     }
 }
 
-/// The alarms that are open, by name.
+/// The open alarms, by name.
 fn alarms(site: &Site) -> Vec<String> {
     let told = site.json(["power", "alarms"]);
     let rows = told.as_array().expect("a list").iter();
@@ -103,7 +103,7 @@ async fn a_leak_holds_machines_back_until_it_is_dry_and_a_tripped_breaker_its_br
     let bmc = |one: &Equipment| format!(", bmc: '{}'", one.url());
     apply(site, &site_file(&fleet, 100_000, 1000, &bmc(&pdu), &bmc(&cdu)));
     until_alarms(site, &[]).await;
-    // What machines, PDU and file say meet in one answer.
+    // Values of machines, PDU and file appear in one answer.
     let first = fleet.node(0).name();
     until("the readings", || {
         let told = site.json(["power", "explain", &first]);
@@ -133,7 +133,7 @@ async fn a_leak_holds_machines_back_until_it_is_dry_and_a_tripped_breaker_its_br
     let events = site.cli(["events", "--target", "cdu/cdu-1", "-o", "json"]);
     assert_eq!(events.matches("facility.leak").count(), 1, "{events}");
     assert!(events.contains(&first), "{events}");
-    // A detector that does not say any more is not dry.
+    // A detector that no longer reports does not count as dry.
     cdu.change_cdu(|cdu| (cdu.is_mute, cdu.is_leaking) = (true, false));
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(alarms(site), ["alarms/leak cdu/cdu-1"]);
@@ -173,7 +173,7 @@ async fn no_more_machines_boot_at_once_than_their_circuit_bears_and_all_come_up(
     };
     let fleet = plane.machines(config, Arc::new(Seen::default())).await;
     let site = &plane.site;
-    // Eight maxima of 1 kW, and 2 kW more for each that boots: two fit.
+    // Eight maxima of 1 kW, and 2 kW more for each booting machine: two fit.
     apply(site, &site_file(&fleet, 12_000, 3000, "", ""));
     let most = Arc::new(AtomicUsize::new(0));
     let watch = {

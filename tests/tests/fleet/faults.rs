@@ -1,4 +1,4 @@
-//! What goes wrong while machines boot and while their agents work, and what the control plane makes of it.
+//! Faults while machines boot and agents work, and the control plane's reactions.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use rackwright_sim::lab::install_crypto;
 
 use super::{Plane, SOON, Seen, image};
 
-/// A fault of the script, and the boots that a machine with it takes for its way through the test.
+/// A fault of the script, and the number of boots that a machine with this fault needs in the test.
 type Case = (&'static str, u32);
 
-/// A machine for each case. Their time is quick, so that the pauses of firmware and of the ramdisk are short.
+/// A machine for each case. Their time is fast, so that the pauses of firmware and ramdisk are short.
 fn suffering(cases: &[Case]) -> FleetConfig {
     let line = |(node, (fault, _)): (usize, &Case)| format!("  - {{nodes: [{node}], {fault}}}\n");
     let yaml: String = cases.iter().enumerate().map(line).collect();
@@ -33,12 +33,12 @@ fn check(fleet: &Fleet, cases: &[Case]) {
 }
 
 async fn end(plane: Plane, fleet: Fleet) {
-    // First: it says good-bye to each BMC.
+    // Stopped first: the control plane logs out of each BMC.
     plane.site.stop().await;
     fleet.stop().await;
 }
 
-/// Machines that are inspected, and then hold an image whatever befell them meanwhile.
+/// Machines that are inspected and then imaged despite their faults.
 async fn imaged(cases: &[Case], config: FleetConfig) {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
@@ -60,7 +60,7 @@ async fn imaged(cases: &[Case], config: FleetConfig) {
     end(plane, fleet).await;
 }
 
-/// Firmware asks again, or begins its boot order anew; either way it is inspected by its one boot.
+/// Firmware repeats a request or begins its boot order anew; in both cases one boot is enough for the inspection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn machines_whose_boots_stumble_are_inspected() {
     install_crypto();
@@ -132,8 +132,8 @@ async fn a_machine_boots_its_first_stage_by_http() {
     end(plane, fleet).await;
 }
 
-/// One boot for the inspection, one for the image and one into it, and one more where the agent did not come back. A machine
-/// that resets by itself after its agent has registered looks like a second machine: that boot does not count either.
+/// One boot for the inspection, one for the image and one into it, and one more if the agent did not come back. A machine
+/// that resets itself after its agent's registration looks like a second machine: that boot does not count either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn machines_are_imaged_although_agents_and_connections_fail() {
     let cases: [Case; 5] = [
@@ -146,7 +146,7 @@ async fn machines_are_imaged_although_agents_and_connections_fail() {
     imaged(&cases, suffering(&cases)).await;
 }
 
-/// All of the image comes over the network, and is taken up again where a connection broke off in the middle.
+/// The whole image is transferred over the network, and the transfer resumes after a broken connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn machines_whose_agents_fetch_all_of_an_image_are_imaged() {
     let cases: [Case; 2] = [
@@ -160,7 +160,7 @@ async fn machines_whose_agents_fetch_all_of_an_image_are_imaged() {
     imaged(&cases, config).await;
 }
 
-/// Puts something else in place of each file below a folder.
+/// Replaces the content of each file below a folder.
 fn spoil(folder: &Path) -> usize {
     let mut done = 0;
     for entry in std::fs::read_dir(folder).expect("the folder can be read").flatten() {
@@ -196,7 +196,7 @@ async fn a_machine_does_not_boot_an_image_whose_chunks_are_wrong() {
     end(plane, fleet).await;
 }
 
-/// A silence that ends before the control plane misses the agent costs nothing, a longer one another boot.
+/// A silence that ends before the control plane misses the agent costs nothing; a longer one costs another boot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn machines_whose_agents_fall_silent_are_imaged() {
     let cases: [Case; 2] = [
@@ -206,7 +206,7 @@ async fn machines_whose_agents_fall_silent_are_imaged() {
     imaged(&cases, suffering(&cases)).await;
 }
 
-/// A drive whose erase nobody heard of is erased again, and a machine is given on only then.
+/// A drive with an unreported erase is erased again, and only then is the machine given out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn machines_whose_agents_crash_are_erased_all_the_same() {
     install_crypto();
@@ -235,7 +235,7 @@ async fn machines_whose_agents_crash_are_erased_all_the_same() {
     end(plane, fleet).await;
 }
 
-/// What never gets better ends with a reason that names it.
+/// A permanent fault ends with a reason that names it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn machines_that_cannot_be_imaged_fail_and_say_why() {
     install_crypto();

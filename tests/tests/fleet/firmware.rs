@@ -1,4 +1,4 @@
-//! Firmware of simulated machines by a real control plane, which is killed in the middle of an update.
+//! Firmware updates of simulated machines by a real control plane, which is killed during an update.
 
 use std::net::SocketAddrV4;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(super) const MULTIPART: UpdateWays = UpdateWays {
     ac_cycle: false,
 };
 
-/// A file of the simulator: what it is for, which version it brings, and why it fails where it does.
+/// A firmware file of the simulator: its component, its version, and the reason of its failure if it is to fail.
 pub(super) fn file(dir: &Path, component: &str, version: &str, fails: &str) -> String {
     let path = dir.join(format!("{component}-{version}.bin"));
     let padding = "x".repeat(300_000);
@@ -34,12 +34,12 @@ pub(super) fn file(dir: &Path, component: &str, version: &str, fails: &str) -> S
     path.display().to_string()
 }
 
-/// Adds files, and has a site want them for the SKU that the simulated machines have.
+/// Adds files, and makes a site require them for the SKU of the simulated machines.
 pub(super) fn want(plane: &Plane, wanted: &[(&str, &str, &str)]) {
     want_with(plane, wanted, "");
 }
 
-/// The same, with further fields of each.
+/// Like `want`, with further fields of each.
 pub(super) fn want_with(plane: &Plane, wanted: &[(&str, &str, &str)], further: &str) {
     let dir = plane.site.dir().to_owned();
     let mut firmware = String::new();
@@ -63,7 +63,7 @@ pub(super) fn want_with(plane: &Plane, wanted: &[(&str, &str, &str)], further: &
     cli(plane, ["site", "apply", &site.display().to_string(), "--yes"]);
 }
 
-/// Runs the CLI, and lets the machines go on meanwhile.
+/// Runs the CLI while the machines continue.
 pub(super) fn cli<const N: usize>(plane: &Plane, arguments: [&str; N]) -> String {
     tokio::task::block_in_place(|| plane.site.cli(arguments))
 }
@@ -104,7 +104,7 @@ async fn a_control_plane_that_is_killed_in_the_middle_goes_on_and_begins_nothing
     assert!(report.contains("0 of 1 nodes"), "{report}");
     cli(&plane, ["node", "firmware", "update", &id]);
     until("the BMC's own update", || fleet.firmware(0).0 == 1).await;
-    // Sent, and under way on the BMC; our process ends without a word.
+    // The update is sent and runs on the BMC; then our process is killed.
     plane.site.kill().await;
     plane.site.restart().await;
     until("the last update", || {
@@ -155,7 +155,7 @@ async fn a_bmc_fetches_the_file_by_itself_and_a_failure_tells_what_the_task_said
     fleet.stop().await;
 }
 
-/// One machine that boots, and whose installed systems answer by SSH at this port.
+/// One machine that boots, with installed systems that answer by SSH at this port.
 async fn machine_with_systems(plane: &Plane, ssh: u16) -> Fleet {
     let config = FleetConfig {
         boot_server: Some(plane.dhcp),
@@ -180,7 +180,7 @@ async fn hand_over(plane: &Plane, id: &str) {
     plane.site.until(id, &["active"], SOON).await;
 }
 
-/// A day of the week that is neither today, nor yesterday, nor tomorrow.
+/// A day of the week other than yesterday, today and tomorrow.
 fn another_day() -> &'static str {
     const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -203,7 +203,7 @@ async fn a_machine_that_somebody_has_is_updated_within_its_window_and_not_before
     hand_over(&plane, &id).await;
     want(&plane, &[("NIC", "3.0", "")]);
     cli(&plane, ["node", "firmware", "update", &id]);
-    // For what it waits, and until when that is looked at again.
+    // What the node waits for, and the time of the next check.
     let waits = || {
         let node = tokio::task::block_in_place(|| plane.site.json(["node", "get", &id]));
         let text = |field: &str| node["status"][field].as_str().unwrap_or_default().to_owned();
@@ -211,7 +211,7 @@ async fn a_machine_that_somebody_has_is_updated_within_its_window_and_not_before
     };
     until("a word of the window", || waits().is_some()).await;
     let before = waits();
-    // A window that is not open is none: it has been looked at, and the node waits still.
+    // A closed window does not count: the check has run, and the node still waits.
     let span = format!("{} 02:00 1h", another_day());
     cli(&plane, ["firmware", "window", &target, "--weekly", &span]);
     until("the wait for it", || waits().is_some_and(|until| Some(until) != before)).await;
@@ -243,7 +243,7 @@ async fn the_window_of_a_node_ends_with_the_claim_and_is_not_that_of_the_next_no
     let is_never = || cli(&plane, ["firmware", "window", &target]).contains("never");
     for life in 1..=2 {
         hand_over(&plane, &id).await;
-        // Generations of claims begin anew: this one has the number that the former node's had.
+        // Generations of claims begin anew: this claim has the same number as the former node's.
         assert!(is_never(), "life {life}");
         cli(&plane, ["firmware", "window", &target, "--now-for", "1h"]);
         assert!(!is_never(), "life {life}");

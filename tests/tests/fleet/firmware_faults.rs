@@ -1,5 +1,5 @@
-//! What goes wrong with updates of firmware, and what is done about it: versions that do not run, BMCs that start, alarms,
-//! operators who think better of it.
+//! Faults of firmware updates, and the reactions to them: versions that do not run, BMCs that restart, alarms, operators
+//! who cancel.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,7 +15,7 @@ const QUICK: UpdateWays = UpdateWays {
     ..MULTIPART
 };
 
-/// Updates a node; the words of the failure, or none.
+/// Updates a node; returns the failure's message, or none.
 fn update(plane: &Plane, id: &str) -> Option<String> {
     let output = tokio::task::block_in_place(|| plane.site.try_cli(["node", "firmware", "update", id, "--wait"]));
     let (_, said) = texts(&output);
@@ -38,7 +38,7 @@ async fn switched_on(node: &SimNode) {
 }
 
 async fn end(plane: Plane, fleet: Fleet) {
-    // First: it says good-bye to each BMC.
+    // Stopped first: the control plane logs out of each BMC.
     plane.site.stop().await;
     fleet.stop().await;
 }

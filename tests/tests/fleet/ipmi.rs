@@ -1,4 +1,4 @@
-//! What is refused of nodes whose BMCs are asked over IPMI, and with which words.
+//! Operations that are refused for nodes with IPMI, and the messages.
 
 use super::*;
 
@@ -36,7 +36,7 @@ async fn passwords_of_bmcs_that_are_asked_over_ipmi_are_given_and_not_changed() 
         words.contains("asked over IPMI, where passwords are not changed") && words.contains("node update"),
         "{words}"
     );
-    // Nobody answers there: that, and no password, is what it waits for.
+    // The address does not answer: the node waits for that, not for a password.
     let deadline = Instant::now() + SOON;
     while !site
         .cli(["node", "explain", "n1"])

@@ -1,4 +1,4 @@
-//! No secret is written where somebody reads, however much the daemon is told to log.
+//! No secret is written to a readable place, however verbose the daemon's log is.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -12,7 +12,7 @@ fn is_a_key(path: &Path) -> bool {
     path.parent().is_some_and(|folder| folder.ends_with("data/keys"))
 }
 
-/// All that lies below `folder` but for keys and `except`, by path.
+/// All files below `folder` except keys and `except`, by path.
 fn written(folder: &Path, except: &[&Path], found: &mut Vec<(String, String)>) {
     for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();
@@ -33,7 +33,7 @@ fn holders<'a>(files: &'a [(String, String)], text: &str) -> Vec<&'a str> {
     held.map(|(path, _)| path.as_str()).collect()
 }
 
-/// What base64 makes of a secret wherever it stands in what is encoded: the letters that depend on nothing beside it.
+/// The base64 forms of a secret inside a larger encoded text: the letters that do not depend on the neighbouring bytes.
 fn in_base64(secret: &str) -> [String; 3] {
     std::array::from_fn(|before| {
         let coded = STANDARD_NO_PAD.encode([&b"\0\0"[..before], secret.as_bytes()].concat());
@@ -42,7 +42,7 @@ fn in_base64(secret: &str) -> [String; 3] {
     })
 }
 
-/// In both ways of writing digits.
+/// With upper-case and lower-case digits.
 fn in_a_url(secret: &str) -> [String; 2] {
     let letter = |byte: u8, coded: String| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
@@ -60,7 +60,7 @@ fn in_a_url(secret: &str) -> [String; 2] {
     ]
 }
 
-/// All ways in which a secret may be written.
+/// All forms in which a secret may be written.
 fn forms(secret: &str) -> BTreeSet<String> {
     let coded = in_base64(secret);
     let for_urls = coded.each_ref().map(|text| text.replace('+', "-").replace('/', "_"));
@@ -69,13 +69,13 @@ fn forms(secret: &str) -> BTreeSet<String> {
     forms
 }
 
-/// The files that hold one of these secrets in any form.
+/// The files that contain one of these secrets in any form.
 fn leaks<'a>(files: &'a [(String, String)], secrets: &[String]) -> BTreeSet<&'a str> {
     let forms = secrets.iter().flat_map(|secret| forms(secret));
     forms.flat_map(|form| holders(files, &form)).collect()
 }
 
-/// A secret that is planted in a file of the searched folder is found, in whatever form.
+/// Checks that the search finds a planted secret in every form.
 fn check_search(folder: &Path, secrets: &[String]) {
     let place = folder.join("planted.log");
     let path = place.display().to_string();
@@ -149,14 +149,14 @@ async fn no_secret_is_written_where_somebody_reads() {
     plane.site.stop().await;
 
     let mut files = Vec::new();
-    // They hold the factory's password, as an operator gives it, and what a customer gives.
+    // These files contain the factory's password, as given by an operator, and the customer's user data.
     let given = dir.path().join("nodes.yaml");
     written(dir.path(), &[&given, &user_data], &mut files);
     files.extend(said.map(|text| ("what the CLI said".to_owned(), text)));
     let log = files.iter().find(|(path, _)| path.ends_with("rackwrightd.log"));
     let (_, log) = log.expect("the daemon has a log");
     assert!(log.contains("TRACE"), "it did not log all that it can");
-    // What is no secret is found: so would a secret be.
+    // The search works: it finds an id, and would find a secret.
     assert!(holders(&files, &id).len() > 2);
     assert!(files.iter().any(|(path, _)| path.ends_with("rackwright.db")));
     let passwords = [node.password(), first, second, third];

@@ -1,17 +1,17 @@
-//! Settings of simulated firmware as a SKU wants them: written, proven after a start, changed behind our back, put right.
+//! A SKU's settings on simulated firmware: written, proven after a start, changed without the control plane, corrected.
 
 use rackwright_redfish::{BmcClient, BmcTarget, Settings};
 use rackwright_sim::fleet::SimNode;
 
 use super::*;
 
-/// What goes wrong with each machine: nothing; the first start loses what waited for it; every start does.
+/// The faults of the machines: none; the first start loses the pending settings; every start does.
 const FAULTS: &str = "faults:\n  - {fault: settings-ignored, nodes: [1], at: 1, times: 1}\n  \
                       - {fault: settings-ignored, nodes: [2]}\n";
 
 const WANTED: &str = "bios: {Sriov: Enabled, NumaPerSocket: 2, QuietBoot: false}, secure_boot: enabled";
 
-/// Machines 0 to 2 of a SKU that wants `settings`, and one of a SKU that wants nothing.
+/// Machines 0 to 2 of a SKU with `settings`, and one machine of a SKU without.
 fn site_file(fleet: &Fleet, settings: &str) -> String {
     let sku = |name: &str, further: &str| {
         format!(
@@ -54,7 +54,7 @@ async fn client_of(node: &SimNode) -> BmcClient {
         .expect("the BMC answers")
 }
 
-/// Somebody with root changes a setting and starts the machine again.
+/// Root on the machine changes a setting and restarts it.
 async fn meddle(node: &SimNode) {
     let client = client_of(node).await;
     let bios = client.bios().await.expect("it can be read").expect("it is there");
@@ -146,7 +146,7 @@ async fn settings_are_as_wanted_before_a_machine_is_anybodys_and_drift_is_told_a
         "{words}"
     );
 
-    // What can never be is refused by name and list, and nothing of it is written.
+    // Impossible settings are refused with name and allowed values, and none of them is written.
     apply(site, &site_file(&fleet, "bios: {Sriov: Sometimes, QuietBoot: true}"));
     let refused = tokio::task::block_in_place(|| site.try_cli(["node", "settings", "apply", &names[1], "--wait"]));
     let (_, words) = texts(&refused);
@@ -170,9 +170,9 @@ async fn settings_are_as_wanted_before_a_machine_is_anybodys_and_drift_is_told_a
     fleet.stop().await;
 }
 
-/// Who was started how often, and what is told of each.
+/// The number of starts and the report of each machine.
 fn proven(site: &Site, fleet: &Fleet, names: &[String]) {
-    // One start where they stay, one more for each that lost them, none for those of which nothing is wanted.
+    // One start where the settings stay, one more for each loss, none for the machine without settings.
     let boots: Vec<u32> = (0..4).map(|index| fleet.node(index).view().boots).collect();
     assert_eq!(boots, [1, 2, 3, 1]);
     let reason = site.reason(&names[2]);
@@ -194,12 +194,12 @@ fn proven(site: &Site, fleet: &Fleet, names: &[String]) {
     assert_eq!(standings(site, &names[0]).len(), 4);
     let explained = site.cli(["node", "explain", &names[0]]);
     assert!(explained.contains("firmware settings"), "{explained}");
-    // Of the other nothing is wanted, and nothing was asked.
+    // The other machine has no required settings, and no request was sent to it.
     assert!(site.cli(["node", "settings", &names[3]]).contains("wants nothing"));
     assert!(!site.cli(["node", "explain", &names[3]]).contains("firmware settings"));
 }
 
-/// Enrols all, and waits until each is where its faults lead.
+/// Enrols all, and waits until each reaches the state that its faults cause.
 async fn enrolled(plane: &Plane, fleet: &Fleet, names: &[String]) {
     let file = plane.site.dir().join("nodes.yaml");
     let mut text = Vec::new();
@@ -225,7 +225,7 @@ async fn the_bmcs_job_for_settings_is_waited_for_and_one_that_fails_says_why() {
         faults: Script::parse("faults.yaml", FAULTS, 3).unwrap_or_else(|error| panic!("{error}")),
         boot_server: Some(plane.dhcp),
         tftp_port: plane.tftp_port,
-        // Longer than a start into the agent: what is read at once is not in force yet.
+        // Longer than a start into the agent: an immediate reading does not show the value in force yet.
         settings_jobs: Some(Duration::from_secs(8)),
         ..FleetConfig::default()
     };

@@ -1,5 +1,5 @@
-//! An operator's program that knows all replicas: whatever one of them does not answer is asked of the next, with the same
-//! idempotency key.
+//! An operator's program that knows all replicas: a call that one replica does not answer is sent to the next, with the
+//! same idempotency key.
 
 use std::error::Error as _;
 use std::fmt::Debug;
@@ -13,12 +13,12 @@ use rackwright_api::v1::event_service_client::EventServiceClient;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Response, Status};
 
-/// Of one try.
+/// Time limit of one attempt.
 const TRY: Duration = Duration::from_secs(15);
-/// Without an answer from anybody for so long, the site is stuck.
+/// The site is stuck if no replica answers for this long.
 const STUCK: Duration = Duration::from_secs(120);
 
-/// Channels to every replica, and how calls went.
+/// Channels to every replica, and the results of calls.
 pub struct Client {
     channels: Vec<Channel>,
     at: AtomicUsize,
@@ -35,7 +35,7 @@ fn pem(login: &Path, matches: impl Fn(&str) -> bool) -> String {
     std::fs::read_to_string(path.expect("the login left it")).expect("it is text")
 }
 
-/// The replica, the way to it or its database is away. What it said itself is an answer.
+/// Whether the replica, the way to it or its database is unavailable. A status from the replica itself is an answer.
 fn is_away(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded) || status.source().is_some()
 }
@@ -73,10 +73,10 @@ impl Client {
         self.channels[self.at.load(Ordering::Relaxed) % self.channels.len()].clone()
     }
 
-    /// The answer, or the refusal, of whichever replica gives one. Calls go to one replica after the other.
+    /// The answer or refusal of the first replica that gives one. Calls go to the replicas in turn.
     ///
     /// # Panics
-    /// When nobody answers for long.
+    /// If no replica answers for long.
     pub async fn call<Q, A>(
         &self,
         request: Q,
@@ -107,7 +107,7 @@ impl Client {
         }
     }
 
-    /// Every event after a position that there is now.
+    /// All present events after a position.
     pub async fn events(&self, after_position: u64) -> Vec<v1::Event> {
         let mut seen: Vec<v1::Event> = Vec::new();
         loop {
@@ -133,7 +133,7 @@ impl Client {
         }
     }
 
-    /// Follows events from the first on, from one replica to the next, for ever. What was seen is put into `seen`.
+    /// Follows events from the first on, from one replica to the next, without end. Adds the events to `seen`.
     pub async fn follow(&self, seen: &Mutex<Vec<v1::Event>>) {
         loop {
             let last = seen

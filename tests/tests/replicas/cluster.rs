@@ -1,4 +1,4 @@
-//! PostgreSQL and replicas of `rackwrightd` on it, all of them processes on this computer's loopback that can be killed.
+//! PostgreSQL and replicas of `rackwrightd` on it, all as killable processes on this computer's loopback interface.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
@@ -14,9 +14,9 @@ use tempfile::TempDir;
 
 use crate::client::Client;
 
-/// Where Debian puts its servers.
+/// Debian's folder of server programs.
 const PROGRAMS: &str = "/usr/lib/postgresql";
-/// Long for anything that starts.
+/// Long for every start.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 fn ok(command: &mut Command) {
@@ -30,7 +30,7 @@ fn log(path: &Path) -> Stdio {
     Stdio::from(file.expect("the log can be opened"))
 }
 
-/// A server of one's own. Whoever gets to its socket may do anything.
+/// A server for this test alone. A client of its socket may do anything.
 pub struct Postgres {
     dir: TempDir,
     server: Child,
@@ -81,7 +81,7 @@ impl Postgres {
         }
     }
 
-    /// Ends it without a word to anybody, and starts it again.
+    /// Kills the server and starts it again.
     pub async fn restart(&mut self) {
         signal(self.server.id(), Signal::SIGQUIT);
         self.server.wait().expect("it ends");
@@ -101,7 +101,7 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").expect("a process").uid() == 0
 }
 
-/// A command of the newest server, as a user that it accepts.
+/// A command of the newest server, run as a user that the server accepts.
 fn as_user(name: &str) -> Command {
     let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
     let installed = fs::read_dir(PROGRAMS).into_iter().flatten().flatten().map(|e| e.path());
@@ -139,7 +139,7 @@ fn serve(dir: &Path) -> Child {
     command.spawn().expect("PostgreSQL can be started")
 }
 
-/// One `rackwrightd`.
+/// One `rackwrightd` process.
 pub struct Replica {
     dir: PathBuf,
     pub url: String,
@@ -148,7 +148,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// With its data below `dir`; `further` are lines of settings. Every replica has the keys of the site.
+    /// A replica with its data below `dir`; `further` are lines of settings. Every replica has the keys of the site.
     fn new(dir: PathBuf, port: u16, database: &str, ports: &[u16], further: &str) -> Self {
         let url = format!("https://127.0.0.1:{port}");
         let endpoints: Vec<_> = ports
@@ -172,7 +172,7 @@ impl Replica {
         }
     }
 
-    /// Starts it, again and again while the database is away.
+    /// Starts the replica, with repetitions while the database is away.
     pub async fn start(&mut self) {
         let begun = Instant::now();
         while !self.try_start().await {
@@ -214,7 +214,7 @@ impl Replica {
         self.dir.join("data/keys")
     }
 
-    /// Ends it as a crash would.
+    /// Kills the replica as a crash would.
     pub fn kill(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
             daemon.kill().expect("it runs");
@@ -239,18 +239,18 @@ impl Drop for Replica {
 pub struct Cluster {
     pub replicas: Vec<Replica>,
     pub postgres: Postgres,
-    /// The files of an operator who has logged in: `*.pem` and `*.ca.pem`.
+    /// The files of a logged-in operator: `*.pem` and `*.ca.pem`.
     pub login: PathBuf,
     dir: TempDir,
 }
 
 impl Cluster {
-    /// The folder that all share.
+    /// The folder that all replicas share.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// With further lines of settings, which may name the folder that all share and be another for each replica.
+    /// Starts a cluster. `further` returns more lines of settings, from the shared folder and the replica's number.
     pub async fn start(replicas: usize, further: impl Fn(&Path, usize) -> String) -> Self {
         let postgres = Postgres::start().await;
         let dir = tempfile::tempdir().expect("a folder");
@@ -268,7 +268,7 @@ impl Cluster {
             dir,
         };
         cluster.replicas[0].start().await;
-        // Every start of another makes a new invitation as long as nobody has joined.
+        // Until the first member has joined, each start of another replica makes a new invitation.
         cluster.log_in();
         let (first, others) = cluster.replicas.split_at_mut(1);
         for replica in others {

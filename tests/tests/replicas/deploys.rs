@@ -19,19 +19,19 @@ use crate::cluster::Cluster;
 use crate::fleet::Fleet;
 use crate::{Follower, chaos};
 
-/// Without a word of how many.
+/// Default number of machines.
 const MACHINES: usize = 500;
-/// They are deployed again and again until so many replicas were killed.
+/// Deploys are repeated until this many replicas were killed.
 const KILLS: u32 = 6;
-/// Calls under way at once.
+/// Concurrent calls.
 const CALLERS: usize = 16;
-/// Whoever is killed is so while machines boot: they get several boots, and tries that were cut off do not count for them.
+/// Replicas are killed while machines boot: machines get several boots, and interrupted attempts do not count against them.
 const POLICY: &str = "policy: {power_off_s: 1, tries: 20, boots: 10, agent_boot_s: 60, agent_grace_s: 20, backoff_s: 1, backoff_max_s: 5}\n";
-/// From the last kill until all have ended: a lease and the time until a replica counts as dead, a minute each, a boot, and
-/// the work itself on a busy computer.
+/// Time limit from the last kill to the end of all operations: a lease and the time until a replica counts as dead, a
+/// minute each, a boot, and the work itself on a busy computer.
 const ENDS: Duration = Duration::from_secs(1200);
 
-/// How many, by `RACKWRIGHT_CHAOS_MACHINES`.
+/// The number of machines, from `RACKWRIGHT_CHAOS_MACHINES`.
 fn machines() -> usize {
     let asked = std::env::var("RACKWRIGHT_CHAOS_MACHINES").ok();
     asked.map_or(MACHINES, |text| {
@@ -39,7 +39,7 @@ fn machines() -> usize {
     })
 }
 
-/// Settings by which machines boot from each replica.
+/// Settings that let machines boot from each replica.
 fn settings(dir: &Path, ssh: u16, dhcp: u16) -> String {
     let [tftp, http, proxy] = std::array::from_fn(|_| free_port());
     let dir = dir.display();
@@ -70,7 +70,7 @@ async fn started(ssh: u16, dhcp: [u16; 2]) -> Cluster {
     cluster
 }
 
-/// Does the same for each machine, a few at once, and answers the operations that were begun.
+/// Does the same for each machine, a few at once, and returns the operations that began.
 async fn for_each<W>(
     client: &Arc<Client>,
     fleet: &Fleet,
@@ -138,7 +138,7 @@ async fn reimage(client: Arc<Client>, id: String, _: v1::Bmc) -> String {
     asked.await.expect("the node is active").name
 }
 
-/// Waits until every operation has ended well.
+/// Waits until every operation has ended successfully.
 async fn ended(client: &Client, names: &[String]) {
     let begun = Instant::now();
     for name in names {
@@ -160,7 +160,7 @@ async fn ended(client: &Client, names: &[String]) {
     }
 }
 
-/// What the database says of each machine in the end. Answers how often images were begun to be written.
+/// Checks the database's final state of each machine. Returns the number of image writes that began.
 async fn checked(cluster: &Cluster, fleet: &Fleet, rounds: usize) -> usize {
     let database = Database::parse(&cluster.postgres.url(), None).expect("a database");
     let store = Store::open(database).await.expect("it can be opened");

@@ -1,4 +1,4 @@
-//! Simulated machines, and people who want something of them all the time.
+//! Simulated machines, and clients that send requests for them all the time.
 
 use std::io::Read as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -16,14 +16,14 @@ use tonic::{Code, Status};
 
 use crate::client::Client;
 
-/// Once nobody disturbs it any more, whatever was asked for ends within this: a lease and the time until a replica counts
-/// as dead, a minute each, and the work itself.
+/// Time limit for all requested operations after the last disturbance: a lease and the time until a replica counts as
+/// dead, a minute each, and the work itself.
 const ENDS: Duration = Duration::from_secs(240);
 
-/// The machines' BMCs. They end with it.
+/// The process of the machines' BMCs. Dropping it ends them.
 pub struct Fleet {
     process: Child,
-    /// Closed, it ends.
+    /// Closing it ends the process.
     _input: ChildStdin,
     pub machines: Vec<(String, v1::Bmc)>,
 }
@@ -40,7 +40,7 @@ impl Fleet {
         Self::start_with(machines, |_| {})
     }
 
-    /// With further arguments.
+    /// Starts with further arguments.
     pub fn start_with(machines: usize, further: impl FnOnce(&mut Command)) -> Self {
         let mut command = Command::new(program("rackwright-sim"));
         further(&mut command);
@@ -78,17 +78,17 @@ fn machine(entry: &Value) -> (String, v1::Bmc) {
     (text(&entry["id"]), bmc)
 }
 
-/// What was acknowledged of one machine.
+/// The acknowledged requests for one machine.
 #[derive(Debug, Default)]
 pub struct Account {
     pub id: String,
-    /// Operations that were begun.
+    /// Operations that began.
     pub operations: Vec<String>,
-    /// The label that was written last, and how many were.
+    /// Number of label writes; the last written label holds this number.
     label: u32,
-    /// The newest version that was answered with.
+    /// The newest version in an answer.
     version: u64,
-    /// Holds that were acknowledged.
+    /// Acknowledged holds.
     pub holds: u64,
 }
 
@@ -106,7 +106,7 @@ impl Account {
     }
 }
 
-/// A refusal because of the state that the node is in just now is an answer like another.
+/// A refusal because of the node's current state is a valid answer.
 fn unless_refused<A>(answer: Result<A, Status>) -> Option<A> {
     match answer {
         Ok(answer) => Some(answer),
@@ -115,8 +115,8 @@ fn unless_refused<A>(answer: Result<A, Status>) -> Option<A> {
     }
 }
 
-/// Enrols a machine and wants one thing of it after another until `end`. Its agent never comes: the inspection fails, and is
-/// asked for again.
+/// Enrols a machine and sends one request after another until `end`. Its agent never comes: the inspection fails, and is
+/// requested again.
 pub async fn live(client: Arc<Client>, id: String, bmc: v1::Bmc, end: Instant) -> Account {
     let mut account = Account {
         id: id.clone(),
@@ -233,7 +233,7 @@ async fn get(client: &Client, id: &str) -> v1::Node {
     asked.await.expect("the node is there")
 }
 
-/// Nothing that was acknowledged is lost, all of it ends, and the node can still be brought somewhere.
+/// Every acknowledged request is stored and ends, and the node still accepts operations.
 pub async fn settle(client: Arc<Client>, mut account: Account) -> Account {
     let begun = Instant::now();
     for name in &account.operations {
@@ -279,7 +279,7 @@ async fn until_held(client: &Client, account: &mut Account) {
             return;
         }
         assert!(begun.elapsed() < ENDS, "{} is stuck: {status:?}", account.id);
-        // Odd turns of the five: a hold.
+        // Odd numbers of the five kinds: a hold.
         want(client, account, 1).await;
         tokio::time::sleep(Duration::from_millis(500)).await;
     }

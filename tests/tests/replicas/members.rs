@@ -1,4 +1,4 @@
-//! The end of a member's rights on a replica other than the one that ends them, and an operator who is invited on a host.
+//! The end of a member's rights on another replica than the one that ends them, and an operator who is invited on a host.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::cluster::Cluster;
 
-/// A replica looks at what others have changed within this.
+/// Time within which a replica notices the changes of others.
 const ROUND: Duration = Duration::from_secs(10);
 
 fn rackwright(login: &Path, words: &[&str]) -> String {
@@ -27,7 +27,7 @@ fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The word behind a flag in a login command.
+/// The value after a flag in a login command.
 fn after<'a>(text: &'a str, flag: &str) -> &'a str {
     let rest = text.split(flag).nth(1).and_then(|rest| rest.split_whitespace().next());
     rest.unwrap_or_else(|| panic!("{flag} is not in:\n{text}"))

@@ -1,4 +1,4 @@
-//! A collector of traces and logs, over TLS, that keeps what it gets.
+//! A collector of traces and logs, over TLS, that stores what it receives.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status};
 
 struct Inbox(mpsc::UnboundedSender<Vec<Told>>);
 
-/// A span, and who told of it.
+/// A span, and the process that sent it.
 #[derive(Debug, Clone)]
 pub struct Told {
     pub span: Span,
@@ -100,16 +100,16 @@ impl TraceService for Inbox {
     }
 }
 
-/// What came, in order.
+/// The received data, in order.
 pub struct Collector {
     pub url: String,
     /// Its certificate, in PEM.
     pub certificate: String,
     inbox: mpsc::UnboundedReceiver<Vec<Told>>,
     pub seen: Vec<Told>,
-    /// Log records, in the order in which they came.
+    /// Log records, in order of arrival.
     pub logs: mpsc::UnboundedReceiver<Log>,
-    /// Log records are not taken for now.
+    /// While true, log records are refused.
     pub is_away: Arc<AtomicBool>,
 }
 
@@ -145,7 +145,7 @@ impl Collector {
         }
     }
 
-    /// The first span of which `wanted` is true, awaited.
+    /// Waits for the first span that `wanted` accepts.
     pub async fn until(&mut self, what: &str, wanted: impl Fn(&Told) -> bool) -> Told {
         let limit = std::time::Duration::from_secs(60);
         let found = async {

@@ -1,4 +1,4 @@
-//! A `rackwrightd` of one's own, on loopback, and its operator.
+//! A `rackwrightd` for one test, on loopback, and its operator.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -25,7 +25,7 @@ fn free_address() -> String {
 }
 
 impl Daemon {
-    /// With these further settings. Its first operator has logged in.
+    /// Starts with these further settings. Its first operator has logged in.
     pub async fn start(further: &str) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let (api, images) = (free_address(), free_address());
@@ -84,7 +84,7 @@ impl Daemon {
         assert!(output.status.success(), "{output:?}");
     }
 
-    /// The operator's certificate with its key, or whom it trusts.
+    /// The operator's certificate with its key, or the certificate authority that the operator trusts.
     fn file(&self, is_authority: bool) -> PathBuf {
         let files = fs::read_dir(self.dir.path().join("login"))
             .expect("somebody has logged in")
@@ -116,7 +116,7 @@ impl Daemon {
         self.connect(ClientTlsConfig::new())
     }
 
-    /// What it tells Prometheus now.
+    /// Its current Prometheus metrics.
     pub fn metrics(&self) -> String {
         let mut curl = Command::new("curl");
         curl.args(["-sS", "--fail", "--cacert"]).arg(self.file(true));
@@ -132,7 +132,7 @@ impl Daemon {
         String::from_utf8(output.stdout).expect("metrics are text")
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Requests its end, and waits for it.
     pub fn stop(mut self) {
         process::signal(self.child.id(), Signal::SIGTERM);
         assert!(self.child.wait().expect("it is ours").success());

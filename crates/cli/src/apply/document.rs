@@ -1,4 +1,4 @@
-//! From YAML to checked node documents, collecting every fault on the way.
+//! From YAML to checked node documents, with collection of all faults.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
@@ -12,10 +12,10 @@ use crate::error::{CliError, Fault};
 use crate::node::enroll::read_password;
 use crate::tls;
 
-/// Largest file taken, in bytes: some ten thousand nodes.
+/// Largest file, in bytes: some ten thousand nodes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// A node as a file describes it. What is `None` is left as it is.
+/// A node as a file describes it. A field that is `None` is left unchanged.
 #[derive(Debug)]
 pub struct Document {
     pub id: String,
@@ -103,7 +103,7 @@ struct Reader<'a> {
     faults: &'a mut Vec<Fault>,
 }
 
-/// The fields of one mapping, taken one by one; what is left over is unknown.
+/// The fields of one mapping, taken one by one; fields left over are unknown.
 struct Fields {
     at: Spot,
     what: &'static str,
@@ -143,7 +143,7 @@ impl Reader<'_> {
         documents
     }
 
-    /// One document; `None` when it has a fault that leaves nothing to go on with.
+    /// One document; `None` after a fault that makes it unusable.
     fn document(&mut self, tree: Tree) -> Option<Document> {
         let mut fields = self.fields(tree, "a document")?;
         let kind = self.required(&mut fields, "kind");
@@ -221,7 +221,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The password from the one place it is in.
+    /// The password from the only source that is given.
     fn password(&mut self, fields: &mut Fields) -> Option<SecretString> {
         let inline = fields.take("password").and_then(|tree| self.text(tree, "password"));
         let file = fields
@@ -233,7 +233,7 @@ impl Reader<'_> {
         let (at, password) = match (inline, file, env) {
             (Some((at, text)), None, None) => (at, Ok(SecretString::from(text))),
             (None, Some((at, path)), None) => {
-                // Relative to the document, not to where the command is given.
+                // Relative to the document, not to the working directory.
                 let base = self.file.parent().unwrap_or(Path::new(""));
                 (at, read_password(Some(&base.join(path))).map_err(|e| e.to_string()))
             }
@@ -316,7 +316,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whatever was not taken is unknown.
+    /// Reports every field that was not taken as unknown.
     fn finish(&mut self, fields: Fields) {
         for (key, _) in &fields.pairs {
             let known = fields.known.join(", ");

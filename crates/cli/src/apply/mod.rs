@@ -1,5 +1,5 @@
-//! `rackwright apply`: nodes as YAML files describe them. Everything is read and checked first; one fault and nothing is
-//! sent, all faults are told.
+//! `rackwright apply`: nodes as YAML files describe them. Everything is read and checked first; on any fault, all faults
+//! are reported and nothing is sent.
 
 mod document;
 mod plan;
@@ -51,7 +51,7 @@ pub struct ApplyArgs {
     mutation: MutationArgs,
 }
 
-/// Reads, checks, compares, sends.
+/// Reads, checks, compares and sends.
 pub async fn run(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
     if args.mutation.resource_version.is_some() {
         return Err(CliError::usage(
@@ -87,7 +87,7 @@ pub async fn run(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Sends the enrolments in batches, then the changes one by one, marking what was done.
+/// Sends the enrolments in batches, then the changes one by one, and marks completed steps.
 async fn send(client: &Client, steps: &mut [Step], mutation: &MutationArgs) -> Result<Vec<Operation>, CliError> {
     let key = mutation.once().idempotency_key;
     let mut operations = Vec::new();
@@ -169,7 +169,7 @@ fn show(cx: &Cx, steps: &[Step], dry_run: bool) -> Result<(), CliError> {
     }
 }
 
-/// Started operations are shown with the step that started them.
+/// A started operation is shown with the step that started it.
 impl Step {
     fn line(&self, dry_run: bool) -> String {
         let operation = self
@@ -186,7 +186,7 @@ impl Step {
     }
 }
 
-/// The YAML files of a directory, in order of their names; a file as it is.
+/// The YAML files of a directory, in order of their names; a file is returned unchanged.
 pub(crate) fn yaml_files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     if path.as_os_str() == "-" || !path.is_dir() {
         return Ok(vec![path.to_owned()]);

@@ -1,4 +1,4 @@
-//! What has to be done so that the nodes are as the documents say. No I/O.
+//! The steps that bring the nodes to the state of the documents. No I/O.
 
 use std::collections::HashMap;
 
@@ -9,16 +9,16 @@ use super::document::Document;
 use crate::names;
 use crate::node::labels_text;
 
-/// One node and what is done to it.
+/// One node and its action.
 #[derive(Debug)]
 pub struct Step {
     pub id: String,
     pub action: Action,
-    /// In words, for people.
+    /// The changes in words for people.
     pub changes: Vec<String>,
-    /// What the server started for it.
+    /// The operation that the server started.
     pub operation: Option<Operation>,
-    /// True once it was done.
+    /// Whether the step is completed.
     pub done: bool,
 }
 
@@ -40,7 +40,7 @@ impl Action {
     }
 }
 
-/// Compares documents with what is there. With `passwords`, all BMC passwords are sent again.
+/// Compares documents with the existing nodes. With `passwords`, all BMC passwords are sent again.
 pub fn plan(documents: Vec<Document>, present: &[Node], passwords: bool) -> Vec<Step> {
     let present: HashMap<&str, &Node> = present
         .iter()
@@ -86,7 +86,7 @@ fn enroll(document: Document) -> Step {
     step(document.id, Action::Enroll(Box::new(request)), Vec::new())
 }
 
-/// Collects the paths and words of what differs.
+/// Collects the paths and descriptions of differences.
 #[derive(Default)]
 struct Differences {
     paths: Vec<String>,
@@ -118,7 +118,8 @@ fn compare(document: Document, node: &Node, passwords: bool) -> Step {
     let metadata = node.metadata.clone().unwrap_or_default();
     let wanted = &document.bmc;
     let mut found = Differences::default();
-    // The control plane keeps a password of its own at this BMC, and perhaps an account: the document's are of before.
+    // The control plane has its own password for this BMC, and perhaps its own account: the document's login is an older
+    // one.
     let is_ours = node
         .status
         .as_ref()
@@ -140,7 +141,7 @@ fn compare(document: Document, node: &Node, passwords: bool) -> Step {
         system: found.compare("spec.bmc.system", &is.system, wanted.system.as_deref()),
     };
     if passwords || (!is_ours && !found.paths.is_empty()) {
-        // It cannot be read back, so whether it differs is not known; it belongs to the rest of the BMC.
+        // A password cannot be read back, so a difference is unknown; it is sent with the rest of the BMC.
         bmc.password = wanted.password.expose_secret().to_owned();
         found.paths.push("spec.bmc.password".to_owned());
         found.words.push("bmc.password sent again".to_owned());

@@ -1,12 +1,12 @@
-//! YAML as a tree in which everything knows where it stands. Small on purpose: no anchors, no aliases, no tags; depth
-//! and size are bounded.
+//! YAML as a tree in which every value has its position. Small on purpose: no anchors, no aliases, no tags; depth and
+//! size are limited.
 
 use granit_parser::{Event, Parser, ScalarStyle, Span};
 
-/// Deepest nesting taken.
+/// Deepest nesting.
 const MAX_DEPTH: usize = 16;
 
-/// Where something begins; both count from 1.
+/// The position of a value's beginning; line and column count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spot {
     pub line: usize,
@@ -22,14 +22,14 @@ impl Spot {
     }
 }
 
-/// A fault and its place.
+/// A fault and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct YamlError {
     pub at: Spot,
     pub message: String,
 }
 
-/// A value and its place.
+/// A value and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     pub at: Spot,
@@ -47,15 +47,15 @@ pub enum Value {
     Map(Vec<(Key, Tree)>),
 }
 
-/// A key of a mapping and its place.
+/// A key of a mapping and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     pub at: Spot,
     pub name: String,
 }
 
-/// All documents of a text. Documents that say nothing are left out. After a fault of the grammar the rest of the text
-/// cannot be read: what came before it is still returned.
+/// All documents of a text. Empty documents are left out. After a syntax error the rest of the text cannot be read;
+/// the documents before the error are still returned.
 pub fn documents(text: &str) -> (Vec<Tree>, Option<YamlError>) {
     let mut reader = Reader {
         parser: Parser::new_from_str(text),

@@ -17,7 +17,7 @@ use crate::error::CliError;
 use crate::tls::{self, Server, Validity};
 use crate::units;
 
-/// Longest token taken, in bytes.
+/// Longest token, in bytes.
 const MAX_TOKEN_BYTES: u64 = 4096;
 
 /// `rackwright login`
@@ -45,7 +45,7 @@ pub struct LoginArgs {
     tls_name: Option<String>,
 }
 
-/// A SHA-256. A type of its own because clap takes `[u8; 32]` for a list.
+/// A SHA-256. A type of its own because clap treats `[u8; 32]` as a list.
 #[derive(Debug, Clone, Copy)]
 struct Pin([u8; 32]);
 
@@ -79,17 +79,17 @@ pub async fn run(cx: &Cx, args: LoginArgs) -> Result<(), CliError> {
     cx.ui.say(&text)
 }
 
-/// What somebody needs to join: where, whom to trust, and the right to.
+/// The data for joining: addresses, the authority to trust, and the token.
 pub struct Invitation {
     pub servers: Vec<String>,
-    /// Name the server's certificate is for, when that is not the host of its address.
+    /// Name in the server's certificate, if it is not the host of its address.
     pub tls_name: Option<String>,
     /// SHA-256 of the certificate of the server's authority.
     pub ca_sha256: [u8; 32],
     pub token: SecretString,
 }
 
-/// Trades the token for a certificate over a new key. Nothing is stored.
+/// Exchanges the token for a certificate over a new key. Stores nothing.
 pub async fn redeem(invitation: &Invitation, call_timeout: Duration) -> Result<(Context, Credential), CliError> {
     let (ca_pem, first) = find_authority(invitation).await?;
     let tls_name = invitation.tls_name.as_deref();
@@ -112,7 +112,7 @@ pub async fn redeem(invitation: &Invitation, call_timeout: Duration) -> Result<(
         member: issued.member,
         role: role_name(issued.role).to_owned(),
     };
-    // More than the pinned authority while the site's is being changed; the server that says so was verified.
+    // While the site's authority is being changed, this contains more than the pinned one; the server was verified.
     let given = tls::pins_of(&issued.ca_certificate_pem);
     let has_pinned = tls::pins_of(&ca_pem).iter().all(|pin| given.contains(pin));
     let ca_pem = if has_pinned { issued.ca_certificate_pem } else { ca_pem };

@@ -1,4 +1,4 @@
-//! `rackwright member ...`: who may log in, and the end of that.
+//! `rackwright member ...`: the members who may log in, and the end of their rights.
 
 use clap::Subcommand;
 use prost_types::Timestamp;
@@ -46,7 +46,7 @@ pub enum MemberCommand {
     },
 }
 
-/// Runs one of them.
+/// Runs a member command.
 pub async fn run(cx: &Cx, command: MemberCommand) -> Result<(), CliError> {
     match command {
         MemberCommand::List => list(cx).await,
@@ -95,7 +95,7 @@ fn table(members: &[Member], paint: Paint, width: Option<usize>) -> String {
     table.render(paint, width)
 }
 
-/// Shows a changed member: a sentence for people, else the member.
+/// Shows a changed member: a sentence for people, otherwise the member.
 fn told(cx: &Cx, member: &Member, sentence: &str) -> Result<(), CliError> {
     if cx.ui.format() != Format::Table {
         return cx.ui.item(member, |_| String::new());

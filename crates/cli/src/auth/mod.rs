@@ -1,4 +1,4 @@
-//! Who we are: login, whoami, tokens and contexts.
+//! The caller's identity: login, whoami, tokens and contexts.
 
 pub mod login;
 pub mod member;

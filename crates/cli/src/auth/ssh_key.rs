@@ -35,7 +35,7 @@ pub enum SshKeyCommand {
     },
 }
 
-/// Runs one of them.
+/// Runs an ssh-key command.
 pub async fn run(cx: &Cx, command: SshKeyCommand) -> Result<(), CliError> {
     let client = cx.client().await?;
     match command {

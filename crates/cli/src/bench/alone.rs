@@ -1,4 +1,4 @@
-//! The same machines alone and among all: what being many costs each.
+//! The same machines alone and among all machines: the cost of a large number, per machine.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::fleet::{FleetArgs, PhaseArg, name};
 use super::progress::{Edge, Tally};
 use super::report::thousandths;
 
-/// How the run of the few differs from that of all.
+/// The arguments of the run with few machines, derived from those of the run with all.
 pub fn args(all: &FleetArgs, nodes: usize) -> FleetArgs {
     let keep = all.keep.as_ref().map(|dir| {
         let mut name = dir.clone().into_os_string();
@@ -22,7 +22,7 @@ pub fn args(all: &FleetArgs, nodes: usize) -> FleetArgs {
     }
 }
 
-/// What a machine does in a phase, one after the other, and the edge that ends it.
+/// The steps of a machine in a phase, in order, each with the edge that ends it.
 fn stages(phase: PhaseArg) -> &'static [(PhaseArg, Edge)] {
     const LIFE: [(PhaseArg, Edge); 3] = [
         (PhaseArg::Inspect, Edge::Inspected),
@@ -40,16 +40,17 @@ fn stages(phase: PhaseArg) -> &'static [(PhaseArg, Edge)] {
 
 type PhaseTimes = (PhaseArg, Vec<f64>);
 
-/// How many seconds each of the watched machines took for what.
+/// The seconds of each watched machine in each step.
 #[derive(Debug, Default)]
 pub struct Times {
     phases: Vec<PhaseTimes>,
-    /// Machines are inspected as soon as they are made known: the time of that counts.
+    /// Machines are inspected as soon as they are enrolled: their time begins then.
     enrol_begun_s: Option<f64>,
 }
 
 impl Times {
-    /// Keeps those of a phase that has just ended. A stage begins with the phase, or where the machine ended the one before.
+    /// Stores the times of a phase that has just ended. A step begins with the phase, or when the machine ended the previous
+    /// step.
     pub fn take(&mut self, phase: PhaseArg, begun_s: f64, watched: &[String], tally: &Tally) {
         if phase == PhaseArg::Enrol {
             self.enrol_begun_s = Some(begun_s);
@@ -87,21 +88,21 @@ pub struct Comparison {
 #[derive(Debug, Serialize)]
 struct PhaseComparison {
     phase: &'static str,
-    /// Until the last of them had done it, alone.
+    /// Seconds until the last of them had finished, alone.
     #[serde(serialize_with = "thousandths")]
     alone_s: f64,
-    /// The same among all.
+    /// Seconds until the last of them had finished, among all.
     #[serde(serialize_with = "thousandths")]
     among_all_s: f64,
-    /// Among all over alone: the mean of the machines' own ratios.
+    /// Among all divided by alone: the mean of the machines' own ratios.
     #[serde(serialize_with = "thousandths")]
     ratio_mean: f64,
-    /// The worst machine's.
+    /// The worst machine's ratio.
     #[serde(serialize_with = "thousandths")]
     ratio_worst: f64,
 }
 
-/// How much longer the same machines took among all.
+/// The ratio of the same machines' times among all and alone.
 pub fn compared(alone: &Times, among_all: &Times, machines: usize) -> Comparison {
     let pairs = alone.phases.iter().zip(&among_all.phases);
     let phase = |((phase, alone), (_, among_all)): (&PhaseTimes, &PhaseTimes)| {

@@ -1,4 +1,4 @@
-//! `rackwright bench fleet`: every machine of a simulated fleet through its life, with what that cost.
+//! `rackwright bench fleet`: takes every machine of a simulated fleet through its life, and measures the cost.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -182,7 +182,7 @@ pub async fn run(cx: &Cx, args: FleetArgs) -> Result<(), CliError> {
     print(cx, &identity::compared(args.nodes, &runs))
 }
 
-/// A run of all machines; with `--alone`, one of the few before. Answers what all cost.
+/// A run of all machines; with `--alone`, a run of the few machines first. Returns the cost of the run of all.
 async fn compared_with_few(cx: &Cx, args: &FleetArgs) -> Result<Spending, CliError> {
     let alone = match args.alone {
         0 => Times::default(),
@@ -195,8 +195,8 @@ async fn compared_with_few(cx: &Cx, args: &FleetArgs) -> Result<Spending, CliErr
     Ok(spending)
 }
 
-/// Takes machines through their phases. Answers how long those took that are watched; the others' figures are printed,
-/// unless the run is a quiet one. Answers what the run cost, too.
+/// Takes machines through their phases. Returns the times of the watched machines and the cost of the run. Prints the
+/// figures of all machines, unless the run is quiet.
 async fn life(cx: &Cx, args: &FleetArgs, is_quiet: bool) -> Result<(Times, Spending), CliError> {
     cx.ui
         .note(&format!("starting the control plane and {} machines", args.nodes));
@@ -206,7 +206,7 @@ async fn life(cx: &Cx, args: &FleetArgs, is_quiet: bool) -> Result<(Times, Spend
         phases::add_image(&cx.ui, &stand).await?;
     }
     let watched: Vec<_> = stand.machines.iter().take(args.alone).map(|m| m.id.clone()).collect();
-    // They come last, after everybody else.
+    // The watched machines come last, after all others.
     stand.machines.reverse();
     let (passed, passages) = mpsc::channel(args.parallel);
     let passed = args.phases.contains(&PhaseArg::Life).then_some(passed);
@@ -256,7 +256,7 @@ pub fn name(phase: PhaseArg) -> &'static str {
     }
 }
 
-/// What both processes have used up to a moment.
+/// The resources that both processes have used up to a moment.
 #[derive(Debug, Clone, Copy)]
 struct Spent {
     control: Usage,
@@ -282,15 +282,15 @@ struct Run<'a> {
     cx: &'a Cx,
     args: &'a FleetArgs,
     progress: Progress,
-    /// What the phase `life` goes by.
+    /// The passages that the phase `life` follows.
     passages: mpsc::Receiver<Passage>,
     begun: Instant,
     start: Spent,
     peak: Peak,
-    /// Nodes that have done all phases so far as they should.
+    /// Nodes that have completed all phases so far.
     right: usize,
     is_quiet: bool,
-    /// Machines whose times are kept.
+    /// Machines with times that are stored.
     watched: Vec<String>,
     times: Times,
 }
@@ -308,7 +308,7 @@ impl Run<'_> {
             PhaseArg::Enrol => phases::enrol(&stand.client, &stand.machines).await?,
             PhaseArg::Inspect => drop(self.until(Edge::Inspected).await?),
             PhaseArg::List => listing = Some(phases::listing(&stand.client).await?),
-            // Nothing is to happen: the only thing that can end this is time.
+            // No event is expected in this phase: only the time ends it.
             PhaseArg::Idle => tokio::time::sleep(self.args.idle).await,
             PhaseArg::Deploy => {
                 phases::deploy(&stand.client, &stand.machines, self.args.parallel).await?;
@@ -336,7 +336,7 @@ impl Run<'_> {
         self.peak.control = self.peak.control.max(after.control.peak_resident_bytes);
         self.peak.simulator = self.peak.simulator.max(after.simulator.peak_resident_bytes);
         if fresh {
-            // The process is another one: what it uses counts from nothing.
+            // The process is a new one: its usage counts from zero.
             self.start.control.cpu_s -= before.control.cpu_s;
         }
         let control_cpu_s = after.control.cpu_s - control_before;
@@ -369,7 +369,7 @@ impl Run<'_> {
     }
 
     /// Validation runs while other machines are still written: its time is from the first system that came up to the
-    /// last that was found right, and its cost is in that of the deployment.
+    /// last that passed, and its cost is part of the deployment's cost.
     fn validated(&self, tally: &Tally) -> Result<(), CliError> {
         let seconds = tally.edge(Edge::Validated).last_s - tally.edge(Edge::HostUp).first_s;
         self.print(&PhaseReport {
@@ -388,7 +388,7 @@ impl Run<'_> {
         self.progress.until(edge, self.args.nodes, self.args.patience).await
     }
 
-    /// Are the nodes where the phase should have brought them? The list of nodes says.
+    /// Checks by the list of nodes that the nodes are in the state to which the phase should bring them.
     async fn check(&mut self, stand: &Stand, phase: PhaseArg) -> Result<(), CliError> {
         let state = match phase {
             PhaseArg::Inspect | PhaseArg::Release | PhaseArg::Life => "available",

@@ -1,11 +1,11 @@
-//! The same machines without and with the proof of their identity: what attestation costs.
+//! The same machines without and with a proof of their identity: the cost of attestation.
 
 use serde::Serialize;
 
 use super::fleet::{FleetArgs, IdentityArg};
 use super::report::thousandths;
 
-/// The order of the runs. A computer that gets slower or quicker meanwhile changes both means by the same.
+/// The order of the runs. A computer that becomes slower or faster meanwhile changes both means equally.
 pub const ORDER: [IdentityArg; 4] = [IdentityArg::None, IdentityArg::Tpm, IdentityArg::Tpm, IdentityArg::None];
 
 /// The arguments of one of the runs.
@@ -22,7 +22,7 @@ pub fn args(all: &FleetArgs, identity: IdentityArg, place: usize) -> FleetArgs {
     }
 }
 
-/// What one run took.
+/// The cost of one run.
 #[derive(Debug, Clone, Copy)]
 pub struct Spending {
     pub seconds: f64,
@@ -37,15 +37,15 @@ pub struct Comparison {
     nodes: usize,
     none: Mean,
     tpm: Mean,
-    /// Processor time of the control plane with TPMs over that without.
+    /// Processor time of the control plane: with TPMs divided by without.
     #[serde(serialize_with = "thousandths")]
     control_cpu_ratio: f64,
-    /// Time of the whole run with TPMs over that without.
+    /// Time of the whole run: with TPMs divided by without.
     #[serde(serialize_with = "thousandths")]
     seconds_ratio: f64,
 }
 
-/// The mean of the runs of one kind.
+/// The mean of the runs with one setting.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 struct Mean {
     #[serde(serialize_with = "thousandths")]
@@ -69,7 +69,7 @@ impl Mean {
     }
 }
 
-/// What the proof by TPM costs.
+/// The cost of the proof by TPM.
 pub fn compared(nodes: usize, runs: &[(IdentityArg, Spending)]) -> Comparison {
     let (none, tpm) = (Mean::of(runs, IdentityArg::None), Mean::of(runs, IdentityArg::Tpm));
     Comparison {

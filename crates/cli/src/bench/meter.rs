@@ -1,4 +1,4 @@
-//! What processes and files cost, as the kernel counts it (`proc(5)`).
+//! The cost of processes and files, as the kernel counts it (`proc(5)`).
 
 use std::fs;
 use std::io;
@@ -9,14 +9,14 @@ use crate::error::CliError;
 /// Clock ticks a second in `/proc`: `USER_HZ`, 100 on every architecture this runs on.
 const TICKS_PER_S: f64 = 100.0;
 
-/// A process that is measured.
+/// A measured process.
 #[derive(Debug, Clone)]
 pub struct Process {
     pids: Vec<u32>,
     name: &'static str,
 }
 
-/// What a process used up to now.
+/// The usage of a process so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
     /// Seconds of CPU, user and system.
@@ -26,7 +26,7 @@ pub struct Usage {
 }
 
 impl Process {
-    /// Several processes are summed up.
+    /// The usage of several processes is added up.
     pub fn new(name: &'static str, pids: Vec<u32>) -> Self {
         Self { pids, name }
     }
@@ -45,8 +45,8 @@ impl Process {
         Ok(sum)
     }
 
-    /// The peak counts from now on. Of a process that only root may look into, as a control plane, an ordinary user gets
-    /// the peak since its start.
+    /// The peak counts from now on. For a process that only root may inspect, such as a control plane, an ordinary user
+    /// gets the peak since its start.
     pub fn reset_peak(&self) -> Result<(), CliError> {
         let reset = |pid| match fs::write(format!("/proc/{pid}/clear_refs"), "5") {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
@@ -61,7 +61,7 @@ impl Process {
 }
 
 fn cpu_s(stat: &str) -> Option<f64> {
-    // The name, in brackets, may hold anything.
+    // The name, in brackets, may contain any character.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;

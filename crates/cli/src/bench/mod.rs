@@ -1,4 +1,4 @@
-//! `rackwright bench ...`: what the control plane costs, measured on processes that this program starts itself.
+//! `rackwright bench ...`: the cost of the control plane, measured on processes that this program starts itself.
 
 mod alone;
 mod fleet;
@@ -25,7 +25,7 @@ pub enum BenchCommand {
     Fleet(fleet::FleetArgs),
 }
 
-/// Runs one of them.
+/// Runs a bench command.
 pub async fn run(cx: &Cx, command: BenchCommand) -> Result<(), CliError> {
     let work = async {
         match command {
@@ -34,7 +34,7 @@ pub async fn run(cx: &Cx, command: BenchCommand) -> Result<(), CliError> {
     };
     tokio::select! {
         done = work => done,
-        // What was started goes with it.
+        // Dropping the future ends the started processes.
         ended = told_to_end() => Err(ended),
     }
 }

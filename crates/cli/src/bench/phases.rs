@@ -24,9 +24,9 @@ use crate::node::list;
 use crate::output::Ui;
 use crate::{names, wait};
 
-/// Nodes of one batch; the API takes up to 1000.
+/// Nodes of one batch; the API accepts up to 1000.
 const BATCH: usize = 1000;
-/// The image that is deployed, in MiB. It holds noise, so that nothing of it is left out or packed.
+/// The size of the deployed image, in MiB. It contains noise, so that no part is left out or compressed.
 const IMAGE_MIB: usize = 8;
 const IMAGE: &str = "bench";
 
@@ -113,8 +113,8 @@ pub async fn release(client: &Arc<Client>, machines: &[Machine], parallel: usize
     calls.end().await
 }
 
-/// Takes each machine from step to step as soon as it is ready for the next, whatever the others do, until `over` says that
-/// all have done all.
+/// Takes each machine from step to step as soon as it is ready for the next, independent of the others, until `over`
+/// reports that all machines are done.
 pub async fn life(
     client: &Arc<Client>,
     machines: &[Machine],
@@ -123,7 +123,7 @@ pub async fn life(
     over: impl Future<Output = Result<Tally, CliError>>,
 ) -> Result<(), CliError> {
     let mut calls = Calls::new(parallel);
-    // Passages are taken to the end, or no more events would be read.
+    // Passages are received to the end; otherwise no more events would be read.
     let go_on = async {
         loop {
             tokio::select! {
@@ -173,7 +173,7 @@ async fn release_one(client: Arc<Client>, id: String) -> Result<(), CliError> {
         .map(drop)
 }
 
-/// Calls under way, so many at once; the first that fails ends all.
+/// A limited number of concurrent calls; the first failure ends all.
 struct Calls {
     under_way: JoinSet<Result<(), CliError>>,
     most: usize,
@@ -214,14 +214,14 @@ impl Calls {
     }
 }
 
-/// How many nodes are in a state, by the list of nodes.
+/// The number of nodes in a state, by the list of nodes.
 pub async fn in_state(client: &Client, state: &str) -> Result<usize, CliError> {
     list::all(client, &format!("state = \"{state}\""))
         .await
         .map(|nodes| nodes.len())
 }
 
-/// Times the listing of nodes.
+/// Measures the time of listing nodes.
 pub async fn listing(client: &Client) -> Result<Listing, CliError> {
     let first_page_ms = page_ms(client, "").await?;
     let filtered_page_ms = page_ms(client, "state = \"inspecting\"").await?;

@@ -1,4 +1,4 @@
-//! What the event stream says of the fleet: which machines have passed which edge, and when.
+//! The fleet's progress from the event stream: which machine passed which edge at which time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use tokio_stream::StreamExt as _;
 use crate::client::{Client, open_stream};
 use crate::error::CliError;
 
-/// Failures whose words are kept.
+/// Number of failures with a stored message.
 const FAILURES_KEPT: usize = 10;
 
-/// The edges that a phase begins and ends with, as the lifecycle's chart names them.
+/// The edges at which a phase begins and ends, as the lifecycle's chart names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Edge {
     Enrolled,
@@ -47,15 +47,15 @@ pub struct Passages {
     pub last_s: f64,
 }
 
-/// The state of things.
+/// The progress so far.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     edges: BTreeMap<Edge, Passages>,
-    /// When each of some machines passed which edge.
+    /// The time at which each watched machine passed each edge.
     watched: HashMap<String, BTreeMap<Edge, f64>>,
-    /// Machines that failed or were condemned, and why.
+    /// Machines that failed or were condemned, with the reason.
     failed: HashMap<String, String>,
-    /// Why no more is heard.
+    /// Why the event stream has ended.
     broken: Option<String>,
 }
 
@@ -68,7 +68,7 @@ impl Tally {
         self.failed.len()
     }
 
-    /// Some of the failures, in words.
+    /// Some of the failures, as texts.
     pub fn failures(&self) -> Vec<String> {
         let mut words: Vec<_> = self.failed.iter().map(|(node, why)| format!("{node}: {why}")).collect();
         words.sort();
@@ -76,7 +76,7 @@ impl Tally {
         words
     }
 
-    /// When the watched machine passed an edge, in seconds since 1970; none when it has not.
+    /// The time at which the watched machine passed an edge, in seconds since 1970; none if it has not passed it.
     pub fn passed_s(&self, machine: &str, edge: Edge) -> Option<f64> {
         self.watched.get(machine)?.get(&edge).copied()
     }
@@ -102,7 +102,7 @@ impl Tally {
     }
 }
 
-/// Which machine passed which edge, if the event tells of one.
+/// The machine and the edge, if the event is a passage.
 fn passage(event: &Event) -> Option<(&str, Edge)> {
     let edge = Edge::parse(&event.kind)?;
     Some((event.target.strip_prefix("nodes/").unwrap_or_default(), edge))
@@ -118,8 +118,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Follows all events from the first one on, keeps the times of some machines, and tells `passages` of each passage:
-    /// no more events are read while nobody takes them there.
+    /// Follows all events from the first one, stores the times of some machines, and sends each passage to `passages`:
+    /// no more events are read while that channel is full.
     pub fn follow(
         client: Arc<Client>,
         watched: impl Iterator<Item = String>,
@@ -141,7 +141,7 @@ impl Progress {
         self.tally.borrow().clone()
     }
 
-    /// Waits until `nodes` machines have passed `edge` or failed; an error when nothing at all happens for `patience`.
+    /// Waits until `nodes` machines have passed `edge` or failed; an error if there is no progress at all for `patience`.
     pub async fn until(&mut self, edge: Edge, nodes: usize, patience: Duration) -> Result<Tally, CliError> {
         loop {
             let (done, passed) = {
@@ -183,7 +183,7 @@ async fn follow(
         };
         let doing = "follow the events";
         let mut stream = open_stream!(client, EventServiceClient.stream_events, doing, request).await?;
-        // A stream that breaks off is taken up again where it was: the control plane may have been restarted on purpose.
+        // A broken stream is resumed at its position: the control plane may have been restarted on purpose.
         while let Some(Ok(event)) = stream.next().await {
             position = event.position;
             tally.send_modify(|tally| tally.take(&event));

@@ -1,8 +1,8 @@
-//! The figures, one JSON object a line.
+//! The figures, one JSON object per line.
 
 use serde::{Serialize, Serializer};
 
-/// To thousandths: more digits than that say nothing.
+/// Rounds to thousandths: further digits are noise.
 pub fn thousandths<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64((value * 1e3).round() / 1e3)
 }
@@ -10,11 +10,11 @@ pub fn thousandths<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S
 /// One phase of a run.
 #[derive(Debug, Serialize)]
 pub struct PhaseReport {
-    /// Which: enrol, inspect, list, idle, deploy, validate, release, restart.
+    /// The phase: enrol, inspect, list, idle, deploy, validate, release, restart.
     pub phase: &'static str,
     /// Machines that took part.
     pub nodes: usize,
-    /// Machines that have ended this phase and those before it as they should.
+    /// Machines that have completed this phase and those before it.
     pub right: usize,
     #[serde(serialize_with = "thousandths")]
     pub seconds: f64,
@@ -22,24 +22,24 @@ pub struct PhaseReport {
     pub nodes_per_s: f64,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
-    /// What only the phase `list` measures.
+    /// Measured only in the phase `list`.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub listing: Option<Listing>,
-    /// What only the phase `idle` measures.
+    /// Measured only in the phase `idle`.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub watch: Option<Watch>,
 }
 
-/// What was used meanwhile.
+/// The resources used during the phase.
 #[derive(Debug, Serialize)]
 pub struct Cost {
-    /// CPU seconds, user and system, of the control plane; with SQLite the database's are in it.
+    /// CPU seconds, user and system, of the control plane; with SQLite this includes the database.
     #[serde(serialize_with = "thousandths")]
     pub control_cpu_s: f64,
     #[serde(serialize_with = "thousandths")]
     pub control_cpu_ms_per_node: f64,
     pub control_peak_resident_bytes: u64,
-    /// The database on disk, afterwards.
+    /// Size of the database on disk, after the phase.
     pub database_bytes: u64,
     /// CPU seconds of the simulated machines, their agents included.
     #[serde(serialize_with = "thousandths")]
@@ -47,13 +47,13 @@ pub struct Cost {
     pub simulator_peak_resident_bytes: u64,
 }
 
-/// How quickly nodes are listed.
+/// The time of listing nodes.
 #[derive(Debug, Serialize)]
 pub struct Listing {
     /// Median of ten calls for the first 100 nodes.
     #[serde(serialize_with = "thousandths")]
     pub first_page_ms: f64,
-    /// The same with a filter by state.
+    /// Like `first_page_ms`, with a filter by state.
     #[serde(serialize_with = "thousandths")]
     pub filtered_page_ms: f64,
     /// All nodes, 1000 a page.
@@ -61,25 +61,25 @@ pub struct Listing {
     pub all_pages_s: f64,
 }
 
-/// What it costs to watch nodes at rest.
+/// The cost of watching idle nodes.
 #[derive(Debug, Serialize)]
 pub struct Watch {
-    /// Looks at the power of nodes that this time holds, each node's at its interval.
+    /// Readings of nodes' power in this time, each node at its interval.
     #[serde(serialize_with = "thousandths")]
     pub looks: f64,
-    /// Everything that the control plane did, by look.
+    /// CPU time of the control plane for everything, per reading.
     #[serde(serialize_with = "thousandths")]
     pub control_cpu_ms_per_look: f64,
-    /// CPU time by time: 1 is one core.
+    /// CPU time divided by time: 1 is one core.
     #[serde(serialize_with = "thousandths")]
     pub control_cores: f64,
-    /// The same for 10,000 nodes that are looked at every 300 s, if each look costs as much.
+    /// CPU cores for 10,000 nodes that are read every 300 s, if each reading costs the same.
     #[serde(serialize_with = "thousandths")]
     pub control_cores_at_10000: f64,
 }
 
 impl Watch {
-    /// What `nodes` that are looked at each `interval_s` cost in so many seconds.
+    /// The cost of `nodes` that are read every `interval_s`, for this many seconds.
     pub fn new(nodes: usize, interval_s: f64, seconds: f64, control_cpu_s: f64) -> Self {
         let looks = nodes as f64 * seconds / interval_s;
         Self {
@@ -100,7 +100,7 @@ pub struct TotalReport {
     pub right: usize,
     pub profile: &'static str,
     pub store: &'static str,
-    /// How machines proved that they are the machine: "none" or "tpm".
+    /// How machines proved their identity: "none" or "tpm".
     pub identity: &'static str,
     #[serde(serialize_with = "thousandths")]
     pub seconds: f64,

@@ -1,4 +1,4 @@
-//! The test stand: a control plane, its database and simulated machines, each a process of its own.
+//! The test stand: a control plane, its database and simulated machines, each as a separate process.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
@@ -21,11 +21,11 @@ use crate::auth::login;
 use crate::client::Client;
 use crate::error::CliError;
 
-/// The simulated machines' own addresses, as `rackwright-sim` has them if nothing else is said, and the part of them for
-/// machines of no node.
+/// The simulated machines' own addresses, which are the default of `rackwright-sim`, and the part of them for machines
+/// without a node.
 const HOSTS: &str = "127.128.0.0/10";
 const HOSTS_POOL: &str = "first: 127.190.0.1, last: 127.190.255.254";
-/// How long the control plane may take to start.
+/// Time limit for the start of the control plane.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// A machine, as the simulator describes it.
@@ -60,7 +60,7 @@ impl Machine {
     }
 }
 
-/// Ports of this computer that nobody listened on a moment ago.
+/// Ports of this computer that were free a moment ago.
 #[derive(Debug, Clone, Copy)]
 struct Ports {
     api: u16,
@@ -70,13 +70,13 @@ struct Ports {
     bmc: u16,
     ssh: u16,
     dhcp: u16,
-    /// Where PXE clients ask for their boot file; nobody does here.
+    /// The port where PXE clients request their boot file; no client does so here.
     proxy: u16,
 }
 
 impl Ports {
     fn find() -> io::Result<Self> {
-        // All are held until all are found, so that none is found twice. DHCP and TFTP need them for UDP.
+        // All are held until all are found, so that each is different. DHCP and TFTP need them for UDP.
         let mut listeners = Vec::new();
         while listeners.len() < 8 {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -98,7 +98,7 @@ impl Ports {
     }
 }
 
-/// Where everything lies: a folder that goes away, or one that stays.
+/// The folder of all files: a temporary one, or one that is kept.
 #[derive(Debug)]
 enum Folder {
     Temporary(TempDir),
@@ -114,7 +114,7 @@ impl Folder {
     }
 }
 
-/// All running processes and a client of the control plane. Dropping it ends them.
+/// All running processes and a client of the control plane. Dropping it stops them.
 pub struct Stand {
     folder: Folder,
     programs: PathBuf,
@@ -148,7 +148,7 @@ impl Stand {
         let file = folder.path().join("rackwrightd.yaml");
         std::fs::write(&file, config).map_err(|e| CliError::file("write", &file, e))?;
         for name in ["vmlinuz", "initrd"] {
-            // Simulated machines fetch the boot script only; the control plane wants to see that the files are there.
+            // Simulated machines fetch only the boot script; the control plane checks that the files exist.
             let file = folder.path().join(name);
             std::fs::write(&file, name).map_err(|e| CliError::file("write", &file, e))?;
         }
@@ -199,7 +199,7 @@ impl Stand {
         self.store
     }
 
-    /// Kills the control plane as a crash would and starts it again; the seconds until it answers.
+    /// Kills the control plane as a crash would and starts it again; returns the seconds until it answers.
     pub async fn crash(&mut self) -> Result<f64, CliError> {
         let killed = self.daemon.kill().await;
         killed.map_err(|e| CliError::io("kill the control plane", e))?;
@@ -277,7 +277,7 @@ async fn start_simulator(
     Ok((child, description.nodes))
 }
 
-/// Starts the control plane and answers what it printed until it was ready.
+/// Starts the control plane and returns its output until it was ready.
 async fn start_daemon(folder: &Path, programs: &Path) -> Result<(Child, String), CliError> {
     let mut command = program(programs, "rackwrightd")?;
     command
@@ -316,7 +316,7 @@ fn tail(path: &Path) -> String {
     lines[lines.len().saturating_sub(10)..].join("\n")
 }
 
-/// A client for the first operator, who is invited by what the control plane printed.
+/// A client for the first operator, with the invitation from the control plane's output.
 async fn invited(cx: &Cx, printed: &str) -> Result<Arc<Client>, CliError> {
     let after = |flag: &str| {
         let mut words = printed.split_whitespace().skip_while(|word| *word != flag).skip(1);
@@ -346,7 +346,7 @@ fn config_text(folder: &Path, args: &FleetArgs, ports: Ports) -> String {
         IdentityArg::None => "none",
         IdentityArg::Tpm | IdentityArg::Both => "required",
     };
-    // As long as the default in the time of the machines.
+    // The same duration as the default, in the machines' time.
     let power_off_s = (10.0 / args.speed.max(0.1)).ceil() as u32;
     let (recheck_s, streamed_s) = (interval_s.min(60), interval_s.max(3600));
     let Ports {

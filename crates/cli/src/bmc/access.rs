@@ -1,4 +1,4 @@
-//! How to get into a BMC: address, account, certificate, profiles.
+//! Access to a BMC: address, account, certificate, profiles.
 
 use std::error::Error as _;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::args::Cx;
 use crate::error::{CliError, exit};
 use crate::node::enroll::read_password;
 
-/// Where the password is taken from when no option names another place.
+/// The environment variable for the password, used if no option names another source.
 const PASSWORD_VARIABLE: &str = "RACKWRIGHT_BMC_PASSWORD";
 
 /// What every command of `bmc` takes.
@@ -52,18 +52,18 @@ impl AccessArgs {
         &self.address
     }
 
-    /// Who logs in.
+    /// The user name of the login.
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// The password, asked for where it is given nowhere.
+    /// The password; asks for it if it is not given.
     pub fn password(&self, cx: &Cx) -> Result<SecretString, CliError> {
         password(cx, self)
     }
 }
 
-/// A BMC that is logged in to, and what must never leave it.
+/// A BMC with a login, and the secrets that must never appear in output.
 pub struct Access {
     pub client: BmcClient,
     pub user: String,
@@ -109,7 +109,7 @@ impl Access {
         })
     }
 
-    /// Logs out; a BMC that cannot be told ends the session by itself.
+    /// Logs out. If the BMC does not answer, the session ends by its own time-out.
     pub async fn close(&self, cx: &Cx) {
         if let Err(failure) = self.client.close().await {
             cx.ui.note(&format!("the session ends by its time-out: {failure}"));
@@ -134,7 +134,7 @@ fn settings(cx: &Cx, args: &AccessArgs) -> Result<Settings, CliError> {
     })
 }
 
-/// Shows the certificate that nobody vouched for; no user name and no password was sent.
+/// Shows a certificate that is not confirmed; no user name and no password was sent.
 async fn unknown_certificate(address: &str, settings: Settings) -> CliError {
     match BmcClient::certificate_of(address, settings).await {
         Ok(Some(seen)) => CliError::untrusted(
@@ -190,7 +190,7 @@ fn is_loopback(host: &str) -> bool {
             .is_ok_and(|address| address.is_loopback())
 }
 
-/// The sentence about a failure, and what it ends the program with.
+/// The message of a failure, and the program's exit code.
 pub fn explain(failure: RedfishError) -> CliError {
     let mut message = failure.to_string();
     let mut cause = failure.source();

@@ -24,7 +24,7 @@ struct Read {
     secure_boot: Option<SecureBootState>,
 }
 
-/// Asks, and shows.
+/// Reads the settings and shows them.
 pub async fn run(cx: &Cx, args: BiosArgs) -> Result<(), CliError> {
     let access = Access::open(cx, args.access).await?;
     let read = read(&access).await;

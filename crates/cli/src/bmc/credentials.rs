@@ -1,4 +1,4 @@
-//! `rackwright bmc credentials`: what machines come with. Passwords go in and are never shown.
+//! `rackwright bmc credentials`: the factory logins of machines. Passwords go in and are never shown.
 
 use std::path::PathBuf;
 
@@ -63,7 +63,7 @@ pub struct RemoveArgs {
     mutation: MutationArgs,
 }
 
-/// Runs one of them.
+/// Runs a credentials command.
 pub async fn run(cx: &Cx, command: CredentialsCommand) -> Result<(), CliError> {
     match command {
         CredentialsCommand::Add(args) => add(cx, args).await,

@@ -1,4 +1,4 @@
-//! `rackwright bmc probe ipmi://HOST`: what a BMC offers that is asked over IPMI.
+//! `rackwright bmc probe ipmi://HOST`: the functions that a BMC offers over IPMI.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::error::{CliError, exit};
 use crate::output::table::Cell;
 use crate::output::{Format, Paint, Table, Tone};
 
-/// What was found out.
+/// The results of the probe.
 struct Report {
     address: String,
     controller: Controller,
@@ -27,7 +27,7 @@ struct Finding {
     detail: String,
 }
 
-/// Asks, and shows. Nothing is changed.
+/// Probes the BMC and shows the result. Changes nothing.
 pub async fn probe(cx: &Cx, args: AccessArgs) -> Result<(), CliError> {
     let address: rackwright_ipmi::IpmiAddress = args.address().parse().map_err(explain)?;
     let account = Account {
@@ -44,7 +44,7 @@ pub async fn probe(cx: &Cx, args: AccessArgs) -> Result<(), CliError> {
 }
 
 async fn report(ipmi: &Ipmi) -> Result<Report, IpmiError> {
-    // Without this nothing else makes sense: who may not get in must not try six times.
+    // Everything else depends on this: a refused login must not be tried six times.
     let controller = ipmi.controller().await?;
     let mut findings = Vec::new();
     let mut add = |capability, found: Result<Option<String>, IpmiError>| {
@@ -170,7 +170,7 @@ fn table(report: &Report, paint: Paint, width: Option<usize>) -> String {
     out
 }
 
-/// The sentence about a failure, and what it ends the program with.
+/// The message of a failure, and the program's exit code.
 fn explain(failure: IpmiError) -> CliError {
     let exit = match (&failure, failure.kind()) {
         (IpmiError::InvalidAddress { .. } | IpmiError::InvalidAccount { .. }, _) => exit::USAGE,

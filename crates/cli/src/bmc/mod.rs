@@ -1,5 +1,5 @@
-//! `rackwright bmc`: asks a BMC by itself, without a control plane, where nothing is changed on it; and the passwords that BMCs
-//! come with, which the control plane keeps.
+//! `rackwright bmc`: reads from a BMC directly, without a control plane and without changes to the BMC; and the factory
+//! passwords of BMCs, which the control plane stores.
 
 mod access;
 mod bios;
@@ -27,7 +27,7 @@ pub enum BmcCommand {
     Credentials(credentials::CredentialsCommand),
 }
 
-/// Runs one of them.
+/// Runs a bmc command.
 pub async fn run(cx: &Cx, command: BmcCommand) -> Result<(), CliError> {
     match command {
         BmcCommand::Probe(args) => probe::run(cx, args).await,

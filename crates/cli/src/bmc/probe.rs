@@ -18,7 +18,7 @@ pub struct ProbeArgs {
     access: AccessArgs,
 }
 
-/// Asks, and shows.
+/// Probes the BMC and shows the result.
 pub async fn run(cx: &Cx, args: ProbeArgs) -> Result<(), CliError> {
     if IpmiAddress::is_meant(args.access.address()) {
         return super::ipmi::probe(cx, args.access).await;

@@ -15,7 +15,7 @@ use crate::error::{CliError, plural};
 use crate::output::{Format, clean};
 use crate::units;
 
-/// Most gaps that are told on the terminal.
+/// Most gaps that are shown on the terminal.
 const SHOWN_GAPS: usize = 10;
 
 /// `rackwright bmc record`
@@ -73,7 +73,7 @@ fn refuse_filled(dir: &Path) -> Result<(), CliError> {
     }
 }
 
-/// Writes `redfish/v1/.../index.json`; answers how many.
+/// Writes `redfish/v1/.../index.json`; returns the number of files.
 fn write(dir: &Path, recording: &Recording) -> Result<usize, CliError> {
     let mut written = 0;
     for (folder, body) in recording.folders() {

@@ -1,8 +1,8 @@
-//! A file with a chain of erase certificates, and what is wrong with it, by position.
+//! A file with a chain of erase certificates, and its faults by position.
 //!
-//! The hash of a place follows from its number, the hash of the place before it and the hash of the payload. So the chain
-//! is checked over certificates that the file shows by their hash alone. Every certificate names the hash of the place
-//! before it, and the signed head names the hash of the newest place.
+//! The hash of a place is computed from its number, the hash of the previous place and the hash of the payload. So the
+//! chain can be checked across certificates that the file contains only as a hash. Every certificate contains the hash of
+//! the previous place, and the signed head contains the hash of the newest place.
 
 use std::collections::HashMap;
 
@@ -15,10 +15,10 @@ use super::FORMAT;
 use crate::node::evidence::signed_fields;
 use crate::node::signing_keys::SigningKeys;
 
-/// How far the clocks of two control planes of a site may be apart.
+/// Allowed difference between the clocks of two control planes of a site.
 const CLOCKS_S: f64 = 300.0;
 
-/// A certificate that the file shows.
+/// A certificate that the file contains in full.
 #[derive(Debug)]
 struct Certificate {
     payload: String,
@@ -128,7 +128,7 @@ fn holds(signer: &str, text: &str, signature: &[u8]) -> bool {
         .is_ok()
 }
 
-/// What a certificate says of its place.
+/// The statements of a certificate about its place.
 struct Claimed {
     number: String,
     previous: String,
@@ -152,14 +152,14 @@ impl Claimed {
     }
 }
 
-/// How far the check of a file has come.
+/// The state of a file's check.
 #[derive(Debug, Default)]
 struct Walk {
     /// The number of the last place.
     number: u64,
-    /// Its hash; none: it is not known, because places before it are missing.
+    /// Its hash; none if it is unknown because previous places are missing.
     hash: Option<String>,
-    /// The newest time at which a certificate was signed.
+    /// The latest signing time of a certificate.
     issued: f64,
     faults: Vec<String>,
 }
@@ -169,7 +169,7 @@ impl Walk {
         self.faults.push(format!("certificate {number} {what}"));
     }
 
-    /// Answers whether the entry has a place in the order of the file.
+    /// Whether the entry's place is in the order of the file.
     fn is_in_order(&mut self, number: u64) -> bool {
         if number <= self.number {
             let last = self.number;
@@ -219,7 +219,7 @@ impl Walk {
         self.hash = previous.map(|previous| place_hash(entry.number, &previous, &entry.payload_hash));
     }
 
-    /// Checks a certificate by itself.
+    /// Checks a single certificate.
     fn certificate(
         &mut self,
         number: u64,
@@ -270,7 +270,7 @@ impl File {
         })
     }
 
-    /// What is wrong, as sentences that name positions. Empty: the chain is whole.
+    /// The faults, as sentences with positions. Empty: the chain is complete.
     pub fn verify(&self, key: Option<&str>) -> Vec<String> {
         let keys = match SigningKeys::checked(self.keys.clone()) {
             Ok(keys) => keys,
@@ -305,7 +305,7 @@ impl File {
         walk.faults
     }
 
-    /// What the file holds, for people.
+    /// The content of the file, for people.
     pub fn summary(&self) -> String {
         let shown = self.entries.iter().filter(|entry| entry.certificate.is_some()).count();
         let hidden = self.entries.len() - shown;
@@ -320,7 +320,7 @@ impl File {
     }
 }
 
-/// What is wrong with files of one site beside each other, as sentences. Sorts them by the time of their head.
+/// The contradictions between several files of one site, as sentences. Sorts the files by the time of their head.
 pub fn compare(files: &mut [(String, File)]) -> Vec<String> {
     files.sort_by(|(_, a), (_, b)| a.head.seconds().total_cmp(&b.head.seconds()));
     let mut known: HashMap<u64, (String, String)> = HashMap::new();
@@ -480,7 +480,7 @@ mod tests {
             .replace("address only", "address_only")
             .into();
         assert!(names(&faults(&changed), 2, "changed"));
-        // By a thief who has the key.
+        // Replaced by a thief with the key.
         let other = payload(2, "00", 2000);
         let mut replaced = whole.clone();
         replaced[2] = shown(2, &other, &pair(7));
@@ -516,7 +516,7 @@ mod tests {
         let compared = |a: &[Value], b: &[Value]| compare(&mut [("a".to_owned(), file(a)), ("b".to_owned(), file(b))]);
         assert_eq!(compared(&old, &new), [""; 0]);
         assert!(names(&compared(&chain(&[1000, 2500]), &new), 2, "another one"));
-        // A chain that was cut, and its head signed anew.
+        // A shortened chain, with a newly signed head.
         let hash = new[0]["head"]["hash"].as_str().unwrap().to_owned();
         new[0] = head(3, &hash, 9000, &pair(7));
         let found = compared(&old, &new);

@@ -1,4 +1,4 @@
-//! What happened to a cluster between two looks at it, in lines. No I/O.
+//! Changes of a cluster between two readings, as lines. No I/O.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::names::listed;
 use crate::output::clean;
 use crate::{names, units};
 
-/// One line: when, where that is known, and what.
+/// One line: the time, if it is known, and the change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub time: Option<Timestamp>,
@@ -22,7 +22,7 @@ impl Change {
         Self { time: None, words }
     }
 
-    /// `2026-01-02T03:04:05Z  alpha  is building`; `now` in seconds since the epoch stands for a time that is not known.
+    /// `2026-01-02T03:04:05Z  alpha  is building`; `now`, in seconds since the epoch, replaces an unknown time.
     pub fn line(&self, name: &str, now: f64) -> String {
         let time = self
             .time
@@ -32,7 +32,7 @@ impl Change {
     }
 }
 
-/// How it stands at the first look.
+/// The state at the first reading.
 pub fn first(cluster: &Cluster) -> Vec<Change> {
     let status = cluster.status.clone().unwrap_or_default();
     let mut changes = vec![Change {
@@ -43,7 +43,7 @@ pub fn first(cluster: &Cluster) -> Vec<Change> {
     changes
 }
 
-/// What is different at a later one, in the order in which it came about as far as that is known.
+/// The differences at a later reading, in chronological order as far as it is known.
 pub fn between(before: &Cluster, after: &Cluster) -> Vec<Change> {
     if before.metadata.as_ref().map(|m| &m.uid) != after.metadata.as_ref().map(|m| &m.uid) {
         let mut changes = vec![Change::now(format!("{} was made anew", short(&after.name)))];
@@ -69,7 +69,7 @@ fn because(reason: &str) -> String {
     }
 }
 
-/// Edges of the history that are new, the oldest first.
+/// New edges of the history, the oldest first.
 fn transitions(before: &ClusterStatus, after: &ClusterStatus) -> Vec<Change> {
     let known = before.history.first();
     let new = after.history.iter().take_while(|step| Some(*step) != known);
@@ -87,7 +87,7 @@ fn transitions(before: &ClusterStatus, after: &ClusterStatus) -> Vec<Change> {
     lines
 }
 
-/// Nodes that stand otherwise, those with the same new standing in one line.
+/// Nodes with a changed standing; nodes with the same new standing share a line.
 fn members(before: &[ClusterMember], after: &[ClusterMember]) -> Vec<Change> {
     let former: HashMap<&str, &ClusterMember> = before.iter().map(|member| (&*member.node, member)).collect();
     let present: HashSet<&str> = after.iter().map(|member| &*member.node).collect();
@@ -116,7 +116,7 @@ fn members(before: &[ClusterMember], after: &[ClusterMember]) -> Vec<Change> {
         .collect()
 }
 
-/// A partition that was proven, or is not any more.
+/// A partition that became proven, or is no longer proven.
 fn partition(before: Option<&ClusterPartition>, after: Option<&ClusterPartition>) -> Option<Change> {
     let is_proven = |partition: &ClusterPartition| partition.fault.is_empty() && partition.proven_time.is_some();
     let after = after.filter(|partition| !partition.key.is_empty())?;

@@ -63,7 +63,7 @@ pub struct CreateArgs {
     mutation: MutationArgs,
 }
 
-/// Creates clusters; one that is refused does not hold up the others.
+/// Creates clusters; a refusal of one does not stop the others.
 pub async fn run(cx: &Cx, args: CreateArgs) -> Result<(), CliError> {
     let asked = match &args.file {
         Some(file) => of_file(file)?,
@@ -83,7 +83,7 @@ pub async fn run(cx: &Cx, args: CreateArgs) -> Result<(), CliError> {
         };
         match rpc!(client, ClusterServiceClient.create_cluster, doing, request).await {
             Ok(operation) => started.push(operation),
-            // Without a server the rest would only fail the same way, slowly.
+            // Without a server the other calls would only fail in the same way, slowly.
             Err(error) if error.is_outage() => {
                 errors.push(error);
                 break;

@@ -1,4 +1,4 @@
-//! `rackwright cluster explain`: where a cluster is, what it waits for, how it came there, and what to do.
+//! `rackwright cluster explain`: the state of a cluster, the reason for its wait, its history, and the next steps.
 
 use rackwright_api::v1::{Cluster, ClusterMember, ClusterState};
 
@@ -12,7 +12,7 @@ use crate::error::CliError;
 use crate::output::{Paint, Table, Tone, clean};
 use crate::units;
 
-/// Lines of each section.
+/// Most lines of each section.
 const MOST: usize = 20;
 
 /// Shows the explanation.
@@ -98,7 +98,7 @@ fn standing(cluster: &Cluster, now: f64) -> Table {
     table
 }
 
-/// Seconds from the request to the first hand-over, where the history still tells.
+/// Seconds from the request to the first hand-over, if the history still contains both.
 fn hand_over_took(cluster: &Cluster) -> Option<f64> {
     let created = cluster.metadata.as_ref()?.create_time?;
     let history = &cluster.status.as_ref()?.history;
@@ -109,13 +109,13 @@ fn hand_over_took(cluster: &Cluster) -> Option<f64> {
     units::between(Some(&created), first.time.as_ref())
 }
 
-/// Nodes that are not where those of a cluster in its state should be.
+/// Nodes in another standing than those of a cluster in its state should have.
 fn amiss(members: &[ClusterMember]) -> impl Iterator<Item = &ClusterMember> {
-    // One in use has a reason while its link to the fabric is out of order.
+    // A node in use has a reason while its link to the fabric is broken.
     let is_settled = |member: &&ClusterMember| {
         matches!(member.standing.as_str(), "handed-over" | "checked" | "freed") && member.reason.is_empty()
     };
-    // Lost ones first: they do not come by themselves.
+    // Lost nodes first: they need an operator.
     let lost = members.iter().filter(|member| member.standing == "lost");
     let others = members
         .iter()

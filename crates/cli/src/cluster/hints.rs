@@ -1,4 +1,4 @@
-//! What can be done about a cluster, from what is known of it. No I/O.
+//! Possible actions for a cluster, from its known state. No I/O.
 
 use rackwright_api::v1::{Cluster, ClusterMember, ClusterState, NodeState};
 
@@ -6,13 +6,13 @@ use super::short;
 use crate::error::plural;
 use crate::{names, units};
 
-/// A lease that ends sooner, in seconds, is worth a word.
+/// A lease that ends within this time, in seconds, is mentioned.
 const LEASE_SOON_S: f64 = 7.0 * 86400.0;
 
-/// Nodes that get a hint of their own.
+/// Number of nodes with a separate hint.
 const NODES: usize = 3;
 
-/// Sentences, the most urgent first. `now` in seconds since the epoch.
+/// Sentences, the most urgent first. `now` is in seconds since the epoch.
 pub fn hints(cluster: &Cluster, now: f64) -> Vec<String> {
     let name = short(&cluster.name);
     let status = cluster.status.clone().unwrap_or_default();
@@ -77,7 +77,7 @@ pub fn hints(cluster: &Cluster, now: f64) -> Vec<String> {
     hints
 }
 
-/// What its state itself asks for.
+/// The hint for the cluster's state itself.
 fn of_state(cluster: &Cluster, state: ClusterState) -> Option<String> {
     let name = short(&cluster.name);
     let status = cluster.status.clone().unwrap_or_default();
@@ -122,12 +122,12 @@ fn of_state(cluster: &Cluster, state: ClusterState) -> Option<String> {
     }
 }
 
-/// It does not come back by itself.
+/// Whether the node does not recover by itself.
 fn is_stuck(member: &ClusterMember) -> bool {
     member.standing == "lost"
 }
 
-/// Its erasure does not go on by itself.
+/// Whether the node's erase does not continue by itself.
 fn is_held_up(member: &ClusterMember) -> bool {
     let state = NodeState::try_from(member.state);
     matches!(

@@ -30,11 +30,11 @@ pub struct ListArgs {
 }
 
 impl ListArgs {
-    /// As the API's filter.
+    /// The API's filter for these options.
     fn filter(&self) -> Result<String, CliError> {
         let state = self.state.map(|state| format!("state = {}", state_name(state as i32)));
         let customer = self.customer.as_ref().map(|customer| {
-            // The filter's strings know no escapes.
+            // The filter's strings have no escapes.
             if customer.contains(['"', '\\']) {
                 let message = format!("{customer:?} is no customer's name");
                 return Err(CliError::usage(message, ""));
@@ -121,7 +121,7 @@ fn table(clusters: &[Cluster]) -> Table {
     table
 }
 
-/// Nodes that were handed over, of all; nothing where none is left.
+/// Nodes that were handed over, out of all; empty if the cluster has no nodes left.
 fn nodes_cell(cluster: &Cluster) -> Cell {
     let spec = cluster.spec.clone().unwrap_or_default();
     let all = u64::from(spec.nodes) + u64::from(spec.spares);

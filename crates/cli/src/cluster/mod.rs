@@ -1,5 +1,5 @@
-//! `rackwright cluster`: nodes of one SKU as a whole, with one image, a fabric partition, and what was promised of
-//! power, cooling and links. `plan --site` works from files and needs no server.
+//! `rackwright cluster`: nodes of one SKU as a unit, with one image, a fabric partition, and promises of power,
+//! cooling and links. `plan --site` works from files and needs no server.
 
 mod changes;
 mod create;
@@ -64,7 +64,7 @@ pub enum ClusterCommand {
     Pack(pack::PackArgs),
 }
 
-/// Does what was asked for.
+/// Runs a cluster command.
 pub async fn run(cx: &Cx, command: ClusterCommand) -> Result<(), CliError> {
     match command {
         ClusterCommand::Plan(args) => plan::run(cx, &args).await,
@@ -125,7 +125,7 @@ fn state_cell(state: i32) -> Cell {
     Cell::toned(state_name(state), state_tone(state))
 }
 
-/// Reads a state's name.
+/// Parses a state's name.
 fn parse_state(text: &str) -> Result<ClusterState, String> {
     let name = format!("CLUSTER_STATE_{}", text.to_ascii_uppercase());
     ClusterState::from_str_name(&name)
@@ -136,7 +136,7 @@ fn parse_state(text: &str) -> Result<ClusterState, String> {
         })
 }
 
-/// How a node stands, in its colour.
+/// The colour of a node's standing.
 fn standing_tone(standing: &str) -> Tone {
     match standing {
         "handed-over" => Tone::Good,

@@ -27,7 +27,7 @@ pub struct PackArgs {
     force: bool,
 }
 
-/// Lists or writes them.
+/// Lists the files or writes them.
 pub async fn run(cx: &Cx, args: PackArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let id = short(&args.name);

@@ -1,4 +1,4 @@
-//! `rackwright cluster plan`: in a site from files, or asked of the control plane.
+//! `rackwright cluster plan`: in a site from files, or by the control plane.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub struct PlanArgs {
     site: Vec<PathBuf>,
 }
 
-/// What was asked for, and what came of it.
+/// A request and its result.
 struct Planned {
     name: String,
     customer: String,
@@ -39,15 +39,15 @@ struct Planned {
     bandwidth: String,
     nodes: u32,
     spares: u32,
-    /// The place, or what is in the way and what would fit.
+    /// The place, or the obstacle and a possible alternative.
     found: Result<Found, String>,
 }
 
-/// A place.
+/// A place for a cluster.
 struct Found {
     nodes: Vec<String>,
     spares: Vec<String>,
-    /// The control plane does not tell it.
+    /// None: the control plane does not report it.
     units: Option<usize>,
     watts: f64,
     picture: String,
@@ -67,7 +67,7 @@ pub async fn run(cx: &Cx, args: &PlanArgs) -> Result<(), CliError> {
     for one in asked {
         match ask(&client, one).await {
             Ok(one) => planned.push(one),
-            // Without a server the rest would only fail the same way, slowly.
+            // Without a server the other calls would only fail in the same way, slowly.
             Err(error) if error.is_outage() => {
                 errors.push(error);
                 break;
@@ -85,12 +85,12 @@ pub async fn run(cx: &Cx, args: &PlanArgs) -> Result<(), CliError> {
     CliError::gather(errors)
 }
 
-/// Places the clusters one after another; each leaves the later ones less.
+/// Places the clusters in turn; each leaves less for the later ones.
 fn in_files(site: &Site, wanted: Vec<Wanted>) -> Result<Vec<Planned>, CliError> {
     let hint = "clusters are placed in fat-trees in which all leaves of a pod are cabled alike";
     let mut planner = Planner::new(site).map_err(|unfit| CliError::usage(unfit.to_string(), hint))?;
     let plan = |one: Wanted| {
-        // Drawn at once: later clusters are not in its picture.
+        // Drawn at once, so that the picture does not contain later clusters.
         let placed = planner.place(one.request.clone()).map(|placement| Found {
             nodes: names_of(site, &placement.nodes),
             spares: names_of(site, &placement.spares),
@@ -111,7 +111,7 @@ fn in_files(site: &Site, wanted: Vec<Wanted>) -> Result<Vec<Planned>, CliError> 
     Ok(wanted.into_iter().map(plan).collect())
 }
 
-/// Asks the control plane.
+/// Asks the control plane for a plan.
 async fn ask(client: &Client, one: Asked) -> Result<Planned, CliError> {
     let request = PlanClusterRequest {
         cluster_id: one.name.clone(),

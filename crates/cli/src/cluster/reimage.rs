@@ -18,7 +18,7 @@ use crate::node::given::{read_text, ssh_keys};
 use crate::wait::WaitArgs;
 use crate::{names, operation};
 
-/// A number of nodes, or a part of the cluster's.
+/// A number of nodes, or a fraction of the cluster's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Share {
     Nodes(u32),
@@ -37,7 +37,7 @@ impl Share {
         }
     }
 
-    /// In nodes, rounded down.
+    /// The number of nodes, rounded down.
     fn of(self, nodes: u32) -> u32 {
         match self {
             Self::Nodes(count) => count,
@@ -88,7 +88,7 @@ impl RolloutArgs {
         })
     }
 
-    /// None: as it was asked for last.
+    /// None: the same as in the last request.
     async fn given(&self, client: &Client, id: &str) -> Result<Option<Rollout>, CliError> {
         match self.is_given() {
             true => self.rollout(client, id).await.map(Some),
@@ -162,7 +162,7 @@ pub struct RetryArgs {
     mutation: MutationArgs,
 }
 
-/// Asks, unless that was done.
+/// Asks for consent, unless it was given already.
 async fn consent(cx: &Cx, client: &Client, id: &str, what: &str, yes: bool) -> Result<(), CliError> {
     if yes {
         return Ok(());
@@ -175,7 +175,7 @@ async fn consent(cx: &Cx, client: &Client, id: &str, what: &str, yes: bool) -> R
     )
 }
 
-/// Wants another image on all nodes.
+/// Requests another image on all nodes.
 pub async fn reimage(cx: &Cx, args: ReimageArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let id = short(&args.name).to_owned();
@@ -202,7 +202,7 @@ pub async fn reimage(cx: &Cx, args: ReimageArgs) -> Result<(), CliError> {
     operation::finish_one(cx, &client, started, args.waiting).await
 }
 
-/// Has a reimage that stopped go on.
+/// Continues a reimage that stopped.
 pub async fn resume(cx: &Cx, args: ResumeArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let id = short(&args.name).to_owned();
@@ -216,7 +216,7 @@ pub async fn resume(cx: &Cx, args: ResumeArgs) -> Result<(), CliError> {
     operation::finish_one(cx, &client, started, args.waiting).await
 }
 
-/// Wants the former image back.
+/// Requests the previous image again.
 pub async fn roll_back(cx: &Cx, args: RollBackArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let id = short(&args.name).to_owned();
@@ -231,7 +231,7 @@ pub async fn roll_back(cx: &Cx, args: RollBackArgs) -> Result<(), CliError> {
     operation::finish_one(cx, &client, started, args.waiting).await
 }
 
-/// Wants a failed cluster built once more.
+/// Requests a new attempt to build a failed cluster.
 pub async fn retry(cx: &Cx, args: RetryArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let id = short(&args.name).to_owned();

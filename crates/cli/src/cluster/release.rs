@@ -1,4 +1,4 @@
-//! `rackwright cluster release`: says what is destroyed, and asks.
+//! `rackwright cluster release`: shows what is destroyed, and asks for consent.
 
 use clap::Args;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
@@ -48,7 +48,7 @@ pub async fn run(cx: &Cx, args: ReleaseArgs) -> Result<(), CliError> {
     operation::finish_one(cx, &client, started, args.waiting).await
 }
 
-/// What is gone afterwards.
+/// The data and the partition that a release destroys, and the links and power that it frees.
 fn lost(cluster: &Cluster) -> String {
     let spec = cluster.spec.clone().unwrap_or_default();
     let status = cluster.status.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `rackwright cluster resize`: says what joins and what is destroyed, and asks.
+//! `rackwright cluster resize`: shows which nodes join and what is destroyed, and asks for consent.
 
 use clap::Args;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;

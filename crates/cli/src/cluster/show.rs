@@ -1,4 +1,4 @@
-//! `rackwright cluster get`, and the words that other views of a cluster share with it.
+//! `rackwright cluster get`, and the texts that other views of a cluster share with it.
 
 use rackwright_api::v1::{
     Cluster, ClusterMember, ClusterPartition, ClusterReplacement, ClusterSpec, ClusterState, ClusterStatus,
@@ -39,14 +39,14 @@ pub async fn run(cx: &Cx, name: &str) -> Result<(), CliError> {
     })
 }
 
-/// Adds a section that has something in it.
+/// Adds a section, unless it is empty.
 pub fn section(text: &mut String, paint: Paint, title: &str, body: &str) {
     if !body.is_empty() {
         text.push_str(&format!("\n{}\n{body}", paint.tone(Tone::Strong, title)));
     }
 }
 
-/// When, and which node for which, newest first.
+/// The time of each replacement with the old and the new node, newest first.
 pub fn replaced_table<'a>(replaced: impl DoubleEndedIterator<Item = &'a ClusterReplacement>, now: f64) -> Table {
     let mut table = Table::pairs().indented(2);
     for one in replaced.rev() {
@@ -82,7 +82,7 @@ pub fn wanted_text(spec: &ClusterSpec) -> String {
     )
 }
 
-/// Key, ports, and since when it is proven or why it is not.
+/// Key, ports, and the time of the proof or the reason why it is not proven.
 pub fn partition_cell(partition: Option<&ClusterPartition>, now: f64) -> Cell {
     let Some(partition) = partition.filter(|partition| !partition.key.is_empty()) else {
         return "none".into();
@@ -163,7 +163,7 @@ fn details(cluster: &Cluster, now: f64) -> Table {
     table
 }
 
-/// What its nodes go through, if they do.
+/// The nodes' changes in progress, if there are any.
 pub fn changing(table: &mut Table, status: &ClusterStatus) {
     if let Some(rollout) = &status.rollout {
         table.row(["reimage".into(), rollout_cell(rollout)]);
@@ -189,7 +189,7 @@ fn rollout_cell(status: &RolloutStatus) -> Cell {
     }
 }
 
-/// Why it is degraded or failed.
+/// The reason why it is degraded or failed.
 pub fn reason_cell(reason: &str) -> Cell {
     if reason.is_empty() {
         "".into()
@@ -198,7 +198,7 @@ pub fn reason_cell(reason: &str) -> Cell {
     }
 }
 
-/// One line a node.
+/// One line per node.
 pub fn members_table(members: &[ClusterMember], paint: Paint, width: Option<usize>) -> String {
     if members.is_empty() {
         return String::new();

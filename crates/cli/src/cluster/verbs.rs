@@ -55,7 +55,7 @@ pub struct DeleteArgs {
     mutation: MutationArgs,
 }
 
-/// Wants a node replaced.
+/// Requests the replacement of a node.
 pub async fn replace(cx: &Cx, args: ReplaceArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let (id, node) = (short(&args.name), names::short("nodes", &args.node));
@@ -93,7 +93,7 @@ pub async fn lease(cx: &Cx, args: LeaseArgs) -> Result<(), CliError> {
         .say(&clean(&format!("the lease of {} {words}", short(&cluster.name))))
 }
 
-/// Forgets a released cluster.
+/// Deletes a released cluster.
 pub async fn delete(cx: &Cx, args: DeleteArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let id = short(&args.name);

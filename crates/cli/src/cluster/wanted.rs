@@ -1,4 +1,4 @@
-//! The file of clusters that are asked for.
+//! The file of requested clusters.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -12,17 +12,16 @@ use crate::error::CliError;
 use crate::node::given::is_ssh_key;
 use crate::{names, units};
 
-/// What may be said of bandwidth.
+/// The hint that lists the possible values of a bandwidth.
 const BANDWIDTHS: &str = "say non-blocking, best-effort, or a ratio such as 2:1 (nodes to uplinks)";
 
-/// The file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     clusters: Vec<Item>,
 }
 
-/// One cluster.
+/// One cluster of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Item {
@@ -34,7 +33,7 @@ struct Item {
     spares: u32,
     #[serde(default)]
     bandwidth: Option<String>,
-    // What only a cluster that is created needs.
+    // Only for a cluster that is created.
     #[serde(default)]
     image: Option<String>,
     #[serde(default)]
@@ -47,7 +46,7 @@ struct Item {
     labels: HashMap<String, String>,
 }
 
-/// A cluster that is asked for in a site from files.
+/// A cluster requested in a site from files.
 #[derive(Debug)]
 pub struct Wanted {
     pub name: String,
@@ -57,7 +56,7 @@ pub struct Wanted {
     pub request: Request,
 }
 
-/// A cluster that is asked of the control plane.
+/// A cluster requested from the control plane.
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub name: String,
@@ -66,23 +65,23 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// The image; empty where the file names none.
+    /// The image; empty if the file names none.
     pub fn image(&self) -> &str {
         self.spec.deployment.as_ref().map_or("", |deployment| &deployment.image)
     }
 }
 
-/// Reads the file, and tells everything in it that the site does not have.
+/// Reads the file and reports every name in it that the site does not have.
 pub fn read(path: &Path, text: &str, site: &Site) -> Result<Vec<Wanted>, CliError> {
     each(path, text, |place, item| item.resolve(place, site))
 }
 
-/// Reads the file for the control plane, which knows itself what its site has.
+/// Reads the file for the control plane, which checks the names against its site.
 pub fn asked(path: &Path, text: &str) -> Result<Vec<Asked>, CliError> {
     each(path, text, |_, item| item.ask())
 }
 
-/// A bandwidth that can be asked for.
+/// Parses a bandwidth that can be requested.
 pub fn bandwidth(words: &str) -> Result<String, String> {
     match Bandwidth::parse(words) {
         Some(_) => Ok(words.to_owned()),
@@ -90,10 +89,10 @@ pub fn bandwidth(words: &str) -> Result<String, String> {
     }
 }
 
-/// Field, what is wrong, and what to do.
+/// Field, fault and remedy.
 type Fault = (&'static str, String, String);
 
-/// Every cluster of the file as `make` wants it, or all faults.
+/// Every cluster of the file as `make` converts it, or all faults.
 fn each<T>(path: &Path, text: &str, make: impl Fn(usize, Item) -> Result<T, Vec<Fault>>) -> Result<Vec<T>, CliError> {
     let shown = path.display();
     let file: File = serde_saphyr::from_str(text).map_err(|error| {
@@ -124,7 +123,7 @@ fn each<T>(path: &Path, text: &str, make: impl Fn(usize, Item) -> Result<T, Vec<
 }
 
 impl Item {
-    /// The bandwidth in words and as it is placed, with what is wrong that needs no site to be seen.
+    /// The bandwidth as text and parsed, with the faults that are visible without a site.
     fn check(&self, faults: &mut Vec<Fault>) -> (String, Option<Bandwidth>) {
         if self.nodes == 0 {
             faults.push(("nodes", "must be at least 1".to_owned(), String::new()));

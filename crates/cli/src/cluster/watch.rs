@@ -1,6 +1,6 @@
-//! `rackwright cluster watch`: what happens to a cluster until it is at rest, drawn live on a terminal and written as
-//! lines elsewhere. Events are only the signal to look: what is shown is what the cluster then says of itself, so that
-//! nothing is missed when a connection breaks.
+//! `rackwright cluster watch`: the changes of a cluster until it is at rest, drawn live on a terminal and written as
+//! lines elsewhere. Events only trigger a reading: the output shows the cluster's own state then, so that no change is
+//! lost with a broken connection.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ use crate::output::{Format, Paint, Table, Tone, clean};
 use crate::retry::Backoff;
 use crate::{names, units};
 
-/// How often is looked without an event: nodes come on without one.
+/// Pause between readings without an event: some progress of nodes makes no event.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The same where it is drawn.
+/// Pause between readings on a live terminal.
 const LOOK_LIVE: Duration = Duration::from_secs(1);
 
-/// Lines of the past that are drawn.
+/// Lines of history that are drawn.
 const PAST: usize = 12;
 
 /// `rackwright cluster watch`
@@ -49,7 +49,7 @@ pub struct WatchArgs {
     timeout: Option<Duration>,
 }
 
-/// Watches until the cluster is at rest, or where `--until` wants it.
+/// Watches until the cluster is at rest, or in the state of `--until`.
 pub async fn run(cx: &Cx, args: WatchArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let mut watcher = Watcher {
@@ -92,7 +92,7 @@ struct Watcher<'a> {
 impl Watcher<'_> {
     async fn watch(&mut self, client: &Arc<Client>) -> Result<(), CliError> {
         let signal = Arc::new(Notify::new());
-        // Ends with this function.
+        // Aborted when this function returns.
         let mut listening = JoinSet::new();
         listening.spawn(listen(
             client.clone(),
@@ -113,7 +113,7 @@ impl Watcher<'_> {
                 Err(error) if error.code() == Some(Code::NotFound) && self.last.is_some() => {
                     return self.cx.ui.say(&format!("{} was deleted", self.name));
                 }
-                // The control plane may be restarted meanwhile; the cluster stays.
+                // The control plane may be restarted meanwhile; the cluster remains.
                 Err(error) if error.is_outage() && backoff.pause().await => continue,
                 Err(error) => return Err(error),
             }
@@ -164,7 +164,7 @@ impl Watcher<'_> {
         }
     }
 
-    /// True when it is where it is wanted; an error when that cannot come about.
+    /// True if it is in the wanted state; an error if that is no longer possible.
     fn reached(&self) -> Result<bool, CliError> {
         let status = self
             .last
@@ -175,7 +175,7 @@ impl Watcher<'_> {
         if self.until == Some(state) {
             return Ok(true);
         }
-        // It leaves a failed state only by a release, and a released one never.
+        // Only a release leads out of a failed state, and nothing out of a released one.
         let is_end = match state {
             ClusterState::Ready => return Ok(self.until.is_none()),
             ClusterState::Released if self.until.is_none() => return Ok(true),
@@ -201,7 +201,7 @@ impl Watcher<'_> {
     }
 }
 
-/// Gives a signal for each event of the cluster, through lost connections. Without it the looks are only rarer.
+/// Sends a signal for each event of the cluster, across lost connections. Without events the readings are only rarer.
 async fn listen(client: Arc<Client>, target: String, signal: Arc<Notify>) {
     let mut backoff = Backoff::for_long_work();
     loop {

@@ -49,14 +49,14 @@ pub struct EnrolArgs {
     mutation: MutationArgs,
 }
 
-/// Enrols, or shows what would be enrolled.
+/// Enrols, or shows the planned enrolments.
 pub async fn run(cx: &Cx, args: EnrolArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let parent = chosen(&client, args.discovery.as_deref()).await?;
     let base = args.mutation.once();
     let labels: HashMap<String, String> = args.labels.into_iter().collect();
     let mut done: Vec<EnrolledFinding> = Vec::new();
-    // The server takes a bounded number with one call, all or none of them.
+    // The server enrols a limited number per call, all or none of them.
     for round in 1_u32.. {
         let request = EnrolFindingsRequest {
             parent: parent.clone(),

@@ -18,7 +18,7 @@ pub async fn run(cx: &Cx) -> Result<(), CliError> {
         page_size: super::PAGE,
         page_token: String::new(),
     };
-    // The server keeps far fewer than a page holds.
+    // The server stores far fewer discoveries than a page holds.
     let page = rpc!(
         client,
         DiscoveryServiceClient.list_discoveries,

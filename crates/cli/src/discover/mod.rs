@@ -32,7 +32,7 @@ pub enum DiscoverCommand {
     Enrol(enrol::EnrolArgs),
 }
 
-/// Does what was asked for.
+/// Runs a discover command.
 pub async fn run(cx: &Cx, command: DiscoverCommand) -> Result<(), CliError> {
     match command {
         DiscoverCommand::Start(args) => start::run(cx, args).await,
@@ -42,10 +42,10 @@ pub async fn run(cx: &Cx, command: DiscoverCommand) -> Result<(), CliError> {
     }
 }
 
-/// The name of a discovery that was named, else of the newest one.
+/// The name of the given discovery, or of the newest one.
 async fn chosen(client: &Client, id: Option<&str>) -> Result<String, CliError> {
     if let Some(id) = id {
-        // Its operation has the same id.
+        // The discovery's operation has the same id.
         return Ok(names::full("discoveries", names::last(id)));
     }
     let request = ListDiscoveriesRequest {
@@ -68,7 +68,7 @@ async fn chosen(client: &Client, id: Option<&str>) -> Result<String, CliError> {
     })
 }
 
-/// All findings of a state; of an empty one all.
+/// All findings of a state; for an empty state, all findings.
 async fn findings(client: &Client, parent: &str, state: &str) -> Result<Vec<Finding>, CliError> {
     let (mut all, mut page_token) = (Vec::new(), String::new());
     loop {
@@ -98,7 +98,7 @@ fn state_cell(state: &str) -> Cell {
     Cell::toned(state, tone)
 }
 
-/// `3 new, 12 known`; states of which there are none are left out.
+/// `3 new, 12 known`; states without findings are left out.
 fn counts(discovery: &Discovery) -> String {
     const ORDER: [&str; 12] = [
         "new",
@@ -123,7 +123,7 @@ fn counts(discovery: &Discovery) -> String {
     some.join(", ")
 }
 
-/// `https://` is what nearly all have.
+/// Without `https://`, which nearly all addresses have.
 fn short_address(address: &str) -> &str {
     address.strip_prefix("https://").unwrap_or(address)
 }

@@ -22,7 +22,7 @@ pub struct ShowArgs {
     state: Option<String>,
 }
 
-/// Shows what was found.
+/// Shows the findings.
 pub async fn run(cx: &Cx, args: ShowArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let parent = chosen(&client, args.discovery.as_deref()).await?;

@@ -139,7 +139,7 @@ fn logins(args: &StartArgs) -> Result<Vec<DiscoveryLogin>, CliError> {
     Ok(logins)
 }
 
-/// Logins that stand in a table's rows, each once.
+/// Logins in a table's rows, without repetition.
 #[derive(Default)]
 struct Own {
     logins: Vec<DiscoveryLogin>,

@@ -27,7 +27,7 @@ pub(super) fn run(cx: &Cx, args: &CheckArgs) -> Result<(), CliError> {
             cx.ui.value(&value)?;
         }
     }
-    // The faults are the result and were told; the exit code says that there are some.
+    // The faults are the result and were shown; the exit code reports that there are some.
     if report.is_clean() {
         Ok(())
     } else {

@@ -64,7 +64,7 @@ fn row(fault: &FabricFault, now: f64) -> [Cell; 6] {
     ]
 }
 
-/// The first of them, and how many more.
+/// The first names, and the number of further ones.
 fn some(names: &[String]) -> String {
     let more = names.len().saturating_sub(MOST);
     let mut words = names.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");
@@ -74,7 +74,7 @@ fn some(names: &[String]) -> String {
     words
 }
 
-/// When the fabric was looked at, so that nobody takes silence for health.
+/// The time of the last check, so that silence is not mistaken for health.
 fn last_line(answer: &ListFabricFaultsResponse, paint: Paint, now: f64) -> String {
     let checked = answer.check_time.as_ref().map(|time| {
         let age = units::age(units::since(time, now));

@@ -1,5 +1,5 @@
-//! `rackwright fabric`: what a fabric is, and what is wrong with its cabling. Works from files and needs no server, but for
-//! `faults`, which shows what the control plane has found.
+//! `rackwright fabric`: the content of a fabric, and faults of its cabling. Works from files and needs no server, except
+//! `faults`, which shows the control plane's findings.
 
 mod check;
 mod faults;
@@ -16,7 +16,7 @@ use rackwright_site::fabric::{Dump, Plan, PlanFault, topo};
 use crate::args::Cx;
 use crate::error::{CliError, Fault, plural};
 
-/// Findings in a dump that are told one by one; `-o json` has more of them.
+/// Findings in a dump that are shown one by one; `-o json` contains more.
 const MAX_NOTES: usize = 20;
 
 /// `rackwright fabric`
@@ -50,7 +50,7 @@ pub struct ShowArgs {
     dump: PathBuf,
 }
 
-/// Does what was asked for.
+/// Runs a fabric command.
 pub async fn run(cx: &Cx, command: FabricCommand) -> Result<(), CliError> {
     match command {
         FabricCommand::Check(args) => check::run(cx, &args),
@@ -59,7 +59,7 @@ pub async fn run(cx: &Cx, command: FabricCommand) -> Result<(), CliError> {
     }
 }
 
-/// The bytes of a file or of standard input, one more than are read at most.
+/// The bytes of a file or of standard input, up to one more than the limit.
 pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>, CliError> {
     let most = Limits::default().bytes as u64 + 1;
     let mut bytes = Vec::new();
@@ -72,7 +72,7 @@ pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>, CliError> {
     Ok(bytes)
 }
 
-/// What was discovered: a dump, or a topology file.
+/// Reads a discovered fabric: a dump, or a topology file.
 pub(crate) fn read_dump(path: &Path, bytes: &[u8]) -> Result<Dump, CliError> {
     let text = String::from_utf8_lossy(bytes);
     if topo::is_topo(&text) {
@@ -93,7 +93,7 @@ fn manifest(path: &Path, faults: Vec<PlanFault>) -> CliError {
     CliError::Manifest(faults.into_iter().map(fault).collect())
 }
 
-/// A cabling list begins with its columns; anything else should be a topology file or a dump.
+/// A cabling list begins with its column names; any other text should be a topology file or a dump.
 fn read_plan(path: &Path) -> Result<Plan, CliError> {
     let bytes = bytes(path)?;
     let text = String::from_utf8_lossy(&bytes);
@@ -111,7 +111,7 @@ fn read_plan(path: &Path) -> Result<Plan, CliError> {
     Plan::from_csv(&text).map_err(|faults| manifest(path, faults))
 }
 
-/// What could not be used of a dump goes to stderr: the result is of the rest.
+/// Reports unusable parts of a dump on stderr: the result covers the rest.
 fn note_findings(cx: &Cx, path: &Path, findings: &[DumpFinding], more: usize) {
     for finding in findings.iter().take(MAX_NOTES) {
         cx.ui.note(&format!("{}: {finding}", path.display()));

@@ -1,4 +1,4 @@
-//! `rackwright firmware add`: digest, then the file in one stream.
+//! `rackwright firmware add`: computes the digest, then sends the file in one stream.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::args::Cx;
 use crate::error::CliError;
 use crate::{names, units};
 
-/// Bytes of one message; the API takes up to 1 MiB.
+/// Bytes of one message; the API accepts up to 1 MiB.
 const PIECE: usize = 512 << 10;
 
 /// `rackwright firmware add`
@@ -54,7 +54,7 @@ pub async fn run(cx: &Cx, args: AddArgs) -> Result<(), CliError> {
     let (channel, _) = client.channel("add firmware").await?;
     let mut service = FirmwareServiceClient::new(channel);
     let answer = service.add_firmware(Request::new(ReceiverStream::new(pieces))).await;
-    // A file that cannot be read ends the stream early; that is then what has to be told.
+    // A file that cannot be read ends the stream early; then that error is reported.
     reader
         .await
         .map_err(std::io::Error::other)

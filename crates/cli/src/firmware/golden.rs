@@ -45,7 +45,7 @@ pub enum GoldenCommand {
     },
 }
 
-/// Runs one of them.
+/// Runs a golden command.
 pub async fn run(cx: &Cx, command: GoldenCommand) -> Result<(), CliError> {
     match command {
         GoldenCommand::Add {
@@ -112,7 +112,7 @@ fn table(all: &[GoldenFirmware]) -> Table {
     table
 }
 
-/// How many components the values are of, and how many of those are the BMC's word.
+/// The number of components with values, and the number of those with unsigned values from the BMC.
 fn components(components: &[FirmwareComponent]) -> String {
     match (components.len(), components.iter().filter(|one| !one.signed).count()) {
         (0, _) => "-".to_owned(),

@@ -1,4 +1,4 @@
-//! `rackwright firmware ...`: files, compliance over the fleet, and when machines may be disturbed.
+//! `rackwright firmware ...`: files, compliance of the fleet, and the times at which machines may be disturbed.
 
 mod add;
 mod golden;
@@ -45,7 +45,7 @@ pub enum FirmwareCommand {
     Window(window::WindowArgs),
 }
 
-/// Runs one of them.
+/// Runs a firmware command.
 pub async fn run(cx: &Cx, command: FirmwareCommand) -> Result<(), CliError> {
     match command {
         FirmwareCommand::Add(args) => add::run(cx, args).await,

@@ -1,4 +1,4 @@
-//! `rackwright firmware window`: when a machine that somebody has may be disturbed.
+//! `rackwright firmware window`: the times at which a machine in use may be disturbed.
 
 use clap::Args;
 use rackwright_api::v1::firmware_service_client::FirmwareServiceClient;
@@ -58,7 +58,7 @@ fn weekly(text: &str) -> Result<WeeklyWindow, String> {
     })
 }
 
-/// Sets where something is given, and shows.
+/// Sets the window if one is given, and shows it.
 pub async fn run(cx: &Cx, args: WindowArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let doing = format!("read or set the maintenance window of {}", args.target);

@@ -19,7 +19,7 @@ use crate::output::{Format, clean};
 use crate::wait::WaitArgs;
 use crate::{names, operation, units};
 
-/// Largest signature file taken: a minisign signature is some 300 bytes.
+/// Largest signature file: a minisign signature is some 300 bytes.
 const MAX_SIGNATURE_BYTES: u64 = 16 << 10;
 
 /// `rackwright image add`
@@ -77,7 +77,7 @@ fn sha256(text: &str) -> Result<String, String> {
     }
 }
 
-/// Uploads and takes in.
+/// Uploads and imports.
 pub async fn run(cx: &Cx, args: AddArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let size_bytes = file_size(&args.file)?;

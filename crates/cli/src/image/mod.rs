@@ -31,7 +31,7 @@ pub enum ImageCommand {
     },
 }
 
-/// Runs one of them.
+/// Runs an image command.
 pub async fn run(cx: &Cx, command: ImageCommand) -> Result<(), CliError> {
     match command {
         ImageCommand::Add(args) => add::run(cx, args).await,
@@ -177,7 +177,7 @@ fn details(image: &Image, paint: Paint, width: Option<usize>) -> String {
     text
 }
 
-/// What a version says of the system in it.
+/// The description of the system in a version.
 fn system(version: &ImageVersion) -> String {
     let said = [
         ("ID", &version.os_id),

@@ -1,4 +1,4 @@
-//! The upload itself: from wherever the server stands, again after every broken connection.
+//! The upload: starts at the server's position, and resumes after every broken connection.
 
 use std::collections::VecDeque;
 use std::io::SeekFrom;
@@ -23,16 +23,16 @@ use crate::output::live::{self, Live};
 use crate::output::{Ui, clean};
 use crate::retry::Backoff;
 
-/// How often the bar is drawn over.
+/// Pause between two drawings of the bar.
 pub const REDRAW: Duration = Duration::from_millis(200);
 
-/// Bytes of one message; the API takes up to 1 MiB.
+/// Bytes of one message; the API accepts up to 1 MiB.
 const PIECE_BYTES: usize = 512 << 10;
 
-/// Pieces read ahead.
+/// Pieces that are read ahead.
 const PIECES_AHEAD: usize = 4;
 
-/// The window over which the rate is taken.
+/// The time window of the rate.
 const RATE_WINDOW: Duration = Duration::from_secs(5);
 
 /// Counts bytes across threads.
@@ -53,7 +53,7 @@ impl Counter {
     }
 }
 
-/// Bytes done of a total, with the rate over the last seconds.
+/// Bytes done out of a total, with the rate over the last seconds.
 #[derive(Debug)]
 pub struct Meter {
     done: Counter,
@@ -76,7 +76,7 @@ impl Meter {
         self.done.clone()
     }
 
-    /// Bar, amounts, rate and time left, as of now.
+    /// The current bar, amounts, rate and remaining time.
     pub fn text(&self) -> String {
         self.text_at(Instant::now())
     }
@@ -84,7 +84,7 @@ impl Meter {
     fn text_at(&self, now: Instant) -> String {
         let done = self.done.get().min(self.total);
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
-        // A reconnection takes the count back; a rate over that would be nonsense.
+        // A reconnection reduces the count; older samples would make the rate meaningless.
         samples.retain(|(at, bytes)| *bytes <= done && now.duration_since(*at) <= RATE_WINDOW);
         samples.push_back((now, done));
         let (first_at, first_bytes) = samples.front().copied().unwrap_or((now, done));
@@ -105,10 +105,10 @@ impl Meter {
     }
 }
 
-/// Sends what the server does not have yet.
+/// Sends the data that the server does not have yet.
 ///
 /// # Errors
-/// When the server refuses, when the file is shorter than it was, or when the server stays away for minutes.
+/// The server refuses, the file has become shorter, or the server stays away for minutes.
 pub async fn run(client: &Client, ui: &Ui, path: &Path, mut upload: Upload) -> Result<Upload, CliError> {
     let doing = format!("upload {}", path.display());
     let mut live = Live::new(Term::stderr(), ui.live_progress());
@@ -161,10 +161,11 @@ pub async fn run(client: &Client, ui: &Ui, path: &Path, mut upload: Upload) -> R
     Ok(upload)
 }
 
-/// What has arrived is kept, so these only mean: ask where we stand and go on.
+/// The server keeps the received data, so these errors only mean: read the position and continue.
 ///
-/// After a cut the server may still hold our former stream for a while: then it refuses a second writer
-/// (`FAILED_PRECONDITION`), or has taken more than it told us before (a fault of the field `offset`).
+/// After a cut the server may keep our old stream for a while. Then it refuses a second writer
+/// (`FAILED_PRECONDITION`), or has received more than it reported before (a fault of the field
+/// `offset`).
 fn can_resume(status: &Status) -> bool {
     let offset_moved = || {
         let fields = status
@@ -185,7 +186,7 @@ enum SendError {
     Rpc(Status),
 }
 
-/// One stream of pieces, from where the server stands to the end of the file.
+/// One stream of pieces, from the server's position to the end of the file.
 async fn send(
     client: &Client,
     path: &Path,
@@ -222,7 +223,7 @@ async fn send(
             if status.code() == Code::Unavailable {
                 client.forget(generation).await;
             }
-            // A file that cannot be read ends the stream early; that is then what has to be told.
+            // A file that cannot be read ends the stream early; then that error is reported.
             match read {
                 Err(e) => Err(SendError::File(CliError::file("read", path, e))),
                 Ok(()) => Err(SendError::Rpc(status)),
@@ -235,7 +236,7 @@ async fn send(
     }
 }
 
-/// Reads the file into messages. Ends without an error when nobody takes them any more.
+/// Reads the file into messages. Ends without an error if the receiver is gone.
 async fn read_pieces(
     path: std::path::PathBuf,
     upload: Upload,

@@ -31,7 +31,7 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// Each once, as plain ids, in the order given.
+    /// The plain ids without repetition, in the given order.
     fn ids(&self) -> Vec<String> {
         let mut seen = BTreeSet::new();
         let ids = self.ids.iter().map(|id| names::short("nodes", id).to_owned());
@@ -200,7 +200,7 @@ struct Consent {
 }
 
 impl Consent {
-    /// Asks on a terminal; elsewhere `--yes` is needed.
+    /// Asks on a terminal; elsewhere `--yes` is required.
     fn obtain(&self, ui: &Ui, what: &str, ids: &[String]) -> Result<(), CliError> {
         if self.yes {
             return Ok(());
@@ -213,15 +213,15 @@ impl Consent {
     }
 }
 
-/// What to do to each of several nodes; everything but the node and the mutation is in it.
+/// The action for each of several nodes, with everything except the node and the mutation.
 enum Verb {
     Power(PowerAction),
     Deploy(Deployment),
     Reimage(Deployment),
     Release,
-    /// With the nodes that may be erased by it.
+    /// With the nodes that it may erase.
     Resume(Vec<String>),
-    /// Accepts the drives that were reported last, or not, and a TPM.
+    /// Whether to accept the last reported drives, and the TPM to accept.
     Readmit(bool, String),
     Retry,
     RotatePassword,
@@ -229,7 +229,7 @@ enum Verb {
 }
 
 impl Verb {
-    /// As in "cannot ... gpu-001".
+    /// The words in "cannot ... gpu-001".
     fn words(&self) -> &'static str {
         match self {
             Self::Power(PowerAction::On) => "switch on",
@@ -328,7 +328,7 @@ impl Verb {
     }
 }
 
-/// Starts the verb on every node, waits if asked to, and reports. A node that refuses does not hold up the others.
+/// Starts the verb on every node, waits on request, and reports. A refusal of one node does not stop the others.
 async fn start_all(
     cx: &Cx,
     verb: Verb,
@@ -343,7 +343,7 @@ async fn start_all(
     for id in ids {
         match verb.send(&client, id, mutations.of(id)).await {
             Ok(operation) => started.push(operation),
-            // Without a server the rest would only fail the same way, slowly.
+            // Without a server the other calls would only fail in the same way, slowly.
             Err(error) if error.is_outage() => {
                 errors.push(error);
                 break;
@@ -382,7 +382,7 @@ pub async fn deploy(cx: &Cx, args: DeployArgs) -> Result<(), CliError> {
     start_all(cx, Verb::Deploy(deployment), &ids, args.waiting, &args.mutation).await
 }
 
-/// Says which nodes have user data now and get none with their next image. What cannot be read is left to the call itself.
+/// Names the nodes that have user data now and get none with their next image. A failed reading is left to the call itself.
 async fn note_lost_user_data(cx: &Cx, ids: &[String]) {
     let Ok(client) = cx.client().await else { return };
     let mut losing = Vec::new();
@@ -439,7 +439,7 @@ pub async fn readmit(cx: &Cx, args: ReadmitArgs) -> Result<(), CliError> {
     .await
 }
 
-/// Asks first for nodes that the end of the hold erases.
+/// Asks for consent if the end of the hold erases nodes.
 pub async fn resume(cx: &Cx, args: ResumeArgs) -> Result<(), CliError> {
     let ids = args.targets.ids();
     let confirmed = if args.yes {
@@ -454,7 +454,7 @@ pub async fn resume(cx: &Cx, args: ResumeArgs) -> Result<(), CliError> {
     start_all(cx, Verb::Resume(confirmed), &ids, args.waiting, &args.mutation).await
 }
 
-/// Held nodes whose claim has ended. What cannot be read is refused, if it has to be, by the call itself.
+/// Held nodes with a claim that has ended. If the reading fails, the call itself refuses where necessary.
 async fn erased_by_resume(cx: &Cx, ids: &[String]) -> Result<Vec<String>, CliError> {
     let client = cx.client().await?;
     let mut erased = Vec::new();
@@ -551,8 +551,8 @@ pub async fn delete(cx: &Cx, args: DeleteArgs) -> Result<(), CliError> {
     CliError::gather(errors)
 }
 
-/// Shows nodes of which something was asked, and the state they are in now, then what went wrong with the others. The control
-/// plane takes the state's edge a moment later.
+/// Shows the nodes that accepted the request, with their current state, then the errors of the others. The control plane
+/// changes the state a moment later.
 fn show_nodes(cx: &Cx, verb: &str, outcomes: Vec<Result<Node, CliError>>) -> Result<(), CliError> {
     let mut nodes = Vec::new();
     let mut errors = Vec::new();

@@ -1,4 +1,4 @@
-//! `node believe`: an operator says that the record of a doubted node holds.
+//! `node believe`: an operator confirms the record of a doubted node.
 
 use clap::Args;
 use rackwright_api::v1::BelieveNodeRequest;
@@ -30,7 +30,7 @@ pub struct BelieveArgs {
     mutation: MutationArgs,
 }
 
-/// Believes them, one by one: each with an event of its own.
+/// Confirms the nodes one by one: each gets its own event.
 pub async fn run(cx: &Cx, args: BelieveArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let ids: Vec<String> = if args.all {

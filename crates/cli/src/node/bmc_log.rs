@@ -1,5 +1,5 @@
-//! `rackwright node bmc-log` and `rackwright node power NODE ac-cycle`: what the control plane does with a BMC beside the
-//! node's life. It is written down, done by the control plane, and waited for here.
+//! `rackwright node bmc-log` and `rackwright node power NODE ac-cycle`: work on a BMC outside the node's lifecycle. The
+//! control plane records and performs the work; this command waits for it.
 
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,11 @@ use crate::output::{Paint, Table, Tone, clean};
 use crate::wait::WaitArgs;
 use crate::{names, units};
 
-/// Longest wait for a log: a large one takes some BMCs minutes.
+/// Longest wait for a log: some BMCs need minutes for a large one.
 const LOG_WITHIN: Duration = Duration::from_secs(600);
-/// Longest wait for an AC cycle where none is given.
+/// Default longest wait for an AC cycle.
 const CYCLE_WITHIN: Duration = Duration::from_secs(1200);
-/// Between two looks at how it stands.
+/// Pause between two polls.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// `rackwright node bmc-log`
@@ -92,7 +92,7 @@ impl Severity {
     }
 }
 
-/// RFC 3339, or how long ago.
+/// RFC 3339, or a time before now.
 fn past(text: &str) -> Result<Timestamp, String> {
     let at = |seconds| Timestamp { seconds, nanos: 0 };
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
@@ -106,7 +106,7 @@ fn past(text: &str) -> Result<Timestamp, String> {
         .map_err(|_| format!("`{text}` is too long ago"))
 }
 
-/// Shows or clears.
+/// Shows or clears the log.
 pub async fn run(cx: &Cx, args: BmcLogArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     match args.command {
@@ -126,7 +126,7 @@ pub async fn run(cx: &Cx, args: BmcLogArgs) -> Result<(), CliError> {
     }
 }
 
-/// Takes the power away for a moment.
+/// Cuts the power for a moment.
 pub async fn ac_cycle(
     cx: &Cx,
     id: &str,
@@ -184,7 +184,7 @@ async fn show(cx: &Cx, client: &Client, args: ReadArgs) -> Result<(), CliError> 
     Ok(())
 }
 
-/// Waits until what was asked for is done or was given up.
+/// Waits until the requested work is done or was given up.
 async fn until_done(client: &Client, asked: &BmcWork, within: Duration) -> Result<BmcWork, CliError> {
     let begun = Instant::now();
     let since = asked.request_time.as_ref().map(units::seconds).unwrap_or_default();

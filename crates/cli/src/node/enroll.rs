@@ -15,7 +15,7 @@ use crate::mutation::MutationArgs;
 use crate::wait::WaitArgs;
 use crate::{names, operation};
 
-/// Longest password taken, in bytes. Redfish BMCs take 20 to 128 characters.
+/// Longest password, in bytes. Redfish BMCs accept 20 to 128 characters.
 pub const MAX_PASSWORD_BYTES: u64 = 4096;
 
 /// `rackwright node enroll`
@@ -65,7 +65,7 @@ pub fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Reads a password from a file or from standard input; line ends at its end do not belong to it.
+/// Reads a password from a file or from standard input, without line ends at its end.
 pub fn read_password(source: Option<&Path>) -> Result<SecretString, CliError> {
     let mut text = String::new();
     let outcome = match source {

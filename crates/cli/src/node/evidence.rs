@@ -1,4 +1,4 @@
-//! `node reports` and `node certificates`: what validation found, and what was erased and how.
+//! `node reports` and `node certificates`: the results of validations and erases.
 
 use std::collections::HashMap;
 
@@ -17,8 +17,8 @@ use crate::output::table::Cell;
 use crate::output::{Paint, Table, Tone, clean};
 use crate::{names, units};
 
-/// The first line of a signed erase record, by version. Version 1 names no witnesses, version 3 says first how the machine was
-/// known, and version 4 has the place in the site's chain and further evidence.
+/// The first line of a signed erase record, by version. Version 1 names no witnesses, version 3 adds how the machine was
+/// identified, and version 4 adds the place in the site's chain and further evidence.
 const PAYLOAD_FORMATS: [&[u8]; 4] = [
     b"rackwright-erase-certificate-v1\n",
     b"rackwright-erase-certificate-v2\n",
@@ -206,7 +206,7 @@ fn certificate_table(certificates: &[EraseCertificate], checks: &[Option<Result<
     table
 }
 
-/// How the machine that erased was known.
+/// How the erased machine was identified.
 fn identity(certificate: &EraseCertificate) -> Cell {
     match certificate.identity.as_str() {
         "" => Cell::toned("not recorded", Tone::Bad),
@@ -215,7 +215,7 @@ fn identity(certificate: &EraseCertificate) -> Cell {
     }
 }
 
-/// A certificate without witnesses rests on the agent alone.
+/// A certificate without witnesses is based on the agent alone.
 fn witnesses(certificate: &EraseCertificate) -> Cell {
     if certificate.witnesses.is_empty() {
         Cell::toned("none", Tone::Bad)
@@ -236,7 +236,7 @@ pub fn method_name(method: i32) -> String {
     }
 }
 
-/// Checks the signature, and that the signed record says what the certificate's fields say.
+/// Checks the signature, and that the signed record equals the certificate's fields.
 fn verify(certificate: &EraseCertificate, wanted_key: Option<&str>, keys: &SigningKeys) -> Result<(), String> {
     keys.judge(&hex::encode(&certificate.signer_public_key), wanted_key)?;
     UnparsedPublicKey::new(&ED25519, &certificate.signer_public_key)
@@ -300,7 +300,7 @@ fn verify(certificate: &EraseCertificate, wanted_key: Option<&str>, keys: &Signi
     Ok(())
 }
 
-/// The fields of a signed record: lines `name=LENGTH:VALUE`. `None` when it is anything else.
+/// The fields of a signed record: lines `name=LENGTH:VALUE`. `None` for any other text.
 pub fn signed_fields(payload: &[u8]) -> Option<HashMap<&str, Vec<&[u8]>>> {
     let mut rest = PAYLOAD_FORMATS
         .iter()

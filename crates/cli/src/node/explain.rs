@@ -1,5 +1,5 @@
-//! `node explain`: one screen that says what state a node is in, since when, what it waits for, until when, what was
-//! tried, and what to do.
+//! `node explain`: one screen with a node's state and its time, the cause and limit of its wait, the attempts so
+//! far, and the next steps.
 
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{ExplainNodeRequest, Explanation, Node};
@@ -12,7 +12,7 @@ use crate::output::table::Cell;
 use crate::output::{Paint, Table, Tone, clean};
 use crate::{names, units};
 
-/// Lines of each section, so that all fit on a screen.
+/// Most lines of each section, so that all fit on a screen.
 const MOST: usize = 8;
 
 /// Shows the explanation.
@@ -70,7 +70,7 @@ fn heading(node: &Node, paint: Paint, now: f64) -> String {
     text
 }
 
-/// What the summary does not say already.
+/// Facts that the summary does not contain.
 fn standing(node: &Node, summary: &str, now: f64) -> Table {
     let status = node.status.clone().unwrap_or_default();
     let mut table = Table::pairs().indented(2);

@@ -1,4 +1,4 @@
-//! `rackwright node firmware`: what a node has beside what its SKU wants, and bringing it there.
+//! `rackwright node firmware`: a node's firmware compared with its SKU's, and its update.
 
 use clap::{Args, Subcommand};
 use rackwright_api::v1::firmware_service_client::FirmwareServiceClient;

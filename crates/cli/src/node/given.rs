@@ -1,20 +1,20 @@
-//! What arguments stand for: SSH keys, and texts in files.
+//! The values that arguments refer to: SSH keys, and texts in files.
 
 use std::io::Read as _;
 use std::path::Path;
 
 use crate::error::CliError;
 
-/// Largest user data or key file taken: cloud-init's own limit for NoCloud is about this.
+/// Largest user data or key file: about cloud-init's own limit for NoCloud.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
 
-/// True for the text of a public key, in the form of an authorized_keys file (sshd(8)).
+/// Whether the text is a public key, in the form of an authorized_keys file (sshd(8)).
 pub fn is_ssh_key(text: &str) -> bool {
     let known = ["ssh-", "ecdsa-sha2-", "sk-ssh-", "sk-ecdsa-"];
     known.iter().any(|kind| text.starts_with(kind)) && text.split_whitespace().count() >= 2
 }
 
-/// The keys that arguments stand for.
+/// The keys that arguments refer to.
 pub fn ssh_keys(arguments: &[String]) -> Result<Vec<String>, CliError> {
     let mut keys = Vec::new();
     for argument in arguments {
@@ -23,7 +23,7 @@ pub fn ssh_keys(arguments: &[String]) -> Result<Vec<String>, CliError> {
     Ok(keys)
 }
 
-/// Those of one argument: itself, or the lines of the file it names.
+/// The keys of one argument: the argument itself, or the lines of the file it names.
 fn ssh_keys_of(argument: &str) -> Result<Vec<String>, CliError> {
     if is_ssh_key(argument) {
         return Ok(vec![argument.trim().to_owned()]);

@@ -1,4 +1,4 @@
-//! `node inventory`: what a machine holds, most telling first.
+//! `node inventory`: the hardware of a machine, the most important parts first.
 
 use std::collections::BTreeMap;
 

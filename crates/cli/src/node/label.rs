@@ -16,7 +16,7 @@ use crate::mutation::MutationArgs;
 use crate::names;
 use crate::output::Format;
 
-/// How often to read and change again when somebody else changes the node at the same time.
+/// How often to read and change again after a concurrent change of the node.
 const TRIES: u32 = 5;
 
 /// `rackwright node label`
@@ -57,7 +57,7 @@ fn apply(labels: &mut HashMap<String, String>, changes: &[Change]) {
     }
 }
 
-/// Changes labels, on top of whatever the others are.
+/// Changes labels and keeps all others.
 pub async fn run(cx: &Cx, args: LabelArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let node = change_labels(&client, &args).await?;
@@ -106,8 +106,8 @@ async fn change_labels(client: &Client, args: &LabelArgs) -> Result<Node, CliErr
         };
         let doing = format!("label node {}", names::short("nodes", &args.id));
         let answer = rpc!(client, NodeServiceClient.update_node, doing, request).await;
-        // Somebody changed the node in between; what we want is relative, so start again from what it is now. With a
-        // version or key of the caller's own that would not be what was asked for.
+        // The node was changed in between. Our change is relative, so start again from its current labels. With the
+        // caller's own version or key, that would differ from the request.
         let own = args.mutation.resource_version.is_some() || args.mutation.idempotency_key.is_some();
         match answer {
             Err(error) if error.code() == Some(Code::Aborted) && !own && tries < TRIES => tries += 1,

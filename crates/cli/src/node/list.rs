@@ -12,7 +12,7 @@ use crate::output::table::Cell;
 use crate::output::{Paint, Table, Tone, clean};
 use crate::{names, units};
 
-/// Nodes of one page: with their inventories they are some ten kilobytes each.
+/// Nodes of one page: with its inventory, a node is some ten kilobytes.
 const PAGE: i32 = 200;
 
 /// `rackwright node list`
@@ -48,7 +48,7 @@ pub fn state(text: &str) -> Result<NodeState, String> {
 }
 
 impl Selection {
-    /// As the API's filter.
+    /// The API's filter for these options.
     pub fn filter(&self) -> String {
         let state = self.state.map(|state| format!("state = {}", state_name(state as i32)));
         let terms: Vec<String> = [self.filter.clone(), state].into_iter().flatten().collect();
@@ -56,7 +56,7 @@ impl Selection {
     }
 }
 
-/// Shows nodes, and changes if asked to.
+/// Shows nodes, and changes on request.
 pub async fn run(cx: &Cx, args: ListArgs) -> Result<(), CliError> {
     let filter = args.selection.filter();
     if args.watch {
@@ -113,7 +113,7 @@ fn table(nodes: &[Node]) -> Table {
             status.reason.as_str(),
             status.waiting_for.as_str(),
         ) {
-            // A node at rest waits for nothing; its BMC may be silent for all that.
+            // An idle node waits for nothing, but its BMC may still be silent.
             ("", "", "") => status.health_reason.clone(),
             ("", "", waiting_for) => waiting_for.to_owned(),
             ("", reason, _) => reason.to_owned(),

@@ -101,7 +101,7 @@ pub enum BmcPasswordCommand {
     Rotate(actions::PlainArgs),
 }
 
-/// Runs one of them.
+/// Runs a node command.
 pub async fn run(cx: &Cx, command: NodeCommand) -> Result<(), CliError> {
     match command {
         NodeCommand::Enroll(args) => enroll::run(cx, args).await,
@@ -174,7 +174,7 @@ pub fn state_cell(state: i32) -> Cell {
     Cell::toned(state_name(state), state_tone(state))
 }
 
-/// A health in its colour. A server that says none is older than health: it is unknown.
+/// A health in its colour. No value comes from an older server and is shown as unknown.
 pub fn health_cell(health: i32) -> Cell {
     match NodeHealth::try_from(health) {
         Ok(NodeHealth::Ok) => Cell::toned("ok", Tone::Good),
@@ -192,7 +192,7 @@ pub fn labels_text(labels: &HashMap<String, String>) -> String {
     pairs.join(" ")
 }
 
-/// The image a node has been given, or what lies on its disk; empty for neither.
+/// The node's image, or the image on its disk; empty if there is neither.
 fn image_text(node: &Node) -> String {
     let status = node.status.clone().unwrap_or_default();
     let version = status

@@ -1,4 +1,4 @@
-//! `node settings`: settings of a machine's firmware against what its SKU wants.
+//! `node settings`: a machine's firmware settings compared with those of its SKU.
 
 use clap::{Args, Subcommand};
 use rackwright_api::v1::settings_service_client::SettingsServiceClient;
@@ -36,7 +36,7 @@ enum Action {
     Drift,
 }
 
-/// Runs one of them.
+/// Runs a settings command.
 pub async fn run(cx: &Cx, args: SettingsArgs) -> Result<(), CliError> {
     match (args.action, args.id) {
         (Some(Action::Apply(args)), _) => actions::apply_settings(cx, args).await,
@@ -84,7 +84,7 @@ async fn drift(cx: &Cx) -> Result<(), CliError> {
     })
 }
 
-/// The nodes with differences; how many nodes there are; of how many settings were read.
+/// The nodes with differences; the number of nodes; the number of nodes with settings that were read.
 async fn all(client: &Client) -> Result<(Vec<NodeSettings>, i32, i32), CliError> {
     let (mut nodes, mut known, mut read, mut page_token) = (Vec::new(), 0, 0, String::new());
     loop {

@@ -1,14 +1,14 @@
-//! The keys that a site has signed erase certificates with: each is signed by the one before it.
+//! The keys with which a site has signed erase certificates: each key is signed by the previous one.
 
 use rackwright_api::v1::SigningKey;
 use ring::signature::{ED25519, UnparsedPublicKey};
 
-/// The site's signing keys, oldest first, as the control plane tells them. Empty: it tells none.
+/// The site's signing keys, oldest first, as the control plane lists them. May be empty.
 #[derive(Debug, Default)]
 pub struct SigningKeys(Vec<SigningKey>);
 
 impl SigningKeys {
-    /// Takes up what the control plane tells, if each key but the first is signed by the one before it.
+    /// Accepts the control plane's list if each key except the first is signed by the previous one.
     pub fn checked(keys: Vec<SigningKey>) -> Result<Self, String> {
         for (before, key) in keys.iter().zip(keys.iter().skip(1)) {
             let statement = format!(
@@ -30,7 +30,7 @@ impl SigningKeys {
         keys.position(|one| hex::encode(&one.public_key).eq_ignore_ascii_case(key))
     }
 
-    /// Refuses a signer that is none of the site's keys, or does not follow from the key that must have signed.
+    /// Refuses a signer that is not one of the site's keys, or does not follow from the wanted key.
     pub fn judge(&self, signer: &str, wanted: Option<&str>) -> Result<(), String> {
         let place = self.place(signer);
         if let Some(wanted) = wanted {

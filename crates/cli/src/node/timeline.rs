@@ -1,5 +1,5 @@
-//! What `node watch` shows: one row a node, and below the history of what happened while it was watched. No I/O here;
-//! the same values drawn at the same moment give the same lines.
+//! The display of `node watch`: one row per node, and below them the changes during the watch. No I/O here; the same
+//! values drawn at the same moment give the same lines.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,17 +10,17 @@ use crate::output::table::Cell;
 use crate::output::{Paint, Table, Tone, clean};
 use crate::{names, units, wait};
 
-/// Lines of history kept.
+/// Lines of history that are stored.
 const HISTORY: usize = 200;
 
-/// Something that happened to a node.
+/// A change of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     /// Seconds since the epoch.
     pub time: f64,
     pub node: String,
     pub words: String,
-    /// The state it is in now, for the colour.
+    /// The current state, for the colour.
     pub state: i32,
 }
 
@@ -35,9 +35,9 @@ impl Change {
 #[derive(Debug, Default)]
 struct Row {
     node: Node,
-    /// What runs on it now, while that is known.
+    /// The running operation, if it is known.
     operation: Option<Operation>,
-    /// Sent since the last connection was made.
+    /// Whether the server has sent it since the last connection.
     seen: bool,
 }
 
@@ -47,10 +47,10 @@ impl Row {
     }
 }
 
-/// All that is known of the nodes that are watched.
+/// The known state of the watched nodes.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    /// Only these, by id; empty: all that the server sends.
+    /// Only these ids; empty: all that the server sends.
     only: BTreeSet<String>,
     rows: BTreeMap<String, Row>,
     history: VecDeque<Change>,
@@ -65,18 +65,18 @@ impl Timeline {
         }
     }
 
-    /// A new connection was made; the server sends everything again.
+    /// Handles a new connection: the server sends everything again.
     pub fn begin(&mut self) {
         self.synced = false;
         self.rows.values_mut().for_each(|row| row.seen = false);
     }
 
-    /// True when everything that was there at the beginning has been sent.
+    /// Whether the initial state was sent completely.
     pub fn synced(&self) -> bool {
         self.synced
     }
 
-    /// Takes one message; answers with what has changed by it.
+    /// Applies one message; returns the changes.
     pub fn take(&mut self, message: WatchNodesResponse, now: f64) -> Vec<Change> {
         if message.synced {
             self.synced = true;
@@ -160,7 +160,7 @@ impl Timeline {
         self.history.truncate(HISTORY);
     }
 
-    /// Nodes whose running operation has a progress worth showing: they are written to or erased.
+    /// Nodes with a running operation that reports progress: they are written or erased.
     pub fn working(&self) -> Vec<String> {
         let works = |row: &&Row| {
             let state = NodeState::try_from(row.state());
@@ -173,7 +173,7 @@ impl Timeline {
             .collect()
     }
 
-    /// What runs on a node. Answers with a change at every ten percent.
+    /// Updates the operation of a node. Returns a change at every ten percent.
     pub fn progress(&mut self, node: &str, operation: Option<Operation>, now: f64) -> Option<Change> {
         let id = names::short("nodes", node);
         let row = self.rows.get_mut(id)?;
@@ -191,7 +191,7 @@ impl Timeline {
         Some(change(id, now, words, row.state()))
     }
 
-    /// Nodes that were asked for by name and are not there.
+    /// Requested nodes that do not exist.
     pub fn missing(&self) -> Vec<&str> {
         self.only
             .iter()
@@ -200,12 +200,12 @@ impl Timeline {
             .collect()
     }
 
-    /// True when there are nodes and all are in this state.
+    /// Whether there are nodes and all are in this state.
     pub fn all_in(&self, state: NodeState) -> bool {
         !self.rows.is_empty() && self.rows.values().all(|row| row.state() == state as i32)
     }
 
-    /// The first node that has failed or was quarantined, and why.
+    /// The first node that has failed or was quarantined, with the reason.
     pub fn stuck(&self) -> Option<(&str, String)> {
         self.rows.iter().find_map(|(id, row)| {
             let state = NodeState::try_from(row.state()).ok()?;
@@ -220,7 +220,7 @@ impl Timeline {
         })
     }
 
-    /// The screen: nodes first, those that move before those at rest, then the history, newest first.
+    /// The screen: nodes first, changing ones before idle ones, then the history, newest first.
     pub fn render(&self, now: f64, rows: usize, paint: Paint) -> Vec<String> {
         let mut lines = self.node_lines(now, paint);
         let most = rows.saturating_sub(6).max(3);

@@ -1,4 +1,4 @@
-//! `node update`: what can be changed of a node beside its labels.
+//! `node update`: changes the properties of a node other than its labels.
 
 use std::path::PathBuf;
 
@@ -46,7 +46,7 @@ pub struct UpdateArgs {
 }
 
 impl UpdateArgs {
-    /// The new values, and the paths of those that were given.
+    /// The new values, and the paths of the given ones.
     fn changes(&self) -> Result<(NodeSpec, Vec<String>), CliError> {
         let password = match (&self.password_file, self.password_stdin) {
             (Some(path), _) => Some(read_password(Some(path))?),

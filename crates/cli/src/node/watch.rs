@@ -20,13 +20,13 @@ use crate::output::{Format, Paint};
 use crate::retry::Backoff;
 use crate::{names, units};
 
-/// How often the progress of nodes that are written to is asked for.
+/// How often the progress of nodes that are written is read.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// How often the screen is drawn over.
+/// Pause between two drawings of the screen.
 const REDRAW: Duration = Duration::from_millis(500);
 
-/// Nodes whose progress is asked for at once; with more, the others show what they wait for.
+/// Most nodes with progress that is read; with more, the others show the cause of their wait.
 const MOST_PROGRESS: usize = 32;
 
 /// `rackwright node watch`
@@ -45,18 +45,18 @@ pub struct WatchArgs {
     timeout: Option<Duration>,
 }
 
-/// Watches until interrupted, or until all nodes are where `--until` wants them.
+/// Watches until interrupted, or until all nodes are in the state of `--until`.
 pub async fn run(cx: &Cx, args: WatchArgs) -> Result<(), CliError> {
     let ids: Vec<String> = args.ids.iter().map(|id| names::short("nodes", id).to_owned()).collect();
     let mut filter = args.selection.filter();
     if let ([only], true) = (ids.as_slice(), filter.is_empty()) {
-        // One node is picked out by the server; of several, which the filter cannot name, we pick them ourselves.
+        // The server selects a single node; the filter cannot name several nodes, so they are selected here.
         filter = format!("name = \"{only}\"");
     }
     follow(cx, ids, filter, args.until, args.timeout).await
 }
 
-/// Follows nodes through lost connections.
+/// Follows nodes across lost connections.
 pub async fn follow(
     cx: &Cx,
     ids: Vec<String>,
@@ -116,7 +116,7 @@ impl Watcher<'_> {
         }
     }
 
-    /// Reads one connection's stream. True when `--until` is reached, false when the connection is gone.
+    /// Reads one connection's stream. True if `--until` is reached, false if the connection is lost.
     async fn read(&mut self, filter: &str, backoff: &mut Backoff) -> Result<bool, CliError> {
         let doing = "watch nodes";
         let request = WatchNodesRequest {
@@ -181,7 +181,7 @@ impl Watcher<'_> {
     async fn ask_progress(&mut self) -> Result<(), CliError> {
         for node in self.timeline.working().into_iter().take(MOST_PROGRESS) {
             let filter = format!("target = \"{node}\" AND done = false");
-            // An outage is noticed by the stream as well, which then connects again.
+            // The stream also notices an outage and then reconnects.
             let Ok(operations) = operation::matching(self.client, &filter, 1).await else {
                 continue;
             };
@@ -195,7 +195,7 @@ impl Watcher<'_> {
         Ok(())
     }
 
-    /// True when everything is where it is wanted; an error when that cannot come about.
+    /// True if all nodes are in the wanted state; an error if that is no longer possible.
     fn reached(&self) -> Result<bool, CliError> {
         if !self.timeline.synced() {
             return Ok(false);

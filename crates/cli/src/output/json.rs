@@ -1,8 +1,8 @@
 //! Resources as JSON values, by the protobuf JSON mapping (<https://protobuf.dev/programming-guides/json/>) with three
-//! choices of our own, documented in `docs/cli.md`: fields keep their snake_case names, fields with default values are
-//! written too (messages that are not set are not), and 64-bit integers are numbers.
+//! deviations, documented in `docs/cli.md`: fields keep their snake_case names, fields with default values are written
+//! too (unset messages are not), and 64-bit integers are numbers.
 //!
-//! The conversion reads the API's own descriptors, so a field added to the API appears here by itself.
+//! The conversion reads the API's own descriptors, so a field added to the API appears here automatically.
 
 use std::sync::LazyLock;
 
@@ -16,7 +16,7 @@ use crate::error::CliError;
 static POOL: LazyLock<Option<DescriptorPool>> =
     LazyLock::new(|| DescriptorPool::decode(rackwright_api::DESCRIPTORS).ok());
 
-/// A message that can be shown: its name in the API's descriptors, and what `-o name` prints.
+/// A message that can be shown: its name in the API's descriptors, and its output for `-o name`.
 pub trait Resource: prost::Message {
     const MESSAGE: &'static str;
     fn resource_name(&self) -> String;
@@ -119,7 +119,7 @@ resources! {
 /// The message as a JSON value.
 ///
 /// # Errors
-/// Only when the API's descriptors and types do not belong together, which a test rules out.
+/// Only if the API's descriptors and types do not match, which a test excludes.
 pub fn to_value<T: Resource>(message: &T) -> Result<Value, CliError> {
     let pool = POOL
         .as_ref()
@@ -195,7 +195,7 @@ fn map_key(key: &MapKey) -> String {
     }
 }
 
-/// The types that have a form of their own in the mapping.
+/// The types with a special form in the mapping.
 fn well_known(name: &str, message: &DynamicMessage) -> Option<Value> {
     match name {
         "google.protobuf.Timestamp" => {

@@ -1,11 +1,11 @@
-//! Lines at the bottom of a terminal that are drawn over again, and the progress bar that goes into them.
+//! Lines at the bottom of a terminal that are redrawn, and their progress bar.
 
 use console::{Term, truncate_str};
 use rackwright_api::v1::Progress;
 
 use crate::units;
 
-/// A block of lines that the next drawing replaces. On anything but a terminal nothing is drawn.
+/// A block of lines that the next drawing replaces. Without a terminal nothing is drawn.
 #[derive(Debug)]
 pub struct Live {
     term: Option<Term>,
@@ -13,7 +13,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// On `term`, if it is one to redraw on.
+    /// Draws on `term` if it can be redrawn.
     pub fn new(term: Term, enabled: bool) -> Self {
         Self {
             term: enabled.then_some(term),
@@ -25,7 +25,7 @@ impl Live {
         self.term.is_some()
     }
 
-    /// Rows and columns to draw in; generous where there is no terminal.
+    /// Rows and columns of the drawing area; generous without a terminal.
     pub fn size(&self) -> (usize, usize) {
         self.term.as_ref().map_or((1000, 1000), |term| {
             let (rows, columns) = term.size();
@@ -33,7 +33,7 @@ impl Live {
         })
     }
 
-    /// Replaces what was drawn before. More lines than the terminal has rows are left out, the last ones first.
+    /// Replaces the previous drawing. If there are more lines than rows, the last lines are left out.
     pub fn draw(&mut self, lines: &[String]) {
         let (rows, columns) = self.size();
         let Some(term) = &self.term else { return };
@@ -47,7 +47,7 @@ impl Live {
             text.push_str("\x1b[K\n");
         }
         text.push_str("\x1b[J");
-        // A terminal that has gone away ends the program elsewhere.
+        // If the terminal has gone away, the program ends elsewhere.
         let _ = term.write_str(&text);
         self.drawn = fitting.len();
     }
@@ -67,7 +67,7 @@ pub fn bar(percent: u32) -> String {
     format!("[{}{}] {percent:>3}%", "#".repeat(full), "-".repeat(20 - full))
 }
 
-/// Bytes, rate and time left of a step that moves bytes; empty for one that does not.
+/// Bytes, rate and remaining time of a step that moves bytes; empty for other steps.
 pub fn amounts(progress: &Progress) -> String {
     if progress.logical_bytes_total == 0 {
         return String::new();

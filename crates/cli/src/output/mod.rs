@@ -1,7 +1,7 @@
-//! All that reaches the operator's eyes: formats, colours, and the two streams.
+//! All output to the operator: formats, colours, and the two streams.
 //!
-//! Results go to stdout, everything about the way there (progress, notes, questions, errors) to stderr, so that
-//! `-o json` stays machine-readable whatever happens.
+//! Results go to stdout, everything else (progress, notes, questions, errors) to stderr, so that `-o json`
+//! always stays machine-readable.
 
 pub mod json;
 pub mod live;
@@ -17,7 +17,7 @@ use crate::error::CliError;
 pub use json::Resource;
 pub use table::Table;
 
-/// What results are written as.
+/// The format of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// For people
@@ -40,12 +40,12 @@ pub enum Tone {
     Strong,
 }
 
-/// Whether to colour.
+/// Whether to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Paint(pub bool);
 
 impl Paint {
-    /// No colours at all.
+    /// Without colours.
     pub const PLAIN: Self = Self(false);
 
     /// The text in the colour of its meaning.
@@ -64,7 +64,7 @@ impl Paint {
     }
 }
 
-/// Where and how to write.
+/// Destination and style of the output.
 #[derive(Debug, Clone, Copy)]
 pub struct Ui {
     format: Format,
@@ -75,7 +75,7 @@ pub struct Ui {
 }
 
 impl Ui {
-    /// Looks at the two streams and at `NO_COLOR` (<https://no-color.org>: any value that is not empty).
+    /// Reads the state of the two streams and `NO_COLOR` (<https://no-color.org>: any value that is not empty).
     pub fn new(format: Format, quiet: bool) -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self {
@@ -91,35 +91,35 @@ impl Ui {
         self.format
     }
 
-    /// The same, but as with `--quiet`.
+    /// The same, with the effect of `--quiet`.
     pub fn silenced(self) -> Self {
         Self { quiet: true, ..self }
     }
 
-    /// True when stdout may be redrawn: a terminal, and tables were asked for.
+    /// Whether stdout may be redrawn: a terminal, and the table format.
     pub fn live_results(&self) -> bool {
         self.stdout_is_terminal && self.format == Format::Table
     }
 
-    /// True when progress may be redrawn on stderr.
+    /// Whether progress may be redrawn on stderr.
     pub fn live_progress(&self) -> bool {
         self.stderr_is_terminal && !self.quiet
     }
 
-    /// True when a question can be asked and answered.
+    /// Whether a question can be asked and answered.
     pub fn can_ask(&self) -> bool {
         self.stderr_is_terminal && io::stdin().is_terminal()
     }
 
-    /// Asks whether to do what `does` says; where there is no terminal, `--yes` is needed.
+    /// Asks for consent to the action in `does`; without a terminal, `--yes` is required.
     ///
     /// # Errors
-    /// `Usage` when there is nobody to ask, and for every answer but `yes`; the terminal could not be read.
+    /// `Usage` if no question can be asked, and for every answer but `yes`; the terminal could not be read.
     pub fn consent(&self, does: &str, question: &str) -> Result<(), CliError> {
         self.consent_or(does, question, "give --yes if that is meant")
     }
 
-    /// The same with other words for where there is nobody to ask.
+    /// Like [`consent`](Self::consent), with other advice for the case without a terminal.
     ///
     /// # Errors
     /// Those of [`consent`](Self::consent).
@@ -130,7 +130,7 @@ impl Ui {
         Err(CliError::usage(format!("{does}, and there is nobody to ask"), advice))
     }
 
-    /// Asks on the terminal, and goes on only after a typed `yes`.
+    /// Asks on the terminal, and continues only after a typed `yes`.
     fn confirm(&self, question: &str) -> Result<(), CliError> {
         let term = Term::stderr();
         let asked = term.write_str(&format!("{question} Type yes to go on: "));
@@ -152,7 +152,7 @@ impl Ui {
         Paint(self.colour && self.stderr_is_terminal)
     }
 
-    /// Columns of the terminal results go to; `None` when they go to a file or pipe, which is as wide as need be.
+    /// Columns of the terminal for results; `None` for a file or pipe, which has no limit.
     pub fn width(&self) -> Option<usize> {
         self.stdout_is_terminal.then(|| usize::from(Term::stdout().size().1))
     }
@@ -162,20 +162,20 @@ impl Ui {
         write_out(&format!("{text}\n"))
     }
 
-    /// A line on stdout that only tells a person that something was done; not written with `--quiet`.
+    /// A line on stdout that only confirms an action to a person; not written with `--quiet`.
     pub fn say(&self, text: &str) -> Result<(), CliError> {
         if self.quiet { Ok(()) } else { self.line(text) }
     }
 
-    /// A line on stderr about the way to the result; not written with `--quiet`.
+    /// A line on stderr about the progress; not written with `--quiet`.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            // A closed stderr is nobody's concern.
+            // A closed stderr is ignored.
             let _ = writeln!(io::stderr(), "{text}");
         }
     }
 
-    /// One resource: in the wanted format, `human` being the table.
+    /// One resource in the chosen format; `human` makes the table.
     pub fn item<T: Resource>(&self, item: &T, human: impl FnOnce(Paint) -> String) -> Result<(), CliError> {
         match self.format {
             Format::Table => write_out(&human(self.paint())),
@@ -196,7 +196,7 @@ impl Ui {
         }
     }
 
-    /// What a command that took several targets answers with: one object for one target, a list for more.
+    /// The answer of a command for several targets: one object for one target, a list for more.
     pub fn items<T: Resource>(&self, items: &[T], human: impl FnOnce(Paint) -> String) -> Result<(), CliError> {
         match items {
             [only] => self.item(only, human),
@@ -214,7 +214,7 @@ impl Ui {
         }
     }
 
-    /// A value as JSON or YAML (JSON unless YAML was asked for).
+    /// A value as YAML if that format is chosen, otherwise as JSON.
     pub fn value(&self, value: &Value) -> Result<(), CliError> {
         match self.format {
             Format::Yaml => write_out(&yaml(value)?),
@@ -224,7 +224,7 @@ impl Ui {
 }
 
 fn yaml(value: &Value) -> Result<String, CliError> {
-    // Long strings stay on their line, so that they can be searched for.
+    // Long strings stay on one line, so that text search finds them.
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let text = serde_saphyr::to_string_with_options(value, options)
         .map_err(|e| CliError::BadAnswer(format!("not writable as YAML: {e}")))?;
@@ -238,7 +238,7 @@ fn write_out(text: &str) -> Result<(), CliError> {
         .map_err(|e| CliError::io("write to standard output", e))
 }
 
-/// Text from the server or a machine, made harmless for a terminal: control characters become spaces.
+/// Text from the server or a machine, made safe for a terminal: control characters become spaces.
 pub fn clean(text: &str) -> String {
     text.trim()
         .chars()

@@ -1,10 +1,10 @@
-//! Narrow tables without borders: columns two spaces apart, one header line, nothing that `awk` would trip over.
+//! Narrow tables without borders: columns two spaces apart, one header line, easy to process with `awk`.
 
 use console::{measure_text_width, truncate_str};
 
 use super::{Paint, Tone, clean};
 
-/// One cell: text of any origin, made harmless, with an optional colour.
+/// One cell: text of any origin, made safe, with an optional colour.
 #[derive(Debug, Clone)]
 pub struct Cell {
     text: String,
@@ -78,7 +78,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The table's lines. With a `width`, lines that would be longer are cut at the end with `…`.
+    /// The table's lines. With a `width`, longer lines are cut at the end with `…`.
     pub fn render(&self, paint: Paint, width: Option<usize>) -> String {
         let widths = self.widths();
         let mut out = String::new();

@@ -13,7 +13,7 @@ use crate::units;
 /// Alarms of one page.
 const PAGE: i32 = 500;
 
-/// Shows what is wrong now.
+/// Shows the open alarms.
 pub async fn run(cx: &Cx) -> Result<(), CliError> {
     let client = cx.client().await?;
     let (alarms, coverage) = all(&client).await?;
@@ -27,7 +27,7 @@ pub async fn run(cx: &Cx) -> Result<(), CliError> {
     })
 }
 
-/// What is read, and that nothing is known of the rest.
+/// A text about the devices that are read, and that nothing is known of the others.
 fn read(coverage: &[ReadingCoverage]) -> String {
     let known: i32 = coverage.iter().map(|of| of.known).sum();
     if known == 0 {

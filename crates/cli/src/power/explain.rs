@@ -41,7 +41,7 @@ pub async fn run(cx: &Cx, args: ExplainArgs) -> Result<(), CliError> {
         .item(&told, |paint| words(&told, |table| table.render(paint, cx.ui.width())))
 }
 
-/// A bare name is a node's, else a cluster's, else a customer's.
+/// A bare name is tried as a node's, then a cluster's, then a customer's.
 async fn ask(client: &Client, name: &str) -> Result<ExplainPowerResponse, CliError> {
     if name.contains('/') {
         return all(client, name).await;

@@ -1,4 +1,4 @@
-//! `rackwright power`: how power gets to nodes, what is left of it, and what is wrong with it.
+//! `rackwright power`: the paths of power to nodes, the remaining capacity, and alarms.
 
 mod alarms;
 mod explain;
@@ -20,7 +20,7 @@ pub enum PowerCommand {
     Alarms,
 }
 
-/// Does what was asked for.
+/// Runs a power command.
 pub async fn run(cx: &Cx, command: PowerCommand) -> Result<(), CliError> {
     match command {
         PowerCommand::Explain(args) => explain::run(cx, args).await,

@@ -12,13 +12,13 @@ use crate::args::Cx;
 use crate::error::CliError;
 use crate::output::{Format, Paint, Tone, clean};
 
-/// Names that are shown in a line.
+/// Names in a line.
 const SHOWN: usize = 6;
 
-/// Lines about things of one kind to which one thing happened.
+/// Most lines about one kind of thing with one kind of difference.
 const LINES: usize = 20;
 
-/// Shows what is different.
+/// Shows the differences.
 pub fn run(cx: &Cx, old: &Path, new: &Path) -> Result<(), CliError> {
     let before = load::site(cx, &[old.to_owned()])?;
     let after = load::site(cx, &[new.to_owned()])?;
@@ -38,7 +38,7 @@ pub fn run(cx: &Cx, old: &Path, new: &Path) -> Result<(), CliError> {
     }
 }
 
-/// What is different of one thing, whoever found it.
+/// The differences of one thing, from any source.
 pub struct Difference<'a> {
     kind: &'a str,
     name: &'a str,
@@ -95,7 +95,7 @@ impl<'a> From<&'a SiteChange> for Difference<'a> {
     }
 }
 
-/// One line for each kind of things to which the same happened.
+/// One line for each kind of things with the same difference.
 pub fn text(differences: &[Difference<'_>], paint: Paint) -> String {
     let mut text = String::new();
     for group in differences.chunk_by(|a, b| a.kind == b.kind && a.sign == b.sign) {

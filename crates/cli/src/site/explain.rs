@@ -1,4 +1,4 @@
-//! `rackwright power explain --site`: a node from site files alone.
+//! `rackwright power explain --site`: a node's power from site files alone.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ fn words(cx: &Cx, site: &Site, explanation: &Explanation) -> String {
         kw(*max_watts),
         psus.len()
     );
-    // PSUs on one PDU have one way down to it.
+    // PSUs on one PDU share one path.
     let mut groups: Vec<Vec<&PsuPath>> = Vec::new();
     for psu in psus {
         match groups.iter_mut().find(|group| same_way(group[0], psu)) {

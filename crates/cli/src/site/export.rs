@@ -1,4 +1,4 @@
-//! `rackwright site export`: the files as they were applied last.
+//! `rackwright site export`: the files of the last apply.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::error::CliError;
 use crate::output::{Format, clean};
 use crate::save::{self, Present};
 
-/// Faults of the cabling that are told.
+/// Most cabling faults that are shown.
 const MOST_FAULTS: usize = 5;
 
 /// `rackwright site export`
@@ -31,7 +31,7 @@ pub struct ExportArgs {
     force: bool,
 }
 
-/// Writes them.
+/// Writes the files.
 pub async fn run(cx: &Cx, args: ExportArgs) -> Result<(), CliError> {
     let site = show::get(&*cx.client().await?).await?;
     if args.topo {
@@ -52,7 +52,7 @@ pub async fn run(cx: &Cx, args: ExportArgs) -> Result<(), CliError> {
     }
 }
 
-/// The cabling of the site, as ibutils reads it.
+/// The cabling of the site, in the format of ibutils.
 fn topology(site: &Site) -> Result<String, CliError> {
     let source = |file: &'_ SiteFile| -> (String, String) { (file.name.clone(), file.text.clone()) };
     let owned: Vec<(String, String)> = site.files.iter().map(source).collect();
@@ -77,7 +77,7 @@ fn topology(site: &Site) -> Result<String, CliError> {
 fn stream(files: &[SiteFile]) -> String {
     let mut stream = String::new();
     for (place, file) in files.iter().enumerate() {
-        // Text from a server: YAML knows no other control characters than these.
+        // Text from a server: YAML allows no other control characters than these.
         let text: String = file
             .text
             .trim_start_matches('\u{feff}')
@@ -93,9 +93,9 @@ fn stream(files: &[SiteFile]) -> String {
         let first = text.lines().find(|line| !line.is_empty() && !line.starts_with('#'));
         let between = match first {
             _ if place == 0 => "",
-            // It begins a document itself.
+            // The file begins a document itself.
             Some(line) if line.starts_with("---") => "",
-            // A directive may stand only after an end.
+            // A directive may only follow a document end.
             Some(line) if line.starts_with('%') => "...\n",
             _ => "---\n",
         };

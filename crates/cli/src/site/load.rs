@@ -1,4 +1,4 @@
-//! Site files from disk, and their findings as a compiler would print them.
+//! Site files from disk, and their findings in the style of a compiler.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -33,7 +33,7 @@ impl Files {
         Ok(Self(files))
     }
 
-    /// Files that were read already, by name.
+    /// Files that are already read, by name.
     pub fn of(files: Vec<(String, String)>) -> Self {
         Self(files)
     }
@@ -47,7 +47,7 @@ impl Files {
         self.0.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    /// All findings: place, sentence, source line with a caret, and what to do.
+    /// All findings: position, sentence, source line with a caret, and hint.
     pub fn render(&self, findings: &Findings, paint: Paint) -> String {
         let mut lines: HashMap<&str, Vec<&str>> = HashMap::new();
         for (name, text) in &self.0 {
@@ -70,7 +70,7 @@ impl Files {
 /// A file, or standard input.
 pub fn read_file(path: &Path) -> Result<String, CliError> {
     let mut text = String::new();
-    // One byte more, so that the check can tell that there is too much.
+    // One byte more, so that the check notices a file that is too large.
     let most = MAX_FILE_BYTES as u64 + 1;
     let read = if path.as_os_str() == "-" {
         std::io::stdin().lock().take(most).read_to_string(&mut text)
@@ -81,7 +81,7 @@ pub fn read_file(path: &Path) -> Result<String, CliError> {
     Ok(text)
 }
 
-/// `racks.yaml:19:9: `, or less where a finding has no place.
+/// `racks.yaml:19:9: `, or less if a finding has no position.
 fn place(finding: &Finding) -> String {
     match (clean(&finding.file), finding.line) {
         (file, _) if file.is_empty() => file,
@@ -134,7 +134,7 @@ fn render(out: &mut String, finding: &Finding, line: Option<&str>, paint: Paint)
     }
 }
 
-/// A site without errors; else its findings go to stderr.
+/// A site without errors; otherwise its findings go to stderr.
 pub fn site(cx: &Cx, paths: &[PathBuf]) -> Result<Site, CliError> {
     let files = Files::read(paths)?;
     let checked = files.check();
@@ -147,7 +147,7 @@ pub fn site(cx: &Cx, paths: &[PathBuf]) -> Result<Site, CliError> {
     }
 }
 
-/// Wrong input, with the number of errors.
+/// The error for invalid input, with the number of faults.
 pub fn refused(findings: &Findings) -> CliError {
     CliError::usage(format!("{} in the site", plural(findings.errors, "error")), "")
 }

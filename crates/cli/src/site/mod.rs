@@ -1,5 +1,5 @@
-//! `rackwright site`: what site files say, which needs no server of ours; and the site that the
-//! control plane has (`plan`, `apply`, `export`, `show`).
+//! `rackwright site`: commands for site files, which need no server of ours; and for the control
+//! plane's site (`plan`, `apply`, `export`, `show`).
 
 mod diff;
 pub mod explain;
@@ -54,7 +54,7 @@ pub struct Paths {
     paths: Vec<PathBuf>,
 }
 
-/// Does what was asked for.
+/// Runs a site command.
 pub async fn run(cx: &Cx, command: SiteCommand) -> Result<(), CliError> {
     match command {
         SiteCommand::Validate(paths) => validate::run(cx, &paths.paths),

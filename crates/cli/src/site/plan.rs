@@ -1,4 +1,4 @@
-//! `rackwright site plan` and `rackwright site apply`: site files beside the site that the control plane has.
+//! `rackwright site plan` and `rackwright site apply`: site files compared with the control plane's site.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,12 +29,12 @@ pub struct ApplyArgs {
     mutation: MutationArgs,
 }
 
-/// Shows what would change. Ends with an error where the files could not be applied.
+/// Shows the changes. Ends with an error if the files could not be applied.
 pub async fn run(cx: &Cx, paths: &[PathBuf]) -> Result<(), CliError> {
     let sent = Sent::read(paths)?;
     let plan = ask(&*cx.client().await?, &sent).await?;
     match cx.ui.format() {
-        // A change has a name of its own; no change has none.
+        // Each change has its own name; without changes nothing is printed.
         Format::Name if plan.changes.is_empty() => {}
         Format::Table => cx.ui.line(text(&sent, &plan, cx.ui.paint()).trim_end())?,
         _ => cx.ui.item(&plan, |_| String::new())?,
@@ -42,7 +42,7 @@ pub async fn run(cx: &Cx, paths: &[PathBuf]) -> Result<(), CliError> {
     verdict(&sent, &plan)
 }
 
-/// Applies exactly what was shown: if the site became another one meanwhile, it is refused.
+/// Applies exactly what was shown: if the site has changed meanwhile, the server refuses.
 pub async fn apply(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
     let sent = Sent::read(&args.paths.paths)?;
     let client = cx.client().await?;
@@ -51,7 +51,7 @@ pub async fn apply(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
     let asks = !args.yes && !plan.changes.is_empty();
     let shown = text(&sent, &plan, cx.ui.paint_errors());
     if asks || verdict.is_err() {
-        // Whoever has to decide has to see it.
+        // The person who decides must see the changes.
         eprint!("{shown}");
     } else {
         cx.ui.note(shown.trim_end());
@@ -95,7 +95,7 @@ pub async fn apply(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What the server makes of the files.
+/// The server's plan for the files.
 async fn ask(client: &Client, sent: &Sent) -> Result<PlanSiteResponse, CliError> {
     let send = |channel, request: Request<Arc<[SiteFile]>>| async move {
         let request = request.map(|files| {
@@ -138,7 +138,7 @@ fn version_words(version: &str) -> String {
     }
 }
 
-/// An error where the files could not be applied.
+/// An error if the files could not be applied.
 fn verdict(sent: &Sent, plan: &PlanSiteResponse) -> Result<(), CliError> {
     let findings = sent.findings(&plan.findings);
     if findings.errors > 0 {

@@ -1,4 +1,4 @@
-//! Site files as they are sent: under names by which they can be written to any directory again.
+//! Site files as they are sent: under names that can be written to any directory.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,24 +13,24 @@ use super::load::{Files, read_file};
 use crate::apply::yaml_files;
 use crate::error::CliError;
 
-/// Largest answer about site files, in bytes: as many findings and changes as all files have lines.
+/// Largest answer about site files, in bytes: room for one finding or change per line of all files.
 pub const MAX_PLAN_BYTES: usize = MAX_TOTAL_BYTES + (16 << 20);
 /// Largest part of a file in one message.
 const PART_BYTES: usize = 1 << 20;
 
-/// The files with their names here and there.
+/// The files with their local and their sent names.
 #[derive(Debug)]
 pub struct Sent {
     pub files: Arc<[SiteFile]>,
-    /// By the name that is sent: the name that was given.
+    /// By the sent name: the given name.
     shown: HashMap<String, String>,
-    /// Under the names that were given, to show lines of them.
+    /// The files under the given names, for showing their lines.
     local: Files,
 }
 
 impl Sent {
-    /// Reads files and directories. A file is sent under its own name, with that of its directory before it only where
-    /// there are several of one name, so that the site is the same wherever it was applied from.
+    /// Reads files and directories. A file is sent under its own name. Only if several files share a name, the name of
+    /// the directory is added, so that the site does not depend on the place from which it was applied.
     pub fn read(paths: &[PathBuf]) -> Result<Self, CliError> {
         let mut found = Vec::new();
         for path in paths {
@@ -68,12 +68,12 @@ impl Sent {
         })
     }
 
-    /// The files under the names that were given.
+    /// The files under the given names.
     pub fn local(&self) -> &Files {
         &self.local
     }
 
-    /// What the server found, in the files as they are called here.
+    /// The server's findings, with the local names of the files.
     pub fn findings(&self, found: &[SiteFinding]) -> Findings {
         let finding = |found: &SiteFinding| Finding {
             severity: if found.is_error {
@@ -97,7 +97,7 @@ impl Sent {
     }
 }
 
-/// The files in parts, as they are sent.
+/// The files in parts for sending.
 pub fn parts(files: Arc<[SiteFile]>) -> impl Iterator<Item = SiteFilePart> + Send + 'static {
     let (mut place, mut at) = (0, 0);
     std::iter::from_fn(move || {
@@ -122,7 +122,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// Takes a part.
+    /// Adds a part.
     pub fn take(&mut self, part: SiteFilePart) -> Result<(), Status> {
         self.total += part.data.len();
         if self.total > MAX_TOTAL_BYTES {
@@ -136,7 +136,7 @@ impl Received {
         Ok(())
     }
 
-    /// The files, when all parts have arrived.
+    /// The files, after all parts have arrived.
     pub fn files(self) -> Result<Vec<SiteFile>, Status> {
         let file = |(name, text)| match String::from_utf8(text) {
             Ok(text) => Ok(SiteFile { name, text }),
@@ -146,7 +146,7 @@ impl Received {
     }
 }
 
-/// A name under which a directory of site files would have it.
+/// The name of the file in a directory of site files.
 fn name(path: &Path) -> String {
     let name = match path.file_name() {
         Some(name) if path.as_os_str() != "-" => name.to_string_lossy().into_owned(),
@@ -156,7 +156,7 @@ fn name(path: &Path) -> String {
     if is_yaml { name } else { format!("{name}.yaml") }
 }
 
-/// The name of the directory a file lies in.
+/// The name of the directory of a file.
 fn folder(path: &Path) -> String {
     let folder = path.parent().and_then(Path::file_name);
     folder.map_or_else(|| "here".to_owned(), |folder| folder.to_string_lossy().into_owned())

@@ -1,4 +1,4 @@
-//! `rackwright site show`, and the words for a site that was applied.
+//! `rackwright site show`, and the texts about an applied site.
 
 use rackwright_api::v1::get_site_response::Message;
 use rackwright_api::v1::site_service_client::SiteServiceClient;
@@ -13,7 +13,7 @@ use crate::names::listed;
 use crate::output::{Paint, Table, Tone, clean};
 use crate::units;
 
-/// The API names no more nodes that are not enrolled.
+/// The API lists at most this many nodes that are not enrolled.
 const MOST_NAMED: usize = 1000;
 
 /// Shows which site is applied, without its files.
@@ -58,7 +58,7 @@ pub fn sentence(site: &Site) -> String {
     )
 }
 
-/// How many nodes are not enrolled, which, and what to do; nothing when all are.
+/// The number of nodes that are not enrolled, their names, and a hint; empty if all are enrolled.
 pub fn not_enrolled(site: &Site) -> Vec<String> {
     if site.not_enrolled.is_empty() {
         return Vec::new();

@@ -10,7 +10,7 @@ use crate::args::Cx;
 use crate::error::{CliError, plural};
 use crate::output::Format;
 
-/// Shows findings and, where there is no error, the site in some numbers.
+/// Shows the findings and, if there is no error, a summary of the site in numbers.
 pub fn run(cx: &Cx, paths: &[PathBuf]) -> Result<(), CliError> {
     let files = Files::read(paths)?;
     let Checked { site, findings } = files.check();

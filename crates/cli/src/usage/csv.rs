@@ -1,7 +1,6 @@
-//! Tables as CSV (RFC 4180): a header, lines that end with CR LF, quotes around whatever holds a comma, a quote or a line's
+//! Tables as CSV (RFC 4180): a header, lines that end with CR LF, quotes around every field with a comma, a quote or a line
 //! end.
 
-/// One field.
 fn field(text: &str) -> String {
     if text.contains(['"', ',', '\r', '\n']) {
         return format!("\"{}\"", text.replace('"', "\"\""));
@@ -27,7 +26,7 @@ impl<const N: usize> Csv<N> {
         self.text.push_str("\r\n");
     }
 
-    /// All lines, without the LF of the last one: whoever writes a line adds it.
+    /// All lines, without the LF of the last one: the function that writes a line adds it.
     pub fn as_line(&self) -> &str {
         self.text.trim_end_matches('\n')
     }

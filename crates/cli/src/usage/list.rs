@@ -43,7 +43,7 @@ pub async fn run(cx: &Cx, args: ListArgs) -> Result<(), CliError> {
     }
 }
 
-/// All records, page by page. The server counts what is in use still to the same second on each.
+/// All records, page by page. The server counts usage in progress up to the same second on each page.
 async fn all(client: &Client, period: &PeriodArgs) -> Result<ListUsageResponse, CliError> {
     let mut all = ListUsageResponse::default();
     let mut page_token = String::new();
@@ -110,7 +110,7 @@ fn csv(records: &[UsageRecord]) -> Csv<8> {
 fn value(all: &ListUsageResponse, total: i64) -> Result<Value, CliError> {
     let mut value = json::to_value(all)?;
     if let Value::Object(object) = &mut value {
-        // Of the last page: all of them are here.
+        // Of the last page: the result contains all pages.
         object.shift_remove("next_page_token");
         object.insert("node_seconds".to_owned(), total.into());
     }

@@ -1,4 +1,4 @@
-//! `rackwright usage`: who used which nodes for how long, to the second, and what was reserved of it.
+//! `rackwright usage`: who used which nodes for how long, to the second, and the reserved part of it.
 
 mod csv;
 mod list;
@@ -25,7 +25,7 @@ pub enum UsageCommand {
 }
 
 impl UsageCommand {
-    /// Reports are written as CSV too.
+    /// Whether the command can write CSV.
     pub fn writes_csv(&self) -> bool {
         !matches!(self, Self::Term(_))
     }
@@ -58,7 +58,7 @@ impl PeriodArgs {
         self.cluster.as_ref().map(full).unwrap_or_default()
     }
 
-    /// An empty name would mean all of them.
+    /// Refuses an empty name, which would mean all of them.
     fn check(&self) -> Result<(), CliError> {
         let is_empty = |name: &Option<String>| name.as_ref().is_some_and(String::is_empty);
         if is_empty(&self.customer) || is_empty(&self.cluster) {
@@ -71,7 +71,7 @@ impl PeriodArgs {
     }
 }
 
-/// Does what was asked for.
+/// Runs a usage command.
 pub async fn run(cx: &Cx, command: UsageCommand) -> Result<(), CliError> {
     match command {
         UsageCommand::List(args) => list::run(cx, args).await,
@@ -92,7 +92,7 @@ fn cluster(name: &str) -> &str {
 /// Reads a day in UTC or a time, to the whole second.
 fn parse_second(text: &str) -> Result<Timestamp, String> {
     let wrong = || format!("`{text}` is no day and no whole second: write it like 2026-10-01 or 2026-10-01T06:00:00Z");
-    // "2026-10-01" and nothing else: what stands behind a day would be left out.
+    // "2026-10-01" alone: the parser would ignore text after a day.
     let time = if text.len() == "2026-10-01".len() {
         let day: jiff::civil::Date = text.parse().map_err(|_| wrong())?;
         let midnight = day.to_zoned(jiff::tz::TimeZone::UTC).map_err(|_| wrong())?;

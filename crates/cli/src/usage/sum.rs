@@ -37,7 +37,7 @@ pub async fn run(cx: &Cx, args: PeriodArgs) -> Result<(), CliError> {
     cx.ui.item(&answer, |paint| table(&answer.sums, &total, paint, width))
 }
 
-/// The total as it was sent. Bills are made of this: one that its rows do not add up to is not shown.
+/// The total as sent. Bills are based on it, so a total that differs from the sum of its rows is not shown.
 fn checked_total(answer: &SumUsageResponse) -> Result<UsageSum, CliError> {
     let total = answer.total.clone().unwrap_or_default();
     let mut sums = (0i64, 0i64, 0i64);

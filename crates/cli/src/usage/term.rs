@@ -60,7 +60,7 @@ pub struct SetArgs {
     mutation: MutationArgs,
 }
 
-/// Does what was asked for.
+/// Runs a term command.
 pub async fn run(cx: &Cx, command: TermCommand) -> Result<(), CliError> {
     match command {
         TermCommand::Set(args) => set(cx, args).await,

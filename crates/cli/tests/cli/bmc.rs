@@ -168,7 +168,7 @@ fn a_recording_holds_nothing_that_tells_its_origin() {
         }
         assert!(!path.contains("JsonSchemas") && !path.contains("Sessions/1"), "{path}");
     }
-    // The link to the interface, which bears its address, leads to what was recorded.
+    // The link to the interface, which contains its address, leads to the recorded resource.
     let collection = "tree/redfish/v1/Systems/1/EthernetInterfaces/index.json";
     let collection: Value =
         serde_json::from_str(&std::fs::read_to_string(program.home().join(collection)).unwrap()).unwrap();

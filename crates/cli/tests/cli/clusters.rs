@@ -91,7 +91,7 @@ fn ready(id: &str) -> Cluster {
     }
 }
 
-/// One of which a node is lost; what comes from machines can hold anything.
+/// A cluster with a lost node; text from machines can contain anything.
 fn degraded(id: &str) -> Cluster {
     let mut cluster = ready(id);
     let status = cluster.status.as_mut().unwrap();
@@ -415,7 +415,7 @@ fn the_other_verbs() {
     assert_eq!(state.clusters.replaced[0].reason, "memory");
 }
 
-/// One of which nodes get another image, and a few failed with it.
+/// A cluster with a reimage that stopped after a few failures.
 fn stopped(id: &str) -> Cluster {
     let mut cluster = ready(id);
     let status = cluster.status.as_mut().unwrap();
@@ -516,7 +516,7 @@ fn a_release_asks_on_a_terminal() {
     assert_eq!(fake.keys("ReleaseCluster").len(), 1);
 }
 
-/// The forms of a cluster on its way to be ready, at fixed times.
+/// The forms of a cluster until it is ready, at fixed times.
 fn on_its_way() -> Vec<Cluster> {
     let at = |mut cluster: Cluster, state: ClusterState, seconds: i64| {
         let status = cluster.status.as_mut().unwrap();
@@ -547,7 +547,7 @@ fn on_its_way() -> Vec<Cluster> {
 #[test]
 fn a_cluster_is_watched_until_it_is_at_rest() {
     let fake = Fake::start();
-    // Each event is a signal to look again.
+    // Each event triggers a reading.
     fake.state().events = (1..=3)
         .map(|position| Event {
             position,

@@ -1,4 +1,4 @@
-//! A TCP relay that cuts connections: each of the first ones after so many bytes, or all of them at a moment.
+//! A TCP relay that cuts connections: each of the first ones after a number of bytes, or all of them on request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Relays to `target`; the first connections end after these many bytes from the client.
+    /// Relays to `target`; the first connections end after these numbers of bytes from the client.
     pub fn start(target: SocketAddr, limits: Vec<usize>) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -36,7 +36,7 @@ impl Relay {
                 let (counter, mut signal) = (counter.clone(), signal.subscribe());
                 tokio::spawn(async move {
                     let server = TcpStream::connect(target).await.unwrap();
-                    // Whichever ends first drops both sides at once.
+                    // The first side to end drops both at once.
                     let cut = tokio::select! {
                         cut = relay(client, server, limit) => cut,
                         _ = signal.changed() => true,
@@ -57,18 +57,18 @@ impl Relay {
         format!("https://{}", self.address)
     }
 
-    /// Cuts every connection there is.
+    /// Cuts every open connection.
     pub fn cut_all(&self) {
         self.cut_now.send_replace(());
     }
 
-    /// Connections that were cut.
+    /// The number of connections that were cut.
     pub fn cuts(&self) -> usize {
         self.cuts.load(Ordering::SeqCst)
     }
 }
 
-/// True when the limit was reached.
+/// Returns true if the limit was reached.
 async fn relay(client: TcpStream, server: TcpStream, mut limit: usize) -> bool {
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();

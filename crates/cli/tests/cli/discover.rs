@@ -130,7 +130,7 @@ fn discoveries_are_begun_shown_and_enrolled_from() {
     what_was_sent(&fake);
 }
 
-/// What the fake says was found, and what it answers to enrolments.
+/// The fake's findings, and its answers to enrolments.
 fn something_is_found(fake: &Fake) {
     let mut also = finding("10.0.0.5", "new", "");
     also.other_addresses = vec!["https://[fd00::5]".into()];

@@ -1,4 +1,4 @@
-//! How errors read, and what the program says about itself.
+//! The texts of errors and of the program's help.
 
 use std::process::Stdio;
 

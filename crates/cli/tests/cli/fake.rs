@@ -1,4 +1,4 @@
-//! A control plane for one test: the generated service traits over a few maps, with scripted misfortunes. It shares no
+//! A control plane for one test: the generated service traits over a few maps, with scripted failures. It shares no
 //! code with the program under test.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -35,19 +35,19 @@ use crate::fixtures;
 pub type Answer<T> = Result<Response<T>, Status>;
 pub type Stream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
 
-/// The one token that is good.
+/// The only valid token.
 pub const TOKEN: &str = "rwt-good";
 
-/// What the fake knows and does.
+/// The fake's data and scripts.
 #[derive(Default)]
 pub struct State {
     pub nodes: BTreeMap<String, Node>,
     pub explanations: HashMap<String, Explanation>,
     pub reports: Vec<Report>,
     pub certificates: Vec<EraseCertificate>,
-    /// Each call about an operation answers with the next of its forms, at last always with the last.
+    /// Each call about an operation returns the next of its forms; the last form is repeated.
     pub operations: BTreeMap<String, VecDeque<Operation>>,
-    /// The forms of operations that calls start from now on, in order.
+    /// The forms of operations that later calls start, in order.
     pub scripts: VecDeque<Vec<Operation>>,
     pub clusters: Clusters,
     pub metering: Metering,
@@ -56,37 +56,37 @@ pub struct State {
     pub settings: Vec<NodeSettings>,
     pub images: Vec<Image>,
     pub uploads: Vec<StoredUpload>,
-    /// The stream of a `WriteUpload` breaks after so many bytes; one for each call.
+    /// The stream of a `WriteUpload` breaks after this many bytes; one entry per call.
     pub upload_cuts: VecDeque<usize>,
     pub events: Vec<Event>,
-    /// An event stream breaks after so many events; one for each call.
+    /// An event stream breaks after this many events; one entry per call.
     pub event_cuts: VecDeque<usize>,
-    /// Messages of `WatchNodes` after the present state, one list for each call; the stream then stays open.
+    /// Messages of `WatchNodes` after the current state, one list per call; the stream then stays open.
     pub watches: VecDeque<Vec<WatchNodesResponse>>,
     pub traces: HashMap<String, TraceBootResponse>,
     pub unknown: Vec<UnknownMachine>,
     pub counters: HashMap<String, u64>,
-    /// Answers of a method instead of doing anything, in order.
+    /// Answers of a method in place of its work, in order.
     pub refusals: HashMap<&'static str, VecDeque<Status>>,
-    /// The method does its work, but so many answers are lost.
+    /// The method does its work, but this many answers are lost.
     pub lost_answers: HashMap<&'static str, u32>,
-    /// What was called, with the idempotency key.
+    /// The calls, with their idempotency keys.
     pub calls: Vec<(&'static str, String)>,
     /// Every mutating answer by its key.
     pub answered: HashMap<String, Operation>,
-    /// Requests worth looking at.
+    /// Requests that tests examine.
     pub deployments: Vec<(String, Deployment)>,
     pub enrolled: Vec<EnrollNodeRequest>,
     pub updates: Vec<UpdateNodeRequest>,
     pub token_redeemed: bool,
-    /// How long ago credentials begin and how long they last from now.
+    /// The age of credentials, and their remaining lifetime.
     pub credential_age: Duration,
     pub credential_left: Option<Duration>,
     pub renewals: u32,
     pub page_size: usize,
 }
 
-/// An upload and what has arrived.
+/// An upload and its received data.
 pub struct StoredUpload {
     pub key: String,
     pub request: StartUploadRequest,
@@ -112,7 +112,7 @@ impl Fake {
         Self::start_for(&["127.0.0.1", "localhost"])
     }
 
-    /// With a certificate for these names.
+    /// Starts with a certificate for these names.
     pub fn start_for(names: &[&str]) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let authority = Arc::new(Authority::new("rackwright test CA"));
@@ -166,7 +166,7 @@ impl Fake {
         self.state.lock().unwrap()
     }
 
-    /// The keys a method was called with.
+    /// The idempotency keys of a method's calls.
     pub fn keys(&self, method: &str) -> Vec<String> {
         self.state()
             .calls
@@ -186,7 +186,7 @@ impl Service {
         self.state.lock().unwrap()
     }
 
-    /// Counts the call, demands a client certificate, and plays a scripted refusal.
+    /// Counts the call, requires a client certificate, and returns a scripted refusal.
     pub fn enter<T>(&self, method: &'static str, request: &Request<T>, key: &str) -> Result<(), Status> {
         let known = request
             .peer_certs()
@@ -277,7 +277,7 @@ impl AuthService for Service {
 
     async fn list_tokens(&self, request: Request<ListTokensRequest>) -> Answer<ListTokensResponse> {
         self.enter("ListTokens", &request, "")?;
-        // One token a page: whoever lists has to read on.
+        // One token per page: the client must read further pages.
         let number: usize = request.get_ref().page_token.parse().unwrap_or(0);
         let all = fixtures::member_tokens();
         Ok(Response::new(ListTokensResponse {
@@ -454,7 +454,7 @@ impl BootService for Service {
         request: Request<ListUnknownMachinesRequest>,
     ) -> Answer<ListUnknownMachinesResponse> {
         self.enter("ListUnknownMachines", &request, "")?;
-        // One machine a page: whoever lists has to read on.
+        // One machine per page: the client must read further pages.
         let number: usize = request.get_ref().page_token.parse().unwrap_or(0);
         let all = self.state().unknown.clone();
         Ok(Response::new(ListUnknownMachinesResponse {

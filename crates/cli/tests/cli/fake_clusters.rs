@@ -11,21 +11,21 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::fake::{Answer, Service, key};
 
-/// What the fake knows of them, and what was asked of it.
+/// The fake's data about clusters, and the requests it received.
 #[derive(Default)]
 pub struct Clusters {
     pub site: Option<Site>,
-    /// What every `PlanSite` answers.
+    /// The answer to every `PlanSite`.
     pub plan: PlanSiteResponse,
     pub sent: Vec<Vec<SiteFile>>,
     pub applied: Vec<Applied>,
-    /// Each `GetCluster` answers with the next form of the cluster, at last always with the last.
+    /// Each `GetCluster` returns the next form of the cluster; the last form is repeated.
     pub known: BTreeMap<String, VecDeque<Cluster>>,
-    /// What `PlanCluster` answers by the cluster's id.
+    /// The answers to `PlanCluster`, by the cluster's id.
     pub plans: HashMap<String, ClusterPlan>,
     pub created: Vec<CreateClusterRequest>,
     pub replaced: Vec<ReplaceClusterNodeRequest>,
-    /// What every `PlanClusterResize` answers.
+    /// The answer to every `PlanClusterResize`.
     pub resize: ClusterResizePlan,
     pub resized: Vec<ResizeClusterRequest>,
     pub reimaged: Vec<ReimageClusterRequest>,
@@ -60,7 +60,7 @@ pub struct Applied {
     pub files: Vec<SiteFile>,
 }
 
-/// Adds a part to files that arrive.
+/// Adds a part to the received files.
 fn take(files: &mut Vec<SiteFile>, part: Option<SiteFilePart>) {
     let Some(SiteFilePart { name, data }) = part else {
         return;
@@ -120,7 +120,7 @@ impl SiteService for Service {
         let mut site = site.ok_or_else(|| Status::failed_precondition("no site was applied"))?;
         let mut messages = Vec::new();
         for SiteFile { name, text } in std::mem::take(&mut site.files) {
-            // Cut anywhere.
+            // Cut at an arbitrary place.
             let (head, tail) = text.as_bytes().split_at(text.len() / 2);
             for (name, data) in [(name, head), (String::new(), tail)] {
                 let data = data.to_vec();
@@ -164,7 +164,7 @@ impl ClusterService for Service {
         let request = request.into_inner();
         let mut state = self.state();
         state.clusters.filters.push(request.filter);
-        // One cluster a page: whoever lists has to read on.
+        // One cluster per page: the client must read further pages.
         let mut after = state
             .clusters
             .known

@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status};
 
 use crate::fake::{Answer, Service};
 
-/// What the fake knows.
+/// The fake's data.
 #[derive(Default)]
 pub struct Discoveries {
     pub started: Vec<StartDiscoveryRequest>,
@@ -58,7 +58,7 @@ impl DiscoveryService for Service {
         if !state.discoveries.all.iter().any(|one| one.name == request.parent) {
             return Err(Status::not_found(format!("{} does not exist", request.parent)));
         }
-        // One finding a page: whoever shows them has to read on.
+        // One finding per page: the client must read further pages.
         let all = state.discoveries.findings.iter();
         let all: Vec<_> = all
             .filter(|one| request.state.is_empty() || one.state == request.state)

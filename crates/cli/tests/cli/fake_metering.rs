@@ -1,4 +1,4 @@
-//! The fake's records of use.
+//! The fake's usage records.
 
 use rackwright_api::v1::metering_service_server::MeteringService;
 use rackwright_api::v1::*;
@@ -6,13 +6,13 @@ use tonic::{Request, Response, Status};
 
 use crate::fake::{Answer, Service, key};
 
-/// What the fake knows, and what was asked of it.
+/// The fake's data, and the requests it received.
 #[derive(Default)]
 pub struct Metering {
     pub records: Vec<UsageRecord>,
     pub sums: SumUsageResponse,
     pub terms: Vec<Term>,
-    /// As they came.
+    /// The requests as received.
     pub listed: Vec<ListUsageRequest>,
     pub summed: Vec<SumUsageRequest>,
 }
@@ -23,7 +23,7 @@ impl MeteringService for Service {
         self.enter("ListUsage", &request, "")?;
         let request = request.into_inner();
         let mut state = self.state();
-        // One record a page: whoever lists has to read on.
+        // One record per page: the client must read further pages.
         let number: usize = request.page_token.parse().unwrap_or(0);
         let records = &state.metering.records;
         let answer = ListUsageResponse {

@@ -146,12 +146,12 @@ impl NodeService for Service {
         });
         let watches = state.watches.len();
         let scripted = state.watches.pop_front().unwrap_or_default();
-        // What is told has happened: the next to ask sees it as the present state.
+        // Sent changes have happened: the next caller sees them as the current state.
         for node in scripted.iter().filter_map(|message| message.node.clone()) {
             state.nodes.insert(node.name.clone(), node);
         }
         messages.extend(scripted);
-        // Every watch but the last breaks, so that the program has to connect again.
+        // Every watch except the last breaks, so that the program must reconnect.
         let end: Stream<WatchNodesResponse> = if watches > 1 {
             Box::pin(tokio_stream::once(Err(Status::unavailable("the stream broke"))))
         } else {

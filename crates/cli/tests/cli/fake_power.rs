@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status};
 
 use crate::fake::{Answer, Service};
 
-/// What the fake knows.
+/// The fake's data.
 #[derive(Default)]
 pub struct Power {
     pub explained: Vec<ExplainPowerResponse>,
@@ -25,7 +25,7 @@ impl PowerService for Service {
         let mut told = known
             .cloned()
             .ok_or_else(|| Status::not_found(format!("{} does not exist", request.name)))?;
-        // One step a page: whoever explains has to read on.
+        // One step per page: the client must read further pages.
         let number: usize = request.page_token.parse().unwrap_or(0);
         let all = told.steps.len();
         told.steps = told.steps.into_iter().skip(number).take(1).collect();

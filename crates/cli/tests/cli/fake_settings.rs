@@ -1,4 +1,4 @@
-//! The fake's settings of firmware.
+//! The fake's firmware settings.
 
 use rackwright_api::v1::settings_service_server::SettingsService;
 use rackwright_api::v1::*;
@@ -22,7 +22,7 @@ impl SettingsService for Service {
     ) -> Answer<ListSettingsDriftResponse> {
         self.enter("ListSettingsDrift", &request, "")?;
         let token = request.into_inner().page_token;
-        // One node a page: whoever lists has to read on.
+        // One node per page: the client must read further pages.
         let state = self.state();
         let drifted: Vec<_> = state.settings.iter().filter(|one| one.drift_time.is_some()).collect();
         let number: usize = token.parse().unwrap_or(0);

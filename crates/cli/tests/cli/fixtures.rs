@@ -1,4 +1,4 @@
-//! Things to show.
+//! Data for the output of commands.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -35,7 +35,7 @@ pub fn fixed(seconds: i64) -> Timestamp {
 
 const DIGEST: &str = "b3-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-/// A node in a state that it came to some time ago.
+/// A node that entered a state some time ago.
 pub fn node(id: &str, state: NodeState, seconds: i64) -> Node {
     Node {
         name: format!("nodes/{id}"),
@@ -97,7 +97,7 @@ pub fn nodes() -> Vec<Node> {
     status.power = "unknown".into();
     status.set_health(NodeHealth::Unreachable);
     status.health_reason = "no route".into();
-    // What comes from a machine can hold anything.
+    // Text from a machine can contain anything.
     status.reason = "the BMC does not answer:\x1b[2J\nno route".into();
     vec![active, imaging, failed]
 }
@@ -352,7 +352,7 @@ pub fn event(position: u64) -> Event {
     }
 }
 
-/// The forms of an operation that goes well at once.
+/// The forms of an operation that succeeds at once.
 pub fn quick() -> Vec<Operation> {
     let running = Operation {
         create_time: Some(ago(190)),
@@ -367,7 +367,7 @@ pub fn quick() -> Vec<Operation> {
     vec![running, done]
 }
 
-/// The forms of one that shows its progress and goes well.
+/// The forms of an operation that shows its progress and succeeds.
 pub fn stepwise() -> Vec<Operation> {
     let mut forms = quick();
     let step = |step: &str, percent: u32, logical_bytes: u64| Operation {
@@ -393,7 +393,7 @@ pub fn stepwise() -> Vec<Operation> {
     forms
 }
 
-/// The forms of one that fails.
+/// The forms of an operation that fails.
 pub fn failing() -> Vec<Operation> {
     let mut forms = quick();
     let error = rpc::Status {
@@ -405,12 +405,12 @@ pub fn failing() -> Vec<Operation> {
     forms
 }
 
-/// The form of one that never ends.
+/// The form of an operation that never ends.
 pub fn endless() -> Vec<Operation> {
     quick().into_iter().take(1).collect()
 }
 
-/// An operator, and a customer's user who has not called yet.
+/// An operator, and a customer's user without any call yet.
 pub fn members() -> Vec<Member> {
     vec![
         Member {

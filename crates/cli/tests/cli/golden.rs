@@ -1,10 +1,10 @@
-//! Recorded scripts: what was typed, what was seen, and the exit code, compared with a file.
+//! Recorded scripts: command, output and exit code, compared with a file.
 
 use std::path::PathBuf;
 
 use crate::program::{Finished, Program};
 
-/// Commands and what came of them.
+/// Commands and their results.
 #[derive(Default)]
 pub struct Script {
     text: String,
@@ -26,7 +26,7 @@ impl Script {
         self.text.push_str(&format!("= {}\n\n", finished.code));
     }
 
-    /// Compares with `tests/golden/NAME.txt`, or writes that with `UPDATE_GOLDEN=1`.
+    /// Compares with `tests/golden/NAME.txt`, or writes that file with `UPDATE_GOLDEN=1`.
     #[track_caller]
     pub fn check(self, name: &str, program: &Program) {
         let seen = normalise(&self.text.replace(program.home().to_str().unwrap(), "<home>"));
@@ -47,7 +47,7 @@ impl Script {
     }
 }
 
-/// Replaces what differs from run to run: times, ports, random ids, digests.
+/// Replaces values that differ from run to run: times, ports, random ids, digests.
 fn normalise(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -76,7 +76,7 @@ fn normalise(text: &str) -> String {
     out
 }
 
-/// `9` stands for a digit, `#` for one or more digits, `~` for a hex digit, `%` for 64 of them; the rest for itself.
+/// `9` means a digit, `#` one or more digits, `~` a hex digit, `%` 64 of them; other characters mean themselves.
 const PATTERNS: &[(&str, &str)] = &[
     ("9999-99-99T99:99:99.#Z", "<time>"),
     ("9999-99-99T99:99:99Z", "<time>"),

@@ -114,7 +114,7 @@ fn an_upload_waits_for_its_own_former_stream_to_end() {
     let program = Program::logged_in(&fake);
     let data = content(2_000_000);
     let file = program.file("debian.raw", &data);
-    // What a server says that has not yet seen that the former connection is gone, and has then taken more from it.
+    // The answer of a server that has not noticed the end of the old connection, and has then received more from it.
     let details = ErrorDetails::with_bad_request_violation("offset", "does not continue what has arrived");
     let moved = Status::with_error_details(Code::InvalidArgument, "offset: go on at 800000", details);
     let refusals = [

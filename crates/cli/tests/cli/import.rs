@@ -1,6 +1,6 @@
-//! `rackwright site import`: from CSV exports, from a server that answers as NetBox's API does, and from a dump.
+//! `rackwright site import`: from CSV exports, from a server that answers like NetBox's API, and from a dump.
 //!
-//! The server plays NetBox: nobody ran these tests against a real one.
+//! The server plays NetBox: these tests were not run against a real one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::program::Program;
 
 const TOKEN: &str = "nbt_abcdefghijkl.0123456789";
 
-/// The exports that the import itself is tested with.
+/// The exports from the site crate's own tests of the import.
 fn exports() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../site/tests/import_netbox");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -144,21 +144,21 @@ Ca	1 "H-00000000000000d1"		# "gpu-2 mlx5_3"
 [1](d1) 	"S-00000000000000e0"[2]		# lid 8 lmc 0 "MF0;leaf-2:MQM9700/U1" lid 4 4xNDR
 "#;
 
-/// What the played NetBox does wrong.
+/// The fault of the played NetBox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
     None,
     /// `next` leads to another host.
     Elsewhere,
-    /// `next` leads to the same page for ever.
+    /// `next` leads to the same page without end.
     Circle,
-    /// 403 to everything.
+    /// 403 for every request.
     Forbidden,
-    /// 302 to everything.
+    /// 302 for every request.
     Moved,
-    /// A page that does not end.
+    /// A page without an end.
     Endless,
-    /// Half a JSON.
+    /// An incomplete JSON text.
     Cut,
 }
 
@@ -167,7 +167,7 @@ type Objects = BTreeMap<&'static str, Vec<Value>>;
 
 struct Played {
     url: String,
-    /// Paths that were asked for, and values of `Authorization`.
+    /// The requested paths, with the values of `Authorization`.
     asked: Arc<Mutex<Vec<(String, String)>>>,
 }
 
@@ -186,7 +186,7 @@ fn acceptor(authority: &Authority) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// Serves pages of two objects until the test ends, below /netbox, with TLS where there is an acceptor.
+/// Serves pages of two objects until the test ends, below /netbox, with TLS if there is an acceptor.
 async fn play(objects: Objects, trouble: Trouble, tls: Option<TlsAcceptor>) -> Played {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -269,7 +269,7 @@ async fn answer(
     }
 }
 
-/// NetBox's answer to a list request; it knows at most two objects a page, as a MAX_PAGE_SIZE of 2 would make it.
+/// NetBox's answer to a list request, with at most two objects a page, as with a MAX_PAGE_SIZE of 2.
 fn page(objects: &Objects, trouble: Trouble, url: &str, path: &str) -> (&'static str, String) {
     let Some((table, query)) = path
         .strip_prefix("/netbox/api/dcim/")
@@ -306,7 +306,7 @@ fn page(objects: &Objects, trouble: Trouble, url: &str, path: &str) -> (&'static
     ("200 OK", text[..end].to_owned())
 }
 
-/// The objects that the exports were written from, as the API shows them: references nested, choices with value and label.
+/// The objects behind the exports in the API's form: references nested, choices with value and label.
 fn objects() -> Objects {
     let mut rows: BTreeMap<String, Vec<BTreeMap<String, String>>> = BTreeMap::new();
     for (file, text) in exports() {
@@ -459,7 +459,7 @@ fn cable_object(row: &Row, rows: &BTreeMap<String, Vec<Row>>) -> Value {
     })
 }
 
-/// Runs the program beside the server, which wants the runtime meanwhile.
+/// Runs the program beside the server, which needs the runtime meanwhile.
 async fn run(program: &Program, arguments: Vec<String>) -> crate::program::Finished {
     tokio::task::block_in_place(|| {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

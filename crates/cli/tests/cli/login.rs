@@ -86,7 +86,7 @@ fn a_server_with_another_authority_is_refused_before_the_token_is_sent() {
 
 #[test]
 fn a_pin_that_does_not_sign_the_server_is_refused() {
-    // The chain holds the pinned authority, but the server's certificate is for another name.
+    // The chain contains the pinned authority, but the server's certificate is for another name.
     let fake = Fake::start_for(&["rack.example"]);
     let program = Program::new();
     let refused = program.login(&fake, &fake.url());

@@ -1,6 +1,6 @@
 //! The program as operators run it: the real binary as a process, against a fake control plane over real TLS.
 //!
-//! What it prints is compared with recorded scripts in `tests/golden`; `UPDATE_GOLDEN=1` records them anew.
+//! Its output is compared with recorded scripts in `tests/golden`; `UPDATE_GOLDEN=1` records them anew.
 
 #![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
 

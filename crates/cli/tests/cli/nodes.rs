@@ -151,7 +151,7 @@ fn what_destroys_needs_consent() {
     script.run(&program, &["node", "release", "gpu-001", "gpu-002", "--yes", "--wait"]);
     script.run(&program, &["node", "reimage", "gpu-001", "--image", "debian", "--yes"]);
     script.run(&program, &["node", "readmit", "gpu-003", "--yes"]);
-    // Held, and its claim has ended meanwhile: the end of the hold erases it.
+    // On hold, and its claim has ended meanwhile: the end of the hold erases it.
     let mut held = fake.state().nodes["nodes/gpu-002"].clone();
     let status = held.status.get_or_insert_default();
     status.set_state(NodeState::Maintenance);

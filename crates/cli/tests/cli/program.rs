@@ -1,4 +1,4 @@
-//! Running the program.
+//! Runs the program.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use tempfile::TempDir;
 
 use crate::fake::{Fake, TOKEN};
 
-/// A user with a home of their own.
+/// A user with a separate home directory.
 pub struct Program {
     home: TempDir,
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Finished {
     pub stdout: String,
@@ -28,12 +28,12 @@ impl Program {
         }
     }
 
-    /// Logged in to the fake.
+    /// A user logged in to the fake.
     pub fn logged_in(fake: &Fake) -> Self {
         Self::logged_in_at(fake, &fake.url())
     }
 
-    /// Logged in to the fake through another address.
+    /// A user logged in to the fake through another address.
     pub fn logged_in_at(fake: &Fake, url: &str) -> Self {
         let program = Self::new();
         let login = program.login(fake, url);
@@ -61,7 +61,7 @@ impl Program {
         self.home.path().join("config").join(file)
     }
 
-    /// Writes a file below the home directory and answers with its path.
+    /// Writes a file below the home directory and returns its path.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.home.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -93,8 +93,8 @@ impl Program {
         finish(child)
     }
 
-    /// Runs a command on a terminal (by script(1) of Debian's essential package bsdutils) with something typed into it.
-    /// Both streams come back as one, control sequences included.
+    /// Runs a command on a terminal (by script(1) of Debian's essential package bsdutils) with some typed input. Both
+    /// streams are combined, including control sequences.
     pub fn run_on_terminal(&self, arguments: &[&str], typed: &str) -> Finished {
         let quoted: Vec<String> = arguments.iter().map(|argument| format!("'{argument}'")).collect();
         let line = format!(
@@ -153,21 +153,21 @@ fn finish(child: Child) -> Finished {
     }
 }
 
-/// A command that is still running; it is ended with this value.
+/// A running command; dropping this value ends the command.
 pub struct Following {
     child: Child,
     lines: BufReader<ChildStdout>,
 }
 
 impl Following {
-    /// The next line; empty when the command has ended.
+    /// The next line; empty after the end of the command.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    /// Ends the command and answers with what it wrote to stderr.
+    /// Ends the command and returns its stderr.
     pub fn end(mut self) -> String {
         let _ = self.child.kill();
         let mut text = String::new();

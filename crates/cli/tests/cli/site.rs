@@ -67,7 +67,7 @@ customers:
 #[test]
 fn a_good_site_is_counted_and_a_faulty_one_is_told_like_a_compiler() {
     let program = Program::new();
-    // A flow mapping would take the bracket for a list.
+    // A flow mapping would parse the bracket as a list.
     let good = GOOD.replace(
         "{name: leaf-[0-1], role: leaf, ports: 64, rail: 0}",
         "{name: 'leaf-[0-1]', role: leaf, ports: 64, rail: [0, 1]}",

@@ -1,4 +1,4 @@
-//! `rackwright site plan|apply|export|show`: the site that the control plane has.
+//! `rackwright site plan|apply|export|show`: the control plane's site.
 
 use rackwright_api::v1::*;
 use tonic::Status;
@@ -131,7 +131,7 @@ fn what_was_shown_is_what_is_applied() {
     script.run(&program, &["site", "apply", "site", "--yes", "-o", "name"]);
     fake.refuse("ApplySite", Status::aborted("site has version 8 by now, not 7"));
     script.run(&program, &["site", "apply", "site", "--yes", "--quiet"]);
-    // Without a change there is nothing to ask.
+    // Without a change there is no question.
     fake.state().clusters.plan.changes.clear();
     fake.state().clusters.plan.findings.clear();
     fake.state().clusters.site.as_mut().unwrap().not_enrolled.clear();

@@ -1,4 +1,4 @@
-//! What is different on a terminal: questions, live lines, colours.
+//! Differences on a terminal: questions, live lines, colours.
 
 use rackwright_api::v1::{Node, NodeState, WatchNodesResponse};
 

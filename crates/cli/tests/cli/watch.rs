@@ -27,7 +27,7 @@ fn phases_are_written_one_a_line_until_the_wanted_state() {
     let fake = Fake::start();
     let first = node("gpu-001", NodeState::Allocated, 0, "");
     fake.state().nodes.insert(first.name.clone(), first);
-    // The first stream breaks; the second begins with everything again, which must not be told twice.
+    // The first stream breaks; the second begins with the complete state, which must not be shown twice.
     fake.state().watches.extend([
         vec![message(node("gpu-001", NodeState::Rebooting, 40, ""))],
         vec![

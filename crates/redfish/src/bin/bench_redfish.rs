@@ -1,9 +1,9 @@
-//! The measured half of `tests/bench-redfish.sh`: walks BMCs and cycles their power by [`BmcClient`], and counts.
+//! The measured half of `tests/bench-redfish.sh`: walks BMCs and power-cycles their machines by [`BmcClient`], and counts.
 //!
 //! Usage: `rackwright-bench-redfish SECONDS`, with the BMCs on standard input as JSON: a list of objects with `address`,
-//! `username`, `password` and `certificate_sha256`. All are worked on at once, walked for that many seconds and cycled for
-//! as many. Prints one JSON object: `bmcs`, and for `walk` and `cycle` each `runs`, `requests` (null for cycles),
-//! `wall_s` and `cpu_s` of this process, user and system. `bench_redfish_sushy.py` does and prints the same.
+//! `username`, `password` and `certificate_sha256`. All BMCs run at once: walks for that many seconds, then cycles for as
+//! many. Prints one JSON object: `bmcs`, and for `walk` and `cycle` each `runs`, `requests` (null for cycles), `wall_s`
+//! and `cpu_s` of this process, user and system. `bench_redfish_sushy.py` does and prints the same.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::Read;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rackwright_redfish::{BmcClient, BmcTarget, CertificateFingerprint, PowerGoal, Settings};
 use serde_json::{Value, json};
 
-/// Links a walk leaves out: what the standard publishes, and what walks and cycles make themselves.
+/// Links that a walk leaves out: published by the standard, or created by the walks and cycles themselves.
 const CLOSED: [&str; 6] = [
     "/$metadata",
     "/JsonSchemas",
@@ -22,7 +22,7 @@ const CLOSED: [&str; 6] = [
     "/TaskService/Tasks/",
     "/Entries/",
 ];
-/// For each half of a power cycle.
+/// Time limit for each half of a power cycle.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const USAGE: &str = "usage: rackwright-bench-redfish SECONDS, and BMCs on standard input";
@@ -30,7 +30,7 @@ const USAGE: &str = "usage: rackwright-bench-redfish SECONDS, and BMCs on standa
 type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
-    // One thread: what is measured is the client, not how it is spread over cores.
+    // One thread: the measure is of the client, not of its spread over cores.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(run())) {
         Ok(figures) => {
@@ -80,7 +80,7 @@ async fn connect(bmcs: &Value) -> Fallible<Vec<BmcClient>> {
             system: None,
         };
         let client = BmcClient::connect(target, Settings::default()).await?;
-        // Each run of cycles begins with machines that are on.
+        // Each run of cycles begins with machines that are powered on.
         client.set_power(PowerGoal::On).await?;
         client.wait_power(PowerGoal::On, PATIENCE).await?;
         clients.push(client);
@@ -97,7 +97,7 @@ async fn walk_until(client: &BmcClient, end: Instant) -> Fallible<Vec<usize>> {
     Ok(requests)
 }
 
-/// Reads everything that links lead to; answers how many resources that were.
+/// Reads everything reachable by links; returns the number of resources.
 async fn walk(client: &BmcClient) -> Fallible<usize> {
     let mut seen = BTreeSet::new();
     let mut open = VecDeque::from(["/redfish/v1".to_owned()]);

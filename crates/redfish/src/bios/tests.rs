@@ -49,7 +49,7 @@ fn only_the_difference_is_written_in_the_kind_that_the_attribute_has() {
         sent,
         json!({"Attributes": {"B": 2, "C": false}, "@Redfish.SettingsApplyTime": {"ApplyTime": "OnReset"}})
     );
-    // What waits would undo what is wanted and in force.
+    // The pending value would undo the requested one, which is in force.
     let undo = plan(&state, &BiosRules::new(), &[], &wanted(&[("D", "old")])).unwrap();
     assert_eq!(undo.written, [("D".to_owned(), text("old"))].into());
 }
@@ -73,7 +73,7 @@ fn everything_that_is_wrong_is_told_at_once() {
     assert_eq!(faults.len(), 4, "{faults:?}");
     assert!(faults.iter().any(|f| f.contains("did you mean Speed")), "{faults:?}");
     assert!(faults.iter().any(|f| f.contains("cannot be changed")), "{faults:?}");
-    // A read-only attribute that is as wanted is no fault.
+    // A read-only attribute with the requested value is not a fault.
     assert!(
         plan(&state, &rules, &[], &wanted(&[("Fixed", "v")]))
             .unwrap()

@@ -1,4 +1,4 @@
-//! What one resource of a BMC says, as a thing that is on it.
+//! Turns one resource of a BMC into an item of its state.
 
 use std::net::IpAddr;
 
@@ -23,7 +23,7 @@ pub(super) fn item(part: StatePart, name: String, detail: String, path: &str, re
     }
 }
 
-/// An account in use. A slot without a name is one only where it says that it is enabled: a nameless user can log in by IPMI.
+/// An account in use. A nameless slot counts only if it is enabled: a nameless user can log in by IPMI.
 pub(super) fn account(resource: Resource) -> Option<StateItem> {
     let account = Account::from(resource);
     let user = account.user();
@@ -54,8 +54,8 @@ pub(super) fn directory(name: String, addresses: &[String], path: &str, write: V
     )
 }
 
-/// A subscription that sends something to somebody else. Slots that point nowhere or to the BMC itself, and streams, which
-/// end with their session, are none.
+/// A subscription that sends data to another host. A slot without a destination, a destination on the BMC itself, and a
+/// stream, which ends with its session, do not count.
 pub(super) fn subscription(resource: &Resource) -> Option<StateItem> {
     let kind = resource.text(&["SubscriptionType"]).unwrap_or_default();
     let destination = resource.text(&["Destination"])?;
@@ -77,7 +77,7 @@ pub(super) fn subscription(resource: &Resource) -> Option<StateItem> {
     })
 }
 
-/// Whether a directory that is switched on can let anybody in: some are on from the factory, with no address.
+/// Whether an enabled directory can admit a login: some are enabled by the factory, without an address.
 pub(super) fn leads_somewhere(name: &str, provider: &Value) -> bool {
     let addresses = json::texts(provider, &["ServiceAddresses"]);
     let is_real = |address: &String| {
@@ -91,12 +91,12 @@ pub(super) fn leads_somewhere(name: &str, provider: &Value) -> bool {
         return true;
     }
     match name {
-        // It needs a key or an issuer, and no address.
+        // OAuth2 needs a key or an issuer, and no address.
         "OAuth2" => {
             let has = |what| json::at(provider, &["OAuth2Service", what]).is_some_and(|value| *value != json!(""));
             has("Issuer") || has("OAuthServiceSigningKeys")
         }
-        // Its servers may be found by DNS.
+        // Active Directory servers may be found by DNS.
         "ActiveDirectory" => true,
         _ => json::at(provider, &["ServiceAddresses"]).is_none(),
     }
@@ -150,7 +150,7 @@ pub(super) fn host_interface(resource: &Resource) -> Option<StateItem> {
     ))
 }
 
-/// The resource that holds the switch.
+/// The path of the resource that holds the switch.
 pub(super) fn switch_path(manager: &Resource, switch: &InBandSwitch) -> String {
     let manager = manager.path().trim_end_matches('/');
     match switch.resource.as_str() {
@@ -159,7 +159,7 @@ pub(super) fn switch_path(manager: &Resource, switch: &InBandSwitch) -> String {
     }
 }
 
-/// A switch that is not closed.
+/// An item for a switch that is not closed.
 pub(super) fn open_switch(switch: &InBandSwitch, names: &[&str], seen: &Value, path: &str) -> Option<StateItem> {
     if switch.closed.contains(seen) {
         return None;
@@ -187,7 +187,7 @@ pub(super) fn boot_override(system: &System) -> Vec<StateItem> {
     )]
 }
 
-/// An address without user, password and query, which may hold secrets.
+/// An address without user, password and query, which may contain secrets.
 pub(super) fn without_secrets(address: &str) -> String {
     match Url::parse(address) {
         Ok(url) if url.has_host() => {
@@ -195,7 +195,7 @@ pub(super) fn without_secrets(address: &str) -> String {
             let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
             format!("{}://{host}{port}{}", url.scheme(), url.path())
         }
-        // Not a URL: what stands before an `@` may be a login.
+        // Not a URL: the text before an `@` may be a login.
         _ => address
             .rsplit('@')
             .next()

@@ -1,7 +1,7 @@
-//! What somebody with root on the machine can leave on its BMC in band, and removing it.
+//! Configuration that root on the machine can leave on its BMC in band, and its removal.
 //!
-//! The reading is strict, other than an inventory: a list of which one entry cannot be read proves nothing, so its part counts
-//! as unread. Where the BMC can expand collections, each costs one request.
+//! Unlike an inventory, this reading is strict: a list with an unreadable entry proves nothing, so its part counts as unread.
+//! Where the BMC can expand collections, each collection costs one request.
 
 mod items;
 mod read;
@@ -18,7 +18,7 @@ pub use uefi::{Shown, UefiBootOption, UefiKey, UefiKeys, UefiSecureBoot, UefiSta
 pub enum StatePart {
     /// Local accounts.
     Accounts,
-    /// Directories whose accounts may log in: LDAP and the like.
+    /// Directories whose accounts may log in, such as LDAP.
     Directories,
     /// SSH keys and certificates of our own account.
     Keys,
@@ -32,43 +32,43 @@ pub enum StatePart {
     BootOverride,
     /// Redfish host interfaces.
     HostInterfaces,
-    /// KCS: IPMI from the machine.
+    /// KCS: IPMI from the machine to the BMC.
     Kcs,
 }
 
-/// How the reading of a part ended.
+/// The result of reading a part.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StateListed {
     /// Everything in the part.
     Whole(Vec<StateItem>),
-    /// The BMC has no such part: it links none, or answers 404.
+    /// The BMC has no such part: there is no link, or the link answers 404.
     NotOffered,
-    /// Why it could not be read.
+    /// The reason why it could not be read.
     Unread(String),
 }
 
-/// One thing in a part.
+/// One item of a part.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateItem {
     /// The part.
     pub part: StatePart,
-    /// User name, destination, or id.
+    /// User name, destination or id.
     pub name: String,
-    /// More about it, without secrets.
+    /// Further description, without secrets.
     pub detail: String,
     /// The resource.
     pub path: String,
-    /// The user of a session.
+    /// The user of a session; empty for other items.
     pub user: String,
     /// Usable now.
     pub is_open: bool,
     remedy: Remedy,
 }
 
-/// How a thing is removed.
+/// How an item is removed.
 #[derive(Debug, Clone, PartialEq)]
 enum Remedy {
-    /// An account, in the vendor's way.
+    /// Removal of an account, by the vendor's method.
     Account,
     /// DELETE of the resource.
     Delete,
@@ -78,33 +78,33 @@ enum Remedy {
     Eject,
     /// Clearing the boot override.
     ClearBoot,
-    /// No way is known.
+    /// No method is known.
     None,
 }
 
 /// One reading of a BMC.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BmcState {
-    /// Each part that was asked for.
+    /// Each requested part.
     pub parts: Vec<(StatePart, StateListed)>,
     /// The persistent boot order, as the BMC writes it.
     pub boot_order: Vec<String>,
-    /// What decides what the machine starts, where that was asked for.
+    /// Settings that decide what the machine starts, if they were requested.
     pub uefi: Option<UefiState>,
 }
 
-/// What is to be read.
+/// The scope of a reading.
 #[derive(Debug, Clone, Copy)]
 pub struct StateScope<'a> {
-    /// The user name of our own account: keys are read of this one only.
+    /// The user name of our own account: only its keys are read.
     pub own: &'a str,
-    /// Host interfaces and KCS too.
+    /// Whether to read host interfaces and KCS.
     pub in_band: bool,
-    /// Boot options and Secure Boot too.
+    /// Whether to read boot options and Secure Boot.
     pub uefi: bool,
 }
 
-/// A way to remove an account.
+/// A method to remove an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccountRemoval {
@@ -112,18 +112,18 @@ pub enum AccountRemoval {
     Delete,
     /// An empty user name, where accounts are fixed slots.
     Blank,
-    /// `Enabled` false, where accounts stay for ever.
+    /// `Enabled` false, where accounts cannot be deleted.
     Disable,
 }
 
-/// Where KCS is opened and closed.
+/// The property that opens and closes KCS.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InBandSwitch {
     /// The resource below the manager; empty for the manager itself.
     pub resource: String,
-    /// Names that lead to the property.
+    /// Path of names to the property.
     pub property: Vec<String>,
-    /// Values at which root on the machine cannot administer the BMC. The first one of the type that the BMC uses is written.
+    /// Values with which root on the machine cannot administer the BMC. The first value of the BMC's own type is written.
     pub closed: Vec<Value>,
 }

@@ -1,4 +1,4 @@
-//! Reading what is on a BMC.
+//! Reads the state of a BMC.
 
 use serde_json::{Value, json};
 
@@ -14,10 +14,10 @@ use crate::json;
 use crate::resource::Resource;
 use crate::views::{Manager, System};
 
-/// Directories that stand in the account service itself.
+/// Directories that are properties of the account service itself.
 const DIRECTORIES: [&str; 4] = ["LDAP", "ActiveDirectory", "TACACSplus", "OAuth2"];
 
-/// What came of reading something that may be missing.
+/// The result of reading something that may be absent.
 pub(super) enum Found<T> {
     It(T),
     NotOffered,
@@ -25,7 +25,7 @@ pub(super) enum Found<T> {
 }
 
 impl<T> Found<T> {
-    /// What `then` makes of it, for the caller.
+    /// Converts a found value by `then`, for the caller.
     pub(super) fn shown<U>(self, then: impl FnOnce(T) -> U) -> Shown<U> {
         match self {
             Self::It(it) => Shown::Known(then(it)),
@@ -34,7 +34,7 @@ impl<T> Found<T> {
         }
     }
 
-    /// What `then` makes of it.
+    /// Converts a found value by `then` into items.
     fn listed(self, then: impl FnOnce(T) -> Vec<StateItem>) -> StateListed {
         match self {
             Self::It(it) => StateListed::Whole(then(it)),
@@ -45,10 +45,10 @@ impl<T> Found<T> {
 }
 
 impl BmcClient {
-    /// Reads what is on the BMC, part by part.
+    /// Reads the state of the BMC, part by part.
     ///
     /// # Errors
-    /// A fault of the whole BMC; one of a single part is told with the part.
+    /// A fault of the whole BMC. The fault of a single part is reported with the part.
     pub async fn bmc_state(&self, scope: StateScope<'_>) -> Result<BmcState, RedfishError> {
         let system = self.system().await?;
         let managers = self.state_managers(&system).await?;
@@ -62,7 +62,7 @@ impl BmcClient {
             parts.push((StatePart::HostInterfaces, self.read_host_interfaces(&managers).await?));
             parts.push((StatePart::Kcs, self.read_kcs(&managers).await?));
         }
-        // Last: an account that was there is gone from here on, its session is not.
+        // Sessions come last: an account seen earlier may be gone by now while its session remains.
         parts.push((StatePart::Sessions, self.read_sessions().await?));
         let uefi = match scope.uefi {
             true => Some(self.read_uefi(&system).await?),
@@ -135,7 +135,7 @@ impl BmcClient {
         };
         let found = match self.expanded_values(&further).await {
             Ok(values) => self.members_of(&further, values, None).await,
-            // Refused to an administrator: the BMC has no licence for directories.
+            // Refused even to an administrator: the BMC has no licence for directories.
             Err(failure) if matches!(failure.status(), Some(400 | 403 | 404 | 405 | 410 | 501)) => Ok(Vec::new()),
             Err(failure) => Err(failure),
         };
@@ -297,7 +297,7 @@ impl BmcClient {
         }
     }
 
-    /// The members of several collections, each collection once.
+    /// The members of several collections; each collection is read once.
     async fn find_in_all(&self, links: Vec<String>) -> Result<Found<Vec<Resource>>, RedfishError> {
         let mut all = Vec::new();
         let mut seen: Vec<String> = Vec::new();
@@ -322,7 +322,7 @@ impl BmcClient {
         Ok(if is_offered { Found::It(all) } else { Found::NotOffered })
     }
 
-    /// The members of a collection that `wanted` picks by their entries.
+    /// The members of a collection that `wanted` selects by their entries.
     pub(super) async fn find_some_members(
         &self,
         link: &str,
@@ -340,7 +340,7 @@ impl BmcClient {
         }
     }
 
-    /// The members of a collection, but the one at `skip`.
+    /// The members of a collection, except the one at `skip`.
     pub(super) async fn find_members(
         &self,
         link: Option<String>,
@@ -354,12 +354,12 @@ impl BmcClient {
         };
         match self.members_of(&link, values, skip).await {
             Ok(members) => Ok(Found::It(members)),
-            // Also of a member that is listed and not there: the list is not whole.
+            // A listed member that does not exist also makes the list incomplete.
             Err(failure) => unread(failure),
         }
     }
 
-    /// The entries of a collection, whole where the BMC can expand them.
+    /// The entries of a collection, in full where the BMC can expand them.
     async fn expanded_values(&self, link: &str) -> Result<Vec<Value>, RedfishError> {
         let root = self.service_root().await?;
         let can = |what| {
@@ -370,7 +370,7 @@ impl BmcClient {
         if can("NoLinks") && can("Levels") && !link.contains('?') {
             match self.member_values(&format!("{link}?$expand=.($levels=1)")).await {
                 Ok(values) => return Ok(values),
-                // Some say that they expand, and fail at it.
+                // Some BMCs claim to expand collections and fail.
                 Err(failure) if failure.ends_a_walk() => return Err(failure),
                 Err(_) => {}
             }
@@ -392,7 +392,7 @@ impl BmcClient {
             if skip.is_some_and(|skip| same_resource(skip, &path)) {
                 continue;
             }
-            // An expanded member has an id of its own beside its link.
+            // An expanded member has its own id beside its link.
             if value.get("Id").is_some() {
                 let etag = json::text(&value, &["@odata.etag"]);
                 whole.push(Resource::new(path, etag, value));
@@ -406,7 +406,7 @@ impl BmcClient {
         Ok(whole)
     }
 
-    /// The entries of a collection as it writes them, over all its pages, and never fewer than it says.
+    /// The entries of a collection as the BMC writes them, over all pages; fewer than the reported number is an error.
     async fn member_values(&self, link: &str) -> Result<Vec<Value>, RedfishError> {
         let mut values: Vec<Value> = Vec::new();
         let (mut is_list, mut counted) = (true, 0);

@@ -1,4 +1,4 @@
-//! Removing what is foreign from a BMC.
+//! Removes foreign items from a BMC.
 
 use secrecy::SecretString;
 use serde_json::json;
@@ -9,14 +9,14 @@ use crate::client::BmcClient;
 use crate::error::RedfishError;
 use crate::views::{Account, VirtualMedia};
 
-/// Answers that say that a way is not this BMC's.
+/// Statuses that mean that a BMC does not support a method.
 const OTHER_WAY: [u16; 6] = [400, 403, 404, 405, 409, 501];
 
 impl BmcClient {
-    /// Removes one thing. Whether it is gone, a later reading shows.
+    /// Removes one item. Only a later reading shows whether it is gone.
     ///
     /// # Errors
-    /// The BMC's refusal, or [`RedfishError::NotOffered`] where no way is known.
+    /// The BMC's refusal, or [`RedfishError::NotOffered`] if no method is known.
     pub async fn remove_foreign(&self, item: &StateItem) -> Result<(), RedfishError> {
         match &item.remedy {
             Remedy::Account => self.remove_account(item).await,
@@ -41,13 +41,13 @@ impl BmcClient {
         }
     }
 
-    /// Tries the ways of the profile until the account cannot log in any more.
+    /// Tries the profile's methods until the account can no longer log in.
     async fn remove_account(&self, item: &StateItem) -> Result<(), RedfishError> {
         let mut refusal = None;
         for way in &self.profile().await?.account_removal {
             match self.remove_account_by(*way, item).await {
                 Ok(()) if self.is_removed(item).await? => return Ok(()),
-                // The BMC said yes and did nothing: the next way may do more.
+                // The BMC accepted the request and did nothing: the next method may work.
                 Ok(()) => {}
                 Err(failure) if failure.status().is_some_and(|status| OTHER_WAY.contains(&status)) => {
                     refusal.get_or_insert(failure);
@@ -68,7 +68,7 @@ impl BmcClient {
         self.write_account(&account, &body, &SecretString::default()).await
     }
 
-    /// Gone, or its slot is another's or disabled.
+    /// Whether the account is gone, or its slot is disabled or belongs to another account.
     async fn is_removed(&self, item: &StateItem) -> Result<bool, RedfishError> {
         match self.get(&item.path).await {
             Ok(resource) => {
@@ -81,7 +81,7 @@ impl BmcClient {
     }
 }
 
-/// What is gone already is removed.
+/// An item that is already gone counts as removed.
 fn gone(outcome: Result<(), RedfishError>) -> Result<(), RedfishError> {
     match outcome {
         Err(failure) if matches!(failure.status(), Some(404 | 410)) => Ok(()),

@@ -1,7 +1,7 @@
-//! Variables of the machine's firmware that decide what it starts: boot options and their order, Secure Boot and its keys.
+//! Firmware variables that decide what the machine starts: boot options and their order, Secure Boot and its keys.
 //!
-//! Root on the machine can change each of them. A BMC shows what the firmware said at its last start, so a change from a running
-//! system may show only after the next start.
+//! Root on the machine can change each of them. A BMC shows the values that the firmware reported at its last start, so a change
+//! from a running system may show only after the next start.
 
 use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
@@ -19,15 +19,15 @@ use crate::views::{Action, SecureBoot, System};
 
 /// The database of revoked programs. It holds hundreds of entries.
 const REVOKED: &str = "dbx";
-/// Databases that take no bare hashes of programs.
+/// Databases without bare hashes of programs.
 const WITHOUT_HASHES: [&str; 2] = ["PK", "KEK"];
-/// Answers that say that the BMC does not offer a way.
+/// Statuses that mean that the BMC does not offer a function.
 const NOT_OFFERED: [u16; 5] = [400, 403, 404, 405, 501];
 
-/// What a BMC shows of something.
+/// A value that a BMC may hide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shown<T> {
-    /// The whole of it.
+    /// The complete value.
     Known(T),
     /// The BMC does not show it.
     NotOffered,
@@ -35,7 +35,7 @@ pub enum Shown<T> {
     Unread(String),
 }
 
-/// What decides what a machine starts.
+/// The settings that decide what a machine starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UefiState {
     /// The boot options.
@@ -51,20 +51,20 @@ pub struct UefiState {
 /// One boot option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UefiBootOption {
-    /// As the boot order names it: `Boot0001`.
+    /// The reference in the boot order: `Boot0001`.
     pub reference: String,
     /// The name for people.
     pub name: String,
-    /// The UEFI device path; empty where the BMC does not show it.
+    /// The UEFI device path; empty if the BMC does not show it.
     pub device: String,
     /// The resource.
     pub path: String,
 }
 
-/// How Secure Boot stands.
+/// The state of Secure Boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UefiSecureBoot {
-    /// On from the next start; absent where the BMC does not say.
+    /// Whether it applies from the next start; none if the BMC does not report it.
     pub enabled: Option<bool>,
     /// `SetupMode`, `UserMode`, `AuditMode` or `DeployedMode`.
     pub mode: Option<String>,
@@ -75,7 +75,7 @@ pub struct UefiSecureBoot {
 pub struct UefiKeys {
     /// Keys and hashes that let programs start, or let databases be changed.
     pub entries: Vec<UefiKey>,
-    /// The number of entries in the database of revoked programs; absent where the BMC has no such database.
+    /// The number of entries in the database of revoked programs; none if the BMC has no such database.
     pub revoked: Option<u64>,
     /// The resource of each database by its id.
     pub databases: Vec<(String, String)>,
@@ -88,14 +88,14 @@ pub struct UefiKey {
     pub database: String,
     /// The subject of a certificate; the kind of a hash.
     pub name: String,
-    /// `sha256:` and the digest of a certificate; else what the BMC says of it.
+    /// `sha256:` and the digest of a certificate; otherwise the BMC's description.
     pub identity: String,
     /// The resource.
     pub path: String,
 }
 
 impl BmcClient {
-    /// Reads what decides what the machine starts.
+    /// Reads the settings that decide what the machine starts.
     pub(super) async fn read_uefi(&self, system: &System) -> Result<UefiState, RedfishError> {
         let order = match system.resource().at(&["Boot", "BootOrder"]) {
             Some(Value::Array(_)) => Shown::Known(system.boot().order),
@@ -126,7 +126,7 @@ impl BmcClient {
         })
     }
 
-    /// Some BMCs link a resource that they do not implement, and say so.
+    /// Some BMCs link a resource that they do not implement, and answer so.
     async fn find_secure_boot(&self, system: &System) -> Result<Found<Resource>, RedfishError> {
         let Some(link) = system.resource().link(&["SecureBoot"]) else {
             return Ok(Found::NotOffered);
@@ -142,7 +142,7 @@ impl BmcClient {
         let Some(link) = secure.link(&["SecureBootDatabases"]) else {
             return Ok(Shown::NotOffered);
         };
-        // What the machine came with is not read: it lets nothing start.
+        // Default databases are not read: they do not let any program start.
         let is_in_force = |value: &Value| json::link(value, &[]).is_some_and(|path| !is_default(&path));
         let databases = match self.find_some_members(&link, is_in_force).await? {
             Found::It(databases) => databases,
@@ -190,7 +190,7 @@ impl BmcClient {
         Ok(Found::It(count))
     }
 
-    /// Removes a boot option, unless another one stands at its place meanwhile.
+    /// Removes a boot option, unless another option has taken its place.
     ///
     /// # Errors
     /// The BMC's refusal.
@@ -204,7 +204,7 @@ impl BmcClient {
         }
     }
 
-    /// Puts these boot options first, in this order; the others follow in the order that they have.
+    /// Moves these boot options to the front, in this order; the others keep their order.
     ///
     /// # Errors
     /// The BMC's refusal.
@@ -228,8 +228,8 @@ impl BmcClient {
         self.finish(&reply, self.settings().read_back_timeout).await
     }
 
-    /// Removes a key, unless another one stands at its place meanwhile. Where the BMC removes no single key, the database goes
-    /// back to what the machine came with.
+    /// Removes a key, unless another key has taken its place. If the BMC cannot remove a single key, the database is reset to
+    /// the factory keys.
     ///
     /// # Errors
     /// The BMC's refusal to remove the key.
@@ -247,10 +247,10 @@ impl BmcClient {
         }
     }
 
-    /// Brings one database of keys back to what the machine came with.
+    /// Resets one key database to the factory keys.
     ///
     /// # Errors
-    /// [`RedfishError::NotOffered`] where the BMC has no such action; else the BMC's refusal.
+    /// [`RedfishError::NotOffered`] if the BMC has no such action; otherwise the BMC's refusal.
     pub async fn reset_secure_boot_database(&self, path: &str) -> Result<(), RedfishError> {
         let database = self.get(path).await?;
         let Some(action) = Action::find(&database, "SecureBootDatabase.ResetKeys") else {
@@ -302,7 +302,7 @@ fn key(database: &str, entry: &Resource) -> UefiKey {
             (kind, hash.to_ascii_lowercase())
         }
         (None, Some(pem)) => {
-            // What is no certificate is known by its text.
+            // A text that is not a certificate is identified by its own hash.
             let of_text = || CertificateFingerprint::of(&CertificateDer::from(pem.as_bytes()));
             let digest = pem_fingerprint(&pem).unwrap_or_else(of_text);
             (subject.unwrap_or_else(|| "certificate".to_owned()), digest.to_string())
@@ -317,7 +317,7 @@ fn key(database: &str, entry: &Resource) -> UefiKey {
     }
 }
 
-/// What a BMC says of a certificate that it does not show.
+/// The BMC's description of a certificate that it does not show.
 fn described(entry: &Resource) -> String {
     let mut parts = Vec::new();
     for name in ["Fingerprint", "SerialNumber", "ValidNotBefore", "ValidNotAfter"] {

@@ -1,4 +1,4 @@
-//! Judges what was read. Pure.
+//! Assesses the observed resources. Pure functions.
 
 use super::observe::{Observed, Reading};
 use super::{Capability, Detected, Finding, Outcome, Report, Verdict, boot, fail, not_offered, pass, services};
@@ -6,7 +6,7 @@ use crate::power::{PowerGoal, choose};
 use crate::quirks::Equipment;
 use crate::views::{Action, ActionInfo, Manager, ServiceRoot, System};
 
-/// Judges every capability by what was read.
+/// Assesses every capability by the observed resources.
 pub fn assess(observed: &Observed) -> Report {
     let judge = |capability: &Capability| {
         let (outcome, detail) = verdict(observed, *capability);
@@ -80,7 +80,7 @@ fn verdict(observed: &Observed, capability: Capability) -> Verdict {
     }
 }
 
-/// The machine, or the verdict on everything that hangs on it.
+/// The machine's system, or the verdict for all capabilities that need it.
 pub(super) fn system_of(observed: &Observed) -> Result<System, Verdict> {
     match &observed.system {
         Reading::Read(system) => Ok(system.clone().into()),
@@ -101,7 +101,7 @@ fn power(observed: &Observed, goal: PowerGoal) -> Verdict {
     if allowed.is_empty() {
         match &observed.reset_info {
             Reading::Read(info) => allowed = ActionInfo::from(info.clone()).allowable("ResetType"),
-            // Without a list all types are assumed, as the standard has it.
+            // Without a list all types are assumed, as the standard states.
             Reading::Absent | Reading::Failed(_) => {}
         }
     }
@@ -139,7 +139,7 @@ fn ac_cycle(observed: &Observed) -> Verdict {
     not_offered("no action that the profiles know, and no FullPowerCycle")
 }
 
-/// What a deployment over the network needs and this BMC lacks.
+/// The capabilities that a network deployment needs and this BMC lacks.
 fn missing(report: &Report) -> Vec<String> {
     match report.detected.equipment {
         Equipment::Machine => {}

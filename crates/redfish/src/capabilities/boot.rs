@@ -1,4 +1,4 @@
-//! What can be said about boot overrides.
+//! Assesses boot overrides.
 
 use super::assess::system_of;
 use super::observe::Observed;
@@ -6,7 +6,7 @@ use super::{Capability, Verdict, not_offered, pass};
 use crate::boot::{BootTarget, choose_target};
 use crate::views::BootView;
 
-/// Where overrides are written, and what is allowed there: the settings object if it holds overrides, else the system.
+/// The resource for overrides and its allowed values: the settings object if it holds overrides, otherwise the system.
 fn place(observed: &Observed) -> Result<(String, BootView), Verdict> {
     let system = system_of(observed)?;
     let own = system.boot();

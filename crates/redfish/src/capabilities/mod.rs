@@ -1,7 +1,7 @@
-//! What a BMC can do for a deployment, said of what it shows: nothing is changed to find out.
+//! Capabilities of a BMC for deployments, assessed by what the BMC shows. Nothing is changed for the assessment.
 //!
-//! [`BmcClient::probe`](crate::BmcClient::probe) reads ([`Observed`]); [`assess`] judges that by itself, so that it can be
-//! tested against recorded services.
+//! [`BmcClient::probe`](crate::BmcClient::probe) reads resources ([`Observed`]); [`assess`] is separate from the reading,
+//! so it can be tested against recorded services.
 
 mod assess;
 mod boot;
@@ -28,10 +28,10 @@ macro_rules! capabilities {
         }
 
         impl Capability {
-            /// All of them, in the order of tables.
+            /// All capabilities, in the order of tables.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// For tables.
+            /// The title in tables.
             pub fn title(self) -> &'static str {
                 match self {
                     $(Self::$name => $title,)*
@@ -42,15 +42,15 @@ macro_rules! capabilities {
 }
 
 capabilities! {
-    /// The machine can be switched on.
+    /// The machine can be powered on.
     PowerOn = "power on",
-    /// The machine can be switched off at once.
+    /// The machine can be powered off at once.
     PowerOff = "power off",
-    /// The operating system can be asked to end.
+    /// The operating system can be asked to shut down.
     PowerGracefulOff = "orderly power off",
-    /// The machine can be started anew in one request.
+    /// The machine can be restarted by one request.
     PowerRestart = "restart",
-    /// Standby power can be taken away too.
+    /// All power can be cut, standby power included.
     AcCycle = "AC power cycle",
     /// Boot from the network by PXE.
     BootPxe = "boot target: PXE",
@@ -68,13 +68,13 @@ capabilities! {
     BootContinuous = "boot override continuous",
     /// UEFI or legacy can be chosen.
     BootMode = "boot mode",
-    /// A virtual CD drive that can be filled.
+    /// A virtual CD drive that accepts an image.
     MediaCd = "virtual media: CD",
-    /// A virtual USB stick that can be filled.
+    /// A virtual USB stick that accepts an image.
     MediaUsb = "virtual media: USB stick",
     /// BIOS attributes can be read and set.
     Bios = "BIOS settings",
-    /// Secure Boot can be read and switched.
+    /// Secure Boot can be read and set.
     SecureBoot = "Secure Boot",
     /// Accounts can be read and made.
     Accounts = "accounts",
@@ -86,7 +86,7 @@ capabilities! {
     UpdateMultipart = "update: multipart",
     /// Firmware by an upload to a push URI.
     UpdatePush = "update: push URI",
-    /// Firmware that the BMC fetches by itself.
+    /// Firmware that the BMC fetches itself.
     UpdateSimple = "update: SimpleUpdate",
     /// A serial console.
     Console = "serial console",
@@ -104,15 +104,15 @@ impl fmt::Display for Capability {
     }
 }
 
-/// How a capability stands.
+/// The state of a capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It is there, in a form that this program can use.
+    /// Available, in a form that this program can use.
     Pass,
     /// The BMC does not offer it.
     NotOffered,
-    /// The BMC says that it is there, but what belongs to it cannot be read or used.
+    /// The BMC reports it, but a required resource cannot be read or used.
     Fail,
 }
 
@@ -126,21 +126,21 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What was found out about one capability.
+/// The assessment of one capability.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Which.
+    /// The assessed capability.
     pub capability: Capability,
-    /// How it stands.
+    /// Its state.
     pub outcome: Outcome,
-    /// By what, or why not.
+    /// The evidence, or the reason for a failure.
     pub detail: String,
-    /// What the profiles know about it on this platform.
+    /// The profiles' note about it on this platform.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// What the BMC says about itself and its machine.
+/// The facts that the BMC reports about itself and its machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Detected {
     /// Maker of the BMC's software.
@@ -149,7 +149,7 @@ pub struct Detected {
     pub product: Option<String>,
     /// Redfish version that the service claims.
     pub redfish_version: Option<String>,
-    /// What the BMC belongs to.
+    /// The kind of equipment that the BMC manages.
     pub equipment: Equipment,
     /// Maker of the machine.
     pub manufacturer: Option<String>,
@@ -165,7 +165,7 @@ pub struct Detected {
     pub bios_version: Option<String>,
 }
 
-/// All that a probe says.
+/// The complete result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// What was detected.
@@ -174,7 +174,7 @@ pub struct Report {
     pub profiles: Vec<String>,
     /// One finding for each of [`Capability::ALL`], in that order.
     pub findings: Vec<Finding>,
-    /// What is missing for a deployment over the network; empty where nothing is.
+    /// Requirements of a network deployment that are missing; empty if there are none.
     pub missing_for_deploy: Vec<String>,
 }
 
@@ -184,14 +184,14 @@ impl Report {
         self.findings.iter().find(|finding| finding.capability == capability)
     }
 
-    /// Whether this capability is there.
+    /// Whether this capability is available.
     pub fn passes(&self, capability: Capability) -> bool {
         self.finding(capability)
             .is_some_and(|finding| finding.outcome == Outcome::Pass)
     }
 }
 
-/// A verdict without what it is about.
+/// A verdict without its capability.
 type Verdict = (Outcome, String);
 
 fn pass(detail: impl Into<String>) -> Verdict {

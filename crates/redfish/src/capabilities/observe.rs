@@ -1,4 +1,4 @@
-//! Reads what capabilities are judged by. One resource that cannot be read costs only what hangs on it.
+//! Reads the resources for the assessment. An unreadable resource costs only the capabilities that depend on it.
 
 use crate::client::BmcClient;
 use crate::error::RedfishError;
@@ -8,23 +8,23 @@ use crate::views::{Manager, ServiceRoot, System, VirtualMedia};
 
 use super::{Report, assess};
 
-/// Most managers, chassis, virtual drives and log services that a probe looks at, each.
+/// Most managers, and most chassis, virtual drives and log services, that a probe reads.
 const MAX_EACH: usize = 16;
 
-/// What came of looking for a resource.
+/// The result of looking for a resource.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Reading {
-    /// There is no link to it.
+    /// There is no link to the resource.
     #[default]
     Absent,
-    /// It was read.
+    /// The resource.
     Read(Resource),
-    /// There is a link, and this is why it could not be followed.
+    /// There is a link; the reason why it could not be read.
     Failed(String),
 }
 
 impl Reading {
-    /// The resource, where it was read.
+    /// The resource, if it was read.
     pub fn resource(&self) -> Option<&Resource> {
         match self {
             Self::Read(resource) => Some(resource),
@@ -33,7 +33,7 @@ impl Reading {
     }
 }
 
-/// What a probe has read.
+/// The resources that a probe has read.
 #[derive(Debug, Clone)]
 pub struct Observed {
     /// The service root.
@@ -42,7 +42,7 @@ pub struct Observed {
     pub profile: Profile,
     /// The machine.
     pub system: Reading,
-    /// Its settings object.
+    /// The machine's settings object.
     pub settings: Reading,
     /// The description of the reset action's parameters.
     pub reset_info: Reading,
@@ -68,19 +68,19 @@ pub struct Observed {
     pub event_service: Reading,
     /// The update service.
     pub update_service: Reading,
-    /// Log services of the system and its managers, with the entries that are linked, where they could be read.
+    /// Log services of the system and its managers, with their linked entries if those were readable.
     pub logs: Vec<(Resource, Reading)>,
-    /// What holds sensors, of each chassis.
+    /// The resources with sensors, of each chassis.
     pub sensors: Vec<(String, Reading)>,
-    /// How many Ethernet addresses of the machine are known, or why they could not be read.
+    /// The number of known Ethernet addresses of the machine, or the reason why they could not be read.
     pub macs: Result<usize, String>,
 }
 
 impl BmcClient {
-    /// Finds out what this BMC is and offers. Nothing is changed.
+    /// Identifies the BMC and its capabilities. Changes nothing.
     ///
     /// # Errors
-    /// Those that concern the whole BMC, and [`RedfishError::SeveralSystems`]. A BMC without a system is no error.
+    /// Faults of the whole BMC, and [`RedfishError::SeveralSystems`]. A BMC without a system is not an error.
     pub async fn probe(&self) -> Result<Report, RedfishError> {
         let limit = self.settings().walk_timeout;
         match tokio::time::timeout(limit, self.observe()).await {
@@ -94,7 +94,7 @@ impl BmcClient {
         }
     }
 
-    /// Reads what capabilities are judged by.
+    /// Reads the resources for the assessment.
     ///
     /// # Errors
     /// Those of [`probe`](Self::probe).
@@ -148,7 +148,7 @@ impl BmcClient {
         })
     }
 
-    /// A failure that concerns one resource, as a reading.
+    /// Turns the failure of a single resource into a reading.
     fn failed(&self, failure: RedfishError) -> Result<Reading, RedfishError> {
         if failure.ends_a_walk() {
             return Err(failure);
@@ -164,7 +164,7 @@ impl BmcClient {
         }
     }
 
-    /// The members of a collection that can be read, the first of them.
+    /// The readable ones of the first members of a collection.
     async fn some(&self, collection: Option<String>) -> Result<Vec<Resource>, RedfishError> {
         let Some(link) = collection else { return Ok(Vec::new()) };
         match self.member_links(&link).await {
@@ -185,7 +185,7 @@ impl BmcClient {
         Ok(found)
     }
 
-    /// The chassis that the machine stands in, or all of them where there is no machine or it names none.
+    /// The chassis of the machine; all chassis if there is no machine or the machine names none.
     async fn chassis_of(&self, root: &ServiceRoot, system: Option<&System>) -> Result<Vec<Resource>, RedfishError> {
         let named = system.map(System::chassis).unwrap_or_default();
         if named.is_empty() {
@@ -235,7 +235,7 @@ impl BmcClient {
         let mut logs = Vec::new();
         for collection in collections {
             for service in self.some(Some(collection)).await? {
-                // One log that can be read is enough, and large ones take BMCs long.
+                // One readable log is enough: large logs take BMCs long.
                 let is_known = logs
                     .iter()
                     .any(|(_, entries): &(_, Reading)| entries.resource().is_some());
@@ -273,7 +273,7 @@ impl BmcClient {
     }
 }
 
-/// A failure without the BMC's address, which says nothing new in a report about one BMC.
+/// A failure without the BMC's address, which adds nothing to a report about one BMC.
 pub(crate) fn in_short(failure: &RedfishError) -> String {
     match failure {
         RedfishError::Status { at, status, .. } => format!("{} {} answered HTTP {status}", at.method, at.path),

@@ -1,4 +1,4 @@
-//! What can be said about virtual media, BIOS and the services.
+//! Assesses virtual media, BIOS and the services.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::{Capability, Verdict, fail, not_offered, pass};
 use crate::resource::Resource;
 use crate::views::{Action, MediaKind, ServiceRoot};
 
-/// The resource of a reading, or the verdict where there is none.
+/// The resource of a reading, or the verdict if there is none.
 fn read<'a>(reading: &'a Reading, absent: &str) -> Result<&'a Resource, Verdict> {
     match reading {
         Reading::Read(resource) => Ok(resource),
@@ -17,7 +17,7 @@ fn read<'a>(reading: &'a Reading, absent: &str) -> Result<&'a Resource, Verdict>
     }
 }
 
-/// A verdict from steps each of which may end it.
+/// A verdict from steps, each of which may end the assessment.
 fn either(outcome: Result<Verdict, Verdict>) -> Verdict {
     outcome.unwrap_or_else(|verdict| verdict)
 }
@@ -205,7 +205,7 @@ pub(super) fn event_log(observed: &Observed) -> Verdict {
 }
 
 pub(super) fn sensors(observed: &Observed) -> Verdict {
-    // The same readings often stand in both places.
+    // The same readings are often in both resources.
     let counted = |place: &str| -> usize {
         let here = observed.sensors.iter().filter(|(name, _)| name == place);
         let read = here.filter_map(|(_, reading)| reading.resource());

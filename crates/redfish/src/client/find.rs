@@ -1,4 +1,4 @@
-//! Which system, manager and profile a BMC has.
+//! Finds the system, the manager and the profile of a BMC.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl BmcClient {
         if !named.is_empty() {
             return Ok(named);
         }
-        // Only where there is no doubt which one it is.
+        // The only manager is unambiguous.
         match self.service_root().await?.managers() {
             Some(collection) => {
                 let members = self.member_links(&collection).await?;
@@ -71,7 +71,7 @@ impl BmcClient {
         }
     }
 
-    /// The system's manager: its link where there is one, and the resource unless just that cannot be read.
+    /// The system's manager: its link if there is one, and its resource unless the resource is unreadable.
     pub(crate) async fn manager_of(&self, system: &System) -> Result<(Option<String>, Option<Resource>), RedfishError> {
         let Some(link) = self.manager_links(system).await?.into_iter().next() else {
             return Ok((None, None));

@@ -1,5 +1,5 @@
-//! A serial port over a WebSocket of the BMC's web server: RFC 6455, opened as DSP0266 has it ("WebSocket inbound access"),
-//! through the same pinned TLS and by the same login as every request.
+//! A serial port over a WebSocket of the BMC's web server: RFC 6455, opened by DSP0266 ("WebSocket inbound access"), with
+//! the same pinned TLS and the same login as every request.
 
 use std::io;
 use std::pin::Pin;
@@ -17,32 +17,32 @@ use tokio_tungstenite::tungstenite::{self, Error};
 use crate::client::BmcClient;
 use crate::error::RedfishError;
 
-/// Longest message that is taken: bytes of a serial port come in small ones.
+/// Longest message that is accepted: serial data comes in small messages.
 const MESSAGE_MAX: usize = 1 << 20;
-/// Most that is typed in one message.
+/// Most bytes that are sent in one message.
 const TYPED_MAX: usize = 4096;
 
 /// A serial port behind a WebSocket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebConsole {
-    /// Where, on the BMC.
+    /// The address on the BMC.
     pub uri: String,
 }
 
-/// An open serial port: bytes in both directions. The end of what it prints is the end of the connection.
+/// An open serial port: bytes in both directions. The end of the output is the end of the connection.
 pub struct WebLine {
     socket: WebSocketStream<TokioIo<Upgraded>>,
-    /// Of the last message, what nobody has read yet.
+    /// The unread rest of the last message.
     left: Bytes,
-    /// Its session, where there is one, lasts as long.
+    /// Keeps the session alive, if there is one.
     _client: BmcClient,
 }
 
 impl BmcClient {
-    /// Opens a serial port as whoever is logged in.
+    /// Opens a serial port with the client's login.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get), and [`RedfishError::NotOffered`] where what answers there is no WebSocket.
+    /// Those of [`get`](Self::get), and [`RedfishError::NotOffered`] if the answer is not a WebSocket.
     pub async fn open_console(&self, console: &WebConsole) -> Result<WebLine, RedfishError> {
         let url = self.bmc().resolve_location(&console.uri)?;
         let upgraded = self.open_web_socket(url).await?;
@@ -75,7 +75,7 @@ impl AsyncRead for WebLine {
                 None | Some(Ok(Message::Close(_)) | Err(Error::ConnectionClosed | Error::AlreadyClosed)) => {
                     return Poll::Ready(Ok(()));
                 }
-                // Pings, which the library has answered.
+                // Pings; the library answers them.
                 Some(Ok(_)) => {}
                 Some(Err(fault)) => return Poll::Ready(Err(broken(fault))),
             }

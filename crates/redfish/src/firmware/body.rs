@@ -1,5 +1,5 @@
-//! A firmware file on its way out: streamed, never whole in memory, of a length that is told beforehand. Web servers of
-//! BMCs often know no chunked bodies.
+//! The upload of a firmware file: streamed, never whole in memory, with a known length. Web servers of BMCs often do
+//! not support chunked bodies.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -14,16 +14,16 @@ use tokio::fs::File;
 use tokio::io::{AsyncRead as _, ReadBuf};
 use url::Url;
 
-/// Bytes read from the file at once.
+/// Bytes per read of the file.
 const PIECE: usize = 64 << 10;
-/// So much time for an upload beside what its size takes.
+/// Time limit of an upload in addition to the time for its size.
 const BASE: Duration = Duration::from_secs(300);
-/// The slowest that an upload may be: BMCs write to flash meanwhile, over USB 1 at worst.
+/// Slowest rate of an upload: BMCs write to flash meanwhile, over USB 1 at worst.
 const SLOWEST_BYTES_S: u64 = 50_000;
-/// Between the parts of a multipart body: no file holds it but by intent, and then the BMC refuses it.
+/// Boundary of a multipart body: a file contains it only by intent, and then the BMC refuses the upload.
 const BOUNDARY: &str = "rackwright-9f2c1d7be04a4c0f8a6d35e17b90c2aa";
 
-/// A file that goes to a BMC, and what stands around it.
+/// A file to upload, and the body before and after it.
 #[derive(Debug, Clone)]
 pub(crate) struct Upload {
     pub(crate) method: Method,
@@ -37,7 +37,7 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
-    /// The bare file.
+    /// An upload of the bare file.
     pub(crate) fn bare(url: Url, file: PathBuf, file_bytes: u64) -> Self {
         Self {
             method: Method::POST,
@@ -51,7 +51,7 @@ impl Upload {
         }
     }
 
-    /// A multipart body (RFC 7578): the parameters, the vendor's parameters where there are some, then the file.
+    /// A multipart body (RFC 7578): the parameters, the vendor's parameters if there are any, then the file.
     pub(crate) fn multipart(
         url: Url,
         file: PathBuf,
@@ -87,7 +87,7 @@ impl Upload {
         self.file_bytes + self.before.len() as u64 + self.after.len() as u64
     }
 
-    /// How long it may take.
+    /// The time limit of the upload.
     pub(crate) fn limit(&self) -> Duration {
         BASE + Duration::from_secs(self.length() / SLOWEST_BYTES_S)
     }
@@ -97,7 +97,7 @@ impl Upload {
         self.file.display().to_string()
     }
 
-    /// Opens the file anew: each try sends it from its beginning.
+    /// Opens the file anew: each attempt sends it from its beginning.
     pub(crate) async fn open(&self) -> std::io::Result<Streamed> {
         let file = File::open(&self.file).await?;
         let found = file.metadata().await?.len();
@@ -115,12 +115,12 @@ impl Upload {
     }
 }
 
-/// The body as it is read.
+/// The body as a stream.
 pub(crate) struct Streamed {
     before: Bytes,
     after: Bytes,
     file: File,
-    /// Bytes of the file that were not sent yet.
+    /// Bytes of the file that are still to be sent.
     left: u64,
     buffer: Vec<u8>,
 }

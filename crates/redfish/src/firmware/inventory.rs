@@ -1,4 +1,4 @@
-//! What is installed, and which ways lead to another version.
+//! The installed firmware and the ways to update it.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,23 +10,23 @@ use crate::views::Action;
 /// One piece of firmware.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirmwareEntry {
-    /// Link of the inventory entry; of the system or the manager where there is no inventory.
+    /// Link of the inventory entry; link of the system or the manager if the BMC has no inventory.
     pub path: String,
     /// Id.
     pub id: String,
-    /// Name; empty where there is none.
+    /// Name; empty if there is none.
     pub name: String,
-    /// Version as the BMC writes it; empty where it tells none.
+    /// Version as the BMC writes it; empty if there is none.
     pub version: String,
-    /// `SoftwareId`; empty where there is none.
+    /// `SoftwareId`; empty if there is none.
     pub software_id: String,
-    /// Whether it can be updated through the BMC, where that is told.
+    /// Whether it can be updated through the BMC; none if the BMC does not report it.
     pub updateable: Option<bool>,
     /// Links of the parts that it runs on.
     pub related: Vec<String>,
 }
 
-/// The ways by which a BMC takes firmware.
+/// The ways in which a BMC accepts firmware.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdateOffer {
     /// `MultipartHttpPushUri`.
@@ -35,16 +35,16 @@ pub struct UpdateOffer {
     pub push: Option<String>,
     /// Target of `UpdateService.SimpleUpdate`.
     pub simple: Option<String>,
-    /// What `SimpleUpdate` allows as `TransferProtocol`; empty where it does not say.
+    /// Values that `SimpleUpdate` allows as `TransferProtocol`; empty if there is no list.
     pub protocols: Vec<String>,
     /// `MaxImageSizeBytes`.
     pub max_bytes: Option<u64>,
-    /// Values of `OperationApplyTime` that are listed.
+    /// The listed values of `OperationApplyTime`.
     pub apply_times: Vec<String>,
 }
 
 impl UpdateOffer {
-    /// Whether no way is offered.
+    /// Whether the BMC offers no way to update.
     pub fn is_empty(&self) -> bool {
         self.multipart.is_none() && self.push.is_none() && self.simple.is_none()
     }
@@ -68,7 +68,7 @@ impl UpdateOffer {
     }
 }
 
-/// The standard has them beside the push URI, some beside the action.
+/// The standard lists the apply times beside the push URI, some BMCs beside the action.
 fn apply_times(service: &Resource) -> Vec<String> {
     const SUPPORT: &str = "@Redfish.OperationApplyTimeSupport";
     let pushed = service.texts(&[&format!("MultipartHttpPushUri{SUPPORT}"), "SupportedValues"]);
@@ -78,19 +78,18 @@ fn apply_times(service: &Resource) -> Vec<String> {
     service.texts(&["Actions", "#UpdateService.SimpleUpdate", SUPPORT, "SupportedValues"])
 }
 
-/// The firmware of a machine as its BMC tells it.
+/// The firmware of a machine as its BMC reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirmwareState {
-    /// What is installed, in the BMC's order.
+    /// The installed firmware, in the BMC's order.
     pub entries: Vec<FirmwareEntry>,
-    /// Entries that could not be read: link and why.
+    /// Entries that could not be read: link and reason.
     pub gaps: Vec<(String, String)>,
     /// Ways to update.
     pub offer: UpdateOffer,
 }
 
 impl BmcClient {
-    /// The update service.
     pub(crate) async fn update_service(&self) -> Result<Resource, RedfishError> {
         let root = self.service_root().await?;
         let Some(link) = root.update_service() else {
@@ -103,11 +102,11 @@ impl BmcClient {
         self.get(&link).await
     }
 
-    /// Reads the installed firmware and how it can be updated. Where the BMC keeps no inventory of it, the BIOS of the
-    /// system and the firmware of its manager are told by those resources.
+    /// Reads the installed firmware and the ways to update it. If the BMC has no inventory, the system's BIOS and the
+    /// manager's firmware take its place.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get) for the service itself; an entry that cannot be read is a gap.
+    /// Those of [`get`](Self::get) for the service itself. An unreadable entry is a gap.
     pub async fn firmware(&self) -> Result<FirmwareState, RedfishError> {
         let mut state = FirmwareState::default();
         let service = match self.update_service().await {

@@ -1,9 +1,9 @@
-//! Firmware: what is installed, and how another version gets there.
+//! Firmware: the installed versions, and their update.
 //!
-//! A BMC takes firmware in up to three ways (DMTF DSP2046, `UpdateService`): a multipart push, a push of the bare file,
-//! and `SimpleUpdate`, by which it fetches the file itself. [`BmcClient::start_update`] takes the first that is offered, in
-//! the order of the profile. Each ends in a task, which may be asked again after a restart of ours ([`UpdateTicket`]), and
-//! which a BMC that restarts forgets: what counts is the version that reads back afterwards.
+//! A BMC accepts firmware in up to three ways (DMTF DSP2046, `UpdateService`): a multipart push, a push of the bare file,
+//! and `SimpleUpdate`, by which the BMC fetches the file itself. [`BmcClient::start_update`] uses the first offered way in
+//! the order of the profile. Each way ends in a task. The task can be polled after a restart of this program
+//! ([`UpdateTicket`]), but a BMC forgets it when the BMC restarts: the version that reads back afterwards decides.
 
 mod body;
 mod inventory;

@@ -1,4 +1,4 @@
-//! What makes new firmware run.
+//! Activation of new firmware.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -8,25 +8,25 @@ use crate::error::RedfishError;
 use crate::retry::Repeat;
 use crate::views::{Action, ActionInfo};
 
-/// What has to happen after an update before the new version runs.
+/// The step after an update that makes the new version run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
-    /// Nothing: the BMC does what is needed by itself.
+    /// None: the BMC does everything itself.
     None,
     /// The BMC restarts.
     BmcReset,
-    /// The machine is switched off and on.
+    /// The machine is powered off and on.
     HostReset,
-    /// All power is taken away, standby power too.
+    /// All power is cut, standby power included.
     AcCycle,
 }
 
 impl BmcClient {
-    /// Restarts the BMC itself; the machine goes on. It does not answer for minutes afterwards.
+    /// Restarts the BMC itself; the machine keeps running. The BMC does not answer for minutes afterwards.
     ///
     /// # Errors
-    /// [`RedfishError::NotOffered`] where the manager has no reset; what the BMC said.
+    /// [`RedfishError::NotOffered`] if the manager has no reset; the BMC's error.
     pub async fn reset_bmc(&self) -> Result<(), RedfishError> {
         let manager = self.manager().await?;
         let Some(action) = Action::find(manager.resource(), "Manager.Reset") else {

@@ -1,4 +1,4 @@
-//! Sending firmware: by whichever way is offered, in the profile's order.
+//! Sends firmware in the first offered way, in the profile's order.
 
 use std::path::PathBuf;
 
@@ -17,33 +17,33 @@ use crate::transport::Reply;
 /// A firmware file.
 #[derive(Debug, Clone)]
 pub struct FirmwareImage {
-    /// Where it lies.
+    /// Path of the file.
     pub file: PathBuf,
     /// Its size in bytes.
     pub bytes: u64,
-    /// The name that the BMC is told: some go by its ending.
+    /// The file name for the BMC: some BMCs depend on its ending.
     pub name: String,
-    /// Where the BMC may fetch it, for `SimpleUpdate`; none: it cannot.
+    /// The URL from which the BMC can fetch the file, for `SimpleUpdate`; none: not possible.
     pub url: Option<String>,
 }
 
-/// An update that a BMC has accepted: enough to ask for it again later, by another process.
+/// An update that a BMC has accepted: enough for another process to poll it later.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdateTicket {
-    /// The way that was taken.
+    /// The way in which it was sent.
     pub way: Option<UpdateWay>,
-    /// Where to ask how far it is, first the task and then its monitor; empty where the BMC gave neither.
+    /// The paths to poll, first the task and then its monitor; empty if the BMC gave neither.
     pub places: Vec<String>,
 }
 
 impl BmcClient {
-    /// Sends an update of one piece of firmware to the BMC and returns as soon as the BMC has accepted it.
+    /// Sends an update of one piece of firmware to the BMC and returns when the BMC has accepted it.
     ///
-    /// Nothing is repeated that may have begun an update.
+    /// A request that may have begun an update is not repeated.
     ///
     /// # Errors
-    /// [`RedfishError::NotOffered`] where no way is offered that is possible with this image; else what the BMC said to the
-    /// last way that was tried.
+    /// [`RedfishError::NotOffered`] if no offered way is possible with this image; otherwise the BMC's error to the last
+    /// attempt.
     pub async fn start_update(
         &self,
         entry: &FirmwareEntry,
@@ -84,7 +84,7 @@ impl BmcClient {
                     });
                 }
                 Ok(None) => {}
-                // It is named and not there: the next way may be.
+                // The BMC names this way but does not have it: the next way may work.
                 Err(failure) if matches!(failure.status(), Some(404 | 405 | 501)) => refusal = Some(failure),
                 Err(failure) => return Err(failure),
             }
@@ -111,7 +111,7 @@ fn told(offer: &UpdateOffer, image: &FirmwareImage) -> String {
     }
 }
 
-/// One update on its way.
+/// One update to send.
 struct Order<'a> {
     client: &'a BmcClient,
     service: &'a Resource,
@@ -133,7 +133,7 @@ impl Order<'_> {
 
     fn parameters(&self) -> Value {
         let mut parameters = json!({});
-        // The standard wants the list even where it is empty.
+        // The standard requires the list even if it is empty.
         parameters["Targets"] = json!(self.targets());
         let time = "Immediate";
         if self.offer.apply_times.iter().any(|listed| listed == time) {
@@ -168,14 +168,14 @@ impl Order<'_> {
         let url = self.client.bmc().resolve(None, uri)?;
         let upload = Upload::bare(url, self.image.file.clone(), self.image.bytes);
         let targets = self.targets();
-        // The bare file names no target: where the service has a place for it, it is said there before.
+        // The bare file names no target. If the service has a property for targets, they are written there first.
         if self.service.at(&["HttpPushUriTargets"]).is_some() && !self.profile.claim && !targets.is_empty() {
             self.tell_service(&json!({"HttpPushUriTargets": targets})).await?;
         }
         self.claimed(&upload).await.map(Some)
     }
 
-    /// Uploads, where the profile asks for it with the service claimed before and set free afterwards.
+    /// Uploads. If the profile requires it, the service is claimed before and released afterwards.
     async fn claimed(&self, upload: &Upload) -> Result<Reply, RedfishError> {
         const BUSY: &str = "HttpPushUriTargetsBusy";
         if !self.profile.claim || self.service.at(&[BUSY]).is_none() {
@@ -219,8 +219,8 @@ impl Order<'_> {
         last.map_or(Ok(None), Err)
     }
 
-    /// Bodies to try: what the standard has, with the protocol apart where the list is of protocols; then with
-    /// credentials for a server that wants none, as some insist.
+    /// Bodies to try: the standard's, with a separate protocol if the BMC lists protocols; then a body with
+    /// credentials for a server without a login, which some BMCs require.
     fn simple_bodies(&self, url: &str) -> Vec<Value> {
         let protocol = url.split("://").next().unwrap_or_default().to_ascii_uppercase();
         let targets = self.targets();

@@ -1,5 +1,5 @@
-//! How far an update is. A BMC that takes new firmware for itself goes away in its middle, comes back without the task and
-//! sometimes with an older session; its certificate must be the one that is pinned.
+//! The progress of an update. During an update of its own firmware, a BMC goes away and comes back without the task and
+//! sometimes with an older session; its certificate must still be the pinned one.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,40 +9,40 @@ use crate::error::{ErrorKind, RedfishError};
 use crate::extended::BmcMessages;
 use crate::task::TaskLook;
 
-/// How far an update is.
+/// The progress of an update.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdateProgress {
-    /// The task's state in the BMC's words.
+    /// The task's state, in the BMC's terms.
     pub state: String,
-    /// Percent, where it is told.
+    /// Percent; none if the BMC does not report it.
     pub percent: Option<u64>,
 }
 
-/// What one look at an update saw.
+/// The result of one poll of an update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpdateLook {
-    /// It goes on.
+    /// The update continues.
     Running(UpdateProgress),
-    /// It ended well, as far as the task goes.
+    /// The task ended successfully.
     Done(BmcMessages),
-    /// It ended badly.
+    /// The task failed.
     Failed {
-        /// The state in the BMC's words.
+        /// The final state, in the BMC's terms.
         state: String,
-        /// What it said.
+        /// The BMC's messages.
         messages: BmcMessages,
     },
-    /// The BMC knows nothing of it any more, or never gave a task: the version tells.
+    /// The BMC no longer knows the task, or never gave one: the version decides.
     Forgotten,
     /// The BMC does not answer, which is expected while it restarts.
     Away(String),
 }
 
 impl BmcClient {
-    /// Looks once at an update that was started, by this process or another.
+    /// Polls once an update that this or another process started.
     ///
     /// # Errors
-    /// Those that no waiting mends: another certificate, refused credentials, a ticket that leads elsewhere.
+    /// Errors that waiting cannot cure: another certificate, refused credentials, a ticket with a foreign link.
     pub async fn look_at_update(&self, ticket: &UpdateTicket) -> Result<UpdateLook, RedfishError> {
         for place in &ticket.places {
             let url = self.bmc().resolve(None, place)?;
@@ -67,11 +67,11 @@ impl BmcClient {
         Ok(UpdateLook::Forgotten)
     }
 
-    /// The tasks that the BMC lists now, by their links: one that is there afterwards and was not there before belongs to
-    /// what was sent between.
+    /// The links of the tasks that the BMC lists now. A task that is new in a later list belongs to a request sent in
+    /// between.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get); a BMC without a task service has none.
+    /// Those of [`get`](Self::get). A BMC without a task service has no tasks.
     pub async fn task_links(&self) -> Result<Vec<String>, RedfishError> {
         let root = self.service_root().await?;
         let Some(service) = root.resource().link(&["Tasks"]) else {

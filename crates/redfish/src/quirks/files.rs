@@ -1,4 +1,4 @@
-//! The quirk files: those that are built in, and a folder of the operator's own that is read after them.
+//! The quirk files: the built-in ones, and those of an optional folder of the operator, which are read after them.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -21,7 +21,7 @@ macro_rules! built_in {
     };
 }
 
-/// Built-in files, from the general to the particular: a later one wins.
+/// Built-in files, from general to specific: a later file overrides an earlier one.
 const FILES: &[(&str, &str)] = built_in![
     "sushy-emulator",
     "openbmc",
@@ -55,14 +55,14 @@ const MAX_FILES: usize = 256;
 /// Largest file, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 10;
 
-/// All profiles that a client knows, in the order in which they apply.
+/// All profiles of a client, in the order in which they apply.
 #[derive(Debug)]
 pub struct QuirkSet {
     files: Vec<(String, QuirkFile)>,
 }
 
 impl QuirkSet {
-    /// The profiles that are built in.
+    /// The built-in profiles.
     ///
     /// # Errors
     /// [`RedfishError::QuirkFile`] if one of them is faulty, which is a fault of this program.
@@ -79,8 +79,8 @@ impl QuirkSet {
     /// The built-in profiles and then those of a folder: its `*.json` in the order of their names.
     ///
     /// # Errors
-    /// [`RedfishError::QuirkFolder`] if the folder or a file of it cannot be read, [`RedfishError::QuirkFile`] names the
-    /// file, the place and the field of what cannot be understood.
+    /// [`RedfishError::QuirkFolder`] if the folder or a file in it cannot be read, [`RedfishError::QuirkFile`] with the
+    /// file, place and field of the first fault.
     pub fn with_folder(folder: &Path) -> Result<Arc<Self>, RedfishError> {
         let failed = |path: &Path, source| RedfishError::QuirkFolder {
             path: path.display().to_string(),
@@ -115,7 +115,7 @@ impl QuirkSet {
         Ok(Arc::new(Self { files }))
     }
 
-    /// The profile that the evidence asks for; the standard's where nothing matches.
+    /// The profile for the evidence; the standard's if no file matches.
     pub fn profile_for(&self, evidence: &Evidence) -> Profile {
         let mut profile = Profile::default();
         for (name, file) in &self.files {
@@ -128,13 +128,12 @@ impl QuirkSet {
     }
 }
 
-/// A quirk file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct QuirkFile {
-    /// Where the facts come from; for readers only, but required.
+    /// Sources of the facts; for readers only, but required.
     source: Vec<String>,
-    /// One of these must hold; each holds if all its fields do.
+    /// A file matches if one of these holds; each holds if all its fields match.
     matches: Vec<BTreeMap<String, String>>,
     set: Overrides,
 }

@@ -1,8 +1,8 @@
-//! What single BMCs need done differently, as data.
+//! The peculiarities of single BMCs, as data.
 //!
-//! Each file in `quirks/` of this crate holds one profile: where its facts come from, what a BMC must say about itself
-//! to match, and which mechanisms are set otherwise. The code below and everywhere else knows mechanisms, never
-//! vendors. All matching files apply, a later one over an earlier one, and those of an operator's own folder last
+//! Each file in `quirks/` of this crate holds one profile: the sources of its facts, the properties that a BMC must
+//! have to match, and the mechanisms that differ. The code below and everywhere else knows mechanisms, not vendors.
+//! All matching files apply; a later file overrides an earlier one, and the files of the operator's folder come last
 //! ([`QuirkSet`]).
 
 mod files;
@@ -22,7 +22,7 @@ use crate::event_log::{CLEAR_ORDER, ClearPayload};
 use crate::resource::Resource;
 use crate::views::ServiceRoot;
 
-/// What files may match on.
+/// The fields on which files may match.
 const FIELDS: [&str; 11] = [
     "root.Vendor",
     "root.Product",
@@ -37,14 +37,14 @@ const FIELDS: [&str; 11] = [
     "chassis.Manufacturer",
 ];
 
-/// What a BMC says about itself, from several places because none is filled everywhere.
+/// The properties that identify a BMC, from several resources because none has them on all BMCs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Evidence {
     fields: Vec<(&'static str, String)>,
 }
 
 impl Evidence {
-    /// Collects it from the service root and, where they are known, the system and the manager.
+    /// Collects the evidence from the service root and, if known, from the system and the manager.
     pub fn gather(root: &Resource, system: Option<&Resource>, manager: Option<&Resource>) -> Self {
         let mut fields = Vec::new();
         let mut add = |name, value: Option<String>| fields.extend(value.map(|value| (name, value)));
@@ -73,7 +73,7 @@ impl Evidence {
         self
     }
 
-    /// Adds what chassis say, where neither root nor system says enough.
+    /// Adds the properties of chassis, where root and system do not identify the machine.
     pub fn with_chassis(mut self, chassis: &[Resource]) -> Self {
         for one in chassis {
             self.fields.push(("chassis.Id", one.id()));
@@ -89,12 +89,12 @@ impl Evidence {
     }
 }
 
-/// Letter case is ignored; `*` stands for anything, `?` for one character.
+/// Ignores letter case; `*` matches any text, `?` matches one character.
 pub(crate) fn matches(pattern: &str, value: &str) -> bool {
     let (pattern, value) = (pattern.to_ascii_lowercase(), value.to_ascii_lowercase());
     let (pattern, value): (Vec<char>, Vec<char>) = (pattern.chars().collect(), value.chars().collect());
     let (mut p, mut v) = (0, 0);
-    // Behind the last `*`, and how much of the value it stands for.
+    // The position after the last `*`, and the end of the text that the `*` matches.
     let mut star: Option<(usize, usize)> = None;
     while v < value.len() {
         match pattern.get(p) {
@@ -124,7 +124,7 @@ pub fn fits(pattern: &str, name: &str) -> bool {
     matches(pattern, name)
 }
 
-/// What a BMC belongs to.
+/// The kind of equipment that a BMC manages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Equipment {
@@ -141,7 +141,7 @@ pub enum Equipment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BootPayload {
-    /// The target, and else only what changes: some BMCs refuse an unchanged value.
+    /// The target, and otherwise only changed values: some BMCs refuse an unchanged value.
     Changed,
     /// Target and enabled.
     WithEnabled,
@@ -149,96 +149,96 @@ pub enum BootPayload {
     Full,
 }
 
-/// A known difference between what is written and what is read back.
+/// A known difference between the written and the read value.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadBack {
     /// The property below `Boot`.
     pub property: String,
-    /// What was written.
+    /// The written value.
     pub wanted: String,
-    /// What is read.
+    /// The value that was read.
     pub seen: String,
-    /// What that means.
+    /// Why the difference is harmless.
     pub note: String,
 }
 
-/// An action that takes away standby power too.
+/// An action that cuts all power, standby power included.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AcCycle {
-    /// Its name, `Schema.Verb`.
+    /// The action's name, `Schema.Verb`.
     pub action: String,
-    /// The `ResetType` that means it.
+    /// The `ResetType` for an AC cycle.
     pub reset_type: String,
 }
 
-/// An attribute of the firmware that keeps others from being written.
+/// A BIOS attribute that prevents writes to other attributes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BiosLock {
-    /// Its name.
+    /// The attribute's name.
     pub attribute: String,
-    /// The value at which others can be written.
+    /// The value with which the others can be written.
     pub unlocked: String,
 }
 
-/// Where the serial port is behind the BMC's SSH server.
+/// The serial port behind the BMC's SSH server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConsoleSsh {
-    /// TCP port, where it is not SSH's own.
+    /// TCP port, if it differs from SSH's own.
     pub port: Option<u16>,
-    /// Typed after the login, a line each.
+    /// Commands to type after the login, one a line.
     pub commands: Vec<String>,
 }
 
-/// Mechanisms as the code asks for them.
+/// The mechanisms that the code uses for a BMC.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     /// Names of the files that apply.
     pub names: Vec<String>,
-    /// What the BMC belongs to.
+    /// The kind of equipment that the BMC manages.
     pub equipment: Equipment,
     /// Order of `If-Match` values.
     pub etag_order: Vec<EtagRung>,
     /// How much of the boot override is written.
     pub boot_payload: BootPayload,
-    /// Differences that are known.
+    /// Known differences between written and read values.
     pub boot_read_back: Vec<ReadBack>,
-    /// Targets that work although they are not listed.
+    /// Targets that work although the BMC does not list them.
     pub forced_boot_targets: Vec<String>,
-    /// Targets to prefer for a CD.
+    /// Preferred targets for a CD.
     pub cd_boot_targets: Vec<String>,
     /// Reset types that are listed but do harm.
     pub avoided_reset_types: Vec<String>,
-    /// In which order it is tried how logs are told to clear themselves.
+    /// The bodies for clearing a log, in the order of trying.
     pub clear_log_order: Vec<ClearPayload>,
-    /// Requests that it bears at once; none where it is as any other. Never more than four are sent.
+    /// Concurrent requests that the BMC allows; none for the usual number. The client never sends more than four.
     pub max_concurrent: Option<usize>,
-    /// Actions, of whatever resource, that take the power away altogether for a moment, standby power included.
+    /// Actions, of any resource, that cut all power for a moment, standby power included.
     pub ac_cycle_actions: Vec<AcCycle>,
-    /// Where changes of BIOS settings are written, below the BIOS resource, where that names no settings object.
+    /// The resource for changes of BIOS settings, below the BIOS resource, if that names no settings object.
     pub bios_settings: Option<String>,
     /// Attributes that must be opened before others can be written.
     pub bios_locks: Vec<BiosLock>,
-    /// Patterns of the ids of systems that are parts of a machine, such as a board of accelerators, not machines.
+    /// Patterns for the ids of systems that are parts of a machine, such as a board of accelerators, not machines.
     pub side_systems: Vec<String>,
     /// Whether the serial number on the machine's label is its `SKU`.
     pub serial_is_sku: bool,
     /// How firmware is updated.
     pub update: UpdateProfile,
-    /// The first slot that may be written where accounts are fixed slots; those before it are the BMC's own.
+    /// The first fixed account slot that may be written; earlier slots belong to the BMC.
     pub first_account_slot: u32,
-    /// How accounts are removed, in the order in which the ways are tried.
+    /// Methods to remove accounts, in the order of trying.
     pub account_removal: Vec<AccountRemoval>,
-    /// Names that lead to the SSH keys in an account, where they are no resources of their own; none: they are.
+    /// Path of names to the SSH keys in an account, if they are not separate resources; empty: they are.
     pub account_keys: Vec<String>,
-    /// Where root's way into the BMC is opened and closed; none: no public source names a way.
+    /// The properties that open and close root's access to the BMC; empty: no public source names one.
     pub in_band: Vec<InBandSwitch>,
-    /// Where the serial port is behind the BMC's SSH server, for BMCs that do not say it themselves.
+    /// The serial port behind the BMC's SSH server, for BMCs that do not report it themselves.
     pub console_ssh: Option<ConsoleSsh>,
-    /// What an operator should know about single capabilities.
+    /// Notes for the operator about single capabilities.
     pub notes: BTreeMap<Capability, String>,
 }
 
@@ -293,7 +293,7 @@ mod tests {
         assert!(!matches(&"*a".repeat(200), &"a".repeat(190)));
     }
 
-    /// Vendors are data: none of their names stands in the code, but in tests and words for readers.
+    /// Vendors are data: the code contains no vendor's name except in tests and in messages for people.
     #[test]
     fn the_code_names_no_vendor() {
         let vendors = [
@@ -326,7 +326,7 @@ mod tests {
                     continue;
                 }
                 let text = std::fs::read_to_string(&path).unwrap();
-                // The list of built-in files is itself data; tests stand at the end of a file.
+                // The list of built-in files is itself data; tests are at the end of a file.
                 let code = text.split("#[cfg(test)]").next().unwrap();
                 let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
                 for line in code.filter(|_| !path.ends_with("quirks/files.rs")) {

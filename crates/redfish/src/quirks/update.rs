@@ -1,4 +1,4 @@
-//! What single BMCs need done differently when firmware is updated.
+//! The peculiarities of single BMCs in firmware updates.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::matches;
 use crate::firmware::Activation;
 
-/// A way by which a BMC takes firmware.
+/// A way in which a BMC accepts firmware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UpdateWay {
@@ -20,46 +20,46 @@ pub enum UpdateWay {
     Simple,
 }
 
-/// What is named as target of an update.
+/// The target that an update names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UpdateTargets {
     /// The inventory entry.
     Entry,
-    /// The parts that the entry runs on; the entry where it names none.
+    /// The parts that the entry runs on; the entry itself if it names none.
     Related,
-    /// Nothing: the file says what it is for.
+    /// No target: the file itself identifies the target.
     None,
 }
 
-/// What makes a piece of firmware run.
+/// How new firmware of an entry is activated.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ActivationRule {
     /// Pattern of the entry's id.
     pub id: String,
-    /// What has to happen.
+    /// The necessary step.
     pub by: Activation,
 }
 
 /// How firmware is updated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpdateProfile {
-    /// Ways in the order in which they are tried, of those that are offered.
+    /// Ways in the order of trying, if offered.
     pub ways: Vec<UpdateWay>,
-    /// What is named as target.
+    /// The target that an update names.
     pub targets: UpdateTargets,
     /// Further parameters of every update.
     pub parameters: BTreeMap<String, Value>,
-    /// Bodies of the part `OemParameters` of a multipart push, by patterns of the entry's id; the first that matches.
+    /// Bodies of the part `OemParameters` of a multipart push, by patterns of the entry's id; the first match counts.
     pub oem_parameters: Vec<(String, Value)>,
-    /// Whether the service is claimed by `HttpPushUriTargetsBusy` for the time of an upload.
+    /// Whether the service is claimed by `HttpPushUriTargetsBusy` during an upload.
     pub claim: bool,
-    /// Whether `SimpleUpdate` wants credentials for a server that asks for none.
+    /// Whether `SimpleUpdate` requires credentials for a server without a login.
     pub dummy_credentials: bool,
-    /// Whether `SimpleUpdate` wants the address without its scheme.
+    /// Whether `SimpleUpdate` requires the address without its scheme.
     pub bare_simple_uri: bool,
-    /// What makes firmware run, by patterns of the entry's id; the first that matches.
+    /// Activation steps, by patterns of the entry's id; the first match counts.
     pub activation: Vec<ActivationRule>,
 }
 
@@ -85,14 +85,14 @@ impl UpdateProfile {
         found.map(|(_, value)| value)
     }
 
-    /// What makes an entry's new version run, where that is known.
+    /// The activation step of an entry's new version, if it is known.
     pub fn activation_of(&self, id: &str) -> Option<Activation> {
         let found = self.activation.iter().find(|rule| matches(&rule.id, id));
         found.map(|rule| rule.by)
     }
 }
 
-/// The same as it stands in a file.
+/// The same fields as in a file.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct UpdateOverrides {

@@ -1,4 +1,4 @@
-//! What a coolant distribution unit says.
+//! Readings of a coolant distribution unit.
 
 use serde::Serialize;
 
@@ -13,37 +13,37 @@ const MAX_RESOURCES: usize = 160;
 /// Most connectors of one side.
 const MAX_CONNECTORS: usize = 32;
 
-/// A pair of connectors, to one loop.
+/// A pair of connectors to one loop.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ConnectorReading {
-    /// What it is called.
+    /// The connectors' name.
     pub name: String,
     /// Towards the building or towards the racks.
     pub side: ConnectorSide,
-    /// Temperature of what is supplied, in °C.
+    /// Supply temperature, in °C.
     pub supply_celsius: Option<f64>,
-    /// Temperature of what comes back, in °C.
+    /// Return temperature, in °C.
     pub return_celsius: Option<f64>,
     /// Flow, in litres a minute.
     pub flow_lpm: Option<f64>,
 }
 
-/// What a coolant distribution unit says.
+/// The readings of a coolant distribution unit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CduReadings {
-    /// Its connectors that are in use.
+    /// The connectors in use.
     pub connectors: Vec<ConnectorReading>,
     /// Its leak detectors.
     pub leaks: Vec<LeakReading>,
-    /// What could not be read.
+    /// Resources that could not be read.
     pub gaps: Vec<InventoryGap>,
 }
 
 impl BmcClient {
-    /// Reads the coolant distribution unit behind this address: the only one, or the one that is called `name`.
+    /// Reads the coolant distribution unit behind this address: the only one, or the one named `name`.
     ///
     /// # Errors
-    /// There is none or none of that name, and what concerns the whole service; any other becomes a gap.
+    /// No such unit, or a fault of the whole service. Any other fault is a gap.
     pub async fn cdu_readings(&self, name: &str) -> Result<CduReadings, RedfishError> {
         let mut walk = Walk::of_at_most(self, MAX_RESOURCES);
         let units = self

@@ -1,8 +1,8 @@
-//! What meters and sensors say: of a machine, of a rack PDU, of a coolant distribution unit.
+//! Readings of meters and sensors: of a machine, a rack PDU or a coolant distribution unit.
 //!
-//! The standard's newer resources come first, the older ones where they say more in one answer: a poll every few minutes of
-//! every BMC of a hall has to be a handful of requests. What cannot be read is a gap, and what is not said is absent:
-//! neither is ever taken for good or for bad.
+//! The standard's newer resources come first; the older ones come first where one answer contains more: a poll of every BMC
+//! of a hall every few minutes must be a handful of requests. An unreadable resource is a gap and a missing value is
+//! absent: neither counts as good or bad.
 
 mod cooling;
 mod node;
@@ -19,18 +19,18 @@ use crate::inventory::{InventoryGap, Walk};
 use crate::json;
 use crate::views::LeakDetector;
 
-/// Most leak detectors that are read of one thing.
+/// Most leak detectors that are read per device.
 const MAX_DETECTORS: usize = 64;
 
 impl Walk<'_> {
-    /// One resource, where there is a link to it.
+    /// One resource, if there is a link to it.
     async fn one(&mut self, link: Option<String>) -> Result<Option<crate::resource::Resource>, RedfishError> {
         let links: Vec<String> = link.into_iter().collect();
         Ok(self.get_all(&links).await?.pop())
     }
 
-    /// The leak detectors behind a `LeakDetection` or behind a collection of them. One that is named but cannot be read is a
-    /// gap.
+    /// The leak detectors behind a `LeakDetection` or a collection of detectors. A detector that is listed but unreadable is
+    /// a gap.
     async fn leaks(
         &mut self,
         detection: Option<String>,
@@ -38,7 +38,7 @@ impl Walk<'_> {
     ) -> Result<Vec<LeakDetector>, RedfishError> {
         let detection = self.one(detection).await?;
         let mut found: Vec<LeakDetector> = Vec::new();
-        // A group holds what each of its detectors says: one answer for all.
+        // A group holds the states of all its detectors: one answer for all.
         if let Some(Value::Array(groups)) = detection.as_ref().and_then(|one| one.at(&["LeakDetectorGroups"])) {
             let members = groups
                 .iter()

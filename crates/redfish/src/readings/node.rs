@@ -1,4 +1,4 @@
-//! What a machine draws, how hot it is, whether it is wet, and how its power supplies are.
+//! Readings of a machine: power, temperatures, leaks and power supplies.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -12,34 +12,34 @@ use crate::views::{Chassis, LeakDetector, PowerState, PowerSupply, Temperature};
 
 /// Most resources of one reading.
 const MAX_RESOURCES: usize = 160;
-/// Most chassis of a machine that are asked.
+/// Most chassis of a machine that are read.
 const MAX_CHASSIS: usize = 4;
-/// Most sensors that are asked one by one for their limits.
+/// Most sensors that are read one by one for their limits.
 const MAX_SENSORS: usize = 48;
-/// Most members of a list that are looked at.
+/// Most members of a list that are examined.
 const MAX_MEMBERS: usize = 512;
 /// Most power supplies.
 const MAX_SUPPLIES: usize = 16;
 
-/// A leak detector and what it says.
+/// A leak detector and its state.
 pub type LeakReading = LeakDetector;
-/// A power supply and how it is.
+/// A power supply and its state.
 pub type SupplyReading = PowerSupply;
 
-/// What the sensors of a machine say.
+/// The readings of a machine's sensors.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NodeReadings {
-    /// Whether it runs.
+    /// The machine's power state.
     pub power: PowerState,
-    /// What it draws, in watts; none where its BMC does not say.
+    /// Power that the machine draws, in watts; none if the BMC does not report it.
     pub watts: Option<f64>,
-    /// Its sensors of temperature that are in use.
+    /// The temperature sensors in use.
     pub temperatures: Vec<Temperature>,
     /// Its leak detectors.
     pub leaks: Vec<LeakReading>,
-    /// Its power supplies; empty bays are left out.
+    /// The power supplies; empty bays are left out.
     pub supplies: Vec<SupplyReading>,
-    /// What could not be read.
+    /// Resources that could not be read.
     pub gaps: Vec<InventoryGap>,
 }
 
@@ -47,13 +47,13 @@ impl BmcClient {
     /// Reads power, temperatures, leak detectors and power supplies of the machine.
     ///
     /// # Errors
-    /// Those of [`system`](Self::system) and those that concern the whole BMC; any other becomes a gap.
+    /// Those of [`system`](Self::system), and faults of the whole BMC. Any other fault is a gap.
     pub async fn node_readings(&self) -> Result<NodeReadings, RedfishError> {
         let system = self.system().await?;
         let mut walk = Walk::of_at_most(self, MAX_RESOURCES);
         let mut links = system.chassis();
         if links.is_empty() {
-            // Only where there is no doubt which one it is.
+            // The only chassis is unambiguous.
             let all = walk.member_links(self.service_root().await?.chassis()).await?;
             links.extend((all.len() == 1).then(|| all.into_iter().next()).flatten());
         }
@@ -98,8 +98,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The older resource has readings and limits of all in one answer; the newer metrics have readings, and each limit is with
-    /// its sensor. So the older one is asked first here, where a BMC has both.
+    /// The older resource has all readings and limits in one answer. The newer metrics have only readings, and each limit is
+    /// with its sensor. So the older resource comes first on a BMC with both.
     async fn temperatures(
         &mut self,
         thermal: Option<&Resource>,
@@ -162,8 +162,8 @@ impl Walk<'_> {
         Ok(found)
     }
 
-    /// What a supply draws, or at least gives. Some excerpts have no reading, only the link to the sensor that has it
-    /// (DGX H100).
+    /// The input power of a supply, or else its output power. Some excerpts have no reading but only a link to the
+    /// sensor (DGX H100).
     async fn supply_watts(&mut self, metrics: &Resource) -> Result<Option<f64>, RedfishError> {
         for property in ["InputPowerWatts", "OutputPowerWatts"] {
             let mut watts = metrics.reading(&[property]);
@@ -179,14 +179,14 @@ impl Walk<'_> {
     }
 }
 
-/// The members of an array of a resource, no more than a machine has.
+/// The members of an array of a resource, limited in number.
 fn members<'a>(resource: Option<&'a Resource>, property: &str) -> impl Iterator<Item = &'a Value> {
     let list = resource.and_then(|one| one.at(&[property])).and_then(Value::as_array);
     list.into_iter().flatten().take(MAX_MEMBERS)
 }
 
-/// The whole machine's entry of `PowerControl`: the first, unless another says that it is the chassis. One that is disabled
-/// shows a figure that means nothing.
+/// The whole machine's entry of `PowerControl`: the first one, unless another entry states that it is the chassis. The
+/// reading of a disabled entry is meaningless.
 fn consumed(power: &Resource) -> Option<f64> {
     let controls = || members(Some(power), "PowerControl");
     let of_chassis = |one: &&Value| json::text(one, &["PhysicalContext"]).as_deref() == Some("Chassis");
@@ -197,7 +197,7 @@ fn consumed(power: &Resource) -> Option<f64> {
     json::number(control, &["PowerConsumedWatts"]).filter(|watts| *watts >= 0.0)
 }
 
-/// What all supplies draw together, where each says.
+/// The total power of all supplies; none if one of them does not report it.
 fn drawn_by(supplies: &[PowerSupply]) -> Option<f64> {
     let drawn: Vec<f64> = supplies.iter().map_while(|one| one.watts).collect();
     (!drawn.is_empty() && drawn.len() == supplies.len()).then(|| drawn.iter().sum())

@@ -1,4 +1,4 @@
-//! What a rack PDU says.
+//! Readings of a rack PDU.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use crate::views::{Breaker, Circuit, Outlet, PowerDistribution};
 const MAX_RESOURCES: usize = 400;
 /// Most circuits of one side.
 const MAX_CIRCUITS: usize = 48;
-/// Most PDUs behind one address: some are managed by the first of a chain.
+/// Most PDUs behind one address: in a chain the first PDU may manage the others.
 const MAX_UNITS: usize = 32;
 
 /// A circuit that feeds a PDU, or a branch of it.
@@ -19,19 +19,19 @@ const MAX_UNITS: usize = 32;
 pub struct CircuitReading {
     /// `Id`.
     pub id: String,
-    /// What it is called.
+    /// The circuit's name.
     pub name: String,
     /// Its breaker.
     pub breaker: Breaker,
-    /// What flows through it, in watts.
+    /// Power through it, in watts.
     pub watts: Option<f64>,
     /// Current of the most loaded wire, in amps.
     pub amps: Option<f64>,
-    /// What it is rated for, in amps.
+    /// Rated current, in amps.
     pub rated_amps: Option<f64>,
-    /// Voltage of the wire that has most, in volts.
+    /// Highest voltage of its wires, in volts.
     pub volts: Option<f64>,
-    /// Ids of the outlets on it, where the PDU says.
+    /// Ids of its outlets, if the PDU reports them.
     pub outlets: Vec<String>,
 }
 
@@ -40,32 +40,32 @@ pub struct CircuitReading {
 pub struct OutletReading {
     /// `Id`.
     pub id: String,
-    /// What it is called.
+    /// The outlet's name.
     pub name: String,
-    /// What a person called it.
+    /// The label that a person gave it.
     pub label: Option<String>,
     /// Whether it is switched on.
     pub is_on: Option<bool>,
-    /// What it gives, in watts.
+    /// Power that it delivers, in watts.
     pub watts: Option<f64>,
     /// Current, in amps.
     pub amps: Option<f64>,
-    /// Id of the branch that it is on, where the PDU says.
+    /// Id of its branch, if the PDU reports it.
     pub branch: Option<String>,
 }
 
-/// What a rack PDU says.
+/// The readings of a rack PDU.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PduReadings {
-    /// What all of it draws, in watts.
+    /// Power that the whole PDU draws, in watts.
     pub watts: Option<f64>,
-    /// What feeds it.
+    /// The circuits that feed it.
     pub mains: Vec<CircuitReading>,
     /// Its branches, each behind a breaker.
     pub branches: Vec<CircuitReading>,
     /// Its outlets.
     pub outlets: Vec<OutletReading>,
-    /// What could not be read.
+    /// Resources that could not be read.
     pub gaps: Vec<InventoryGap>,
 }
 
@@ -102,10 +102,10 @@ impl From<Outlet> for OutletReading {
 }
 
 impl BmcClient {
-    /// Reads the rack PDU behind this address: the only one, or the one that is called `name` where it manages several.
+    /// Reads the rack PDU behind this address: the only one, or the one named `name` of several.
     ///
     /// # Errors
-    /// There is none or none of that name, and what concerns the whole service; any other becomes a gap.
+    /// No such PDU, or a fault of the whole service. Any other fault is a gap.
     pub async fn pdu_readings(&self, name: &str) -> Result<PduReadings, RedfishError> {
         let mut walk = Walk::of_at_most(self, MAX_RESOURCES);
         let units = self
@@ -116,7 +116,7 @@ impl BmcClient {
         let unit = &units[self.chosen("rack PDU", name, named.collect())?];
         let metrics = walk.one(unit.metrics()).await?;
         let mains = walk.circuits(unit.mains()).await?;
-        // Where some of them could not be read, what the others carry is too little.
+        // If some circuits could not be read, the sum of the others is too low.
         let carried = summed(&mains).filter(|_| walk.gaps.is_empty());
         let branches = walk.circuits(unit.branches()).await?;
         let outlets = walk.members(unit.outlets()).await?.into_iter();
@@ -155,7 +155,7 @@ impl BmcClient {
         walk.get_all(&links).await
     }
 
-    /// The index of the only one, or of the one that is called so.
+    /// The index of the only unit, or of the unit of this name.
     pub(super) fn chosen(
         &self,
         what: &'static str,
@@ -187,7 +187,7 @@ impl Walk<'_> {
     }
 }
 
-/// What all circuits carry, where each says.
+/// The total power of all circuits; none if one of them does not report it.
 fn summed(circuits: &[CircuitReading]) -> Option<f64> {
     let each: Vec<f64> = circuits.iter().map_while(|one| one.watts).collect();
     (!each.is_empty() && each.len() == circuits.len()).then(|| each.iter().sum())

@@ -1,22 +1,22 @@
-//! Resources of accounts, which some BMCs give the name of their user: in their paths, in links and in their `Id`.
+//! Account resources that some BMCs name after their user: in paths, in links and in their `Id`.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-/// Whose members are accounts, whatever their type says.
+/// The members of such a collection are accounts, whatever their type states.
 const COLLECTION: &str = "accounts";
-/// Below these a word means what one may do, not who.
+/// Below these, a path segment names rights, not a user.
 const ROLES: [&str; 2] = ["roles", "privileges"];
 
-/// Names of users as parts of paths, in lower case.
+/// User names as segments of paths, in lower case.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
-    /// Last but one part of the paths of accounts, beside [`COLLECTION`].
+    /// Last but one segment of the paths of accounts, beside [`COLLECTION`].
     collections: HashSet<String>,
-    /// Stand-ins by last part.
+    /// Stand-ins by last segment.
     members: HashMap<String, String>,
-    /// The same for who made the recording: wherever it is a whole part.
+    /// Stand-ins for the recording user's own name: replaced wherever it is a whole segment.
     own: HashMap<String, String>,
 }
 
@@ -26,19 +26,19 @@ pub(super) fn is_account(object: &Map<String, Value>) -> bool {
     kind.trim_start_matches('#').starts_with("ManagerAccount.")
 }
 
-/// A part of a path, and what follows it there: `jdoe` of `jdoe#/Keys`.
+/// A segment of a path without the text that follows it: `jdoe` of `jdoe#/Keys`.
 fn part(text: &str) -> &str {
     let end = text.find(|c: char| c.is_whitespace() || "#?,;:'\"()<>".contains(c));
     &text[..end.unwrap_or(text.len())]
 }
 
-/// Numbers tell nobody's name.
+/// A number reveals no name.
 fn is_number(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 impl Accounts {
-    /// Notes where a collection of accounts is; gives the account's own part of the path.
+    /// Notes where a collection of accounts is; returns the account's own segment of the path.
     pub(super) fn of_path<'a>(&mut self, path: &'a str) -> Option<&'a str> {
         let (rest, last) = path.trim_end_matches('/').rsplit_once('/')?;
         let collection = rest.rsplit('/').next().filter(|name| !name.is_empty())?;
@@ -60,19 +60,19 @@ impl Accounts {
         part.eq_ignore_ascii_case(COLLECTION) || self.collections.contains(&part.to_ascii_lowercase())
     }
 
-    /// What stands for an account's part of paths.
+    /// Sets the stand-in for an account's segment of paths.
     pub(super) fn insert(&mut self, name: &str, stand_in: String) {
         self.members.insert(name.to_ascii_lowercase(), stand_in);
     }
 
-    /// What stands for the name of who made the recording.
+    /// Sets the stand-in for the recording user's name.
     pub(super) fn insert_own(&mut self, name: &str, stand_in: String) {
         if !is_number(name) {
             self.own.insert(name.to_ascii_lowercase(), stand_in);
         }
     }
 
-    /// The stand-in of a whole text that names an account.
+    /// The stand-in for a whole text that names an account.
     pub(super) fn named(&self, text: &str) -> Option<&String> {
         let low = text.trim().to_ascii_lowercase();
         self.members.get(&low).or_else(|| self.own.get(&low))

@@ -1,5 +1,5 @@
-//! Records a BMC as a tree of JSON that can be handed to others: walked within bounds, and scrubbed of whatever tells the
-//! machine, its site or its secrets.
+//! Records a BMC as a tree of JSON for sharing: walked within limits, and scrubbed of everything that identifies the
+//! machine or its site or is secret.
 
 mod accounts;
 mod scrub;
@@ -15,7 +15,7 @@ pub use scrub::Scrubber;
 
 use crate::inventory::InventoryGap;
 
-/// Bounds of a recording.
+/// Limits of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordLimits {
     /// Most resources; a DGX H100 has about 10,000.
@@ -24,9 +24,9 @@ pub struct RecordLimits {
     pub depth: usize,
     /// Most bytes of JSON together.
     pub bytes: usize,
-    /// Most members of a log that are followed.
+    /// Most members of a log that are fetched.
     pub log_entries: usize,
-    /// Longest time; what was read until then is kept.
+    /// Longest time; resources read until then are kept.
     pub time: Duration,
 }
 
@@ -42,28 +42,28 @@ impl Default for RecordLimits {
     }
 }
 
-/// What was recorded.
+/// A recorded BMC.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Recording {
     /// Resources by path, without a slash at the end.
     pub resources: BTreeMap<String, Value>,
-    /// What could not be read.
+    /// Resources that could not be read.
     pub gaps: Vec<InventoryGap>,
-    /// Why the walk ended before everything was seen; none where it was.
+    /// Why the walk ended early; none if it is complete.
     pub cut: Option<String>,
 }
 
 impl Recording {
-    /// The same with everything replaced that should not leave the house; see [`Scrubber`].
+    /// The recording with all private values replaced; see [`Scrubber`].
     ///
-    /// `known` are values to replace wherever they stand: the password, the BMC's host name. `user` is the name that was logged
-    /// in with: it is replaced where it is a part of a path, and in properties that name users.
+    /// `known` are values to replace everywhere: the password, the BMC's host name. `user` is the login name: it is replaced
+    /// where it is a segment of a path, and in properties that name users.
     pub fn scrubbed(self, known: &[String], user: &str) -> Self {
         let mut scrubber = Scrubber::new(known, user);
         for body in self.resources.values() {
             scrubber.learn(body);
         }
-        // Of a collection that is known as one of accounts only by now, too.
+        // Also in collections that are recognised as collections of accounts only now.
         self.resources.keys().for_each(|path| scrubber.learn_path(path));
         self.gaps.iter().for_each(|gap| scrubber.learn_path(&gap.path));
         let mut resources = BTreeMap::new();
@@ -82,8 +82,8 @@ impl Recording {
         }
     }
 
-    /// Each resource with the folder below which it is kept as `index.json`, as DMTF's mockups have it; paths that
-    /// could lead out of the folder are left out.
+    /// Each resource with the folder in which it is stored as `index.json`, as in DMTF's mockups. Paths that could
+    /// lead out of the folder are left out.
     pub fn folders(&self) -> impl Iterator<Item = (&str, &Value)> {
         let safe = |path: &str| {
             let segments = || path.trim_start_matches('/').split('/');

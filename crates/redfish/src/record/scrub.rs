@@ -1,5 +1,5 @@
-//! Replaces what tells a machine, its site or its secrets. The same value becomes the same stand-in everywhere, links and
-//! paths included, so that references still fit.
+//! Replaces everything that identifies a machine or its site or is secret. The same value gets the same stand-in
+//! everywhere, in links and paths too, so references stay valid.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,15 +9,15 @@ use super::accounts::{Accounts, is_account};
 use super::shapes::{self, Shape};
 use crate::json;
 
-/// What stands for a secret.
+/// The stand-in for a secret.
 const GONE: &str = "scrubbed";
-/// Shorter values are replaced only where they stand alone.
+/// Shorter values are replaced only where they are the whole text.
 const LEAST_CHARS: usize = 6;
 
-/// Shorter values that are known beforehand say nothing: no BMC takes such a password.
+/// Shorter known values are ignored: no BMC accepts such a password.
 const LEAST_KNOWN: usize = 4;
 
-/// Parts of property names whose texts are secrets; each is lost without a stand-in.
+/// Parts of property names with secret texts; each text is removed without a stand-in.
 const SECRETS: [&str; 15] = [
     "password",
     "passphrase",
@@ -35,7 +35,7 @@ const SECRETS: [&str; 15] = [
     "sshkey",
     "keystring",
 ];
-/// Parts of names that begin like a secret's and tell a rule about it, where a number stands: `MinPasswordLength`.
+/// Parts of names that begin like a secret's name but describe a rule with a number: `MinPasswordLength`.
 const RULES: [&str; 15] = [
     "length",
     "expir",
@@ -53,7 +53,7 @@ const RULES: [&str; 15] = [
     "threshold",
     "duration",
 ];
-/// Parts of property names whose texts name one thing or place; each gets a stand-in of its own.
+/// Parts of property names with texts that name one thing or place; each text gets its own stand-in.
 const NAMES: [&str; 25] = [
     "serialnumber",
     "servicetag",
@@ -81,9 +81,9 @@ const NAMES: [&str; 25] = [
     "systemlocation",
     "serverlocation",
 ];
-/// Whole property names of the same kind.
+/// Whole property names of that kind.
 const NAMES_EXACT: [&str; 7] = ["sku", "serial", "sn", "location", "ppin", "eui64", "nguid"];
-/// Property names below which every text is lost: people, places, log entries' words.
+/// Property names below which every text is removed: people, places, messages of log entries.
 const LOST_BELOW: [&str; 8] = [
     "postaladdress",
     "contacts",
@@ -102,16 +102,16 @@ enum Treat {
     LostBelow,
 }
 
-/// Learns what is to be replaced, and replaces it.
+/// Learns the values to replace, and replaces them.
 #[derive(Debug, Default)]
 pub struct Scrubber {
     /// Stand-ins by the lower-case value.
     stand_ins: HashMap<String, String>,
-    /// The same for values that mean something else in other properties: names of users, short serial numbers.
+    /// Stand-ins for values that have another meaning in other properties: user names, short serial numbers.
     in_place: HashMap<String, String>,
-    /// By canonical form, so that one address in several spellings stays one.
+    /// By canonical form, so that one address in several spellings has one stand-in.
     shapes: BTreeMap<(Shape, String), usize>,
-    /// Values that are sought inside of longer texts, longest first.
+    /// Values that are also replaced inside longer texts, longest first.
     inside: Vec<String>,
     /// Values without stand-ins, in lower case.
     secrets: Vec<String>,
@@ -119,8 +119,8 @@ pub struct Scrubber {
 }
 
 impl Scrubber {
-    /// A scrubber that knows some values beforehand. They are replaced wherever they stand, in any letter case. The name of the
-    /// user is replaced where it is a whole part of a path, and in properties of that kind: it may be a common word.
+    /// A scrubber with some known values. They are replaced everywhere, in any letter case. The user name may be a common word,
+    /// so it is replaced only where it is a whole segment of a path, and in properties that name users.
     pub fn new(known: &[String], user: &str) -> Self {
         let mut scrubber = Self::default();
         let known = known
@@ -135,14 +135,14 @@ impl Scrubber {
         scrubber
     }
 
-    /// What stands for a user's name; none where it says nothing.
+    /// The stand-in for a user name; none if the name identifies nobody.
     fn user(&mut self, name: &str) -> Option<String> {
         self.learn_text("username", name.trim());
         let key = name.trim().to_ascii_lowercase();
         self.in_place.get(&key).or_else(|| self.stand_ins.get(&key)).cloned()
     }
 
-    /// Remembers whose accounts a path leads through.
+    /// Learns the account names in a path.
     pub fn learn_path(&mut self, path: &str) {
         for name in self.accounts.in_link(path) {
             if let Some(stand_in) = self.user(name) {
@@ -151,7 +151,7 @@ impl Scrubber {
         }
     }
 
-    /// Remembers what this document names.
+    /// Learns the names in this document.
     pub fn learn(&mut self, body: &Value) {
         self.learn_in("", body);
         self.inside.sort_by_key(|value| std::cmp::Reverse(value.len()));
@@ -187,7 +187,7 @@ impl Scrubber {
         }
         if let Some(shape) = shapes::shape(text) {
             let stand_in = self.shaped(shape, text);
-            // In links and boot paths addresses stand without separators.
+            // Links and boot paths contain addresses without separators.
             if matches!(shape, Shape::Mac | Shape::Wide | Shape::Uuid) {
                 let bare = |text: &str| text.replace([':', '-'], "");
                 self.stand_ins.insert(bare(&key), bare(&stand_in));
@@ -197,7 +197,7 @@ impl Scrubber {
             self.stand_ins.insert(key, stand_in);
             return;
         }
-        // Kept as long as it was: some views judge by length, such as that of a UUID without separators.
+        // The length is kept: some views depend on it, for example for a UUID without separators.
         let count = self.stand_ins.len() + self.in_place.len() + 1;
         let is_hex = key.len() >= 12 && key.bytes().all(|byte| byte.is_ascii_hexdigit());
         let stand_in = match is_hex {
@@ -208,7 +208,7 @@ impl Scrubber {
         let is_common = ["username", "location", "domainname"]
             .iter()
             .any(|part| name.contains(part));
-        // A word without a digit or a dot, such as `Disabled`, means other things elsewhere.
+        // A word without a digit or a dot, such as `Disabled`, has other meanings elsewhere.
         let is_identifier = key.bytes().any(|byte| byte.is_ascii_digit()) || (key.contains('.') && !key.contains(' '));
         if is_common || !is_identifier || key.len() < LEAST_CHARS {
             self.in_place.insert(key, stand_in);
@@ -227,7 +227,7 @@ impl Scrubber {
             let all = (number as u64).to_be_bytes();
             let mut bytes = vec![0_u8; count];
             bytes[count - 4..].copy_from_slice(&all[4..]);
-            // Locally administered, as hardly a real one is, and told from real ones by the eye.
+            // Locally administered, which real addresses hardly are, and easy to recognise.
             (bytes[0], bytes[1]) = (0x02, 0x5c);
             bytes
         };
@@ -297,7 +297,7 @@ impl Scrubber {
         if let Some(stand_in) = in_place.or_else(|| self.stand_ins.get(&key)) {
             return stand_in.clone();
         }
-        // Four numbers with dots are a version there, not an address.
+        // Four numbers with dots are a version here, not an address.
         let low = name.to_ascii_lowercase();
         if low.contains("version") || low.contains("revision") {
             return self.without_known(text);
@@ -348,7 +348,7 @@ impl Scrubber {
     }
 }
 
-/// A text without a value that is given in lower case.
+/// A text without a value, which is given in lower case.
 fn without(text: &str, value: &str) -> String {
     let low = text.to_ascii_lowercase();
     let (mut out, mut from) = (String::with_capacity(text.len()), 0);
@@ -366,7 +366,7 @@ fn is_rule(name: &str) -> bool {
     RULES.iter().any(|part| low.contains(part))
 }
 
-/// Every text below is lost.
+/// Removes every text below.
 fn lose(value: Value) -> Value {
     match value {
         Value::String(text) if text.is_empty() => Value::String(text),
@@ -378,7 +378,7 @@ fn lose(value: Value) -> Value {
 }
 
 fn treat(name: &str) -> Treat {
-    // Annotations such as lists of allowed values say what is possible, not what is.
+    // Annotations such as lists of allowed values state possibilities, not facts.
     if name.is_empty() || name.contains('@') {
         return Treat::Keep;
     }
@@ -518,7 +518,7 @@ mod tests {
             format!("{own}/Keys")
         );
         assert_eq!(scrubbed["Members"][1]["Id"], "3", "a number is nobody's name");
-        // What one may do is no name.
+        // A role is not a name.
         assert_eq!(scrubbed["Role"]["@odata.id"], "/redfish/v1/AccountService/Roles/Admin");
         assert_eq!(
             (&first["RoleId"], &scrubbed["State"]),

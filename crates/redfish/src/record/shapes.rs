@@ -1,8 +1,8 @@
-//! What can be told from the shape of a text alone: addresses, UUIDs, world-wide names.
+//! Recognises texts by their shape alone: addresses, UUIDs, world-wide names.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Something that names one machine or one place in a network.
+/// An identifier of one machine or one place in a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Shape {
     Mac,
@@ -13,7 +13,7 @@ pub(super) enum Shape {
     V6,
 }
 
-/// The pieces of a text that have a shape, with where they begin and end; they do not overlap.
+/// The parts of a text that have a shape, with begin and end; they do not overlap.
 pub(super) fn find(text: &str) -> Vec<(usize, usize, Shape)> {
     let is_part = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'-' | b'.');
     let bytes = text.as_bytes();
@@ -26,7 +26,7 @@ pub(super) fn find(text: &str) -> Vec<(usize, usize, Shape)> {
         }
         let length = bytes[at..].iter().take_while(|byte| is_part(**byte)).count();
         let end = at + length;
-        // Letters on either side belong to a word, not to an address.
+        // A letter on either side means a word, not an address.
         let joined = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
         let joined_before = joined(at.checked_sub(1).and_then(|before| bytes.get(before)));
         let joined_after = joined(bytes.get(end));
@@ -42,7 +42,7 @@ pub(super) fn find(text: &str) -> Vec<(usize, usize, Shape)> {
     found
 }
 
-/// What has a shape between two places, if signs at its ends and a port are left out.
+/// The shaped part between two positions, without punctuation at its ends and without a port.
 fn piece(text: &str, at: usize, end: usize) -> Option<(usize, usize, Shape)> {
     let trimmed = text[at..end].trim_end_matches(['.', '-']);
     let trimmed = if shape(trimmed).is_none() {
@@ -59,8 +59,8 @@ fn piece(text: &str, at: usize, end: usize) -> Option<(usize, usize, Shape)> {
     (shape(host) == Some(Shape::V4)).then_some((from, from + host.len(), Shape::V4))
 }
 
-/// `10.0.0.1-10.0.0.9`, `10.0.0.1-bmc`: addresses between hyphens, if there is one at the beginning. What follows a word
-/// is rather a version.
+/// `10.0.0.1-10.0.0.9`, `10.0.0.1-bmc`: addresses between hyphens, if the text begins with one. After a word the text is
+/// more likely a version.
 fn range(text: &str, at: usize, end: usize, joined_after: bool, found: &mut Vec<(usize, usize, Shape)>) {
     let mut from = at;
     for part in text[at..end].split('-') {
@@ -99,7 +99,7 @@ pub(super) fn shape(text: &str) -> Option<Shape> {
     if groups == [8, 4, 4, 4, 12] && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
         return Some(Shape::Uuid);
     }
-    // Leading zeros, which versions of firmware have, are refused by the parser.
+    // The parser refuses leading zeros, which occur in firmware versions.
     if let Ok(address) = text.parse::<Ipv4Addr>() {
         let tells_nothing = address.is_unspecified() || address.is_loopback() || address.octets()[0] == 255;
         return (!tells_nothing).then_some(Shape::V4);

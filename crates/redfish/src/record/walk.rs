@@ -1,4 +1,4 @@
-//! The walk: breadth first along links, within bounds.
+//! The walk: breadth first along links, within limits.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,16 +12,16 @@ use crate::error::RedfishError;
 use crate::inventory::InventoryGap;
 use crate::json;
 
-/// Resources that are asked for between two looks at the bounds.
+/// Resources that are requested between two checks of the limits.
 const BATCH: usize = 16;
-/// Most gaps that are kept.
+/// Most gaps that are stored.
 const MAX_GAPS: usize = 2000;
 
-/// A walk under way.
+/// A walk in progress.
 struct Walk<'a> {
     client: &'a BmcClient,
     limits: &'a RecordLimits,
-    /// In lower case: links to one resource differ in letter case on some BMCs.
+    /// In lower case: on some BMCs links to one resource differ in letter case.
     seen: BTreeSet<String>,
     open: VecDeque<(String, usize)>,
     /// Beginnings of paths that are not followed: schemas, registries, sessions.
@@ -31,13 +31,13 @@ struct Walk<'a> {
 }
 
 impl BmcClient {
-    /// Reads all that can be reached from the root, as it is: see [`Recording::scrubbed`]. Left out are what the standard
-    /// publishes (schemas, registries), sessions, and all but the first entries of logs. `progress` is told how many
-    /// resources were read and how many are known to be left.
+    /// Reads everything reachable from the root, unchanged: see [`Recording::scrubbed`]. The walk leaves out schemas and
+    /// registries (published by the standard), sessions, and all but the first entries of logs. `progress` receives the
+    /// number of resources read and the number known to be left.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get) for the root. Later, one resource that fails is a gap, and whatever concerns the whole
-    /// BMC cuts the recording.
+    /// Those of [`get`](Self::get) for the root. Later, a failing resource is a gap, and a fault of the whole BMC ends
+    /// the recording early.
     pub async fn record(
         &self,
         limits: &RecordLimits,
@@ -77,7 +77,7 @@ impl BmcClient {
 }
 
 impl Walk<'_> {
-    /// The path of a link on this BMC, without what stands before `/redfish`, fragment, and slash at the end; a query stays.
+    /// The path of a link on this BMC, without the part before `/redfish`, fragment and trailing slash; a query stays.
     fn path(&self, link: &str) -> Option<String> {
         let url = self.client.bmc().resolve(None, link).ok()?;
         let path = &url[Position::BeforePath..Position::AfterQuery];
@@ -152,7 +152,7 @@ impl Walk<'_> {
                 format!("{} links from the root, what it links was not read", self.limits.depth),
             );
         }
-        // A page of a collection belongs to the collection, where it is kept under a name that a file can have.
+        // The page of a collection belongs to the collection, which has a path that is valid as a file name.
         if !path.contains('?') {
             self.recording.resources.insert(path.to_owned(), body.clone());
         } else if let Some((collection, _)) = path.split_once('?') {
@@ -160,7 +160,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Puts the members of a further page into the collection's first one.
+    /// Adds the members of a further page to the collection's first page.
     fn join(&mut self, collection: &str, page: &Value) {
         let Some(first) = self.recording.resources.get_mut(collection) else {
             return;
@@ -181,7 +181,7 @@ impl Walk<'_> {
     }
 }
 
-/// All links of a document, wherever they stand.
+/// All links of a document, at any depth.
 fn gather(value: &Value, links: &mut Vec<String>) {
     match value {
         Value::Object(object) => {

@@ -1,4 +1,4 @@
-//! TLS by rustls, which is in this program.
+//! TLS by rustls, which is built into this program.
 
 use std::io;
 use std::sync::{Arc, LazyLock};
@@ -15,18 +15,18 @@ use tokio_rustls::TlsConnector;
 
 use super::{BoxError, CertificateFingerprint, Pin, TlsFault};
 
-/// What is said where the BMC takes none of the cipher suites.
+/// The error text if the BMC supports none of the cipher suites.
 pub(crate) const NO_SHARED_CIPHER: &str = "the BMC shares no cipher suite with this program (alert handshake_failure), as those do \
      that offer RSA key exchange only; a build with `--features platform-tls` speaks to them";
 
 /// TLS over TCP.
 pub(crate) type Stream = tokio_rustls::client::TlsStream<TcpStream>;
 
-/// TLS sessions of one BMC that are kept to be resumed.
+/// TLS sessions of one BMC that are kept for resumption.
 const TICKETS: usize = 8;
 
-/// The usual provider, but AES-128-GCM first: processors have instructions for its SHA-256 (the usual first choice comes with
-/// SHA-384), and a BMC's own processor has less to do, too.
+/// The usual provider, but AES-128-GCM first: processors have instructions for its SHA-256 (the usual first choice uses
+/// SHA-384), and it is less work for a BMC's own processor.
 static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
     let mut provider = rustls::crypto::ring::default_provider();
     let is_later = |suite: &SupportedCipherSuite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256;
@@ -34,7 +34,7 @@ static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
     Arc::new(provider)
 });
 
-/// What outlives the connections to a BMC: its tickets, for one server, as more room would be 15 kB for each BMC.
+/// State that outlives the connections to a BMC: its tickets, for one server, as more room would be 15 kB for each BMC.
 #[derive(Debug)]
 pub(crate) struct Kept {
     tickets: Resumption,
@@ -48,7 +48,7 @@ impl Default for Kept {
     }
 }
 
-/// Shakes hands with one BMC, whose certificate must be the pinned one.
+/// Performs the handshake with one BMC and requires the pinned certificate.
 #[derive(Clone)]
 pub(crate) struct Connector(TlsConnector);
 

@@ -15,25 +15,25 @@ use tokio_openssl::SslStream;
 
 use super::{BoxError, CertificateFingerprint, Pin, TlsFault};
 
-/// What is said where the BMC takes none of the cipher suites.
+/// The error text if the BMC supports none of the cipher suites.
 pub(crate) const NO_SHARED_CIPHER: &str =
     "the BMC shares no cipher suite with the platform's OpenSSL (alert handshake_failure)";
 
 /// TLS over TCP.
 pub(crate) type Stream = SslStream<TcpStream>;
 
-/// Forward secrecy first, then RSA key exchange. Spelled out, as some platforms leave the latter out of `DEFAULT`. Level 1
-/// bears keys of 1024 bits, which old BMCs have.
+/// Forward secrecy first, then RSA key exchange. Listed in full, as some platforms leave RSA key exchange out of
+/// `DEFAULT`. Level 1 allows keys of 1024 bits, which old BMCs have.
 const SUITES_1_2: &str = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:ECDHE+AES:DHE+AES:kRSA+AESGCM:kRSA+AES:\
      !aNULL:!eNULL:!PSK:!SRP:!aDSS:@SECLEVEL=1";
-/// In the order of the built-in TLS.
+/// In the same order as the built-in TLS.
 const SUITES_1_3: &str = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 
-/// Reasons of OpenSSL (sslerr.h): the numbers of alerts are theirs plus 1000.
+/// Reasons of OpenSSL (sslerr.h): a number over 1000 is an alert's number plus 1000.
 const NO_CIPHER: [i32; 2] = [1040, 1071];
 const UNEXPECTED_EOF: i32 = 294;
 
-/// One for all BMCs: what it takes to make is no matter of theirs.
+/// One context for all BMCs: it depends on no property of a single BMC.
 static CONTEXT: LazyLock<Result<SslContext, ErrorStack>> = LazyLock::new(context);
 
 fn context() -> Result<SslContext, ErrorStack> {
@@ -41,7 +41,7 @@ fn context() -> Result<SslContext, ErrorStack> {
     context.set_min_proto_version(Some(SslVersion::TLS1_2))?;
     context.set_cipher_list(SUITES_1_2)?;
     context.set_ciphersuites(SUITES_1_3)?;
-    // No chain, no date and no name is judged: the pin is what is trusted, and it is looked at in `connect`.
+    // No chain, date or name is checked: the pin is the trust anchor, and `connect` checks it.
     context.set_verify(SslVerifyMode::NONE);
     context.set_options(SslOptions::NO_COMPRESSION | SslOptions::NO_RENEGOTIATION);
     context.set_mode(SslMode::RELEASE_BUFFERS);
@@ -49,11 +49,11 @@ fn context() -> Result<SslContext, ErrorStack> {
     Ok(context.build())
 }
 
-/// What outlives the connections to a BMC. Nothing: to resume a session is unsafe in OpenSSL's binding.
+/// State that outlives the connections to a BMC. Empty: resuming a session is unsafe in OpenSSL's binding.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {}
 
-/// Shakes hands with one BMC, whose certificate must be the pinned one.
+/// Performs the handshake with one BMC and requires the pinned certificate.
 #[derive(Clone)]
 pub(crate) struct Connector {
     context: &'static SslContext,
@@ -68,7 +68,7 @@ impl Connector {
         })
     }
 
-    /// The certificate is judged when its key is proven, and before anything else is sent.
+    /// Checks the certificate after the proof of its key and before any other data is sent.
     pub(crate) async fn connect(&self, host: &str, tcp: TcpStream) -> Result<Stream, TlsFault> {
         let mut stream = self.stream(host, tcp).map_err(refused)?;
         Pinned::new(&mut stream).connect().await.map_err(fault)?;
@@ -93,7 +93,7 @@ fn refused(source: ErrorStack) -> TlsFault {
     TlsFault::Refused(source.into())
 }
 
-/// The connection's own faults are no refusal.
+/// A fault of the connection itself is not a refusal.
 fn fault(source: ssl::Error) -> TlsFault {
     let Some(stack) = source.ssl_error() else {
         let source = source.into_io_error();

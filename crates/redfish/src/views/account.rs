@@ -26,9 +26,9 @@ impl AccountService {
         self.0.link(&["Roles"])
     }
 
-    /// What it asks of passwords, and when it locks an account.
+    /// The BMC's rules for passwords and for locking an account.
     pub fn policy(&self) -> AccountPolicy {
-        // 0 is how some say that there is no bound.
+        // Some BMCs use 0 for "no limit".
         let bound = |name: &str| self.0.whole(&[name]).filter(|length| (1..=1024).contains(length));
         AccountPolicy {
             min_length: bound("MinPasswordLength"),
@@ -41,20 +41,20 @@ impl AccountService {
     }
 }
 
-/// What a BMC asks of passwords, and when it locks an account (DSP8010, `AccountService`).
+/// A BMC's rules for passwords and for locking an account (DSP8010, `AccountService`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccountPolicy {
     /// Shortest password, in characters.
     pub min_length: Option<u64>,
     /// Longest password, in characters.
     pub max_length: Option<u64>,
-    /// Refused logins that lock an account; 0: none does.
+    /// Refused logins that lock an account; 0: accounts are never locked.
     pub lockout_threshold: Option<u64>,
-    /// How long it is locked, in seconds; 0: until somebody unlocks it.
+    /// Duration of the lock, in seconds; 0: until an administrator unlocks the account.
     pub lockout_s: Option<u64>,
-    /// When refused logins are forgotten, in seconds after the last.
+    /// Time after the last refused login until the counter is reset, in seconds.
     pub counter_reset_s: Option<u64>,
-    /// What accounts can be for; empty where that is not told.
+    /// Possible account types; empty if the BMC does not report them.
     pub account_types: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ impl Account {
         self.0.text(&["UserName"])
     }
 
-    /// The id of its role; of its link where there is no property.
+    /// The id of the account's role, from the property or else from the link.
     pub fn role(&self) -> Option<String> {
         let linked = || {
             let link = self.0.link(&["Links", "Role"])?;
@@ -73,7 +73,7 @@ impl Account {
         self.0.text(&["RoleId"]).or_else(linked)
     }
 
-    /// `Enabled`; BMCs that do not tell have it enabled.
+    /// `Enabled`; true if the BMC does not report it.
     pub fn is_enabled(&self) -> bool {
         self.0.flag(&["Enabled"]).unwrap_or(true)
     }
@@ -83,29 +83,29 @@ impl Account {
         self.0.flag(&["Locked"]).unwrap_or(false)
     }
 
-    /// Whether nothing but a change of its password is allowed.
+    /// Whether the account may only change its password.
     pub fn must_change(&self) -> bool {
         self.0.flag(&["PasswordChangeRequired"]).unwrap_or(false)
     }
 
-    /// What it is for; empty where that is not told.
+    /// The account's types; empty if the BMC does not report them.
     pub fn types(&self) -> Vec<String> {
         self.0.texts(&["AccountTypes"])
     }
 
-    /// The number of a fixed slot; none where its id is no number.
+    /// The number of a fixed slot; none if the id is not a number.
     pub fn slot(&self) -> Option<u32> {
         self.0.id().parse().ok()
     }
 }
 
 impl Role {
-    /// Its id, by which accounts name it.
+    /// The role's id, by which accounts refer to it.
     pub fn role(&self) -> String {
         self.0.text(&["RoleId"]).unwrap_or_else(|| self.0.id())
     }
 
-    /// What it may do, in the standard's words.
+    /// The role's privileges, as the standard names them.
     pub fn privileges(&self) -> Vec<String> {
         self.0.texts(&["AssignedPrivileges"])
     }

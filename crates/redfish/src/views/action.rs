@@ -7,7 +7,7 @@ use crate::resource::Resource;
 /// An action that a resource offers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Action {
-    /// Where it is posted to.
+    /// The URI for the POST.
     pub target: String,
     /// Link to the description of its parameters.
     pub info: Option<String>,
@@ -15,8 +15,8 @@ pub struct Action {
 }
 
 impl Action {
-    /// Finds an action by its name without `#`, among the standard's and then among the vendor's own, which some keep
-    /// below `Oem` of the resource instead of below `Oem` of its actions.
+    /// Finds an action by its name without `#`, among the standard's actions and then among the vendor's own. Some
+    /// BMCs list those below `Oem` of the resource instead of below `Oem` of its actions.
     pub fn find(resource: &Resource, name: &str) -> Option<Self> {
         let object = |value: Option<&Value>| value.and_then(Value::as_object).cloned().unwrap_or_default();
         let standard = object(resource.at(&["Actions"]));
@@ -37,7 +37,7 @@ impl Action {
         })
     }
 
-    /// The values that the action itself allows for a parameter; empty where it does not say.
+    /// The values that the action itself allows for a parameter; empty if it has no list.
     pub fn allowable(&self, parameter: &str) -> Vec<String> {
         json::texts(&self.body, &[&format!("{parameter}@Redfish.AllowableValues")])
     }
@@ -49,7 +49,7 @@ view!(
 );
 
 impl ActionInfo {
-    /// The values allowed for a parameter; empty where it does not say.
+    /// The values allowed for a parameter; empty if there is no list.
     pub fn allowable(&self, parameter: &str) -> Vec<String> {
         let Some(Value::Array(parameters)) = self.0.at(&["Parameters"]) else {
             return Vec::new();
@@ -63,8 +63,8 @@ impl ActionInfo {
     }
 }
 
-/// Keys are `#VirtualMedia.EjectMedia`, at times without `#`, or in a vendor's form `#SmcVirtualMedia.EjectMedia` and
-/// `#OemManager.v1_4_0.OemManager#OemManager.Reset`.
+/// Keys are `#VirtualMedia.EjectMedia`, sometimes without `#`, or have a vendor's form: `#SmcVirtualMedia.EjectMedia`
+/// and `#OemManager.v1_4_0.OemManager#OemManager.Reset`.
 fn is_named(key: &str, name: &str) -> bool {
     let key = key.rsplit('#').next().unwrap_or(key);
     match (key.split_once('.'), name.split_once('.')) {

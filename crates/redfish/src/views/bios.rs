@@ -1,4 +1,4 @@
-//! Settings of the firmware: the BIOS resource, its attribute registry, Secure Boot.
+//! BIOS settings: the BIOS resource, its attribute registry, Secure Boot.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,18 +12,18 @@ use crate::json;
 
 /// Most attributes of a BIOS that are read; the largest recorded has 687.
 const ATTRIBUTES_MAX: usize = 8192;
-/// Longest value of an attribute that is kept, in characters; the longest recorded has some 5,000.
+/// Longest stored value of an attribute, in characters; the longest recorded has some 5,000.
 const VALUE_MAX: usize = 16 << 10;
 
 /// The value of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum BiosValue {
-    /// A truth value.
+    /// A boolean.
     Flag(bool),
     /// A whole number.
     Number(i64),
-    /// Text, the word of an enumeration included.
+    /// Text, including the value of an enumeration.
     Text(String),
 }
 
@@ -36,13 +36,13 @@ impl BiosValue {
                 None => Self::Text(number.to_string()),
             }),
             Value::String(text) => Some(Self::Text(text.chars().take(VALUE_MAX).collect())),
-            // An empty text reads as null with some, and no other value does.
+            // Some BMCs show an empty text as null; no other value reads as null.
             Value::Null => Some(Self::Text(String::new())),
             Value::Array(_) | Value::Object(_) => None,
         }
     }
 
-    /// As JSON has it.
+    /// The value as JSON.
     pub(crate) fn json(&self) -> Value {
         match self {
             Self::Flag(flag) => Value::Bool(*flag),
@@ -52,7 +52,7 @@ impl BiosValue {
     }
 }
 
-/// As it is compared and shown: `true`, `115200`, `Enabled`.
+/// The form for comparison and display: `true`, `115200`, `Enabled`.
 impl fmt::Display for BiosValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -64,12 +64,12 @@ impl fmt::Display for BiosValue {
 }
 
 view!(
-    /// Settings of the firmware (`#Bios`), those in force or those that wait for the next start.
+    /// BIOS settings (`#Bios`), in force or pending.
     Bios
 );
 
 impl Bios {
-    /// `Attributes`; empty where there are none. What is neither text, number nor truth value is left out.
+    /// `Attributes`; empty if there are none. Values other than text, number and boolean are left out.
     pub fn attributes(&self) -> BTreeMap<String, BiosValue> {
         let Some(Value::Object(attributes)) = self.0.at(&["Attributes"]) else {
             return BTreeMap::new();
@@ -81,12 +81,12 @@ impl Bios {
         plain.take(ATTRIBUTES_MAX).collect()
     }
 
-    /// Link to the object that takes changes.
+    /// Link to the object that accepts changes.
     pub fn settings_object(&self) -> Option<String> {
         self.0.link(&["@Redfish.Settings", "SettingsObject"])
     }
 
-    /// `SupportedApplyTimes`: when changes can be made to count; empty where the BMC leaves no choice.
+    /// `SupportedApplyTimes`: when changes can apply; empty if the BMC offers no choice.
     pub fn apply_times(&self) -> Vec<String> {
         self.0.texts(&["@Redfish.Settings", "SupportedApplyTimes"])
     }
@@ -96,44 +96,44 @@ impl Bios {
         self.0.fact(&["AttributeRegistry"])
     }
 
-    /// The action that brings every attribute back to its default.
+    /// The action that resets every attribute to its default.
     pub fn reset(&self) -> Option<Action> {
         Action::find(&self.0, "Bios.ResetBios")
     }
 
-    /// The action that changes a password of the firmware.
+    /// The action that changes a BIOS password.
     pub fn change_password(&self) -> Option<Action> {
         Action::find(&self.0, "Bios.ChangePassword")
     }
 }
 
-/// What kind of value an attribute has.
+/// The type of an attribute's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttributeKind {
-    /// One of a list of words.
+    /// One of a list of values.
     Enumeration,
     /// Text.
     String,
     /// A whole number.
     Integer,
-    /// A truth value.
+    /// A boolean.
     Boolean,
-    /// A password, which is set by an action of its own.
+    /// A password, which is set by a separate action.
     Password,
-    /// The registry does not say.
+    /// The registry does not state the type.
     Unknown,
 }
 
-/// What a registry says of one attribute.
+/// A registry's rule for one attribute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AttributeRule {
-    /// Kind of its value.
+    /// Type of the value.
     pub kind: AttributeKind,
-    /// It cannot be changed: `ReadOnly` or `Immutable`.
+    /// Whether it cannot be changed: `ReadOnly` or `Immutable`.
     pub read_only: bool,
-    /// Of an enumeration: its words. Some BMCs read and take the name for people in place of the value's own; then both
-    /// stand here.
+    /// The values of an enumeration. Some BMCs show and accept the display name in place of the value; then both are
+    /// listed here.
     pub words: Vec<String>,
     /// Smallest number.
     pub least: Option<i64>,
@@ -143,7 +143,7 @@ pub struct AttributeRule {
     pub shortest: Option<u64>,
     /// Longest text, in characters.
     pub longest: Option<u64>,
-    /// What people call it.
+    /// The name for people.
     pub display_name: Option<String>,
 }
 
@@ -183,10 +183,10 @@ impl AttributeRule {
         Some((name, rule))
     }
 
-    /// `value` as this attribute takes it, or what is wrong with it in words that go on "it ...".
+    /// `value` in the attribute's type, or the fault as a text that continues "it ...".
     ///
     /// # Errors
-    /// The value is of another kind, or out of bounds.
+    /// The value has the wrong type or is out of range.
     pub fn fit(&self, value: &str) -> Result<BiosValue, String> {
         let text = || BiosValue::Text(value.to_owned());
         match self.kind {
@@ -204,7 +204,7 @@ impl AttributeRule {
                     _ => Err(format!("takes a whole number from {least} to {most}")),
                 }
             }
-            // An enumeration whose words the registry does not tell takes any.
+            // Without a list of values in the registry, an enumeration accepts any value.
             AttributeKind::Enumeration if self.words.is_empty() || self.words.iter().any(|word| word == value) => {
                 Ok(text())
             }
@@ -223,12 +223,12 @@ impl AttributeRule {
 }
 
 view!(
-    /// What attributes there may be (`#AttributeRegistry`).
+    /// The registry of attributes (`#AttributeRegistry`).
     AttributeRegistry
 );
 
 impl AttributeRegistry {
-    /// The rules by the name of the attribute.
+    /// The rules by attribute name.
     pub fn rules(&self) -> BTreeMap<String, AttributeRule> {
         let entries = match self.0.at(&["RegistryEntries", "Attributes"]) {
             Some(Value::Array(entries)) => entries.as_slice(),
@@ -245,12 +245,12 @@ view!(
 );
 
 impl SecureBoot {
-    /// `SecureBootEnable`: whether it counts from the next start on.
+    /// `SecureBootEnable`: whether it applies from the next start.
     pub fn is_enabled(&self) -> Option<bool> {
         self.0.flag(&["SecureBootEnable"])
     }
 
-    /// `SecureBootCurrentBoot`: whether it counted for the last start.
+    /// `SecureBootCurrentBoot`: whether it applied to the last start.
     pub fn is_in_force(&self) -> Option<bool> {
         match self.0.text(&["SecureBootCurrentBoot"])?.to_ascii_lowercase().as_str() {
             "enabled" => Some(true),
@@ -269,7 +269,7 @@ impl SecureBoot {
         Action::find(&self.0, "SecureBoot.ResetKeys")
     }
 
-    /// Link to the databases of keys.
+    /// Link to the key databases.
     pub fn databases(&self) -> Option<String> {
         self.0.link(&["SecureBootDatabases"])
     }

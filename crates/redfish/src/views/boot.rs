@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::resource::Resource;
 
-/// How the firmware boots.
+/// The firmware's boot mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum BootMode {
     /// UEFI.
@@ -14,7 +14,7 @@ pub enum BootMode {
 }
 
 impl BootMode {
-    /// As Redfish spells it.
+    /// The mode in Redfish's spelling.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Uefi => "UEFI",
@@ -29,7 +29,7 @@ impl fmt::Display for BootMode {
     }
 }
 
-/// The `Boot` property of a system or of its settings object, in the BMC's own words.
+/// The `Boot` property of a system or of its settings object, with the BMC's own values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct BootView {
     /// `BootSourceOverrideTarget`.
@@ -40,15 +40,15 @@ pub struct BootView {
     pub mode: Option<String>,
     /// `HttpBootUri`.
     pub http_boot_uri: Option<String>,
-    /// Whether there is an `HttpBootUri` at all, be it null.
+    /// Whether `HttpBootUri` exists, even as null.
     pub knows_http_boot_uri: bool,
-    /// Whether there is a `BootSourceOverrideMode` at all, be it null.
+    /// Whether `BootSourceOverrideMode` exists, even as null.
     pub knows_mode: bool,
-    /// Targets that the BMC lists; empty where it does not say.
+    /// Targets that the BMC lists; empty if it has no list.
     pub allowed_targets: Vec<String>,
-    /// Values for `BootSourceOverrideEnabled` that the BMC lists; empty where it does not say.
+    /// Values for `BootSourceOverrideEnabled` that the BMC lists; empty if it has no list.
     pub allowed_enabled: Vec<String>,
-    /// Modes that the BMC lists; empty where it does not say.
+    /// Modes that the BMC lists; empty if it has no list.
     pub allowed_modes: Vec<String>,
     /// `BootOrder`.
     pub order: Vec<String>,
@@ -81,7 +81,7 @@ impl BootView {
         }
     }
 
-    /// Takes over what this view does not list from another one of the same machine.
+    /// Fills the lists that are missing in this view from another view of the same machine.
     pub(crate) fn completed_by(mut self, other: &Self) -> Self {
         for (mine, theirs) in [
             (&mut self.allowed_targets, &other.allowed_targets),

@@ -5,12 +5,12 @@ use super::view;
 use crate::json;
 
 view!(
-    /// A chassis (`#Chassis`): what a machine, or a part of one, stands in.
+    /// A chassis (`#Chassis`): the enclosure of a machine or of a part of a machine.
     Chassis
 );
 
 impl Chassis {
-    /// Whether it is a part of a machine, such as a GPU module: what it draws is drawn by the whole, too.
+    /// Whether it is a part of a machine, such as a GPU module: the whole machine's power includes its power.
     pub fn is_part(&self) -> bool {
         const PARTS: [&str; 6] = ["module", "component", "zone", "card", "cartridge", "storageenclosure"];
         let kind = self.0.text(&["ChassisType"]).unwrap_or_default().to_ascii_lowercase();
@@ -42,25 +42,25 @@ impl Chassis {
         self.0.link(&["ThermalSubsystem"])
     }
 
-    /// Link to the leak detectors, where the chassis itself has them (`Chassis` since 1.26).
+    /// Link to the leak detectors, if the chassis itself has them (`Chassis` since 1.26).
     pub fn leak_detectors(&self) -> Option<String> {
         self.0.link(&["LeakDetectors"])
     }
 }
 
-/// What a sensor of temperature says, and its limits.
+/// The reading of a temperature sensor, and its limits.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Temperature {
     /// Its name.
     pub name: String,
     /// In °C.
     pub celsius: f64,
-    /// From here on what it watches is in danger, in °C; none where the BMC does not say.
+    /// The limit in °C from which the monitored part is in danger; none if the BMC does not report it.
     pub upper_critical: Option<f64>,
 }
 
 impl Temperature {
-    /// A sensor (`#Sensor`); none where it is not in use, reads nothing or measures something else.
+    /// A sensor (`#Sensor`); none if it is not in use, has no reading or does not measure a temperature.
     pub fn of_sensor(sensor: &Value) -> Option<Self> {
         let kind = json::text(sensor, &["ReadingType"]).unwrap_or_else(|| "Temperature".to_owned());
         if !kind.eq_ignore_ascii_case("temperature") || !is_in_use(sensor) {
@@ -87,7 +87,7 @@ impl Temperature {
         })
     }
 
-    /// A member of `TemperatureReadingsCelsius` of the thermal metrics: a reading without limits, which its sensor has.
+    /// A member of `TemperatureReadingsCelsius` of the thermal metrics: a reading without limits, which are with the sensor.
     pub fn of_metrics(excerpt: &Value) -> Option<Self> {
         Some(Self {
             name: name(excerpt),
@@ -97,19 +97,19 @@ impl Temperature {
     }
 }
 
-/// A power supply, as the older power resource or the power subsystem has it.
+/// A power supply from the older power resource or from the power subsystem.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PowerSupply {
     /// Its name.
     pub name: String,
-    /// `Status.Health`: `OK`, `Warning`, `Critical`; none where the BMC does not say.
+    /// `Status.Health`: `OK`, `Warning`, `Critical`; none if the BMC does not report it.
     pub health: Option<String>,
-    /// What it draws, in watts; what it gives where the BMC says no more.
+    /// Input power in watts; output power if the BMC reports only that.
     pub watts: Option<f64>,
 }
 
 impl PowerSupply {
-    /// None where the bay is empty.
+    /// None for an empty bay.
     pub fn of(member: &Value) -> Option<Self> {
         let state = json::text(member, &["Status", "State"]).unwrap_or_default();
         let says_nothing = json::at(member, &["Status"]).is_none() && json::fact(member, &["SerialNumber"]).is_none();
@@ -124,7 +124,7 @@ impl PowerSupply {
     }
 }
 
-/// `Status.State` is none, or one in which what is read means something. (`Disabled` sensors of some BMCs still show a figure.)
+/// Whether `Status.State` is missing or a state with valid readings. (`Disabled` sensors of some BMCs still show a number.)
 pub(crate) fn is_in_use(value: &Value) -> bool {
     let state = json::text(value, &["Status", "State"]);
     state.is_none_or(|state| {
@@ -133,7 +133,7 @@ pub(crate) fn is_in_use(value: &Value) -> bool {
     })
 }
 
-/// What a part is called, cut to what a person reads.
+/// The name of a part, cut to a readable length.
 pub(super) fn name(value: &Value) -> String {
     let named = [
         &["Name"][..],

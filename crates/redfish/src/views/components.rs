@@ -85,7 +85,7 @@ impl Memory {
         self.0.fact(&["SerialNumber"])
     }
 
-    /// `DeviceLocator`, or the label of its place.
+    /// `DeviceLocator`, or else the label of the slot.
     pub fn locator(&self) -> Option<String> {
         self.0
             .fact(&["DeviceLocator"])
@@ -150,7 +150,7 @@ impl Drive {
     }
 }
 
-/// `Status.State` other than `Absent`; HPE's drives have none and are there.
+/// `Status.State` other than `Absent`; HPE's installed drives have no state.
 fn is_present(resource: &crate::resource::Resource) -> bool {
     resource
         .text(&["Status", "State"])

@@ -16,7 +16,7 @@ impl CoolingUnit {
         self.0.id()
     }
 
-    /// What people call it.
+    /// The unit's names for people.
     pub fn labels(&self) -> Vec<String> {
         let fields = ["Name", "UserLabel", "AssetTag"];
         fields.iter().filter_map(|field| self.0.fact(&[field])).collect()
@@ -36,7 +36,7 @@ impl CoolingUnit {
     }
 }
 
-/// Which side of a heat exchanger.
+/// A side of a heat exchanger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum ConnectorSide {
     /// Towards the building.
@@ -51,17 +51,17 @@ view!(
 );
 
 impl CoolantConnector {
-    /// What it is called.
+    /// The connectors' name.
     pub fn name(&self) -> String {
         name(self.0.json())
     }
 
-    /// Temperature of what flows to the machines, in °C.
+    /// Supply temperature, in °C.
     pub fn supply_celsius(&self) -> Option<f64> {
         self.0.reading(&["SupplyTemperatureCelsius"])
     }
 
-    /// Temperature of what comes back, in °C.
+    /// Return temperature, in °C.
     pub fn return_celsius(&self) -> Option<f64> {
         self.0.reading(&["ReturnTemperatureCelsius"])
     }
@@ -77,12 +77,12 @@ impl CoolantConnector {
     }
 }
 
-/// What a leak detector says (`DetectorState`).
+/// The state of a leak detector (`DetectorState`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum LeakState {
     /// No leak.
     Dry,
-    /// It does not say, or cannot.
+    /// The state is missing or unknown.
     Unknown,
     /// Moisture.
     Warning,
@@ -93,20 +93,20 @@ pub enum LeakState {
 /// A leak detector (`#LeakDetector`), or the excerpt of one in a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LeakDetector {
-    /// What it is called.
+    /// The detector's name.
     pub name: String,
-    /// What it says.
+    /// The detector's state.
     pub state: LeakState,
 }
 
 impl LeakDetector {
-    /// None where there is none in its place.
+    /// None if no detector is installed.
     pub fn of(value: &Value) -> Option<Self> {
         let place = json::text(value, &["Status", "State"]).unwrap_or_default();
         if place.eq_ignore_ascii_case("absent") {
             return None;
         }
-        // Older ones have only the health of the detector, which the first version of the schema used for the same.
+        // Older detectors report only their health, which the first version of the schema used for the leak state.
         let says = json::text(value, &["DetectorState"]).or_else(|| json::text(value, &["Status", "Health"]));
         let state = match says.unwrap_or_default().to_ascii_lowercase().as_str() {
             _ if !is_in_use(value) => LeakState::Unknown,

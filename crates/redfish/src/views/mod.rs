@@ -1,4 +1,4 @@
-//! Tolerant views: each property that is odd is absent, the rest of the resource stays readable.
+//! Tolerant views: an odd property counts as absent, and the rest of the resource stays readable.
 
 mod account;
 mod action;
@@ -44,7 +44,7 @@ macro_rules! view {
                 &self.0
             }
 
-            /// The link by which it was fetched.
+            /// The link from which it was fetched.
             pub fn path(&self) -> &str {
                 self.0.path()
             }

@@ -10,7 +10,7 @@ use super::view;
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// Whether a single interface can have it: not zero, not broadcast, not multicast.
+    /// Whether a single interface can have this address: not zero, not broadcast, not multicast.
     pub fn is_usable(self) -> bool {
         self.0 != [0; 6] && self.0[0] & 1 == 0
     }
@@ -29,7 +29,7 @@ impl Serialize for MacAddress {
     }
 }
 
-/// The text is no Ethernet address.
+/// The text is not an Ethernet address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an Ethernet address has twelve hexadecimal digits")]
 pub struct InvalidMac;
@@ -37,7 +37,7 @@ pub struct InvalidMac;
 impl FromStr for MacAddress {
     type Err = InvalidMac;
 
-    /// Reads twelve hexadecimal digits in either case, with `:`, `-` or `.` between them or nothing.
+    /// Reads twelve hexadecimal digits in either case, separated by `:`, `-`, `.` or nothing.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let digits: String = text.trim().chars().filter(|c| !matches!(c, ':' | '-' | '.')).collect();
         let mut bytes = [0; 6];
@@ -71,7 +71,7 @@ impl EthernetInterface {
         self.0.id()
     }
 
-    /// `PermanentMACAddress`, or else `MACAddress`.
+    /// `PermanentMACAddress`; without it `MACAddress`.
     pub fn mac(&self) -> Option<MacAddress> {
         let texts = ["PermanentMACAddress", "MACAddress"]
             .into_iter()
@@ -79,7 +79,7 @@ impl EthernetInterface {
         usable(texts).first().copied()
     }
 
-    /// Whether the link is up, where the BMC knows.
+    /// Whether the link is up; none if the BMC does not report it.
     pub fn link_up(&self) -> Option<bool> {
         self.0
             .text(&["LinkStatus"])
@@ -141,8 +141,8 @@ impl NetworkPort {
         usable(newer.into_iter().chain(self.0.texts(&["AssociatedNetworkAddresses"])))
     }
 
-    /// InfiniBand port GUIDs in lower-case hexadecimal without separators, also where HPE puts them among the
-    /// addresses.
+    /// InfiniBand port GUIDs in lower-case hexadecimal without separators, including those that HPE lists
+    /// among the addresses.
     pub fn port_guids(&self) -> Vec<String> {
         let named = self.0.texts(&["InfiniBand", "AssociatedPortGUIDs"]);
         guids(named.into_iter().chain(self.0.texts(&["AssociatedNetworkAddresses"])))
@@ -155,7 +155,7 @@ view!(
 );
 
 impl NetworkFunction {
-    /// `Ethernet.PermanentMACAddress`, or else `Ethernet.MACAddress`.
+    /// `Ethernet.PermanentMACAddress`; without it `Ethernet.MACAddress`.
     pub fn macs(&self) -> Vec<MacAddress> {
         let names = ["PermanentMACAddress", "MACAddress"];
         let mut macs = usable(names.into_iter().filter_map(|name| self.0.text(&["Ethernet", name])));

@@ -16,7 +16,7 @@ impl PowerDistribution {
         self.0.id()
     }
 
-    /// What people call it: `Name`, `UserLabel`, `AssetTag`.
+    /// The unit's names for people: `Name`, `UserLabel`, `AssetTag`.
     pub fn labels(&self) -> Vec<String> {
         let fields = ["Name", "UserLabel", "AssetTag"];
         fields.iter().filter_map(|field| self.0.fact(&[field])).collect()
@@ -37,7 +37,7 @@ impl PowerDistribution {
         self.0.link(&["Outlets"])
     }
 
-    /// Link to the metrics of the whole.
+    /// Link to the metrics of the whole unit.
     pub fn metrics(&self) -> Option<String> {
         self.0.link(&["Metrics"])
     }
@@ -50,9 +50,9 @@ pub enum Breaker {
     Closed,
     /// Opened by an overload or a fault.
     Tripped,
-    /// Opened by somebody.
+    /// Opened by a person.
     Off,
-    /// The PDU does not say.
+    /// The PDU does not report it.
     Unknown,
 }
 
@@ -73,7 +73,7 @@ view!(
 );
 
 impl Circuit {
-    /// What it is called.
+    /// The circuit's name.
     pub fn name(&self) -> String {
         name(self.0.json())
     }
@@ -88,12 +88,12 @@ impl Circuit {
         Breaker::read(self.0.text(&["BreakerState"]))
     }
 
-    /// What flows through it, in watts: the sum, or of all lines together.
+    /// Power through it, in watts: the total, or the sum of its lines.
     pub fn watts(&self) -> Option<f64> {
         watts(self.0.json())
     }
 
-    /// Current, in amps: of the most loaded wire where there are several.
+    /// Current, in amps; of several wires, the most loaded one's.
     pub fn amps(&self) -> Option<f64> {
         amps(self.0.json())
     }
@@ -103,13 +103,13 @@ impl Circuit {
         self.0.number(&["RatedCurrentAmps"])
     }
 
-    /// The highest voltage of any of its wires, in volts: nothing lives on a circuit without one.
+    /// The highest voltage of its wires, in volts: without voltage no consumer on the circuit runs.
     pub fn volts(&self) -> Option<f64> {
         let own = self.0.reading(&["Voltage"]);
         own.or_else(|| each(self.0.json(), "PolyPhaseVoltage").into_iter().reduce(f64::max))
     }
 
-    /// Link to the outlets on it, and what hangs on it.
+    /// Links to the outlets on it.
     pub fn outlets(&self) -> Vec<String> {
         self.0.links(&["Links", "Outlets"])
     }
@@ -126,17 +126,17 @@ impl Outlet {
         self.0.id()
     }
 
-    /// What it is called.
+    /// The outlet's name.
     pub fn name(&self) -> String {
         name(self.0.json())
     }
 
-    /// What a person called it.
+    /// The label that a person gave it.
     pub fn label(&self) -> Option<String> {
         self.0.fact(&["UserLabel"])
     }
 
-    /// Whether it is switched on; none where the PDU does not say.
+    /// Whether it is switched on; none if the PDU does not report it.
     pub fn is_on(&self) -> Option<bool> {
         match self.0.text(&["PowerState"])?.to_ascii_lowercase().as_str() {
             "on" | "poweringoff" => Some(true),
@@ -145,7 +145,7 @@ impl Outlet {
         }
     }
 
-    /// What it gives, in watts.
+    /// Power that it delivers, in watts.
     pub fn watts(&self) -> Option<f64> {
         watts(self.0.json())
     }
@@ -155,7 +155,7 @@ impl Outlet {
         amps(self.0.json())
     }
 
-    /// Link to the branch circuit that it is on.
+    /// Link to its branch circuit.
     pub fn branch(&self) -> Option<String> {
         self.0.link(&["Links", "BranchCircuit"])
     }

@@ -26,7 +26,7 @@ impl ServiceRoot {
         self.0.fact(&["RedfishVersion"])
     }
 
-    /// Link to the systems; old roots keep it under `Links`.
+    /// Link to the systems; old roots have it under `Links`.
     pub fn systems(&self) -> Option<String> {
         self.either("Systems")
     }
@@ -51,7 +51,7 @@ impl ServiceRoot {
         self.either("ThermalEquipment")
     }
 
-    /// Link by which sessions are opened.
+    /// Link for opening sessions.
     pub fn sessions(&self) -> Option<String> {
         self.0.link(&["Links", "Sessions"])
     }
@@ -81,12 +81,12 @@ impl ServiceRoot {
         self.either("UpdateService")
     }
 
-    /// Link to what is said of the firmware of components.
+    /// Link to the firmware measurements of components.
     pub fn component_integrity(&self) -> Option<String> {
         self.either("ComponentIntegrity")
     }
 
-    /// Names under `Oem`: one Supermicro root says who it is nowhere else.
+    /// Names under `Oem`: one Supermicro root names its vendor only there.
     pub fn oem_names(&self) -> Vec<String> {
         let oem = self.0.at(&["Oem"]).and_then(serde_json::Value::as_object);
         oem.map(|names| names.keys().take(16).cloned().collect())

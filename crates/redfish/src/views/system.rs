@@ -6,10 +6,10 @@ use super::action::Action;
 use super::boot::BootView;
 use super::view;
 
-/// What `PowerState` says.
+/// The value of `PowerState`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum PowerState {
-    /// The machine runs.
+    /// The machine is powered on.
     On,
     /// The machine is off.
     Off,
@@ -17,7 +17,7 @@ pub enum PowerState {
     PoweringOn,
     /// Between on and off.
     PoweringOff,
-    /// Anything else that BMCs say (`Paused`, `Reset`), or "null" where they say nothing.
+    /// Any other value (`Paused`, `Reset`), or "null" if there is none.
     Unknown(String),
 }
 
@@ -79,7 +79,7 @@ impl System {
         self.0.fact(&["SKU"])
     }
 
-    /// `UUID` in lower case; absent if it is no UUID or all zeros.
+    /// `UUID` in lower case; none if it is not a UUID or all zeros.
     pub fn uuid(&self) -> Option<String> {
         let text = self.0.fact(&["UUID"])?.to_ascii_lowercase();
         let digits: String = text.chars().filter(|c| *c != '-').collect();
@@ -111,7 +111,7 @@ impl System {
         PowerState::read(self.0.text(&["PowerState"]))
     }
 
-    /// `BootProgress.LastState`: how far the host has come.
+    /// `BootProgress.LastState`: the host's progress in booting.
     pub fn boot_progress(&self) -> Option<String> {
         self.0.fact(&["BootProgress", "LastState"])
     }
@@ -136,7 +136,7 @@ impl System {
         Action::find(&self.0, "ComputerSystem.Reset")
     }
 
-    /// Link to the settings object, where changes wait until the next boot.
+    /// Link to the settings object, which holds changes for the next boot.
     pub fn settings(&self) -> Option<String> {
         self.0.link(&["@Redfish.Settings", "SettingsObject"])
     }
@@ -151,7 +151,7 @@ impl System {
         }
     }
 
-    /// Links to the chassis that the machine stands in.
+    /// Links to the chassis of the machine.
     pub fn chassis(&self) -> Vec<String> {
         self.0.links(&["Links", "Chassis"])
     }

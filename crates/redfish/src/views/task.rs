@@ -4,14 +4,14 @@ use serde_json::json;
 use super::view;
 use crate::extended::BmcMessages;
 
-/// What a task's state means for who waits.
+/// The meaning of a task's state for a waiting caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum TaskPhase {
-    /// Not over.
+    /// Not ended.
     Running,
-    /// Over, and well.
+    /// Ended successfully.
     Done,
-    /// Over, and not well.
+    /// Failed.
     Failed,
 }
 
@@ -21,7 +21,7 @@ view!(
 );
 
 impl Task {
-    /// Whether the resource is a task at all: a monitor may also answer with the result.
+    /// Whether the resource is a task: a monitor may also answer with the result.
     pub fn is_task(&self) -> bool {
         self.state().is_some()
     }
@@ -36,7 +36,7 @@ impl Task {
         self.0.whole(&["PercentComplete"])
     }
 
-    /// What the state means. A state that nobody knows counts as running: whoever waits has a time limit.
+    /// The meaning of the state. An unknown state counts as running: the caller's wait has a time limit.
     pub fn phase(&self) -> TaskPhase {
         let critical = self
             .0
@@ -51,7 +51,7 @@ impl Task {
         }
     }
 
-    /// What the BMC says about it. Dell's jobs have one message, with its id beside it.
+    /// The BMC's messages about the task. Dell's jobs have one message, with its id beside it.
     pub fn messages(&self) -> BmcMessages {
         let said = BmcMessages::from_json(self.0.json());
         match self.0.text(&["Message"]) {

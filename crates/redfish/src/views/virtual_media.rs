@@ -3,7 +3,7 @@ use serde::Serialize;
 use super::action::Action;
 use super::view;
 
-/// What a virtual drive looks like to the machine.
+/// The kind of drive that the machine sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum MediaKind {
     /// A CD or DVD drive.
@@ -13,7 +13,7 @@ pub enum MediaKind {
 }
 
 impl MediaKind {
-    /// The words in `MediaTypes` that mean this kind.
+    /// The values of `MediaTypes` that mean this kind.
     pub(crate) fn words(self) -> &'static [&'static str] {
         match self {
             Self::Cd => &["CD", "DVD"],
@@ -33,12 +33,12 @@ impl VirtualMedia {
         self.0.id()
     }
 
-    /// `MediaTypes`; empty where it does not say.
+    /// `MediaTypes`; empty if there are none.
     pub fn media_types(&self) -> Vec<String> {
         self.0.texts(&["MediaTypes"])
     }
 
-    /// Whether it can play this kind of medium. One that does not say is judged by its id.
+    /// Whether it accepts this kind of medium. Without media types the id decides.
     pub fn plays(&self, kind: MediaKind) -> bool {
         let types = self.media_types();
         let has = |word: &&str| types.iter().any(|one| one.eq_ignore_ascii_case(word));
@@ -52,22 +52,22 @@ impl VirtualMedia {
         kind.words().iter().any(has)
     }
 
-    /// `Image`: the URL of what is inserted.
+    /// `Image`: the URL of the inserted image.
     pub fn image(&self) -> Option<String> {
         self.0.fact(&["Image"])
     }
 
-    /// Whether something is inserted. Where `Inserted` is missing, an image means yes.
+    /// Whether a medium is inserted. If `Inserted` is missing, an image means yes.
     pub fn is_inserted(&self) -> bool {
         self.0.flag(&["Inserted"]).unwrap_or_else(|| self.image().is_some())
     }
 
-    /// The action that inserts.
+    /// The action that inserts an image.
     pub fn insert(&self) -> Option<Action> {
         Action::find(&self.0, "VirtualMedia.InsertMedia")
     }
 
-    /// The action that ejects.
+    /// The action that ejects the image.
     pub fn eject(&self) -> Option<Action> {
         Action::find(&self.0, "VirtualMedia.EjectMedia")
     }

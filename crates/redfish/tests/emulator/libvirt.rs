@@ -1,5 +1,5 @@
-//! The emulator before a machine of libvirt: its test driver, whose machine exists in the emulator's memory only and is on at first.
-//! Debian's `python3-libvirt` has it, together with Python's side of it.
+//! The emulator with a machine of libvirt's test driver, which exists only in the emulator's memory and is on at first. Debian's
+//! `python3-libvirt` includes the driver and its Python binding.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use rackwright_redfish::{
 use super::{Driver, Emulator, PATIENCE};
 use crate::support_page;
 
-/// Of the machine that libvirt's test driver always has (`src/test/test_driver.c` there).
+/// UUID of the machine that libvirt's test driver always has (`src/test/test_driver.c` there).
 const UUID: &str = "6695eb01-f6a4-8304-79aa-97f2502e193f";
 
 #[tokio::test]
@@ -30,7 +30,7 @@ async fn a_machine_of_libvirt_behind_it() {
     let report = client.probe().await.unwrap();
     support_page::check("sushy-emulator, libvirt test driver", &report);
 
-    // The report says that they are there; these are they.
+    // The report lists the BIOS settings; they are read here.
     assert_eq!(report.finding(Capability::Bios).unwrap().outcome, Outcome::Pass);
     let system = client.system().await.unwrap();
     let bios = client.get(&format!("{}/BIOS", system.path())).await.unwrap();
@@ -46,7 +46,7 @@ async fn a_machine_of_libvirt_behind_it() {
     assert_eq!(network.after.target.as_deref(), Some("Pxe"));
     client.set_power(PowerGoal::On).await.unwrap();
     client.wait_power(PowerGoal::On, PATIENCE).await.unwrap();
-    // libvirt keeps the order; "once" is only accepted.
+    // libvirt keeps the override; "once" is accepted without effect.
     assert_eq!(client.boot().await.unwrap().target.as_deref(), Some("Pxe"));
     let disk = client
         .set_boot(BootTarget::Disk, Persistence::Continuous, None)
@@ -56,7 +56,7 @@ async fn a_machine_of_libvirt_behind_it() {
     client.power_cycle(PATIENCE).await.unwrap();
     assert_eq!(client.power().await.unwrap(), PowerState::On);
 
-    // Its firmware has no modes to choose from, so that none is written.
+    // The firmware offers no choice of modes, so no mode is written.
     let mode = client
         .set_boot(BootTarget::Pxe, Persistence::Once, Some(BootMode::Uefi))
         .await
@@ -74,7 +74,7 @@ fn wish(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// They stand in the machine's description, which libvirt keeps: a start does not lose them.
+/// libvirt stores the settings in the machine's description, so a start does not lose them.
 #[tokio::test]
 async fn settings_are_written_and_stay_after_a_start() {
     let mut emulator = Emulator::start(Driver::LibvirtTest).await;
@@ -120,7 +120,7 @@ async fn settings_are_written_and_stay_after_a_start() {
     emulator.stop().await;
 }
 
-/// The emulator raises the version by `SimpleUpdate` alone, though it names a push URI, and fetches no file.
+/// Only `SimpleUpdate` raises the version, although the emulator lists a push URI. It fetches no file.
 #[tokio::test]
 async fn an_update_raises_the_version_of_the_bios() {
     let mut emulator = Emulator::start(Driver::LibvirtTest).await;

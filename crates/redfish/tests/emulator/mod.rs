@@ -1,4 +1,4 @@
-//! `sushy-emulator`, started for a test.
+//! Starts `sushy-emulator` for a test.
 
 mod libvirt;
 
@@ -11,24 +11,25 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
 pub const PASSWORD: &str = "emulated-password";
-/// The fake driver lets each change of power take 1 to 11 s.
+/// The fake driver takes 1 to 11 s for each change of power.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What is behind the emulator.
+/// The driver behind the emulator.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Driver {
-    /// The emulator's own.
+    /// The emulator's own fake driver.
     Fake,
-    /// libvirt, with the driver of its own tests.
+    /// libvirt, with its test driver.
     LibvirtTest,
 }
 
 impl Driver {
-    /// What its settings have beside name and password: they are a program of Python.
+    /// Settings in addition to name and password; the settings file is a Python program.
     fn settings(self) -> &'static str {
         match self {
             Self::Fake => "",
-            // The driver's machine is made anew when the last connection to it ends, so that one has to outlive the requests.
+            // The driver creates its machine anew when its last connection ends, so one connection must outlive the
+            // requests.
             Self::LibvirtTest => {
                 "import libvirt\nSUSHY_EMULATOR_LIBVIRT_URI = 'test:///default'\n\
                  KEPT_OPEN = libvirt.open(SUSHY_EMULATOR_LIBVIRT_URI)\n"
@@ -37,7 +38,7 @@ impl Driver {
     }
 }
 
-/// A running emulator; it ends with this.
+/// A running emulator; dropping it stops the emulator.
 pub struct Emulator {
     child: Child,
     port: u16,
@@ -60,7 +61,7 @@ async fn emulator_program(driver: Driver) -> PathBuf {
     let made = Command::new(here.join("../../tests/venv.sh"))
         .args(match driver {
             Driver::Fake => vec![target.join("venv-sushy"), requirements],
-            // PyPI's libvirt-python wants libvirt's headers and a compiler; Debian has it built.
+            // PyPI's libvirt-python needs libvirt's headers and a compiler; Debian has it built.
             Driver::LibvirtTest => vec![target.join("venv-sushy-libvirt"), requirements, "libvirt".into()],
         })
         .stderr(Stdio::piped())
@@ -106,7 +107,7 @@ impl Emulator {
         std::fs::write(file("sushy.conf"), config).unwrap();
         let log = file("log");
         let out = std::fs::File::create(&log).unwrap();
-        // Free now; if somebody takes it in between, the emulator ends and the test says so.
+        // The port is free now. If another process takes it first, the emulator ends and the test reports that.
         let port = TcpListener::bind("127.0.0.1:0")
             .await
             .unwrap()
@@ -149,7 +150,7 @@ impl Emulator {
         }
     }
 
-    /// Connects as soon as the emulator listens.
+    /// Connects when the emulator listens.
     pub async fn connect(&mut self) -> BmcClient {
         let started = Instant::now();
         loop {

@@ -1,10 +1,11 @@
-//! Accounts of recorded machines, as counted in the recordings by other means than this client's.
+//! Accounts of recorded machines, compared with counts that were made without this client.
 
 use std::path::PathBuf;
 
 use rackwright_redfish::BmcClient;
 
-/// Recording; slots; names in use; shortest and longest password; refused logins that lock, and for how many seconds.
+/// Recording; slots; user names; shortest and longest password; refused logins that lock an account, and seconds of the
+/// lock.
 type Recorded = (
     &'static str,
     usize,
@@ -46,7 +47,7 @@ const RECORDED: [Recorded; 6] = [
     ),
 ];
 
-/// Reads accounts, roles and policy of each recording, and holds them against what stands in it.
+/// Reads accounts, roles and policy of each recording and compares them with its content.
 pub async fn check(connect: impl AsyncFn(PathBuf) -> BmcClient) {
     let folder = PathBuf::from(std::env::var_os("RACKWRIGHT_MOCKUPS").unwrap());
     for (recording, slots, users, lengths, lockout) in RECORDED {

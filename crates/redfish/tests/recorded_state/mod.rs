@@ -1,15 +1,15 @@
-//! What is on recorded BMCs, part by part, as counted in the recordings by other means than this client's.
+//! The state of recorded BMCs, part by part, compared with counts that were made without this client.
 
 use rackwright_redfish::{BmcClient, Shown, StateListed, StatePart, StateScope, UefiState};
 
-/// What a part holds: names of what is open, or that there is no such part.
+/// The names of a part's open items; none if there is no such part.
 type Names = Option<&'static [&'static str]>;
 
 /// Recording; accounts; subscriptions; media; host interfaces; KCS.
 type Recorded = (&'static str, Names, Names, Names, Names, Names);
 
 const RECORDED: [Recorded; 6] = [
-    // Its one subscription leads to the BMC itself. Local configuration is open.
+    // Its only subscription has the BMC itself as destination. Local configuration is open.
     (
         "dell",
         Some(&["root", "tests_admin"]),
@@ -57,18 +57,19 @@ const RECORDED: [Recorded; 6] = [
     ),
 ];
 
-/// Recording; boot options, all of them in the order; mode of Secure Boot; entries of its databases without `dbx`, and of `dbx`.
+/// Recording; number of boot options, all in the order; Secure Boot mode; entries of its databases without `dbx`, and of
+/// `dbx`.
 type Firmware = (&'static str, usize, &'static str, Option<(usize, Option<u64>)>);
 
 const FIRMWARE: [Firmware; 6] = [
-    // Its certificates are described and not shown.
+    // Its certificates are described but not shown.
     ("dell", 5, "DeployedMode", Some((6, Some(78)))),
     ("gigabyte", 7, "SetupMode", None),
     ("hpe", 30, "UserMode", None),
     ("lenovo", 2, "UserMode", None),
-    // A key for timestamps beside PK, KEK and two in db.
+    // A key for timestamps in addition to PK, KEK and two in db.
     ("nvidia_viking", 21, "UserMode", Some((5, Some(267)))),
-    // The list of databases is there, and empty.
+    // The list of databases exists and is empty.
     ("supermicro", 12, "SetupMode", Some((0, None))),
 ];
 
@@ -107,7 +108,7 @@ fn check_firmware(name: &str, seen: &UefiState) {
     }
 }
 
-/// Reads one recording and holds every part against what stands in it.
+/// Reads one recording and compares every part with its content.
 pub async fn check(name: &str, client: &BmcClient) {
     let scope = StateScope {
         own: "root",

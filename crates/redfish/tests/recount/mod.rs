@@ -1,5 +1,5 @@
-//! Counts and reads a recording by itself, from the plain JSON by kind and place, and compares field by field what the
-//! client made of it: nothing is lost.
+//! Reads a recording independently, from the plain JSON by kind and path, and compares it field by field with the
+//! client's result: no field may be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ fn is_absent(body: &Value) -> bool {
     body["Status"]["State"] == "Absent"
 }
 
-/// A text that says something.
+/// A text with a meaning; placeholders become empty.
 fn text(value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.trim().to_owned(),
@@ -46,7 +46,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// All resources of a kind whose path has these segments from the root on; `*` stands for any one.
+/// All resources of a kind with these path segments after the root; `*` matches any single segment.
 fn rows(tree: &Tree, wanted: &str, place: &str, fields: &[&str]) -> Rows {
     let pattern: Vec<&str> = place.split('/').collect();
     let fits = |path: &str| {
@@ -79,7 +79,7 @@ fn same(name: &str, what: &str, recorded: &Rows, read: &Rows) {
     println!("{name}: {} {what} compared field by field", recorded.len());
 }
 
-/// Parts that resources of a kind hold inline, by name; only those of holders that a chassis links.
+/// The number of parts that resources of a kind list inline, by name; only of resources that a chassis links.
 fn inline(tree: &Tree, holder: &str, list: &str) -> usize {
     let holders: BTreeSet<String> = tree
         .iter()
@@ -90,7 +90,7 @@ fn inline(tree: &Tree, holder: &str, list: &str) -> usize {
     lists.flatten().filter(|one| one.is_object() && !is_absent(one)).count()
 }
 
-/// The drives that simple storage holds inline, in the fields of drives.
+/// The drives that simple storage lists inline, with the fields of drives.
 fn simple_drives(tree: &Tree) -> Rows {
     let mut found = Rows::new();
     for (path, body) in tree.iter().filter(|(_, body)| kind(body) == "SimpleStorage") {
@@ -119,7 +119,7 @@ fn parts(read: &[PartInfo]) -> Rows {
     read.iter().filter(|one| !one.path.contains('#')).map(row).collect()
 }
 
-/// Compares an inventory with the recording that it was read from.
+/// Compares an inventory with the recording from which it was read.
 pub fn check(name: &str, tree: &Tree, read: &BmcInventory) {
     processors(name, tree, read);
     memory(name, tree, read);
@@ -182,10 +182,10 @@ fn drives(name: &str, tree: &Tree, read: &BmcInventory) {
         "CapacityBytes",
     ];
     let mut recorded = rows(tree, "Drive", "", &fields);
-    // One recording holds a second copy of itself in a folder of its own.
+    // One recording contains a copy of itself in a separate folder.
     let places = ["/redfish/v1/systems/", "/redfish/v1/chassis/"];
     recorded.retain(|(path, _)| places.iter().any(|place| path.starts_with(place)));
-    // One machine's drives say nothing, and no storage links them; its older simple storage holds them inline.
+    // The drives of one machine have no facts and no storage links them; its older simple storage lists them inline.
     recorded.retain(|(_, fields)| fields.iter().any(|field| !field.is_empty()));
     let (held, linked): (Rows, Rows) = drives.partition(|(path, _)| path.contains('#'));
     same(name, "drives", &recorded, &linked);

@@ -1,5 +1,5 @@
-//! Hostile and broken answers through every public operation: each ends soon, takes little memory, and says of which resource
-//! it could not make sense.
+//! Hostile and broken answers to every public operation: each operation ends soon, uses little memory, and names the resource
+//! that it could not parse.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::bmc::{Bmc, SYSTEM, standard_tree};
 use crate::server::{Answer, Request};
 
-/// No operation may take longer, whatever the BMC does: a few time-outs of a request, and room for a busy machine.
+/// Time limit of every operation: a few request time-outs, with room for a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 const OPERATIONS: [&str; 9] = [
     "probe",
@@ -35,7 +35,7 @@ fn members(path: &str) -> Value {
     json!({"Members": [link(path)], "Members@odata.count": 1})
 }
 
-/// What stands in the machine.
+/// The parts of the machine.
 fn parts() -> Vec<(&'static str, Value)> {
     vec![
         ("Systems/1/Processors", members("Systems/1/Processors/0")),
@@ -85,7 +85,7 @@ fn parts() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// What stands around it.
+/// The services of the BMC.
 fn services() -> Vec<(&'static str, Value)> {
     vec![
         ("Chassis", members("Chassis/1")),
@@ -158,7 +158,7 @@ fn full_tree() -> BTreeMap<String, Value> {
     tree
 }
 
-/// Virtual pauses, and real time-outs that a test can wait for.
+/// Virtual pauses, and real time-outs short enough for a test.
 fn hasty(bmc: &Bmc) -> Settings {
     Settings {
         request_timeout: Duration::from_millis(300),
@@ -195,7 +195,8 @@ async fn run(client: &BmcClient, operation: &str) -> Result<(), RedfishError> {
     }
 }
 
-/// Every operation, each with a client of its own, against a BMC that misbehaves so. What failed, with its words.
+/// Runs every operation, each with its own client, against a BMC with this misbehaviour. Returns the failures with their
+/// messages.
 async fn all_against(
     name: &str,
     abuse: impl Fn(&Request) -> Option<Answer> + Send + Sync + Clone + 'static,
@@ -238,7 +239,7 @@ fn nested(depth: usize) -> String {
     format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth))
 }
 
-/// Each kind of bad answer with words that the error must have.
+/// Each kind of bad body, with the text that the error must contain.
 fn bodies() -> Vec<(&'static str, Answer, &'static str)> {
     let slow = Duration::from_millis(20);
     let fast = Duration::ZERO;
@@ -300,7 +301,7 @@ fn bodies() -> Vec<(&'static str, Answer, &'static str)> {
     ]
 }
 
-/// The same of what is wrong with the head of an answer, or with there being one.
+/// Bad heads of an answer, or no answer, with the text that the error must contain.
 fn heads() -> Vec<(&'static str, Answer, &'static str)> {
     vec![
         (
@@ -455,7 +456,7 @@ async fn circles_of_links_and_endless_pages_end() {
             .flatten()
     })
     .await;
-    // Every collection holds itself, its parent and the root, and every link leads back.
+    // Every collection contains itself, its parent and the root, and every link leads back.
     all_against("circles", |request| {
         let path = request.path.trim_end_matches('/');
         let is_inner = is_read(request) && path.matches('/').count() > 4;
@@ -469,7 +470,7 @@ async fn circles_of_links_and_endless_pages_end() {
     .await;
 }
 
-/// All places of a document, deepest first.
+/// All JSON pointers of a document, deepest first.
 fn pointers(value: &Value, here: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(object) => object.iter().for_each(|(name, value)| {
@@ -568,7 +569,7 @@ async fn a_walk_over_large_answers_keeps_little() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
-    // 2.8 GB were offered.
+    // The server offered 2.8 GB.
     assert!(peak_kib < 800 << 10, "{peak_kib} KiB");
 }
 

@@ -1,4 +1,4 @@
-//! Accounts: read, made, written into slots, changed, and what a BMC that wants a new password allows.
+//! Accounts: read, made, written into slots, changed, and the changes that a BMC allows while it demands a new password.
 
 use rackwright_redfish::{ErrorKind, RedfishError};
 use secrecy::SecretString;
@@ -84,7 +84,7 @@ async fn where_accounts_are_slots_the_first_free_one_that_is_left_to_us_is_writt
     let bodies = bmc.bodies("PATCH", &format!("{ACCOUNTS}/4"));
     assert_eq!(bodies.len(), 1);
     assert_eq!(bodies[0]["UserName"], "ours");
-    // Again: the account is there now, and only its password is written.
+    // A second time: the account exists now, and only its password is written.
     client.put_administrator("ours", &password()).await.unwrap();
     let again = bmc.bodies("PATCH", &format!("{ACCOUNTS}/4"));
     assert_eq!(again[1], json!({"Password": NEW, "Enabled": true}));
@@ -111,7 +111,7 @@ async fn a_refused_password_is_blotted_out_of_the_refusal() {
     assert_eq!(failure.kind(), ErrorKind::Permanent);
 }
 
-/// Nothing is allowed but the change: not even reading the account, so that no ETag is known.
+/// Only the change is allowed, not even a reading of the account, so no ETag is known.
 #[tokio::test]
 async fn a_password_that_must_be_changed_is_changed_by_the_link_of_the_refusal() {
     let account = format!("{ACCOUNTS}/2");
@@ -153,7 +153,7 @@ async fn accounts_are_disabled_and_taken_away() {
     client.disable_account(&old).await.unwrap();
     let old = client.account_of("old").await.unwrap().unwrap();
     assert!(!old.is_enabled());
-    // This one knows no DELETE: its slot is emptied.
+    // This BMC does not support DELETE: the slot is emptied.
     client.delete_account(&old).await.unwrap();
     assert!(client.account_of("old").await.unwrap().is_none());
 }

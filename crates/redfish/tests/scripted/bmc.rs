@@ -1,4 +1,4 @@
-//! A BMC of the tests: a tree of resources, sessions, and hooks by which a test changes its behaviour.
+//! The tests' BMC: a tree of resources, sessions, and hooks by which a test changes its behaviour.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,14 +14,14 @@ pub const SYSTEM: &str = "/redfish/v1/Systems/1";
 pub const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 pub const RESET: &str = "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset";
 
-/// Virtual time: sleeping returns at once and is written down.
+/// Virtual time: a sleep returns at once and is recorded.
 #[derive(Debug, Default)]
 pub struct TestEnvironment {
     state: Mutex<(Duration, Vec<Duration>)>,
 }
 
 impl TestEnvironment {
-    /// Virtual time that has gone by.
+    /// The virtual time since the start.
     pub fn elapsed(&self) -> Duration {
         self.now()
     }
@@ -59,11 +59,11 @@ impl Environment for TestEnvironment {
 
 pub struct State {
     pub tree: BTreeMap<String, Value>,
-    /// ETags by path; a resource without one has none.
+    /// ETags by path; a resource that is not listed has none.
     pub etags: BTreeMap<String, String>,
     pub tokens: Vec<String>,
     logins: usize,
-    /// Calls of the hook so far, for hooks that count.
+    /// Number of calls of the hook so far, for hooks that count.
     pub n: usize,
 }
 
@@ -166,7 +166,7 @@ impl Bmc {
         }
     }
 
-    /// Virtual time.
+    /// Settings with virtual time.
     pub fn settings(&self) -> Settings {
         Settings {
             environment: self.environment.clone(),

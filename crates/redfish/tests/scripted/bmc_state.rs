@@ -1,4 +1,4 @@
-//! What is left on a BMC: read strictly, removed in the vendor's way.
+//! Leftover state on a BMC: read strictly, removed by the vendor's method.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn list(paths: &[String]) -> Value {
     json!({"Members": paths.iter().map(|path| link(path)).collect::<Vec<_>>()})
 }
 
-/// A BMC on which a customer's system has left one thing of each kind.
+/// A BMC on which a customer's system has left one item of each kind.
 async fn bmc_with(hook: impl Fn(&Request, &mut State) -> Option<Answer> + Send + Sync + 'static) -> Bmc {
     let mut tree = standard_tree();
     let services =
@@ -143,7 +143,7 @@ async fn each_part_is_read_without_its_secrets() {
     assert_eq!(open(&state, StatePart::BootOverride), ["Cd"]);
     assert_eq!(open(&state, StatePart::HostInterfaces), ["1"]);
     assert_eq!(*part(&state, StatePart::Kcs), StateListed::NotOffered);
-    // Our own session is not among them.
+    // Our own session is not listed.
     assert_eq!(open(&state, StatePart::Sessions), ["x"]);
     assert_eq!(state.boot_order, ["Boot0003", "Boot0001"]);
     assert!(!format!("{state:?}").contains("SECRET"), "{state:?}");
@@ -151,7 +151,7 @@ async fn each_part_is_read_without_its_secrets() {
 
 #[tokio::test]
 async fn an_account_goes_by_the_first_way_that_works() {
-    // DELETE is refused, and an empty name is taken and does nothing: it is disabled in the end.
+    // DELETE is refused, and an empty name is accepted without effect: in the end the account is disabled.
     let bmc = bmc_with(|request, _| {
         let is_it = request.path == format!("{ACCOUNTS}/2");
         match request.method.as_str() {

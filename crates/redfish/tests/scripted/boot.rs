@@ -236,7 +236,7 @@ async fn known_deviations_are_data() {
         .unwrap();
     assert_eq!(outcome.deviations.len(), 1);
     assert_eq!(outcome.deviations[0].seen, "UefiBootNext");
-    // Another maker's machine doing the same is not trusted.
+    // The same behaviour of another maker's machine is not trusted.
     bmc.set(SYSTEM, "/Manufacturer", json!("Acme"));
     bmc.set(SYSTEM, "/Boot/BootSourceOverrideTarget", json!("None"));
     let failure = bmc

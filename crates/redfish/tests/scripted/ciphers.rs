@@ -1,5 +1,5 @@
-//! BMCs that offer RSA key exchange only, played by `openssl s_server`: the built-in TLS says what is the matter, and the
-//! platform's speaks to them.
+//! BMCs that offer only RSA key exchange, played by `openssl s_server`: the built-in TLS reports the cause, and the
+//! platform's TLS connects.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
-/// What such a BMC takes.
+/// Options of such a BMC.
 const RSA_ONLY: [&str; 3] = ["-tls1_2", "-cipher", "AES256-GCM-SHA384:AES128-SHA"];
 const ROOT: &str = r##"{"@odata.type": "#ServiceRoot.v1_5_0.ServiceRoot", "RedfishVersion": "1.6.0",
     "Systems": {"@odata.id": "/redfish/v1/Systems"}}"##;
@@ -46,7 +46,7 @@ impl Certificate {
         self.folder.path().join(name)
     }
 
-    /// By OpenSSL's own reckoning.
+    /// The fingerprint as OpenSSL computes it.
     async fn fingerprint(&self) -> CertificateFingerprint {
         let shown = Command::new("openssl")
             .args(["x509", "-noout", "-fingerprint", "-sha256", "-in"])
@@ -59,10 +59,10 @@ impl Certificate {
     }
 }
 
-/// A BMC that takes one connection and answers each request on it with a service root.
+/// A BMC that accepts one connection and answers each request on it with a service root.
 struct OldBmc {
     port: u16,
-    /// All that was said to it, once the connection has ended.
+    /// All received data, available after the end of the connection.
     heard: JoinHandle<String>,
 }
 
@@ -224,7 +224,7 @@ mod with_the_platforms_tls {
         assert!(!heard.contains("GET"), "nothing may be sent to a stranger: {heard}");
     }
 
-    /// Passes each connection on to the port that stands in `to` when it comes.
+    /// Forwards each connection to the port that is in `to` when the connection arrives.
     async fn front(to: Arc<AtomicU16>) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

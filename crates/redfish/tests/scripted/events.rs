@@ -11,7 +11,7 @@ use crate::server::Answer;
 const SERVICE: &str = "/redfish/v1/EventService";
 const STREAM: &str = "/redfish/v1/EventService/SSE";
 
-/// A BMC whose event service is as given; its stream is answered so.
+/// A BMC with the given event service and stream.
 async fn bmc(service: Value, stream: impl Fn() -> Answer + Send + Sync + 'static) -> Bmc {
     let mut tree = standard_tree();
     let root = tree.get_mut("/redfish/v1").unwrap();

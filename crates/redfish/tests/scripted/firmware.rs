@@ -1,4 +1,4 @@
-//! Firmware: what is read, by which way it goes, and how its task is followed.
+//! Firmware: its inventory, the way in which an update is sent, and the polling of its task.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn accepted(_: &Request, _: &mut State) -> Option<Answer> {
     None
 }
 
-/// A file of some hundred kB, so that it goes in pieces.
+/// A file of some hundred kB, so that it is sent in pieces.
 fn image(dir: &tempfile::TempDir, url: Option<&str>) -> FirmwareImage {
     let file = dir.path().join("bmc.bin");
     let text: String = (0..60_000).map(|i| format!("{i:05}\n")).collect();

@@ -6,12 +6,12 @@ use serde_json::json;
 use crate::bmc::{Bmc, SYSTEM};
 use crate::server::Answer;
 
-/// What the client makes of this answer in place of a system.
+/// The client's error for this answer in place of a system.
 async fn system_answered_by(answer: Answer) -> RedfishError {
     let bmc = Bmc::start(move |request, _| request.is("GET", SYSTEM).then(|| answer.clone())).await;
     let client = bmc.connect().await;
     let failure = client.system().await.unwrap_err();
-    // Still of use afterwards.
+    // The client is still usable afterwards.
     client.manager_probe().await;
     failure
 }
@@ -75,7 +75,7 @@ async fn gigantic_answers_are_cut_off() {
         "{failure}"
     );
 
-    // Without a length, for ever: the first 64 KiB end with a complete head.
+    // No length and no end: the first 64 KiB contain a complete head.
     let endless = Bmc::start(|request, _| {
         let chunk = || {
             let mut bytes = b"HTTP/1.1 200 OK\r\n\r\n{\"a\":\"".to_vec();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::bmc::{Bmc, SYSTEM, standard_tree};
 use crate::server::Answer;
 
-/// A machine with a little of everything, some of it odd.
+/// A machine with a few parts of each kind, some of them odd.
 fn machine() -> BTreeMap<String, Value> {
     let mut tree = standard_tree();
     let link = |path: &str| json!({"@odata.id": path});

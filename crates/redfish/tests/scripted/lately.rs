@@ -1,4 +1,4 @@
-//! What was read a moment ago decides what is sent, and nothing else.
+//! A recent reading only decides what is sent.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::bmc::{Bmc, RESET, SYSTEM};
 
 const LONG: Duration = Duration::from_secs(5);
 
-/// What was asked of the system and sent to it since the last call, in order.
+/// The requests to the system since the last call, in order.
 fn since(bmc: &Bmc, seen: &mut usize) -> Vec<&'static str> {
     let requests = bmc.server.requests();
     let new = &requests[std::mem::replace(seen, requests.len())..];
@@ -60,11 +60,11 @@ async fn nothing_is_left_out_for_what_was_read_before() {
     let client = bmc.connect().await;
     let set = async || client.set_boot(BootTarget::Pxe, Persistence::Once, None).await.unwrap();
     assert!(set().await.changed);
-    // A boot uses it up, behind the client's back: to be left out it would have to be read now.
+    // A boot uses up the override without a request of the client: only a new reading could show that nothing need be sent.
     bmc.set(SYSTEM, "/Boot/BootSourceOverrideEnabled", json!("Disabled"));
     assert!(set().await.changed);
     assert!(!set().await.changed, "that it holds was read now");
-    // Likewise power: somebody switches the machine off after it was seen on.
+    // The same for power: the machine is switched off after the client saw it on.
     bmc.set(SYSTEM, "/PowerState", json!("On"));
     assert_eq!(client.power().await.unwrap(), PowerState::On);
     bmc.set(SYSTEM, "/PowerState", json!("Off"));

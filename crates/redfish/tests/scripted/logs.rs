@@ -16,7 +16,7 @@ fn entry(n: u32, created: &str) -> Value {
     json!({"@odata.id": format!("{ENTRIES}/{n}"), "Id": n.to_string(), "Created": created, "Severity": "Warning", "Message": format!("entry {n}")})
 }
 
-/// A BMC with one log of these members; `clear` answers what is posted to clear it, and empties it with 2xx.
+/// A BMC with one log of these members. `clear` answers the POST that clears it; an answer with 2xx empties the log.
 async fn with_log(members: Value, clear: impl Fn(&Value, bool) -> Answer + Send + Sync + 'static) -> Bmc {
     let mut tree = standard_tree();
     let link = |path: &str| json!({"@odata.id": path});
@@ -121,7 +121,7 @@ async fn what_only_says_that_it_was_cleared_is_not() {
 
 const AC: &str = "/redfish/v1/Systems/1/Actions/Oem/X.SystemReset";
 
-/// A BMC that takes the AC cycle of a profile; then it is away for so many requests, and forgets its sessions.
+/// A BMC that accepts the AC cycle of a profile, then fails `away` requests and forgets its sessions.
 async fn with_ac_cycle(away: usize) -> Bmc {
     let mut tree = standard_tree();
     let system = tree.get_mut(SYSTEM).unwrap();
@@ -132,7 +132,7 @@ async fn with_ac_cycle(away: usize) -> Bmc {
             assert_eq!(request.body, json!({"ResetType": "AuxCycle"}));
             state.n = 1;
             state.tokens.clear();
-            // The answer is lost with it.
+            // The answer is lost when the BMC goes away.
             return Some(if away > 0 { Answer::Hangup } else { Answer::status(204) });
         }
         if (1..=away).contains(&state.n) {

@@ -1,4 +1,4 @@
-//! Good manners, counted by the BMC.
+//! The client's restraint, counted by the BMC.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rackwright_redfish::{
 use crate::bmc::{Bmc, RESET, SESSIONS, SYSTEM, standard_tree};
 use crate::server::{Answer, Server};
 
-/// A BMC that hangs up on whoever reads the system while the switch is on.
+/// A BMC that hangs up on requests for the system while the switch is on.
 async fn moody() -> (Bmc, Arc<AtomicBool>) {
     let is_silent = Arc::new(AtomicBool::new(false));
     let switch = is_silent.clone();
@@ -51,13 +51,13 @@ async fn a_silent_bmc_is_left_alone_and_tried_by_one_request_at_a_time() {
     }
     assert_eq!(bmc.server.count("GET", SYSTEM), 5, "nothing is sent");
 
-    // The time is up: of many at once, one tries.
+    // The pause is over: of many concurrent requests, one is the trial.
     rackwright_redfish::Environment::sleep(&*bmc.environment, Duration::from_secs(6)).await;
     let outcomes = futures_of(&client, 20).await;
     assert_eq!(outcomes, 0);
     assert_eq!(bmc.server.count("GET", SYSTEM), 6, "one request in all");
 
-    // And it takes longer now, until an answer comes.
+    // The next pause is longer, until there is an answer.
     rackwright_redfish::Environment::sleep(&*bmc.environment, Duration::from_secs(6)).await;
     client.system().await.unwrap_err();
     assert_eq!(bmc.server.count("GET", SYSTEM), 6);
@@ -67,7 +67,7 @@ async fn a_silent_bmc_is_left_alone_and_tried_by_one_request_at_a_time() {
     assert_eq!(futures_of(&client, 20).await, 20, "the door is open for all");
 }
 
-/// How many of so many requests at once succeed.
+/// The number of successes among `n` concurrent requests.
 async fn futures_of(client: &BmcClient, n: usize) -> usize {
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..n {
@@ -148,7 +148,7 @@ async fn a_date_to_wait_for_counts_by_the_clock_of_the_bmc() {
     for (until, sleeps) in [
         ("Mon, 01 Jan 2001 00:01:20 GMT", vec![21_000]),
         ("Mon, 01 Jan 2001 09:00:00 GMT", vec![63_000]),
-        // In the past, or nothing that can be understood.
+        // A date in the past, or a text that cannot be parsed.
         ("Mon, 01 Jan 2001 00:00:50 GMT", vec![0]),
         ("when it is ready", vec![500]),
     ] {
@@ -215,7 +215,7 @@ async fn redirects_keep_method_body_and_proof() {
             .unwrap();
         assert!(moved.header("x-auth-token").is_some());
     }
-    // Another port of the same host is another service.
+    // Another port of the same host is a different service.
     let stranger = Server::start(None, Duration::ZERO, Arc::new(|_| Answer::status(200))).await;
     let away = format!("{}/redfish/v1/Systems/1", stranger.url());
     let bmc = Bmc::start(move |request, _| {
@@ -229,7 +229,7 @@ async fn redirects_keep_method_body_and_proof() {
     assert!(stranger.requests().is_empty());
 }
 
-/// Run by the test below, in a process whose environment names a proxy.
+/// The test below runs this in a process with a proxy in its environment.
 #[tokio::test]
 #[ignore = "run by environment_proxies_are_never_used"]
 async fn with_a_proxy_in_the_environment() {

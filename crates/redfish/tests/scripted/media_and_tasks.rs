@@ -12,7 +12,7 @@ const INSERT: &str = "/redfish/v1/Managers/BMC/VirtualMedia/CD/Actions/VirtualMe
 const EJECT: &str = "/redfish/v1/Managers/BMC/VirtualMedia/CD/Actions/VirtualMedia.EjectMedia";
 const IMAGE: &str = "http://10.77.0.1:8080/agent.iso";
 
-/// A BMC with a CD drive below its manager; `takes` says which bodies it likes.
+/// A BMC with a CD drive below its manager; `takes` decides which bodies are accepted.
 async fn with_drive(actions: bool, inserted: bool, takes: impl Fn(&Value) -> bool + Send + Sync + 'static) -> Bmc {
     let mut tree = standard_tree();
     tree.get_mut("/redfish/v1/Managers/BMC").unwrap()["VirtualMedia"] = json!({"@odata.id": MEDIA});
@@ -119,7 +119,7 @@ async fn no_drive_that_takes_it() {
 const TASK: &str = "/redfish/v1/TaskService/Tasks/7";
 const MONITOR: &str = "/redfish/v1/TaskService/TaskMonitors/7";
 
-/// Sets the boot override on a BMC that makes a task of it, and says how that went.
+/// Sets the boot override on a BMC that makes it a task, and returns the result.
 async fn boot_by_task(
     accept: Answer,
     look: impl Fn(&Request, usize) -> Option<Answer> + Send + Sync + 'static,

@@ -67,7 +67,7 @@ async fn already_in_that_state_is_success_after_a_second_look() {
     for status in [400, 409] {
         let bmc = Bmc::start(move |request, state| {
             request.is("POST", RESET).then(|| {
-                // Somebody pressed the button in between.
+                // The power button was pressed in between.
                 state.power("On");
                 Answer::error(status, "IDRAC.2.7.PSU501", "Server is already powered ON.")
             })
@@ -160,7 +160,7 @@ async fn a_power_cycle_observes_both_halves() {
             state.n += 1;
             let now = state.tree[SYSTEM]["PowerState"].as_str().unwrap().to_owned();
             match (state.n, now.as_str()) {
-                // A BMC may be silent for a while between two states.
+                // A BMC may not answer for a while between two states.
                 (2, "PoweringOff") => return Some(Answer::status(503)),
                 (4, "PoweringOff") => state.power("Off"),
                 (3, "PoweringOn") => state.power("On"),

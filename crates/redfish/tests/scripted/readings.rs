@@ -67,7 +67,7 @@ async fn a_machine_of_the_newer_standard() {
         (read.supplies[0].health.as_deref(), read.supplies[0].watts),
         (Some("Critical"), Some(951.0))
     );
-    // What could not be read is told, and is neither wet nor dry.
+    // A detector that could not be read is reported, and is neither wet nor dry.
     let gaps: Vec<_> = read.gaps.iter().map(|gap| gap.path.as_str()).collect();
     assert_eq!(gaps, ["/s/gone", "/c/ld/2"]);
     assert_eq!(read.leaks.len(), 1);
@@ -94,7 +94,7 @@ async fn the_older_resources_say_all_in_one_answer_each() {
         (read.watts, read.supplies.len(), read.temperatures.len()),
         (Some(708.0), 1, 1)
     );
-    // The system, its chassis, power, temperatures.
+    // The system, its chassis, its power and its temperatures.
     assert_eq!(bmc.server.requests().len() - before, 4);
 }
 

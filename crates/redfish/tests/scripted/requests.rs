@@ -14,7 +14,7 @@ async fn retry_after_is_honoured() {
     })
     .await;
     bmc.connect().await.system().await.unwrap();
-    // Never shorter than asked for; jitter adds up to a tenth.
+    // Never shorter than the requested pause; jitter adds up to a tenth.
     assert_eq!(bmc.environment.sleeps_ms(), [7350, 7350]);
 }
 
@@ -66,7 +66,7 @@ async fn a_patch_survives_one_broken_connection() {
 
 #[tokio::test]
 async fn a_reset_is_never_repeated_blindly() {
-    // The connection breaks after the BMC has done it, or before.
+    // The connection breaks after the BMC has done the work, or before.
     for (done, posts) in [(true, 1), (false, 2)] {
         let bmc = Bmc::start(move |request, state| {
             state.n += usize::from(request.is("POST", RESET));
@@ -150,7 +150,7 @@ async fn tls_spoken_to_a_plain_port_is_a_clear_error() {
 async fn a_base_path_stands_before_every_request() {
     let inner = Bmc::plain().await;
     let inner_address = inner.server.url();
-    // A proxy that takes the base path off and leaves the links alone, as real ones do.
+    // A proxy that removes the base path and does not change links, as real ones do.
     let state = std::sync::Arc::clone(&inner.state);
     let proxy = Server::start(
         None,
@@ -241,7 +241,7 @@ async fn identity_from_all_places() {
     );
 }
 
-/// Runs one PATCH against a BMC that accepts only what `accepts` says, and returns the values of `If-Match` tried.
+/// Runs one PATCH against a BMC that accepts only the values of `accepts`, and returns the tried values of `If-Match`.
 async fn if_matches(
     manufacturer: &str,
     etag: Option<&str>,
@@ -344,7 +344,7 @@ async fn a_resource_that_changed_meanwhile_is_read_again() {
     assert_eq!(bmc.server.count("PATCH", SYSTEM), 2);
 }
 
-/// Callers run these as tasks; this is checked by the compiler.
+/// Callers run these as tasks; the compiler checks that here.
 #[tokio::test]
 async fn every_operation_can_be_spawned() {
     let bmc = Bmc::plain().await;

@@ -1,4 +1,4 @@
-//! A small HTTP(S) server of the tests' own: it shares nothing with the client and can misbehave in every way.
+//! A small HTTP(S) server for the tests: shares no code with the client and can misbehave in every way.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ pub struct Request {
     pub path: String,
     pub headers: BTreeMap<String, String>,
     pub body: Value,
-    /// The body as it came.
+    /// The body as received.
     pub raw: Vec<u8>,
 }
 
@@ -46,15 +46,15 @@ pub enum Answer {
         headers: Vec<(String, String)>,
         body: Vec<u8>,
     },
-    /// These bytes as they are, then the end of the connection.
+    /// These bytes unchanged, then the end of the connection.
     Raw(Vec<u8>),
-    /// These bytes again and again, with a pause between, until the client goes away.
+    /// These bytes repeatedly, with a pause in between, until the client disconnects.
     Drip(Vec<u8>, Duration),
-    /// A body that arrives in so many pieces, with a pause before each; it is complete at the end.
+    /// A body that arrives in this many pieces, with a pause before each piece; it is complete at the end.
     Pieces(Vec<u8>, u32, Duration),
-    /// A WebSocket, accepted by this key, that greets, pings and says back what it is told, until it is told `quit`.
+    /// A WebSocket with this accept key that sends a greeting and a ping, echoes messages, and ends on `quit`.
     WebSocket(String),
-    /// The end of the connection, without a word.
+    /// The end of the connection without an answer.
     Hangup,
 }
 
@@ -117,7 +117,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Answers after `delay`, over TLS if given.
+    /// Starts a server that answers after `delay`, over TLS if given.
     pub async fn start(tls: Option<Arc<Mutex<TlsAcceptor>>>, delay: Duration, handler: Handler) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -203,7 +203,7 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, delay: Duration,
 async fn read_request(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8>) -> Option<Request> {
     let end = loop {
         if buffer.first() == Some(&0x16) {
-            // A TLS handshake at a plain port: answered in plain words, as servers do.
+            // A TLS handshake at a plain port: answered in plain text, as servers do.
             buffer.clear();
             let (method, path) = ("TLS".to_owned(), String::new());
             return Some(Request {
@@ -254,7 +254,7 @@ async fn read_more(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8>) 
     }
 }
 
-/// Returns whether the connection goes on.
+/// Returns whether the connection stays open.
 async fn write_answer(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), answer: Answer) -> bool {
     match answer {
         Answer::Full { status, headers, body } => {

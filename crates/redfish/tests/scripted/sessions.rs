@@ -23,7 +23,7 @@ async fn one_session_is_used_for_everything_and_deleted() {
     client.identity().await.unwrap();
     client.close().await.unwrap();
     assert_eq!(bmc.server.count("POST", SESSIONS), 1);
-    // The path of the Location counts, not the address by which the BMC knows itself.
+    // The path of the Location counts, not the BMC's own address in it.
     assert_eq!(bmc.server.count("DELETE", &format!("{SESSIONS}/1")), 1);
     assert!(bmc.state.lock().unwrap().tokens.is_empty());
     assert!(!used_basic(&bmc));

@@ -1,4 +1,4 @@
-//! BIOS settings and Secure Boot of BMCs that do as recorded and documented ones do.
+//! BIOS settings and Secure Boot of BMCs that behave like recorded and documented ones.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn link(path: &str) -> Value {
     json!({"@odata.id": path})
 }
 
-/// `settings`: the settings object's body; none: there is no such object and none is named.
+/// `settings`: the settings object's body; none: there is no such object and no link to one.
 fn tree(settings: Option<Value>, apply_times: &[&str]) -> BTreeMap<String, Value> {
     let mut tree = standard_tree();
     tree.get_mut(SYSTEM).unwrap()["Bios"] = link(BIOS);
@@ -36,7 +36,7 @@ fn tree(settings: Option<Value>, apply_times: &[&str]) -> BTreeMap<String, Value
     let file = "/redfish/v1/Registries/BiosAttributeRegistry.v1_0_0";
     let members = [link("/redfish/v1/Registries/Base.1.8"), link(file)];
     tree.insert("/redfish/v1/Registries".into(), json!({"Members": members}));
-    // Outside of the service's own path, as one recorded BMC has it.
+    // Outside the service's own path, as on one recorded BMC.
     let location = json!([{"Language": "ja", "Uri": "/nowhere"}, {"Language": "en", "Uri": "/registries/bios.json"}]);
     tree.insert(file.into(), json!({"Location": location}));
     tree.insert(
@@ -68,7 +68,7 @@ fn wish(all: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 #[tokio::test]
 async fn the_difference_goes_out_once_and_waits_where_it_is_read_again() {
-    // Nothing waits: no `Attributes` at all.
+    // No pending value: there are no `Attributes` at all.
     let (bmc, client) = bmc_with(tree(Some(json!({"@odata.id": SETTINGS})), &["OnReset"]), |_, _| None).await;
     let state = client.bios().await.unwrap().unwrap();
     assert!(state.pending.is_empty() && state.can_reset && !state.can_change_password);
@@ -83,7 +83,7 @@ async fn the_difference_goes_out_once_and_waits_where_it_is_read_again() {
     );
     let state = client.bios().await.unwrap().unwrap();
     assert_eq!(state.pending.keys().collect::<Vec<_>>(), ["Count", "Mode"]);
-    // What waits is not sent again.
+    // Pending values are not sent again.
     let again = client.set_bios(&state, &wish(&[("Mode", "Fast")])).await.unwrap();
     assert!(again.written.is_empty());
     assert_eq!(bmc.bodies("PATCH", SETTINGS).len(), 1);
@@ -142,7 +142,7 @@ async fn a_bmc_that_names_no_settings_object_is_written_where_its_profile_says()
     let quirks = QuirkSet::with_folder(folder.path()).unwrap();
     let mut tree = tree(None, &[]);
     let place = format!("{BIOS}/SD");
-    // Without a registry the kinds of the values in force count.
+    // Without a registry, the types of the values in force count.
     tree.remove("/redfish/v1/Registries");
     tree.insert(place.clone(), json!({}));
     let bmc = Bmc::start_with(tree, std::time::Duration::ZERO, |_, _| None).await;
@@ -153,7 +153,7 @@ async fn a_bmc_that_names_no_settings_object_is_written_where_its_profile_says()
     let client = BmcClient::connect(bmc.target(), settings).await.unwrap();
     let state = client.bios().await.unwrap().unwrap();
     assert_eq!(state.settings_path, place);
-    // A lock that is closed is opened first, by itself.
+    // A closed lock is opened first, alone.
     let change = client.set_bios(&state, &wish(&[("Count", "2")])).await.unwrap();
     assert_eq!(change.held_back, ["Count"]);
     bmc.set(BIOS, "/Attributes/Board", json!("A0"));
@@ -255,7 +255,7 @@ async fn secure_boot_is_switched_and_its_keys_listed_added_and_reset() {
         format!("{DB}/Certificates/1"),
         json!({"CertificateString": pem, "Subject": {"CommonName": "db"}}),
     );
-    // One recorded BMC shows no certificate itself.
+    // One recorded BMC does not show the certificate itself.
     tree.insert(format!("{DB}/Certificates/2"), json!({"CertificateString": null}));
     let (bmc, client) = bmc_with(tree, |request, _| {
         (request.method == "POST" && !request.path.contains("Session")).then(|| Answer::status(201))
@@ -290,7 +290,7 @@ async fn secure_boot_is_switched_and_its_keys_listed_added_and_reset() {
 
 const JOB: &str = "/redfish/v1/Managers/1/Jobs/JID_7";
 
-/// A BMC that makes a job of a change, which is so after each look.
+/// A BMC that makes a change a job; each poll returns the next of these states.
 async fn job_of(states: &'static [&'static str]) -> (Bmc, BmcClient, Vec<String>) {
     let hook = move |request: &Request, state: &mut State| {
         if request.is("PATCH", SETTINGS) {

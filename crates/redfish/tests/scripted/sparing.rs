@@ -1,4 +1,4 @@
-//! Clients for one look at a time.
+//! Clients for one reading at a time.
 
 use rackwright_redfish::{BmcClient, ErrorKind, LoginWay, PowerState, RedfishError, Shortcut};
 use serde_json::json;
@@ -10,7 +10,7 @@ fn client(bmc: &Bmc, known: &Shortcut) -> BmcClient {
     BmcClient::sparing(bmc.target(), bmc.settings(), known).unwrap()
 }
 
-/// Looks once, as somebody who comes back later. Answers what is known then.
+/// Reads once, as a client that returns later. Returns the facts known afterwards.
 async fn look(bmc: &Bmc, known: &Shortcut) -> Shortcut {
     let client = client(bmc, known);
     assert_eq!(client.power().await.unwrap(), PowerState::Off);
@@ -26,7 +26,7 @@ fn known(login: LoginWay) -> Shortcut {
     }
 }
 
-/// Requests that had name and password.
+/// Requests that carried name and password.
 fn with_password(bmc: &Bmc) -> usize {
     let requests = bmc.server.requests();
     requests.iter().filter(|r| r.header("authorization").is_some()).count()
@@ -89,7 +89,7 @@ async fn where_whoever_is_unknown_is_refused_the_root_tells_that_there_are_no_se
 #[tokio::test]
 async fn a_wrong_password_is_sent_once_whatever_is_known() {
     let refuses_sessions = |request: &Request| request.is("POST", SESSIONS).then(|| Answer::status(404));
-    // Where nothing is known, the root is asked whether there are sessions at all.
+    // Without known facts, the root is first read for its sessions.
     for (way, sessions, asked) in [
         (LoginWay::Unknown, 1, 2),
         (LoginWay::Session, 1, 1),

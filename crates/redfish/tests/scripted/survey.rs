@@ -1,4 +1,4 @@
-//! What an address says to somebody who says nothing of himself.
+//! The answer of an address to a client without a login.
 
 use rackwright_redfish::{BmcClient, RedfishError, ServiceFacts, Survey};
 use serde_json::json;
@@ -16,7 +16,7 @@ async fn survey(bmc: &Bmc) -> Result<Survey, RedfishError> {
     found
 }
 
-/// What is said of somebody who answers with this.
+/// The reason that is reported for this answer.
 async fn why_not(answer: impl Fn() -> Answer + Send + Sync + 'static) -> String {
     let bmc = Bmc::start(move |_, _| Some(answer())).await;
     let found = survey(&bmc).await.unwrap();
@@ -31,7 +31,7 @@ async fn a_service_is_known_by_its_root() {
             "@odata.type": "#ServiceRoot.v1_5_0.ServiceRoot", "RedfishVersion": "1.6.0", "Product": "P", "Oem": {"Maker": {}},
             "UUID": "1DE17171-0000-4000-8000-00000000000A", "Systems": {"@odata.id": "/redfish/v1/Systems"},
         });
-        // Some answer only without the slash.
+        // Some BMCs answer only without the slash.
         let is_bare = request.is("GET", "/redfish/v1");
         Some(if is_bare { Answer::json(200, &root) } else { Answer::status(404) })
     })

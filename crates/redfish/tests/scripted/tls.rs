@@ -27,7 +27,7 @@ impl Certificate {
         }
     }
 
-    /// One that ended long ago, for somebody else.
+    /// An expired certificate with another name.
     fn expired() -> Self {
         let mut parameters = CertificateParams::new(vec!["elsewhere".to_owned()]).unwrap();
         parameters.not_before = date_time_ymd(1999, 1, 1);
@@ -48,7 +48,7 @@ impl Certificate {
         self.acceptor_with_key(&self.key)
     }
 
-    /// Shows this certificate but signs with some other key, as somebody in between would.
+    /// Shows this certificate but signs with a different key, as an attacker in the middle would.
     fn acceptor_with_key(&self, key: &KeyPair) -> TlsAcceptor {
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let key = crypto::ring::sign::any_supported_type(&key).unwrap();
@@ -71,7 +71,7 @@ impl ResolvesServerCert for Fixed {
     }
 }
 
-/// A BMC with nothing but a root and a Basic-only system.
+/// A BMC with only a root and a system that needs Basic authentication.
 async fn start(acceptor: TlsAcceptor) -> (Server, Arc<Mutex<TlsAcceptor>>) {
     let acceptor = Arc::new(Mutex::new(acceptor));
     let server = Server::start(
@@ -80,7 +80,7 @@ async fn start(acceptor: TlsAcceptor) -> (Server, Arc<Mutex<TlsAcceptor>>) {
         Arc::new(|request| match request.path.trim_end_matches('/') {
             "/redfish/v1" => Answer::json(200, &json!({"Systems": {"@odata.id": "/redfish/v1/Systems"}})),
             "/redfish/v1/Systems" => Answer::json(200, &json!({"Members": [{"@odata.id": "/redfish/v1/Systems/1"}]})),
-            // Each answer ends its connection, so that each request shakes hands anew.
+            // Each answer ends its connection, so that each request makes a new handshake.
             _ => Answer::Raw(
                 b"HTTP/1.1 200 OK\r\nContent-Length: 21\r\nConnection: close\r\n\r\n{\"PowerState\": \"Off\"}".to_vec(),
             ),

@@ -1,4 +1,4 @@
-//! Boot options and Secure Boot: read, and put right in the ways that BMCs offer.
+//! Boot options and Secure Boot: read, and corrected by the methods that BMCs offer.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn list(paths: &[String]) -> Value {
     json!({"Members": paths.iter().map(|path| link(path)).collect::<Vec<_>>(), "Members@odata.count": paths.len()})
 }
 
-/// A BMC whose machine has two boot options, keys, and a list of revoked programs that is too long to be read.
+/// A BMC with a machine that has two boot options, keys, and a list of revoked programs that is too long to read.
 async fn bmc_with(hook: impl Fn(&Request, &mut State) -> Option<Answer> + Send + Sync + 'static) -> Bmc {
     let mut tree = standard_tree();
     let boot = json!({"BootOrder": ["Boot0005", "Boot0000"], "BootOptions": link(OPTIONS)});
@@ -56,7 +56,7 @@ async fn bmc_with(hook: impl Fn(&Request, &mut State) -> Option<Answer> + Send +
             vec![certificate.clone()]
         };
         tree.insert(format!("{path}/Certificates"), list(&certificates));
-        // One that is not shown itself, as a recorded BMC has it.
+        // A certificate that is not itself shown, as on a recorded BMC.
         let body = json!({"@odata.id": certificate, "Id": "1", "CertificateString": null, "ValidNotAfter": "2035",
                           "Subject": {"CommonName": format!("CA of {id}"), "Organization": "Acme"}});
         tree.insert(certificate, body);
@@ -157,7 +157,7 @@ async fn the_order_goes_to_the_settings_where_the_system_does_not_take_it() {
     client.put_boot_order(&["Boot0000".into()]).await.unwrap();
     let written = bmc.bodies("PATCH", &settings);
     assert_eq!(written, [json!({"Boot": {"BootOrder": ["Boot0000", "Boot0005"]}})]);
-    // What stands so already is not written.
+    // An order that already holds is not written.
     client
         .put_boot_order(&["Boot0005".into(), "Boot0000".into()])
         .await

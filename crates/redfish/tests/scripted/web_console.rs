@@ -26,7 +26,7 @@ fn accept(request: &Request) -> Answer {
     }
 }
 
-/// A BMC over TLS whose system has a console, which answers so.
+/// A BMC over TLS with a console at its system; `console` answers the requests to it.
 async fn start(certificate: &Certificate, console: fn(&Request) -> Answer) -> Server {
     let system = json!({"SerialConsole": {"WebSocket": {
         "ServiceEnabled": true, "Interactive": true, "ConsoleURI": CONSOLE

@@ -1,12 +1,12 @@
-//! `docs/bmc-support.md`: which machine offers what. Each test writes or checks the rows of the machines that it has; rows
-//! of machines that are not there (recordings, emulators) stay as they are. `UPDATE_DOCS=1` writes.
+//! `docs/bmc-support.md`: the capabilities of each machine. Each test writes or checks the rows of the machines that it
+//! has; the rows of missing machines (recordings, emulators) are kept. `UPDATE_DOCS=1` writes.
 
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::Path;
 
 use rackwright_redfish::capabilities::{Capability, Report};
 
-/// All machines of the page, in its order.
+/// All machines of the page, in order.
 const MACHINES: [&str; 13] = [
     "Dell PowerEdge R750 (recorded)",
     "Gigabyte H262 (recorded)",
@@ -22,7 +22,7 @@ const MACHINES: [&str; 13] = [
     "OpenIPMI ipmi_sim (IPMI)",
     "virtualbmc, libvirt test driver (IPMI)",
 ];
-/// Columns of each table: the first capability of each.
+/// Each table, with the first capability of its columns.
 const TABLES: [(&str, Capability); 4] = [
     ("Power", Capability::PowerOn),
     ("Boot", Capability::BootPxe),
@@ -69,7 +69,7 @@ fn row(machine: &str, table: usize, report: &Report) -> String {
     format!("| {machine} | {} |", cells.collect::<Vec<_>>().join(" | "))
 }
 
-/// The page with these rows of one machine, and all others as they were.
+/// The page with these rows of one machine; the other rows are kept.
 fn page(former: &str, machine: &str, report: &Report) -> String {
     let mut page = INTRODUCTION.to_owned();
     let mut sections = former.split("\n## ").skip(1);
@@ -102,7 +102,7 @@ pub fn check(machine: &str, report: &Report) {
         .truncate(false)
         .open(&path)
         .unwrap();
-    // Tests are processes of their own, and several write.
+    // Tests are separate processes, and several may write.
     if updates {
         file.lock().unwrap();
     }

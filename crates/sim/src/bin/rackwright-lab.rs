@@ -160,7 +160,7 @@ async fn inside(up: Up, namespace: Namespace) -> Result<ExitCode, LabError> {
     Ok(code)
 }
 
-/// Runs the command to its end, or ends it at SIGTERM or SIGHUP. Ctrl-C reaches it from the terminal: it decides.
+/// Runs the command to its end, or ends it at SIGTERM or SIGHUP. The terminal sends Ctrl-C to the command, which handles it.
 async fn run(program: &OsString, arguments: &[OsString], file: &std::path::Path) -> Result<ExitCode, LabError> {
     let failed = |error: std::io::Error| LabError::Command {
         command: program.display().to_string(),

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// With the C library's own, a sixth of the CPU went to allocations.
+/// With the C library's allocator, allocations took a sixth of the CPU.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -167,14 +167,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// An address with the port of DHCP servers, unless another one is named.
+/// An address; without a port, the port of DHCP servers.
 fn boot_server(text: &str) -> Result<SocketAddrV4, String> {
     let server = text.parse().map(|address| SocketAddrV4::new(address, 67));
     let server = server.or_else(|_| text.parse::<SocketAddrV4>());
     server.map_err(|_| "must be an IPv4 address, with or without a port".to_owned())
 }
 
-/// Jobs of agents that do their work at the same time; others wait. What a machine waits for takes no thread.
+/// Concurrent blocking jobs of agents; further jobs wait. A machine's waiting times use no thread.
 const BLOCKING_THREADS: usize = 16;
 
 fn run(cli: Cli) -> Result<(), SimError> {
@@ -193,7 +193,7 @@ fn run(cli: Cli) -> Result<(), SimError> {
     }
 }
 
-/// Serves a recorded BMC on the loopback interface, unless another address is named.
+/// Serves a recorded BMC, on the loopback interface by default.
 async fn serve_mockup(cli: &Cli, folder: &Path) -> Result<(), SimError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(system("listen for SIGTERM"))?;
     let mut hang_up = signal(SignalKind::hangup()).map_err(system("listen for SIGHUP"))?;
@@ -223,7 +223,7 @@ async fn serve_mockup(cli: &Cli, folder: &Path) -> Result<(), SimError> {
     Ok(())
 }
 
-/// Each connection is a file descriptor, and the usual 1024 are few for thousands of BMCs.
+/// Raises the limit of file descriptors: each connection needs one, and the usual 1024 are too few for thousands of BMCs.
 fn allow_connections() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
@@ -301,7 +301,7 @@ async fn serve(cli: Cli) -> Result<(), SimError> {
     Ok(())
 }
 
-/// Bytes of a fault script that are read; `Script::parse` refuses long before.
+/// Most bytes read of a fault script; `Script::parse` refuses scripts far below this size.
 const SCRIPT_BYTES: u64 = 2 << 20;
 
 fn script(cli: &Cli) -> Result<Script, SimError> {
@@ -317,7 +317,7 @@ fn script(cli: &Cli) -> Result<Script, SimError> {
     Ok(Script::parse(&path.display().to_string(), &yaml, cli.nodes)?)
 }
 
-/// Reads standard input to its end, on a thread that the process does not wait for.
+/// Reads standard input to its end, in a thread that does not delay the exit of the process.
 fn input_end() -> oneshot::Receiver<()> {
     let (sender, receiver) = oneshot::channel();
     std::thread::spawn(move || {
@@ -356,7 +356,7 @@ fn describe_to_stdout(fleet: &Fleet, cli: &Cli) -> Result<(), SimError> {
     out.flush().map_err(system("write to standard output"))
 }
 
-/// Standard output ends with the description, so that whoever reads it to the end need not wait for this process.
+/// Closes standard output after the description, so that a reader of the whole output need not wait for this process.
 fn close_stdout() -> Result<(), SimError> {
     let nothing = File::options().write(true).open("/dev/null");
     let nothing = nothing.map_err(system("open /dev/null"))?;

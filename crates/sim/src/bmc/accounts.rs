@@ -1,6 +1,6 @@
-//! The account service (DSP8010, `AccountService`, `ManagerAccount`): accounts that are made, changed and taken away,
-//! passwords of a wanted length, lock-out after refused logins, fixed slots, and accounts that are good for nothing before
-//! their password was changed (DSP0266, "Password change required").
+//! The account service (DSP8010, `AccountService`, `ManagerAccount`): accounts that are created, changed and deleted,
+//! length rules for passwords, lock-out after refused logins, fixed slots, and accounts that may only change their
+//! password at first (DSP0266, "Password change required").
 
 use super::host::Host;
 use super::in_band::{self, AccessFault};
@@ -17,24 +17,25 @@ use std::time::{Duration, Instant};
 
 pub(super) const SERVICE: &str = "/redfish/v1/AccountService";
 pub(super) const ACCOUNTS: &str = "/redfish/v1/AccountService/Accounts";
-/// Accounts that a BMC without fixed slots holds at once.
+/// Most accounts of a BMC without fixed slots.
 const MOST: usize = 16;
 const ROLES: [&str; 3] = ["Administrator", "Operator", "ReadOnly"];
 
-/// What a BMC asks of its accounts.
+/// A BMC's rules for its accounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccountRules {
     /// Shortest password, in characters.
     pub min_length: usize,
     /// Longest password, in characters.
     pub max_length: usize,
-    /// The factory account is good for nothing but to have its password changed.
+    /// The factory account may only change its password.
     pub must_change: bool,
-    /// Accounts are so many fixed slots: none is made or taken away, the first is the BMC's own, the second the factory's.
+    /// The number of fixed slots: accounts are not created or deleted; the first slot is the BMC's own, the second the
+    /// factory's.
     pub slots: Option<u32>,
-    /// Refused logins that lock an account; none does.
+    /// Refused logins that lock an account; none: accounts are never locked.
     pub lockout_threshold: Option<u32>,
-    /// How long it is locked, and after how long refused logins are forgotten.
+    /// Duration of the lock, and the time after which refused logins are forgotten.
     pub lockout: Duration,
     /// A change without `If-Match` is refused.
     pub needs_etag: bool,
@@ -54,10 +55,9 @@ impl Default for AccountRules {
     }
 }
 
-/// A password.
 #[derive(Debug, Clone)]
 enum Password {
-    /// The one that the machine came with: its host knows it.
+    /// The factory password: the host knows it.
     Factory,
     Own(String),
 }
@@ -75,22 +75,22 @@ struct Account {
     locked_until: Option<Instant>,
     /// Counts changes, for the ETag.
     changes: u32,
-    /// Root on the machine has made it.
+    /// Root on the machine created it.
     in_band: bool,
 }
 
-/// The accounts of one BMC. Made when first something happens to them: a fleet has many BMCs.
+/// The accounts of one BMC. Created at the first change of an account: a fleet has many BMCs.
 #[derive(Debug)]
 pub(super) struct Accounts {
     rules: AccountRules,
     list: Option<Vec<Account>>,
 }
 
-/// How a login ends.
+/// The result of a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Login {
     Admitted,
-    /// Let in only to change the password of the account of that number.
+    /// Accepted only for a change of the password of the account with this number.
     MustChange(u32),
     Refused,
 }
@@ -126,7 +126,7 @@ impl Accounts {
         })
     }
 
-    /// Whether these are name and password of an account. What is refused counts towards its lock-out.
+    /// Checks name and password of an account. A refusal counts towards its lock-out.
     pub(super) fn log_in(&mut self, host: &dyn Host, user: &str, password: &str, now: Instant) -> Login {
         let rules = self.rules;
         if self.list.is_none() && !rules.must_change && rules.lockout_threshold.is_none() && rules.slots.is_none() {
@@ -172,7 +172,7 @@ impl Accounts {
         }
     }
 
-    /// The account of that name that must be changed before anything else.
+    /// The number of the account of that name if its password must be changed first.
     pub(super) fn must_change(&mut self, host: &dyn Host, user: &str) -> Option<u32> {
         if self.list.is_none() && !self.rules.must_change {
             return None;
@@ -182,7 +182,7 @@ impl Accounts {
             .map(|account| account.id)
     }
 
-    /// The number of the account that the machine came with.
+    /// The number of the factory account.
     pub(super) fn factory(&mut self, host: &dyn Host) -> u32 {
         let list = self.list(host);
         list.iter()
@@ -210,7 +210,7 @@ impl Accounts {
         })
     }
 
-    /// Takes over what a body says. Everything is checked before anything is changed.
+    /// Applies a body to an account. Everything is checked before anything is changed.
     fn write(&self, account: &Account, body: &Map<String, Value>) -> Result<Account, Fault> {
         let mut next = account.clone();
         for (name, value) in body {
@@ -227,7 +227,7 @@ impl Accounts {
                     let password = text()?;
                     let length = password.chars().count();
                     if !(self.rules.min_length..=self.rules.max_length).contains(&length) {
-                        // The value is a secret: the message does not repeat it.
+                        // The value is a secret, so the message does not repeat it.
                         return Err(Fault::not_in_list(name, "of that length"));
                     }
                     next.password = Password::Own(password.to_owned());
@@ -362,7 +362,7 @@ pub(super) async fn change(
     headers: HeaderMap,
     Object(wanted): Object,
 ) -> Result<Response, Fault> {
-    // What is about the document itself is no change of it (DSP0266, "PATCH").
+    // An annotation of the document itself is not a change (DSP0266, "PATCH").
     if !wanted.is_empty() && wanted.keys().all(|name| name.contains("@odata.")) {
         return Err(Fault::no_operation());
     }
@@ -387,7 +387,7 @@ pub(super) async fn change(
     Ok(tagged(empty(StatusCode::NO_CONTENT), &etag))
 }
 
-/// What a BMC answers that does not let go of an account; none where it does.
+/// The answer of a BMC that does not release an account; none if the BMC releases it.
 fn obstructed(bmc: &Bmc, account: &Account) -> Result<Option<Response>, Fault> {
     match bmc.in_band().fault {
         AccessFault::RestoresAccounts if account.in_band => Ok(Some(empty(StatusCode::NO_CONTENT))),
@@ -411,7 +411,7 @@ pub(super) async fn delete(To(bmc): To, Path(id): Path<String>) -> Result<Respon
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
-/// Whether who is logged in as `user` may do this to accounts: administrators may do all, others change their own.
+/// Whether `user` may send this request to accounts: administrators may send all, others may change their own account.
 pub(super) fn may(bmc: &Bmc, user: &str, method: &http::Method, path: &str) -> bool {
     if !path.starts_with(ACCOUNTS) || matches!(*method, http::Method::GET | http::Method::HEAD) {
         return true;
@@ -426,7 +426,7 @@ pub(super) fn may(bmc: &Bmc, user: &str, method: &http::Method, path: &str) -> b
     })
 }
 
-/// Whether who must change a password may do this: read the account and change it, and end the session.
+/// Whether a client that must change its password may send this: read and change the account, and end the session.
 pub(super) fn is_allowed(method: &http::Method, path: &str, id: u32) -> bool {
     let own = format!("{ACCOUNTS}/{id}");
     path == own && matches!(*method, http::Method::GET | http::Method::PATCH)
@@ -434,7 +434,7 @@ pub(super) fn is_allowed(method: &http::Method, path: &str, id: u32) -> bool {
 }
 
 impl Bmc {
-    /// Root on the machine makes an administrator, in the last free slot where accounts are fixed slots.
+    /// Root on the machine creates an administrator, in the last free slot where accounts are fixed slots.
     pub(crate) fn leave_account(&self, user: &str, password: &str) {
         let mut accounts = self.accounts();
         let has_slots = accounts.rules.slots.is_some();
@@ -468,7 +468,7 @@ impl Bmc {
             .collect()
     }
 
-    /// Whether a password opens an account, as a login would have it, but without counting: for tests.
+    /// Whether a password is valid for an account, without counting as a login: for tests.
     pub(crate) fn opens(&self, user: &str, password: &str) -> bool {
         let mut accounts = self.accounts();
         let Some(account) = accounts
@@ -486,7 +486,7 @@ impl Bmc {
             }
     }
 
-    /// How often logins to an account were refused since the last that was not, and whether it is locked: for tests.
+    /// The number of refused logins since the last good one, and whether the account is locked: for tests.
     pub(crate) fn refusals(&self, user: &str) -> (u32, bool) {
         let mut accounts = self.accounts();
         let mut list = accounts.list(self.host.as_ref()).iter();

@@ -1,4 +1,4 @@
-//! What a machine draws and how warm it is, after DMTF's schemas (DSP8010).
+//! The power and temperature readings of a machine, after DMTF's schemas (DSP8010).
 
 use super::host::{Climate, Host};
 use super::resources::collection;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 const CHASSIS: &str = "/redfish/v1/Chassis/1";
 const SENSORS: &str = "/redfish/v1/Chassis/1/Sensors";
 
-/// Every sensor: its id, and what it measures.
+/// The ids of all sensors.
 const ALL: [&str; 3] = ["Power", "Inlet", "Board"];
 
 /// Adds the links to a chassis.

@@ -1,6 +1,6 @@
 //! Components that attest their firmware: `ComponentIntegrity` of the BMC (DSP8010), and devices that sign by SPDM.
 //!
-//! Written from DSP0274 (SPDM 1.2), not from the reader of statements: the two share nothing.
+//! Written from DSP0274 (SPDM 1.2), not from the verifier of statements: the two share no code.
 
 use super::reply::{Fault, json};
 use super::resources::collection;
@@ -25,30 +25,30 @@ pub(super) const SIGN: &str =
 pub(super) const TASK: &str = "/redfish/v1/ComponentIntegrity/{id}/Task";
 pub(super) const SIGNED: &str = "/redfish/v1/ComponentIntegrity/{id}/Signed";
 
-/// How a component answers.
+/// The behaviour of a component.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ComponentFault {
-    /// It signs what it runs.
+    /// It signs its actual firmware.
     #[default]
     None,
-    /// The same; the BMC answers by a task whose payload names the place of the answer.
+    /// The same, but the BMC answers with a task that names the place of the answer in its payload.
     ByTask,
-    /// The BMC answers with the statement that the component signed first.
+    /// The BMC returns the first statement that the component signed.
     Replays,
-    /// The BMC changes a measurement of what the component has signed.
+    /// The BMC changes a measurement in the component's signed statement.
     Forges,
-    /// The component signs nothing: the BMC says what it runs.
+    /// The component does not sign: the BMC reports the firmware itself.
     Unsigned,
     /// The BMC does not list it.
     Gone,
 }
 
-/// A device beside the CPU: a GPU, a network card.
+/// A device in addition to the CPUs: a GPU, a network card.
 pub(crate) struct Device {
     name: String,
     key: EcdsaKeyPair,
     certificate: String,
-    /// Version of its firmware: what is measured.
+    /// Version of its firmware, which is measured.
     firmware: String,
     fault: ComponentFault,
     first: Option<String>,
@@ -57,7 +57,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// With a key of its own.
+    /// A device with its own key.
     fn new(name: &str) -> Result<Self, String> {
         let pair = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).map_err(|e| e.to_string())?;
         let params = CertificateParams::new(vec![name.to_owned()]).map_err(|e| e.to_string())?;
@@ -76,7 +76,7 @@ impl Device {
         })
     }
 
-    /// Index, kind and value: code that cannot change, firmware, and its version as it is.
+    /// Index, kind and value: immutable code, firmware, and the version in plain text.
     fn measurements(&self) -> [(u8, u8, Vec<u8>); 3] {
         let hash = |what: &str| digest(&SHA384, what.as_bytes()).as_ref().to_vec();
         [
@@ -86,10 +86,10 @@ impl Device {
         ]
     }
 
-    /// What the BMC and the device say to each other, and the device's signature.
+    /// The messages between BMC and device, with the device's signature.
     fn statement(&self, nonce: &[u8; 32]) -> Result<Vec<u8>, Fault> {
         let mut said = agreed();
-        // GET_MEASUREMENTS: all, signed, by the key of slot 0.
+        // GET_MEASUREMENTS: all, signed, with the key of slot 0.
         said.extend([0x12, 0xE0, 0x01, 0xFF]);
         said.extend(nonce);
         said.push(0);
@@ -126,7 +126,7 @@ impl Device {
     fn answer(&mut self, nonce: &[u8; 32]) -> Result<String, Fault> {
         let mut statement = self.statement(nonce)?;
         if self.fault == ComponentFault::Forges {
-            // A byte of the firmware's digest, which stands some way before the end.
+            // A byte of the firmware's digest, which lies some way before the end.
             let digest = self.measurements()[1].2.clone();
             let at = statement.windows(digest.len()).position(|window| window == digest);
             let at = at.ok_or_else(|| Fault::internal("the measurement is not there"))?;
@@ -141,19 +141,19 @@ impl Device {
     }
 }
 
-/// GET_VERSION to ALGORITHMS, as any device of 1.2 with P-384 and SHA-384 says them.
+/// GET_VERSION to ALGORITHMS, as any SPDM 1.2 device with P-384 and SHA-384 exchanges them.
 fn agreed() -> Vec<u8> {
     let mut said = vec![0x10, 0x84, 0, 0];
     said.extend([0x10, 0x04, 0, 0, 0, 1, 0x00, 0x12]);
     for code in [0xE1, 0x61] {
-        // No flags matter here; both take messages of 4608 bytes.
+        // No flags matter here; both sides accept messages of 4608 bytes.
         said.extend([0x12, code, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x12, 0, 0, 0, 0x12, 0, 0]);
     }
     let (p384, sha384) = (0x80_u32.to_le_bytes(), 0x02_u32.to_le_bytes());
     said.extend([0x12, 0xE3, 0, 0, 32, 0, 1, 0]);
     said.extend(p384.into_iter().chain(sha384).chain([0; 16]));
     said.extend([0x12, 0x63, 0, 0, 36, 0, 1, 0]);
-    // Measurements are hashed by SHA-384 too.
+    // Measurements also use SHA-384.
     said.extend(0x04_u32.to_le_bytes());
     said.extend(p384.into_iter().chain(sha384).chain([0; 16]));
     said
@@ -164,12 +164,12 @@ impl Bmc {
         act(&mut self.devices.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The BMC says that it attests components.
+    /// Whether the BMC attests components.
     pub(super) fn attests(&self) -> bool {
         self.on_devices(|devices| !devices.is_empty())
     }
 
-    /// Puts a component into the machine, with a key of its own; one of this name is exchanged.
+    /// Adds a component with its own key to the machine; a component of the same name is replaced.
     pub(crate) fn fit_component(&self, name: &str) -> Result<(), String> {
         let device = Device::new(name)?;
         self.on_devices(|devices| {
@@ -179,7 +179,7 @@ impl Bmc {
         Ok(())
     }
 
-    /// Writes another firmware to a component.
+    /// Writes other firmware to a component.
     pub(crate) fn write_component(&self, name: &str, firmware: &str) {
         self.on_devices(|devices| {
             for device in devices.iter_mut().filter(|one| one.name == name) {
@@ -188,7 +188,7 @@ impl Bmc {
         });
     }
 
-    /// Says how a component answers from now on.
+    /// Sets the behaviour of a component.
     pub(crate) fn set_component_fault(&self, name: &str, fault: ComponentFault) {
         self.on_devices(|devices| {
             for device in devices.iter_mut().filter(|one| one.name == name) {

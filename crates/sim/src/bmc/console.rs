@@ -1,4 +1,4 @@
-//! The SSH server of a BMC: whoever logs in with the BMC's account is at the machine's serial port.
+//! The SSH server of a BMC: a login with the BMC's account reaches the machine's serial port.
 
 use super::Host;
 use russh::keys::PrivateKey;
@@ -16,16 +16,16 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Connections at once.
+/// Most concurrent connections.
 const CONNECTIONS: usize = 8;
-/// How often it is looked whether the machine's serial port is there: it comes and goes with the emulator.
+/// How often to check for the machine's serial port: it comes and goes with the emulator.
 const POLL: Duration = Duration::from_millis(5);
-/// A client takes what it is told within this.
+/// Time within which a client must accept output.
 const READS: Duration = Duration::from_secs(2);
-/// A connection that says nothing for so long is ended; clients that live ask now and then.
+/// An idle connection ends after this time; live clients send keepalives.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A host key that no other BMC has.
+/// A host key that is unique to this BMC.
 pub(crate) fn host_key(seed: &[u8; 32]) -> Option<PrivateKey> {
     let pair = Ed25519Keypair::from_seed(seed);
     PrivateKey::new(KeypairData::Ed25519(pair), "").ok()
@@ -33,9 +33,9 @@ pub(crate) fn host_key(seed: &[u8; 32]) -> Option<PrivateKey> {
 
 /// The consoles of one machine.
 pub(crate) struct Console {
-    /// Whose account it is.
+    /// The host with the login account.
     pub(crate) host: Arc<dyn Host>,
-    /// The Unix socket of the serial port, there while the machine is on. It takes one client.
+    /// The Unix socket of the serial port, which exists while the machine is on. It accepts one client.
     pub(crate) serial: PathBuf,
     pub(crate) key: PrivateKey,
 }
@@ -87,7 +87,7 @@ async fn connection(stream: TcpStream, config: Arc<Config>, visit: Visit) {
     }
 }
 
-/// Ends a connection when dropped: russh runs it in a task of its own.
+/// Ends a connection when dropped: russh runs the connection in its own task.
 struct Plug(std::net::TcpStream);
 
 impl Drop for Plug {
@@ -120,7 +120,7 @@ impl Handler for Visit {
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), russh::Error> {
-        // One a connection. Dropped, it says no.
+        // One channel per connection. Dropping the reply refuses it.
         if self.input.is_none() {
             reply.accept().await;
         }
@@ -148,9 +148,9 @@ impl Handler for Visit {
     }
 }
 
-/// Who looks at a serial port.
+/// A viewer of a serial port.
 pub(super) trait Terminal: Send {
-    /// Shows what the machine prints; `false` if the client is gone.
+    /// Shows the machine's output; `false` if the client is gone.
     fn show(&mut self, bytes: &[u8]) -> impl Future<Output = bool> + Send;
 }
 
@@ -162,7 +162,7 @@ impl Terminal for SshTerminal {
     }
 }
 
-/// Carries bytes between a client and the serial port, over as many boots as there are, until the client goes.
+/// Carries bytes between a client and the serial port, across all boots, until the client leaves.
 pub(super) async fn carry(mut terminal: impl Terminal, serial: &Path, mut typed: mpsc::Receiver<Vec<u8>>) {
     loop {
         let Some(mut port) = open(serial, &mut typed).await else {
@@ -173,7 +173,7 @@ pub(super) async fn carry(mut terminal: impl Terminal, serial: &Path, mut typed:
             tokio::select! {
                 read = port.read(&mut buffer) => match read {
                     Ok(count) if count > 0 => {
-                        // No machine waits for who looks at it: a client that does not read is hung up on.
+                        // A machine does not wait for its viewer: a client that does not read is disconnected.
                         let shown = terminal.show(&buffer[..count]);
                         if !matches!(tokio::time::timeout(READS, shown).await, Ok(true)) {
                             return;
@@ -193,7 +193,7 @@ pub(super) async fn carry(mut terminal: impl Terminal, serial: &Path, mut typed:
     }
 }
 
-/// Waits for the serial port. What is typed meanwhile goes nowhere. None: the client went.
+/// Waits for the serial port. Input during the wait is discarded. None: the client left.
 async fn open(serial: &Path, typed: &mut mpsc::Receiver<Vec<u8>>) -> Option<UnixStream> {
     loop {
         if let Ok(port) = UnixStream::connect(serial).await {

@@ -1,5 +1,5 @@
-//! The event service: a stream (DSP0266, "Server-sent events") that tells when the machine's power has changed. Subscriptions
-//! are shown and ended, and nothing is sent to them.
+//! The event service: a stream (DSP0266, "Server-sent events") that reports changes of the machine's power. Subscriptions can
+//! be listed and deleted, but no events are sent to them.
 
 use super::host::Host;
 use super::reply::Fault;
@@ -22,11 +22,11 @@ use tokio::sync::mpsc;
 
 pub(super) const SERVICE: &str = "/redfish/v1/EventService";
 pub(super) const STREAM: &str = "/redfish/v1/EventService/SSE";
-/// Streams that a BMC holds open at once.
+/// Most open streams of a BMC.
 const STREAMS: usize = 4;
-/// Between comments that keep a stream alive; a BMC that went down ends its streams by then.
+/// Time between comments that keep a stream alive; the streams of a BMC that went down end by then.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// Pieces of a stream that wait for a client that does not read.
+/// Pieces of a stream that wait for a slow client.
 const WAITING: usize = 16;
 
 /// The streams of one BMC.
@@ -84,7 +84,7 @@ impl Drop for Place {
     }
 }
 
-/// Tells of the machine's power until the client is gone, or the BMC.
+/// Reports the machine's power until the client or the BMC is gone.
 async fn tell(place: Place, sender: mpsc::Sender<Bytes>) {
     let bmc = &place.0;
     let mut power = bmc.host.state().power;

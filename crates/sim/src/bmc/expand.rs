@@ -1,6 +1,6 @@
-//! `$expand`: resources within the answer that refers to them (DSP0266, "The $expand query parameter").
+//! `$expand`: an answer includes the resources to which it refers (DSP0266, "The $expand query parameter").
 //!
-//! One level, without what stands under `Links`, as the service root says.
+//! One level, without references under `Links`, as the service root states.
 
 use super::ordeal::HungUp;
 use super::routes::To;
@@ -13,23 +13,23 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-/// Largest answer that is expanded; none of ours comes near.
+/// Largest answer that is expanded; our answers are far smaller.
 const ANSWER_BYTES: usize = 1 << 20;
 /// Most references that are expanded in one answer.
 const REFERENCES: usize = 256;
 /// The value of the parameter, with and without the level.
 const ONE_LEVEL: [&str; 2] = [".", ".($levels=1)"];
 
-/// What the service root says of it.
+/// The entry in the service root.
 pub(super) fn supported() -> Value {
     json!({"ExpandAll": false, "Levels": true, "Links": false, "MaxLevels": 1, "NoLinks": true})
 }
 
-/// A request that belongs to another one: it costs the client no exchange.
+/// Marks a request within another one: it costs the client no exchange.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Within;
 
-/// The request without its `$expand`, if that is one which is supported and its only parameter.
+/// The request without its `$expand`, if that value is supported and is the only parameter.
 fn plain(request: &Request) -> Option<Uri> {
     let query = percent_decode_str(request.uri().query()?).decode_utf8().ok()?;
     let value = query.strip_prefix("$expand=")?;
@@ -37,7 +37,7 @@ fn plain(request: &Request) -> Option<Uri> {
     is_read.then(|| request.uri().path().parse().ok())?
 }
 
-/// Answers a request, with what it refers to if it asks for that.
+/// Answers a request, and includes the referenced resources if the request asks for them.
 pub(super) async fn answer(router: Router, mut request: Request) -> Result<Response, HungUp> {
     let Some(uri) = plain(&request) else {
         return sent(&router, request).await;
@@ -60,7 +60,7 @@ pub(super) async fn answer(router: Router, mut request: Request) -> Result<Respo
             *place = found;
         }
     }
-    // The tag and the length were those of the answer without its references.
+    // ETag and length were those of the answer without the included resources.
     parts.headers.remove(header::ETAG);
     parts.headers.remove(header::CONTENT_LENGTH);
     Ok(Response::from_parts(parts, Body::from(value.to_string())))
@@ -74,7 +74,7 @@ async fn sent(router: &Router, request: Request) -> Result<Response, HungUp> {
     }
 }
 
-/// Objects that are nothing but a reference, outside of `Links` and of actions.
+/// Objects that only hold a reference, outside `Links` and actions.
 fn references<'a>(value: &'a mut Value, places: &mut Vec<&'a mut Value>) {
     if path_of(value).is_some() {
         return places.push(value);
@@ -96,7 +96,7 @@ fn path_of(value: &Value) -> Option<&str> {
     (!path.contains('#')).then_some(path)
 }
 
-/// The resource; none: it is not there, or the client may not read it. The reference stays then.
+/// The resource; none: it does not exist, or the client may not read it, and the reference stays.
 async fn resource(router: &Router, headers: &HeaderMap, to: &To, reference: &Value) -> Option<Value> {
     let mut request = Request::get(path_of(reference)?).body(Body::empty()).ok()?;
     *request.headers_mut() = headers.clone();

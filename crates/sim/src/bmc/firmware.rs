@@ -1,5 +1,5 @@
-//! Settings of the firmware: BIOS attributes that wait for the next POST, their registry, Secure Boot and its keys. After
-//! DMTF's schemas Bios, AttributeRegistry, SecureBoot and SecureBootDatabase (DSP8010).
+//! BIOS attributes that are pending until the next POST, their registry, Secure Boot and its keys. After DMTF's schemas
+//! Bios, AttributeRegistry, SecureBoot and SecureBootDatabase (DSP8010).
 
 use super::host::Host;
 use super::reply::{Fault, empty, json};
@@ -27,7 +27,7 @@ const DATABASES: [&str; 4] = ["PK", "KEK", "db", "dbx"];
 /// Most certificates of a database.
 const MOST_KEYS: usize = 64;
 
-/// An attribute: its name, what it is at first, and its rule.
+/// An attribute: its name, its initial value and its rule.
 struct Attribute {
     name: &'static str,
     default: fn() -> Value,
@@ -82,10 +82,10 @@ const ATTRIBUTES: &[Attribute] = &[
     },
 ];
 
-/// Numbers of these jobs begin here: those of resets and of updates are smaller.
+/// Numbers of these jobs begin here: jobs of resets and updates have smaller numbers.
 const FIRST_JOB: u64 = 2_000_000;
 
-/// The job that makes settings count, where a BMC makes one of each change.
+/// The job that applies settings, on BMCs that make each change a job.
 #[derive(Debug, Clone)]
 struct Job {
     number: u64,
@@ -95,9 +95,9 @@ struct Job {
 
 #[derive(Debug, Clone)]
 enum Progress {
-    /// It waits for the next start.
+    /// Waiting for the next start.
     Scheduled,
-    /// Since a start. What it will bring into force; none: it is going to fail.
+    /// Since a start. The values that it will apply; none: the job will fail.
     Running(Instant, Option<BTreeMap<&'static str, Value>>),
     Completed,
     Failed,
@@ -129,18 +129,17 @@ impl Job {
     }
 }
 
-/// The settings of one machine.
+/// The BIOS settings of one machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Firmware {
     current: BTreeMap<&'static str, Value>,
     pending: BTreeMap<&'static str, Value>,
     pub(super) secure_next: bool,
     secure_now: bool,
-    /// By database: certificates as PEM, or nothing of one that the machine came with.
+    /// By database: certificates as PEM; none for a factory certificate.
     pub(super) keys: BTreeMap<&'static str, Vec<Option<String>>>,
-    /// Boot options.
     pub(super) boot: BootOptions,
-    /// Starts of the machine that it has seen.
+    /// The number of machine starts seen so far.
     starts: u32,
     job: Option<Job>,
 }
@@ -168,8 +167,8 @@ fn came_with() -> BTreeMap<&'static str, Vec<Option<String>>> {
 }
 
 impl Firmware {
-    /// The machine has been started so often. What waited counts from here on, or when the job for it has ended, unless the
-    /// firmware `ignores` it: then a job fails.
+    /// Handles the machine's start number `starts`. Pending values apply now or at the end of their job, unless the
+    /// firmware `ignores` them: then the job fails.
     pub(crate) fn started(&mut self, starts: u32, mut ignores: impl FnMut() -> bool) {
         self.end_job();
         if self.starts == starts {
@@ -190,11 +189,11 @@ impl Firmware {
         if is_ignored {
             return;
         }
-        // Without a platform key there is nothing to check by.
+        // Without a platform key there is no key to verify with.
         self.secure_now = self.secure_next && self.has_platform_key();
     }
 
-    /// The job whose time is over has ended.
+    /// Ends the job if its time is over.
     fn end_job(&mut self) {
         let Some(job) = &mut self.job else { return };
         let Progress::Running(until, brings) = &mut job.progress else {
@@ -211,7 +210,7 @@ impl Firmware {
         self.current.extend(brings.unwrap_or_default());
     }
 
-    /// A new job for what waits, in the place of the one before.
+    /// A new job for the pending values, in place of the previous one.
     fn schedule(&mut self, lasts: Duration) -> Value {
         let before = self.job.as_ref().map_or(FIRST_JOB, |job| job.number);
         let job = Job {
@@ -260,14 +259,14 @@ impl Firmware {
     }
 }
 
-/// What the firmware says or does; a machine without settings has no such resource.
+/// Runs `act` on the machine's firmware; a machine without settings has no such resource.
 pub(super) fn with<T>(host: &dyn Host, path: &str, mut act: impl FnMut(&mut Firmware) -> T) -> Result<T, Fault> {
     let mut made = None;
     host.firmware(&mut |firmware| made = Some(act(firmware)));
     made.ok_or_else(|| Fault::not_found(path))
 }
 
-/// The job for settings, where the machine has one of that number.
+/// The settings job of this number, if there is one.
 pub(super) fn job(host: &dyn Host, id: &str) -> Option<Value> {
     let found = with(host, TASKS, |firmware| {
         let job = firmware.job.as_ref().filter(|job| job.number.to_string() == id);
@@ -332,7 +331,7 @@ async fn bios(To(bmc): To) -> Result<Response, Fault> {
     ))
 }
 
-/// Without `Attributes` while nothing waits, as some BMCs have it.
+/// Without `Attributes` while no value is pending, as on some BMCs.
 async fn settings(To(bmc): To) -> Result<Response, Fault> {
     let pending = with(bmc.host.as_ref(), SETTINGS, |firmware| firmware.pending.clone())?;
     let mut body = json!({
@@ -547,7 +546,7 @@ async fn databases(To(bmc): To, uri: Uri) -> Result<Response, Fault> {
     ))
 }
 
-/// The keys of a database that there is.
+/// The keys of an existing database.
 fn keys(bmc: &To, database: &str, uri: &Uri) -> Result<Vec<Option<String>>, Fault> {
     let found = with(bmc.0.host.as_ref(), uri.path(), |firmware| {
         firmware.keys.get(database).cloned()
@@ -605,7 +604,7 @@ async fn certificate(bmc: To, Path((database, number)): Path<(String, String)>, 
     ))
 }
 
-/// The certificates after it move up, as on some BMCs.
+/// Later certificates move up, as on some BMCs.
 async fn remove_certificate(
     bmc: To,
     Path((database, number)): Path<(String, String)>,

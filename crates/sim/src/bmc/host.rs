@@ -1,4 +1,4 @@
-//! What a BMC needs of the machine that it manages. The lab's machines and the fleet's stand behind the same service.
+//! The interface between a BMC and its machine. The lab's machines and the fleet's implement the same trait.
 
 use super::firmware::Firmware;
 use super::update::UpdateWays;
@@ -7,22 +7,22 @@ use async_trait::async_trait;
 use http::Method;
 use std::path::Path;
 
-/// The machine behind a BMC, and what is broken about the BMC itself.
+/// The machine behind a BMC, and the faults of the BMC itself.
 #[async_trait]
 pub(crate) trait Host: Send + Sync {
-    /// What it is.
+    /// The description of the machine.
     fn description(&self) -> Description;
 
-    /// What it is doing.
+    /// The current state of the machine.
     fn state(&self) -> State;
 
     /// The name of the BMC's one account.
     fn user(&self) -> &str;
 
-    /// Whether these are name and password of the account.
+    /// Checks name and password of the account.
     fn admits(&self, user: &str, password: &str) -> bool;
 
-    /// Asks for a reset; returns when it is accepted, which may be long before it is done.
+    /// Requests a reset; returns when it is accepted, which may be long before it is carried out.
     async fn reset(&self, reset: ResetType) -> Result<Accepted, ResetRefused>;
 
     /// Sets the boot override. The error is a sentence.
@@ -34,7 +34,7 @@ pub(crate) trait Host: Send + Sync {
     /// Empties the virtual media drive. The error is a sentence.
     async fn eject_media(&self) -> Result<(), String>;
 
-    /// Called for each request before anything else; waits as long as the BMC is slow.
+    /// Called for each request before all else; returns after the delay of a slow BMC.
     async fn suffer(&self, asked: Asked<'_>) -> Ordeal;
 
     /// The BMC's tasks, oldest first; `None` if it has no task service.
@@ -42,59 +42,59 @@ pub(crate) trait Host: Send + Sync {
         None
     }
 
-    /// How the BMC takes firmware; `None` if it has no update service.
+    /// How the BMC accepts firmware; `None` if it has no update service.
     fn updates(&self) -> Option<UpdateWays> {
         None
     }
 
-    /// How far the BMC's clock is ahead, in seconds.
+    /// Seconds by which the BMC's clock is ahead.
     fn clock_skew_s(&self) -> i64 {
         0
     }
 
-    /// Waits until the power state is another one than `known`; answers it. One that lasts no time may be missed.
+    /// Waits until the power state differs from `known`, and returns it. A state without duration may be missed.
     async fn power_other_than(&self, known: PowerState) -> PowerState;
 
-    /// What the machine draws and how warm it is; `None` where nothing measures that.
+    /// The machine's power and temperature; `None` if it has no sensors.
     fn climate(&self) -> Option<Climate> {
         None
     }
 
-    /// Whether the BMC knows settings of the firmware.
+    /// Whether the BMC has BIOS settings.
     fn has_settings(&self) -> bool {
         false
     }
 
-    /// Has `act` done to the settings of the firmware; not at all where the BMC knows none.
+    /// Runs `act` on the BIOS settings; does nothing if the BMC has none.
     fn firmware(&self, _act: &mut dyn FnMut(&mut Firmware)) {}
 
-    /// Whether settings of the firmware cannot be written now, because a job waits for the next start.
+    /// Whether BIOS settings are locked, because a job waits for the next start.
     fn settings_are_busy(&self) -> bool {
         false
     }
 
-    /// How long after a start the job takes that a BMC makes of a change of settings; `None` if it makes none.
+    /// Time after a start until a settings job ends; `None` if the BMC makes no jobs of changes.
     fn settings_jobs_last(&self) -> Option<std::time::Duration> {
         None
     }
 
-    /// The Unix socket of the serial port, there while the machine is on. It takes one client.
+    /// The Unix socket of the serial port, which exists while the machine is on. It accepts one client.
     fn serial(&self) -> Option<&Path> {
         None
     }
 
-    /// Whether nobody hears of the BMC.
+    /// Whether the BMC is unreachable.
     fn is_down(&self) -> bool {
         false
     }
 
-    /// Forgets a task that has ended; `false` if there is none of that number.
+    /// Deletes a task that has ended; `false` if there is none of that number.
     fn forget_task(&self, _number: u64) -> bool {
         false
     }
 }
 
-/// What sensors of a machine read.
+/// The sensor readings of a machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Climate {
     pub(crate) watts: f64,
@@ -113,7 +113,7 @@ pub(crate) enum ConsoleWay {
     Ipmi(u16),
 }
 
-/// What a machine is. Made anew for each request, so that thousands of machines need not keep it.
+/// The description of a machine. Created for each request, so that thousands of machines need not store it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Description {
     pub(crate) name: String,
@@ -128,7 +128,7 @@ pub(crate) struct Description {
     pub(crate) secure_boot: bool,
     pub(crate) tpm: bool,
     pub(crate) reset_types: &'static [ResetType],
-    /// How the serial port is reached, where it is.
+    /// How the serial port is reached, if there is one.
     pub(crate) console: Option<ConsoleWay>,
     pub(crate) processors: Vec<Processor>,
     pub(crate) memory: Vec<MemoryModule>,
@@ -163,12 +163,11 @@ pub(crate) struct Processor {
     pub(crate) kind: &'static str,
     pub(crate) manufacturer: &'static str,
     pub(crate) model: &'static str,
-    /// 0 for what has no cores to count.
+    /// 0 for a processor without countable cores.
     pub(crate) cores: u32,
     pub(crate) threads: u32,
 }
 
-/// A memory module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemoryModule {
     pub(crate) id: String,
@@ -184,25 +183,25 @@ pub(crate) struct Nic {
     pub(crate) mac: String,
 }
 
-/// A drive; its id is its position.
+/// A drive; its id is its index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Drive {
     pub(crate) manufacturer: &'static str,
     pub(crate) model: &'static str,
     pub(crate) serial: String,
     pub(crate) bytes: u64,
-    /// Redfish's `Protocol`, where it has a word for it.
+    /// Redfish's `Protocol`, if it has a value for it.
     pub(crate) protocol: Option<&'static str>,
 }
 
-/// What a machine is doing.
+/// The state of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) power: PowerState,
-    /// Whether it has power, whatever it is about to do.
+    /// Whether it has power now, also during a transition.
     pub(crate) powered: bool,
     pub(crate) boot: BootOverride,
-    /// Counts changes of the boot override; the ETag is made of it.
+    /// Counts changes of the boot override; the ETag is derived from it.
     pub(crate) boot_generation: u64,
     /// URL of the medium in the virtual media drive.
     pub(crate) media: Option<String>,
@@ -213,18 +212,18 @@ pub(crate) struct State {
 /// How a reset was accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Accepted {
-    /// What comes of it shows in the machine's state.
+    /// The effect shows in the machine's state.
     Silently,
     /// A task of this number follows it.
     AsTask(u64),
 }
 
-/// Why an image was not inserted. Both hold a sentence.
+/// Why an image was not inserted. Both variants hold a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MediaRefused {
-    /// The image cannot be had.
+    /// The image cannot be fetched.
     Unreachable(String),
-    /// The machine cannot take it.
+    /// The machine cannot use the image.
     Failed(String),
 }
 
@@ -240,46 +239,46 @@ pub(crate) struct Task {
     pub(crate) ended_s: Option<u64>,
 }
 
-/// How far a task is.
+/// The progress of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     Running,
     Completed,
-    /// A later request took its place, or the machine failed.
+    /// A later request replaced it, or the machine failed.
     Failed,
 }
 
-/// A request, as far as a fault may depend on it.
+/// The parts of a request on which a fault may depend.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub(crate) method: &'a Method,
     pub(crate) path: &'a str,
 }
 
-/// What happens to a request on a BMC that is not well.
+/// The effect of a faulty BMC on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ordeal {
-    /// Nothing: it is answered.
+    /// No effect: the request is answered.
     None,
     /// The connection ends without an answer.
     HangUp,
     /// 503 with `Retry-After`.
     Unavailable { retry_after_s: u32 },
-    /// No session is opened: as many as the BMC holds are open.
+    /// No session is opened: all sessions of the BMC are in use.
     SessionsFull,
-    /// It is answered, and the answer is then spoilt.
+    /// The request is answered, and the answer is then corrupted.
     Spoilt(Spoilt),
 }
 
-/// How an answer is wrong.
+/// How an answer is corrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spoilt {
     /// A page of HTML with status 200.
     Html,
-    /// JSON that ends in its middle.
+    /// JSON that is cut off in the middle.
     Truncated,
     /// Status 500 with Redfish's general error.
     InternalError,
-    /// Every text that is no link is a number, every number a text.
+    /// Every text except a link becomes a number, every number a text.
     Types,
 }

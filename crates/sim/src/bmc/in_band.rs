@@ -1,5 +1,5 @@
-//! What root on the machine leaves on its BMC in band, and BMCs that do not let go of it. Nothing of this is asked for over
-//! the network: KCS and host interfaces need no password.
+//! Changes that root on the machine makes to its BMC in band, and BMCs that do not undo them. No change goes over the
+//! network: KCS and host interfaces need no password.
 
 use super::accounts::{ACCOUNTS, SERVICE};
 use super::reply::{Fault, empty, json};
@@ -13,24 +13,24 @@ use serde_json::{Value, json};
 use std::time::Instant;
 
 pub(super) const SUBSCRIPTIONS: &str = "/redfish/v1/EventService/Subscriptions";
-/// Subscriptions that the BMC takes.
+/// Most subscriptions of the BMC.
 const SUBSCRIPTIONS_MOST: usize = 16;
 pub(super) const HOST_INTERFACES: &str = "/redfish/v1/Managers/1/HostInterfaces";
 const HOST_INTERFACE: &str = "/redfish/v1/Managers/1/HostInterfaces/1";
 
-/// How a BMC takes it when somebody looks at what is on it, or removes it.
+/// The BMC's behaviour when a client reads or removes such changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AccessFault {
-    /// It shows everything and does as it is told.
+    /// It shows everything and carries out every request.
     #[default]
     None,
-    /// It says that an account was removed or changed, and the account is as it was.
+    /// It reports an account as removed or changed, but the account stays the same.
     RestoresAccounts,
-    /// It refuses to remove or change accounts that came in band.
+    /// It refuses to remove or change accounts that were created in band.
     RefusesRemoval,
     /// It has no account service.
     HidesAccounts,
-    /// Its list of accounts cannot be read.
+    /// Its list of accounts is not readable.
     FailsAccounts,
 }
 
@@ -40,14 +40,14 @@ struct Named {
     what: String,
 }
 
-/// What was left on one BMC.
+/// The in-band changes of one BMC.
 #[derive(Debug, Default)]
 pub(super) struct InBand {
     pub(super) fault: AccessFault,
     subscriptions: Vec<Named>,
     /// The account's number and the key.
     keys: Vec<(u32, Named)>,
-    /// Address of a directory whose users may log in.
+    /// Address of a directory with users who may log in.
     pub(super) directory: Option<String>,
     host_interface: bool,
     made: u32,
@@ -65,14 +65,14 @@ impl InBand {
     }
 }
 
-/// What the machine's root does.
+/// Actions of root on the machine.
 impl Bmc {
-    /// Says how the BMC takes removals from now on.
+    /// Sets the BMC's behaviour for removals.
     pub(crate) fn set_access_fault(&self, fault: AccessFault) {
         self.in_band().fault = fault;
     }
 
-    /// Sends events to somebody.
+    /// Subscribes a destination to events.
     pub(crate) fn leave_subscription(&self, destination: &str) {
         let mut left = self.in_band();
         let id = left.next();
@@ -82,7 +82,7 @@ impl Bmc {
         });
     }
 
-    /// Adds an SSH key to the account that the machine came with.
+    /// Adds an SSH key to the factory account.
     pub(crate) fn leave_key(&self, key: &str) {
         let account = self.accounts().factory(self.host.as_ref());
         let mut left = self.in_band();
@@ -94,12 +94,11 @@ impl Bmc {
         left.keys.push((account, key));
     }
 
-    /// Lets the users of a directory in.
+    /// Admits the users of a directory.
     pub(crate) fn leave_directory(&self, address: &str) {
         self.in_band().directory = Some(address.to_owned());
     }
 
-    /// Opens the host interface.
     pub(crate) fn open_host_interface(&self) {
         self.in_band().host_interface = true;
     }
@@ -110,12 +109,13 @@ impl Bmc {
         opened.ok().map(|(_, token)| token)
     }
 
-    /// Whether a session of that token is open.
+    /// Whether a session with that token is open.
     pub(crate) fn admits_token(&self, token: &str) -> bool {
         self.sessions().admit(token, Instant::now()).is_some()
     }
 
-    /// What is still on it, by kind: subscriptions, keys, whether a directory is on, whether the host interface is open.
+    /// The remaining changes, by kind: subscriptions, keys, whether a directory is enabled, whether the host interface is
+    /// open.
     pub(crate) fn left(&self) -> (usize, usize, bool, bool) {
         let left = self.in_band();
         (
@@ -127,7 +127,7 @@ impl Bmc {
     }
 }
 
-/// Lets a BMC that hides its accounts, or fails at them, do so.
+/// Applies the fault of a BMC that hides its accounts or fails to list them.
 pub(super) async fn obstruct(To(bmc): To, request: Request, next: Next) -> Response {
     let (fault, path) = (bmc.in_band().fault, request.uri().path());
     match fault {
@@ -174,7 +174,7 @@ fn event_destination(path: &str, id: &str, destination: &str) -> Value {
     })
 }
 
-/// Somebody subscribes over the network. Nothing is ever sent: the machine's events have no other receiver than streams.
+/// A client subscribes over the network. No event is ever sent: only streams receive the machine's events.
 pub(super) async fn subscribe(To(bmc): To, Object(wanted): Object) -> Result<Response, Fault> {
     for name in ["Destination", "Protocol"] {
         if !wanted.contains_key(name) {

@@ -1,5 +1,5 @@
-//! The system event log: what was done to the machine's power, kept by the BMC until it is cleared (DSP2046, `LogService`,
-//! `LogEntry`).
+//! The system event log: the changes of the machine's power, kept by the BMC until the log is cleared (DSP2046,
+//! `LogService`, `LogEntry`).
 
 use super::reply::{Fault, empty, json, tagged};
 use super::routes::{Object, To};
@@ -15,7 +15,7 @@ pub(super) const SERVICES: &str = "/redfish/v1/Managers/1/LogServices";
 pub(super) const SERVICE: &str = "/redfish/v1/Managers/1/LogServices/SEL";
 pub(super) const ENTRIES: &str = "/redfish/v1/Managers/1/LogServices/SEL/Entries";
 pub(super) const CLEAR: &str = "/redfish/v1/Managers/1/LogServices/SEL/Actions/LogService.ClearLog";
-/// Entries that are kept; older ones are overwritten.
+/// Most stored entries; older entries are overwritten.
 const MOST: usize = 64;
 
 /// The log of one BMC.
@@ -37,7 +37,7 @@ struct Entry {
 }
 
 impl Log {
-    /// Writes an entry down; `severity` is `OK`, `Warning` or `Critical`.
+    /// Adds an entry; `severity` is `OK`, `Warning` or `Critical`.
     pub(super) fn write(&self, at_s: u64, severity: &'static str, message: String) {
         let mut kept = self.lock();
         kept.last += 1;
@@ -102,7 +102,7 @@ pub(super) async fn service(To(bmc): To) -> Response {
     tagged(json(StatusCode::OK, &body), "\"1\"")
 }
 
-/// The newest first, whole.
+/// All entries in full, the newest first.
 pub(super) async fn entries(To(bmc): To) -> Response {
     let members: Vec<Value> = bmc.log.lock().entries.iter().rev().map(Entry::body).collect();
     let body = json!({
@@ -122,7 +122,7 @@ pub(super) async fn entry(To(bmc): To, Path(id): Path<String>, uri: Uri) -> Resu
     Ok(json(StatusCode::OK, &body))
 }
 
-/// Empties the log, and says in it who did.
+/// Clears the log and adds an entry about the clearing.
 pub(super) async fn clear(To(bmc): To, Object(body): Object) -> Result<Response, Fault> {
     if let Some(name) = body.keys().find(|name| *name != "LogEntriesETag") {
         return Err(Fault::unknown_property(name));

@@ -1,6 +1,6 @@
 //! A BMC for each machine: Redfish over HTTPS with a self-signed certificate, sessions and Basic authentication.
 //!
-//! Written from DMTF's DSP0266 (protocol) and DSP8010 (schemas), not from the client: the two share nothing.
+//! Written from DMTF's DSP0266 (protocol) and DSP8010 (schemas), not from the client: the two share no code.
 
 mod accounts;
 mod climate;
@@ -53,23 +53,23 @@ pub use uefi::UefiFault;
 pub use update::UpdateWays;
 pub use words::{BootEnabled, BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 
-/// Connections that a BMC holds at once; further ones are dropped.
+/// Most concurrent connections of a BMC; further ones are dropped.
 pub(crate) const CONNECTIONS: usize = 32;
-/// How long a client may take for its TLS handshake, and for the header of a request.
+/// Time limit for a client's TLS handshake, and for the header of a request.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is broken about a BMC.
+/// The faults of a BMC.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
     /// It does not listen.
     pub dead: bool,
     /// It listens but never answers.
     pub silent: bool,
-    /// It answers late by this.
+    /// Delay of every answer.
     pub delay: Duration,
 }
 
-/// Bounds of a BMC.
+/// Limits of a BMC.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) sessions: usize,
@@ -135,7 +135,7 @@ impl Identity {
     }
 }
 
-/// A machine's BMC, listening.
+/// The listening BMC of a machine.
 pub(crate) struct Server {
     machine: String,
     address: SocketAddr,
@@ -186,7 +186,7 @@ impl Server {
         }
     }
 
-    /// The listener of a BMC that is alive: the first one, or a new one once it has come back.
+    /// The listener of a live BMC: the first one, or a new one after the BMC's return.
     async fn listener(&mut self) -> Option<TcpListener> {
         if let Some(first) = self.first.take() {
             return Some(first);
@@ -201,7 +201,7 @@ impl Server {
         }
     }
 
-    /// Accepts connections until the BMC dies; listener and connections are gone when this returns.
+    /// Accepts connections until the BMC dies; on return, listener and connections are closed.
     async fn serve(&mut self, listener: TcpListener) {
         let mut connections = JoinSet::new();
         let mut faults = self.faults.clone();

@@ -1,4 +1,4 @@
-//! What a BMC that is not well does to requests and answers.
+//! The effect of a faulty BMC on requests and answers.
 
 use super::events;
 use super::expand::Within;
@@ -12,17 +12,17 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Number, Value, json};
 
-/// Largest answer that is spoilt; none of ours comes near.
+/// Largest answer that is corrupted; our answers are far smaller.
 const ANSWER_BYTES: usize = 1 << 20;
 const PAGE: &str =
     "<!DOCTYPE html><html><head><title>Web Management</title></head><body>Please log in.</body></html>\n";
 
-/// The connection ends without an answer. Also marks the answer that is not sent.
+/// The connection ends without an answer. Also marks an answer that must not be sent.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the BMC hung up")]
 pub(crate) struct HungUp;
 
-/// Lets the BMC's faults happen to a request.
+/// Applies the BMC's faults to a request.
 pub(super) async fn suffer(To(bmc): To, request: Request, next: Next) -> Response {
     if request.extensions().get::<Within>().is_some() {
         return next.run(request).await;
@@ -53,7 +53,7 @@ pub(super) async fn suffer(To(bmc): To, request: Request, next: Next) -> Respons
     }
 }
 
-/// The request has been carried out; only its answer is wrong.
+/// The request was carried out; only its answer is corrupted.
 async fn spoil(answer: Response, spoilt: Spoilt) -> Response {
     let (mut parts, body) = answer.into_parts();
     let bytes = to_bytes(body, ANSWER_BYTES).await.unwrap_or_default();

@@ -17,7 +17,7 @@ pub(super) struct Fault {
     retry_after_s: u32,
 }
 
-/// When a client may come back, in seconds, where nothing else says so.
+/// Default `Retry-After`, in seconds.
 const RETRY_AFTER_S: u32 = 5;
 
 impl Fault {
@@ -50,7 +50,7 @@ impl Fault {
         )
     }
 
-    /// DSP0266, "Password change required": the refusal names the one account that may be changed.
+    /// DSP0266, "Password change required": the refusal names the only account that may be changed.
     pub(super) fn password_change_required(account: u32) -> Self {
         let path = format!("{}/{account}", super::accounts::ACCOUNTS);
         let message = format!(
@@ -93,7 +93,7 @@ impl Fault {
         )
     }
 
-    /// The message of this fault, for an answer that is none.
+    /// The message of this fault, for an answer that is not an error.
     pub(super) fn annotation(&self) -> Value {
         json!([{
             "MessageId": format!("Base.1.13.{}", self.id),
@@ -440,7 +440,6 @@ impl IntoResponse for Fault {
     }
 }
 
-/// A JSON response.
 pub(super) fn json(status: StatusCode, body: &Value) -> Response {
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = status;
@@ -452,7 +451,7 @@ pub(super) fn json(status: StatusCode, body: &Value) -> Response {
     response
 }
 
-/// The `Link` header that DSP0266 wants for every resource: where its schema is.
+/// The `Link` header that DSP0266 requires for every resource: the location of its schema.
 fn described_by(body: &Value) -> Option<HeaderValue> {
     let kind = body["@odata.type"].as_str()?;
     let (schema, _) = kind.trim_start_matches('#').rsplit_once('.')?;

@@ -1,4 +1,4 @@
-//! The documents that clients only read, after DMTF's schemas (DSP8010).
+//! The read-only documents, after DMTF's schemas (DSP8010).
 
 use super::host::{ConsoleWay, Description, Host};
 use super::time::{now_s, time};
@@ -6,10 +6,10 @@ use super::words::ResetType;
 use super::{climate, events, expand, update, web_console};
 use serde_json::{Value, json};
 
-/// Makes a document, or `None` where this machine has no such resource.
+/// Makes a document; `None` if this machine has no such resource.
 pub(super) type Document = fn(&dyn Host) -> Option<Value>;
 
-/// Makes the document of one member of a collection, or `None` where there is no such member.
+/// Makes the document of one member of a collection; `None` if there is no such member.
 pub(super) type Member = fn(&dyn Host, &str) -> Option<Value>;
 
 /// Every read-only document by its path.
@@ -68,7 +68,7 @@ pub(super) const READ_ONLY: &[(&str, Document)] = &[
     ("/redfish/v1/Chassis/1/Sensors", climate::sensors),
 ];
 
-/// Every read-only document of which there are as many as the machine has parts.
+/// Every read-only document that exists once per part of the machine.
 pub(super) const MEMBERS: &[(&str, Member)] = &[
     ("/redfish/v1/Systems/1/Processors/{id}", processor),
     ("/redfish/v1/Systems/1/Memory/{id}", memory),
@@ -221,7 +221,7 @@ fn role(name: &str, privileges: &[&str]) -> Option<Value> {
     }))
 }
 
-/// The system without what changes: power state, status, boot override.
+/// The system without its changing properties: power state, status, boot override.
 pub(super) fn system(machine: &Description) -> Value {
     let resets: Vec<&str> = machine.reset_types.iter().copied().map(ResetType::as_str).collect();
     let cpus = || machine.processors.iter().filter(|part| part.kind == "CPU");
@@ -353,7 +353,7 @@ fn storage(host: &dyn Host) -> Option<Value> {
     }))
 }
 
-/// A drive of the machine, if it is (still) there.
+/// A drive of the machine, if it exists and is not lost.
 fn drive(host: &dyn Host, id: &str) -> Option<Value> {
     let index: usize = id.parse().ok()?;
     let drive = host.description().drives.into_iter().nth(index)?;

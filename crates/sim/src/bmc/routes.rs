@@ -1,4 +1,4 @@
-//! Which request goes where, and what every request passes through: faults, authentication, common headers.
+//! The routes, and the layers that every request passes: faults, authentication, common headers.
 
 use super::accounts::{self, Accounts, Login};
 use super::components::{self, Device};
@@ -29,10 +29,10 @@ use std::time::{Duration, Instant};
 
 /// Largest request body.
 const BODY_BYTES: usize = 64 * 1024;
-/// Of a larger one, as much is read before it is refused.
+/// Bytes of a larger body that are read before the refusal.
 const DRAINED_BYTES: usize = 4 << 20;
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
-/// DSP0266 lets clients post to the collection's members property as well.
+/// DSP0266 also allows a POST to the collection's members property.
 const MEMBERS: &str = "/redfish/v1/SessionService/Sessions/Members";
 const TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const ODATA_VERSION: HeaderName = HeaderName::from_static("odata-version");
@@ -77,7 +77,7 @@ impl Bmc {
     }
 }
 
-/// The BMC that a request is for. It comes with the request, so that one router serves any number of BMCs.
+/// The BMC that a request is for. It is part of the request, so that one router serves any number of BMCs.
 #[derive(Clone)]
 pub(super) struct To(pub(super) Arc<Bmc>);
 
@@ -116,7 +116,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     }
 }
 
-/// Drops a trailing slash from the path, as DSP0266 asks of services.
+/// Removes a trailing slash from the path, as DSP0266 requires of services.
 fn without_slash(mut request: Request) -> Request {
     let path = request.uri().path();
     if path.len() > 1 && path.ends_with('/') {
@@ -253,7 +253,7 @@ async fn common_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// The methods of a resource, for the `Allow` header of reads; refused methods get theirs from the router.
+/// The methods of a resource, for the `Allow` header of reads; the router sets it on refused methods.
 fn allowed(path: &str) -> &'static str {
     match path.strip_prefix("/redfish/v1/").unwrap_or_default() {
         "Systems/1" | "SessionService" | "UpdateService" | "AccountService" => "GET, HEAD, PATCH",
@@ -290,7 +290,7 @@ async fn authenticate(To(bmc): To, request: Request, next: Next) -> Response {
     }
 }
 
-/// What DSP0266 (13.3.4) leaves open to everybody: the root documents, and opening a session.
+/// The requests that DSP0266 (13.3.4) allows without a login: the root documents, and opening a session.
 fn is_public(request: &Request) -> bool {
     let path = request.uri().path();
     match *request.method() {
@@ -302,7 +302,7 @@ fn is_public(request: &Request) -> bool {
     }
 }
 
-/// How far whoever sends this is let in, and the name of the account.
+/// The login of the sender, and the account's name.
 fn who(bmc: &Bmc, headers: &HeaderMap) -> (Login, String) {
     if let Some(token) = headers.get(TOKEN) {
         let token = token.to_str().unwrap_or_default();
@@ -340,8 +340,8 @@ impl<S: Send + Sync> FromRequest<S> for Object {
     }
 }
 
-/// Reads a body. One that is too large is read on for a while and forgotten: a client that still sends does not hear why
-/// it is refused.
+/// Reads a body. A body that is too large is read for a while and discarded: a client that is still sending does not see
+/// the refusal.
 async fn read(mut body: Body) -> Result<Vec<u8>, Fault> {
     let (mut bytes, mut size) = (Vec::new(), 0);
     while size <= DRAINED_BYTES {
@@ -392,7 +392,7 @@ fn read_member(To(bmc): To, Path(id): Path<String>, uri: Uri, body: resources::M
     Ok(digested(&body))
 }
 
-/// A document with an ETag made of its text. The time of day is no change of it (DSP0266, "ETags").
+/// A document with an ETag from its text. The time of day does not count as a change (DSP0266, "ETags").
 pub(super) fn digested(body: &Value) -> Response {
     let mut lasting = body.clone();
     if let Some(members) = lasting.as_object_mut() {
@@ -434,7 +434,7 @@ async fn change_session_service(To(bmc): To, headers: HeaderMap, Object(body): O
             return Err(Fault::unknown_property(&name));
         }
         let seconds = value.as_u64().ok_or_else(|| Fault::wrong_type(&name, &value))?;
-        // The range that the SessionService schema allows.
+        // The range of the SessionService schema.
         if !(30..=86_400).contains(&seconds) {
             return Err(Fault::not_in_list(&name, &seconds.to_string()));
         }

@@ -7,7 +7,6 @@ use ring::digest::{SHA256, digest};
 use ring::rand::SecureRandom;
 use std::time::{Duration, Instant};
 
-/// One session.
 #[derive(Debug, Clone)]
 pub(super) struct Session {
     pub(super) id: String,
@@ -28,7 +27,7 @@ pub(super) struct Sessions {
 /// Why no session was opened.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// As many as the BMC holds are open.
+    /// All sessions of the BMC are in use.
     Full,
     NoRandomness,
 }
@@ -62,7 +61,7 @@ impl Sessions {
         Ok((id, token))
     }
 
-    /// Whose open session the token belongs to; using a session keeps it open.
+    /// The user of the open session with this token; use keeps a session open.
     pub(super) fn admit(&mut self, token: &str, now: Instant) -> Option<String> {
         self.expire(now);
         match self.open.iter_mut().find(|session| same(&session.token, token)) {
@@ -81,13 +80,13 @@ impl Sessions {
         self.open.len() < before
     }
 
-    /// Whose session that is.
+    /// The user of this session.
     pub(super) fn user(&self, id: &str) -> Option<String> {
         let found = self.open.iter().find(|session| session.id == id);
         found.map(|session| session.user.clone())
     }
 
-    /// Closes all: the BMC restarts.
+    /// Closes all sessions when the BMC restarts.
     pub(super) fn close_all(&mut self) {
         self.open.clear();
     }
@@ -105,7 +104,7 @@ impl Sessions {
     }
 }
 
-/// Compares two secrets by their digests, so that the time taken tells nothing about them.
+/// Compares two secrets by their digests, so that the time of the comparison reveals nothing about them.
 pub(crate) fn same(a: &str, b: &str) -> bool {
     digest(&SHA256, a.as_bytes()).as_ref() == digest(&SHA256, b.as_bytes()).as_ref()
 }

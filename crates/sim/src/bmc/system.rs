@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 
 const CD: &str = "/redfish/v1/Managers/1/VirtualMedia/Cd";
 
-/// Changes with the boot override, not with the power state: a client that read before the machine came on can still set
-/// what it read.
+/// Changes with the boot override, not with the power state: a client that read the system before the machine came on
+/// can still use its ETag.
 fn etag(state: &State) -> String {
     format!("\"boot-{}\"", state.boot_generation)
 }
@@ -53,7 +53,7 @@ fn body(machine: &Description, state: &State) -> Value {
     system
 }
 
-/// Everything is checked before anything is changed.
+/// Checks everything before it changes anything.
 pub(super) async fn change(To(bmc): To, headers: HeaderMap, Object(body): Object) -> Result<Response, Fault> {
     let (machine, state) = (bmc.host.description(), bmc.host.state());
     check_match(&headers, &etag(&state))?;
@@ -192,7 +192,7 @@ pub(super) async fn insert(To(bmc): To, Object(body): Object) -> Result<Response
     }
 }
 
-/// Ejecting from an empty drive is fine, as on most BMCs.
+/// Ejecting from an empty drive succeeds, as on most BMCs.
 pub(super) async fn eject(To(bmc): To, Object(_): Object) -> Result<Response, Fault> {
     if bmc.host.state().media.is_some() {
         bmc.host.eject_media().await.map_err(internal)?;

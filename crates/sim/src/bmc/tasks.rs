@@ -1,6 +1,6 @@
-//! Tasks that follow resets, and their monitors (DSP0266, "Asynchronous operations"): a reset that takes long is answered
-//! with 202, the monitor's URI in `Location` and the task in the body; the monitor answers 202 until the task has ended,
-//! and then what the reset would have answered.
+//! Tasks that follow resets, and their monitors (DSP0266, "Asynchronous operations"). A slow reset is answered with 202,
+//! the monitor's URI in `Location` and the task in the body. The monitor answers 202 until the task has ended, and then
+//! the answer of the reset itself.
 
 use super::host::{Progress, Task};
 use super::reply::{Fault, empty, json};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 pub(super) const TASKS: &str = "/redfish/v1/TaskService/Tasks";
 const MONITORS: &str = "/redfish/v1/TaskService/TaskMonitors";
-/// When a client may ask again how far a task is, in seconds.
+/// Seconds until a client may poll a task again.
 const ASK_AGAIN_S: &str = "1";
 
 fn find(bmc: &Bmc, id: &str, uri: &Uri) -> Result<Task, Fault> {
@@ -23,7 +23,7 @@ fn find(bmc: &Bmc, id: &str, uri: &Uri) -> Result<Task, Fault> {
     found.ok_or_else(|| Fault::not_found(uri.path()))
 }
 
-/// The answer to a request that a task follows.
+/// The answer to a request that starts a task.
 pub(super) fn accepted(bmc: &Bmc, number: u64) -> Response {
     let tasks = bmc.host.tasks().unwrap_or_default();
     match tasks.iter().find(|task| task.number == number) {
@@ -81,7 +81,7 @@ pub(super) async fn read(To(bmc): To, Path(id): Path<String>, uri: Uri) -> Resul
     Ok(json(StatusCode::OK, &body(&find(&bmc, &id, &uri)?)))
 }
 
-/// Only tasks that have ended can be deleted: a reset cannot be called back.
+/// Only a task that has ended can be deleted: a reset cannot be cancelled.
 pub(super) async fn forget(To(bmc): To, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
     let task = find(&bmc, &id, &uri)?;
     if bmc.host.forget_task(task.number) {

@@ -1,8 +1,8 @@
-//! The time, as Redfish writes it.
+//! The time in Redfish's format.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Now.
+/// The current time.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the clock module of simulated machines"
@@ -17,7 +17,7 @@ pub(crate) fn now_s() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// Unix time as Redfish writes it (RFC 3339, UTC).
+/// Unix time in Redfish's format (RFC 3339, UTC).
 pub(super) fn time(unix_s: u64) -> String {
     let (days, of_day) = (unix_s / 86_400, unix_s % 86_400);
     let (year, month, day) = date(days);

@@ -1,4 +1,4 @@
-//! Boot options and keys of Secure Boot as a machine's BMC shows them, and what root on the machine does to them.
+//! Boot options and Secure Boot keys as a machine's BMC shows them, and changes that root on the machine makes to them.
 
 use super::firmware::{Firmware, with};
 use super::reply::{Fault, empty, json};
@@ -11,21 +11,21 @@ use serde_json::{Value, json};
 
 pub(super) const OPTIONS: &str = "/redfish/v1/Systems/1/BootOptions";
 
-/// How a BMC takes changes of boot options and keys.
+/// The BMC's behaviour when boot options and keys are changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UefiFault {
-    /// It does as it is told.
+    /// It carries out every change.
     #[default]
     None,
-    /// It removes no boot option, and a new boot order counts from the next start.
+    /// It does not remove boot options, and a new boot order applies from the next start.
     KeepsOptions,
-    /// It removes no boot option and changes no boot order.
+    /// It does not remove boot options or change the boot order.
     KeepsOrder,
-    /// It removes no key and resets none.
+    /// It does not remove or reset keys.
     KeepsKeys,
-    /// It removes no single key; the database can be reset.
+    /// It does not remove a single key; the database can be reset.
     ResetsKeysOnly,
-    /// Its list of key databases cannot be read.
+    /// Its list of key databases is not readable.
     FailsKeys,
 }
 
@@ -41,7 +41,7 @@ struct BootOption {
 pub(super) struct BootOptions {
     all: Vec<BootOption>,
     order: Vec<u16>,
-    /// The order from the next start on.
+    /// The order from the next start.
     waiting: Option<Vec<u16>>,
     pub(super) fault: UefiFault,
 }
@@ -78,19 +78,19 @@ fn reference(number: u16) -> String {
 }
 
 impl BootOptions {
-    /// The machine starts.
+    /// Handles a start of the machine.
     pub(super) fn started(&mut self) {
         if let Some(order) = self.waiting.take() {
             self.order = order;
         }
     }
 
-    /// As the system shows the order.
+    /// The order as the system shows it.
     pub(super) fn order(&self) -> Vec<String> {
         self.order.iter().map(|number| reference(*number)).collect()
     }
 
-    /// Takes a new order of known options.
+    /// Sets a new order of known options.
     pub(super) fn reorder(&mut self, wanted: &Value) -> Result<(), Fault> {
         let path = "Boot.BootOrder";
         let Value::Array(list) = wanted else {
@@ -142,23 +142,23 @@ impl BootOptions {
     }
 }
 
-/// What the machine's root does.
+/// Actions of root on the machine.
 impl Bmc {
     fn on_firmware(&self, mut act: impl FnMut(&mut Firmware)) {
         self.host.firmware(&mut |firmware| act(firmware));
     }
 
-    /// Says how the BMC takes changes from now on.
+    /// Sets the BMC's behaviour for changes.
     pub(crate) fn set_uefi_fault(&self, fault: UefiFault) {
         self.on_firmware(|firmware| firmware.boot.fault = fault);
     }
 
-    /// Puts a boot option before all others.
+    /// Adds a boot option before all others.
     pub(crate) fn leave_boot_option(&self, name: &str, device: &str) {
         self.on_firmware(|firmware| firmware.boot.leave(name, device));
     }
 
-    /// Adds a certificate to the keys that let programs start.
+    /// Adds a certificate to the keys that allow programs to start.
     pub(crate) fn leave_key_in_db(&self, pem: &str) {
         self.on_firmware(|firmware| firmware.keys.entry("db").or_default().insert(0, Some(pem.to_owned())));
     }

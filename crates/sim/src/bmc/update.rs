@@ -1,10 +1,10 @@
-//! The update service of a BMC that has one: a multipart push, a push of the bare file, and `SimpleUpdate`, which fetches.
-//! What is put on is a text of ours: `RWFW COMPONENT VERSION` and, where the update is to fail, why. Two words mean something
-//! else: `after-ac-cycle`, the version runs only after the power was taken away altogether, and `unchanged`, the task ends
-//! well and the version stays.
+//! The update service of a BMC: a multipart push, a push of the bare file, and `SimpleUpdate`, by which the BMC fetches the
+//! file. A firmware file is a text of ours: `RWFW COMPONENT VERSION`, followed by a reason if the update is to fail. Two
+//! words are special: with `after-ac-cycle` the version runs only after an AC cycle, and with `unchanged` the task succeeds
+//! but the version stays the same.
 //!
-//! New firmware for the BMC has it restart: it hangs up on everybody for a while, and forgets sessions and tasks. New firmware
-//! for the machine runs from its next power-on.
+//! New firmware for the BMC makes it restart: it hangs up on all clients for a while, and loses sessions and tasks. New
+//! firmware for the machine runs from its next power-on.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,19 +24,19 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 const SERVICE: &str = "/redfish/v1/UpdateService";
 const INVENTORY: &str = "/redfish/v1/UpdateService/FirmwareInventory";
 const TASKS: &str = super::tasks::TASKS;
-/// Numbers of update tasks begin here: those of resets are smaller.
+/// Numbers of update tasks begin here: tasks of resets have smaller numbers.
 const FIRST_TASK: u64 = 1_000_000;
-/// The largest file taken.
+/// The largest accepted file.
 const FILE_BYTES: usize = 64 << 20;
-/// The action that takes the power away, and what it is asked for.
+/// The action that cuts all power, and its reset type.
 pub(super) const RESET_CHASSIS: &str = "/redfish/v1/Chassis/1/Actions/Chassis.Reset";
 const FULL: &str = "FullPowerCycle";
-/// How a file of ours begins.
+/// The beginning of a firmware file of ours.
 const MAGIC: &str = "RWFW ";
-/// Until when a fetch must have ended.
+/// Time limit of a fetch.
 const FETCH: Duration = Duration::from_secs(60);
 
-/// How a BMC takes firmware, and how long that takes.
+/// How a BMC accepts firmware, and how long updates take.
 #[derive(Debug, Clone, Copy)]
 pub struct UpdateWays {
     /// By `MultipartHttpPushUri`.
@@ -47,15 +47,15 @@ pub struct UpdateWays {
     pub simple: bool,
     /// How long an update takes.
     pub lasts: Duration,
-    /// How long the BMC is away when it restarts with new firmware of its own.
+    /// How long the BMC is away when it restarts with its new firmware.
     pub restarts: Duration,
-    /// How many good logins it refuses after it has come back from that.
+    /// The number of valid logins that it refuses after that restart.
     pub refuses: u32,
     /// Whether its chassis has a full power cycle.
     pub ac_cycle: bool,
 }
 
-/// What a task that ends well makes of the version.
+/// The effect of a successful task on the version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Runs,
@@ -74,7 +74,7 @@ struct Job {
     is_over: bool,
 }
 
-/// What is installed and under way.
+/// The installed firmware and the updates in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Updates(Mutex<State>);
 
@@ -84,10 +84,10 @@ struct State {
     jobs: Vec<Job>,
     away_until: Option<Instant>,
     started: u64,
-    /// What runs after the power was taken away.
+    /// Versions that run after the next AC cycle.
     waiting: Vec<(String, String)>,
     ac_cycles: u64,
-    /// Logins that are refused before one is good.
+    /// Logins that are still to be refused.
     refusals: u32,
 }
 
@@ -119,12 +119,12 @@ impl Updates {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the BMC restarts, and hears nobody.
+    /// Whether the BMC is restarting and unreachable.
     pub(super) fn is_away(&self) -> bool {
         self.lock().away_until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Whether the BMC is back, and not yet so far that it knows its accounts: then the login is refused.
+    /// Whether the BMC refuses a login because it has not loaded its accounts yet after a restart.
     pub(super) fn refuses(&self) -> bool {
         let mut state = self.lock();
         let is_refused = state.refusals > 0;
@@ -132,12 +132,12 @@ impl Updates {
         is_refused
     }
 
-    /// Whether an update is under way.
+    /// Whether an update is in progress.
     pub(crate) fn is_busy(&self) -> bool {
         self.lock().jobs.iter().any(|job| !job.is_over)
     }
 
-    /// Updates that were ever begun, and what is installed now.
+    /// The number of updates ever begun, and the versions installed now.
     pub(crate) fn told(&self) -> (u64, Vec<(String, String)>) {
         let state = self.lock();
         let versions = state
@@ -147,7 +147,7 @@ impl Updates {
         (state.started, versions.collect())
     }
 
-    /// How often the power was taken away altogether.
+    /// The number of AC cycles.
     pub(crate) fn ac_cycles(&self) -> u64 {
         self.lock().ac_cycles
     }
@@ -223,7 +223,7 @@ pub(super) async fn service(To(bmc): To, uri: Uri) -> Result<Response, Fault> {
     Ok(json(StatusCode::OK, &body))
 }
 
-/// The targets of the next push are told here; the file says itself what it is for.
+/// Sets the targets of the next push; the file itself names its component.
 pub(super) async fn change(To(bmc): To, uri: Uri, Object(body): Object) -> Result<Response, Fault> {
     ways(&bmc, &uri)?;
     match body.keys().find(|name| *name != "HttpPushUriTargets") {
@@ -321,7 +321,7 @@ async fn whole(body: Body) -> Result<Vec<u8>, Fault> {
     Ok(bytes.to_bytes().to_vec())
 }
 
-/// A plain HTTP/1.0 request, which is answered with the body and the connection's end.
+/// A plain HTTP/1.0 request; the answer ends with the connection.
 async fn fetch(url: &str) -> Result<String, String> {
     let rest = url.strip_prefix("http://").ok_or("only http is fetched")?;
     let (host, path) = rest.split_once('/').ok_or("it has no path")?;
@@ -339,7 +339,7 @@ async fn fetch(url: &str) -> Result<String, String> {
     }
 }
 
-/// Begins an update with a file; one at a time.
+/// Begins an update with a file; only one at a time.
 fn begin(bmc: &Arc<Bmc>, uri: &Uri, file: &str) -> Result<Response, Fault> {
     let ways = ways(bmc, uri)?;
     let line = file.lines().next().and_then(|line| line.strip_prefix(MAGIC));
@@ -404,7 +404,7 @@ async fn carry_out(bmc: Arc<Bmc>, ways: UpdateWays, job: Job) {
         }
     }
     if is_machines {
-        // It runs from the next power-on.
+        // The version runs from the next power-on.
         while bmc.host.state().powered {
             bmc.host.power_other_than(bmc.host.state().power).await;
         }
@@ -415,14 +415,14 @@ async fn carry_out(bmc: Arc<Bmc>, ways: UpdateWays, job: Job) {
     bmc.updates.lock().run(&job.component, &job.version);
 }
 
-/// The actions of a chassis whose power can be taken away altogether.
+/// The actions of a chassis with a full power cycle.
 pub(super) fn chassis_actions(ways: &UpdateWays) -> Option<Value> {
     let reset = json!({"target": RESET_CHASSIS, "ResetType@Redfish.AllowableValues": [FULL]});
     ways.ac_cycle.then(|| json!({"#Chassis.Reset": reset}))
 }
 
-/// Takes the power from machine and BMC: it hangs up on everybody for a while, forgets sessions and tasks, and the machine
-/// stays off.
+/// Cuts the power of machine and BMC: the BMC hangs up on all clients for a while, loses sessions and tasks, and the
+/// machine stays off.
 pub(super) async fn reset_chassis(To(bmc): To, uri: Uri, Object(body): Object) -> Result<Response, Fault> {
     let ways = ways(&bmc, &uri)?;
     if !ways.ac_cycle {
@@ -438,7 +438,7 @@ pub(super) async fn reset_chassis(To(bmc): To, uri: Uri, Object(body): Object) -
             ));
         }
     }
-    // One that is off already refuses, which is as good.
+    // A refusal because the machine is already off is as good.
     let _ = bmc.host.reset(ResetType::ForceOff).await;
     let mut state = bmc.updates.lock();
     state.away_until = Some(Instant::now() + ways.restarts);

@@ -18,12 +18,12 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role};
 
-/// As OpenBMC has it.
+/// The same path as on OpenBMC.
 pub(super) const PATH: &str = "/console0";
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// Opens the serial port; the login has been checked, as of every request.
+/// Opens the serial port; the login was checked as for every request.
 pub(super) async fn open(To(bmc): To, mut request: Request) -> Result<Response, Fault> {
     let is_there = bmc.host.description().console == Some(ConsoleWay::WebSocket) && bmc.host.serial().is_some();
     if !is_there {
@@ -50,7 +50,7 @@ fn answer(status: StatusCode, accept: Option<&str>) -> Result<Response, Fault> {
         .map_err(|_| Fault::internal("no answer can be made"))
 }
 
-/// How a request for a WebSocket is accepted; `None` if it is none.
+/// The accept value for a WebSocket request; `None` if it is not one.
 fn asked(headers: &HeaderMap) -> Option<String> {
     let says = |name: header::HeaderName, word: &str| {
         let value = headers.get(name).and_then(|value| value.to_str().ok());
@@ -63,7 +63,7 @@ fn asked(headers: &HeaderMap) -> Option<String> {
     is_asked.then(|| derive_accept_key(key.as_bytes()))
 }
 
-/// Until the client goes. The connection is out of the web server's hands by then.
+/// Runs until the client leaves. The connection no longer belongs to the web server.
 async fn serve(upgrade: OnUpgrade, bmc: Arc<Bmc>) {
     let Ok(upgraded) = upgrade.await else { return };
     let Some(serial) = bmc.host.serial() else { return };
@@ -82,14 +82,14 @@ impl Terminal for SplitSink<Socket, Message> {
     }
 }
 
-/// Hands over what is typed until the client goes.
+/// Forwards input until the client leaves.
 async fn read(mut from: SplitStream<Socket>, input: mpsc::Sender<Vec<u8>>) {
     while let Some(Ok(message)) = from.next().await {
         let typed = match message {
             Message::Binary(bytes) => bytes.to_vec(),
             Message::Text(text) => text.as_bytes().to_vec(),
             Message::Close(_) => return,
-            // Pings, which the library answers.
+            // Pings; the library answers them.
             _ => continue,
         };
         if input.send(typed).await.is_err() {

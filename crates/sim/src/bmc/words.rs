@@ -1,4 +1,4 @@
-//! Words of Redfish that a BMC and its machine share.
+//! Redfish values that a BMC and its machine share.
 
 /// Power states of a machine; the names are those of Redfish's `PowerState`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl PowerState {
     }
 }
 
-/// Where a boot override sends the machine.
+/// The target of a boot override.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BootTarget {
     Pxe,
@@ -128,7 +128,7 @@ impl ResetType {
 /// Why a BMC refused a reset request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResetRefused {
-    /// The machine is already in the state that was asked for, or not in one from which this reset is possible.
+    /// The machine is already in the requested state, or this reset is not possible from its state.
     #[error("the machine is {power}, so {reset} does not apply")]
     WrongState { power: &'static str, reset: &'static str },
     /// The lab or the fleet was stopped.

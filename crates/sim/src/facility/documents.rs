@@ -39,7 +39,6 @@ fn ids(count: u32) -> Vec<String> {
 }
 
 impl Pdu {
-    /// The branch that an outlet is on.
     fn branch(&self, outlet: u32) -> &'static str {
         if outlet <= self.outlets / 2 { "A" } else { "B" }
     }
@@ -115,7 +114,7 @@ pub(super) fn of_pdu(pdu: &Pdu, path: &str) -> Option<Value> {
             "PowerWatts": {"Reading": pdu.sum(None)},
         })),
         "/Mains" => Some(members(path, "CircuitCollection", &["AC1".to_owned()])),
-        // As on most: there is no breaker in front of it.
+        // As on most PDUs, there is no breaker in front of it.
         "/Mains/AC1" => Some(circuit("AC1", "Mains", None, pdu.sum(None))),
         "/Branches" => Some(members(path, "CircuitCollection", &["A".to_owned(), "B".to_owned()])),
         "/Branches/A" => Some(circuit("A", "Branch", Some("Normal"), pdu.sum(Some("A")))),

@@ -1,5 +1,5 @@
-//! A simulated rack PDU and a simulated coolant distribution unit, each behind Redfish over HTTPS, with switches for what may
-//! go wrong: a breaker trips, a feed is lost, something leaks, the water is hot.
+//! A simulated rack PDU and a simulated coolant distribution unit, each behind Redfish over HTTPS, with switches for faults:
+//! a tripped breaker, a lost feed, a leak, hot water.
 //!
 //! Written from DMTF's schemas (DSP8010) and from OCP's rack PDU and cooling unit profiles, not from the client.
 
@@ -26,12 +26,12 @@ pub const USER: &str = "facility";
 /// Its password.
 pub const PASSWORD: &str = "facility-password";
 
-/// What a rack PDU has and does.
+/// The configuration and state of a rack PDU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pdu {
     /// Outlets, evenly on two branches.
     pub outlets: u32,
-    /// What each outlet gives, in watts.
+    /// Power of each outlet, in watts.
     pub outlet_watts: f64,
     /// The second branch's breaker has tripped.
     pub is_tripped: bool,
@@ -50,16 +50,16 @@ impl Default for Pdu {
     }
 }
 
-/// What a coolant distribution unit does.
+/// The state of a coolant distribution unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cdu {
-    /// Temperature of what it supplies, in °C.
+    /// Supply temperature, in °C.
     pub supply_celsius: f64,
-    /// What it moves, in litres a minute.
+    /// Flow, in litres a minute.
     pub flow_lpm: f64,
     /// Its tray is wet.
     pub is_leaking: bool,
-    /// Its leak detector does not say.
+    /// Its leak detector reports no state.
     pub is_mute: bool,
 }
 
@@ -74,7 +74,7 @@ impl Default for Cdu {
     }
 }
 
-/// What the service stands for.
+/// The simulated device.
 #[derive(Debug, Clone, PartialEq)]
 enum Thing {
     Pdu(Pdu),
@@ -83,7 +83,7 @@ enum Thing {
 
 type Shared = Arc<Mutex<Thing>>;
 
-/// A running service. Dropping it ends it.
+/// A running service. Dropping it stops it.
 pub struct Equipment {
     thing: Shared,
     address: SocketAddr,
@@ -98,15 +98,15 @@ impl Drop for Equipment {
 }
 
 impl Equipment {
-    /// A rack PDU on a free port of the loopback interface.
+    /// Starts a rack PDU on a free port of the loopback interface.
     ///
     /// # Errors
-    /// No certificate could be made, or nothing can be listened on.
+    /// The certificate could not be made, or no port could be opened.
     pub async fn pdu(pdu: Pdu) -> Result<Self, LabError> {
         Self::start("pdu", Thing::Pdu(pdu)).await
     }
 
-    /// A coolant distribution unit.
+    /// Starts a coolant distribution unit.
     ///
     /// # Errors
     /// As [`Equipment::pdu`].
@@ -155,7 +155,7 @@ impl Equipment {
         })
     }
 
-    /// Where it answers.
+    /// The service's URL.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
@@ -165,14 +165,14 @@ impl Equipment {
         &self.fingerprint
     }
 
-    /// Changes what a PDU does; nothing where it is none.
+    /// Changes the state of a PDU; does nothing for other devices.
     pub fn change_pdu(&self, change: impl FnOnce(&mut Pdu)) {
         if let Thing::Pdu(pdu) = &mut *lock(&self.thing) {
             change(pdu);
         }
     }
 
-    /// Changes what a cooling unit does; nothing where it is none.
+    /// Changes the state of a cooling unit; does nothing for other devices.
     pub fn change_cdu(&self, change: impl FnOnce(&mut Cdu)) {
         if let Thing::Cdu(cdu) = &mut *lock(&self.thing) {
             change(cdu);
@@ -206,7 +206,7 @@ async fn answer(State(thing): State<Shared>, request: Request) -> Response {
     }
 }
 
-/// Basic authentication alone: there are no sessions.
+/// Only Basic authentication: there are no sessions.
 fn is_known(request: &Request) -> bool {
     let given = request
         .headers()

@@ -1,18 +1,18 @@
-//! The Ethernet cable of a machine, and what the switch at its other end says by LLDP.
+//! The Ethernet cable of a machine, and the LLDP messages of the switch at its other end.
 
 use rackwright_agent::net::neighbours::Heard;
 use rackwright_api::v1::{Neighbour, Neighbours};
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;
 
-/// The cable of a machine's first card; at first it hangs on a switch that sends no LLDP.
+/// The cable of a machine's first card; at first it is connected to a switch that sends no LLDP.
 #[derive(Default)]
 pub(super) struct Cabling(Mutex<Option<Box<Plugged>>>);
 
 #[derive(Default)]
 struct Plugged {
     heard: Heard,
-    /// Agents that want to know.
+    /// Agents that are notified.
     told: Vec<watch::Sender<Heard>>,
 }
 
@@ -34,7 +34,7 @@ impl Cabling {
         plugged.told.retain(|told| told.send(plugged.heard.clone()).is_ok());
     }
 
-    /// Tells an agent what is heard now and later.
+    /// Notifies an agent of the current and all later LLDP messages.
     pub(super) fn hear(&self, told: watch::Sender<Heard>) {
         let mut plugged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let plugged = plugged.get_or_insert_default();

@@ -1,10 +1,10 @@
-//! What a simulated machine draws and how warm it is, by what it is doing.
+//! Power and temperature of a simulated machine, by its phase.
 
 use super::machine::{BootSource, Phase};
 use super::profile::Profile;
 use crate::bmc::Climate;
 
-/// Watts in standby, while it starts, idle with a ramdisk, under the load of an installed system.
+/// Watts in standby, during a start, idle with a ramdisk, under the load of an installed system.
 fn watts(profile: Profile) -> [f64; 4] {
     match profile {
         // NVIDIA's DGX H100 user guide: 10.2 kW at most; GPUs, fans and NICs idle at some 2 kW.

@@ -1,4 +1,4 @@
-//! The fleet's time, and the one timer that wakes whichever machine is due next.
+//! The fleet's time, and the single timer that wakes the next machine that is due.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Time as the machines have it: milliseconds since the fleet started, faster or slower than the world's.
+/// The machines' time: milliseconds since the fleet started, faster or slower than real time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
     start: Instant,
@@ -26,18 +26,18 @@ impl Clock {
         (self.start.elapsed().as_secs_f64() * self.speed * 1000.0) as u64
     }
 
-    /// How long the world has to wait for a moment of the machines.
+    /// Real time until a moment of the machines' time.
     pub(super) fn until(self, due_ms: u64) -> Duration {
         self.lasts(Duration::from_millis(due_ms.saturating_sub(self.now_ms())))
     }
 
-    /// How long a span of the machines lasts in the world.
+    /// Real duration of a span of the machines' time.
     pub(super) fn lasts(self, span: Duration) -> Duration {
         span.div_f64(self.speed)
     }
 }
 
-/// Who is due when. A machine may be in it more than once: one that is woken without need goes on sleeping.
+/// The due times of machines. A machine may have several entries; an unnecessary wake-up does no harm.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     due: Mutex<BinaryHeap<Reverse<(u64, u32)>>>,
@@ -70,7 +70,7 @@ impl Timers {
                         return node;
                     }
                 }
-                // A millisecond more, so that rounding never wakes too early again and again.
+                // One more millisecond, so that rounding does not repeatedly wake too early.
                 Some(due_ms) => tokio::select! {
                     () = tokio::time::sleep(clock.until(due_ms) + Duration::from_millis(1)) => {}
                     () = self.sooner.notified() => {}

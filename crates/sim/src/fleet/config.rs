@@ -1,4 +1,4 @@
-//! What a fleet consists of.
+//! The configuration of a fleet.
 
 use super::FleetError;
 use super::faults::Script;
@@ -42,54 +42,54 @@ pub enum ImageData {
     Fetch,
 }
 
-/// A fleet to start. `FleetConfig::default()` is one machine that takes no time for anything.
+/// A fleet to start. `FleetConfig::default()` is one machine whose phases take no time.
 #[derive(Debug, Clone)]
 pub struct FleetConfig {
     /// Number of machines, 1 to [`MOST_NODES`].
     pub nodes: usize,
-    /// How long they take for things, and what they consist of.
+    /// The machines' timing and hardware.
     pub profile: Profile,
-    /// Seed of all chance, of names that must be unique between fleets, and of the passwords.
+    /// Seed of all randomness, of names that must be unique between fleets, and of the passwords.
     pub seed: u64,
-    /// The BMCs' addresses: the first machine has the first host address of it. Any network below 127.0.0.0/8 works as it
-    /// is; another one must be routed to this machine (`ip route add local NETWORK dev lo`).
+    /// The BMCs' addresses: the first machine has the first host address of this network. A network below 127.0.0.0/8
+    /// works without setup; any other must be routed to this machine (`ip route add local NETWORK dev lo`).
     pub network: Ipv4Net,
-    /// Where the one socket listens that serves all of them. Port 0 takes a free one.
+    /// Address of the one socket that serves all BMCs. Port 0 takes a free port.
     pub listen: SocketAddrV4,
-    /// Where the one socket listens that serves the SSH servers of all installed systems; `None`: nobody can log in.
+    /// Address of the one socket that serves the SSH servers of all installed systems; `None`: no login is possible.
     pub ssh_listen: Option<SocketAddrV4>,
-    /// HTTPS, or plain HTTP.
+    /// HTTPS; otherwise plain HTTP.
     pub tls: bool,
-    /// How many seconds of the machines pass in one second.
+    /// Seconds of the machines' time per real second.
     pub speed: f64,
-    /// What BMCs ask of their accounts.
+    /// The BMCs' rules for accounts.
     pub accounts: AccountRules,
-    /// Whether they have a TPM.
+    /// Whether machines have a TPM.
     pub tpm: bool,
-    /// What is broken.
+    /// The fault script.
     pub faults: Script,
-    /// The DHCP server that machines boot from, and where they have their addresses. Without it, what boots from the network
-    /// runs nothing.
+    /// The DHCP server for network boots, which also gives the machines their addresses. Without it, a machine that boots
+    /// from the network runs nothing.
     pub boot_server: Option<SocketAddrV4>,
-    /// The machines' own addresses, which the DHCP server gives them: the control plane has a subnet of this network. Its
-    /// first host address is the relay's, through which machines reach the server.
+    /// The network of the machines' own addresses, which the DHCP server assigns: the control plane has a subnet of it.
+    /// Its first host address is the relay's, through which machines reach the server.
     pub hosts: Ipv4Net,
-    /// How they boot.
+    /// How much of a network boot machines perform.
     pub boot_way: BootWay,
-    /// Whether they fetch kernel and ramdisk.
+    /// Whether machines fetch kernel and ramdisk.
     pub boot_files: BootFiles,
     /// Whether agents fetch the chunks of images.
     pub image_data: ImageData,
-    /// How many samples of each drive the agents read before and after an erase. On a real machine it is
-    /// [`rackwright_agent::erase::DEFAULT_SAMPLES`], but there each machine has processors of its own for them.
+    /// Samples of each drive that an agent reads before and after an erase. A real machine reads
+    /// [`rackwright_agent::erase::DEFAULT_SAMPLES`], but a real machine has its own processors for that.
     pub erase_samples: u32,
-    /// The port of the TFTP server, which DHCP cannot tell.
+    /// The port of the TFTP server, which DHCP cannot transmit.
     pub tftp_port: u16,
-    /// How BMCs take firmware; none: they have no update service.
+    /// How BMCs accept firmware; none: they have no update service.
     pub updates: Option<UpdateWays>,
-    /// How long after a start the job takes that BMCs make of a change of settings, as Dell's do; none: they make no job.
+    /// Time after a start until a settings job ends, as on Dell's BMCs; none: BMCs make no such jobs.
     pub settings_jobs: Option<Duration>,
-    /// The UDP port at which BMCs say that they have their serial console, over IPMI: another program serves it.
+    /// The UDP port that BMCs report for their serial console over IPMI; another program serves it.
     pub sol_port: Option<u16>,
 }
 

@@ -19,13 +19,13 @@ pub enum DescribeError {
     /// A BMC's certificate could not be made.
     #[error(transparent)]
     Fleet(#[from] FleetError),
-    /// What was to be written to does not take it.
+    /// The output could not be written.
     #[error("the description of the machines cannot be written: {0}")]
     Write(#[from] io::Error),
 }
 
 impl Fleet {
-    /// Describes all machines. With HTTPS this makes the certificates that have not been made yet.
+    /// Describes all machines. With HTTPS this creates the missing certificates.
     ///
     /// # Errors
     /// [`DescribeError`].

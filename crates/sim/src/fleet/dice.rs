@@ -1,24 +1,24 @@
-//! Chance from a seed: a throw depends on the seed, the node, what it is for and how often that was thrown before, and on
-//! nothing else. So a run can be repeated, in whatever order its events happen to come.
+//! Randomness from a seed: a throw depends only on the seed, the node, its purpose and the number of earlier throws for
+//! that purpose. So a run can be repeated, in whatever order its events occur.
 
-/// What a throw is for. Throws for different purposes tell nothing about each other.
+/// The purpose of a throw. Throws for different purposes are independent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// The length of a machine's phase.
     Duration,
-    /// The time that a BMC takes for an answer.
+    /// The time of a BMC's answer.
     Answer,
-    /// Whether fault number n of the script strikes.
+    /// Whether fault number n of the script occurs.
     Fault(u32),
-    /// The fleet's part in the machines' UUIDs.
+    /// The fleet's part of the machines' UUIDs.
     Uuid,
     /// A boot's id.
     BootId,
     /// The length of a drive's erase command.
     Erase,
-    /// The time that an installed system takes for the probe.
+    /// The time of an installed system's probe.
     Probe,
-    /// What a test of the network gives.
+    /// The result of a network test.
     Traffic,
 }
 
@@ -42,14 +42,14 @@ impl Purpose {
 pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    /// 64 even bits.
+    /// 64 uniformly distributed bits.
     pub(super) fn throw(self, node: usize, purpose: Purpose, count: u64) -> u64 {
         [node as u64, purpose.number(), count]
             .into_iter()
             .fold(mix(self.0), |state, word| mix(state ^ mix(word)))
     }
 
-    /// A number from 0 up to, but not including, 1.
+    /// A number from 0 (included) to 1 (excluded).
     pub(super) fn fraction(self, node: usize, purpose: Purpose, count: u64) -> f64 {
         (self.throw(node, purpose, count) >> 11) as f64 / (1_u64 << 53) as f64
     }

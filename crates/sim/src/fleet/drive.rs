@@ -1,12 +1,12 @@
 //! Simulated drives behind the agent's own traits, so that the agent's real code lists, writes and erases them.
 //!
-//! A drive remembers digests, not bytes: each block of 4 KiB reads as zeros, as ones, or as a word over and over that follows
-//! from what was written there. Written again it reads differently, unwritten it reads the same again, and that is all that the proof of
-//! an erase asks. A terabyte at rest is a hundred bytes. What it cannot do is give back what was written: see
-//! [`SimDrive`] for what follows.
+//! A drive stores digests, not bytes: each block of 4 KiB reads as zeros, as ones, or as a repeated word that is derived from the
+//! written data. A rewritten block reads differently and an unwritten block reads the same again, which is all that the proof of
+//! an erase needs. A terabyte at rest takes a hundred bytes. The drive cannot return the written data: see [`SimDrive`] for the
+//! consequences.
 //!
-//! No drive has a device node. The path that stands for it names nothing, on purpose: a name below `/dev` could be a real
-//! drive of the computer that this runs on.
+//! No drive has a device node. The path in its place intentionally names nothing: a name below `/dev` could be a real
+//! drive of the computer that runs the simulation.
 
 mod concealed;
 
@@ -29,14 +29,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use concealed::Concealed;
 
-/// Bytes of the blocks whose content is remembered.
+/// Bytes of a block; content is stored per block.
 const BLOCK: usize = 4096;
-/// Runs of blocks that a drive tells apart. One that was written in more places is full of noise.
+/// Most runs of blocks of a drive. A drive written in more places becomes all noise.
 const RUNS: usize = 1024;
-/// Below this nothing exists.
+/// A folder that does not exist.
 const NOWHERE: &str = "/nonexistent/rackwright-sim";
 
-/// What is wrong with a drive.
+/// A fault of a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ailment {
     None,
@@ -44,22 +44,22 @@ pub enum Ailment {
     Errors,
     /// It refuses its erase commands.
     RefusesToErase,
-    /// It reports success and erases nothing.
+    /// It reports success without erasing.
     PretendsToErase,
 }
 
-/// What a block reads as.
+/// The content of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     Zeros,
     Ones,
-    /// Noise that follows from this number and the block's.
+    /// Noise derived from this number and the block number.
     Noise(u64),
 }
 
 impl Content {
     fn of(block: &[u8]) -> Self {
-        // Compared with itself one byte further on, a block of one byte is the same.
+        // A block of one repeated byte equals itself shifted by one byte.
         let is_even = block[1..] == block[..block.len() - 1];
         match block.first() {
             Some(0) if is_even => Self::Zeros,
@@ -77,7 +77,7 @@ impl Content {
         match self {
             Self::Zeros => bytes.fill(0),
             Self::Ones => bytes.fill(0xff),
-            // The same word over and over: what tells blocks apart is which.
+            // The same word repeatedly: the word distinguishes blocks.
             Self::Noise(seed) => {
                 let word = mix(seed ^ mix(block)) | 1;
                 let (words, rest) = bytes.as_chunks_mut();
@@ -88,21 +88,21 @@ impl Content {
     }
 }
 
-/// What a drive holds: runs of blocks, and what is everywhere else.
+/// The content of a drive: runs of blocks, and the content everywhere else.
 #[derive(Debug)]
 struct Medium {
     elsewhere: Content,
-    /// By the first block: the number of blocks and what they read as. No two overlap.
+    /// By first block: the number of blocks and their content. Runs do not overlap.
     runs: BTreeMap<u64, (u64, Content)>,
     system: System,
 }
 
-/// The system on a drive. Whatever else is written to the drive ends it.
+/// The system on a drive. Any other write to the drive ends it.
 #[derive(Debug, Default)]
 enum System {
     #[default]
     None,
-    /// Not yet whole: it does not boot.
+    /// Incomplete: it does not boot.
     Begun(Box<Installed>),
     Whole(Arc<Installed>),
 }
@@ -143,7 +143,7 @@ impl Medium {
         if content == self.elsewhere && !matches!(content, Content::Noise(_)) {
             return;
         }
-        // What continues the run before it is a part of it.
+        // A write that continues the previous run becomes part of it.
         match self.runs.range_mut(..first).next_back() {
             Some((start, (before, old))) if *old == content && start + *before == first => *before += count,
             _ => _ = self.runs.insert(first, (count, content)),
@@ -153,7 +153,7 @@ impl Medium {
                 Content::Noise(noise) => mix(seed ^ noise ^ start),
                 Content::Zeros | Content::Ones => mix(seed ^ start),
             });
-            // Never zeros: what is forgotten must not look erased.
+            // Never zeros: forgotten content must not look erased.
             self.fill(Content::Noise(seed));
         }
     }
@@ -161,8 +161,8 @@ impl Medium {
 
 /// A drive. It outlives the boots of its machine.
 ///
-/// It offers the NVMe commands only. Discarding all of it or overwriting it is not offered: the agent reads every byte back
-/// then, and what was written cannot be given back.
+/// It offers only the NVMe commands, not discarding or overwriting the whole drive: after those the agent reads every byte
+/// back, and the drive cannot return the written data.
 #[derive(Debug)]
 pub struct SimDrive {
     name: String,
@@ -171,7 +171,7 @@ pub struct SimDrive {
     node: PathBuf,
     size_bytes: u64,
     ailment: Ailment,
-    /// Namespaces of one drive have one controller.
+    /// Namespaces of one drive share a controller.
     controller: String,
     transport: &'static str,
     concealed: Mutex<Concealed>,
@@ -210,12 +210,12 @@ impl SimDrive {
         self.medium.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its serial number.
+    /// The drive's serial number.
     pub fn serial(&self) -> &str {
         &self.serial
     }
 
-    /// Fills it with data of somebody.
+    /// Fills it with a former customer's data.
     pub fn fill_with_data(&self) {
         self.medium().fill(Content::Noise(mix(digest_of(&self.serial))));
     }
@@ -231,12 +231,12 @@ impl SimDrive {
         medium.elsewhere == Content::Zeros && medium.runs.is_empty()
     }
 
-    /// The path that stands for it.
+    /// The path in place of a device node.
     pub(super) fn node(&self) -> &Path {
         &self.node
     }
 
-    /// Fills its beginning with an image of this digest. What is there then boots only after [`SimDrive::settle`].
+    /// Fills the beginning with an image of this digest. The image boots only after [`SimDrive::settle`].
     pub(super) fn write_image(&self, digest: &str, bytes: u64) -> io::Result<()> {
         self.range(0, bytes)?;
         let mut medium = self.medium();
@@ -250,7 +250,7 @@ impl SimDrive {
         Ok(())
     }
 
-    /// Remembers a chunk of an image that was begun; the image is still begun.
+    /// Stores a chunk of an image in progress, which stays in progress.
     pub(super) fn write_chunk(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.range(offset, bytes.len() as u64)?;
         let mut medium = self.medium();
@@ -261,7 +261,7 @@ impl SimDrive {
         Ok(())
     }
 
-    /// Puts the seed beside an image that was begun.
+    /// Adds the seed to an image in progress.
     pub(super) fn put_seed(&self, put: impl FnOnce(&mut Installed)) -> io::Result<()> {
         self.range(0, 0)?;
         match &mut self.medium().system {
@@ -273,7 +273,7 @@ impl SimDrive {
         }
     }
 
-    /// The image that was begun is whole now.
+    /// Marks the image in progress as complete.
     pub(super) fn settle(&self) {
         let system = &mut self.medium().system;
         *system = match std::mem::take(system) {
@@ -282,19 +282,19 @@ impl SimDrive {
         };
     }
 
-    /// Puts a system on it that boots.
+    /// Installs a bootable system.
     pub(super) fn install(&self, installed: Installed) {
         let mut medium = self.medium();
         medium.fill(Content::Noise(digest_of(&installed.image_digest)));
         medium.system = System::Whole(Arc::new(installed));
     }
 
-    /// Zeroes its first block, so that nothing on it boots.
+    /// Zeroes its first block, so that it no longer boots.
     pub(super) fn spoil(&self) {
         self.medium().set(0, 1, Content::Zeros);
     }
 
-    /// The system on it that boots.
+    /// The bootable system on it.
     pub fn installed(&self) -> Option<Arc<Installed>> {
         match &self.medium().system {
             System::Whole(installed) => Some(Arc::clone(installed)),
@@ -302,7 +302,7 @@ impl SimDrive {
         }
     }
 
-    /// Changes the system on it, as what runs on the machine may; `false` if there is none.
+    /// Changes the installed system, as software on the machine could; `false` if there is none.
     pub fn change_installed(&self, change: impl FnOnce(&mut Installed)) -> bool {
         match &mut self.medium().system {
             System::Whole(installed) => {
@@ -350,7 +350,7 @@ fn pieces(offset: u64, length: usize, mut piece: impl FnMut(u64, usize, std::ops
 /// An open drive.
 struct Open {
     drive: Arc<SimDrive>,
-    /// The boot of the machine in which it is used. When that is over, nothing of it reaches the drive any more.
+    /// The boot in which the drive is used. After its end, this handle no longer reaches the drive.
     life: Option<Arc<Life>>,
 }
 
@@ -423,7 +423,7 @@ impl RawDrive for Open {
         if first < end {
             self.drive.medium().set(first, end - first, Content::Zeros);
         }
-        // What is left of the first and the last block.
+        // The partial first and last block.
         let zeros = [0; BLOCK];
         let head = (first * block - offset).min(length);
         self.write_at(&zeros[..head as usize], offset)?;
@@ -455,7 +455,7 @@ impl RawDrive for Open {
         self.drive.medium().fill(left);
         if let Some(life) = &self.life {
             life.survive(During::Erase, control)?;
-            // The drive sanitizes for a while; nobody needs a thread to wait for it.
+            // The drive sanitizes for a while; no thread need wait for it.
             control.outlasts(life.node.erasing(), || ());
         }
         Ok(())
@@ -470,7 +470,7 @@ impl RawDrive for Open {
 #[derive(Clone)]
 pub struct SimDrives {
     drives: Arc<[Arc<SimDrive>]>,
-    /// Detached namespaces and drives that were plugged in.
+    /// Detached namespaces and drives that were plugged in later.
     more: Arc<Mutex<Vec<Arc<SimDrive>>>>,
     life: Option<Arc<Life>>,
 }
@@ -484,13 +484,13 @@ impl SimDrives {
         }
     }
 
-    /// All there are, concealed or not.
+    /// All drives, concealed or not.
     fn each(&self) -> Vec<Arc<SimDrive>> {
         let more = self.more.lock().unwrap_or_else(PoisonError::into_inner);
         self.drives.iter().chain(more.iter()).cloned().collect()
     }
 
-    /// The same drives, in the hands of what runs in one boot of their machine.
+    /// The same drives for the software of one boot of their machine.
     pub(super) fn of_boot(self, life: Arc<Life>) -> Self {
         Self {
             life: Some(life),
@@ -503,7 +503,7 @@ impl SimDrives {
         &self.drives
     }
 
-    /// The system that the machine boots: that of the first drive that has one.
+    /// The system that the machine boots: the first drive's that has one.
     pub fn installed(&self) -> Option<Arc<Installed>> {
         self.drives.iter().find_map(|drive| drive.installed())
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with a fleet.
+//! Errors of a fleet.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 /// Why a fleet could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    /// A configuration value that no fleet can be built from.
+    /// An invalid configuration value.
     #[error("{field}: {detail}")]
     Config { field: &'static str, detail: String },
 

@@ -1,4 +1,4 @@
-//! A machine whose agent lies: what tests have an agent say in place of the truth.
+//! A machine with a lying agent: the reports that tests set in place of the truth.
 
 use super::ramdisk::Life;
 use super::tpm::SimTpm;
@@ -52,7 +52,7 @@ impl Forgery {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The inventory as the agent sends it.
+    /// The inventory that the agent sends.
     pub(super) fn inventory(&self, mut honest: Inventory) -> Inventory {
         if let Some(change) = self.lies().inventory {
             change(&mut honest);
@@ -61,7 +61,7 @@ impl Forgery {
     }
 }
 
-/// The machine's TPM, in the hands of an agent that may lie.
+/// The machine's TPM, used by an agent that may lie.
 pub(super) struct SimAttester(pub(super) Arc<Life>, pub(super) SimTpm);
 
 impl Attester for SimAttester {
@@ -78,8 +78,7 @@ impl Attester for SimAttester {
     }
 }
 
-/// Erases, unless the machine's agent lies: then nothing is touched, and the report says what the lie makes of the report
-/// of a crypto erase of every drive.
+/// Erases. If the machine's agent lies, nothing is erased, and the lie changes a report of a crypto erase of every drive.
 pub(super) struct SimEraser(pub(super) Arc<Life>);
 
 impl Eraser for SimEraser {
@@ -93,8 +92,8 @@ impl Eraser for SimEraser {
             return DriveEraser.erase(drives, job, control);
         };
         let now = Some(clock::timestamp());
-        // No more samples than an honest agent of this fleet: the control plane compares their bytes with the time that
-        // passed, and a lie takes none.
+        // Not more samples than an honest agent of this fleet: the control plane compares their bytes with the elapsed
+        // time, and a lie takes no time.
         let samples = self.0.node.shared.config.erase_samples;
         let claimed = drives.list().into_iter().map(|facts| DriveErase {
             drive_name: facts.drive.name,

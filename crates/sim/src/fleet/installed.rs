@@ -1,22 +1,22 @@
-//! Systems that were written to machines' drives, and what is told about them when they come up.
+//! Systems that were written to machines' drives, and the notifications when they start and end.
 //!
-//! A simulated drive keeps no bytes, so what an installed system needs to be simulated is kept beside it: what the agent
-//! put on the seed partition.
+//! A simulated drive stores no bytes, so the data for simulating an installed system is kept beside it: the content of
+//! the seed partition that the agent wrote.
 
 use secrecy::SecretString;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What the agent installed on a drive. It lies on the drive: it survives boots and power cuts, and an erase ends it.
+/// An installation by the agent on a drive. It survives boots and power cuts; an erase ends it.
 #[derive(Debug, Clone, Default)]
 pub struct Installed {
     /// Digest of the image that was written: `b3-` and 64 hex digits.
     pub image_digest: String,
     /// The image's size in bytes.
     pub image_bytes: u64,
-    /// The claim generation that the seed's marker carries.
+    /// The claim generation in the seed's marker.
     pub generation: u64,
-    /// Serial number of the drive that it is on.
+    /// Serial number of its drive.
     pub drive_serial: String,
     /// The seed's host name.
     pub hostname: String,
@@ -26,7 +26,7 @@ pub struct Installed {
     pub ssh_host_private_key: SecretString,
     /// The public half, as a line.
     pub ssh_host_public_key: String,
-    /// Who may log in as root: public key lines.
+    /// Public key lines that may log in as root.
     pub authorized_keys: Vec<String>,
     /// The seed's `user-data` as it is on the seed partition.
     pub user_data: String,
@@ -34,7 +34,7 @@ pub struct Installed {
     pub marker: String,
 }
 
-/// An installed system that runs.
+/// A running installed system.
 #[derive(Debug, Clone)]
 pub struct SystemUp {
     /// The machine's index.
@@ -43,18 +43,18 @@ pub struct SystemUp {
     pub boot: u32,
     /// The kernel's boot id, new for each boot.
     pub boot_id: String,
-    /// The address that the machine has on the host network; `None` where machines have none.
+    /// The machine's address on the host network; `None` if machines have none.
     pub address: Option<IpAddr>,
-    /// What was installed, as it was when the boot began.
+    /// The installation as it was when the boot began.
     pub installed: Arc<Installed>,
 }
 
-/// What simulates the systems that run on machines. It is called in the order in which things happen to a machine, and in the
-/// middle of them: it must return at once.
+/// A simulation of the systems that run on machines. Called synchronously, in the order of a machine's events: each method
+/// must return at once.
 pub trait Systems: Send + Sync {
     /// A machine has booted from its drive.
     fn up(&self, _system: &SystemUp) {}
 
-    /// The system that was up runs no longer: the machine lost power, was reset, or shuts down.
+    /// The system has ended: the machine lost power, was reset, or shuts down.
     fn down(&self, _node: usize) {}
 }

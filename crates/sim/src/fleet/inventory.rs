@@ -1,4 +1,4 @@
-//! What a machine consists of, as a system that runs on it sees it: in the words of the agent's report.
+//! The hardware of a machine as software on it sees it, in the form of the agent's report.
 
 use super::node::Node;
 use crate::bmc::{Description, Host as _, Processor};
@@ -6,7 +6,7 @@ use rackwright_agent::drives::Drives;
 use rackwright_agent::inventory::drives as complete;
 use rackwright_api::v1::{Cpu, Dmi, Gpu, Inventory, MemoryModule, Nic, PciDevice, Tpm};
 
-/// The part of its memory that a kernel keeps for itself; an estimate, for large machines.
+/// The part of its memory that a kernel reserves; an estimate, for large machines.
 const KERNEL_KEEPS: f64 = 0.016;
 
 /// The agent's kernel.
@@ -93,12 +93,12 @@ fn pci_devices(described: &Description) -> Vec<PciDevice> {
     (0..).zip(kinds).map(device).collect()
 }
 
-/// Its place on the PCI bus, made up: a bus for each device.
+/// An invented PCI address: one bus per device.
 fn address(bus: u32) -> String {
     format!("0000:{bus:02x}:00.0")
 }
 
-/// They are the first devices behind the root.
+/// The GPUs are the first devices behind the root.
 fn gpus(described: &Description) -> Vec<Gpu> {
     let parts = described.processors.iter().filter(|part| part.kind == "GPU");
     let gpu = |(bus, part): (u32, &Processor)| Gpu {

@@ -1,4 +1,4 @@
-//! One machine: power, POST, boot. Values in, values out: time is an argument, and nothing here waits.
+//! One machine: power, POST, boot. Pure functions: time is an argument, and nothing here waits.
 //!
 //! | from | by | to |
 //! |---|---|---|
@@ -8,12 +8,12 @@
 //! | Post, Hung, Booting, Up | `PowerCycle` | PoweringOff, PoweringOn, Post, Booting, Up |
 //! | Up | `GracefulShutdown` | ShuttingDown, PoweringOff, Off |
 //!
-//! The boot override is read, and used up if it was for once, when POST begins: at power-on and at every reset.
+//! The boot override is read when POST begins, at power-on and at every reset; a one-time override is then cleared.
 
 use super::profile::{Phase as Timed, Timing};
 use crate::bmc::{BootEnabled, BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 
-/// Where a boot comes from.
+/// The source of a boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BootSource {
     /// The first drive.
@@ -26,18 +26,18 @@ pub enum BootSource {
     Media,
 }
 
-/// What a machine is at.
+/// The phase of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     Off,
     PoweringOn,
-    /// The firmware's self test.
+    /// The firmware's self-test.
     Post,
-    /// POST that never ends.
+    /// A POST that never ends.
     Hung,
-    /// The firmware has handed over, and what it loaded starts.
+    /// The firmware has handed over, and the loaded system starts.
     Booting(BootSource),
-    /// What was booted runs.
+    /// The booted system runs.
     Up(BootSource),
     /// The operating system shuts down.
     ShuttingDown,
@@ -55,37 +55,36 @@ impl Phase {
     }
 }
 
-/// What is true around a machine while it moves.
+/// The circumstances of a machine's transitions.
 #[derive(Clone, Copy)]
 pub(super) struct Around<'a> {
     /// Milliseconds of the fleet's time.
     pub(super) now_ms: u64,
     pub(super) timing: &'a Timing,
-    /// A number from 0 to 1 for the n-th length of a phase of this machine.
+    /// A number from 0 to 1 for the n-th random duration of this machine.
     pub(super) chance: &'a dyn Fn(u64) -> f64,
     /// Whether the POST that begins now hangs.
     pub(super) hangs: &'a dyn Fn() -> bool,
 }
 
-/// A machine.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Machine {
     pub(super) phase: Phase,
     pub(super) boot: BootOverride,
     pub(super) boot_generation: u32,
-    /// Boots so far, the one under way included.
+    /// Boots so far, including the current one.
     pub(super) boots: u32,
-    /// Whether the first drive holds something that boots.
+    /// Whether the first drive is bootable.
     pub(super) disk_boots: bool,
     /// URL in the virtual media drive.
     pub(super) media: Option<Box<str>>,
     /// When the phase ends, in milliseconds; `None` for a phase that only a request ends.
     pub(super) due_ms: Option<u64>,
-    /// Where the boot under way goes to.
+    /// The target of the current boot.
     target: Option<BootTarget>,
-    /// Whether power comes back once it is off.
+    /// Whether power returns after it is off.
     cycling: bool,
-    /// Phases of a length so far.
+    /// Number of phases with a random duration so far.
     timed: u32,
 }
 
@@ -109,7 +108,7 @@ impl Machine {
         self.phase.power()
     }
 
-    /// Whether its power is about to change by itself.
+    /// Whether its power is about to change without a request.
     pub(super) fn is_moving(&self) -> bool {
         matches!(self.phase, Phase::PoweringOn | Phase::ShuttingDown | Phase::PoweringOff)
     }
@@ -153,7 +152,7 @@ impl Machine {
                 self.enter(Phase::PoweringOff, Timed::PowerOff, around);
             }
             ResetType::ForceRestart => self.post(around),
-            // A power button that is pressed while no operating system runs is not heard.
+            // Without a running operating system, the power button is ignored.
             ResetType::GracefulShutdown => {
                 if matches!(self.phase, Phase::Up(_)) {
                     self.cycling = false;
@@ -164,12 +163,12 @@ impl Machine {
         Ok(())
     }
 
-    /// Ends the phase whose time has come; `false` if none has. The boot that begins by this, if one does, is in `phase`.
+    /// Ends the phase if it is due; `false` if none is. If a boot begins by this, it is in `phase`.
     pub(super) fn tick(&mut self, around: &Around<'_>) -> bool {
         let Some(due_ms) = self.due_ms.take_if(|due| *due <= around.now_ms) else {
             return false;
         };
-        // What follows begins when this was due, however late it is looked at.
+        // The next phase begins at the due time, even if this call is late.
         let around = &Around {
             now_ms: due_ms,
             ..*around
@@ -189,14 +188,14 @@ impl Machine {
         true
     }
 
-    /// The power goes at once.
+    /// Cuts the power at once.
     pub(super) fn cut(&mut self) {
         self.phase = Phase::Off;
         self.due_ms = None;
         self.cycling = false;
     }
 
-    /// What runs resets the machine; `false` if nothing runs.
+    /// The running system resets the machine; `false` if none runs.
     pub(super) fn restart(&mut self, around: &Around<'_>) -> bool {
         let runs = matches!(self.phase, Phase::Up(_) | Phase::Booting(_));
         if runs {
@@ -205,7 +204,7 @@ impl Machine {
         runs
     }
 
-    /// What runs switches the machine off; `false` if nothing runs.
+    /// The running system powers the machine off; `false` if none runs.
     pub(super) fn switch_off(&mut self, around: &Around<'_>) -> bool {
         let runs = matches!(self.phase, Phase::Up(_));
         if runs {
@@ -215,7 +214,7 @@ impl Machine {
         runs
     }
 
-    /// Nobody on the network has anything to boot: the firmware goes on to the drive, if that boots.
+    /// No server on the network offers a boot: the firmware continues with the drive, if that is bootable.
     pub(super) fn falls_through(&mut self, around: &Around<'_>) {
         let tried = matches!(
             self.phase,
@@ -240,8 +239,8 @@ impl Machine {
         }
     }
 
-    /// The order is that of the lab's machines: drive, network, virtual media; what the override names comes first. The
-    /// network is always tried in earnest: whether anybody answers shows only then.
+    /// The order of the lab's machines: drive, network, virtual media; the override's target comes first. The network
+    /// is always tried: only the attempt shows whether a server answers.
     fn source(&self) -> BootSource {
         let disk = self.disk_boots.then_some(BootSource::Disk);
         let media = self.media.is_some().then_some(BootSource::Media);
@@ -272,7 +271,7 @@ mod tests {
         enabled: BootEnabled::Once,
     };
 
-    /// A machine with a clock of its own, in the times of the `vm` profile without jitter.
+    /// A machine with its own clock and the times of the `vm` profile without jitter.
     struct Bench {
         machine: Machine,
         now_ms: u64,
@@ -303,7 +302,7 @@ mod tests {
             self.with(|machine, around| machine.reset(reset, around))
         }
 
-        /// Runs until nothing happens by itself any more; returns the phases.
+        /// Runs until no phase has a due time; returns the phases.
         fn rest(&mut self) -> Vec<Phase> {
             let mut phases = vec![self.machine.phase];
             while let Some(due_ms) = self.machine.due_ms {
@@ -370,7 +369,7 @@ mod tests {
         bench.reset(ResetType::ForceRestart).unwrap();
         assert_eq!(bench.rest().last(), Some(&Phase::Up(BootSource::Disk)));
 
-        // Set after the reset, while POST runs: it is for the next one.
+        // Set after the reset, during POST: the override is for the next boot.
         bench.reset(ResetType::ForceRestart).unwrap();
         bench.machine.set_boot(PXE_ONCE);
         assert_eq!(bench.rest().last(), Some(&Phase::Up(BootSource::Disk)));

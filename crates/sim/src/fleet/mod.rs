@@ -1,7 +1,7 @@
-//! The fleet: a datacenter of simulated machines in one process, each with a BMC of its own.
+//! The fleet: a datacenter of simulated machines in one process, each with its own BMC.
 //!
-//! A machine that nothing happens to costs memory and nothing else: one timer wakes whichever is due next, one socket
-//! serves all BMCs, and what follows from a machine's number is made when it is asked for.
+//! An idle machine costs only memory: one timer wakes the next machine that is due, one socket serves all BMCs, and
+//! values derived from a machine's number are computed on request.
 //!
 //! ```no_run
 //! use rackwright_sim::fleet::{Fleet, FleetConfig, Profile};
@@ -77,23 +77,23 @@ pub struct Fleet {
     port: u16,
     ssh_port: Option<u16>,
     tasks: JoinSet<()>,
-    /// What runs on the machines ends with it.
+    /// Its drop ends all software on the machines.
     _ending: watch::Sender<()>,
 }
 
-/// What a fleet has done since it started.
+/// Counters of a fleet since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
     /// Requests to BMCs.
     pub requests: u64,
     /// Connections to BMCs.
     pub connections: u64,
-    /// Boots whose firmware has handed over.
+    /// Boots in which the firmware has handed over.
     pub boots: u64,
 }
 
 impl Fleet {
-    /// Starts the BMCs of `config.nodes` machines, all of them switched off. Without a boot server they boot into nothing.
+    /// Starts the BMCs of `config.nodes` machines, all powered off. Without a boot server a network boot runs nothing.
     ///
     /// # Errors
     /// [`FleetError`].
@@ -109,7 +109,7 @@ impl Fleet {
         Self::launch(config, Some(payload), None).await
     }
 
-    /// Starts the BMCs of machines whose installed systems `systems` simulates.
+    /// Starts the BMCs of machines with installed systems that `systems` simulates.
     ///
     /// # Errors
     /// [`FleetError`].
@@ -182,7 +182,7 @@ impl Fleet {
         })
     }
 
-    /// How many machines there are.
+    /// The number of machines.
     pub fn nodes(&self) -> usize {
         self.members.len()
     }
@@ -199,32 +199,32 @@ impl Fleet {
         }
     }
 
-    /// Updates of firmware that a machine's BMC ever began, and the versions that are installed.
+    /// The number of firmware updates that a machine's BMC ever began, and the installed versions.
     pub fn firmware(&self, index: usize) -> (u64, Vec<(String, String)>) {
         self.members[index].bmc.updates.told()
     }
 
-    /// Whether an update of a machine's firmware is under way.
+    /// Whether an update of a machine's firmware is in progress.
     pub fn is_updating(&self, index: usize) -> bool {
         self.members[index].bmc.updates.is_busy()
     }
 
-    /// How often a machine's power was taken away altogether by its BMC.
+    /// The number of AC cycles that a machine's BMC made.
     pub fn ac_cycles(&self, index: usize) -> u64 {
         self.members[index].bmc.updates.ac_cycles()
     }
 
-    /// The port that all BMCs listen on.
+    /// The port of all BMCs.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The port that the SSH servers of all installed systems listen on; `None` where there are none.
+    /// The port of the SSH servers of all installed systems; `None` if there are none.
     pub fn ssh_port(&self) -> Option<u16> {
         self.ssh_port
     }
 
-    /// What has happened so far.
+    /// The counters so far.
     pub fn totals(&self) -> Totals {
         let counters = &self.shared.counters;
         Totals {
@@ -247,7 +247,7 @@ async fn wake(members: Arc<[Member]>, shared: Arc<Shared>) {
         if let Some(member) = members.get(due as usize) {
             member.node.wake();
         }
-        // Thousands may be due at once, and the BMCs are to answer meanwhile.
+        // Thousands of machines may be due at once, and the BMCs must answer meanwhile.
         tokio::task::consume_budget().await;
     }
 }
@@ -266,12 +266,12 @@ pub struct NodeView {
     pub phase: Phase,
     pub power: PowerState,
     pub boot: BootOverride,
-    /// Times that the machine began to boot, by power-on or reset.
+    /// The number of boots begun, by power-on or reset.
     pub boots: u32,
 }
 
 impl SimNode {
-    /// Its id, as the control plane takes it.
+    /// The machine's id in the control plane.
     pub fn name(&self) -> String {
         self.node.shared.name(self.node.index())
     }
@@ -297,22 +297,22 @@ impl SimNode {
         USER
     }
 
-    /// Whether a password opens an account of its BMC now. Nothing is counted as a login.
+    /// Whether a password is valid for an account of its BMC now. Does not count as a login.
     pub fn opens(&self, user: &str, password: &str) -> bool {
         self.bmc.opens(user, password)
     }
 
-    /// How many logins to an account were refused since the last that was not, and whether it is locked.
+    /// The number of refused logins since the last good one, and whether the account is locked.
     pub fn refusals(&self, user: &str) -> (u32, bool) {
         self.bmc.refusals(user)
     }
 
-    /// The password that its BMC's account came with.
+    /// The factory password of its BMC's account.
     pub fn password(&self) -> String {
         self.node.shared.password(self.node.index())
     }
 
-    /// Its BMC's certificate (DER); `None` where the BMCs speak plain HTTP.
+    /// Its BMC's certificate (DER); `None` if the BMCs use plain HTTP.
     ///
     /// # Errors
     /// [`FleetError::Tls`].
@@ -347,7 +347,7 @@ impl SimNode {
         self.node.shared.serial(self.node.index())
     }
 
-    /// Gives it an address on the host network, as a DHCP server does. It holds from its next boot on.
+    /// Assigns an address on the host network, as a DHCP server does. It applies from the next boot.
     pub fn set_address(&self, address: Ipv4Addr) {
         self.node.set_address(address);
     }
@@ -368,7 +368,7 @@ impl SimNode {
         }
     }
 
-    /// Waits until its state satisfies `wanted`. States that last no time may be missed.
+    /// Waits until its state satisfies `wanted`. States without duration may be missed.
     pub async fn wait_for(&self, mut wanted: impl FnMut(&NodeView) -> bool) -> NodeView {
         loop {
             let changed = self.node.changed.notified();
@@ -382,12 +382,12 @@ impl SimNode {
         }
     }
 
-    /// Its drives, as the agent sees them. They are the ones that its BMC lists, and outlive its boots.
+    /// Its drives, as the agent sees them. The BMC lists the same drives, and they outlive boots.
     pub fn drives(&self) -> SimDrives {
         self.node.sim_drives()
     }
 
-    /// Root on it creates a detached namespace full of data on its first drive. `opens`: the controller attaches it again.
+    /// Root on it creates a detached namespace full of data on its first drive. `opens`: the controller can attach it again.
     pub fn detach_namespace(&self, bytes: u64, opens: bool) -> Option<Arc<SimDrive>> {
         self.drives().detach_namespace(&self.name(), bytes, opens)
     }
@@ -397,17 +397,17 @@ impl SimNode {
         self.drives().plug(&self.name(), serial, bytes)
     }
 
-    /// Its BMC lists one more drive, which stands behind a controller that hides it from every system.
+    /// Its BMC lists one more drive, which is behind a controller that hides it from every system.
     pub fn list_drive(&self, serial: &str, bytes: u64) {
         self.node.list_drive(serial, bytes);
     }
 
-    /// Its BMC says that it is on, whatever is so.
+    /// Its BMC always reports power on, whatever the real state.
     pub fn say_on(&self, always: bool) {
         self.node.say_on(always);
     }
 
-    /// Somebody presses the power button: a machine that is off starts. False if it does not.
+    /// Presses the power button: a machine that is off starts. Returns false if it does not.
     pub fn press_button(&self) -> bool {
         self.node.press_button()
     }
@@ -417,40 +417,40 @@ impl SimNode {
         self.node.cut();
     }
 
-    /// What runs on it resets it; `false` if nothing runs.
+    /// The running system resets it; `false` if none runs.
     pub fn restart(&self) -> bool {
         self.node.restart()
     }
 
-    /// What the agent installed on it, if that boots.
+    /// The agent's installation on it, if that is bootable.
     pub fn installed(&self) -> Option<Arc<Installed>> {
         self.node.installed()
     }
 
-    /// Changes the installed system that it boots, as what runs on it may; `false` if there is none.
+    /// Changes the installed system that it boots, as software on it could; `false` if there is none.
     pub fn change_installed(&self, change: impl FnOnce(&mut Installed)) -> bool {
         self.node.change_installed(change)
     }
 
-    /// Its address on the host network, once it was given one.
+    /// Its address on the host network, once one is assigned.
     pub fn address(&self) -> Option<IpAddr> {
         self.node.address().map(Into::into)
     }
 
-    /// How often a fault of the script has struck it; those that a machine has for good do not count.
+    /// The number of script faults that occurred; permanent faults do not count.
     pub fn faults_struck(&self) -> u32 {
         self.node.struck()
     }
 
-    /// Says how its BMC takes it when something is removed.
+    /// Sets its BMC's behaviour for removals.
     pub fn set_access_fault(&self, fault: AccessFault) {
         self.bmc.set_access_fault(fault);
     }
 
-    /// Puts a component into it that signs what firmware it has, by a key of its own; its BMC lists it from now on.
+    /// Adds a component that signs its firmware with its own key; the BMC lists it from now on.
     ///
     /// # Errors
-    /// No key could be made.
+    /// The key could not be made.
     pub fn fit_component(&self, name: &str) -> Result<(), String> {
         self.bmc.fit_component(name)
     }
@@ -460,22 +460,22 @@ impl SimNode {
         self.bmc.write_component(name, firmware);
     }
 
-    /// Says how a component answers from now on.
+    /// Sets the behaviour of a component.
     pub fn set_component_fault(&self, name: &str, fault: ComponentFault) {
         self.bmc.set_component_fault(name, fault);
     }
 
-    /// Says how its BMC takes changes of boot options and keys.
+    /// Sets its BMC's behaviour for changes of boot options and keys.
     pub fn set_uefi_fault(&self, fault: UefiFault) {
         self.bmc.set_uefi_fault(fault);
     }
 
-    /// Root on it puts a boot option before all others.
+    /// Root on it adds a boot option before all others.
     pub fn leave_boot_option(&self, name: &str, device: &str) {
         self.bmc.leave_boot_option(name, device);
     }
 
-    /// Root on it adds a certificate to the keys that let programs start.
+    /// Root on it adds a certificate to the keys that allow programs to start.
     pub fn leave_key_in_db(&self, pem: &str) {
         self.bmc.leave_key_in_db(pem);
     }
@@ -490,22 +490,22 @@ impl SimNode {
         self.bmc.uefi()
     }
 
-    /// Root on it makes an administrator's account on its BMC, in band.
+    /// Root on it creates an administrator account on its BMC, in band.
     pub fn leave_account(&self, user: &str, password: &str) {
         self.bmc.leave_account(user, password);
     }
 
-    /// Root on it adds an SSH key to the account that its BMC came with.
+    /// Root on it adds an SSH key to the factory account of its BMC.
     pub fn leave_key(&self, key: &str) {
         self.bmc.leave_key(key);
     }
 
-    /// Root on it has its BMC send events to somebody.
+    /// Root on it subscribes a destination to its BMC's events.
     pub fn leave_subscription(&self, destination: &str) {
         self.bmc.leave_subscription(destination);
     }
 
-    /// Root on it lets the users of a directory into its BMC.
+    /// Root on it admits the users of a directory to its BMC.
     pub fn leave_directory(&self, address: &str) {
         self.bmc.leave_directory(address);
     }
@@ -515,7 +515,7 @@ impl SimNode {
         self.bmc.leave_session(user)
     }
 
-    /// Root on it has its BMC show the machine a medium.
+    /// Root on it makes its BMC insert a virtual medium.
     pub fn leave_media(&self, url: &str) {
         self.node.leave_media(url);
     }
@@ -525,12 +525,12 @@ impl SimNode {
         self.bmc.open_host_interface();
     }
 
-    /// Whether a session of that token is open at its BMC.
+    /// Whether a session with that token is open at its BMC.
     pub fn admits_token(&self, token: &str) -> bool {
         self.bmc.admits_token(token)
     }
 
-    /// The medium that its BMC shows.
+    /// The medium in its BMC's virtual drive.
     pub fn media(&self) -> Option<String> {
         self.node.machine().media.map(String::from)
     }
@@ -540,42 +540,43 @@ impl SimNode {
         self.bmc.users()
     }
 
-    /// What is left on its BMC: subscriptions, keys, whether a directory is on, whether the host interface is open.
+    /// The remaining changes on its BMC: subscriptions, keys, whether a directory is enabled, whether the host interface is
+    /// open.
     pub fn left(&self) -> (usize, usize, bool, bool) {
         self.bmc.left()
     }
 
-    /// Plugs the cable of its first card into this port of a switch that sends LLDP. An agent that runs hears it at once.
+    /// Plugs the cable of its first card into this port of a switch that sends LLDP. A running agent notices at once.
     pub fn cable_to(&self, switch: &str, port: &str) {
         self.node.cabling.plug(&self.mac(), switch, port);
     }
 
-    /// From now on its agent changes each inventory before it sends it.
+    /// From now on its agent changes each inventory before sending it.
     pub fn forge_inventory(&self, change: impl Fn(&mut Inventory) + Send + Sync + 'static) {
         self.node.forgery.set_inventory(change);
     }
 
-    /// From now on its agent erases nothing, and reports what `change` makes of the report of a crypto erase of every drive.
+    /// From now on its agent erases nothing, and `change` edits a report of a crypto erase of every drive, which it sends.
     pub fn forge_erase(&self, change: impl Fn(&mut EraseDrivesResult) + Send + Sync + 'static) {
         self.node.forgery.set_erased(change);
     }
 
-    /// From now on its agent changes each answer to a challenge before it sends it.
+    /// From now on its agent changes each answer to a challenge before sending it.
     pub fn forge_attestation(&self, change: impl Fn(&mut Attestation) + Send + Sync + 'static) {
         self.node.forgery.set_attestation(change);
     }
 
-    /// From now on its BMC refuses every virtual medium, or takes them again.
+    /// From now on its BMC refuses all virtual media, or accepts them again.
     pub fn refuse_media(&self, always: bool) {
         self.node.refuse_media(always);
     }
 
-    /// Its TPM; none: it has none.
+    /// Its TPM; none if it has none.
     pub fn tpm(&self) -> Option<SimTpm> {
         self.node.tpm()
     }
 
-    /// Changes its board: from its next boot on it has this TPM, or none.
+    /// Changes its board: from the next boot it has this TPM, or none.
     pub fn set_tpm(&self, tpm: Option<SimTpm>) {
         self.node.set_tpm(tpm);
     }
@@ -585,17 +586,17 @@ impl SimNode {
         self.node.forgery.end();
     }
 
-    /// What its agent finds in it.
+    /// The hardware that its agent finds.
     pub fn inventory(&self) -> Inventory {
         inventory::inventory(&self.node, &self.drives())
     }
 
-    /// Puts a system on its first drive, which boots from then on.
+    /// Installs a system on its first drive, which boots from then on.
     pub fn install(&self, installed: Installed) {
         self.node.install_system(installed);
     }
 
-    /// Says whether something boots from its first drive that no agent has written.
+    /// Sets whether the first drive is bootable with a system that no agent has written.
     pub fn set_installed(&self, boots: bool) {
         self.node.install(boots);
     }

@@ -1,5 +1,5 @@
-//! One machine of a fleet, and the machine as its BMC sees it. Nothing of it runs while nothing happens to it: it is a few
-//! hundred bytes until a request or the fleet's timer comes.
+//! One machine of a fleet, and its view for the BMC. A machine runs no code while it is idle: it is a few hundred bytes
+//! until a request or the fleet's timer comes.
 
 use super::FleetError;
 use super::cabling::Cabling;
@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// The name of each BMC's one account.
+/// The account name on every BMC.
 pub(super) const USER: &str = "admin";
 
 /// One machine.
@@ -36,14 +36,14 @@ pub(super) struct Node {
     pub(super) index: u32,
     pub(super) shared: Arc<Shared>,
     secured: OnceLock<Secured>,
-    /// Told whenever the machine has changed.
+    /// Notified when the machine has changed.
     pub(super) changed: Notify,
     pub(super) connections: AtomicU32,
-    /// Made when they are first asked for.
+    /// Created on first use.
     drives: OnceLock<SimDrives>,
     /// Drives that the BMC lists and that no system sees.
     listed: Mutex<Vec<Drive>>,
-    /// Whether the BMC says on, whatever is so.
+    /// Whether the BMC always reports power on.
     says_on: AtomicBool,
     /// Whether the BMC refuses media.
     no_media: AtomicBool,
@@ -51,49 +51,49 @@ pub(super) struct Node {
     chances: Chances,
     pub(super) forgery: Forgery,
     pub(super) cabling: Cabling,
-    /// The TPM of a board that was changed; else it follows from the machine's UUID.
+    /// The TPM of a replaced board; otherwise the TPM is derived from the machine's UUID.
     board: Mutex<Option<Box<Option<SimTpm>>>>,
     me: Weak<Self>,
-    /// The boot that runs, by its number; 0 while nothing does.
+    /// The number of the current boot; 0 while none runs.
     runs: AtomicU32,
-    /// Made when somebody first asks for it: most machines are never asked.
+    /// Created on first use: most machines never need it.
     firmware: Mutex<Option<Box<Firmware>>>,
     inner: Mutex<Inner>,
-    /// Held by whoever tells what has happened, so that it is told in order.
+    /// Held by the task that delivers events, so that they are delivered in order.
     telling: Mutex<()>,
 }
 
-/// What changes about it.
+/// The changing state of the machine.
 struct Inner {
     machine: Machine,
     tasks: Tasks,
-    /// Whether something boots from the first drive that no agent has written.
+    /// Whether the first drive is bootable with a system that no agent has written.
     installed_by_hand: bool,
-    /// Its address on the host network, since it was first given one.
+    /// Its address on the host network, once one is assigned.
     address: Option<Ipv4Addr>,
-    /// Whether an installed system was told to be up.
+    /// Whether an installed system was reported as up.
     system_is_up: bool,
-    /// What an agent reads of the medium in the virtual drive: thousands of machines have no room for the whole.
+    /// The part of the virtual medium that an agent reads: thousands of machines have no room for the whole.
     sector: Box<[u8]>,
-    /// What has happened and was not told yet.
+    /// Events that are not delivered yet.
     news: VecDeque<News>,
 }
 
-/// What is told of a machine.
+/// An event of a machine.
 enum News {
     Boots(Boot),
     SystemUp(Box<SystemUp>),
     SystemDown,
 }
 
-/// A boot whose firmware has handed over.
+/// A boot in which the firmware has handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Boot {
     /// The machine's index.
     pub node: usize,
     /// Counts the machine's boots from 1.
     pub number: u32,
-    /// Where it boots from.
+    /// The source of the boot.
     pub source: BootSource,
 }
 
@@ -165,8 +165,8 @@ impl Node {
         self.inner().machine.clone()
     }
 
-    /// Lets something happen to the machine, and then whatever is due by it. What comes of it is told once the machine is
-    /// not locked any more.
+    /// Applies an action to the machine, and then all transitions that are due. Their events are delivered after the
+    /// machine is unlocked.
     fn with<T>(&self, act: impl FnOnce(&mut Inner, &Around<'_>) -> T) -> T {
         let shared = &self.shared;
         let chance = |count| shared.dice.fraction(self.index(), Purpose::Duration, count);
@@ -197,7 +197,7 @@ impl Node {
         result
     }
 
-    /// Notes what is to be told of a machine that was at another phase, or in another boot, before.
+    /// Notes the events of a machine that was in phase and boot `was` before.
     fn note(&self, inner: &mut Inner, was: &mut (Phase, u32)) {
         let now = (inner.machine.phase, inner.machine.boots);
         if std::mem::replace(was, now) == now {
@@ -231,7 +231,7 @@ impl Node {
         }
     }
 
-    /// Tells what has happened. Who finds another one telling leaves it to that one.
+    /// Delivers the events. If another task is delivering, that task delivers these too.
     fn tell(&self) {
         while !self.inner().news.is_empty() {
             let Ok(_telling) = self.telling.try_lock() else { return };
@@ -274,17 +274,17 @@ impl Node {
         self.runs.load(Ordering::SeqCst) == number
     }
 
-    /// Waits until a boot is over, or the fleet.
+    /// Waits until a boot or the fleet ends.
     pub(super) async fn left(&self, number: u32) {
         let mut ended = self.shared.ended.clone();
         tokio::select! {
             () = self.reached(|_| !self.runs(number)) => {}
-            // Nothing is ever sent: it ends with the fleet that holds the sender.
+            // No value is ever sent: the channel ends with the fleet, which holds the sender.
             _ = ended.changed() => {}
         }
     }
 
-    /// Waits until the machine is as wanted. States that last no time may be missed.
+    /// Waits until the machine is in a wanted state. States without duration may be missed.
     pub(super) async fn reached(&self, mut wanted: impl FnMut(&Machine) -> bool) {
         loop {
             let changed = self.changed.notified();
@@ -297,7 +297,7 @@ impl Node {
         }
     }
 
-    /// Nothing is there for a boot from the network: on to the drive.
+    /// A network boot without an offer: continues with the drive.
     pub(super) fn falls_through(&self, number: u32) {
         self.with(|inner, around| {
             if inner.machine.boots == number {
@@ -307,17 +307,17 @@ impl Node {
         });
     }
 
-    /// What runs in this boot, and no other, resets the machine.
+    /// Software of this boot, and no other, resets the machine.
     pub(super) fn restart_of(&self, number: u32) -> bool {
         self.with(|inner, around| self.runs(number) && inner.machine.restart(around))
     }
 
-    /// What runs in this boot, and no other, switches the machine off.
+    /// Software of this boot, and no other, powers the machine off.
     pub(super) fn switch_off_of(&self, number: u32) -> bool {
         self.with(|inner, around| self.runs(number) && inner.machine.switch_off(around))
     }
 
-    /// Takes note of the address that it was given.
+    /// Stores the assigned address.
     pub(super) fn set_address(&self, address: Ipv4Addr) {
         self.inner().address = Some(address);
     }
@@ -327,19 +327,19 @@ impl Node {
         self.inner().address
     }
 
-    /// The system on its drives that boots.
+    /// The bootable system on its drives.
     pub(super) fn installed(&self) -> Option<Arc<Installed>> {
         self.drives.get().and_then(SimDrives::installed)
     }
 
-    /// Changes the system that boots, as what runs on it may; `false` if there is none.
+    /// Changes the bootable system, as software on it could; `false` if there is none.
     pub(super) fn change_installed(&self, change: impl FnOnce(&mut Installed)) -> bool {
         let drives = self.sim_drives();
         let holder = drives.all().iter().find(|drive| drive.installed().is_some());
         holder.is_some_and(|drive| drive.change_installed(change))
     }
 
-    /// Puts a system on its first drive.
+    /// Installs a system on its first drive.
     pub(super) fn install_system(&self, installed: Installed) {
         if let Some(first) = self.sim_drives().all().first() {
             first.install(installed);
@@ -347,7 +347,7 @@ impl Node {
         self.wake();
     }
 
-    /// How long a drive's erase command takes, in the world's time.
+    /// Duration of a drive's erase command, in real time.
     pub(super) fn erasing(&self) -> Duration {
         let count = u64::from(self.runs.load(Ordering::Relaxed));
         let chance = self.shared.dice.fraction(self.index(), Purpose::Erase, count);
@@ -365,24 +365,24 @@ impl Node {
         }
     }
 
-    /// How often a fault of the script has struck it.
+    /// The number of script faults that occurred.
     pub(super) fn struck(&self) -> u32 {
         self.chances.struck()
     }
 
-    /// Does what is due.
+    /// Performs all transitions that are due.
     pub(super) fn wake(&self) {
         self.with(|_, _| ());
     }
 
-    /// Switches the machine on, past the BMC.
+    /// Powers the machine on without the BMC.
     pub(super) fn press_button(&self) -> bool {
         self.with(|inner, around| {
             inner.machine.phase == Phase::Off && inner.machine.reset(ResetType::On, around).is_ok()
         })
     }
 
-    /// Takes the power away at once.
+    /// Cuts the power at once.
     pub(super) fn cut(&self) {
         self.with(|inner, _| {
             inner.machine.cut();
@@ -390,12 +390,12 @@ impl Node {
         });
     }
 
-    /// What runs resets the machine.
+    /// The running system resets the machine.
     pub(super) fn restart(&self) -> bool {
         self.with(|inner, around| inner.machine.restart(around))
     }
 
-    /// Puts a medium into the virtual drive, past the BMC's own checks.
+    /// Inserts a virtual medium without the BMC's own checks.
     pub(super) fn leave_media(&self, url: &str) {
         self.with(|inner, _| {
             inner.machine.media = Some(url.into());
@@ -403,22 +403,22 @@ impl Node {
         });
     }
 
-    /// The sector of the medium in the virtual drive that an agent looks at; empty: there is none.
+    /// The sector of the virtual medium that an agent reads; empty: there is no medium.
     pub(super) fn sector(&self) -> Box<[u8]> {
         self.inner().sector.clone()
     }
 
-    /// Whether the BMC refuses every medium from now on.
+    /// Sets whether the BMC refuses all media.
     pub(super) fn refuse_media(&self, always: bool) {
         self.no_media.store(always, Ordering::SeqCst);
     }
 
-    /// Whether the first drive holds something that boots.
+    /// Sets whether the first drive is bootable.
     pub(super) fn install(&self, boots: bool) {
         self.with(|inner, _| inner.installed_by_hand = boots);
     }
 
-    /// The BMC lists one more drive, which stands behind a controller that hides it; an empty serial number is not listed.
+    /// The BMC lists one more drive, which is behind a controller that hides it; an empty serial number is not listed.
     pub(super) fn list_drive(&self, serial: &str, bytes: u64) {
         let drive = Drive {
             manufacturer: "Rackwright",
@@ -427,18 +427,18 @@ impl Node {
             bytes,
             protocol: Some("SAS"),
         };
-        // Made of what the BMC lists at first.
+        // Created now, from the BMC's original list.
         self.sim_drives();
         self.listed.lock().unwrap_or_else(PoisonError::into_inner).push(drive);
     }
 
-    /// The BMC says on from now on, whatever is so.
+    /// Sets whether the BMC always reports power on.
     pub(super) fn say_on(&self, always: bool) {
         self.says_on.store(always, Ordering::SeqCst);
         self.changed.notify_waiters();
     }
 
-    /// The drives that the BMC lists, for the agent.
+    /// The BMC's listed drives, for the agent.
     pub(super) fn sim_drives(&self) -> SimDrives {
         let make = || {
             let name = self.shared.name(self.index());
@@ -484,7 +484,7 @@ fn processors(sku: &Sku) -> Vec<Processor> {
     found
 }
 
-/// Takes the last part of a kind out.
+/// Removes the last part of a kind.
 fn lose(description: &mut Description, part: Part) {
     let processor = |description: &mut Description, kind| {
         let last = description.processors.iter().rposition(|part| part.kind == kind);
@@ -673,7 +673,7 @@ impl Host for Node {
 }
 
 impl Node {
-    /// The BMC's certificate and what takes connections by it, made when they are first asked for.
+    /// The BMC's certificate and its TLS acceptor, created on first use.
     pub(super) fn secured(&self) -> Result<&Secured, FleetError> {
         if let Some(made) = self.secured.get() {
             return Ok(made);
@@ -684,7 +684,7 @@ impl Node {
         };
         let index = self.index();
         let made = tls.secure(&self.shared.name(index), self.shared.config.address(index))?;
-        // Of two that were made at once, one is kept, and both callers get that one.
+        // If two callers create it at once, one is kept and both get that one.
         Ok(self.secured.get_or_init(|| made))
     }
 }

@@ -1,4 +1,4 @@
-//! How long machines take for things, and what they consist of. Figures with their sources; `docs/sim.md` repeats them.
+//! The timing and hardware of machines. Figures with their sources; `docs/sim.md` repeats them.
 
 use crate::bmc::ResetType;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub enum Profile {
     DgxH100,
 }
 
-/// What has a length.
+/// A phase with a duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     PowerOn,
@@ -27,7 +27,7 @@ pub(super) enum Phase {
     Erase,
 }
 
-/// A length in milliseconds, evenly spread.
+/// A range of milliseconds, uniformly distributed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
     least_ms: u64,
@@ -48,7 +48,7 @@ impl Span {
     }
 }
 
-/// How long things take.
+/// The durations of a profile.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Timing {
     power_on: Span,
@@ -58,17 +58,17 @@ pub(super) struct Timing {
     boot: Span,
     erase: Span,
     answer: Span,
-    /// Bytes of an image that reach the drive in a second; 0: no time passes.
+    /// Rate from the image store to the drive, in bytes a second; 0: it takes no time.
     image_bytes_per_s: u64,
     probe: Span,
-    /// A reset is answered with 202 and a task instead of 204.
+    /// Resets are answered with 202 and a task instead of 204.
     pub(super) resets_are_tasks: bool,
     pub(super) sessions: usize,
     pub(super) session_timeout: Duration,
 }
 
 impl Timing {
-    /// The length of a phase; `chance` is a number from 0 to 1.
+    /// The duration of a phase; `chance` is a number from 0 to 1.
     pub(super) fn length_ms(&self, phase: Phase, chance: f64) -> u64 {
         let span = match phase {
             Phase::PowerOn => self.power_on,
@@ -81,7 +81,7 @@ impl Timing {
         span.at(chance)
     }
 
-    /// How long an image of this size takes from the store to the drive.
+    /// Duration of the transfer of an image of this size from the store to the drive.
     pub(super) fn writing(&self, bytes: u64) -> Duration {
         match self.image_bytes_per_s {
             0 => Duration::ZERO,
@@ -89,12 +89,12 @@ impl Timing {
         }
     }
 
-    /// How long the installed system takes to read itself for validation.
+    /// Duration of an installed system's probe for validation.
     pub(super) fn probe(&self, chance: f64) -> Duration {
         Duration::from_millis(self.probe.at(chance))
     }
 
-    /// How long the BMC takes for an answer.
+    /// Duration of a BMC's answer.
     pub(super) fn answer(&self, chance: f64) -> Duration {
         Duration::from_millis(self.answer.at(chance))
     }
@@ -133,8 +133,8 @@ const VM: Timing = Timing {
 };
 
 /// A reset of such a server takes 90 to 200 s and a request can take seconds (NVIDIA's infra-controller issues); its
-/// sessions end after 30 s without use (recorded service). Nobody has published how long its power supplies, its shutdown
-/// and the boot of its operating system take: those three are our estimates.
+/// sessions end after 30 s without use (recorded service). No times are published for its power supplies, its shutdown
+/// and the boot of its operating system: those three are our estimates.
 const DGX_H100: Timing = Timing {
     power_on: span(5000, 15_000),
     power_off: span(5000, 12_000),
@@ -150,7 +150,7 @@ const DGX_H100: Timing = Timing {
     session_timeout: Duration::from_secs(30),
 };
 
-/// What a machine consists of.
+/// The hardware of a machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Sku {
     pub(super) manufacturer: &'static str,
@@ -166,15 +166,15 @@ pub(super) struct Sku {
     pub(super) drives: &'static [(Parts, u64)],
     /// Sequential direct reads of the root drive at queue depth 1, in decimal megabytes a second.
     pub(super) read_mb_per_s: f64,
-    /// What TCP carries between the addresses of two machines, in Gbit/s.
+    /// TCP rate between the addresses of two machines, in Gbit/s.
     pub(super) network_gbit_per_s: f64,
-    /// Adapters of the fabric, as the system names them.
+    /// Adapters of the fabric, by their names in the system.
     pub(super) hcas: &'static [&'static str],
-    /// What TCP carries between two of these, in Gbit/s.
+    /// TCP rate between two of these adapters, in Gbit/s.
     pub(super) hca_gbit_per_s: f64,
 }
 
-/// Equal parts.
+/// A number of equal parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Parts {
     pub(super) count: usize,
@@ -208,9 +208,9 @@ const SMALL: Sku = Sku {
     hca_gbit_per_s: 0.0,
 };
 
-/// NVIDIA DGX H100 user guide, hardware overview: 2 × Xeon Platinum 8480C, 8 × H100 80 GB, 2 TB of memory, 2 × 1.92 TB NVMe
-/// for the system and 8 × 3.84 TB for data; its eight ConnectX-7 of 400 Gbit/s are those of its compute fabric. What TCP carries
-/// over one of them is our estimate: nobody who sells them says. The reset types are those of a recorded service: no PowerCycle.
+/// NVIDIA DGX H100 user guide, hardware overview: 2 × Xeon Platinum 8480C, 8 × H100 80 GB, 2 TB of memory, 2 × 1.92 TB NVMe for
+/// the system and 8 × 3.84 TB for data; its eight ConnectX-7 of 400 Gbit/s are those of its compute fabric. The TCP rate over
+/// one of them is our estimate: no vendor publishes it. The reset types are those of a recorded service: no PowerCycle.
 const DGX: Sku = Sku {
     manufacturer: "NVIDIA",
     model: "DGXH100",
@@ -240,7 +240,7 @@ const DGX: Sku = Sku {
 };
 
 impl Profile {
-    /// The word for it on the command line.
+    /// The profile's name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Instant => "instant",

@@ -1,4 +1,4 @@
-//! One socket for all BMCs: the address that a client connected to says which one is meant.
+//! One socket for all BMCs: the destination address of a connection identifies the BMC.
 
 use super::FleetError;
 use super::node::Node;
@@ -12,9 +12,9 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-/// Connections that may wait to be accepted (the kernel may take fewer: `net.core.somaxconn`).
+/// Most connections that wait to be accepted (the kernel may have a lower limit: `net.core.somaxconn`).
 const BACKLOG: u32 = 4096;
-/// How long to wait when the process has no file descriptor left for a connection.
+/// Pause when the process has no file descriptor left for a connection.
 pub(super) const BREATHER: Duration = Duration::from_millis(50);
 
 /// A machine and its BMC.
@@ -31,7 +31,7 @@ pub(super) fn listen(shared: &Shared) -> Result<TcpListener, FleetError> {
     bind(shared.config.listen, shared.config.is_loopback())
 }
 
-/// Listens on an address; `loopback` keeps the world out.
+/// Listens on an address; `loopback` excludes connections from other computers.
 ///
 /// # Errors
 /// [`FleetError::Listen`].
@@ -41,7 +41,7 @@ pub(super) fn bind(address: SocketAddrV4, loopback: bool) -> Result<TcpListener,
     let socket = TcpSocket::new_v4().map_err(failed)?;
     socket.set_reuseaddr(true).map_err(failed)?;
     if loopback {
-        // So that 0.0.0.0 does not mean the world.
+        // So that 0.0.0.0 does not accept connections from other computers.
         socket.bind_device(Some(b"lo")).map_err(failed)?;
     }
     socket.bind(address).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! What the machines of a fleet share, and what follows from a machine's number alone: name, addresses, serial number.
+//! State that the machines of a fleet share, and values derived from a machine's number: name, addresses, serial number.
 
 use super::clock::{Clock, Timers};
 use super::config::FleetConfig;
@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::sync::watch;
 
-/// What machines boot into.
+/// The software that machines boot into.
 pub trait Payload: Send + Sync {
-    /// A machine's firmware has handed over. Called in the middle of things: it must return at once.
+    /// A machine's firmware has handed over. Called synchronously: it must return at once.
     fn boots(&self, boot: &Boot);
 }
 
-/// What is counted about a fleet.
+/// The counters of a fleet.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) requests: AtomicU64,
@@ -45,7 +45,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// A node id as the control plane takes it.
+    /// A node id that the control plane accepts.
     pub(super) fn name(&self, index: usize) -> String {
         format!("sim-{index:05}")
     }
@@ -54,7 +54,7 @@ impl Shared {
         format!("SIM{index:06}")
     }
 
-    /// Its first group is the fleet's, so that two fleets of different seeds have no machine in common.
+    /// The first group is the fleet's, so that fleets with different seeds have no machine in common.
     pub(super) fn uuid(&self, index: usize) -> String {
         hyphened(self.uuid_bytes(index))
     }
@@ -65,7 +65,7 @@ impl Shared {
         (fleet << 96 | 0x4000_8000 << 48 | index as u128).to_be_bytes()
     }
 
-    /// The id of a machine's boot, in the form of Linux's.
+    /// The id of a machine's boot, in Linux's format.
     pub(super) fn boot_id(&self, index: usize, boot: u32) -> String {
         let half = |count| u128::from(self.dice.throw(index, Purpose::BootId, count));
         let chance = half(u64::from(boot) * 2) << 64 | half(u64::from(boot) * 2 + 1);
@@ -78,7 +78,6 @@ impl Shared {
         self.mac_bytes(index, nic).map(|byte| format!("{byte:02x}")).join(":")
     }
 
-    /// Its bytes.
     pub(super) fn mac_bytes(&self, index: usize, nic: usize) -> [u8; 6] {
         let byte = |number: usize, shift: usize| (number >> shift & 0xff) as u8;
         [
@@ -91,8 +90,8 @@ impl Shared {
         ]
     }
 
-    /// 20 characters, a length that every vendor's BMC accepts. Made of the seed, so that it need not be kept: as secret as
-    /// the seed is.
+    /// 20 characters, a length that every vendor's BMC accepts. Derived from the seed, so that it need not be stored: as
+    /// secret as the seed.
     pub(super) fn password(&self, index: usize) -> String {
         let text = format!("rackwright-sim BMC password {} {index}", self.dice.0);
         hex::encode(&digest(&SHA256, text.as_bytes()).as_ref()[..10])

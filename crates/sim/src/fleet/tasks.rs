@@ -1,21 +1,21 @@
-//! The tasks of one BMC: at most one runs, and a few that have ended are remembered.
+//! The tasks of one BMC: at most one runs, and the last few are kept after their end.
 
 use crate::bmc::{Progress, ResetType, Task, now_s};
 
-/// Tasks that a BMC remembers.
+/// Number of tasks that a BMC keeps.
 const REMEMBERED: usize = 8;
 
 /// The tasks, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     last: u64,
-    /// Whether the running task never ends by itself.
+    /// Whether the running task never ends.
     stuck: bool,
     kept: Vec<Task>,
 }
 
 impl Tasks {
-    /// Begins a task; returns its number. A stuck one runs until another takes its place.
+    /// Begins a task; returns its number. A stuck task runs until another task replaces it.
     pub(super) fn begin(&mut self, reset: ResetType, stuck: bool) -> u64 {
         self.last += 1;
         self.stuck = stuck;
@@ -32,14 +32,14 @@ impl Tasks {
         self.last
     }
 
-    /// The running task is done.
+    /// Ends the running task successfully, unless it is stuck.
     pub(super) fn settle(&mut self) {
         if !self.stuck {
             self.end(Progress::Completed);
         }
     }
 
-    /// Nothing will come of the running task any more.
+    /// Ends the running task as failed.
     pub(super) fn fail(&mut self) {
         self.end(Progress::Failed);
     }
@@ -51,7 +51,7 @@ impl Tasks {
         }
     }
 
-    /// Forgets a task that has ended; `false` if there is none.
+    /// Deletes a task that has ended; `false` if there is none.
     pub(super) fn forget(&mut self, number: u64) -> bool {
         let before = self.kept.len();
         self.kept

@@ -1,4 +1,4 @@
-//! TLS for thousands of BMCs: one key, and a certificate of its own for each.
+//! TLS for thousands of BMCs: one shared key, and one certificate for each.
 
 use super::FleetError;
 use crate::bmc;
@@ -19,7 +19,7 @@ pub(super) struct Tls {
     template: ServerConfig,
 }
 
-/// A BMC's certificate, and what takes connections by it.
+/// A BMC's certificate and its TLS acceptor.
 pub(super) struct Secured {
     pub(super) certificate: CertificateDer<'static>,
     pub(super) acceptor: TlsAcceptor,
@@ -47,7 +47,7 @@ impl Tls {
             .with_no_client_auth()
             .with_cert_resolver(nobody);
         template.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // Sessions are resumed by tickets, for which a BMC remembers a key and nothing for each session.
+        // Sessions are resumed by tickets: a BMC stores one key and no data per session.
         template.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Self {
             pair,
@@ -56,14 +56,14 @@ impl Tls {
         })
     }
 
-    /// Makes a BMC's certificate. No two are equal, not even for the same BMC.
+    /// Makes a BMC's certificate. Each call returns a different one, even for the same BMC.
     pub(super) fn secure(&self, name: &str, address: Ipv4Addr) -> Result<Secured, FleetError> {
         let made = bmc::certificate(name, address, &self.pair).map_err(failed)?;
         let certificate = made.der().clone();
         let mut config = self.template.clone();
         let key = CertifiedKey::new(vec![certificate.clone()], Arc::clone(&self.signing));
         config.cert_resolver = Arc::new(Always(Arc::new(key)));
-        // The tickets of one certificate are good for no other.
+        // Tickets of one certificate are invalid for any other.
         config.ticketer = Ticketer::new().map_err(failed)?;
         Ok(Secured {
             certificate,

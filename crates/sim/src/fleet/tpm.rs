@@ -1,4 +1,4 @@
-//! A TPM of a simulated machine: two keys, and answers in the structures of a real one.
+//! The TPM of a simulated machine: two keys, and answers in the structures of a real TPM.
 
 use p256::ecdsa::signature::Signer as _;
 use p256::ecdsa::{Signature, SigningKey};
@@ -14,7 +14,7 @@ use rackwright_tpm::public::{Kind, Point, Public};
 use rackwright_tpm::quote::{Quote, write_signature};
 use rackwright_tpm::sha256;
 
-/// What the firmware and the boot programs of a simulated machine measure: register, type, data.
+/// Measurements of a simulated machine's firmware and boot programs: register, type, data.
 const MEASURED: [(u8, u32, &[u8]); 7] = [
     (0, 0x08, b"simulated firmware 1"),
     (2, 0x8000_0004, b"simulated option ROM"),
@@ -33,18 +33,18 @@ pub struct SimTpm {
     ak: SigningKey,
     ek_public: Public,
     ak_public: Public,
-    /// What the machine measures, in its order: register, type, data.
+    /// The machine's measurements in order: register, type, data.
     measured: Vec<(u8, u32, Vec<u8>)>,
-    /// What a system has put into it.
+    /// Data that a system has stored in it.
     stored: Vec<u8>,
-    /// A system has set the lockout password.
+    /// Whether a system has set the lockout password.
     locked: bool,
 }
 
 fn key(seed: &[u8], what: &[u8]) -> SecretKey {
     let mut round = 0_u32;
     loop {
-        // Nearly every 256 bits are a key.
+        // Nearly every 256-bit value is a valid key.
         let candidate = sha256(&[seed, what, &round.to_be_bytes()]);
         if let Ok(key) = SecretKey::from_slice(&candidate) {
             return key;
@@ -59,7 +59,7 @@ fn public(kind: Kind, key: &PublicKey) -> Public {
 }
 
 impl SimTpm {
-    /// The TPM of that seed: another seed is another TPM.
+    /// The TPM of this seed; a different seed gives a different TPM.
     #[must_use]
     pub fn new(seed: &[u8]) -> Self {
         let (ek, ak) = (key(seed, b"endorsement"), key(seed, b"attestation"));
@@ -87,12 +87,12 @@ impl SimTpm {
         self
     }
 
-    /// The same TPM in a machine with this content of a variable of Secure Boot.
+    /// The same TPM in a machine with this content of a Secure Boot variable.
     #[must_use]
     pub fn with_variable(mut self, name: &str, content: &[u8]) -> Self {
         let new = write_variable(name, content);
         let head = write_variable(name, &[]);
-        // GUID and name; the length of the content stands between them.
+        // GUID and name; the length of the content is between them.
         let is_same = |data: &[u8]| data.starts_with(&head[..24]) && data[32..].starts_with(&head[32..]);
         for (_, kind, data) in &mut self.measured {
             if *kind == VARIABLE && is_same(data) {
@@ -102,27 +102,27 @@ impl SimTpm {
         self
     }
 
-    /// The same TPM with data of a system in it.
+    /// The same TPM with a system's data in it.
     #[must_use]
     pub fn with_stored(mut self, data: &[u8]) -> Self {
         self.stored = data.to_vec();
         self
     }
 
-    /// The same TPM, of which a system has set the lockout password.
+    /// The same TPM after a system has set its lockout password.
     #[must_use]
     pub fn locked(mut self) -> Self {
         self.locked = true;
         self
     }
 
-    /// What systems have put into it.
+    /// Data that systems have stored in it.
     #[must_use]
     pub fn stored(&self) -> &[u8] {
         &self.stored
     }
 
-    /// Removes what systems have put into it.
+    /// Removes the data that systems have stored in it.
     pub(super) fn clear(&mut self) -> Result<(), String> {
         if self.locked {
             let refusal = "the TPM refuses to be cleared: code 0x9a2 (a system has set a password: clear the TPM in the \
@@ -133,7 +133,7 @@ impl SimTpm {
         Ok(())
     }
 
-    /// What a control plane knows it by.
+    /// The digest by which the control plane identifies it.
     #[must_use]
     pub fn digest(&self) -> String {
         rackwright_tpm::sha256_text(&self.ek_public.sha256())

@@ -1,7 +1,7 @@
-//! Software emulation, or KVM where it was seen to boot a kernel.
+//! Software emulation, or KVM if a kernel was seen to boot under it.
 //!
-//! That `/dev/kvm` opens says nothing: on hosts that are virtual machines themselves a guest kernel may start under KVM
-//! and hang for minutes. So KVM is used only when asked for, and only after a kernel got through its own start.
+//! An accessible `/dev/kvm` proves nothing: on hosts that are virtual machines themselves a guest kernel may start
+//! under KVM and hang for minutes. So KVM is used only on request, and only after a kernel has passed its own start.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 const PROBE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What runs the machines' CPUs.
+/// The execution of the machines' CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accelerator {
     /// QEMU's own translator (TCG): works everywhere.
@@ -41,8 +41,8 @@ impl Accelerator {
         }
     }
 
-    /// QEMU's arguments. The emulated CPU without AVX costs a fifth less to emulate; the translation buffer is bounded
-    /// because its default size is what eats memory.
+    /// QEMU's arguments. The emulated CPU without AVX costs a fifth less to emulate. The translation buffer is
+    /// limited, because its default size uses most of the memory.
     pub(crate) fn arguments(self) -> [&'static str; 4] {
         match self {
             Self::Emulation => ["-accel", "tcg,thread=multi,tb-size=64", "-cpu", "qemu64"],
@@ -65,7 +65,7 @@ fn newest_kernel() -> Option<PathBuf> {
     kernels.pop()
 }
 
-/// Whether the kernel gets so far that it misses its root file system.
+/// Whether the kernel gets as far as to miss its root file system.
 async fn boots(kernel: &std::path::Path) -> bool {
     let child = Command::new(super::qemu::EMULATOR)
         .args([

@@ -1,11 +1,11 @@
-//! The task that owns one machine: it alone starts, drives and ends its QEMU process, one thing after the other.
+//! The task that owns one machine: only this task starts, controls and ends its QEMU process, one step at a time.
 //!
-//! Each boot is a QEMU process of its own, after a reset as well as after a power-on: a reset by the guest ends the process
-//! (`-action reboot=shutdown`), and the machine is started anew. So every boot takes the boot override, the drives and the
-//! media of its moment, and an override for one boot is used up when the process for that boot has started.
+//! Each boot is a separate QEMU process, after a reset as well as after a power-on: a reset by the guest ends the process
+//! (`-action reboot=shutdown`), and the machine is started anew. So every boot uses the current boot override, drives and
+//! media, and a one-time override is cleared when the process for that boot has started.
 //!
-//! (The alternative, boot indices set at run time before `system_reset`, cannot tell when the firmware has read them:
-//! SeaBIOS answers one reset with two or three of its own, of which the last one counts.)
+//! (The alternative, boot indices set at run time before `system_reset`, cannot know when the firmware has read them:
+//! SeaBIOS answers one reset with two or three resets of its own, and the last one counts.)
 
 use super::machine::{MachineView, Media};
 use super::process::{Happening, Running};
@@ -17,10 +17,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 type Reply = oneshot::Sender<Result<(), LabError>>;
 
-/// What a machine can be asked.
+/// A request to a machine.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Answered when accepted; the outcome shows in the view.
+    /// Answered on acceptance; the outcome shows in the view.
     Reset {
         reset: ResetType,
         reply: oneshot::Sender<Result<(), ResetRefused>>,
@@ -63,12 +63,12 @@ pub(crate) struct Actor {
     view: watch::Sender<MachineView>,
     running: Option<Running>,
     hang: bool,
-    /// Whether the last power-on was one with HTTP as the network boot.
+    /// Whether the last power-on used HTTP as the network boot.
     http_booted: bool,
 }
 
 impl Actor {
-    /// A machine that is off, with its drives and firmware variables made.
+    /// A machine that is off, with its drives and firmware variables created.
     pub(crate) fn new(
         hardware: Hardware,
         drives: Vec<Drive>,
@@ -93,7 +93,7 @@ impl Actor {
         ))
     }
 
-    /// Serves the machine until nobody holds a handle on it any more.
+    /// Serves the machine until the last handle on it is dropped.
     pub(crate) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         loop {
             let happening = async {
@@ -139,7 +139,7 @@ impl Actor {
         }
     }
 
-    /// Acts on what the machine did by itself.
+    /// Reacts to an event that the machine caused itself.
     async fn follow(&mut self, happening: Happening) {
         let machine = &self.hardware.name;
         match happening {
@@ -156,7 +156,7 @@ impl Actor {
         }
     }
 
-    /// Decides whether a reset applies, and if so shows the state that it leads through.
+    /// Decides whether a reset applies, and if so shows the transitional state.
     fn accept(&self, reset: ResetType) -> Result<(), ResetRefused> {
         let on = self.running.is_some();
         if (reset == ResetType::On) == on {
@@ -274,7 +274,7 @@ impl Actor {
         });
     }
 
-    /// Whether the network boot that comes next must be HTTP rather than PXE.
+    /// Whether the next network boot must be HTTP instead of PXE.
     fn http_boot(&self, boot: BootOverride) -> bool {
         match boot.effective() {
             Some(BootTarget::UefiHttp) => true,
@@ -377,7 +377,7 @@ impl Actor {
     }
 }
 
-/// Makes a drive's file anew: sparse, reading zeros.
+/// Creates a drive's file anew: sparse, reading zeros.
 fn make_drive(drive: &Drive) -> Result<(), LabError> {
     let detached = (drive.bus == DriveBus::NvmeDetached).then(|| drive.detached_path());
     for path in std::iter::once(&drive.path).chain(&detached) {

@@ -1,4 +1,4 @@
-//! What a lab consists of.
+//! The configuration of a lab.
 
 use super::LabError;
 use std::path::PathBuf;
@@ -75,12 +75,12 @@ pub struct LabConfig {
     pub network_rom: NetworkRom,
     /// Gives each machine a TPM 2.0 (needs `swtpm`).
     pub tpm: bool,
-    /// Where disks, firmware variables and serial logs go; they stay there. Without it they live in the lab's own
+    /// Folder for disks, firmware variables and serial logs, which is kept. Without it they are in the lab's own
     /// folder, which is removed at the end.
     pub dir: Option<PathBuf>,
-    /// Sessions that a BMC holds at once; the next one gets 503.
+    /// Concurrent sessions of a BMC; the next one gets 503.
     pub bmc_sessions: usize,
-    /// How long an unused BMC session lives.
+    /// Time until an unused BMC session expires.
     pub bmc_session_timeout: Duration,
     /// Largest virtual media image that a BMC accepts, in bytes.
     pub media_bytes: u64,

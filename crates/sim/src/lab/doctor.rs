@@ -1,4 +1,4 @@
-//! What the lab needs of the machine that it runs on, and how to get it.
+//! The lab's requirements on this machine, and how to meet them.
 
 use super::qemu::{EMULATOR, firmware_files};
 use super::{Firmware, LabError};
@@ -7,27 +7,27 @@ use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One thing that was looked for.
+/// One requirement that was checked.
 #[derive(Debug, Clone)]
 pub struct Check {
-    /// What was looked for.
+    /// The requirement.
     pub what: String,
-    /// Where it is, or why it is not usable and how to get it.
+    /// Its location, or the fault with its remedy.
     pub result: Result<String, Fault>,
-    /// Whether no lab runs without it.
+    /// Whether every lab needs it.
     pub required: bool,
 }
 
-/// Why something is not usable.
+/// Why a requirement is not met.
 #[derive(Debug, Clone)]
 pub struct Fault {
-    /// What is wrong.
+    /// The fault.
     pub why: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 
-/// Looks for everything that a lab may need.
+/// Checks all requirements of a lab.
 pub fn examine() -> Vec<Check> {
     let mut checks = vec![tool(EMULATOR, "qemu-system-x86", true)];
     checks.extend(namespace_tools());
@@ -49,12 +49,12 @@ pub fn examine() -> Vec<Check> {
     checks
 }
 
-/// Fails unless a namespace with taps can be made here.
+/// Fails unless a namespace with taps can be created here.
 pub(crate) fn require_namespace() -> Result<(), LabError> {
     require(namespace_tools().into_iter().chain([tun()]))
 }
 
-/// Fails unless the emulator and the files of `firmware` are here.
+/// Fails unless the emulator and the files of `firmware` are installed.
 pub(crate) fn require_machines(firmware: Firmware, tpm: bool) -> Result<(), LabError> {
     let files = firmware_files(firmware)
         .into_iter()
@@ -67,7 +67,7 @@ pub(crate) fn require_machines(firmware: Firmware, tpm: bool) -> Result<(), LabE
     require(checks.into_iter())
 }
 
-/// Fails unless a machine can be given a BMC that speaks IPMI.
+/// Fails unless a machine can get a BMC that uses IPMI.
 pub(crate) fn require_ipmi() -> Result<(), LabError> {
     require([ipmi(true)].into_iter())
 }

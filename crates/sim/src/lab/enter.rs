@@ -1,4 +1,4 @@
-//! Entering the lab's namespace, so that nothing of a lab can outlive it.
+//! Enters the lab's namespace, so that no part of a lab can outlive it.
 //!
 //! ```text
 //! outer process ── setpriv --pdeathsig KILL unshare … --kill-child ── init (PID 1 inside) ── the same program again
@@ -6,11 +6,11 @@
 //!                                                                       reaps orphans
 //! ```
 //!
-//! When the outer process dies, however it dies, the kernel kills `unshare`, that kills PID 1 of the namespace, and
-//! that kills every process inside; bridge and taps go with the network namespace. The folder stays and is removed
-//! at the next start (see `state.rs`).
+//! When the outer process dies, in whatever way, the kernel kills `unshare`, that kills PID 1 of the namespace, and
+//! that kills every process inside. Bridge and taps disappear with the network namespace. The folder stays and is
+//! removed at the next start (see `state.rs`).
 //!
-//! The outer process and init share a Unix socket. Through it the outer process learns init's PID as seen from
+//! The outer process and init share a Unix socket. Over it the outer process learns init's PID as seen from
 //! outside, and forwards signals.
 
 use super::state::StateDir;
@@ -35,19 +35,19 @@ const PID: &str = "RACKWRIGHT_LAB_PID";
 const SOCKET: &str = "enter.sock";
 const ENTERED: &str = "entered";
 
-/// What the program is called with when it starts again inside the namespace.
+/// The arguments of the program when it starts again inside the namespace.
 #[derive(Debug, Clone, Copy)]
 pub enum Reentry<'a> {
-    /// The arguments that it has now; SIGTERM, SIGINT and SIGHUP are passed on to the inside.
+    /// The same arguments as now; SIGTERM, SIGINT and SIGHUP are forwarded to the inside.
     SameArguments,
-    /// As a test binary that runs just the test of this full name (`module::function`).
+    /// A test binary's arguments to run only the test with this full name (`module::function`).
     Test(&'a str),
 }
 
-/// Where this process turned out to be.
+/// The side on which this process runs.
 #[derive(Debug)]
 pub enum Entered {
-    /// Inside: go on.
+    /// Inside: continue.
     Inside(Namespace),
     /// Outside: the inside has run and ended.
     Outside(Outcome),
@@ -61,17 +61,17 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// The lab's own folder; it is removed when the lab ends.
+    /// The lab's own folder; removed when the lab ends.
     pub fn state_dir(&self) -> &Path {
         &self.state_dir
     }
 
-    /// PID, as seen from outside, of the namespace's first process: what `nsenter --target` takes.
+    /// PID of the namespace's first process as seen from outside: the argument of `nsenter --target`.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Removes the lab's variables from a command's environment, so that a lab started by it gets a namespace of its own.
+    /// Removes the lab's variables from a command's environment, so that a lab started by it gets its own namespace.
     pub fn forget(command: &mut tokio::process::Command) {
         for name in [STAGE, STATE, PID] {
             command.env_remove(name);
@@ -91,21 +91,21 @@ impl Namespace {
     }
 }
 
-/// How the inside ended.
+/// The result of the inside.
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome {
-    /// Exit status of the inside (128 + n where signal n ended it).
+    /// Exit status of the inside (128 + n after signal n).
     pub status: ExitStatus,
-    /// Whether the program inside got as far as calling [`enter`].
+    /// Whether the program inside reached its call of [`enter`].
     pub entered: bool,
 }
 
-/// Enters a lab namespace: runs this program again inside a new one and waits for it, or, when already there, says so.
+/// Enters a lab namespace: runs this program again inside a new one and waits for it, or returns at once if already inside.
 ///
 /// Call it before other threads are started (tests excepted) and from a thread that lives until it returns.
 ///
 /// # Errors
-/// [`LabError::Missing`] where the machine lacks what a namespace needs; [`LabError::File`] for the lab's folder.
+/// [`LabError::Missing`] if the machine lacks a requirement of a namespace; [`LabError::File`] for the lab's folder.
 pub fn enter(reentry: Reentry<'_>) -> Result<Entered, LabError> {
     match env::var(STAGE).as_deref() {
         Ok("init") => init(),
@@ -119,10 +119,10 @@ pub fn enter(reentry: Reentry<'_>) -> Result<Entered, LabError> {
     }
 }
 
-/// Runs an async test inside a lab namespace of its own. `name` is the test's full name as libtest prints it.
+/// Runs an async test in its own lab namespace. `name` is the test's full name as libtest prints it.
 ///
 /// # Panics
-/// When the test fails inside, when the machine lacks what the lab needs, and when `name` is not the test's name.
+/// If the test fails inside, if the machine lacks a requirement of the lab, or if `name` is not the test's name.
 pub fn run_test<F: AsyncFnOnce(Namespace)>(name: &str, test: F) {
     match enter(Reentry::Test(name)) {
         Err(error) => panic!("{error}"),
@@ -154,7 +154,7 @@ pub fn run_test<F: AsyncFnOnce(Namespace)>(name: &str, test: F) {
     }
 }
 
-/// Makes ring the process's TLS provider, unless one is installed already.
+/// Installs ring as the process's TLS provider, unless one is installed already.
 pub fn install_crypto() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
@@ -193,7 +193,7 @@ fn outside(reentry: Reentry<'_>) -> Result<Outcome, LabError> {
         std::thread::spawn(move || forward_signals(signals, &link, unshare));
     }
     let status = wait(&mut child).map_err(failed)?;
-    // If init never came, the accepting thread still waits: a connection from ourselves ends it.
+    // If init never connected, the accepting thread still waits: our own connection ends it.
     let _ = UnixStream::connect(&socket);
     let _ = accepting.join();
     Ok(Outcome {
@@ -247,7 +247,7 @@ fn block_signals() -> Result<SigSet, LabError> {
     Ok(set)
 }
 
-/// Waits for init's connection, tells it its PID as seen from here, and keeps the connection.
+/// Waits for init's connection, sends init its PID as seen from here, and keeps the connection.
 fn meet_init(listener: &UnixListener, link: &Link) {
     let Ok((mut stream, _)) = listener.accept() else { return };
     let Ok(peer) = getsockopt(&stream, PeerCredentials) else {
@@ -265,7 +265,7 @@ fn forward_signals(signals: SigSet, link: &Link, unshare: Pid) {
             None => false,
         };
         if !told {
-            // Nothing inside can be told yet: end it.
+            // The inside cannot be notified yet, so it is killed.
             let _ = kill(unshare, Signal::SIGKILL);
         }
     }
@@ -298,7 +298,7 @@ fn run_init() -> Result<i32, LabError> {
         .map_err(LabError::file("read", &socket))?;
     network::up()?;
 
-    // Children inherit the mask, and the outer process had signals blocked when it started this one.
+    // Children inherit the mask, and the outer process had blocked signals when it started this one.
     let failed = |error: Errno| LabError::Command {
         command: "sigprocmask".into(),
         detail: error.to_string(),
@@ -317,7 +317,7 @@ fn run_init() -> Result<i32, LabError> {
     Ok(reap_until(child))
 }
 
-/// Passes on the signals that the outer process names; ends the namespace when it is gone.
+/// Forwards the signals that the outer process names; ends the namespace when the outer process is gone.
 fn obey(lines: Lines<BufReader<UnixStream>>, child: Pid) {
     for line in lines.map_while(Result::ok) {
         if let Ok(signal) = line.parse::<Signal>() {
@@ -331,7 +331,7 @@ fn obey(lines: Lines<BufReader<UnixStream>>, child: Pid) {
     std::process::exit(128 + Signal::SIGKILL as i32);
 }
 
-/// Reaps every process that ends, orphans included, until `child` has; returns its exit code (128 + n for a signal).
+/// Reaps every process that ends, orphans included, until `child` has ended; returns its exit code (128 + n for a signal).
 fn reap_until(child: Pid) -> i32 {
     loop {
         match waitpid(None, None) {

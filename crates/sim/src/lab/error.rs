@@ -1,12 +1,12 @@
-//! What can go wrong in the lab.
+//! Errors of the lab.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why the lab, or one of its machines, could not do what was asked.
+/// Why the lab or one of its machines could not carry out a request.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// Something that the lab needs is not on this machine. The text names each thing and how to get it.
+    /// This machine lacks a requirement of the lab. The text names each one and how to install it.
     #[error("the lab cannot run on this machine:\n{report}\nRun `rackwright-lab doctor` for the whole list.")]
     Missing { report: String },
 
@@ -26,15 +26,15 @@ pub enum LabError {
     #[error("lab: nothing ran inside the namespace: is `{name}` the full name of the test?")]
     NeverEntered { name: String },
 
-    /// `Lab::start` was called outside of a lab namespace, or in one where a lab is already running.
+    /// `Lab::start` was called outside a lab namespace, or in one with a running lab.
     #[error("lab: {detail}")]
     Namespace { detail: String },
 
-    /// A configuration value that no machine can be built from.
+    /// An invalid configuration value.
     #[error("lab: {field}: {detail}")]
     Config { field: &'static str, detail: String },
 
-    /// A machine's QEMU process could not be started or driven.
+    /// A machine's QEMU process could not be started or controlled.
     #[error("machine {machine}: could not {what}: {detail}")]
     Machine {
         machine: String,
@@ -46,7 +46,7 @@ pub enum LabError {
     #[error("machine {machine} is on: switch it off before you {what}")]
     MachineIsOn { machine: String, what: &'static str },
 
-    /// A wait ended before what it waited for happened.
+    /// The time limit of a wait was exceeded.
     #[error("machine {machine}: {what} did not happen within {deadline_s} s; {seen}")]
     Deadline {
         machine: String,
@@ -59,7 +59,7 @@ pub enum LabError {
     #[error("machine {machine}: the lab has been stopped")]
     Stopped { machine: String },
 
-    /// A TLS identity for a BMC could not be made.
+    /// A BMC's TLS certificate could not be made.
     #[error("BMC {machine}: could not make its TLS certificate: {detail}")]
     Tls { machine: String, detail: String },
 

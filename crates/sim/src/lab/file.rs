@@ -1,4 +1,4 @@
-//! The description of a running lab that other programs read (`RACKWRIGHT_LAB_FILE`).
+//! The description of a running lab for other programs (`RACKWRIGHT_LAB_FILE`).
 
 use super::qemu::DriveBus;
 use super::{BRIDGE, LabError, Machine, SERVER_IPV4, SERVER_IPV6};
@@ -8,12 +8,12 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A running lab. Written as JSON, readable only by its owner because it holds the BMCs' passwords.
+/// A running lab. Written as JSON; only the owner can read the file, because it holds the BMCs' passwords.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LabFile {
     /// Version of this layout: 1.
     pub format: u32,
-    /// PID, seen from outside, to enter the lab by `nsenter`.
+    /// PID as seen from outside, for entering the lab by `nsenter`.
     pub pid: u32,
     /// Bridge inside the namespace.
     pub bridge: String,
@@ -94,7 +94,7 @@ impl LabFile {
     /// Reads a description.
     ///
     /// # Errors
-    /// [`LabError::File`], also for text that is no such description.
+    /// [`LabError::File`], also for a text that is not a description.
     pub fn read(path: &Path) -> Result<Self, LabError> {
         let text = std::fs::read(path).map_err(LabError::file("read", path))?;
         serde_json::from_slice(&text).map_err(|error| LabError::file("understand", path)(error.into()))

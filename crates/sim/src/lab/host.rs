@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// A machine, its BMC's faults, and the largest image that the BMC takes.
+/// A machine, its BMC's faults, and the largest image that the BMC accepts.
 pub(crate) struct LabHost {
     pub(crate) machine: Machine,
     pub(crate) faults: watch::Receiver<Faults>,
@@ -120,7 +120,7 @@ impl Host for LabHost {
         let other = seen.map(|view| view.power).ok();
         match other {
             Some(power) => power,
-            // The machine is gone, and its BMC with it.
+            // The machine is gone, and its BMC too.
             None => std::future::pending().await,
         }
     }

@@ -1,5 +1,5 @@
-//! A BMC that speaks IPMI only: OpenIPMI's `ipmi_sim` (Debian package `openipmi`), which nobody here wrote, in front of a
-//! machine of the lab.
+//! A BMC with IPMI only: OpenIPMI's `ipmi_sim` (Debian package `openipmi`), a program of independent origin, in front of
+//! a machine of the lab.
 //!
 //! ```text
 //! ipmitool ── RMCP+ ── ipmi_sim ── runs a script for each thing it wants of the chassis ── line over TCP ── this ── machine
@@ -20,23 +20,23 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixStream};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
-/// UDP port of the first machine's.
+/// UDP port for the first machine.
 const FIRST_PORT: u16 = 6230;
-/// It listens within this.
+/// Time within which `ipmi_sim` must listen.
 const START_DEADLINE: Duration = Duration::from_secs(20);
-/// How often it is asked whether it does.
+/// Pause between checks whether it listens.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Longest line of the script.
 const LINE_MAX: u64 = 256;
-/// Between tries to connect to a serial port that its machine has just opened.
+/// Pause between attempts to connect to a serial port that its machine has just opened.
 const SERIAL_EVERY: Duration = Duration::from_millis(50);
-/// Get Channel Authentication Capabilities, outside of a session: what a BMC answers to everybody (IPMI 2.0, sections 13.6
+/// Get Channel Authentication Capabilities outside a session, which a BMC answers without a login (IPMI 2.0, sections 13.6
 /// and 22.13; the last byte of each half is its checksum).
 const ANYBODY_THERE: [u8; 23] = [
     0x06, 0x00, 0xff, 0x07, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x09, 0x20, 0x18, 0xc8, 0x81, 0x00, 0x38, 0x8e, 0x04, 0xb5,
 ];
 
-/// A running BMC. Dropping it ends it; the machine goes on.
+/// A running BMC. Dropping it stops the BMC; the machine keeps running.
 #[derive(Debug)]
 pub struct IpmiBmc {
     address: String,
@@ -46,13 +46,13 @@ pub struct IpmiBmc {
 }
 
 impl IpmiBmc {
-    /// `ipmi://10.77.0.1:6230?cipher=3&mac=…`, with all that has to be known of the machine.
+    /// `ipmi://10.77.0.1:6230?cipher=3&mac=…`, with all necessary facts of the machine.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The password of its user `admin`: the beginning of the other BMC's.
+    /// The password of its user `admin`: the beginning of the Redfish BMC's password.
     #[must_use]
     pub fn password(&self) -> &str {
         self.password.expose_secret()
@@ -60,11 +60,11 @@ impl IpmiBmc {
 }
 
 impl Machine {
-    /// Gives the machine a further BMC that speaks IPMI only, with the user of the other one. The serial port is
-    /// its own from then on.
+    /// Gives the machine a second BMC, with IPMI only, with the same user. From then on the serial port belongs
+    /// to the second BMC.
     ///
     /// # Errors
-    /// [`LabError::Missing`], [`LabError::File`], [`LabError::Machine`] when it does not start.
+    /// [`LabError::Missing`], [`LabError::File`], [`LabError::Machine`] if it does not start.
     pub async fn start_ipmi(&self) -> Result<IpmiBmc, LabError> {
         doctor::require_ipmi()?;
         let failed = |detail: String| self.failed_ipmi(detail);
@@ -90,7 +90,8 @@ impl Machine {
         }
         let firmware = if self.firmware().is_uefi() { "uefi" } else { "bios" };
         Ok(IpmiBmc {
-            // It has no cipher suite 17, and answers no question about them: ipmitool would wait for that each time.
+            // It has no cipher suite 17 and does not answer questions about cipher suites: ipmitool would wait for that each
+            // time.
             address: format!(
                 "ipmi://{SERVER_IPV4}:{port}?cipher=3&firmware={firmware}&mac={}",
                 self.mac()
@@ -110,7 +111,7 @@ impl Machine {
     }
 }
 
-/// Writes a file that only we can read, or run.
+/// Writes a file that only the owner can read or run.
 fn write(path: &Path, mode: u32, text: &str) -> Result<(), LabError> {
     let _ = fs::remove_file(path);
     let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
@@ -118,7 +119,7 @@ fn write(path: &Path, mode: u32, text: &str) -> Result<(), LabError> {
         .map_err(LabError::file("write", path))
 }
 
-/// What `ipmi_sim` runs: it passes its arguments on, and prints the answer.
+/// The script that `ipmi_sim` runs: it forwards its arguments and prints the answer.
 fn write_script(dir: &Path, port: u16) -> Result<PathBuf, LabError> {
     let path = dir.join("chassis.sh");
     let text =
@@ -129,7 +130,7 @@ fn write_script(dir: &Path, port: u16) -> Result<PathBuf, LabError> {
 
 fn write_config(machine: &Machine, dir: &Path, script: &Path, port: u16, serial: u16) -> Result<PathBuf, LabError> {
     let (user, password) = (&machine.bmc().user, password(machine));
-    // ipmi_sim sends it from its last byte to its first, as IPMI wants.
+    // ipmi_sim sends it from its last byte to its first, as IPMI requires.
     let mut digits: Vec<char> = machine.uuid().chars().filter(|c| *c != '-').collect();
     digits.reverse();
     let guid: String = digits.chunks(2).flat_map(|pair| pair.iter().rev()).collect();
@@ -142,14 +143,14 @@ fn write_config(machine: &Machine, dir: &Path, script: &Path, port: u16, serial:
         script = script.display(),
     );
     write(&config, 0o600, &text)?;
-    // A BMC with a log of events and little else; the numbers are of no importance (ipmi_sim_cmd(5)).
+    // A BMC with an event log and little else; the numbers do not matter (ipmi_sim_cmd(5)).
     let commands = "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr\n\
                     sel_enable 0x20 1000 0x0a\nmc_enable 0x20\n";
     write(&dir.join("bmc.emu"), 0o600, commands)?;
     Ok(config)
 }
 
-/// IPMI has passwords of up to 20 bytes, and `ipmi_sim` 2.0.33 refuses logins with one of 20.
+/// IPMI allows passwords of up to 20 bytes, but `ipmi_sim` 2.0.33 refuses logins with one of 20.
 fn password(machine: &Machine) -> &str {
     let whole = machine.bmc().password();
     whole.get(..16).unwrap_or(whole)
@@ -172,14 +173,14 @@ fn spawn(dir: &Path, config: &Path) -> std::io::Result<Child> {
         .spawn()
 }
 
-/// Asks until it answers.
+/// Sends requests until it answers.
 async fn wait_for_it(port: u16) -> Result<(), String> {
     let socket = UdpSocket::bind("0.0.0.0:0").await.map_err(|e| e.to_string())?;
     let ask = async {
         socket.connect((SERVER_IPV4, port)).await?;
         let mut answer = [0; 64];
         loop {
-            // Refused as long as nobody listens: that is no answer.
+            // Refused while the port is closed, which is not an answer.
             let _ = socket.send(&ANYBODY_THERE).await;
             if let Ok(Ok(_)) = tokio::time::timeout(ASK_EVERY, socket.recv(&mut answer)).await {
                 return Ok::<_, std::io::Error>(());
@@ -193,7 +194,7 @@ async fn wait_for_it(port: u16) -> Result<(), String> {
 }
 
 async fn serve_chassis(listener: TcpListener, machine: Machine) {
-    // ipmi_sim asks for one thing after the other.
+    // ipmi_sim sends one request at a time.
     while let Ok((stream, _)) = listener.accept().await {
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
@@ -201,12 +202,12 @@ async fn serve_chassis(listener: TcpListener, machine: Machine) {
             continue;
         }
         let answer = obey(&machine, line.trim()).await;
-        // Who does not wait for the answer has ended.
+        // A client that does not wait for the answer has ended.
         let _ = stream.write_all(answer.as_bytes()).await;
     }
 }
 
-/// Does what a line of words wants, one after the other, and answers what was asked.
+/// Carries out the words of a line in turn and returns the answers.
 async fn obey(machine: &Machine, line: &str) -> String {
     let mut words = line.split_whitespace();
     let mut answer = String::new();
@@ -258,7 +259,7 @@ async fn set(machine: &Machine, name: &str, value: &str) {
         }
         _ => return,
     };
-    // IPMI has no answer for what does not fit the present power: whoever asked reads the power.
+    // IPMI has no error for a request that does not fit the power state: the client reads the power state.
     if let Err(refused) = machine.reset(reset).await {
         tracing::debug!(machine = machine.name(), ?refused, "a reset was refused");
     }
@@ -266,12 +267,12 @@ async fn set(machine: &Machine, name: &str, value: &str) {
 
 async fn serve_serial(listener: TcpListener, machine: Machine) {
     while let Ok((mut stream, _)) = listener.accept().await {
-        // It ends when ipmi_sim is gone, which connects again by itself.
+        // Ends when ipmi_sim closes the connection; ipmi_sim reconnects by itself.
         while let Ok(true) = join_serial(&mut stream, &machine).await {}
     }
 }
 
-/// Joins the serial port for as long as the machine is on; false when the other side has gone.
+/// Joins the serial port while the machine is on; false when the other side has closed.
 async fn join_serial(stream: &mut TcpStream, machine: &Machine) -> std::io::Result<bool> {
     let mut view = machine.watch();
     if view.wait_for(|view| view.pid.is_some()).await.is_err() {

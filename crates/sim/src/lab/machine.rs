@@ -12,15 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// How often a log file is looked at while waiting for a text in it.
+/// Pause between readings of a log file while waiting for a text in it.
 const LOG_POLL: Duration = Duration::from_millis(50);
 
 /// An image in the virtual media drive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Media {
-    /// Where the BMC got it.
+    /// The URL from which the BMC fetched it.
     pub url: String,
-    /// Where it lies now.
+    /// The path of the fetched file.
     pub path: PathBuf,
 }
 
@@ -29,16 +29,16 @@ pub struct Media {
 pub struct MachineView {
     pub power: PowerState,
     pub boot: BootOverride,
-    /// Counts changes of the boot override; the BMC's ETag is made of it.
+    /// Counts changes of the boot override; the BMC's ETag is derived from it.
     pub boot_generation: u64,
     pub media: Option<Media>,
-    /// Times that the machine started to boot: power-ons and resets, the guest's own included.
+    /// Number of boots begun: power-ons and resets, including the guest's own.
     pub boots: u64,
     /// Why the last power-on failed, until one succeeds.
     pub fault: Option<String>,
     /// QEMU's process id (inside the namespace) while it runs.
     pub pid: Option<u32>,
-    /// CPU seconds of QEMU processes that have ended.
+    /// CPU seconds of the QEMU processes that have ended.
     pub cpu_seconds_before: f64,
     pub(crate) drives: Vec<Drive>,
 }
@@ -59,7 +59,7 @@ impl MachineView {
     }
 }
 
-/// How to reach a machine's BMC.
+/// The address and login of a machine's BMC.
 #[derive(Debug, Clone)]
 pub struct BmcAccess {
     /// `https://10.77.0.1:8001` and so on, without a path.
@@ -79,7 +79,7 @@ impl BmcAccess {
     }
 }
 
-/// A handle on one machine of the lab: what it is, what it is doing, and what can be broken about it.
+/// A handle on one machine of the lab: its description, its state and its fault switches.
 #[derive(Debug, Clone)]
 pub struct Machine {
     pub(crate) inner: Arc<Inner>,
@@ -137,7 +137,7 @@ impl Machine {
         &self.inner.bmc
     }
 
-    /// The raw file behind drive `index`, or `None` if there is no such drive (any more).
+    /// The raw file behind drive `index`, or `None` if there is no such drive now.
     pub fn disk_path(&self, index: usize) -> Option<PathBuf> {
         self.inner
             .view
@@ -147,19 +147,19 @@ impl Machine {
             .map(|drive| drive.path.clone())
     }
 
-    /// The file of the detached namespace of its drive; none: the drive has none.
+    /// The file of its drive's detached namespace; none if the drive has none.
     pub fn detached_path(&self, index: usize) -> Option<PathBuf> {
         let view = self.inner.view.borrow();
         let drive = view.drives.get(index)?;
         (drive.bus == DriveBus::NvmeDetached).then(|| drive.detached_path())
     }
 
-    /// Everything that the machine wrote to its serial port, over all boots.
+    /// The machine's serial output of all boots.
     pub fn serial_log_path(&self) -> PathBuf {
         self.inner.hardware.serial_log()
     }
 
-    /// A Unix socket at which the serial port can be talked to while the machine is on.
+    /// A Unix socket of the serial port, usable while the machine is on.
     pub fn console_path(&self) -> PathBuf {
         self.inner.hardware.console()
     }
@@ -179,7 +179,7 @@ impl Machine {
         self.inner.view.clone()
     }
 
-    /// CPU seconds that emulating the machine has taken since the lab started.
+    /// CPU seconds of emulating the machine since the lab started.
     pub fn cpu_seconds(&self) -> f64 {
         let view = self.inner.view.borrow();
         view.cpu_seconds_before + view.pid.map_or(0.0, cpu_seconds)
@@ -236,10 +236,10 @@ impl Machine {
         ))
     }
 
-    /// Asks for a reset as the BMC does; returns when it is accepted.
+    /// Requests a reset as the BMC does; returns when it is accepted.
     ///
     /// # Errors
-    /// [`ResetRefused`] where a real machine's BMC would refuse.
+    /// [`ResetRefused`] if a real machine's BMC would refuse.
     pub async fn reset(&self, reset: ResetType) -> Result<(), ResetRefused> {
         self.ask(|reply| Command::Reset { reset, reply })
             .await
@@ -266,7 +266,7 @@ impl Machine {
         self.told(|reply| Command::SetMedia { media: None, reply }).await
     }
 
-    /// Cuts the power at once, as a failed power supply does; returns when the machine is off. Nothing happens if it is.
+    /// Cuts the power at once, as a failed power supply does; returns when the machine is off. Does nothing if it is off.
     ///
     /// # Errors
     /// [`LabError::Stopped`].
@@ -274,7 +274,7 @@ impl Machine {
         self.told(|reply| Command::PowerCut { reply }).await
     }
 
-    /// With `true` the machine's CPU does not run: it powers on, but never boots.
+    /// With `true` the machine's CPU stops: it powers on, but never boots.
     ///
     /// # Errors
     /// [`LabError::Machine`] if QEMU refuses.
@@ -290,7 +290,7 @@ impl Machine {
         self.told(|reply| Command::SwapDisk { index, bytes, reply }).await
     }
 
-    /// Pulls drive `index` for good; the drives behind it move up.
+    /// Removes drive `index` permanently; later drives move up.
     ///
     /// # Errors
     /// [`LabError::MachineIsOn`]; [`LabError::Config`] if there is no such drive.
@@ -298,7 +298,7 @@ impl Machine {
         self.told(|reply| Command::RemoveDisk { index, reply }).await
     }
 
-    /// Has the drive that `index` says fail every write to its 512-byte sector `sector` from the next power-on on.
+    /// Makes drive `index` fail every write to its 512-byte sector `sector` from the next power-on.
     ///
     /// # Errors
     /// [`LabError::MachineIsOn`]; [`LabError::Config`] if there is no such drive.
@@ -318,7 +318,7 @@ impl Machine {
         nvram::boot_entries(&vars).map_err(LabError::file("read", &vars))
     }
 
-    /// With `true` the machine's network cable is out.
+    /// With `true` the machine's network cable is unplugged.
     ///
     /// # Errors
     /// [`LabError::Command`] if `ip` fails.
@@ -326,7 +326,7 @@ impl Machine {
         network::set_tap(self.inner.index, if cut { "down" } else { "up" })
     }
 
-    /// With `true` the BMC drops all connections and refuses new ones; returns when that is so.
+    /// With `true` the BMC drops all connections and refuses new ones; returns when this has taken effect.
     ///
     /// # Errors
     /// [`LabError::Stopped`].

@@ -1,4 +1,4 @@
-//! Fetches virtual media images by plain HTTP, bounded in size and time.
+//! Fetches virtual media images by plain HTTP, with limits on size and time.
 
 use bytes::Bytes;
 use http::{Request, StatusCode, Uri, header};
@@ -15,7 +15,7 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// Longest pause in the transfer.
 const STALL_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Downloads `url` to `path`. Errors are sentences for the client; the file may then be incomplete.
+/// Downloads `url` to `path`. Errors are sentences for the client; after an error the file may be incomplete.
 pub(super) async fn fetch(url: &str, path: &Path, limit_bytes: u64) -> Result<u64, String> {
     let uri: Uri = url.parse().map_err(|error| format!("not a URL: {error}"))?;
     if uri.scheme_str() != Some("http") {

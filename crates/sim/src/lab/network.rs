@@ -5,14 +5,14 @@ use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::{Command, Stdio};
 
-/// Name of the bridge that all machines hang on.
+/// Name of the bridge for all machines.
 pub const BRIDGE: &str = "br0";
 /// Our own address on the bridge (prefix length 24); BMC `i` listens on it at port 8001 + `i`.
 pub const SERVER_IPV4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// Our own IPv6 address on the bridge (prefix length 64).
 pub const SERVER_IPV6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
 
-/// Sets up loopback and the bridge. Without spanning tree and forward delay, which would outlast the first DHCP tries.
+/// Sets up loopback and the bridge. Without spanning tree and forward delay, which would outlast the first DHCP attempts.
 pub(crate) fn up() -> Result<(), LabError> {
     ip(&format!(
         "link set lo up\n\

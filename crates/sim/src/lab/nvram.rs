@@ -1,8 +1,8 @@
 //! Edits OVMF's variable store in the machine's `vars.fd`, while the machine is off.
 //!
-//! OVMF keeps the boot entries that it made for the NIC, oldest first. A machine that was booted by HTTP with PXE
-//! switched off would later, asked for PXE, try HTTP first, for a minute. So the HTTP entries are removed in between; OVMF
-//! makes them again, behind those for PXE.
+//! OVMF keeps the boot entries that it made for the NIC, oldest first. After an HTTP boot with PXE disabled, a later PXE
+//! boot would try HTTP first, for a minute. So the HTTP entries are removed in between; OVMF makes them again, after the
+//! PXE entries.
 //!
 //! Layout: UEFI PI specification 1.7 volume 3 (3.2.1, firmware volume header) and EDK II's
 //! `MdeModulePkg/Include/Guid/VariableFormat.h` (`AUTHENTICATED_VARIABLE_HEADER`).
@@ -21,7 +21,7 @@ const VARIABLE_START: u16 = 0x55aa;
 const ADDED: u8 = 0x3f;
 const DELETED: u8 = 0x3d;
 
-/// Deletes the boot entries for HTTP from a variable store file; returns how many there were.
+/// Deletes the boot entries for HTTP from a variable store file; returns their number.
 pub(crate) fn forget_http_boot(path: &Path) -> io::Result<usize> {
     let mut store = std::fs::read(path)?;
     let mut entries = entries_of(&store)?;
@@ -35,7 +35,7 @@ pub(crate) fn forget_http_boot(path: &Path) -> io::Result<usize> {
     Ok(entries.len())
 }
 
-/// What the boot entries in a variable store file are called, in the order of the file.
+/// The names of the boot entries in a variable store file, in the order of the file.
 pub(crate) fn boot_entries(path: &Path) -> io::Result<Vec<String>> {
     let entries = entries_of(&std::fs::read(path)?)?;
     Ok(entries.into_iter().map(|entry| entry.description).collect())
@@ -47,7 +47,7 @@ fn entries_of(store: &[u8]) -> io::Result<Vec<Entry>> {
 
 /// A boot entry in use.
 struct Entry {
-    /// Where its variable begins.
+    /// Offset of its variable.
     offset: usize,
     description: String,
 }

@@ -1,4 +1,4 @@
-//! A running QEMU process: started, driven through its control socket, ended.
+//! A running QEMU process: started, controlled through its control socket, ended.
 
 use super::qemu::{self, EMULATOR, Hardware, PowerOn};
 use super::qmp::Qmp;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::process::{Child, Command};
 
-/// How long QEMU may take to connect to its control socket, and to end when told to.
+/// Time limits for QEMU to connect to its control socket, and to end on request.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 const QUIT_DEADLINE: Duration = Duration::from_secs(10);
 /// Clock ticks per second of `/proc/<pid>/stat`: fixed at 100 for user space on Linux (USER_HZ).
@@ -25,17 +25,17 @@ pub(crate) struct Running {
     pid: u32,
 }
 
-/// Something that the machine did by itself.
+/// An event that the machine caused itself.
 #[derive(Debug)]
 pub(crate) enum Happening {
-    /// It shut down, or wants to be reset; QEMU's `ShutdownCause` says which.
+    /// It shut down or requests a reset; QEMU's `ShutdownCause` states which.
     Shutdown(String),
-    /// QEMU is gone.
+    /// QEMU has ended.
     Ended,
 }
 
 impl Running {
-    /// Switches a machine on.
+    /// Powers a machine on.
     pub(crate) async fn start(hardware: &Hardware, on: &PowerOn<'_>) -> Result<Self, String> {
         let _ = fs::remove_file(hardware.qmp_socket());
         let _ = fs::remove_file(hardware.console());
@@ -74,7 +74,7 @@ impl Running {
         cpu_seconds(self.pid)
     }
 
-    /// Waits for what the machine does by itself. Cancel safe.
+    /// Waits for the next event that the machine causes itself. Cancel safe.
     pub(crate) async fn happening(&mut self) -> Happening {
         tokio::select! {
             biased;
@@ -90,7 +90,7 @@ impl Running {
         }
     }
 
-    /// Presses the power button: what happens is up to the guest.
+    /// Presses the power button: the guest decides on the effect.
     pub(crate) async fn press_power(&mut self) -> Result<(), String> {
         self.command("system_powerdown", json!({})).await
     }
@@ -100,19 +100,19 @@ impl Running {
         self.command(if hang { "stop" } else { "cont" }, json!({})).await
     }
 
-    /// Puts a medium into the drive.
+    /// Inserts a medium into the drive.
     pub(crate) async fn insert(&mut self, path: &Path) -> Result<(), String> {
         let arguments =
             json!({"id": "cd0", "filename": path, "format": "raw", "read-only-mode": "read-only", "force": true});
         self.command("blockdev-change-medium", arguments).await
     }
 
-    /// Takes the medium out of the drive.
+    /// Ejects the medium from the drive.
     pub(crate) async fn eject(&mut self) -> Result<(), String> {
         self.command("eject", json!({"id": "cd0", "force": true})).await
     }
 
-    /// Ends QEMU in order; by force if it does not listen. Returns the CPU seconds that it spent.
+    /// Ends QEMU in an orderly way, by force if it does not react. Returns its CPU seconds.
     pub(crate) async fn quit(mut self) -> f64 {
         let spent = self.cpu_seconds();
         let _ = self.qmp.execute("quit", json!({})).await;
@@ -122,7 +122,7 @@ impl Running {
         spent
     }
 
-    /// Cuts the power: whatever QEMU was doing, it does no more. Returns the CPU seconds that it spent.
+    /// Cuts the power: QEMU ends at once. Returns its CPU seconds.
     pub(crate) async fn kill(mut self) -> f64 {
         let spent = self.cpu_seconds();
         let _ = self.child.kill().await;
@@ -134,7 +134,7 @@ impl Running {
     }
 }
 
-/// Starts a TPM emulator and returns when it listens; it ends when QEMU closes its connection.
+/// Starts a TPM emulator and returns when it listens; the emulator ends when QEMU closes its connection.
 async fn start_tpm(hardware: &Hardware) -> Result<(), String> {
     let state = hardware.dir.join("tpm");
     fs::create_dir_all(&state).map_err(|error| format!("{}: {error}", state.display()))?;
@@ -143,7 +143,7 @@ async fn start_tpm(hardware: &Hardware) -> Result<(), String> {
     let output = append(&hardware.output()).map_err(|error| format!("swtpm: {error}"))?;
     let control = format!("type=unixio,path={}", socket.display());
     let state_arg = format!("dir={}", state.display());
-    // With --daemon the first process ends when the socket is ready; the daemon goes on.
+    // With --daemon the first process ends when the socket is ready; the daemon continues.
     let mut child = Command::new("swtpm")
         .args([
             "socket",
@@ -188,10 +188,10 @@ fn tail(path: &Path) -> String {
         .to_owned()
 }
 
-/// User and system time of a process, from `/proc/<pid>/stat` (fields 14 and 15 of proc(5)); 0 when it is gone.
+/// User and system time of a process, from `/proc/<pid>/stat` (fields 14 and 15 of proc(5)); 0 if the process is gone.
 pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The second field is the program's name in brackets and may hold anything: count after its end.
+    // The second field is the program's name in brackets and may hold any text: count after its end.
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks: u64 = after_name
         .split_whitespace()

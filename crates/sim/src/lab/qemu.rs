@@ -1,4 +1,4 @@
-//! QEMU's command line for one power-on. Pure; `process.rs` runs it.
+//! QEMU's command line for one power-on. Pure function; `process.rs` runs it.
 
 use super::{Accelerator, Firmware, NetworkRom};
 use crate::bmc::BootTarget;
@@ -15,7 +15,7 @@ pub(crate) struct FirmwareFiles {
     pub(crate) vars: &'static str,
 }
 
-/// The files of a firmware; `None` for SeaBIOS, which QEMU brings along.
+/// The files of a firmware; `None` for SeaBIOS, which is part of QEMU.
 pub(crate) fn firmware_files(firmware: Firmware) -> Option<FirmwareFiles> {
     match firmware {
         Firmware::Uefi | Firmware::UefiHttp => Some(FirmwareFiles {
@@ -35,7 +35,7 @@ pub(crate) fn firmware_files(firmware: Firmware) -> Option<FirmwareFiles> {
 pub(crate) enum DriveBus {
     VirtioBlk,
     Nvme,
-    /// With a second namespace, which is detached.
+    /// NVMe with a second namespace, which is detached.
     NvmeDetached,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Drive {
     pub(crate) path: PathBuf,
     pub(crate) serial: String,
     pub(crate) bytes: u64,
-    /// A sector of 512 bytes that cannot be written.
+    /// A sector of 512 bytes with failing writes.
     pub(crate) broken: Option<u64>,
 }
 
@@ -75,7 +75,7 @@ impl Drive {
     }
 }
 
-/// The parts of a machine that never change, and where its files are.
+/// The constant parts of a machine, and the paths of its files.
 #[derive(Debug, Clone)]
 pub(crate) struct Hardware {
     pub(crate) name: String,
@@ -115,15 +115,15 @@ impl Hardware {
     }
 }
 
-/// What may differ from one power-on to the next.
+/// The parts that may differ between power-ons.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PowerOn<'a> {
     pub(crate) drives: &'a [Drive],
     pub(crate) media: Option<&'a Path>,
     pub(crate) target: Option<BootTarget>,
-    /// Starts with the CPU stopped: power is on, nothing ever boots.
+    /// Starts with the CPU stopped: the power is on, but the machine never boots.
     pub(crate) hang: bool,
-    /// Whether the firmware's network boot is HTTP rather than PXE.
+    /// Whether the firmware's network boot is HTTP instead of PXE.
     pub(crate) http_boot: bool,
 }
 
@@ -174,7 +174,7 @@ fn machine(args: &mut Arguments, hardware: &Hardware, on: &PowerOn<'_>) {
     args.0.extend(hardware.accelerator.arguments().map(OsString::from));
     args.pair("-m", hardware.memory_mb.to_string());
     args.flags(&["-nodefaults", "-no-user-config", "-display", "none"]);
-    // A guest that powers off or resets leaves QEMU paused: its last figures can be read before the process is ended.
+    // After a guest's power-off or reset QEMU is paused: its last figures can be read before the process ends.
     args.pair("-action", "reboot=shutdown,shutdown=pause");
     if on.hang {
         args.flags(&["-S"]);
@@ -185,7 +185,7 @@ fn machine(args: &mut Arguments, hardware: &Hardware, on: &PowerOn<'_>) {
         format!("socket,id=ser0,path={console},server=on,wait=off,logfile={log},logappend=on"),
     );
     args.pair("-serial", "chardev:ser0");
-    // QEMU connects to us, so that we need not guess when it listens.
+    // QEMU connects to this process, so that its readiness need not be guessed.
     args.pair(
         "-chardev",
         format!("socket,id=qmp0,path={},server=off", escape(&hardware.qmp_socket())),
@@ -224,8 +224,8 @@ fn firmware(args: &mut Arguments, hardware: &Hardware, on: &PowerOn<'_>) {
         args.pair("-global", "driver=cfi.pflash01,property=secure,value=on");
         args.pair("-global", "ICH9-LPC.disable_s3=1");
     }
-    // Each unanswered kind of network boot burns a minute: leave only the one that is wanted. OVMF cannot switch HTTP
-    // off, but it comes after PXE.
+    // Each unanswered kind of network boot costs a minute: only the wanted kind stays enabled. OVMF cannot disable
+    // HTTP, but HTTP comes after PXE.
     args.pair("-fw_cfg", "name=opt/org.tianocore/IPv6PXESupport,string=n");
     if on.http_boot {
         args.pair("-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n");
@@ -293,7 +293,7 @@ fn storage(args: &mut Arguments, on: &PowerOn<'_>) {
     args.pair("-device", format!("ide-cd,{medium}id=cd0,bus=ide.0,bootindex={index}"));
 }
 
-/// A controller with two namespaces. The second one is detached, which takes a subsystem.
+/// A controller with two namespaces. The second one is detached, which needs a subsystem.
 fn namespaces(args: &mut Arguments, drive: &Drive, n: usize, index: usize) {
     let (serial, second) = (&drive.serial, escape(&drive.detached_path()));
     args.pair(
@@ -314,7 +314,7 @@ fn index_of(device: &str, on: &PowerOn<'_>) -> usize {
     1 + order.iter().position(|name| name == device).unwrap_or(order.len())
 }
 
-/// A path inside an option value: QEMU wants commas doubled.
+/// A path inside an option value: QEMU requires doubled commas.
 fn escape(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }

@@ -21,7 +21,7 @@ pub(crate) struct Qmp {
 }
 
 impl Qmp {
-    /// Shakes hands over a connection that QEMU made.
+    /// Performs the handshake over a connection that QEMU made.
     pub(crate) async fn open(stream: UnixStream) -> Result<Self, String> {
         let (reading, writer) = stream.into_split();
         let (reply, replies) = mpsc::channel(4);
@@ -37,7 +37,7 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Runs one command and returns its result, or QEMU's description of what is wrong.
+    /// Runs one command and returns its result, or QEMU's error text.
     pub(crate) async fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, String> {
         let line = format!("{}\n", json!({ "execute": command, "arguments": arguments }));
         let exchange = async {
@@ -59,8 +59,8 @@ impl Qmp {
         }
     }
 
-    /// Waits until the machine shuts down and returns QEMU's `ShutdownCause` (`guest-shutdown`, `guest-reset`, …), or
-    /// `None` when QEMU is gone. Cancel safe; a shutdown that has been reported already is not missed.
+    /// Waits for the machine's shutdown and returns QEMU's `ShutdownCause` (`guest-shutdown`, `guest-reset`, …), or
+    /// `None` when QEMU is gone. Cancel safe; an earlier shutdown is not missed.
     pub(crate) async fn shut_down(&mut self) -> Option<String> {
         self.shutdown.wait_for(Option::is_some).await.ok()?.clone()
     }

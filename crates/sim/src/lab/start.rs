@@ -1,4 +1,4 @@
-//! Starting a lab: machines that are switched off, each with a BMC that is up.
+//! Starts a lab: machines that are off, each with a running BMC.
 
 use super::actor::Actor;
 use super::config::{Consoles, DiskKind, LabConfig};
@@ -34,10 +34,10 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Starts the BMCs of `config.machines` machines, all of them switched off.
+    /// Starts the BMCs of `config.machines` machines, all powered off.
     ///
     /// # Errors
-    /// [`LabError::Config`], [`LabError::Missing`], [`LabError::File`], [`LabError::Command`] (also when a lab is already
+    /// [`LabError::Config`], [`LabError::Missing`], [`LabError::File`], [`LabError::Command`] (also if a lab is already
     /// running in this namespace), [`LabError::Listen`].
     pub async fn start(namespace: &Namespace, config: LabConfig) -> Result<Self, LabError> {
         config.check()?;
@@ -144,7 +144,7 @@ impl Lab {
         Ok(())
     }
 
-    /// The SSH server of a machine's BMC.
+    /// Starts the SSH server of a machine's BMC.
     async fn add_console(&mut self, machine: &Machine, host: Arc<LabHost>, port: u16) -> Result<(), LabError> {
         let address = SocketAddr::from((SERVER_IPV4, port));
         let failed = |source| LabError::Listen {
@@ -171,7 +171,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Ends the BMCs, switches the machines off and removes their taps, so that another lab can start in this namespace.
+    /// Ends the BMCs, powers the machines off and removes their taps, so that another lab can start in this namespace.
     ///
     /// # Errors
     /// [`LabError::Command`] if the taps cannot be removed.
@@ -184,7 +184,7 @@ impl Lab {
     }
 }
 
-/// The port of the SSH server that leads to a machine's serial port.
+/// The port of the SSH server for a machine's serial port.
 fn console_port(index: usize) -> u16 {
     CONSOLE_FIRST_PORT + index as u16
 }

@@ -1,7 +1,7 @@
-//! The lab's folder of sockets, disks and logs, and how one that a killed lab left behind is found and removed.
+//! The lab's folder of sockets, disks and logs, and the removal of folders that killed labs left behind.
 //!
-//! Each lab has a folder `<temp>/rackwright-lab-<uid>/<pid>-<n>/` with a file `lock` that the process outside of the
-//! namespace keeps locked (`flock`) as long as it lives. A folder whose lock can be taken belongs to nobody any more.
+//! Each lab has a folder `<temp>/rackwright-lab-<uid>/<pid>-<n>/` with a file `lock`, which the process outside the
+//! namespace keeps locked (`flock`) while it lives. A folder with a free lock has no owner any more.
 
 use super::LabError;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -19,11 +19,11 @@ pub(crate) struct StateDir {
 }
 
 impl StateDir {
-    /// Removes the folders of labs that are gone and makes a new one.
+    /// Removes the folders of dead labs and creates a new one.
     pub(crate) fn create() -> Result<Self, LabError> {
         let parent = std::env::temp_dir().join(format!("rackwright-lab-{}", nix::unistd::getuid()));
         private_dir(&parent)?;
-        // Whoever creates or sweeps holds this one, so that a folder is never seen before its lock is taken.
+        // This lock is held to create and to sweep folders, so that no folder is seen before its own lock is taken.
         let guard = lock_file(&parent.join(".lock"))?;
         guard.lock().map_err(LabError::file("lock", &parent))?;
         sweep(&parent)?;
@@ -48,7 +48,7 @@ impl Drop for StateDir {
     }
 }
 
-/// Makes the folder for one user's labs, or checks that the one there is ours alone and no link.
+/// Creates the folder for one user's labs, or checks that the existing one belongs to this user alone and is not a link.
 fn private_dir(path: &Path) -> Result<(), LabError> {
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => return Ok(()),
@@ -86,7 +86,7 @@ fn lock_file(path: &Path) -> Result<File, LabError> {
         .map_err(LabError::file("open", path))
 }
 
-/// Removes every lab folder in `parent` whose lock nobody holds.
+/// Removes every lab folder in `parent` with a free lock.
 fn sweep(parent: &Path) -> Result<(), LabError> {
     for entry in fs::read_dir(parent).map_err(LabError::file("list", parent))? {
         let path = entry.map_err(LabError::file("list", parent))?.path();

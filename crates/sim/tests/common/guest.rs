@@ -1,7 +1,7 @@
 //! Guests of a few hundred bytes, so that a test needs no operating system: each prints a line on the serial port and then
 //! powers off, resets or halts.
 
-/// What a guest does after its line.
+/// A guest's action after its line.
 #[derive(Debug, Clone, Copy)]
 pub enum Then {
     PowerOff,
@@ -10,7 +10,7 @@ pub enum Then {
 }
 
 impl Then {
-    /// The same machine code in 16-bit and 64-bit mode but for operand sizes, hence `wide`.
+    /// The same machine code in 16-bit and 64-bit mode except for operand sizes, hence `wide`.
     fn code(self, wide: bool) -> Vec<u8> {
         let dx = |port: u16| -> Vec<u8> {
             let [low, high] = port.to_le_bytes();
@@ -113,7 +113,7 @@ pub fn efi_volume(application: &[u8]) -> Vec<u8> {
     volume.into_inner()
 }
 
-/// Firmware that an El Torito image is for; the values are its platform ids.
+/// The firmware that an El Torito image is for; the values are its platform ids.
 #[derive(Debug, Clone, Copy)]
 pub enum Platform {
     Bios = 0x00,

@@ -1,4 +1,4 @@
-//! What the tests share: a plain Redfish client, guests, a file server.
+//! Shared code of the tests: a plain Redfish client, guests, a file server.
 #![allow(dead_code)] // each test binary uses its part
 
 pub mod guest;
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Five times and more what these things take on a quiet machine.
+/// At least five times the usual duration on an idle machine.
 pub const LONG: Duration = Duration::from_secs(120);
 
 pub const SYSTEM: &str = "/redfish/v1/Systems/1";
@@ -19,7 +19,7 @@ pub const RESET: &str = "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset";
 pub const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 pub const CD: &str = "/redfish/v1/Managers/1/VirtualMedia/Cd";
 
-/// Drives one machine's BMC, trusting only its certificate.
+/// A client of one machine's BMC that trusts only this BMC's certificate.
 pub struct Client {
     pub http: reqwest::Client,
     url: String,
@@ -45,7 +45,7 @@ impl Client {
         }
     }
 
-    /// Drives the BMC of a fleet's machine, trusting only its certificate.
+    /// A client of the BMC of a fleet's machine that trusts only this BMC's certificate.
     pub fn of_fleet(node: &SimNode) -> Self {
         lab::install_crypto();
         let mut http = reqwest::Client::builder().no_proxy().timeout(LONG);
@@ -81,7 +81,7 @@ impl Client {
         response.json().await.unwrap()
     }
 
-    /// Follows every link from the root; returns the paths of what it found.
+    /// Follows every link from the root; returns the paths that it found.
     pub async fn crawl(&self) -> BTreeSet<String> {
         let mut known = BTreeSet::from(["/redfish/v1".to_owned()]);
         let mut open: Vec<String> = known.iter().cloned().collect();
@@ -106,7 +106,7 @@ impl Client {
         self.request(Method::PATCH, path).json(&body).send().await.unwrap()
     }
 
-    /// Resets and expects the BMC to accept it.
+    /// Sends a reset and expects the BMC to accept it.
     pub async fn reset(&self, kind: &str) {
         let response = self.post(RESET, json!({"ResetType": kind})).await;
         let status = response.status();

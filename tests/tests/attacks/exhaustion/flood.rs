@@ -12,16 +12,16 @@ use tokio::task::JoinSet;
 
 /// Time between two bytes of a slow socket.
 const BYTE: Duration = Duration::from_millis(500);
-/// Time until a socket that was closed is opened again.
+/// Pause until a closed socket is opened again.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Lets this process open as many sockets as it may.
+/// Raises this process's limit of open sockets to the maximum.
 pub fn raise_open_files() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit can be read");
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("the limit can be raised");
 }
 
-/// What a socket sends.
+/// The data that a socket sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speed {
     /// Nothing.
@@ -35,7 +35,7 @@ pub const HTTP: &[u8] = b"GET /";
 /// The head of a TLS record of 16 KiB, and the beginning of a `ClientHello` in it.
 pub const TLS: &[u8] = b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03";
 
-/// Sockets that are opened again whenever they are closed. Dropping this ends them.
+/// Sockets that are reopened whenever they are closed. Dropping this ends them.
 #[derive(Debug)]
 pub struct Flood {
     opened: Arc<AtomicUsize>,
@@ -43,7 +43,7 @@ pub struct Flood {
 }
 
 impl Flood {
-    /// Holds `sockets` open against a port of this computer, from so many addresses.
+    /// Holds `sockets` open against a port of this computer, from `addresses` addresses.
     pub async fn start(port: u16, sockets: usize, addresses: u8, speed: Speed) -> Self {
         let opened = Arc::new(AtomicUsize::new(0));
         let mut tasks = JoinSet::new();
@@ -64,7 +64,7 @@ impl Flood {
         }
     }
 
-    /// Sockets that were opened until now.
+    /// The number of sockets opened so far.
     pub fn opened(&self) -> usize {
         self.opened.load(Ordering::Relaxed)
     }

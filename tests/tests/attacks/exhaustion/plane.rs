@@ -19,7 +19,7 @@ use tower::ServiceExt as _;
 
 /// Generous: the control plane shares the computer with other tests.
 pub const SOON: Duration = Duration::from_secs(120);
-/// Bytes that are sent at once.
+/// Bytes per write.
 const PIECE: usize = 64 << 10;
 
 /// A control plane.
@@ -34,7 +34,7 @@ pub struct Plane {
 }
 
 impl Plane {
-    /// Starts one with further lines of settings.
+    /// Starts a control plane with further lines of settings.
     pub async fn start(dir: &Path, further: &str) -> Self {
         let [api, store, dhcp, tftp, http] = std::array::from_fn(|_| free_port());
         for file in ["vmlinuz", "initrd", "ipxe.efi"] {
@@ -61,7 +61,7 @@ impl Plane {
         }
     }
 
-    /// Starts the control plane again with other further lines.
+    /// Restarts the control plane with other further lines.
     pub async fn restart_with(&mut self, further: &str) {
         self.site.kill().await;
         let file = self.site.dir().join("rackwrightd.yaml");
@@ -90,7 +90,7 @@ impl Plane {
         Identity::from_pem(&identity, &identity)
     }
 
-    /// A connection of its own, which is made at the first call.
+    /// A separate connection, which is made at the first call.
     pub fn channel(&self, identity: Option<Identity>) -> Channel {
         let authority = Certificate::from_pem(self.pem(|name| name.ends_with(".ca.pem")));
         let mut tls = ClientTlsConfig::new().ca_certificate(authority);
@@ -101,7 +101,7 @@ impl Plane {
         endpoint.tls_config(tls).expect("the files are PEM").connect_lazy()
     }
 
-    /// Starts a simulated machine that boots from here, enrols it and waits until it was inspected.
+    /// Starts a simulated machine that boots from this control plane, enrols it and waits for its inspection.
     pub async fn machine(&self) -> Fleet {
         let config = FleetConfig {
             boot_server: Some(SocketAddrV4::new([127, 0, 0, 1].into(), self.dhcp)),
@@ -122,7 +122,7 @@ impl Plane {
     }
 }
 
-/// A file that passes for a disk image: nothing starts it.
+/// A file in place of a disk image: no machine starts it.
 pub fn image(dir: &Path) -> PathBuf {
     let path = dir.join("disk.raw");
     let content: Vec<u8> = (0..8_u32 << 18)
@@ -132,8 +132,8 @@ pub fn image(dir: &Path) -> PathBuf {
     path
 }
 
-/// Makes a call whose message announces `length` bytes, of which `sent` are sent as the server takes them; then the call
-/// stays unfinished. Answers with the status, and how many bytes the connection has taken.
+/// Makes a call with a message that announces `length` bytes; `sent` of them are sent as the server accepts them, and
+/// then the call stays unfinished. Returns the status, and the number of bytes that the connection accepted.
 pub async fn announced(channel: &Channel, path: &str, length: u64, sent: u64) -> (Status, u64) {
     let taken = Arc::new(AtomicU64::new(0));
     let counted = taken.clone();
@@ -163,7 +163,7 @@ pub async fn announced(channel: &Channel, path: &str, length: u64, sent: u64) ->
         if let Some(status) = Status::from_header_map(response.headers()) {
             return Ok(status);
         }
-        // It stands behind the messages.
+        // The status is after the messages.
         let body = response.into_body().collect().await.map_err(|e| broken(&e))?;
         let status = body.trailers().and_then(Status::from_header_map);
         Ok(status.unwrap_or_else(|| Status::ok("")))

@@ -1,4 +1,4 @@
-//! A host on the boot network without any credential: it asks by DHCP, fetches boot scripts, registers and connects, all over
+//! A host on the boot network without any credential: it uses DHCP, fetches boot scripts, registers and connects, all over
 //! real sockets and under any MAC address.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -17,16 +17,16 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Status, Streaming};
 
-/// Where it has its relay: an address of the machines' subnet, which answers are sent to.
+/// The address of its relay, in the machines' subnet; answers are sent to it.
 const RELAY: Ipv4Addr = Ipv4Addr::new(127, 191, 0, 9);
-/// How long a DHCP answer may take.
+/// Time limit of a DHCP answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Fixed part of a DHCP message with its magic cookie.
 const HEADER: usize = 240;
 const DISCOVER: u8 = 1;
 const REQUEST: u8 = 3;
 
-/// What DHCP gave.
+/// A DHCP lease.
 #[derive(Debug, Clone)]
 pub struct Lease {
     pub address: Ipv4Addr,
@@ -41,18 +41,18 @@ pub struct Host {
     mac: [u8; 6],
 }
 
-/// What the kernel line of a boot script gives away.
+/// The values in the kernel line of a boot script.
 #[derive(Debug, Clone)]
 pub struct Plan {
     server: String,
     token: String,
     ca_url: String,
     mac: String,
-    /// The address that the plan was fetched from.
+    /// The address from which the plan was fetched.
     pub address: Ipv4Addr,
 }
 
-/// A key and a boot id of somebody who registers.
+/// A key and a boot id for a registration.
 pub struct Key {
     pair: rcgen::KeyPair,
     pub boot_id: String,
@@ -66,7 +66,7 @@ impl Key {
         }
     }
 
-    /// What a quote is bound to.
+    /// The digest to which a quote is bound.
     pub fn sha256(&self) -> String {
         let key = ClientKey::of_request(&self.request()).expect("it is a request");
         key.sha256().to_owned()
@@ -78,7 +78,7 @@ impl Key {
     }
 }
 
-/// Somebody who has a certificate of an agent.
+/// A holder of an agent's certificate.
 #[derive(Clone)]
 pub struct Agent {
     pub certificate_pem: String,
@@ -90,7 +90,7 @@ pub struct Agent {
     address: Ipv4Addr,
 }
 
-/// A stream that was taken.
+/// An accepted stream.
 pub struct Session {
     up: mpsc::Sender<v1::AgentMessage>,
     down: Streaming<v1::ControlMessage>,
@@ -105,7 +105,7 @@ fn bytes_of(mac: &str) -> [u8; 6] {
 }
 
 impl Host {
-    /// Poses under that MAC address.
+    /// A host that poses under that MAC address.
     pub async fn with_mac(server: SocketAddrV4, mac: &str) -> Self {
         let socket = UdpSocket::bind((RELAY, 0)).await.expect("a port is free");
         let mac = bytes_of(mac);
@@ -131,7 +131,7 @@ impl Host {
         add(60, b"PXEClient:Arch:00007:UNDI:003010");
         add(77, b"iPXE");
         add(93, &[0, 7]);
-        // Answer to the port that this comes from (RFC 8357).
+        // Answer to the source port of this message (RFC 8357).
         add(82, &[19, 0]);
         bytes.push(255);
         bytes
@@ -164,18 +164,18 @@ impl Host {
         Some(lease)
     }
 
-    /// Asks for an offer.
+    /// Requests an offer.
     pub async fn discover(&self) -> Option<Lease> {
         self.exchange(DISCOVER, None).await
     }
 
-    /// Asks as iPXE does.
+    /// Requests a lease as iPXE does.
     pub async fn lease(&self) -> Option<Lease> {
         let offer = self.discover().await?;
         self.exchange(REQUEST, Some(&offer)).await
     }
 
-    /// Asks by DHCP and fetches the boot script from the address that it was given; none: there was nothing to boot.
+    /// Requests a lease and fetches the boot script from the leased address; none: there was nothing to boot.
     pub async fn plan(&self) -> Option<Plan> {
         let lease = self.lease().await?;
         self.plan_at(&lease.boot_file?, lease.address).await
@@ -199,7 +199,7 @@ impl Host {
         })
     }
 
-    /// Asks again and again until there is a plan.
+    /// Repeats until there is a plan.
     pub async fn plan_as_soon_as_possible(&self, limit: Duration) -> Plan {
         let deadline = tokio::time::Instant::now() + limit;
         loop {
@@ -215,7 +215,7 @@ impl Host {
     }
 }
 
-/// The body of an answer to a GET from an address; none when it is not 200.
+/// The body of the answer to a GET from an address; none if the status is not 200.
 pub async fn get(url: &str, from: Ipv4Addr) -> Option<String> {
     let rest = url.strip_prefix("http://").expect("plain HTTP");
     let (place, path) = rest.split_at(rest.find('/').expect("a path"));
@@ -271,19 +271,19 @@ impl Plan {
         })
     }
 
-    /// Registers from where the plan was fetched.
+    /// Registers from the address that fetched the plan.
     pub async fn register(&self, key: &Key) -> Result<Agent, Status> {
         self.register_from(key, self.address).await
     }
 }
 
 impl Agent {
-    /// Connects with the certificate, and says that it is at some address.
+    /// Connects with the certificate, and claims an address.
     pub async fn connect(&self, claimed_address: &str) -> Result<Session, Status> {
         self.say_hello(claimed_address, None).await
     }
 
-    /// The same, and shows the keys of a TPM.
+    /// Connects with the certificate and shows the keys of a TPM.
     pub async fn connect_with(&self, tpm: &SimTpm) -> Result<Session, Status> {
         self.say_hello("10.66.6.6", Some(tpm.keys())).await
     }
@@ -310,17 +310,17 @@ impl Agent {
 
 impl Session {
     pub async fn say(&self, message: Up) {
-        // The other side may have ended it.
+        // The other side may have ended the stream.
         let _ = self.up.send(v1::AgentMessage { message: Some(message) }).await;
     }
 
-    /// Answers the challenge with a TPM. Answers how the stream ends; nothing else may come before.
+    /// Answers the challenge with a TPM. Returns the end of the stream; no other message may come before.
     pub async fn answer_with(&mut self, tpm: &SimTpm, key_sha256: &str, limit: Duration) -> Status {
         self.answer_by(|challenge| tpm.answer(challenge, key_sha256), limit)
             .await
     }
 
-    /// The same, with any answer.
+    /// Answers the challenge with any attestation.
     pub async fn answer_by(&mut self, answer: impl Fn(&v1::Challenge) -> v1::Attestation, limit: Duration) -> Status {
         let ended = async {
             loop {
@@ -338,7 +338,7 @@ impl Session {
             .expect("the session ends in time")
     }
 
-    /// The job that comes before the stream ends; none when it ends without one.
+    /// The job that arrives before the end of the stream; none if it ends without one.
     pub async fn job_before_the_end(&mut self, limit: Duration) -> Option<v1::Job> {
         let heard = async {
             loop {

@@ -1,4 +1,4 @@
-//! Being at a console.
+//! Attaches to a console.
 
 use std::io::{IsTerminal as _, Read as _, Write as _};
 
@@ -18,9 +18,9 @@ use crate::args::Cx;
 use crate::error::CliError;
 use crate::names;
 
-/// Messages that the keyboard may be ahead.
+/// Most messages of input that wait to be sent.
 const AHEAD: usize = 64;
-/// What `~?` shows.
+/// The output of `~?`.
 const HELP: &str = "at the beginning of a line: ~. leaves, ~~ types ~, ~? shows this";
 
 /// `rackwright node console`
@@ -37,15 +37,15 @@ pub struct AttachArgs {
     take_over: bool,
 }
 
-/// How it ended.
+/// The end of a session.
 enum End {
-    /// `~.`, a signal, or the end of what was to be typed.
+    /// By `~.`, a signal, or the end of the input.
     Left,
     /// By the server.
     Ended(Option<tonic::Status>),
 }
 
-/// At the console until `~.`, a signal, or the server's end.
+/// Runs the console until `~.`, a signal, or the server's end.
 pub async fn run(cx: &Cx, args: AttachArgs) -> Result<(), CliError> {
     let id = args.id.unwrap_or_default();
     let id = names::short("nodes", &id);
@@ -60,7 +60,7 @@ pub async fn run(cx: &Cx, args: AttachArgs) -> Result<(), CliError> {
             take_over: args.take_over,
         })),
     };
-    // The channel has room: it is the first one.
+    // The channel has room: this is its first message.
     let _ = keys.send(enter).await;
     let request = Request::new(ReceiverStream::new(asked));
     let opened = ConsoleServiceClient::new(channel).attach_console(request).await;
@@ -105,7 +105,7 @@ async fn attend(
             },
             read = input.recv(), if is_typing => {
                 let Some(read) = read else {
-                    // What was piped in is typed; what comes of it is shown until somebody ends it.
+                    // The piped input is sent; the output is shown until the user ends it.
                     is_typing = false;
                     continue;
                 };
@@ -120,7 +120,7 @@ async fn attend(
                 }
                 if !typed.is_empty() {
                     let message = Some(Asked::Input(typed));
-                    // The end of the stream tells why it takes nothing.
+                    // If this fails, the end of the stream gives the reason.
                     let _ = keys.send(AttachConsoleRequest { message }).await;
                 }
                 if leaves {
@@ -131,7 +131,7 @@ async fn attend(
     }
 }
 
-/// What comes by standard input, read by a thread of its own: it ends with the program, whatever it waits for.
+/// Standard input, read by a separate thread: the thread ends with the program, even while it waits.
 fn keyboard() -> mpsc::Receiver<std::io::Result<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
@@ -153,7 +153,7 @@ fn keyboard() -> mpsc::Receiver<std::io::Result<Vec<u8>>> {
     receiver
 }
 
-/// Raw, as the machine printed it: this is a terminal's way to a terminal.
+/// Raw, as the machine printed it: the output goes from a terminal line to a terminal.
 fn show(told: AttachConsoleResponse, is_raw: bool) -> Result<(), CliError> {
     match told.message {
         Some(Told::Output(bytes)) => {

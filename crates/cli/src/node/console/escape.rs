@@ -1,17 +1,17 @@
 //! The escape that ends a console, as in OpenSSH: `~.` at the beginning of a line. `~~` types one `~`.
 
-/// What came of some keys.
+/// The result of some keys.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// To be typed.
+    /// To be sent.
     Type(Vec<u8>),
-    /// To be typed, and then it is over.
+    /// To be sent, and then the console ends.
     Leave(Vec<u8>),
-    /// To be typed, and help is wanted.
+    /// To be sent, and help is requested.
     Help(Vec<u8>),
 }
 
-/// Where in a line the keyboard is.
+/// The position of the input in its line.
 #[derive(Debug, Default)]
 pub struct Escape {
     place: Place,
@@ -26,7 +26,7 @@ enum Place {
 }
 
 impl Escape {
-    /// Reads keys. What stands behind `~.` is left out.
+    /// Reads keys. Keys after `~.` are dropped.
     pub fn read(&mut self, keys: &[u8]) -> Keys {
         let mut typed = Vec::with_capacity(keys.len() + 1);
         let mut wants_help = false;
@@ -87,7 +87,7 @@ mod tests {
                 },
                 "{keys:?}"
             );
-            // The same key by key, as a terminal gives them.
+            // The same key by key, as a terminal delivers them.
             let (mut escape, mut all, mut left) = (Escape::default(), Vec::new(), false);
             for key in keys.as_bytes() {
                 match escape.read(&[*key]) {

@@ -1,4 +1,4 @@
-//! Reading what was recorded.
+//! Reads the recording of a console.
 
 use std::io::Write as _;
 
@@ -45,7 +45,7 @@ pub struct LogArgs {
     raw: bool,
 }
 
-/// A time, or how long ago.
+/// A time, or a duration before now.
 fn past(text: &str) -> Result<prost_types::Timestamp, String> {
     match units::parse_duration(text) {
         Ok(ago) => {
@@ -81,7 +81,7 @@ pub async fn run(cx: &Cx, args: LogArgs) -> Result<(), CliError> {
     writer.end()
 }
 
-/// Writes pieces as lines, or as they are.
+/// Writes pieces as lines, or unchanged.
 struct Writer<'a> {
     cx: &'a Cx,
     args: &'a LogArgs,

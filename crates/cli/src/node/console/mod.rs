@@ -71,7 +71,7 @@ struct HostKeyArgs {
     mutation: MutationArgs,
 }
 
-/// Runs one of them.
+/// Runs a console command.
 pub async fn run(cx: &Cx, args: ConsoleArgs) -> Result<(), CliError> {
     match args.command {
         None => attach::run(cx, args.attach).await,

@@ -1,12 +1,12 @@
-//! What a machine printed, as lines that do nothing to the terminal they are shown on.
+//! A machine's output, as lines that cannot affect the terminal on which they are shown.
 //!
-//! Escape sequences (ECMA-48) and control characters are left out. Where the cursor is put elsewhere a line ends, so that the
-//! screens of firmware and boot menus stay readable.
+//! Escape sequences (ECMA-48) and control characters are left out. A line ends where the cursor is moved, so that the screens
+//! of firmware and boot menus stay readable.
 
 /// Longest line; a longer one is broken.
 const LINE_MAX: usize = 4096;
 
-/// Reads bytes, gives lines.
+/// Converts bytes to lines.
 #[derive(Debug, Default)]
 pub struct Plain {
     line: Vec<u8>,
@@ -18,34 +18,34 @@ pub struct Plain {
 enum Place {
     #[default]
     Text,
-    /// Behind ESC.
+    /// After ESC.
     Escape,
     /// Within a control sequence: ESC [ ... letter.
     Control,
     /// Within a string for the terminal: ESC ] ... BEL or ESC \.
     String,
-    /// Behind an ESC within such a string.
+    /// After an ESC within such a string.
     StringEnd,
-    /// Behind ESC and what takes one more character.
+    /// After ESC and a character that is followed by one more.
     One,
 }
 
 impl Plain {
-    /// Reads on; `each` is given every line that has ended, without its end.
+    /// Reads bytes; calls `each` with every completed line, without its line end.
     pub fn read(&mut self, bytes: &[u8], each: &mut impl FnMut(&str)) {
         for byte in bytes {
             self.step(*byte, each);
         }
     }
 
-    /// What is left at the end.
+    /// Ends the last line.
     pub fn end(&mut self, each: &mut impl FnMut(&str)) {
         self.break_line(each);
     }
 
     fn step(&mut self, byte: u8, each: &mut impl FnMut(&str)) {
         self.place = match (self.place, byte) {
-            // These end whatever was begun (ECMA-48: CAN and SUB).
+            // These end any sequence (ECMA-48: CAN and SUB).
             (_, 0x18 | 0x1a) => Place::Text,
             (Place::Text, 0x1b) => Place::Escape,
             (Place::Text, _) => {
@@ -85,7 +85,7 @@ impl Plain {
                 self.line.pop();
             }
             b'\t' | 0x20..=0x7e | 0x80.. => {
-                // The line is written over: what stood there is told, too.
+                // The line is overwritten: its old content is also reported.
                 if std::mem::take(&mut self.has_return) {
                     self.break_line(each);
                 }
@@ -107,7 +107,7 @@ impl Plain {
     }
 }
 
-/// As text: what is none, and control characters of the upper half, are replaced.
+/// As text: invalid bytes and control characters of the upper half are replaced.
 fn shown(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     text.chars()
@@ -125,7 +125,7 @@ mod tests {
         let (mut plain, mut found) = (Plain::default(), Vec::new());
         plain.read(bytes, &mut |line| found.push(line.to_owned()));
         plain.end(&mut |line| found.push(line.to_owned()));
-        // Byte by byte it is the same.
+        // Byte by byte the result is the same.
         let (mut plain, mut again) = (Plain::default(), Vec::new());
         for byte in bytes {
             plain.read(&[*byte], &mut |line| again.push(line.to_owned()));
@@ -154,7 +154,7 @@ mod tests {
         ] {
             assert_eq!(lines(bytes.as_bytes()), expected, "{bytes:?}");
         }
-        // C1 controls, as a terminal of 8 bits would take them, and what is no text.
+        // C1 controls, as an 8-bit terminal would interpret them, and invalid bytes.
         assert_eq!(lines(b"a\xc2\x9b31mb\xff\n"), ["a\u{fffd}31mb\u{fffd}"]);
         let long = "x".repeat(LINE_MAX + 1);
         assert_eq!(lines(long.as_bytes()).len(), 2);

@@ -1,4 +1,4 @@
-//! The terminal in raw mode, restored however the program ends short of SIGKILL.
+//! The terminal in raw mode, restored at every end of the program except SIGKILL.
 
 use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd as _;
@@ -11,7 +11,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Raw mode, where standard input is a terminal.
+    /// Enters raw mode if standard input is a terminal.
     ///
     /// # Errors
     /// The terminal refuses.

@@ -12,7 +12,7 @@ use super::netbox::fault;
 use crate::args::Cx;
 use crate::error::{CliError, plural};
 
-/// Objects of a page; NetBox gives at most 1,000 unless its MAX_PAGE_SIZE says otherwise.
+/// Objects of a page; NetBox returns at most 1,000 unless its MAX_PAGE_SIZE differs.
 const PAGE: usize = 500;
 
 /// Most pages of one table.
@@ -25,7 +25,7 @@ const MAX_TOKEN_BYTES: u64 = 4096;
 pub async fn read(cx: &Cx, url: &str, token: &Path, ca: Option<&Path>) -> Result<Tables, CliError> {
     let origin = Origin::parse(url)?;
     let token = read_token(token)?;
-    // Tokens of NetBox 4.5 and later begin so and want another scheme.
+    // Tokens of NetBox 4.5 and later begin like this and need another scheme.
     let scheme = if token.expose_secret().starts_with("nbt_") {
         "Bearer"
     } else {
@@ -57,11 +57,11 @@ fn read_token(path: &Path) -> Result<SecretString, CliError> {
     Ok(token)
 }
 
-/// Reads the pages of one table; answers with the number of its objects.
+/// Reads the pages of one table; returns the number of its objects.
 async fn read_table(client: &mut Client, table: Table, tables: &mut Tables) -> Result<usize, CliError> {
     let endpoint = table.endpoint();
     let file = format!("api/dcim/{endpoint}");
-    // Rendered configuration contexts are large and not wanted (NetBox's own parameter).
+    // Rendered configuration contexts are large and not needed (NetBox's own parameter).
     let more = if table == Table::Devices {
         "&exclude=config_context"
     } else {
@@ -110,7 +110,7 @@ fn next_path(origin: &Origin, next: &str, file: &str) -> Result<String, CliError
     })
 }
 
-/// An object's fields as columns: of a reference its name and id, of a choice its value.
+/// An object's fields as columns: for a reference its name and id, for a choice its value.
 fn fields(object: &Value) -> Vec<(String, String)> {
     let mut fields = Vec::new();
     for (name, value) in object.as_object().into_iter().flatten() {
@@ -144,7 +144,7 @@ fn reference(name: &str, value: &Value, fields: &mut Vec<(String, String)>) {
     fields.extend(of("id").map(|id| (format!("{name}_id"), id)));
 }
 
-/// Where a front port of a patch panel goes on, as NetBox 4.5 and later has it. Several mappings are told as none.
+/// The rear port of a patch panel's front port, as in NetBox 4.5 and later. Several mappings count as none.
 fn mapping(mappings: &[Value], fields: &mut Vec<(String, String)>) {
     let [one] = mappings else { return };
     let of = |name: &str| one.get(name).and_then(scalar);
@@ -152,7 +152,7 @@ fn mapping(mappings: &[Value], fields: &mut Vec<(String, String)>) {
     fields.extend(of("rear_port_position").map(|position| ("rear_port_position".to_owned(), position)));
 }
 
-/// The one thing that a cable ends at; several are told by all their names, which nothing is called.
+/// The only end of a cable; several ends are listed with all their names, which match no object.
 fn terminations(side: &str, ends: &[Value], fields: &mut Vec<(String, String)>) {
     let text = |value: Option<&Value>| value.and_then(scalar);
     let name = |end: &Value| text(end.pointer("/object/name")).or_else(|| text(end.pointer("/object/display")));

@@ -41,6 +41,6 @@ pub fn run(cx: &Cx, args: &FabricArgs) -> Result<(), CliError> {
         rack: &args.rack,
         sku: args.sku.as_deref(),
     };
-    // Dumps have no lines worth showing: a finding says what is in them.
+    // The lines of a dump are not worth showing: a finding contains the necessary text.
     args.common.finish(cx, from_dump(&dump, &options), Vec::new())
 }

@@ -1,4 +1,4 @@
-//! GET over HTTP/1.1 from one origin: bounded in time and size, no redirects, the token never shown.
+//! GET over HTTP/1.1 from one origin: limits on time and size, no redirects, and a token that is never shown.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use tokio_rustls::TlsConnector;
 use crate::error::CliError;
 use crate::tls::CONNECT_TIMEOUT;
 
-/// Largest answer taken, in bytes. A page of 500 devices has about 3 MB.
+/// Largest answer, in bytes. A page of 500 devices has about 3 MB.
 const MAX_BODY_BYTES: usize = 64 << 20;
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// `https` or `http`.
     pub scheme: &'static str,
     pub host: String,
     pub port: u16,
-    /// What its paths begin with, without `/` at its end.
+    /// The beginning of its paths, without `/` at its end.
     pub base: String,
 }
 
 impl Origin {
-    /// Reads `https://HOST[:PORT][/PATH]`; `http` only for this machine, since a token is sent.
+    /// Reads `https://HOST[:PORT][/PATH]`; `http` only for this machine, because a token is sent.
     pub fn parse(text: &str) -> Result<Self, CliError> {
         let wrong = |why: &str| {
             CliError::usage(
@@ -75,7 +75,7 @@ impl Origin {
         })
     }
 
-    /// The path and query of a link, if it leads to this origin and begins as its paths do.
+    /// The path and query of a link, if it leads to this origin and has this beginning of paths.
     pub fn path_of(&self, link: &str) -> Option<String> {
         let at = link.find("://").map_or(0, |at| at + 3);
         let path_at = link.get(at..)?.find('/')? + at;
@@ -140,7 +140,7 @@ impl Client {
         }
     }
 
-    /// The body of a path's answer.
+    /// The body of the answer for a path.
     pub async fn get(&mut self, path: &str) -> Result<Bytes, CliError> {
         let time = self.timeout;
         match tokio::time::timeout(time, self.answer(path)).await {
@@ -193,7 +193,7 @@ impl Client {
         }
     }
 
-    /// The connection that is open, if it still is, or a new one.
+    /// The open connection, if it is still usable, or a new one.
     async fn connected(&mut self) -> Result<SendRequest<Empty<Bytes>>, CliError> {
         if let Some(mut open) = self.connection.take()
             && open.ready().await.is_ok()
@@ -210,7 +210,7 @@ impl Client {
         let stream = TcpStream::connect((self.origin.host.as_str(), self.origin.port)).await?;
         if self.origin.scheme == "http" {
             let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-            // What goes wrong with a connection is told to whoever sends on it.
+            // The sender of the next request receives an error of the connection.
             tokio::spawn(async move { drop(connection.await) });
             return Ok(sender);
         }

@@ -1,4 +1,4 @@
-//! `rackwright site import`: site files from what others know.
+//! `rackwright site import`: site files from external sources.
 
 mod api;
 mod fabric;
@@ -39,7 +39,7 @@ struct Common {
     file: Option<PathBuf>,
 }
 
-/// Does what was asked for.
+/// Runs an import command.
 pub async fn run(cx: &Cx, command: ImportCommand) -> Result<(), CliError> {
     match command {
         ImportCommand::Netbox(args) => netbox::run(cx, &args).await,
@@ -73,8 +73,8 @@ impl Common {
         }
     }
 
-    /// Writes the file, tells the findings, and ends with an error where something is missing. `sources` are the files
-    /// that were read, to show lines of them.
+    /// Writes the file, shows the findings, and ends with an error if something is missing. `sources` are the files
+    /// that were read, for showing their lines.
     fn finish(&self, cx: &Cx, imported: Imported, sources: Vec<(String, String)>) -> Result<(), CliError> {
         let Imported { text, site, findings } = imported;
         if let Some(file) = &self.file {

@@ -114,7 +114,7 @@ impl NetboxArgs {
     }
 }
 
-/// Tables of which a site file without them is worth nothing.
+/// Tables without which a site file is useless.
 const NEEDED: [Table; 3] = [Table::Racks, Table::Devices, Table::Interfaces];
 
 type Exports = (Tables, Vec<(String, String)>);
@@ -160,7 +160,7 @@ fn exports(cx: &Cx, folder: &Path) -> Result<Exports, CliError> {
     Ok((tables, sources))
 }
 
-/// A fault of a file, with its place.
+/// A fault of a file, with its position.
 pub(super) fn fault(error: &TableError) -> CliError {
     CliError::Manifest(vec![Fault {
         file: error.file.clone(),

@@ -1,29 +1,29 @@
-//! What a former customer leaves on drives so that an erase misses it: host protected areas, detached namespaces, USB sticks.
+//! Places on drives that an erase could miss: host protected areas, detached namespaces, USB sticks.
 
 use super::{NOWHERE, SimDrive, SimDrives};
 use rackwright_agent::drives::hidden::Hidden;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How a drive, or a part of it, is kept from the system that runs.
+/// How a drive or a part of it is hidden from the running system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Concealed {
-    /// It is not.
+    /// It is not hidden.
     No,
-    /// A host protected area: only so many bytes are shown.
+    /// A host protected area: only this many bytes are shown.
     Shrunk {
         shown_bytes: u64,
-        /// Whether the drive opens it when it is asked to.
+        /// Whether the drive opens it on request.
         opens: bool,
     },
     /// A namespace that is attached to no controller.
     Detached {
-        /// Whether the controller attaches it when it is asked to.
+        /// Whether the controller attaches it on request.
         opens: bool,
     },
 }
 
 impl SimDrive {
-    /// A further namespace of the drive, which is detached and full of data.
+    /// A further namespace of the drive, detached and full of data.
     fn detached_namespace(&self, machine: &str, bytes: u64, opens: bool) -> Self {
         let name = format!("{}n2", self.controller);
         let namespace = Self {
@@ -50,12 +50,12 @@ impl SimDrive {
         stick
     }
 
-    /// How it is kept from the system that runs.
+    /// How it is hidden from the running system.
     pub fn concealed(&self) -> Concealed {
         *self.concealed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps it from the system that runs.
+    /// Hides it from the running system.
     pub fn conceal(&self, how: Concealed) {
         *self.concealed.lock().unwrap_or_else(PoisonError::into_inner) = how;
     }
@@ -67,7 +67,7 @@ impl SimDrive {
         }
     }
 
-    /// Opens what it hides, if it hides something.
+    /// Opens the hidden part, if there is one.
     pub(super) fn open_hidden(&self) -> Option<Hidden> {
         let (what, opens) = match self.concealed() {
             Concealed::No => return None,
@@ -85,7 +85,7 @@ impl SimDrive {
             controllers: vec![self.controller.clone()],
             what,
             closed: (!opens).then(|| "it could not be opened: command aborted".to_owned()),
-            // Here a sanitize reaches its own namespace alone.
+            // In this simulation a sanitize reaches only its own namespace.
             reached_by: &[],
         })
     }
@@ -98,7 +98,7 @@ impl SimDrives {
         Some(self.add(first.detached_namespace(machine, bytes, opens)))
     }
 
-    /// Plugs a stick full of data in.
+    /// Plugs in a stick full of data.
     pub(in crate::fleet) fn plug(&self, machine: &str, serial: &str, bytes: u64) -> Arc<SimDrive> {
         self.add(SimDrive::stick(machine, serial, bytes))
     }

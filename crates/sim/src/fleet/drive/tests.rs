@@ -120,7 +120,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Whatever is done, only what was touched changes, in blocks, and what was zeroed or set to ones reads so.
+    /// Every act changes only the touched blocks, and zeroed blocks or blocks set to ones read so.
     #[test]
     fn only_what_is_touched_changes(acts in prop::collection::vec(act(), 1..30)) {
         let drive = drive();

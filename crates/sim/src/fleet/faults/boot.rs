@@ -1,10 +1,10 @@
-//! Faults of a boot from the network, and of the agent that it starts.
+//! Faults of a network boot and of the agent that it starts.
 
 use super::{During, Kind, Lost, Moment, Script, Then};
 use std::time::Duration;
 
 impl Script {
-    /// What of a DHCP message and its answer is lost.
+    /// The lost part of a DHCP exchange.
     pub(in crate::fleet) fn dhcp(&self, moment: Moment<'_>) -> Option<Lost> {
         self.first(moment, |rule| match rule.kind {
             Kind::DhcpLost(lost) => Some(lost),
@@ -17,7 +17,7 @@ impl Script {
         self.any(Kind::TftpLost(lost), moment)
     }
 
-    /// What of a fetch by HTTP is lost; `path` is the one that firmware asks for.
+    /// The lost part of an HTTP fetch; `path` is the firmware's request.
     pub(in crate::fleet) fn boot_http(&self, path: &str, moment: Moment<'_>) -> Option<Lost> {
         self.first(moment, |rule| match rule.kind {
             Kind::HttpLost(lost) => {
@@ -28,7 +28,7 @@ impl Script {
         })
     }
 
-    /// What becomes of the machine, if its agent crashes here.
+    /// The machine's fate if its agent crashes here.
     pub(in crate::fleet) fn agent_crash(&self, at: During, moment: Moment<'_>) -> Option<Then> {
         self.first(moment, |rule| match rule.kind {
             Kind::AgentCrash(during, then) if during == at => Some(then),
@@ -36,7 +36,7 @@ impl Script {
         })
     }
 
-    /// For how long nothing is heard of the agent from this heartbeat on, in the machine's time.
+    /// How long the agent is cut off from this heartbeat, in the machine's time.
     pub(in crate::fleet) fn heartbeat_lost(&self, moment: Moment<'_>) -> Option<Duration> {
         self.first(moment, |rule| match rule.kind {
             Kind::HeartbeatLost(time) => Some(time),
@@ -44,7 +44,7 @@ impl Script {
         })
     }
 
-    /// After how many bytes of answers a connection to the image store ends.
+    /// The number of answer bytes after which a connection to the image store ends.
     pub(in crate::fleet) fn image_cut(&self, moment: Moment<'_>) -> Option<u64> {
         self.first(moment, |rule| match rule.kind {
             Kind::ImageCut(bytes) => Some(bytes),
@@ -57,7 +57,7 @@ impl Script {
         self.any(Kind::WriteErrors, moment)
     }
 
-    /// Whether the machine's connections to the control plane may fare badly, now or later.
+    /// Whether the machine's connections to the control plane may be disturbed, now or later.
     pub(in crate::fleet) fn spoils_connections(&self, node: usize) -> bool {
         let spoils = |kind| matches!(kind, Kind::HeartbeatLost(_) | Kind::ImageCut(_));
         self.rules
@@ -65,7 +65,7 @@ impl Script {
             .any(|rule| spoils(rule.kind) && rule.nodes.contain(node))
     }
 
-    /// Whether the machine's agent may crash, and be started again in the same boot.
+    /// Whether the machine's agent may crash and be restarted in the same boot.
     pub(in crate::fleet) fn restarts_agents(&self, node: usize) -> bool {
         let restarts = |kind| matches!(kind, Kind::AgentCrash(_, Then::Restarts));
         self.rules

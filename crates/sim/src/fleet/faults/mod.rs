@@ -1,4 +1,4 @@
-//! What is broken in a fleet: a script of faults, each for some machines, by chance or at an exact step.
+//! The faults of a fleet: a script of faults, each for some machines, by chance or at an exact step.
 
 mod boot;
 mod nodes;
@@ -21,19 +21,19 @@ use std::time::Duration;
 struct Rule {
     kind: Kind,
     nodes: Nodes,
-    /// The first chance at which it strikes, counting from 1, and at how many in a row; without it, at every one.
+    /// The first occasion at which it occurs, counting from 1, and the number of occasions in a row; none: at every one.
     steps: Option<(u64, u64)>,
-    /// How likely it strikes at such a chance.
+    /// The probability at each occasion.
     probability: f64,
     /// In milliseconds of the fleet's time.
     from_ms: u64,
     until_ms: u64,
-    /// Of requests: only those with this method, and whose path begins so.
+    /// For requests: only those with this method and this beginning of the path.
     method: Option<Method>,
     path: Option<String>,
 }
 
-/// What is broken.
+/// The kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
     Down,
@@ -42,9 +42,9 @@ enum Kind {
     SessionsExhausted,
     Unavailable(u32),
     PowerStuck,
-    /// Settings of the firmware that waited for a start are lost by it.
+    /// A start loses the pending BIOS settings.
     SettingsIgnored,
-    /// Settings of the firmware are not taken, because others wait.
+    /// BIOS settings are refused, because others are pending.
     SettingsBusy,
     PostHang,
     WrongInventory(Part),
@@ -52,39 +52,39 @@ enum Kind {
     HostNeverUp,
     /// A unit of the installed system has failed.
     HostDegraded,
-    /// The drives are read so fast only, in decimal megabytes a second.
+    /// The drives are read only this fast, in decimal megabytes a second.
     SlowDisk(f64),
-    /// All its network interfaces carry so much only, in Gbit/s.
+    /// All network interfaces carry only this much, in Gbit/s.
     SlowNic(f64),
-    /// One adapter of the fabric, by its place in the profile, carries so much only, in Gbit/s.
+    /// One adapter of the fabric, by its index in the profile, carries only this much, in Gbit/s.
     SlowCable(u8, f64),
     Drives(Ailment),
-    /// Seconds that the BMC's clock is ahead.
+    /// Seconds by which the BMC's clock is ahead.
     ClockSkew(i64),
     /// DHCP messages of firmware and their answers.
     DhcpLost(Lost),
     /// Packets between firmware and the TFTP server.
     TftpLost(Lost),
-    /// What firmware fetches by HTTP.
+    /// Files that firmware fetches by HTTP.
     HttpLost(Lost),
     AgentCrash(During, Then),
-    /// The agent is heard of no more for a while, in the machine's time.
+    /// The agent is cut off for a while, in the machine's time.
     HeartbeatLost(Duration),
-    /// A connection to the image store ends after so many bytes of answers.
+    /// A connection to the image store ends after this many bytes of answers.
     ImageCut(u64),
     /// Writing an image fails.
     WriteErrors,
 }
 
-/// What of a question and its answer does not arrive.
+/// The part of an exchange that is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lost {
     Request,
-    /// The server has done what it was asked for, and nobody hears of it.
+    /// The server has done the work, but its answer is lost.
     Answer,
 }
 
-/// What an agent is at when it crashes.
+/// The agent's activity when it crashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum During {
     Heartbeat,
@@ -92,10 +92,10 @@ pub(super) enum During {
     Erase,
 }
 
-/// What becomes of a machine whose agent has crashed.
+/// The fate of a machine after its agent has crashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
-    /// It is started again, as the ramdisk's PID 1 does it.
+    /// The agent is restarted, as the ramdisk's PID 1 does.
     Restarts,
     /// The machine stays up without it.
     StaysDead,
@@ -103,7 +103,7 @@ pub(super) enum Then {
     Panics,
 }
 
-/// A part that a machine should have and lacks one of.
+/// A part of which the machine lacks one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Cpu,
@@ -114,7 +114,7 @@ pub(super) enum Part {
 }
 
 impl Kind {
-    /// Whether a request to the BMC is a chance for it.
+    /// Whether a request to the BMC is an occasion for it.
     fn is_about_requests(self) -> bool {
         matches!(
             self,
@@ -122,7 +122,7 @@ impl Kind {
         )
     }
 
-    /// Whether the machine has it or has it not, once and for all.
+    /// Whether the machine has it permanently or not at all.
     fn is_of_the_machine(self) -> bool {
         matches!(
             self,
@@ -153,13 +153,13 @@ impl Rule {
             && (self.kind != Kind::SessionsExhausted || opens_session)
     }
 
-    /// Whether it strikes every time.
+    /// Whether it occurs every time.
     fn is_unconditional(&self) -> bool {
         self.steps.is_none() && self.probability >= 1.0 && self.method.is_none() && self.path.is_none()
     }
 }
 
-/// How many chances each rule has had at one machine, and how often any of them struck.
+/// The number of occasions of each rule at one machine, and the number of faults that occurred.
 #[derive(Debug, Default)]
 pub(super) struct Chances {
     had: Box<[AtomicU32]>,
@@ -174,13 +174,13 @@ impl Chances {
         }
     }
 
-    /// How often a fault has struck. One that the machine has for good is none of them.
+    /// The number of faults that occurred. Permanent faults do not count.
     pub(super) fn struck(&self) -> u32 {
         self.struck.load(Ordering::Relaxed)
     }
 }
 
-/// One machine and its moment, for which a script is asked.
+/// One machine at one moment, as input for a script.
 #[derive(Clone, Copy)]
 pub(super) struct Moment<'a> {
     pub(super) node: usize,
@@ -190,7 +190,7 @@ pub(super) struct Moment<'a> {
 }
 
 impl Script {
-    /// How a request fares: how late it is answered, and what happens to it.
+    /// The delay of a request and its fate.
     pub(super) fn request(&self, asked: Asked<'_>, moment: Moment<'_>) -> (Duration, Ordeal) {
         let (mut delay, mut ordeal) = (Duration::ZERO, Ordeal::None);
         for (index, rule) in self.rules.iter().enumerate() {
@@ -206,10 +206,10 @@ impl Script {
                 Kind::Wrong(spoilt) => Ordeal::Spoilt(spoilt),
                 Kind::SessionsExhausted => Ordeal::SessionsFull,
                 Kind::Unavailable(retry_after_s) => Ordeal::Unavailable { retry_after_s },
-                // Not about requests.
+                // Not a fault of requests.
                 _ => continue,
             };
-            // The first that strikes prevails.
+            // The first fault that occurs prevails.
             if ordeal == Ordeal::None {
                 ordeal = struck;
             }
@@ -217,19 +217,19 @@ impl Script {
         (delay, ordeal)
     }
 
-    /// Whether the BMC takes no connections at all.
+    /// Whether the BMC refuses all connections.
     pub(super) fn is_down(&self, moment: Moment<'_>) -> bool {
         self.rules
             .iter()
             .any(|rule| rule.kind == Kind::Down && rule.is_unconditional() && rule.applies(moment.node, moment.now_ms))
     }
 
-    /// Whether a reset that is accepted changes nothing.
+    /// Whether an accepted reset has no effect.
     pub(super) fn sticks(&self, moment: Moment<'_>) -> bool {
         self.any(Kind::PowerStuck, moment)
     }
 
-    /// Whether the start that was made loses what waited for it.
+    /// Whether this start loses the pending settings.
     pub(super) fn ignores_settings(&self, moment: Moment<'_>) -> bool {
         self.any(Kind::SettingsIgnored, moment)
     }
@@ -254,7 +254,7 @@ impl Script {
         self.any(Kind::HostDegraded, moment)
     }
 
-    /// How fast the drives are read, in decimal megabytes a second, where they are slow; the slowest prevails.
+    /// The read speed of slow drives, in decimal megabytes a second; the slowest prevails.
     pub(super) fn read_mb_per_s(&self, moment: Moment<'_>) -> Option<f64> {
         let rules = self.rules.iter().enumerate();
         let rates = rules.filter_map(|(index, rule)| match rule.kind {
@@ -267,8 +267,8 @@ impl Script {
         rates.reduce(f64::min)
     }
 
-    /// What an adapter of the fabric carries, by its place in the profile, or the machine's other network (none), in Gbit/s,
-    /// where that is less than it should; the slowest prevails.
+    /// The reduced rate, in Gbit/s, of an adapter of the fabric (by its index in the profile) or of the machine's other
+    /// network (none); the slowest prevails.
     pub(super) fn network_gbit_per_s(&self, moment: Moment<'_>, adapter: Option<u8>) -> Option<f64> {
         let rules = self.rules.iter().enumerate();
         let rates = rules.filter_map(|(index, rule)| {
@@ -283,7 +283,7 @@ impl Script {
         rates.reduce(f64::min)
     }
 
-    /// The parts of which the machine lacks one. The same at each call: a part is there or it is not.
+    /// The parts of which the machine lacks one. Every call returns the same.
     pub(super) fn lacks(&self, moment: Moment<'_>) -> impl Iterator<Item = Part> {
         let rules = self.rules.iter().enumerate();
         rules.filter_map(move |(index, rule)| match rule.kind {
@@ -295,7 +295,7 @@ impl Script {
         })
     }
 
-    /// How far the BMC's clock is ahead, in seconds.
+    /// Seconds by which the BMC's clock is ahead.
     pub(super) fn clock_skew_s(&self, moment: Moment<'_>) -> i64 {
         let rules = self.rules.iter().enumerate();
         let skews = rules.filter_map(|(index, rule)| match rule.kind {
@@ -308,7 +308,7 @@ impl Script {
         skews.fold(0, i64::saturating_add)
     }
 
-    /// What is wrong with the machine's drives; the first fault of the script that applies prevails.
+    /// The fault of the machine's drives; the first applicable fault of the script prevails.
     pub(super) fn ailment(&self, moment: Moment<'_>) -> Ailment {
         let rules = self.rules.iter().enumerate();
         let mut found = rules.filter_map(|(index, rule)| match rule.kind {
@@ -325,8 +325,8 @@ impl Script {
         self.first(moment, |rule| (rule.kind == kind).then_some(())).is_some()
     }
 
-    /// What the first rule that strikes says, of those that `says` finds to be about this. Each has its chance counted,
-    /// even if an earlier one strikes.
+    /// The value of the first rule that occurs, among those for which `says` returns a value. The occasion counts for
+    /// each of them, even after an earlier one has occurred.
     fn first<T>(&self, moment: Moment<'_>, says: impl Fn(&Rule) -> Option<T>) -> Option<T> {
         let rules = self.rules.iter().enumerate();
         let said = rules.filter_map(|(index, rule)| says(rule).filter(|_| self.strikes(index, rule, moment)));

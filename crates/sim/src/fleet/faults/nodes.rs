@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Nodes {
     All,
-    /// First and last of each range; sorted, and no two overlap.
+    /// First and last of each range; sorted and without overlap.
     Some(Vec<(usize, usize)>),
 }
 

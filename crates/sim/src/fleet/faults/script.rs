@@ -1,4 +1,4 @@
-//! Fault scripts in YAML: read whole, checked whole, every fault of the script told at once with its line and its field.
+//! Fault scripts in YAML: read and checked as a whole; all mistakes are reported at once with line and field.
 
 use super::nodes::{Nodes, range};
 use super::{During, Kind, Lost, Part, Rule, Then};
@@ -14,28 +14,28 @@ use std::time::Duration;
 const MOST_BYTES: usize = 1 << 20;
 /// Most faults of a script.
 const MOST_FAULTS: usize = 1000;
-/// Longest time that a script may name, in seconds: a year.
+/// Longest time in a script, in seconds: a year.
 const MOST_S: f64 = 366.0 * 86_400.0;
 
-/// A script of faults. The default one is empty: nothing is broken.
+/// A script of faults. The default script is empty: no faults.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Script {
     pub(super) rules: Vec<Rule>,
 }
 
-/// Why a script is not taken.
+/// Why a script is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ScriptError {
-    /// The script's file, as it was named.
+    /// The script's file as given.
     pub file: String,
-    /// What is wrong with it, in the order of its lines.
+    /// The mistakes, in the order of lines.
     pub faults: Vec<ScriptFault>,
 }
 
-/// Something that is wrong with a script.
+/// A mistake in a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScriptFault {
-    /// Counts from 1; 0 if it is about the whole.
+    /// Counts from 1; 0 if it concerns the whole script.
     pub line: u64,
     /// A sentence that begins with the field.
     pub message: String,
@@ -96,7 +96,7 @@ impl Script {
     /// Reads a script for a fleet of `nodes` machines; `file` is only for messages.
     ///
     /// # Errors
-    /// [`ScriptError`] with everything that is wrong.
+    /// [`ScriptError`] with all mistakes.
     pub fn parse(file: &str, yaml: &str, nodes: usize) -> Result<Self, ScriptError> {
         let refuse = |faults| ScriptError {
             file: file.to_owned(),
@@ -129,7 +129,7 @@ impl Script {
 fn syntax(yaml: &str, error: &serde_saphyr::Error) -> ScriptFault {
     let line = error.location().map_or(0, |place| place.line());
     let message = error.without_snippet().to_string();
-    // The place is told once, and by the line's own text: the parser does not always name the field.
+    // The position is reported once, with the text of the line: the parser does not always name the field.
     let message = message.split(" at line ").next().unwrap_or(&message).to_owned();
     let text = usize::try_from(line)
         .ok()
@@ -139,7 +139,7 @@ fn syntax(yaml: &str, error: &serde_saphyr::Error) -> ScriptFault {
     ScriptFault { line, message }
 }
 
-/// Checks the faults of a script one after the other, and notes what is wrong.
+/// Checks the faults of a script in turn and collects the mistakes.
 struct Judge {
     nodes: usize,
     faults: Vec<ScriptFault>,
@@ -151,7 +151,7 @@ impl Judge {
         self.faults.push(ScriptFault { line, message });
     }
 
-    /// What comes of a wrong fault does not matter: the script is refused.
+    /// The result for an invalid fault does not matter: the script is refused.
     fn rule(&mut self, wire: &WireFault) -> Rule {
         let kind = self.kind(wire);
         self.belongings(wire, kind);
@@ -287,7 +287,7 @@ impl Judge {
         self.word(wire.then.as_ref(), "then must be restarts, stays-dead or panics", words)
     }
 
-    /// What a word stands for; the first of `words` where there is none.
+    /// The meaning of a word; the first of `words` if there is none.
     fn word<T: Copy, const N: usize>(
         &mut self,
         wire: Option<&Spanned<String>>,
@@ -345,7 +345,7 @@ impl Judge {
         }
     }
 
-    /// Fields that mean nothing for the kind are refused: whoever wrote them meant something.
+    /// Fields without a meaning for the kind are refused: the author intended something by them.
     fn belongings(&mut self, wire: &WireFault, kind: Option<Kind>) {
         let Some(kind) = kind else { return };
         let name = wire.fault.value.as_str();

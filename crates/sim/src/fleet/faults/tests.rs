@@ -1,4 +1,4 @@
-//! Scripts that are taken, scripts that are refused, and when faults strike.
+//! Accepted scripts, refused scripts, and the times of faults.
 
 use super::*;
 use http::Method;
@@ -9,7 +9,7 @@ fn script(yaml: &str) -> Script {
     Script::parse("faults.yaml", yaml, 1000).unwrap_or_else(|error| panic!("{error}\n{yaml}"))
 }
 
-/// How the n-th requests of a machine fare.
+/// The fates of a machine's first requests.
 fn fares(script: &Script, node: usize, method: &Method, path: &str, requests: usize) -> Vec<Ordeal> {
     let chances = Chances::new(script);
     let moment = Moment {

@@ -1,39 +1,39 @@
-//! What an installed system answers. Values in, text out.
+//! The answers of an installed system. Pure functions from values to text.
 //!
-//! It runs no shell. It knows the three scripts that validation and hand-over send, by the names and versions that they
-//! begin their output with (`crates/validate`), and prints what they would print.
+//! The system runs no shell. It recognises the three scripts of validation and hand-over by the name and version with
+//! which their output begins (`crates/validate`), and prints the output of those scripts.
 
 use super::super::installed::Installed;
 use rackwright_api::v1::Inventory;
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What every image holds, whatever was written: a simulated drive does not keep it.
+/// The content of every image, as a simulated drive does not store the written one.
 const OS_RELEASE: [&str; 3] = [
     "PRETTY_NAME=\"Debian GNU/Linux 12 (simulated)\"",
     "ID=debian",
     "VERSION_ID=\"12\"",
 ];
 const KERNEL: &str = "6.1.0-simulated-amd64";
-/// The unit that has failed where a system is degraded.
+/// The failed unit of a degraded system.
 const FAILED_UNIT: &str = "simulated.service";
-/// The probe reads more until it takes a fifth of a second, or this much.
+/// The probe reads more until the reading takes a fifth of a second or reaches this size.
 const READ_ENOUGH: Duration = Duration::from_millis(200);
 const READ_MOST_MIB: u64 = 1024;
 
-/// A script that the system knows.
+/// A script that the system recognises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Script<'a> {
-    /// Read the machine, and so many MiB of its drive at first.
+    /// Reads the machine, and at first this many MiB of its drive.
     Probe { sample_mib: u64 },
-    /// Tell the time.
+    /// Reports the time.
     Clock,
-    /// Take a key off: the base64 part of its public half.
+    /// Removes a key: the base64 part of its public half.
     HandOver { key: &'a str },
 }
 
 impl<'a> Script<'a> {
-    /// The script in what was sent to the shell; `None` for any other.
+    /// The script in the shell's input; `None` for any other.
     pub(super) fn of(text: &'a str) -> Option<Self> {
         let says = |line: &str| text.lines().any(|other| other.trim() == line);
         let set = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
@@ -49,18 +49,18 @@ impl<'a> Script<'a> {
     }
 }
 
-/// What is true of a machine and its system while it is asked.
+/// The facts of a machine and its system at the time of the request.
 pub(super) struct Facts<'a> {
     pub(super) inventory: &'a Inventory,
     pub(super) installed: &'a Installed,
     pub(super) boot_id: &'a str,
     pub(super) uptime_s: f64,
     pub(super) degraded: bool,
-    /// How fast the root drive is read, in decimal megabytes a second.
+    /// Read speed of the root drive, in decimal megabytes a second.
     pub(super) read_mb_per_s: f64,
 }
 
-/// What the probe prints.
+/// The output of the probe.
 pub(super) fn probe(facts: &Facts<'_>, sample_mib: u64) -> String {
     let mut out = Lines::default();
     out.say("begin", "rackwright-probe-1");
@@ -122,7 +122,7 @@ fn root_drive(out: &mut Lines, facts: &Facts<'_>, sample_mib: u64) {
     }
 }
 
-/// The last of the probe's readings: so many MiB in so much time.
+/// The last of the probe's readings: MiB and duration.
 fn read(sample_mib: u64, most_mib: u64, mb_per_s: f64) -> (u64, Duration) {
     let mut mib = sample_mib;
     loop {
@@ -135,13 +135,13 @@ fn read(sample_mib: u64, most_mib: u64, mb_per_s: f64) -> (u64, Duration) {
     }
 }
 
-/// What the clock's script prints.
+/// The output of the clock script.
 pub(super) fn clock(now: SystemTime) -> String {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("clock={}.{:09}\n", since.as_secs(), since.subsec_nanos())
 }
 
-/// What hand-over prints where the key was `removed`, or was not there.
+/// The output of hand-over if the key was `removed`, or was not there.
 pub(super) fn hand_over(removed: bool) -> String {
     let mut out = Lines::default();
     out.say("begin", "rackwright-hand-over-1");

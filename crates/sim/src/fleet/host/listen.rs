@@ -1,7 +1,7 @@
-//! One socket for all installed systems: the address that a client connected to says which machine is meant.
+//! One socket for all installed systems: the destination address of a connection identifies the machine.
 //!
-//! A machine without a system that answers is silent, as one without power is: a client waits [`SILENCE`] for nothing,
-//! or for the system that comes up meanwhile. Refusing it at once would only make it come back sooner.
+//! A machine without a running system is silent, like one without power: a client waits for [`SILENCE`], or for the
+//! system that comes up meanwhile. An immediate refusal would only make the client return sooner.
 
 use super::session::Login;
 use super::traffic::Neighbours;
@@ -20,10 +20,10 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// For how long a client hears nothing before it is hung up on, in the machines' time. A real one gives up a connection
-/// to a machine without power after about as long.
+/// How long a client gets no answer before the connection is closed, in the machines' time. A real client gives up a
+/// connection to a machine without power after about as long.
 const SILENCE: Duration = Duration::from_secs(2);
-/// For how long a connection may be idle. A probe may take its time.
+/// How long a connection may be idle. A probe may take long.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Listens for the systems of a fleet.
@@ -53,7 +53,7 @@ pub(in crate::fleet) async fn run(listener: TcpListener, members: Arc<[Member]>,
     }
 }
 
-/// Serves a client as soon as a system answers where it connected to, and hangs up when that runs no longer.
+/// Serves a client when a system answers at the destination, and hangs up when that system ends.
 async fn connection(stream: TcpStream, members: Arc<[Member]>, hosts: Arc<Hosts>) {
     let Ok(local) = stream.local_addr() else { return };
     let Some(guest) = hosts.admit(local.ip()) else {
@@ -61,7 +61,7 @@ async fn connection(stream: TcpStream, members: Arc<[Member]>, hosts: Arc<Hosts>
         return;
     };
     let Ok(running) = tokio::time::timeout(hosts.clock.lasts(SILENCE), guest.awaits()).await else {
-        // A reset, as from a machine where nobody listens.
+        // A reset, as from a machine without a listener.
         let _ = stream.set_zero_linger();
         return;
     };
@@ -78,19 +78,19 @@ async fn connection(stream: TcpStream, members: Arc<[Member]>, hosts: Arc<Hosts>
         Neighbours::new(&hosts, &members),
     );
     tokio::select! {
-        // Apart, so that a connection that only waits is small.
+        // Boxed, so that a connection that only waits is small.
         () = Box::pin(serve(stream, config, login)) => {}
         () = guest.outlives(&running) => {}
     }
 }
 
-/// Ed25519 and Curve25519 and nothing else: cheap on both sides. `None` where the host key is of another kind.
+/// Only Ed25519 and Curve25519: cheap on both sides. `None` if the host key is of another kind.
 fn config(running: &Running) -> Option<Config> {
     let key = PrivateKey::from_openssh(running.system.installed.ssh_host_private_key.expose_secret()).ok()?;
     (key.algorithm() == Algorithm::Ed25519).then(|| Config {
         server_id: SshId::Standard(Cow::Borrowed("SSH-2.0-rackwright_sim")),
         methods: MethodSet::from(&[MethodKind::PublicKey][..]),
-        // Russh lets refused clients wait a second, against those who guess.
+        // Russh delays refused clients by a second, as a defence against guessing.
         auth_rejection_time: Duration::ZERO,
         keys: vec![key],
         preferred: Preferred {
@@ -117,13 +117,13 @@ async fn serve(stream: TcpStream, config: Config, login: Login) {
         return;
     };
     let _plug = Plug(plug.into());
-    // A client that breaks off is no fault of ours.
+    // A client that breaks off is not an error here.
     if let Ok(session) = run_stream(Arc::new(config), stream, login).await {
         let _ = session.await;
     }
 }
 
-/// Ends a connection when dropped: russh runs it in a task of its own.
+/// Ends a connection when dropped: russh runs the connection in its own task.
 struct Plug(std::net::TcpStream);
 
 impl Drop for Plug {

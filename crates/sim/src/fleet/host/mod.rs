@@ -1,7 +1,7 @@
-//! The systems that are installed on the machines, as SSH clients meet them.
+//! The systems that are installed on the machines, as SSH clients see them.
 //!
-//! One socket serves them all ([`listen`]), a login lasts as long as its connection ([`session`]), and what a system says
-//! of itself is made when it is asked ([`answers`]). A system that nobody talks to is a few hundred bytes while it runs.
+//! One socket serves them all ([`listen`]), a login lasts as long as its connection ([`session`]), and answers are
+//! created on request ([`answers`]). A running system without clients takes a few hundred bytes.
 
 mod answers;
 mod listen;
@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Connections to one address at once, as many as OpenSSH lets in before anybody has logged in (`MaxStartups`).
+/// Concurrent connections to one address, as many as OpenSSH accepts before a login (`MaxStartups`).
 const CONNECTIONS: u32 = 10;
 
 /// The installed systems of a fleet.
@@ -28,12 +28,12 @@ pub(super) struct Hosts {
     faults: Script,
     dice: Dice,
     clock: Clock,
-    /// One for each machine.
+    /// One entry for each machine.
     chances: Box<[Chances]>,
     doors: Mutex<Doors>,
 }
 
-/// By address, as clients come. There is one where a system runs, and one where somebody waits for it.
+/// By address, in the form of clients' connections. There is a door for each running system and for each waiting client.
 #[derive(Default)]
 struct Doors {
     doors: HashMap<IpAddr, Door>,
@@ -43,16 +43,16 @@ struct Doors {
 #[derive(Default)]
 struct Door {
     running: Option<Arc<Running>>,
-    /// Told whenever a system comes or goes.
+    /// Notified when a system starts or ends.
     changed: Arc<Notify>,
     guests: u32,
 }
 
-/// A system that runs.
+/// A running system.
 struct Running {
     system: SystemUp,
     since_ms: u64,
-    /// It never gets so far as to answer.
+    /// It never answers.
     silent: bool,
     degraded: bool,
 }
@@ -72,7 +72,7 @@ impl Hosts {
         self.doors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a client to an address, if there are not too many of them.
+    /// Admits a client to an address, unless there are too many.
     fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Guest> {
         let mut doors = self.doors();
         let door = doors.doors.entry(address).or_default();
@@ -95,7 +95,7 @@ impl Hosts {
 }
 
 impl Doors {
-    /// Forgets a door where nobody is on either side.
+    /// Removes a door without clients and without a system.
     fn tidy(&mut self, address: IpAddr) {
         let unused = |door: &Door| door.guests == 0 && door.running.is_none();
         if self.doors.get(&address).is_some_and(unused) {
@@ -155,7 +155,7 @@ impl Guest {
         self.until(|running| running).await
     }
 
-    /// Waits until this system runs no longer.
+    /// Waits until this system has ended.
     async fn outlives(&self, running: &Arc<Running>) {
         let ended = |now: Option<Arc<Running>>| now.is_none_or(|now| !Arc::ptr_eq(&now, running));
         self.until(|now| ended(now).then_some(())).await;

@@ -17,11 +17,11 @@ use std::sync::Arc;
 
 /// Most bytes of a script; the largest has 10 kB.
 const SCRIPT_BYTES: usize = 256 * 1024;
-/// Of a file: a traffic program that was not stripped.
+/// Most bytes of a file: an unstripped traffic program.
 const FILE_BYTES: usize = 64 * 1024 * 1024;
-/// Most channels that a connection has open at once.
+/// Most open channels of a connection.
 const CHANNELS: usize = 4;
-/// As a shell says it of a command that it does not know.
+/// A shell's exit status for an unknown command.
 const UNKNOWN: u32 = 127;
 
 /// The system's side of a connection.
@@ -29,9 +29,9 @@ pub(super) struct Login {
     node: Arc<Node>,
     running: Arc<Running>,
     neighbours: Neighbours,
-    /// What was sent to the commands that were started.
+    /// The input of the commands that were started.
     shells: HashMap<ChannelId, Input>,
-    /// What was brought, by its folder.
+    /// Digests of uploaded files, by folder.
     brought: HashMap<String, String>,
 }
 
@@ -39,11 +39,11 @@ pub(super) struct Login {
 #[derive(Default)]
 struct Input {
     bytes: Vec<u8>,
-    /// It is a file for this folder; none: a script.
+    /// The folder of a file; none: the input is a script.
     folder: Option<String>,
 }
 
-/// What a script printed.
+/// The output of a script.
 struct Output {
     status: u32,
     stdout: String,
@@ -71,13 +71,13 @@ impl Login {
         }
     }
 
-    /// The installation as it is now. What has been written since it booted is another one.
+    /// The current installation. An installation written after the boot is a different one.
     fn on_drive(&self) -> Option<Arc<Installed>> {
         let booted = &self.running.system.installed.instance_id;
         self.node.installed().filter(|now| now.instance_id == *booted)
     }
 
-    /// Takes a key off the installation; `false` if it is not there.
+    /// Removes a key from the installation; `false` if it is not there.
     fn remove_key(&self, key: &str) -> bool {
         let there = self.on_drive().is_some_and(|installed| has_key(&installed, key));
         let remove = |installed: &mut Installed| installed.authorized_keys.retain(|line| blob(line) != Some(key));
@@ -160,7 +160,7 @@ fn blob(line: &str) -> Option<&str> {
     line.split(' ').nth(1)
 }
 
-/// What the machine consists of now: a drive may have been lost since the agent saw it.
+/// The machine's current parts: a drive may have been lost since the agent's inventory.
 fn present(node: &Node) -> Inventory {
     let mut found = inventory(node, &node.sim_drives());
     let listed = node.description().drives;
@@ -172,7 +172,7 @@ fn present(node: &Node) -> Inventory {
 impl Handler for Login {
     type Error = russh::Error;
 
-    /// So that no signature is checked of a key that opens nothing.
+    /// Refuses early, so that no signature is checked for a key without access.
     async fn auth_publickey_offered(&mut self, user: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, russh::Error> {
         Ok(self.judge(user, offer.public_key))
     }
@@ -187,7 +187,7 @@ impl Handler for Login {
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), russh::Error> {
-        // Dropped, it says no.
+        // Dropping the reply refuses it.
         if self.shells.len() < CHANNELS {
             reply.accept().await;
         }
@@ -210,7 +210,7 @@ impl Handler for Login {
         session.channel_success(channel)
     }
 
-    /// There is none without a script.
+    /// There is no interactive shell.
     async fn shell_request(&mut self, channel: ChannelId, session: &mut Session) -> Result<(), russh::Error> {
         session.channel_failure(channel)?;
         session.close(channel)

@@ -1,4 +1,4 @@
-//! Who finds whom at which address.
+//! Which client reaches which system at which address.
 
 use super::*;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn addresses_may_change_hands_and_what_is_over_is_forgotten() {
     up(&hosts, 0, 1, A);
     up(&hosts, 1, 1, B);
     assert_eq!((found(&hosts, A), found(&hosts, B)), (Some((0, 1)), Some((1, 1))));
-    // The second machine was given the first one's address while nobody told that the first is gone.
+    // The second machine received the first one's address, and the end of the first one was not reported.
     hosts.down(1);
     up(&hosts, 1, 2, A);
     hosts.down(0);
@@ -57,7 +57,7 @@ async fn a_guest_sees_a_system_come_and_go() {
     tokio::task::yield_now().await;
     up(&hosts, 0, 1, A);
     tokio::task::yield_now().await;
-    // A reset: the next boot is another system.
+    // A reset: the next boot is a different system.
     hosts.down(0);
     up(&hosts, 0, 2, A);
     let boot = tokio::time::timeout(Duration::from_secs(60), waiting).await;

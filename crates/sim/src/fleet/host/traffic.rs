@@ -1,5 +1,5 @@
-//! Tests of the network between machines: what the traffic program (`crates/traffic`, brought by `crates/validate`) would
-//! print, of rates that follow from the profile and the faults of the two machines.
+//! Network tests between machines: the output of the traffic program (`crates/traffic`, uploaded by `crates/validate`),
+//! with rates derived from the profile and the faults of the two machines.
 
 use super::Hosts;
 use crate::fleet::dice::Purpose;
@@ -13,11 +13,11 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Where every server listens: nothing does, and nobody else asks.
+/// The port that every server reports; nothing listens there.
 const PORT: u16 = 18_515;
-/// Rates differ by so much from test to test, as a part.
+/// Relative variation of rates from test to test.
 const NOISE: f64 = 0.04;
-/// Longest time that a direction of a test sends.
+/// Longest sending time of one direction of a test.
 const LONGEST_MS: u64 = 600_000;
 
 /// SHA-256 in hex.
@@ -33,7 +33,7 @@ pub(super) fn folder_of(command: &[u8]) -> Option<String> {
     is_ours.then(|| folder.to_owned())
 }
 
-/// Who else is on the network.
+/// The other machines on the network.
 pub(super) struct Neighbours {
     hosts: Weak<Hosts>,
     members: Arc<[Member]>,
@@ -64,7 +64,7 @@ pub(super) enum Step {
         folder: String,
         ms: u64,
         one_way: bool,
-        /// Not by RDMA.
+        /// TCP instead of RDMA.
         tcp: bool,
         /// Lane and address.
         lanes: Vec<(String, IpAddr)>,
@@ -75,12 +75,12 @@ pub(super) enum Step {
     Keep {
         folder: String,
     },
-    /// Ends what earlier tests left; here nothing outlives its login.
+    /// Ends the servers of earlier tests; in this simulation none outlives its login.
     Sweep,
 }
 
 impl Step {
-    /// The step that a script asks for; `None` for any other script, or one of another version.
+    /// The step that a script requests; `None` for any other script or another version.
     pub(super) fn of(text: &str) -> Option<Self> {
         let set = |name: &str| {
             let value = text
@@ -127,7 +127,7 @@ fn lane(word: &str) -> Option<(String, IpAddr)> {
     Some((lane.to_owned(), address.parse().ok()?))
 }
 
-/// What a step prints, or what it complains of.
+/// The output of a step, or its error.
 pub(super) async fn answer(
     step: &Step,
     node: &Arc<Node>,

@@ -1,7 +1,7 @@
-//! A machine's cable, for faults of its connections: a relay for TCP between its agent and the servers that it talks to.
+//! A machine's cable, for connection faults: a TCP relay between its agent and the agent's servers.
 //!
-//! It listens on the server's own address, so that the server's certificate fits. A server on another computer is therefore
-//! talked to without it, and with a warning.
+//! The relay listens on the server's own address, so that the server's certificate is valid. Connections to a server on
+//! another computer bypass the relay, with a warning.
 
 use crate::fleet::node::Node;
 use http::Uri;
@@ -17,10 +17,10 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Bytes that are under way in one direction of a connection.
+/// Bytes in transit in one direction of a connection.
 const BUFFER: usize = 16 << 10;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Carries {
     /// The agent's stream.
@@ -33,11 +33,11 @@ pub(super) enum Carries {
 pub(super) struct Cable {
     node: Arc<Node>,
     number: u32,
-    /// The machine's address, from which its connections come.
+    /// The source address of the machine's connections.
     from: Ipv4Addr,
     /// The relay's port for each server.
     ports: Mutex<BTreeMap<SocketAddrV4, u16>>,
-    /// Until when nothing passes.
+    /// The end of the current silence.
     silent_until: Mutex<Option<Instant>>,
 }
 
@@ -52,7 +52,7 @@ impl Cable {
         }
     }
 
-    /// A URL by which the server of `url` is reached through the cable.
+    /// A URL that reaches the server of `url` through the cable.
     pub(super) fn through(self: Arc<Self>, url: &str, carries: Carries, runtime: &Handle) -> String {
         let Some((server, rest)) = place(url) else {
             tracing::warn!("{url} has no numeric IPv4 address and a port: its connections have no faults");
@@ -88,12 +88,12 @@ impl Cable {
         Ok(port)
     }
 
-    /// Nothing passes for a while; connections stay.
+    /// Stops all traffic for a while; connections stay open.
     pub(super) fn fall_silent(&self, time: Duration) {
         *self.silent_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + time);
     }
 
-    /// Waits until something passes.
+    /// Waits for the end of a silence.
     async fn passes(&self) {
         loop {
             let until = *self.silent_until.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,7 +126,7 @@ impl Cable {
         }
     }
 
-    /// Relays one connection until either side ends it, or `most` bytes came from the server.
+    /// Relays one connection until either side ends it, or the server has sent `most` bytes.
     async fn relay(&self, mut near: TcpStream, server: SocketAddrV4, most: u64) -> io::Result<()> {
         self.passes().await;
         let socket = TcpSocket::new_v4()?;
@@ -158,7 +158,7 @@ impl Cable {
     }
 }
 
-/// The server of an HTTPS URL, and what follows it.
+/// The server of an HTTPS URL, and the rest of the URL.
 fn place(url: &str) -> Option<(SocketAddrV4, &str)> {
     let uri: Uri = url.parse().ok()?;
     let server = SocketAddrV4::new(uri.host()?.parse().ok()?, uri.port_u16()?);

@@ -1,7 +1,7 @@
-//! DHCP as firmware and iPXE speak it, through a relay agent: all machines of a fleet share one socket, and answers find their
-//! machine by the transaction's number.
+//! DHCP of firmware and iPXE, through a relay agent: all machines of a fleet share one socket, and the transaction number
+//! assigns answers to machines.
 //!
-//! The relay asks for answers on the port that it sends from (RFC 8357), so that it runs beside the server on one computer.
+//! The relay requests answers on its source port (RFC 8357), so that it can run beside the server on one computer.
 
 use super::BootError;
 use crate::fleet::FleetError;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::sync::oneshot;
 
-/// How long iPXE waits for an answer before it asks again, try by try.
+/// iPXE's time-outs before it repeats a request, one per attempt.
 const WAITS_S: [u64; 5] = [1, 2, 4, 8, 16];
 /// A fleet that powers on together gets its answers within the same second.
 const RECEIVE_BYTES: usize = 4 << 20;
@@ -45,24 +45,24 @@ mod option {
     pub(super) const END: u8 = 255;
 }
 
-/// What a machine was given.
+/// A machine's lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lease {
     pub(super) address: Ipv4Addr,
-    /// A file by TFTP, or the URL of one or of a boot script; `None` for a machine that is to boot from its drive.
+    /// A file by TFTP, or the URL of a file or boot script; `None` if the machine is to boot from its drive.
     pub(super) boot_file: Option<String>,
-    /// Where the file is, if it is one by TFTP.
+    /// The TFTP server of the file.
     pub(super) next_server: Ipv4Addr,
 }
 
-/// What asks, and shows by its classes and its architecture what it can load.
+/// The requesting program; its classes and architecture state what it can load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Program {
-    /// UEFI firmware on x86-64, which loads by TFTP.
+    /// UEFI firmware on x86-64 that loads by TFTP.
     Pxe,
-    /// The same, which loads by HTTP.
+    /// The same firmware, loading by HTTP.
     HttpBoot,
-    /// Loads a script by HTTP.
+    /// iPXE, which loads a script by HTTP.
     Ipxe,
 }
 
@@ -76,7 +76,7 @@ impl Program {
     }
 }
 
-/// The machine that asks.
+/// The requesting machine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Client {
     pub(super) mac: [u8; 6],
@@ -85,7 +85,7 @@ pub(super) struct Client {
     pub(super) program: Program,
 }
 
-/// Asked for each message: what of it and its answer is lost.
+/// Called for each message: the lost part of the exchange.
 pub(super) type Loss<'a> = &'a (dyn Fn() -> Option<Lost> + Sync);
 
 /// The fleet's relay agent.
@@ -99,7 +99,7 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// A relay with this address towards a server.
+    /// A relay with this address for a server.
     ///
     /// # Errors
     /// [`FleetError::Listen`].
@@ -124,7 +124,7 @@ impl Relay {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands answers to those who wait for them. Runs until the task is aborted.
+    /// Delivers answers to the waiting requests. Runs until the task is aborted.
     pub(super) async fn run(&self) {
         let mut packet = vec![0; 4096];
         loop {
@@ -133,18 +133,18 @@ impl Relay {
                     let answer = &packet[..length];
                     let waiting = transaction(answer).and_then(|number| self.waiting().remove(&number));
                     if let Some(waiting) = waiting {
-                        // Who has given up waiting needs no answer.
+                        // The waiting request may have timed out.
                         let _ = waiting.send(answer.to_vec());
                     }
                 }
                 Ok((_, from)) => tracing::debug!(%from, "a DHCP answer of another server"),
-                // A server that is not there is told by ICMP; those who wait ask again.
+                // ICMP reports an absent server; the requests are repeated.
                 Err(error) => tracing::debug!(%error, "no DHCP answer"),
             }
         }
     }
 
-    /// Discovers the server and asks it for an address and a boot script.
+    /// Discovers the server and requests an address and a boot script.
     ///
     /// # Errors
     /// [`BootError::NoAnswer`]
@@ -194,7 +194,7 @@ impl Relay {
     }
 }
 
-/// A client's message, with what the relay adds.
+/// A client's message with the relay's fields.
 fn message(client: Client, kind: u8, number: u32, relay: Ipv4Addr, offer: Option<&Answer>) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
     // Ethernet, one relay.
@@ -219,7 +219,7 @@ fn message(client: Client, kind: u8, number: u32, relay: Ipv4Addr, offer: Option
     }
     add(option::ARCHITECTURE, &architecture.to_be_bytes());
     add(option::MACHINE_ID, &machine_id(client.uuid));
-    // Sub-option 19, empty: answer to the port that this comes from.
+    // Sub-option 19, empty: answer to the source port of this message.
     add(option::RELAY, &[19, 0]);
     bytes.push(option::END);
     bytes
@@ -252,14 +252,14 @@ struct Answer {
 }
 
 impl Answer {
-    /// Reads an answer to a machine; `None` if it is for another one, or cut short.
+    /// Reads an answer to a machine; `None` if it is for another machine or is cut short.
     fn read(bytes: &[u8], mac: [u8; 6]) -> Option<Self> {
         transaction(bytes)?;
         if bytes[28..34] != mac {
             return None;
         }
         let address = |at: usize| <[u8; 4]>::try_from(&bytes[at..at + 4]).map(Ipv4Addr::from);
-        // The field for the file's name; option 67 has it where it is longer.
+        // The field for the file's name; a longer name is in option 67.
         let file = bytes[108..236]
             .split(|byte| *byte == 0)
             .next()

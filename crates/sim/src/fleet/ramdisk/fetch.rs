@@ -1,4 +1,4 @@
-//! Fetching by plain HTTP from the machine's own address, as firmware and iPXE do it.
+//! Fetches by plain HTTP from the machine's own address, as firmware and iPXE do.
 
 use super::BootError;
 use crate::fleet::faults::Lost;
@@ -11,16 +11,16 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 use tokio::net::TcpSocket;
 
-/// How long a script may take.
+/// Time limit of a script.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How long a file may take.
+/// Time limit of a file.
 const FILE_PATIENCE: Duration = Duration::from_secs(600);
 /// Largest medium, in bytes.
 const MEDIUM_LONGEST: u64 = 16 << 30;
 /// Longest script, in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Asked for each fetch, by the path: what of it and its answer is lost.
+/// Called with the path of each fetch: the lost part of the exchange.
 pub(super) type Loss<'a> = &'a (dyn Fn(&str) -> Option<Lost> + Sync);
 
 /// Fetches a text.
@@ -36,7 +36,7 @@ pub(super) async fn text(url: &str, from: Ipv4Addr, loss: Loss<'_>) -> Result<St
     patiently(url, PATIENCE, get(url, from, loss, read)).await
 }
 
-/// Fetches a file to throw it away; returns its length in bytes, which is the announced one.
+/// Fetches a file and discards the data; returns its length in bytes, which is the announced one.
 ///
 /// # Errors
 /// [`BootError::Fetch`]
@@ -58,7 +58,7 @@ pub(super) async fn discard(url: &str, from: Ipv4Addr, loss: Loss<'_>) -> Result
     patiently(url, FILE_PATIENCE, get(url, from, loss, read)).await
 }
 
-/// Fetches a medium as a BMC does, and answers the bytes of it from `place` on, `length` at most.
+/// Fetches a medium as a BMC does, and returns at most `length` bytes from `place` on.
 ///
 /// # Errors
 /// A sentence for the BMC's client.
@@ -69,7 +69,7 @@ pub(in crate::fleet) async fn part(url: &str, from: Ipv4Addr, place: u64, length
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| error.to_string())?;
             let data = frame.data_ref().map_or(&[][..], |data| data);
-            // What of it lies before the place, and what behind.
+            // The part before the place, and the rest.
             let skip = usize::try_from(place.saturating_sub(at)).unwrap_or(usize::MAX);
             let rest = length - part.len();
             part.extend(data.iter().skip(skip).take(rest));
@@ -92,7 +92,7 @@ async fn patiently<T>(
     let fetched = tokio::time::timeout(patience, fetch).await;
     let fetched = fetched.unwrap_or_else(|_| Err(format!("no answer within {} s", patience.as_secs())));
     fetched.map_err(|why| BootError::Fetch {
-        // Behind the question mark is the token.
+        // The query holds the token.
         what: url.split('?').next().unwrap_or_default().to_owned(),
         why,
     })
@@ -143,7 +143,7 @@ async fn get<T>(
             String::from_utf8_lossy(&body).trim()
         ))
     };
-    // The connection moves only while it is waited for. It ends with the answer, and if it breaks, the answer says so.
+    // The connection is polled only together with the answer. It ends with the answer; if it breaks, the answer reports so.
     let (answer, _) = tokio::join!(answer, connection);
     if lost == Some(Lost::Answer) {
         return Err("the connection broke off before the answer came".to_owned());
@@ -159,7 +159,7 @@ mod tests {
 
     const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 128, 0, 9);
 
-    /// Answers one request; returns the address that it came from.
+    /// Answers one request; returns its source address.
     async fn answer(listener: TcpListener, answer: &str) -> SocketAddr {
         let (mut stream, from) = listener.accept().await.unwrap();
         let _ = stream.read(&mut [0; 4096]).await.unwrap();

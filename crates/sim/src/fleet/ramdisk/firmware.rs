@@ -1,4 +1,4 @@
-//! The way of a machine's firmware from its first DHCP message to the agent's settings.
+//! The steps of a machine's firmware from its first DHCP message to the agent's settings.
 
 use super::dhcp::{Client, Lease, Program, Relay};
 use super::{BootError, fetch, mac, script, tftp};
@@ -9,11 +9,11 @@ use rackwright_agent::cmdline::Settings;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-/// How often a script tries to fetch what it names, and its pause between, in the machine's time.
+/// How often a script tries to fetch a file, and the pause between attempts, in the machine's time.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// The agent's settings, as the boot script has them, and the machine's address.
+/// The agent's settings from the boot script, and the machine's address.
 ///
 /// # Errors
 /// [`BootError`]
@@ -74,7 +74,7 @@ async fn http_boot(node: &Node, relay: &Relay) -> Result<(), BootError> {
     Ok(())
 }
 
-/// Kernel and ramdisk, tried as often as the script does.
+/// Fetches kernel and ramdisk, with as many attempts as the script makes.
 async fn files(node: &Node, text: &str, address: Ipv4Addr) -> Result<(), BootError> {
     let faults = &node.shared.config.faults;
     let lost = |path: &str| faults.boot_http(path, node.moment());

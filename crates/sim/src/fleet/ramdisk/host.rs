@@ -1,4 +1,4 @@
-//! The host of an agent on a simulated machine: values instead of a kernel.
+//! The host of an agent on a simulated machine: values in place of a kernel.
 
 use super::life::Life;
 use super::{mac, seconds_since};
@@ -27,15 +27,15 @@ use tokio::sync::watch;
 /// The host during one boot.
 pub(super) struct SimHost {
     life: Arc<Life>,
-    /// What an agent leaves for the next one of this boot; only where the fault script lets one crash.
+    /// State for the next agent of this boot; only if the fault script can make an agent crash.
     kept: Option<Kept>,
 }
 
-/// What outlives an agent.
+/// State that outlives an agent.
 #[derive(Default)]
 struct Kept {
     identity: Mutex<Option<Identity>>,
-    /// A file in memory, as the ramdisk's files are.
+    /// A file in memory, like the ramdisk's files.
     ledger: OnceLock<OwnedFd>,
 }
 
@@ -95,7 +95,7 @@ impl Host for SimHost {
         Some(self.life.address.into())
     }
 
-    /// The simulated machines go by this computer's clock, which is not theirs to set.
+    /// The simulated machines use this computer's clock, which they must not set.
     fn set_clock(&self, _unix_s: i64) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -151,7 +151,7 @@ impl Host for SimHost {
     }
 }
 
-/// The power switch of a machine, in the hands of what runs in one boot.
+/// The power switch of a machine, for the software of one boot.
 pub(super) struct SimPower(pub(super) Arc<Life>);
 
 impl Power for SimPower {

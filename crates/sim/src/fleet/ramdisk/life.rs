@@ -1,5 +1,5 @@
-//! One boot of a machine into the ramdisk, and what befalls its agent there: all of it comes from outside, through what the
-//! agent is given for a host, for drives and for a network.
+//! One boot of a machine into the ramdisk, and the faults of its agent there. All faults come from outside, through the
+//! host, drives and network that the agent receives.
 
 use super::cable::{Cable, Carries};
 use crate::fleet::faults::{During, Then};
@@ -17,14 +17,14 @@ pub(in crate::fleet) struct Life {
     pub(in crate::fleet) node: Arc<Node>,
     pub(in crate::fleet) number: u32,
     pub(super) address: Ipv4Addr,
-    /// When it began, in milliseconds of the fleet's time.
+    /// When the boot began, in milliseconds of the fleet's time.
     pub(super) since_ms: u64,
     runtime: Handle,
-    /// Whether the control plane has taken the agent's stream.
+    /// Whether the control plane has accepted the agent's stream.
     has_stream: AtomicBool,
     crash: Mutex<Option<Then>>,
     crashed: Notify,
-    /// Only where the fault script has something for it.
+    /// Only if the fault script has connection faults for this machine.
     cable: Option<Arc<Cable>>,
 }
 
@@ -46,12 +46,12 @@ impl Life {
         }
     }
 
-    /// Whether it still lasts.
+    /// Whether the boot still lasts.
     pub(in crate::fleet) fn lasts(&self) -> bool {
         self.node.runs(self.number)
     }
 
-    /// The settings of an agent whose stream goes through the machine's cable.
+    /// Changes the settings so that the agent's stream goes through the machine's cable.
     pub(super) fn wired(&self, mut settings: Settings) -> Settings {
         for endpoint in &mut settings.endpoints {
             endpoint.server = self.through_cable(&endpoint.server, Carries::Stream);
@@ -59,7 +59,7 @@ impl Life {
         settings
     }
 
-    /// A URL by which the same server is reached through the machine's cable.
+    /// A URL that reaches the same server through the machine's cable.
     pub(super) fn through_cable(&self, url: &str, carries: Carries) -> String {
         match &self.cable {
             Some(cable) => Arc::clone(cable).through(url, carries, &self.runtime),
@@ -67,12 +67,12 @@ impl Life {
         }
     }
 
-    /// The control plane has taken the agent's stream.
+    /// Notes that the control plane has accepted the agent's stream.
     pub(super) fn note_stream(&self) {
         self.has_stream.store(true, Ordering::Relaxed);
     }
 
-    /// The agent tells how long the machine has been up, as it does in each heartbeat.
+    /// Notes that the agent reports its uptime, as in each heartbeat.
     pub(super) fn note_uptime(&self) {
         if !self.has_stream.load(Ordering::Relaxed) {
             return;
@@ -86,11 +86,11 @@ impl Life {
         }
     }
 
-    /// A job does what an agent may crash at; then its thread waits for the agent's end, and nobody hears of the job.
-    /// Must not be called from a task.
+    /// Called by a job at a point where the agent may crash. After a crash the job's thread waits for the agent's
+    /// end, and the job reports nothing. Must not be called from a task.
     ///
     /// # Errors
-    /// When the agent crashes.
+    /// The agent crashes.
     pub(in crate::fleet) fn survive(&self, at: During, control: &JobControl) -> Result<(), Stop> {
         match self.node.shared.config.faults.agent_crash(at, self.node.moment()) {
             Some(then) => {

@@ -1,7 +1,7 @@
-//! What machines boot from the network: the script that the control plane has for them, and the agent's own code.
+//! Network boots of machines: the control plane's boot script, and the agent's own code.
 //!
 //! Of the ramdisk only the agent is real: it runs in this process, on the machine's simulated host and drives. A boot is one
-//! task. It ends when the machine loses power, is reset or leaves the fleet, whatever the agent is at then.
+//! task. The task ends when the machine loses power, is reset or leaves the fleet, whatever the agent is doing.
 
 mod cable;
 mod dhcp;
@@ -33,19 +33,19 @@ use tokio::runtime::Handle;
 use tracing::Instrument as _;
 use writer::SimWriter;
 
-/// How long an agent's last words stay on the console before the machine goes down, in the machine's time.
+/// How long an agent's last message stays on the console before the machine goes down, in the machine's time.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
-/// How often a crashed agent is started again in one boot, and what lies before that, in the machine's time.
+/// Restarts of a crashed agent in one boot, and the pause before each, in the machine's time.
 const RESTARTS: u32 = 5;
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// When the kernel resets the machine after a panic, in the machine's time.
+/// Time from a kernel panic to the reset, in the machine's time.
 const PANIC_RESET: Duration = Duration::from_secs(30);
 
-/// Firmware that has come to the end of its boot order without success begins anew; one round in the machine's time.
+/// After an unsuccessful boot order the firmware starts anew; the pause between rounds, in the machine's time.
 const ROUND: Duration = Duration::from_secs(10);
 
-/// Why a machine does not boot from the network.
+/// Why a network boot fails.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BootError {
     #[error("the DHCP server {server} does not answer")]
@@ -60,7 +60,7 @@ pub(super) enum BootError {
     Cmdline(#[from] CmdlineError),
 }
 
-/// How machines boot from the network.
+/// Network boots of a fleet's machines.
 pub(super) struct Ramdisk {
     relay: Arc<Relay>,
     runtime: Handle,
@@ -79,13 +79,13 @@ impl Ramdisk {
         })
     }
 
-    /// What hands DHCP answers to machines. Runs until it is dropped.
+    /// The task that delivers DHCP answers to machines. Runs until it is dropped.
     pub(super) fn relay(&self) -> impl Future<Output = ()> + Send + 'static {
         let relay = Arc::clone(&self.relay);
         async move { relay.run().await }
     }
 
-    /// Boots a machine whose firmware goes to the network.
+    /// Boots a machine from the network.
     pub(super) fn boot(&self, node: Arc<Node>, boot: Boot) {
         let relay = Arc::clone(&self.relay);
         let name = node.shared.name(boot.node);
@@ -119,7 +119,7 @@ async fn run(node: Arc<Node>, boot: Boot, relay: Arc<Relay>) {
     }
 }
 
-/// Starts the agent, and again when it crashed, as PID 1 of the ramdisk does; returns how the machine goes down.
+/// Starts the agent, and restarts it after a crash, as PID 1 of the ramdisk does; returns how the machine goes down.
 async fn supervise(settings: Settings, life: &Arc<Life>) -> PowerAction {
     let clock = life.node.shared.clock;
     let machine = equip(life);
@@ -134,7 +134,7 @@ async fn supervise(settings: Settings, life: &Arc<Life>) -> PowerAction {
         };
         match then {
             Then::Restarts => tokio::time::sleep(clock.lasts(RESTART_PAUSE)).await,
-            // Until the boot ends.
+            // Waits for the end of the boot.
             Then::StaysDead => std::future::pending().await,
             Then::Panics => {
                 tokio::time::sleep(clock.lasts(PANIC_RESET)).await;
@@ -154,7 +154,7 @@ fn mac(node: &Node) -> Mac {
     Mac(node.shared.mac_bytes(node.index(), 0))
 }
 
-/// The machine as the agent of one boot has it. Nothing of it reaches beyond the simulation, or into another boot.
+/// The machine for the agent of one boot. It has no access beyond the simulation or to another boot.
 fn equip(life: &Arc<Life>) -> Machine {
     Machine {
         drives: Arc::new(life.node.sim_drives().of_boot(Arc::clone(life))),
@@ -165,7 +165,7 @@ fn equip(life: &Arc<Life>) -> Machine {
     }
 }
 
-/// Seconds of the machines that have passed since `since_ms`.
+/// Seconds of the machines' time since `since_ms`.
 fn seconds_since(clock: Clock, since_ms: u64) -> f64 {
     clock.now_ms().saturating_sub(since_ms) as f64 / 1000.0
 }

@@ -1,4 +1,4 @@
-//! The boot script, read as iPXE does: what counts of it are the kernel's command line and the files that it names.
+//! Reads the boot script as iPXE does: only the kernel's command line and the names of files matter.
 
 use super::BootError;
 use rackwright_agent::cmdline::{self, Settings};
@@ -19,7 +19,7 @@ pub(super) fn settings(script: &str, address: Ipv4Addr) -> Result<Settings, Boot
     let line = script.lines().find_map(|line| line.strip_prefix("kernel "));
     let line = line.and_then(|line| line.split(" || ").next());
     let (_, arguments) = line.and_then(|line| line.split_once(' ')).ok_or(BootError::NoKernel)?;
-    // What iPXE fills in where another server gave the address.
+    // Placeholders that iPXE fills if another server assigned the address.
     let arguments = arguments.replace("${netX/ip}", &address.to_string());
     let arguments = arguments.replace("${netX/netmask}", "").replace("${netX/gateway}", "");
     Ok(cmdline::parse(&arguments)?)

@@ -1,5 +1,5 @@
-//! TFTP as firmware speaks it: one file is read, with options for its size, larger blocks and several of them in flight
-//! (RFC 1350, 2347 to 2349, 7440). What it holds is thrown away.
+//! TFTP as firmware uses it: reads one file, with options for its size, larger blocks and a window of blocks (RFC 1350,
+//! 2347 to 2349, 7440). The data is discarded.
 
 use crate::fleet::faults::Lost;
 use std::io;
@@ -7,13 +7,13 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 use tokio::net::UdpSocket;
 
-/// How long firmware waits for a packet, and how often it asks again.
+/// Firmware's time-out for a packet, and its number of attempts.
 const WAIT: Duration = Duration::from_secs(1);
 const TRIES: u32 = 6;
-/// What UEFI firmware asks for: blocks that fill an Ethernet frame, some of them at once.
+/// UEFI firmware's requests: blocks that fill an Ethernet frame, in a window.
 const BLOCK_BYTES: u16 = 1468;
 const WINDOW: u16 = 16;
-/// Without options (RFC 1350).
+/// Block size without options (RFC 1350).
 const PLAIN_BLOCK_BYTES: u16 = 512;
 
 /// Operation codes.
@@ -23,18 +23,18 @@ const ACKNOWLEDGE: u8 = 4;
 const ERROR: u8 = 5;
 const OPTIONS: u8 = 6;
 
-/// Asked for each packet of this direction: whether it is lost.
+/// Called for each packet of this direction: whether it is lost.
 pub(super) type Loss<'a> = &'a (dyn Fn(Lost) -> bool + Sync);
 
 /// Reads a file from the machine's own address; returns its length in bytes.
 ///
 /// # Errors
-/// A few words for people.
+/// A short text for people.
 pub(super) async fn read(server: SocketAddrV4, file: &str, from: Ipv4Addr, loss: Loss<'_>) -> Result<u64, String> {
     let socket = UdpSocket::bind((from, 0)).await;
     let socket = socket.map_err(|error| format!("the machine's address {from} cannot be used: {error}"))?;
     let mut transfer = Transfer::new(file);
-    // The first answer comes from the port of this transfer.
+    // The first answer comes from the transfer's own port.
     let mut peer = SocketAddr::V4(server);
     let mut packet = vec![0; usize::from(BLOCK_BYTES) + 4];
     let mut silences = 0;
@@ -63,7 +63,7 @@ pub(super) async fn read(server: SocketAddrV4, file: &str, from: Ipv4Addr, loss:
             Next::Wait => {}
             Next::Send => send = Some(transfer.last.clone()),
             Next::End => {
-                // Nobody waits for what comes of it.
+                // No answer follows the last acknowledgement.
                 let _ = socket.send_to(&transfer.last, peer).await;
                 return transfer.length();
             }
@@ -71,7 +71,7 @@ pub(super) async fn read(server: SocketAddrV4, file: &str, from: Ipv4Addr, loss:
     }
 }
 
-/// What follows a packet.
+/// The next step after a packet.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Wait,
@@ -81,14 +81,14 @@ enum Next {
 
 /// A transfer, without its socket and its clock.
 struct Transfer {
-    /// What was sent last, to be sent again.
+    /// The last packet sent, for repetitions.
     last: Vec<u8>,
     block_bytes: u16,
     window: u16,
-    /// As the server tells it.
+    /// The size that the server announced.
     size: Option<u64>,
     received: u64,
-    /// The last block that came in order, and how many came since one was acknowledged.
+    /// The last block received in order, and the number of blocks since the last acknowledgement.
     block: u16,
     unacknowledged: u16,
 }
@@ -127,7 +127,7 @@ impl Transfer {
         }
     }
 
-    /// Takes what the server grants; what it does not name stays as it is without options.
+    /// Adopts the options that the server grants; unnamed options keep their defaults.
     fn agree(&mut self, options: &[u8]) {
         let mut texts = options.split(|byte| *byte == 0).map(String::from_utf8_lossy);
         while let (Some(name), Some(value)) = (texts.next(), texts.next()) {
@@ -142,7 +142,7 @@ impl Transfer {
 
     fn data(&mut self, number: u16, data: &[u8]) -> Next {
         if number != self.block.wrapping_add(1) {
-            // One is missing or came twice: the server is to go on behind the last that came in order.
+            // A block is missing or came twice: the server must continue after the last block received in order.
             return if number == self.block {
                 Next::Wait
             } else {

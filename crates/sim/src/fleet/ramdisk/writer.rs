@@ -1,8 +1,8 @@
-//! Writing images on simulated machines: the index comes from the real store over HTTPS. The chunks are left there, or come too
-//! and are verified, as the fleet's configuration says.
+//! Writes images on simulated machines: the index comes from the real store over HTTPS. By the fleet's configuration the chunks
+//! are left in the store, or fetched and verified.
 //!
-//! The drive is filled with what follows from the image's digest, or from its chunks', and holds a system that boots once the
-//! time has passed that the profile's rate gives.
+//! The drive's content is derived from the digests of the image or of its chunks. Its system boots after the time that the
+//! profile's rate gives.
 
 use super::cable::Carries;
 use super::life::Life;
@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The writer during one boot.
 pub(super) struct SimWriter {
     life: Arc<Life>,
-    /// The image whose index was fetched last: its digest and size in bytes.
+    /// The image of the last fetched index: its digest and its size in bytes.
     image: Mutex<Option<(String, u64)>>,
 }
 
@@ -36,7 +36,7 @@ impl SimWriter {
         }
     }
 
-    /// The same order, by way of the machine's cable.
+    /// The same order with the machine's cable in between.
     fn wired(&self, order: &Order) -> Order {
         let through = |url: &String| self.life.through_cable(url, Carries::Images);
         Order {
@@ -77,7 +77,7 @@ impl ImageWriter for SimWriter {
         let fails = shared.config.faults.write_fails(self.life.node.moment());
         let medium_error = || io::Error::from_raw_os_error(5);
         let written = match shared.config.image_data {
-            // Final, as the agent has it: the drive is broken.
+            // Final, as for the agent: the drive is broken.
             ImageData::Skip if fails => Err(JobError {
                 retryable: false,
                 ..failed(medium_error())
@@ -131,7 +131,7 @@ impl ImageWriter for SimWriter {
     }
 }
 
-/// Takes what an installed system is made of from a seed's files.
+/// Reads the data of an installed system from a seed's files.
 fn read_seed(installed: &mut Installed, files: &BTreeMap<String, Vec<u8>>) {
     let file = |path: &str| {
         let bytes = files.get(path).map(Vec::as_slice).unwrap_or_default();
