@@ -1,4 +1,4 @@
-//! Copies the program in `RACKWRIGHT_TRAFFIC_RDMA` to where `src/carried.rs` includes it; without the variable the file is
+//! Copies the program in `RACKWRIGHT_TRAFFIC_RDMA` to where `src/embedded.rs` includes it; without the variable the file is
 //! empty.
 
 use std::error::Error;

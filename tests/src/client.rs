@@ -58,15 +58,15 @@ impl Client {
     ///
     /// # Panics
     /// If it does not within `limit`.
-    pub async fn sees(&self, wanted: &str, limit: Duration) {
-        self.sees_times(wanted, 1, limit).await;
+    pub async fn wait_for_text(&self, wanted: &str, limit: Duration) {
+        self.wait_for_count(wanted, 1, limit).await;
     }
 
     /// Waits until the output contains `wanted` `times` times.
     ///
     /// # Panics
     /// If it does not within `limit`.
-    pub async fn sees_times(&self, wanted: &str, times: usize, limit: Duration) {
+    pub async fn wait_for_count(&self, wanted: &str, times: usize, limit: Duration) {
         let deadline = Instant::now() + limit;
         while self.text().matches(wanted).count() < times {
             assert!(Instant::now() < deadline, "{wanted:?} is not shown: {}", self.text());
@@ -78,7 +78,7 @@ impl Client {
     ///
     /// # Panics
     /// If the program no longer reads its input.
-    pub fn types(&mut self, keys: &str) {
+    pub fn type_text(&mut self, keys: &str) {
         self.input.write_all(keys.as_bytes()).expect("it reads what is typed");
         self.input.flush().expect("it reads what is typed");
     }

@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout};
 use crate::process;
 
 /// Time limit of every wait for ibsim or OpenSM. Five times the need of a busy computer.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_LIMIT: Duration = Duration::from_secs(120);
 /// The library of Debian's libumad2sim that connects the tools to ibsim.
 const UMAD2SIM: &str = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so";
 
@@ -151,7 +151,7 @@ impl Lab {
 
     /// A driver for OpenSM.
     pub fn opensm(&self) -> OpenSm {
-        self.opensm_with(&self.partitions_file(), PATIENCE)
+        self.opensm_with(&self.partitions_file(), WAIT_LIMIT)
     }
 
     /// A driver with this partitions file and this time limit.
@@ -207,18 +207,18 @@ impl Lab {
 
     /// Cuts a cable, and waits until OpenSM has routed around it.
     pub async fn unlink(&mut self, cable: &Cable) {
-        self.say(&[format!("Unlink {}", cable.a)]).await;
+        self.run_commands(&[format!("Unlink {}", cable.a)]).await;
     }
 
     /// Plugs a cable in again at its old place.
     pub async fn relink(&mut self, cable: &Cable) {
-        self.say(&[format!("ReLink {}", cable.a)]).await;
+        self.run_commands(&[format!("ReLink {}", cable.a)]).await;
     }
 
     /// Exchanges the second ends of two cables.
     pub async fn swap(&mut self, one: &Cable, other: &Cable) {
         let (one, other) = (one.clone(), other.clone());
-        self.say(&[
+        self.run_commands(&[
             format!("Unlink {}", one.a),
             format!("Unlink {}", other.a),
             format!("Link {} {}", one.a, other.b),
@@ -230,14 +230,14 @@ impl Lab {
     /// Runs commands on ibsim's console while OpenSM is stopped, so that OpenSM never sees the fabric change during a
     /// sweep (its directed routes would time out for minutes); then waits for the next sweep, and for OpenSM to become
     /// quiet.
-    async fn say(&mut self, commands: &[String]) {
+    async fn run_commands(&mut self, commands: &[String]) {
         self.quiet().await;
         let before = self.sweeps_seen();
         self.signal(Signal::SIGSTOP);
         for command in commands {
             let done = *self.prompts.borrow();
             writeln!(self.console, "{command}").expect("the console takes it");
-            let next = timeout(PATIENCE, self.prompts.wait_for(|prompts| *prompts > done)).await;
+            let next = timeout(WAIT_LIMIT, self.prompts.wait_for(|prompts| *prompts > done)).await;
             next.expect("ibsim does it in time").expect("ibsim runs");
         }
         self.signal(Signal::SIGCONT);
@@ -253,10 +253,10 @@ impl Lab {
     /// Waits until OpenSM has written nothing for a second. There is no definite sign of its last message.
     async fn quiet(&self) {
         let size = || std::fs::metadata(self.path("osm.log")).map_or(0, |log| log.len());
-        let (mut was, deadline) = (0, Instant::now() + PATIENCE);
+        let (mut was, deadline) = (0, Instant::now() + WAIT_LIMIT);
         while was != size() {
             was = size();
-            assert!(Instant::now() < deadline, "OpenSM is not quiet within {PATIENCE:?}");
+            assert!(Instant::now() < deadline, "OpenSM is not quiet within {WAIT_LIMIT:?}");
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
@@ -275,14 +275,14 @@ impl Lab {
 
     /// Only OpenSM's log shows a sweep.
     async fn wait_for_sweep(&self, before: usize) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         loop {
             let seen = self.sweeps_seen();
             if seen > before {
                 return;
             }
             let log = || std::fs::read_to_string(self.path("osm.log")).unwrap_or_default();
-            assert!(Instant::now() < deadline, "no sweep within {PATIENCE:?}:\n{}", log());
+            assert!(Instant::now() < deadline, "no sweep within {WAIT_LIMIT:?}:\n{}", log());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -307,7 +307,7 @@ async fn start_ibsim(here: &Path, console: &File, environment: &[(String, String
         .spawn()
         .expect("ibsim runs: images/deps.sh installs it");
     let mut out = BufReader::new(ibsim.stdout.take().expect("its output"));
-    timeout(PATIENCE, until(&mut out, "simulator ready"))
+    timeout(WAIT_LIMIT, until(&mut out, "simulator ready"))
         .await
         .expect("ibsim gets ready in time");
     // The output must be read continuously: ibsim blocks when the pipe is full.

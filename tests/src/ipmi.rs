@@ -93,7 +93,7 @@ impl IpmiSim {
     ///
     /// # Panics
     /// If `ipmi_sim` has ended.
-    pub async fn prints(&mut self, text: &str) {
+    pub async fn print_text(&mut self, text: &str) {
         self.serial
             .write_all(text.as_bytes())
             .await
@@ -104,7 +104,7 @@ impl IpmiSim {
     ///
     /// # Panics
     /// If it does not.
-    pub async fn is_told(&mut self, wanted: &str) {
+    pub async fn wait_for_typed(&mut self, wanted: &str) {
         let mut typed = Vec::new();
         let all = async {
             while !String::from_utf8_lossy(&typed).contains(wanted) {

@@ -11,7 +11,7 @@ use crate::ports::free_port;
 use crate::site::Site;
 
 /// Generous: the control plane shares the computer with other tests.
-pub const SOON: Duration = Duration::from_secs(120);
+pub const TEST_LIMIT: Duration = Duration::from_secs(120);
 
 /// A control plane on the loopback interface.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Plane {
         assert_eq!(enrolled.matches("enrolled").count(), fleet.nodes(), "{enrolled}");
         for index in 0..fleet.nodes() {
             let id = fleet.node(index).name();
-            self.site.until(&id, &["available"], SOON).await;
+            self.site.until(&id, &["available"], TEST_LIMIT).await;
         }
     }
 }

@@ -463,7 +463,7 @@ impl Site {
     ///
     /// # Panics
     /// If it is not within `limit`.
-    pub async fn until_active_anew(&self, id: &str, before: &Value, limit: Duration) {
+    pub async fn until_active_again(&self, id: &str, before: &Value, limit: Duration) {
         let deadline = Instant::now() + limit;
         let since = |node: &Value| node["status"]["state_since"].clone();
         assert!(!since(before).is_null(), "no node: {before}");

@@ -13,7 +13,7 @@ const ENDED: &str = "job ended";
 
 /// Jobs that began on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Begun {
+pub struct StartedJobs {
     /// Image writes, complete or not.
     pub writes: usize,
     /// Erases.
@@ -35,7 +35,7 @@ pub async fn tries(site: &Site, node: &str, effect: Effect) -> Vec<EffectRow> {
 ///
 /// # Panics
 /// If an operation began twice, or began without a record.
-pub async fn begun(site: &Site, machine: &Machine, node: &str) -> Begun {
+pub async fn begun(site: &Site, machine: &Machine, node: &str) -> StartedJobs {
     let log = machine.serial_log();
     let lines: Vec<&str> = log.lines().filter(|l| l.contains(BEGINS)).collect();
     let count = async |effect| {
@@ -47,7 +47,7 @@ pub async fn begun(site: &Site, machine: &Machine, node: &str) -> Begun {
         }
         begun
     };
-    let begun = Begun {
+    let begun = StartedJobs {
         writes: count(Effect::WriteImage).await,
         erases: count(Effect::EraseDrives).await,
     };
@@ -61,7 +61,7 @@ pub async fn begun(site: &Site, machine: &Machine, node: &str) -> Begun {
 
 /// The number of jobs that began on the machine if the last one still runs.
 #[must_use]
-pub fn job_at_work(machine: &Machine) -> Option<usize> {
+pub fn running_job(machine: &Machine) -> Option<usize> {
     let log = machine.serial_log();
     let (begun, ended) = (log.matches(BEGINS).count(), log.matches(ENDED).count());
     (begun > ended).then_some(begun)

@@ -11,7 +11,7 @@ use rackwright_sim::lab::{self, Consoles, Firmware, Lab, LabConfig, SERVER_IPV4}
 use rackwright_tests::client::Client;
 use rackwright_tests::site::{BOOT, Settings, Site};
 
-const SOON: Duration = Duration::from_secs(60);
+const TEST_LIMIT: Duration = Duration::from_secs(60);
 /// The control plane's port for SSH clients.
 const PORT: &str = "2222";
 
@@ -80,7 +80,7 @@ fn a_boot_is_recorded_and_a_console_is_used() {
         site.cli(["ssh-key", "add", &format!("{}.pub", keys.own.display())]);
         site.enroll("n1", lab.machine(0));
         let watcher = keys.at("n1", &["read-only"]);
-        watcher.sees("the console is open", BOOT).await;
+        watcher.wait_for_text("the console is open", BOOT).await;
         let state = site.until("n1", &["available", "failed"], BOOT).await;
         assert_eq!(state, "available", "{}", site.reason("n1"));
         the_boot_is_recorded(&site, &watcher);
@@ -128,18 +128,18 @@ fn a_console_behind_a_web_socket_is_recorded_and_used() {
             let site = Site::start(&dir, &settings).await;
             site.enroll("n1", lab.machine(0));
             let mut client = Client::start(site.command().args(["node", "console", "n1"]));
-            client.sees("the console is open", SOON).await;
+            client.wait_for_text("the console is open", TEST_LIMIT).await;
             // The boot code of the network card, which accepts commands.
-            client.sees(IPXE_ASKS, BOOT).await;
-            client.types("\u{2}");
-            client.sees(IPXE_SHELL, SOON).await;
-            client.types("show net0/mac\r");
+            client.wait_for_text(IPXE_ASKS, BOOT).await;
+            client.type_text("\u{2}");
+            client.wait_for_text(IPXE_SHELL, TEST_LIMIT).await;
+            client.type_text("show net0/mac\r");
             client
-                .sees(&format!("net0/mac:hex = {}", lab.machine(0).mac()), SOON)
+                .wait_for_text(&format!("net0/mac:hex = {}", lab.machine(0).mac()), TEST_LIMIT)
                 .await;
-            client.types("~.");
-            assert_eq!(client.ended(SOON).await, Some(0), "{}", client.text());
-            let log = site.until_recorded("n1", lab.machine(0).mac(), SOON).await;
+            client.type_text("~.");
+            assert_eq!(client.ended(TEST_LIMIT).await, Some(0), "{}", client.text());
+            let log = site.until_recorded("n1", lab.machine(0).mac(), TEST_LIMIT).await;
             for wanted in ["SeaBIOS", IPXE_SHELL] {
                 assert!(log.contains(wanted), "{wanted} is missing: {log}");
             }
@@ -152,7 +152,7 @@ fn a_console_behind_a_web_socket_is_recorded_and_used() {
 
 async fn strangers_are_not_let_in(site: &Site, keys: &Keys) {
     let mut stranger = keys.at("n1", &[]);
-    assert_eq!(stranger.ended(SOON).await, Some(255), "{}", stranger.text());
+    assert_eq!(stranger.ended(TEST_LIMIT).await, Some(255), "{}", stranger.text());
     assert!(stranger.text().contains("Permission denied"), "{}", stranger.text());
     let events = site.cli(["events", "-o", "json"]);
     assert!(!events.contains("console.attached"), "{events}");
@@ -193,33 +193,33 @@ fn a_shell_on_the_serial_port(site: &Site, keys: &Keys) {
 
 async fn it_is_used_by_one_and_seen_by_others(site: &Site, keys: &Keys) {
     let mut first = keys.at("n1", &[]);
-    first.sees("the console is open", SOON).await;
-    first.types("\r");
-    first.types("echo by-ssh-$((40+2))\r");
-    first.sees("by-ssh-42", SOON).await;
+    first.wait_for_text("the console is open", TEST_LIMIT).await;
+    first.type_text("\r");
+    first.type_text("echo by-ssh-$((40+2))\r");
+    first.wait_for_text("by-ssh-42", TEST_LIMIT).await;
     // A second writer is refused, only reads, or takes over, which the first client sees.
     let mut second = keys.at("n1", &[]);
-    assert_eq!(second.ended(SOON).await, Some(1));
+    assert_eq!(second.ended(TEST_LIMIT).await, Some(1));
     assert!(
         second.text().contains("operator types at the console"),
         "{}",
         second.text()
     );
     let mut commands = keys.at("n1", &["cat", "/etc/passwd"]);
-    assert_eq!(commands.ended(SOON).await, Some(127), "{}", commands.text());
+    assert_eq!(commands.ended(TEST_LIMIT).await, Some(127), "{}", commands.text());
     let watcher = keys.at("n1", &["read-only"]);
-    watcher.sees("the console is open", SOON).await;
+    watcher.wait_for_text("the console is open", TEST_LIMIT).await;
     let mut cli = Client::start(site.command().args(["node", "console", "n1", "--take-over"]));
-    cli.sees("the console is open", SOON).await;
-    first.sees("operator has taken over", SOON).await;
-    first.types("echo in-vain-$((40+2))\r");
-    cli.types("echo by-cli-$((40+2))\r");
+    cli.wait_for_text("the console is open", TEST_LIMIT).await;
+    first.wait_for_text("operator has taken over", TEST_LIMIT).await;
+    first.type_text("echo in-vain-$((40+2))\r");
+    cli.type_text("echo by-cli-$((40+2))\r");
     for client in [&cli, &watcher, &first] {
-        client.sees("by-cli-42", SOON).await;
+        client.wait_for_text("by-cli-42", TEST_LIMIT).await;
         assert!(!client.text().contains("in-vain-42"), "{}", client.text());
     }
-    cli.types("~.");
-    assert_eq!(cli.ended(SOON).await, Some(0), "{}", cli.text());
+    cli.type_text("~.");
+    assert_eq!(cli.ended(TEST_LIMIT).await, Some(0), "{}", cli.text());
     // Other channels and forwarding are refused.
     let mut forward = ssh(&keys.dir, &keys.own, "n1", &SERVER_IPV4.to_string(), PORT);
     let forward = forward
@@ -234,12 +234,12 @@ async fn another_host_key_stops_it(site: &Site, keys: &Keys) {
     let other = format!("SHA256:{}", "A".repeat(43));
     site.cli(["node", "console", "host-key", "n1", &other]);
     let client = keys.at("n1", &["read-only"]);
-    client.sees("not the pinned SHA256:AAAA", SOON).await;
+    client.wait_for_text("not the pinned SHA256:AAAA", TEST_LIMIT).await;
     let events = site.cli(["events", "--target", "nodes/n1", "-o", "json"]);
     assert!(events.contains("security.bmc-host-key-changed"), "{events}");
     site.cli(["node", "console", "host-key", "n1", "--forget"]);
     let client = keys.at("n1", &["read-only"]);
-    client.sees("the console is open", SOON).await;
+    client.wait_for_text("the console is open", TEST_LIMIT).await;
 }
 
 /// The control plane writes the BMC's password only in sealed form.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rackwright_lifecycle::{Effect, Outcome};
 use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, Machine};
 use rackwright_tests::site::{Settings, Site};
-use rackwright_tests::witness::{Begun, begun, job_at_work, tries};
+use rackwright_tests::witness::{StartedJobs, begun, running_job, tries};
 
 const LIMIT: Duration = Duration::from_secs(600);
 /// Time from the first sight of a phase to its middle.
@@ -40,7 +40,7 @@ async fn kill_in_every_phase(site: &mut Site, machine: &Machine, end: &str) -> B
         // Also in the middle of a phase, and especially during destructive steps.
         let until = Instant::now() + MIDDLE;
         let at_work = loop {
-            match job_at_work(machine) {
+            match running_job(machine) {
                 Some(job) if jobs.insert(job) => break true,
                 _ if Instant::now() > until => break false,
                 _ => tokio::time::sleep(LOOK).await,
@@ -100,7 +100,7 @@ fn killed_in_every_phase_a_deploy_and_a_release_end_well() {
                 );
             }
 
-            let wanted = Begun { writes: 2, erases: 1 };
+            let wanted = StartedJobs { writes: 2, erases: 1 };
             assert_eq!(begun(&site, lab.machine(0), "n1").await, wanted);
             for (effect, wanted) in [(Effect::WriteImage, 2), (Effect::EraseDrives, 1)] {
                 let rows = tries(&site, "n1", effect).await;

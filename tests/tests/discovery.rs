@@ -21,7 +21,7 @@ use rackwright_tests::site::{Site, texts};
 use serde_json::Value;
 
 /// Generous: the control plane shares the computer with other tests.
-const SOON: Duration = Duration::from_secs(120);
+const TEST_LIMIT: Duration = Duration::from_secs(120);
 
 /// A control plane on the loopback interface, without boot services.
 async fn plane(dir: &Path, listens: &str, discovery: &str) -> Site {
@@ -77,7 +77,7 @@ fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
 
 /// Waits until a condition holds.
 async fn until(what: &str, is_so: impl FnMut() -> bool) {
-    until_long(what, SOON, is_so).await;
+    until_long(what, TEST_LIMIT, is_so).await;
 }
 
 async fn until_long(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, Namespace, PowerState, SERVER_IPV4};
 use rackwright_tests::neighbour::{lease, mac_bytes, on_the_bridge};
 use rackwright_tests::site::{BOOT, Settings, Site, serial_tails, texts};
-use rackwright_tests::witness::{Begun, begun};
+use rackwright_tests::witness::{StartedJobs, begun};
 
 /// BIOS machines: they reach the agent in a third of the time of a UEFI machine.
 fn quick(machines: usize) -> LabConfig {
@@ -46,7 +46,7 @@ async fn fails(site: &Site, words: &[&str]) {
 const BOOTED: &str = "tinyos: sshd ready";
 
 /// Checks the agent's ledger and the console: the jobs that began, and whether the disk was booted.
-async fn told_by_the_machine(site: &Site, lab: &Lab, wanted: Begun, is_booted: bool) {
+async fn check_started_jobs(site: &Site, lab: &Lab, wanted: StartedJobs, is_booted: bool) {
     assert_eq!(begun(site, lab.machine(0), "n1").await, wanted);
     let log = lab.machine(0).serial_log();
     assert_eq!(log.contains(BOOTED), is_booted, "{}", serial_tails(lab));
@@ -93,7 +93,7 @@ fn an_image_with_a_wrong_digest_is_not_written() {
         assert!(falsify_chunks(&site.dir().join("data/images/chunks")) > 3);
         site.cli(["node", "deploy", "n1", "--image", "tiny"]);
         fails(&site, &["digest"]).await;
-        told_by_the_machine(&site, &lab, Begun { writes: 1, erases: 0 }, false).await;
+        check_started_jobs(&site, &lab, StartedJobs { writes: 1, erases: 0 }, false).await;
         lab.stop().await.expect("the lab ends");
     });
 }
@@ -128,7 +128,7 @@ fn a_machine_that_fails_a_check_is_not_handed_over() {
         let failed: Vec<_> = checks.iter().filter(|c| c["verdict"] == "VERDICT_FAIL").collect();
         assert_eq!(failed.len(), 1, "{report}");
         assert_eq!(failed[0]["id"], "kernel", "{report}");
-        told_by_the_machine(&site, &lab, Begun { writes: 1, erases: 0 }, true).await;
+        check_started_jobs(&site, &lab, StartedJobs { writes: 1, erases: 0 }, true).await;
         lab.stop().await.expect("the lab ends");
     });
 }
@@ -145,7 +145,7 @@ fn a_disk_that_is_too_small_is_not_touched() {
         site.add_image("tiny", "tiny.raw.zst");
         site.cli(["node", "deploy", "n1", "--image", "tiny"]);
         fails(&site, &["no drive has the", "67108864 bytes"]).await;
-        told_by_the_machine(&site, &lab, Begun { writes: 1, erases: 0 }, false).await;
+        check_started_jobs(&site, &lab, StartedJobs { writes: 1, erases: 0 }, false).await;
         let disk = lab.machine(0).disk_path(0).expect("the machine has a drive");
         let head = std::fs::read(disk).expect("the drive's file reads");
         assert!(head.iter().all(|b| *b == 0), "something was written");
@@ -161,7 +161,7 @@ fn a_disk_that_is_missing_fails_the_deploy() {
         site.add_image("tiny", "tiny.raw.zst");
         site.cli(["node", "deploy", "n1", "--image", "tiny", "--root-drive", "nvme7n1"]);
         fails(&site, &["nvme7n1", "LAB0000-D0"]).await;
-        told_by_the_machine(&site, &lab, Begun { writes: 1, erases: 0 }, false).await;
+        check_started_jobs(&site, &lab, StartedJobs { writes: 1, erases: 0 }, false).await;
         lab.stop().await.expect("the lab ends");
     });
 }
@@ -200,7 +200,7 @@ fn a_dead_bmc_fails_the_deploy_and_a_retry_ends_well() {
         lab.machine(0).bmc_dead(false).await.expect("the BMC comes back");
         site.cli(["node", "retry", "n1", "--wait"]);
         assert_eq!(site.state("n1"), "active");
-        told_by_the_machine(&site, &lab, Begun { writes: 1, erases: 0 }, true).await;
+        check_started_jobs(&site, &lab, StartedJobs { writes: 1, erases: 0 }, true).await;
         lab.stop().await.expect("the lab ends");
     });
 }
@@ -218,7 +218,7 @@ fn a_machine_that_never_boots_is_given_up_with_advice() {
             lab.machine(0).boot_hang(true).await.expect("the machine hangs");
             site.enroll("n1", lab.machine(0));
             fails(&site, &["boot trace", "2 times"]).await;
-            told_by_the_machine(&site, &lab, Begun { writes: 0, erases: 0 }, false).await;
+            check_started_jobs(&site, &lab, StartedJobs { writes: 0, erases: 0 }, false).await;
             lab.stop().await.expect("the lab ends");
         },
     );
@@ -279,7 +279,7 @@ fn a_broken_download_is_resumed() {
             .as_str()
             .and_then(|n| n.parse::<u32>().ok());
         assert!(resumed.is_some_and(|n| n > 0), "{written}");
-        told_by_the_machine(&site, &lab, Begun { writes: 1, erases: 0 }, true).await;
+        check_started_jobs(&site, &lab, StartedJobs { writes: 1, erases: 0 }, true).await;
         lab.stop().await.expect("the lab ends");
     });
 }

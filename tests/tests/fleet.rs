@@ -34,7 +34,7 @@ use rackwright_lifecycle::{Effect, Timestamp, seconds};
 use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Format, Phase, Script, SystemUp, Systems};
 use rackwright_sim::lab::install_crypto;
 use rackwright_store::Store;
-use rackwright_tests::plane::{Plane, SOON};
+use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, program, texts};
 use serde_json::Value;
@@ -95,8 +95,8 @@ async fn a_fleet_is_inspected_by_the_agents_own_code() {
 }
 
 /// Waits until the node's events with these prefixes of their kinds are the expected ones.
-async fn until_told(site: &Site, id: &str, words: &[&str], expected: &[&str]) {
-    let deadline = Instant::now() + SOON;
+async fn until_reported(site: &Site, id: &str, words: &[&str], expected: &[&str]) {
+    let deadline = Instant::now() + TEST_LIMIT;
     loop {
         let target = format!("nodes/{id}");
         let events = site.cli(["events", "--target", &target, "-o", "json"]);
@@ -125,13 +125,13 @@ async fn what_happens_to_machines_at_rest_is_seen_by_asking_and_by_streams_of_ev
         let id = node.name();
         // Events of the inspection.
         let mut told = vec!["power.off", "power.on", "power.off"];
-        until_told(site, &id, &["power."], &told).await;
+        until_reported(site, &id, &["power."], &told).await;
         assert!(node.press_button());
         told.push("power.on");
-        until_told(site, &id, &["power."], &told).await;
+        until_reported(site, &id, &["power."], &told).await;
         node.power_cut();
         told.push("power.off");
-        until_told(site, &id, &["power."], &told).await;
+        until_reported(site, &id, &["power."], &told).await;
         assert_eq!(site.state(&id), "available", "no state moves");
         plane.site.stop().await;
         fleet.stop().await;
@@ -150,7 +150,7 @@ async fn a_bmc_that_is_lost_and_comes_back_is_told_once_each() {
         ..FleetConfig::default()
     };
     let fleet = plane.machines(config, Arc::new(Seen::default())).await;
-    until_told(&plane.site, &fleet.node(0).name(), &["bmc."], &["bmc.lost", "bmc.back"]).await;
+    until_reported(&plane.site, &fleet.node(0).name(), &["bmc."], &["bmc.lost", "bmc.back"]).await;
     plane.site.stop().await;
     fleet.stop().await;
 }
@@ -188,7 +188,7 @@ async fn a_machine_is_imaged_and_erased_by_the_agents_own_code() {
         "--ssh-key",
         KEY,
     ]);
-    site.until(&id, &["rebooting"], SOON).await;
+    site.until(&id, &["rebooting"], TEST_LIMIT).await;
     node.wait_for(|view| view.phase == Phase::Up(BootSource::Disk)).await;
 
     let installed = node.installed().expect("an image was written");
@@ -204,7 +204,7 @@ async fn a_machine_is_imaged_and_erased_by_the_agents_own_code() {
     assert_eq!(up[0].installed.hostname, "web-1");
 
     site.cli(["node", "release", "--yes", &id]);
-    site.until(&id, &["available"], SOON).await;
+    site.until(&id, &["available"], TEST_LIMIT).await;
     assert!(node.installed().is_none(), "the system is gone");
     assert_eq!(*seen.down.lock().expect("nobody panics"), [0]);
     let certificates = site.json(["node", "certificates", &id]);
@@ -262,7 +262,7 @@ async fn a_circuit_switches_on_no_more_than_it_bears_and_customers_take_turns() 
     deploy("many", many);
     deploy("few", few);
     for id in &names {
-        site.until(id, &["active"], SOON).await;
+        site.until(id, &["active"], TEST_LIMIT).await;
     }
     let claim = &site.json(["node", "get", &few[0]])["status"]["claim"];
     assert_eq!(claim["customer"], "few", "{claim}");

@@ -19,7 +19,7 @@ use rackwright_site::power::{Ledger, Reservation};
 use rackwright_tests::ports::free_port;
 
 /// Twenty times the need of 2,048 nodes.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
 fn generated(nodes: usize) -> Site {
     let text = site_file(&Request::new(ReferenceSku::DgxH100, nodes)).expect("a site");
@@ -119,7 +119,7 @@ impl Controller {
     /// Waits until it is ready. False: it has ended.
     fn ready(&mut self) -> bool {
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < WAIT_LIMIT {
             if self.child.try_wait().expect("its state").is_some() {
                 return false;
             }

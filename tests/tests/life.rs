@@ -3,7 +3,7 @@
 use rackwright_lifecycle::Effect;
 use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, Machine, PowerState};
 use rackwright_tests::site::{BOOT, Settings, Site};
-use rackwright_tests::witness::{Begun, begun, tries};
+use rackwright_tests::witness::{StartedJobs, begun, tries};
 
 /// A customer's public key without its private half: the key only has to arrive.
 const CUSTOMER_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIuYzq4nUyLlUaqFvB2HIBhzCLYmfEdFIDbJgV9Z0pYx customer";
@@ -86,7 +86,7 @@ async fn whole_life(namespace: lab::Namespace, firmware: Firmware, settings: Set
         // The ramdisk's kernel is Debian's, which supports it.
         assert!(event.contains(r#""io_uring":"true""#), "{event}");
     }
-    assert_eq!(begun(&site, machine, "n1").await, Begun { writes: 2, erases: 1 });
+    assert_eq!(begun(&site, machine, "n1").await, StartedJobs { writes: 2, erases: 1 });
     for (effect, times) in [(Effect::WriteImage, 2), (Effect::EraseDrives, 1)] {
         assert_eq!(tries(&site, "n1", effect).await.len(), times, "{effect:?}");
     }

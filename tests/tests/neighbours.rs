@@ -9,7 +9,7 @@ use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, SERVER_IPV4};
 use rackwright_tests::site::{BOOT, Settings, Site, texts};
 use serde_json::Value;
 
-const SOON: Duration = Duration::from_secs(60);
+const TEST_LIMIT: Duration = Duration::from_secs(60);
 
 /// A program that ends with the test.
 struct Neighbour(Child);
@@ -166,12 +166,12 @@ fn ask(path: &str, query: Option<&str>) -> Option<Value> {
 }
 
 async fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TEST_LIMIT;
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "{what} is not there after {SOON:?}");
+        assert!(Instant::now() < deadline, "{what} is not there after {TEST_LIMIT:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -200,7 +200,7 @@ fn prometheus_reads_the_metrics_and_understands_panels_and_alerts() {
             let site = Site::start(&namespace.state_dir().join("site"), &Settings::default()).await;
             lab.machine(0).boot_hang(true).await.expect("the machine hangs");
             site.enroll("n1", lab.machine(0));
-            site.until("n1", &["inspecting"], SOON).await;
+            site.until("n1", &["inspecting"], TEST_LIMIT).await;
             let dir = namespace.state_dir().join("prometheus");
             let _prometheus = prometheus(&dir, &site.viewer("prometheus"));
 

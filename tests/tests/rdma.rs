@@ -174,7 +174,7 @@ fn is_whole(lane: &Value, transport: &str) {
     assert!(p50.as_f64() > Some(0.0) && p50.as_f64() <= p99.as_f64(), "{lane}");
 }
 
-fn says(lane: &Value, key: &str, words: &str) {
+fn assert_contains(lane: &Value, key: &str, words: &str) {
     assert!(
         lane[key].as_str().is_some_and(|text| text.contains(words)),
         "{words:?}: {lane}"
@@ -211,7 +211,7 @@ fn two_machines_measure_by_rdma_and_say_why_where_they_do_not() {
     let tcp = lane(&log, "tcp");
     is_whole(&tcp, "tcp");
     assert_eq!(tcp["no_rdma"], Value::Null, "nobody asked for it: {tcp}");
-    says(
+    assert_contains(
         &lane(&log, "unknown"),
         "error",
         "RDMA is not possible: there: there is no adapter rxe7",
@@ -219,13 +219,13 @@ fn two_machines_measure_by_rdma_and_say_why_where_they_do_not() {
     assert!(lane(&log, "stranger")["error"].is_string(), "{log}");
     let broken = lane(&log, "broken");
     assert_eq!(broken["transport"], "rdma");
-    says(&broken, "error", "rxe0 port 1: IBV_WC_RETRY_EXC_ERR");
+    assert_contains(&broken, "error", "rxe0 port 1: IBV_WC_RETRY_EXC_ERR");
     for (name, why) in [
         ("device", "libibverbs does not know rxe0"),
         ("library", "libibverbs.so.1 cannot be loaded"),
     ] {
         let lane = lane(&log, name);
         is_whole(&lane, "tcp");
-        says(&lane, "no_rdma", why);
+        assert_contains(&lane, "no_rdma", why);
     }
 }

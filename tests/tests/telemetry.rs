@@ -8,7 +8,7 @@ mod daemon;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use collector::{Collector, Log, Told};
+use collector::{Collector, Log, ReceivedSpan};
 use daemon::Daemon;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use rackwright_api::v1;
@@ -56,21 +56,21 @@ fn enrolment(fleet: &Fleet) -> v1::EnrollNodeRequest {
     }
 }
 
-fn attribute<'a>(told: &'a Told, name: &str) -> &'a str {
-    told.attributes.get(name).map_or("", String::as_str)
+fn attribute<'a>(received: &'a ReceivedSpan, name: &str) -> &'a str {
+    received.attributes.get(name).map_or("", String::as_str)
 }
 
 async fn an_effect_below_its_step(collector: &mut Collector) {
     let effect = collector
-        .until("an effect of a known vendor", |told| {
-            told.span.name == "effect" && !attribute(told, "vendor").is_empty()
+        .until("an effect of a known vendor", |received| {
+            received.span.name == "effect" && !attribute(received, "vendor").is_empty()
         })
         .await;
     assert_eq!(attribute(&effect, "node"), "n1");
     assert_eq!(attribute(&effect, "effect.outcome"), "succeeded", "{effect:?}");
     let of = effect.span.parent_span_id.clone();
     let step = collector
-        .until("the effect's step", |told| told.span.span_id == of)
+        .until("the effect's step", |received| received.span.span_id == of)
         .await;
     assert_eq!((step.span.name.as_str(), attribute(&step, "node")), ("step", "n1"));
     assert_eq!(step.span.trace_id, effect.span.trace_id);
@@ -107,9 +107,11 @@ async fn calls_steps_and_effects_reach_the_collector_below_their_callers() {
         .await
         .expect("a new node");
 
-    let is = |told: &Told, name: &str| told.span.name == name;
+    let is = |received: &ReceivedSpan, name: &str| received.span.name == name;
     let call = collector
-        .until("the enrolment", |told| is(told, "rackwright.v1.NodeService/EnrollNode"))
+        .until("the enrolment", |received| {
+            is(received, "rackwright.v1.NodeService/EnrollNode")
+        })
         .await;
     assert_eq!((&call.span.trace_id, &call.span.parent_span_id), (&trace, &parent));
     assert_eq!(call.span.kind, SpanKind::Server as i32);
@@ -134,16 +136,21 @@ async fn calls_steps_and_effects_reach_the_collector_below_their_callers() {
         .await
         .expect("the operator may");
     daemon.stop();
-    let last = |told: &Told| is(told, "rackwright.v1.NodeService/ListNodes");
+    let last = |received: &ReceivedSpan| is(received, "rackwright.v1.NodeService/ListNodes");
     collector.until("the last call", last).await;
     let stranger = collector
-        .until("the stranger's call", |told| {
-            is(told, "rackwright.v1.AuthService/WhoAmI")
+        .until("the stranger's call", |received| {
+            is(received, "rackwright.v1.AuthService/WhoAmI")
         })
         .await;
     assert_ne!(stranger.span.trace_id, strangers_trace);
     assert_eq!(attribute(&stranger, "rpc.grpc.status_code"), "16");
-    assert!(collector.seen.iter().all(|told| told.span.trace_id != unrecorded_trace));
+    assert!(
+        collector
+            .seen
+            .iter()
+            .all(|received| received.span.trace_id != unrecorded_trace)
+    );
     fleet.stop().await;
 }
 

@@ -20,25 +20,25 @@ use crate::cmdline::{Endpoint, Mac, Settings};
 use crate::disk::marker::Marker;
 use crate::host::{Host, Presence};
 use crate::identity::{self, Authority, Identity, IdentityError, Request};
-use crate::jobs::desk::Desk;
+use crate::jobs::runner::JobRunner;
 use crate::ledger::LedgerError;
 use crate::machine::Machine;
-use crate::medium::Keeper;
-use crate::net::neighbours::Heard;
+use crate::medium::BootSecretStore;
+use crate::net::neighbours::NeighbourReport;
 use crate::session::{self, Session, SessionError};
 use crate::tpm::Attester;
 
 /// Version of the agent, as reported to the control plane.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Time limit for drivers and drives to report the machine's contents.
-const MACHINE_TIME: Duration = Duration::from_secs(300);
+const MACHINE_TIMEOUT: Duration = Duration::from_secs(300);
 /// The control plane may be unreachable for this long before the first registration; afterwards there is no limit.
-const REGISTER_TIME: Duration = Duration::from_secs(300);
-const REGISTER_CALL_TIME: Duration = Duration::from_secs(20);
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(300);
+const REGISTER_CALL_TIMEOUT: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// After a stream of at least this duration the next pause is the shortest.
-const GOOD_STREAM: Duration = Duration::from_secs(30);
+const STABLE_STREAM: Duration = Duration::from_secs(30);
 const DEFAULT_HEARTBEAT_S: u32 = 5;
 const MAX_HEARTBEAT_S: u32 = 60;
 
@@ -69,7 +69,7 @@ pub enum AgentError {
     },
     /// A driver or a drive did not answer in time.
     #[error(
-        "drivers and drives did not tell within {MACHINE_TIME:?} what the machine holds; the kernel's messages on the console say which hangs"
+        "drivers and drives did not tell within {MACHINE_TIMEOUT:?} what the machine holds; the kernel's messages on the console say which hangs"
     )]
     MachineStuck,
     /// A part of the agent panicked.
@@ -88,8 +88,8 @@ pub async fn run(
 ) -> Result<Infallible, AgentError> {
     let machine = Arc::new(machine);
     let ledger = machine.host.ledger()?;
-    let (told, neighbours) = watch::channel(None);
-    machine.host.hear_neighbours(told);
+    let (sender, neighbours) = watch::channel(None);
+    machine.host.watch_neighbours(sender);
     let read_machine = async {
         let machine = Arc::clone(&machine);
         let reading = async {
@@ -100,7 +100,7 @@ pub async fn run(
             };
             spawn_blocking(read).await
         };
-        let found = timeout(MACHINE_TIME, reading)
+        let found = timeout(MACHINE_TIMEOUT, reading)
             .await
             .map_err(|_| AgentError::MachineStuck)?;
         Ok::<_, AgentError>(found?)
@@ -125,10 +125,10 @@ pub async fn run(
     let servers: Vec<_> = endpoints.into_iter().map(|endpoint| endpoint.server).collect();
     // The token is used up and no longer needed.
     drop(token);
-    let desk = Desk::new(Arc::clone(&machine), ledger);
+    let runner = JobRunner::new(Arc::clone(&machine), ledger);
     // When the agent ends, its running job is stopped with it.
-    let _abandoned = Abandon(Arc::clone(&desk));
-    raise_generation(&desk, &identity.registration, &markers);
+    let _abandoned = AbandonOnDrop(Arc::clone(&runner));
+    raise_generation(&runner, &identity.registration, &markers);
     let key_sha256 = identity.key_sha256()?;
     let hello = Hello {
         csr_pem: identity.request()?,
@@ -141,33 +141,33 @@ pub async fn run(
         authority,
         identity: Mutex::new(identity),
         connection: Mutex::new(connection),
-        desk,
+        runner,
         hello,
         inventory,
         machine,
         attester,
-        secret: Keeper::default(),
+        secret: BootSecretStore::default(),
         key_sha256,
         neighbours,
     };
-    agent.stream_for_ever().await
+    agent.stream_forever().await
 }
 
 /// Stops the running job when the agent ends.
-struct Abandon(Arc<Desk>);
+struct AbandonOnDrop(Arc<JobRunner>);
 
-impl Drop for Abandon {
+impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
         self.0.abandon();
     }
 }
 
 /// The valid generation is the highest of the control plane's, the ledger's and the drives'.
-fn raise_generation(desk: &Desk, registration: &RegisterResponse, markers: &[Marker]) {
-    desk.raise_generation(registration.claim_generation);
+fn raise_generation(runner: &JobRunner, registration: &RegisterResponse, markers: &[Marker]) {
+    runner.raise_generation(registration.claim_generation);
     for marker in markers {
         if marker.counts(&registration.node, registration.claim_generation) {
-            desk.raise_generation(marker.generation);
+            runner.raise_generation(marker.generation);
         } else {
             tracing::warn!(
                 drive = marker.drive,
@@ -220,11 +220,11 @@ async fn registration(settings: &Settings, machine: &Arc<Machine>) -> Result<Reg
     let mut endpoints = settings.endpoints.iter().cycle();
     // All attempts use one key, also those of an agent that restarts in this boot: an answer may be lost after the token
     // was used, and the control plane repeats the answer only for the same key.
-    let request = match machine.host.kept_key() {
+    let request = match machine.host.stored_key() {
         Some(key) => Request::of(key)?,
         None => Request::new()?,
     };
-    if let Err(error) = machine.host.keep_key(&request.key_pem) {
+    if let Err(error) = machine.host.store_key(&request.key_pem) {
         tracing::warn!("key not kept: {error}");
     }
     loop {
@@ -236,23 +236,23 @@ async fn registration(settings: &Settings, machine: &Arc<Machine>) -> Result<Reg
         };
         let last = match try_registration(settings, endpoint, machine, &request).await {
             Ok(registered) => return Ok(registered),
-            Err(Attempt::Final(error)) => return Err(error),
-            Err(Attempt::Again(why)) => why,
+            Err(RegistrationError::Final(error)) => return Err(error),
+            Err(RegistrationError::Retry(why)) => why,
         };
         tracing::warn!("not registered yet: {last}");
-        if begun.elapsed() > REGISTER_TIME {
+        if begun.elapsed() > REGISTER_TIMEOUT {
             return Err(AgentError::Unreachable {
                 waited: begun.elapsed(),
                 last,
             });
         }
         tokio::time::sleep(clock::jittered(pause)).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 
-enum Attempt {
-    Again(String),
+enum RegistrationError {
+    Retry(String),
     Final(AgentError),
 }
 
@@ -261,16 +261,16 @@ async fn try_registration(
     endpoint: &Endpoint,
     machine: &Arc<Machine>,
     request: &Request,
-) -> Result<Registered, Attempt> {
+) -> Result<Registered, RegistrationError> {
     let (url, sha256) = (endpoint.ca_url.clone(), settings.ca_sha256);
     let fetched = spawn_blocking(move || identity::fetch_authority(&url, &sha256)).await;
-    let authority = match fetched.map_err(|error| Attempt::Final(error.into()))? {
+    let authority = match fetched.map_err(|error| RegistrationError::Final(error.into()))? {
         Ok(authority) => authority,
-        Err(error @ IdentityError::Fetch { .. }) => return Err(Attempt::Again(error.to_string())),
-        Err(error) => return Err(Attempt::Final(error.into())),
+        Err(error @ IdentityError::Fetch { .. }) => return Err(RegistrationError::Retry(error.to_string())),
+        Err(error) => return Err(RegistrationError::Final(error.into())),
     };
     set_clock(&*machine.host, &authority);
-    if let Some(identity) = machine.host.kept_identity() {
+    if let Some(identity) = machine.host.stored_identity() {
         return Ok(Registered {
             authority,
             identity,
@@ -279,7 +279,7 @@ async fn try_registration(
     }
     let mut client = session::connect(&*machine.host, &endpoint.server, &authority.pem, None)
         .await
-        .map_err(|error| Attempt::Again(error.to_string()))?;
+        .map_err(|error| RegistrationError::Retry(error.to_string()))?;
     let mut call = tonic::Request::new(RegisterRequest {
         token: settings.token.expose_secret().to_owned(),
         csr_pem: request.csr_pem.clone(),
@@ -288,7 +288,7 @@ async fn try_registration(
         boot_id: machine.host.boot_id(),
         agent_version: VERSION.to_owned(),
     });
-    call.set_timeout(REGISTER_CALL_TIME);
+    call.set_timeout(REGISTER_CALL_TIMEOUT);
     let answer = client.register(call).await.map_err(|status| match status.code() {
         Code::Unavailable
         | Code::DeadlineExceeded
@@ -296,8 +296,8 @@ async fn try_registration(
         | Code::Internal
         | Code::Cancelled
         | Code::Aborted
-        | Code::ResourceExhausted => Attempt::Again(format!("{:?}: {}", status.code(), status.message())),
-        code => Attempt::Final(AgentError::Refused {
+        | Code::ResourceExhausted => RegistrationError::Retry(format!("{:?}: {}", status.code(), status.message())),
+        code => RegistrationError::Final(AgentError::Refused {
             code,
             message: status.message().to_owned(),
         }),
@@ -305,7 +305,7 @@ async fn try_registration(
     adjust_clock(&*machine.host, answer.metadata());
     let identity = Identity::new(request.key_pem.clone(), answer.into_inner());
     // The file only matters for an agent that restarts.
-    if let Err(error) = machine.host.keep_identity(&identity) {
+    if let Err(error) = machine.host.store_identity(&identity) {
         tracing::warn!("identity not kept: {error}");
     }
     tracing::info!(
@@ -354,18 +354,18 @@ struct Connected {
     identity: Mutex<Identity>,
     /// For the first stream, if it goes to the same server.
     connection: Mutex<Option<Connection>>,
-    desk: Arc<Desk>,
+    runner: Arc<JobRunner>,
     hello: Hello,
     inventory: Inventory,
     machine: Arc<Machine>,
     attester: Option<Arc<dyn Attester>>,
-    secret: Keeper,
+    secret: BootSecretStore,
     key_sha256: String,
-    neighbours: watch::Receiver<Heard>,
+    neighbours: watch::Receiver<NeighbourReport>,
 }
 
 impl Connected {
-    async fn stream_for_ever(&self) -> Result<Infallible, AgentError> {
+    async fn stream_forever(&self) -> Result<Infallible, AgentError> {
         let mut pause = FIRST_PAUSE;
         let mut place = 0;
         loop {
@@ -374,13 +374,13 @@ impl Connected {
             let Err(error) = self.stream(server).await;
             tracing::warn!("disconnected from {server}: {error}");
             place = (place + 1) % self.servers.len();
-            pause = if begun.elapsed() > GOOD_STREAM {
+            pause = if begun.elapsed() > STABLE_STREAM {
                 FIRST_PAUSE
             } else {
                 pause
             };
             tokio::time::sleep(clock::jittered(pause)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 
@@ -389,7 +389,7 @@ impl Connected {
             let identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
             (identity.credentials(&self.authority), identity.registration.heartbeat_s)
         };
-        self.desk.set_credentials(credentials.clone());
+        self.runner.set_credentials(credentials.clone());
         let made = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
         let client = match made.filter(|made| made.server == server) {
             Some(made) => made.client,
@@ -401,7 +401,7 @@ impl Connected {
             heartbeat_s.min(MAX_HEARTBEAT_S)
         };
         let session = Session {
-            desk: &self.desk,
+            runner: &self.runner,
             host: &self.machine.host,
             hello: &self.hello,
             inventory: &self.inventory,
@@ -423,13 +423,13 @@ impl Connected {
     /// Stores a renewed certificate. The current stream continues; new connections use the new certificate.
     fn renew(&self, renewed: RegisterResponse) {
         let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
-        self.desk.raise_generation(renewed.claim_generation);
+        self.runner.raise_generation(renewed.claim_generation);
         if !identity.renew(renewed) {
             tracing::warn!("the renewed certificate is none and was left out");
             return;
         }
-        self.desk.set_credentials(identity.credentials(&self.authority));
-        if let Err(error) = self.machine.host.keep_identity(&identity) {
+        self.runner.set_credentials(identity.credentials(&self.authority));
+        if let Err(error) = self.machine.host.store_identity(&identity) {
             tracing::warn!("renewed identity not kept: {error}");
         }
     }

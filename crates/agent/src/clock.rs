@@ -67,12 +67,12 @@ fn parse_http_date(text: &str) -> Option<i64> {
     let year: i64 = parts.next()?.parse().ok()?;
     let mut time = parts.next()?.split(':').map(|part| part.parse::<i64>().ok());
     let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
-    let sane = (1970..10_000).contains(&year)
+    let is_plausible = (1970..10_000).contains(&year)
         && (1..=31).contains(&day)
         && (0..24).contains(&hour)
         && (0..60).contains(&minute)
         && (0..=60).contains(&second);
-    if !sane || parts.next() != Some("GMT") {
+    if !is_plausible || parts.next() != Some("GMT") {
         return None;
     }
     Some(days_from_civil(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second)
@@ -90,13 +90,13 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
 
 /// A random duration between half of `longest` and `longest`, different for each machine and each attempt.
 pub fn jittered(longest: Duration) -> Duration {
-    let share = f64::from(any_number() as u8) / 255.0;
+    let share = f64::from(random_number() as u8) / 255.0;
     longest.mul_f64(0.5 + share / 2.0)
 }
 
 /// A number that differs between calls and machines; not for cryptography. It is available at once, unlike the kernel's
 /// secure randomness: machines without a hardware source wait seconds for that after power-on.
-pub fn any_number() -> u64 {
+pub fn random_number() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 

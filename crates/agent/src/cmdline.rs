@@ -262,11 +262,11 @@ mod tests {
 
     use super::*;
 
-    const LEAST: &str = "quiet rackwright.server=https://10.77.0.1:7070 rackwright.token=s3cret rackwright.ca=sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    const MINIMAL: &str = "quiet rackwright.server=https://10.77.0.1:7070 rackwright.token=s3cret rackwright.ca=sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
     #[test]
     fn least_and_full() {
-        let least = parse(LEAST).unwrap();
+        let least = parse(MINIMAL).unwrap();
         assert_eq!(least.endpoints[0].ca_url, "http://10.77.0.1:8080/boot/v1/ca.pem");
         assert_eq!(least.token.expose_secret(), "s3cret");
         assert_eq!(
@@ -274,7 +274,7 @@ mod tests {
             (None, None, OnFatal::PowerOff)
         );
         let full = format!(
-            "{LEAST} rackwright.caurl=http://10.77.0.1:8081/ca rackwright.mac=52-54-00-AB-cd-ef rackwright.ip=10.77.0.10/22 \
+            "{MINIMAL} rackwright.caurl=http://10.77.0.1:8081/ca rackwright.mac=52-54-00-AB-cd-ef rackwright.ip=10.77.0.10/22 \
              rackwright.gw=10.77.0.1 rackwright.onfatal=reset console=ttyS0"
         );
         let full = parse(&full).unwrap();
@@ -294,8 +294,8 @@ mod tests {
     #[test]
     fn several_servers_are_tried_in_their_order() {
         let two = "rackwright.server=https://10.0.0.1:7070,https://[fd77::2]:7070 rackwright.caurl=http://10.0.0.9/ca";
-        let endpoints = parse(&format!("{LEAST} {two}")).unwrap().endpoints;
-        let told: Vec<_> = endpoints
+        let endpoints = parse(&format!("{MINIMAL} {two}")).unwrap().endpoints;
+        let endpoint_pairs: Vec<_> = endpoints
             .iter()
             .map(|e| (e.server.as_str(), e.ca_url.as_str()))
             .collect();
@@ -303,12 +303,17 @@ mod tests {
             ("https://10.0.0.1:7070", "http://10.0.0.9/ca"),
             ("https://[fd77::2]:7070", "http://[fd77::2]:8080/boot/v1/ca.pem"),
         ];
-        assert_eq!(told, wanted);
+        assert_eq!(endpoint_pairs, wanted);
     }
 
     #[test]
     fn masks_defaults_and_unset_values() {
-        let prefix = |extra: &str| parse(&format!("{LEAST} {extra}")).unwrap().addressing.map(|a| a.prefix);
+        let prefix = |extra: &str| {
+            parse(&format!("{MINIMAL} {extra}"))
+                .unwrap()
+                .addressing
+                .map(|a| a.prefix)
+        };
         assert_eq!(
             prefix("rackwright.ip=10.0.0.2 rackwright.mask=255.255.240.0 rackwright.gw="),
             Some(20)
@@ -326,7 +331,7 @@ mod tests {
     #[test]
     fn faults_name_the_key_and_hide_the_value() {
         let without = |key: &str| {
-            LEAST
+            MINIMAL
                 .split(' ')
                 .filter(|word| !word.starts_with(key))
                 .collect::<Vec<_>>()
@@ -351,11 +356,11 @@ mod tests {
             ("rackwright.ip=10.0.0.1 rackwright.gw=fd77::1", "rackwright.gw"),
             ("rackwright.onfatal=hang", "rackwright.onfatal"),
         ] {
-            let error = parse(&format!("{LEAST} {extra}")).unwrap_err();
+            let error = parse(&format!("{MINIMAL} {extra}")).unwrap_err();
             assert!(error.to_string().contains(key), "{extra}: {error}");
             assert!(!error.to_string().contains("s3cret"), "{error}");
         }
-        assert!(!format!("{:?}", parse(LEAST).unwrap()).contains("s3cret"));
+        assert!(!format!("{:?}", parse(MINIMAL).unwrap()).contains("s3cret"));
     }
 
     proptest! {

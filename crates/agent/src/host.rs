@@ -19,7 +19,7 @@ use crate::inventory;
 use crate::ledger::{Ledger, LedgerError};
 use crate::medium::{self, BootSecret};
 use crate::net::interfaces;
-use crate::net::neighbours::{self, Heard};
+use crate::net::neighbours::{self, NeighbourReport};
 use crate::root::SysRoot;
 use crate::tpm::{self, Attester, KernelTpm};
 
@@ -70,7 +70,7 @@ pub trait Host: Send + Sync {
     fn ledger(&self) -> Result<Ledger, LedgerError>;
 
     /// The private key (PEM) of an earlier agent of this boot, which may have registered it. A boot registers one key.
-    fn kept_key(&self) -> Option<SecretString> {
+    fn stored_key(&self) -> Option<SecretString> {
         None
     }
 
@@ -78,18 +78,18 @@ pub trait Host: Send + Sync {
     ///
     /// # Errors
     /// [`IdentityError::Io`]
-    fn keep_key(&self, _key_pem: &SecretString) -> Result<(), IdentityError> {
+    fn store_key(&self, _key_pem: &SecretString) -> Result<(), IdentityError> {
         Ok(())
     }
 
     /// The identity stored by an earlier agent of this boot.
-    fn kept_identity(&self) -> Option<Identity>;
+    fn stored_identity(&self) -> Option<Identity>;
 
     /// Stores the identity for later agents of this boot.
     ///
     /// # Errors
     /// [`IdentityError::Io`]
-    fn keep_identity(&self, identity: &Identity) -> Result<(), IdentityError>;
+    fn store_identity(&self, identity: &Identity) -> Result<(), IdentityError>;
 
     /// The attester of the machine, once the kernel's drivers have found their devices; `None` without a TPM 2.0.
     ///
@@ -106,7 +106,7 @@ pub trait Host: Send + Sync {
     fn clear_tpm(&self) -> Result<bool, String>;
 
     /// Starts to listen for LLDP on the Ethernet cards. Sends the results until the receiver is dropped. Returns at once.
-    fn hear_neighbours(&self, _told: watch::Sender<Heard>) {}
+    fn watch_neighbours(&self, _sender: watch::Sender<NeighbourReport>) {}
 
     /// Looks once for the boot secret on a medium in the BMC's virtual drive. May take seconds.
     ///
@@ -170,19 +170,19 @@ impl Host for KernelHost {
         }
     }
 
-    fn kept_key(&self) -> Option<SecretString> {
+    fn stored_key(&self) -> Option<SecretString> {
         identity::load_key(&self.0.state)
     }
 
-    fn keep_key(&self, key_pem: &SecretString) -> Result<(), IdentityError> {
+    fn store_key(&self, key_pem: &SecretString) -> Result<(), IdentityError> {
         identity::save_key(&self.0.state, key_pem)
     }
 
-    fn kept_identity(&self) -> Option<Identity> {
+    fn stored_identity(&self) -> Option<Identity> {
         Identity::load(&self.0.state)
     }
 
-    fn keep_identity(&self, identity: &Identity) -> Result<(), IdentityError> {
+    fn store_identity(&self, identity: &Identity) -> Result<(), IdentityError> {
         identity.save(&self.0.state)
     }
 
@@ -194,12 +194,12 @@ impl Host for KernelHost {
         tpm::clear(&self.0)
     }
 
-    fn hear_neighbours(&self, told: watch::Sender<Heard>) {
-        neighbours::hear(&self.0, told);
+    fn watch_neighbours(&self, sender: watch::Sender<NeighbourReport>) {
+        neighbours::listen(&self.0, sender);
     }
 
     fn boot_secret(&self) -> Result<BootSecret, String> {
-        medium::look(&self.0)
+        medium::find_secret(&self.0)
     }
 
     fn efivars(&self) -> Option<EfiVars> {

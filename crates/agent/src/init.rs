@@ -26,7 +26,7 @@ use crate::console::{line, mark};
 use crate::jobs::power::{KernelPower, Power as _, PowerAction};
 use crate::modules;
 use crate::net::dhcp;
-use crate::net::nic::{self, Up};
+use crate::net::nic::{self, ActiveNic};
 use crate::root::SysRoot;
 
 /// Exit status of an agent that must not be restarted.
@@ -35,7 +35,7 @@ pub const EXIT_FATAL: u8 = 3;
 const RESTARTS: u32 = 5;
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// Time that the last message stays on the console.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+const FATAL_MESSAGE_TIME: Duration = Duration::from_secs(10);
 /// Seconds until the kernel resets after a panic (also after the death of PID 1).
 const PANIC_RESET_S: &str = "30";
 
@@ -133,7 +133,7 @@ fn load_modules(root: &SysRoot, mut agent: PipeWriter) {
 }
 
 /// Renews the lease at half of its time. If DHCP gives another address or the renewal fails, reports that and stops.
-fn keep_lease(up: Up) {
+fn keep_lease(up: ActiveNic) {
     let (Some(mut lease), std::net::IpAddr::V4(address)) = (up.lease, up.addressing.address) else {
         return;
     };
@@ -204,13 +204,13 @@ fn give_up(root: &SysRoot, on_fatal: OnFatal, why: &str) -> ! {
     mark(root, "fatal");
     line(&format!(
         "rackwright-agent: {why}\nrackwright-agent: {action:?} in {} seconds",
-        LAST_WORDS.as_secs()
+        FATAL_MESSAGE_TIME.as_secs()
     ));
     if let Ok(mut log) = File::options().write(true).open("/dev/kmsg") {
         let _ = writeln!(log, "rackwright-agent: {why}");
     }
     #[expect(clippy::disallowed_methods, reason = "PID 1 runs no async code")]
-    thread::sleep(LAST_WORDS);
+    thread::sleep(FATAL_MESSAGE_TIME);
     let failed = KernelPower::new(&root.proc).perform(action);
     line(&format!("rackwright-agent: {failed:?}"));
     // The end of PID 1 makes the kernel panic and reset.

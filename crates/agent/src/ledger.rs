@@ -221,7 +221,7 @@ impl Ledger {
     }
 
     /// Keeps an entry in memory only, until the process ends.
-    pub fn keep(&mut self, report: JobReport) {
+    pub fn keep_in_memory(&mut self, report: JobReport) {
         self.remember(report);
     }
 
@@ -232,7 +232,7 @@ impl Ledger {
 }
 
 /// The report of a job that starts now.
-pub fn begun(job: &Job) -> JobReport {
+pub fn begun_report(job: &Job) -> JobReport {
     JobReport {
         operation: job.operation.clone(),
         claim_generation: job.claim_generation,
@@ -243,31 +243,31 @@ pub fn begun(job: &Job) -> JobReport {
 }
 
 /// The report of a refused job.
-pub fn refused(job: &Job, error: JobError) -> JobReport {
+pub fn refused_report(job: &Job, error: JobError) -> JobReport {
     let now = clock::timestamp();
     JobReport {
         state: JobState::Refused.into(),
         error: Some(error),
         end_time: Some(now),
-        ..begun(job)
+        ..begun_report(job)
     }
 }
 
 /// The report of a completed job.
-pub fn ended(begun: JobReport, outcome: Result<Option<JobResult>, JobError>) -> JobReport {
+pub fn ended_report(begun_report: JobReport, outcome: Result<Option<JobResult>, JobError>) -> JobReport {
     let end_time = Some(clock::timestamp());
     match outcome {
         Ok(result) => JobReport {
             state: JobState::Succeeded.into(),
             result,
             end_time,
-            ..begun
+            ..begun_report
         },
         Err(error) => JobReport {
             state: JobState::Failed.into(),
             error: Some(error),
             end_time,
-            ..begun
+            ..begun_report
         },
     }
 }
@@ -342,10 +342,12 @@ mod tests {
     fn rules() {
         let mut ledger = Ledger::in_memory();
         ledger.raise_generation(5);
-        let done = ended(begun(&job("done", 5)), Ok(None));
-        ledger.record(begun(&job("run", 5))).unwrap();
+        let done = ended_report(begun_report(&job("done", 5)), Ok(None));
+        ledger.record(begun_report(&job("run", 5))).unwrap();
         ledger.record(done).unwrap();
-        ledger.record(refused(&job("no", 5), JobError::default())).unwrap();
+        ledger
+            .record(refused_report(&job("no", 5), JobError::default()))
+            .unwrap();
         let workless = Job {
             work: None,
             ..job("workless", 5)
@@ -378,9 +380,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ledger");
         let mut ledger = Ledger::open(&path).unwrap();
-        ledger.record(begun(&job("a", 3))).unwrap();
-        ledger.record(ended(begun(&job("a", 3)), Ok(None))).unwrap();
-        ledger.record(begun(&job("b", 7))).unwrap();
+        ledger.record(begun_report(&job("a", 3))).unwrap();
+        ledger
+            .record(ended_report(begun_report(&job("a", 3)), Ok(None)))
+            .unwrap();
+        ledger.record(begun_report(&job("b", 7))).unwrap();
         drop(ledger);
         let ledger = Ledger::open(&path).unwrap();
         assert_eq!(ledger.generation(), 7);
@@ -401,9 +405,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ledger");
         let mut ledger = Ledger::open(&path).unwrap();
-        ledger.record(ended(begun(&job("a", 1)), Ok(None))).unwrap();
+        ledger
+            .record(ended_report(begun_report(&job("a", 1)), Ok(None)))
+            .unwrap();
         let first = fs::metadata(&path).unwrap().len() as usize;
-        ledger.record(ended(begun(&job("b", 1)), Ok(None))).unwrap();
+        ledger
+            .record(ended_report(begun_report(&job("b", 1)), Ok(None)))
+            .unwrap();
         drop(ledger);
         let whole = fs::read(&path).unwrap();
         for cut in first..whole.len() {
@@ -429,7 +437,7 @@ mod tests {
         let mut ledger = Ledger::in_memory();
         for index in 0..MAX_OPERATIONS {
             ledger
-                .record(ended(begun(&job(&index.to_string(), 1)), Ok(None)))
+                .record(ended_report(begun_report(&job(&index.to_string(), 1)), Ok(None)))
                 .unwrap();
         }
         assert_eq!(code(&ledger.consider(&job("one more", 1), None)), "ledger-full");
@@ -455,7 +463,7 @@ mod tests {
                     }
                     1 => if let Some(operation) = running.take() {
                         let report = ledger.report(&operation).unwrap().clone();
-                        ledger.record(ended(report, Ok(None))).unwrap();
+                        ledger.record(ended_report(report, Ok(None))).unwrap();
                     },
                     _ => {
                         let job = job(&format!("op{id}"), generation);
@@ -463,7 +471,7 @@ mod tests {
                             Verdict::Begin => {
                                 prop_assert!(begun_ids.insert(job.operation.clone()), "{} began twice", job.operation);
                                 prop_assert!(running.is_none() && generation >= highest);
-                                ledger.record(begun(&job)).unwrap();
+                                ledger.record(begun_report(&job)).unwrap();
                                 running = Some(job.operation);
                                 highest = generation;
                             }
@@ -471,7 +479,7 @@ mod tests {
                                 if error.code == "busy" {
                                     highest = highest.max(generation);
                                 }
-                                ledger.record(refused(&job, error)).unwrap();
+                                ledger.record(refused_report(&job, error)).unwrap();
                             }
                             Verdict::Answer(report) => prop_assert_eq!(report.operation, job.operation),
                         }

@@ -20,11 +20,11 @@ use crate::text;
 
 /// Time limit for finding the medium: a virtual drive takes seconds to appear, and more seconds to load a medium. Shorter
 /// than the control plane's wait for the answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MEDIUM_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause between two searches. Without udev's polling the kernel does not announce a medium.
-const PAUSE: Duration = Duration::from_millis(500);
+const RETRY_PERIOD: Duration = Duration::from_millis(500);
 /// Maximum number of drives searched; a BMC has a few.
-const DRIVES_MAX: usize = 16;
+const MAX_DRIVES: usize = 16;
 
 /// The secret of the current boot.
 pub type BootSecret = SecretBox<[u8; SECRET]>;
@@ -33,7 +33,7 @@ pub type BootSecret = SecretBox<[u8; SECRET]>;
 ///
 /// # Errors
 /// The medium was not found. The text lists the drives and their content.
-pub fn look(root: &SysRoot) -> Result<BootSecret, String> {
+pub fn find_secret(root: &SysRoot) -> Result<BootSecret, String> {
     let mut names: Vec<String> = std::fs::read_dir(root.sys.join("block"))
         .into_iter()
         .flatten()
@@ -42,7 +42,7 @@ pub fn look(root: &SysRoot) -> Result<BootSecret, String> {
         .filter(|name| name.starts_with("sr") || is_removable(root, name))
         .collect();
     names.sort_unstable();
-    names.truncate(DRIVES_MAX);
+    names.truncate(MAX_DRIVES);
     let mut seen = Vec::new();
     for name in &names {
         match read(&root.dev.join(name)) {
@@ -74,9 +74,9 @@ fn read(drive: &Path) -> std::io::Result<Option<BootSecret>> {
 
 /// Keeps the secret for all streams of this agent.
 #[derive(Default)]
-pub struct Keeper(Mutex<Option<Arc<BootSecret>>>);
+pub struct BootSecretStore(Mutex<Option<Arc<BootSecret>>>);
 
-impl Keeper {
+impl BootSecretStore {
     /// Returns the proof for a challenge that this machine has the secret. Waits for the medium if necessary.
     ///
     /// # Errors
@@ -87,8 +87,8 @@ impl Keeper {
         challenge: &Challenge,
         key_sha256: &str,
     ) -> Result<Vec<u8>, String> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let secret = match kept {
+        let stored = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let secret = match stored {
             Some(secret) => secret,
             None => {
                 let found = Arc::new(found(host).await?);
@@ -108,19 +108,19 @@ impl Keeper {
 }
 
 async fn found(host: &Arc<dyn Host>) -> Result<BootSecret, String> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MEDIUM_TIMEOUT;
     loop {
         let host = Arc::clone(host);
-        let looking = spawn_blocking(move || host.boot_secret());
-        let looked = match timeout_at(deadline, looking).await {
-            Ok(Ok(looked)) => looked,
+        let reading = spawn_blocking(move || host.boot_secret());
+        let result = match timeout_at(deadline, reading).await {
+            Ok(Ok(result)) => result,
             Ok(Err(error)) => return Err(format!("the agent failed: {error}")),
-            Err(_) => return Err(format!("a drive did not answer within {} s", PATIENCE.as_secs())),
+            Err(_) => return Err(format!("a drive did not answer within {} s", MEDIUM_TIMEOUT.as_secs())),
         };
-        match looked {
+        match result {
             Ok(secret) => return Ok(secret),
-            Err(why) if Instant::now() + PAUSE >= deadline => return Err(why),
-            Err(_) => sleep(PAUSE).await,
+            Err(why) if Instant::now() + RETRY_PERIOD >= deadline => return Err(why),
+            Err(_) => sleep(RETRY_PERIOD).await,
         }
     }
 }
@@ -142,17 +142,17 @@ mod tests {
     fn the_medium_is_found_among_optical_and_removable_drives_only() {
         let dir = tempfile::tempdir().unwrap();
         let root = SysRoot::below(dir.path());
-        let said = |root: &SysRoot| look(root).map(|secret| *secret.expose_secret());
-        assert!(said(&root).unwrap_err().contains("sees no optical"));
+        let secret_of = |root: &SysRoot| find_secret(root).map(|secret| *secret.expose_secret());
+        assert!(secret_of(&root).unwrap_err().contains("sees no optical"));
         drive(&root, "nvme0n1", "0\n", &image(&[1; SECRET]));
         drive(&root, "sda", "1\n", &[0; 64 << 10]);
         drive(&root, "sr0", "1\n", b"short");
-        let why = said(&root).unwrap_err();
+        let why = secret_of(&root).unwrap_err();
         assert!(
             why.contains("sda holds another medium") && why.contains("sr0: "),
             "{why}"
         );
         drive(&root, "sr1", "0\n", &image(&[7; SECRET]));
-        assert_eq!(said(&root), Ok([7; SECRET]));
+        assert_eq!(secret_of(&root), Ok([7; SECRET]));
     }
 }

@@ -19,10 +19,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity as TlsIdentity};
 
 use crate::host::Host;
-use crate::jobs::desk::Desk;
+use crate::jobs::runner::JobRunner;
 use crate::jobs::writer::Credentials;
-use crate::medium::Keeper;
-use crate::net::neighbours::Heard;
+use crate::medium::BootSecretStore;
+use crate::net::neighbours::NeighbourReport;
 use crate::tpm::Attester;
 
 /// Maximum number of messages waiting for the network; beyond it the stream counts as stuck.
@@ -111,7 +111,7 @@ pub async fn connect(
 /// The parts of the agent that a stream needs.
 pub struct Session<'a> {
     /// The running and completed jobs.
-    pub desk: &'a Arc<Desk>,
+    pub runner: &'a Arc<JobRunner>,
     /// Source of the uptime in heartbeats.
     pub host: &'a Arc<dyn Host>,
     /// The hello without jobs and generation; each connection fills those in.
@@ -121,20 +121,20 @@ pub struct Session<'a> {
     /// Answers challenges; `None` without a TPM.
     pub attester: Option<&'a Arc<dyn Attester>>,
     /// Holds the boot secret from the machine's BMC.
-    pub secret: &'a Keeper,
+    pub secret: &'a BootSecretStore,
     /// SHA-256 of the key in the stream's connection.
     pub key_sha256: &'a str,
     /// Interval between heartbeats.
     pub heartbeat: Duration,
     /// Neighbours heard by the Ethernet cards.
-    pub neighbours: &'a watch::Receiver<Heard>,
+    pub neighbours: &'a watch::Receiver<NeighbourReport>,
 }
 
 /// Waits for new results of the cards. Waits for ever once the listener has ended.
-async fn next_heard(neighbours: &mut watch::Receiver<Heard>) -> Neighbours {
+async fn next_neighbours(neighbours: &mut watch::Receiver<NeighbourReport>) -> Neighbours {
     while neighbours.changed().await.is_ok() {
-        if let Some(heard) = &*neighbours.borrow_and_update() {
-            return heard.clone();
+        if let Some(current) = &*neighbours.borrow_and_update() {
+            return current.clone();
         }
     }
     std::future::pending().await
@@ -153,7 +153,7 @@ impl Session<'_> {
         mut on_renewed: impl FnMut(RegisterResponse) + Send,
     ) -> Result<std::convert::Infallible, SessionError> {
         let (up, queue) = mpsc::channel(QUEUE);
-        let (jobs, claim_generation) = self.desk.all();
+        let (jobs, claim_generation) = self.runner.snapshot();
         self.send(
             &up,
             Up::Hello(Hello {
@@ -166,7 +166,7 @@ impl Session<'_> {
         self.send(&up, Up::Inventory(self.inventory.clone())).await?;
         let answer = timeout(STUCK_TIME, client.connect(ReceiverStream::new(queue))).await;
         let mut down = answer.map_err(|_| SessionError::Stuck)??.into_inner();
-        self.desk.sent();
+        self.runner.sent();
         on_ready();
         let mut heartbeats = interval(self.heartbeat);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -188,16 +188,16 @@ impl Session<'_> {
                         };
                         self.send(&up, Up::Attestation(answer)).await?;
                     }
-                    ControlMessage { message: Some(message) } => self.obey(message, &mut on_renewed),
+                    ControlMessage { message: Some(message) } => self.handle(message, &mut on_renewed),
                     ControlMessage { message: None } => tracing::warn!("a message that this agent does not know was left out"),
                 },
-                () = self.desk.changed() => {
-                    for report in self.desk.take() {
+                () = self.runner.changed() => {
+                    for report in self.runner.take() {
                         self.send(&up, Up::Job(report)).await?;
                     }
-                    self.desk.sent();
+                    self.runner.sent();
                 }
-                heard = next_heard(&mut neighbours) => self.send(&up, Up::Neighbours(heard)).await?,
+                current = next_neighbours(&mut neighbours) => self.send(&up, Up::Neighbours(current)).await?,
                 _ = heartbeats.tick() => self.send(&up, self.heartbeat_now()).await?,
             }
         }
@@ -209,10 +209,10 @@ impl Session<'_> {
         })
     }
 
-    fn obey(&self, message: Down, on_renewed: &mut (impl FnMut(RegisterResponse) + Send)) {
+    fn handle(&self, message: Down, on_renewed: &mut (impl FnMut(RegisterResponse) + Send)) {
         match message {
-            Down::Job(job) => self.desk.submit(job),
-            Down::Cancel(cancel) => self.desk.cancel(&cancel),
+            Down::Job(job) => self.runner.submit(job),
+            Down::Cancel(cancel) => self.runner.cancel(&cancel),
             Down::Renewed(renewed) => on_renewed(renewed),
             // Handled in `run`, which can send the answer.
             Down::Challenge(_) => {}

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pci_addresses_are_told_from_other_path_parts() {
+    fn pci_addresses_are_recognised() {
         assert!(is_pci_address("0000:3b:00.0"));
         assert!(is_pci_address("10000:e1:00.0"));
         for wrong in [

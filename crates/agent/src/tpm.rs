@@ -96,7 +96,7 @@ impl KernelTpm {
         })
     }
 
-    fn proven(&self, challenge: &Challenge, key_sha256: &str) -> Result<Attestation, TpmError> {
+    fn try_answer(&self, challenge: &Challenge, key_sha256: &str) -> Result<Attestation, TpmError> {
         let credential = Credential {
             blob: challenge.credential_blob.clone(),
             seed: challenge.credential_seed.clone(),
@@ -150,7 +150,7 @@ impl Attester for KernelTpm {
     }
 
     fn answer(&self, challenge: &Challenge, key_sha256: &str) -> Attestation {
-        self.proven(challenge, key_sha256).unwrap_or_else(|error| {
+        self.try_answer(challenge, key_sha256).unwrap_or_else(|error| {
             tracing::error!("the challenge cannot be answered: {error}");
             Attestation {
                 fault: error.to_string(),

@@ -140,7 +140,7 @@ fn is_all_zero(path: &Path) -> bool {
 fn drives_are_erased_side_by_side_and_read_back() {
     for block_bytes in [512, 4096] {
         let bench = bench(2, block_bytes);
-        let result = erase(&*bench.drives, &EraseDrives::default(), &JobControl::unheard()).unwrap();
+        let result = erase(&*bench.drives, &EraseDrives::default(), &JobControl::without_listener()).unwrap();
         assert_eq!(result.drives.len(), 2);
         for (drive, file) in result.drives.iter().zip(&bench.files) {
             assert_eq!(drive.method(), EraseMethod::DiscardZeroed, "{drive:?}");
@@ -206,7 +206,7 @@ fn a_drive_that_cannot_discard_is_overwritten() {
             samples: 100,
             ..EraseDrives::default()
         },
-        &JobControl::unheard(),
+        &JobControl::without_listener(),
     )
     .unwrap();
     assert_eq!(result.drives[0].method(), EraseMethod::Overwrite);
@@ -233,7 +233,7 @@ fn a_drive_in_use_is_not_erased() {
             .open(&bench.loops[0].0)
             .unwrap()
     };
-    let failure = erase(&*bench.drives, &EraseDrives::default(), &JobControl::unheard()).unwrap_err();
+    let failure = erase(&*bench.drives, &EraseDrives::default(), &JobControl::without_listener()).unwrap_err();
     assert!(failure.error.message.contains("busy"), "{}", failure.error.message);
     let mut first = [0; 512];
     held.read_exact_at(&mut first, 0).unwrap();

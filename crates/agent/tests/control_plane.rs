@@ -95,7 +95,7 @@ async fn connected() -> (Control, Bench, JoinHandle<AgentError>, Stream) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_runs_once_however_often_it_is_asked_for() {
+async fn a_repeated_write_job_runs_once() {
     let (mut control, bench, _agent, mut stream) = connected().await;
     for _ in 0..3 {
         stream.send(Down::Job(write_job("op-1", 5))).await;

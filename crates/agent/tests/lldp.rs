@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rackwright_agent::host::{Host as _, KernelHost};
-use rackwright_agent::net::neighbours::Heard;
+use rackwright_agent::net::neighbours::NeighbourReport;
 use rackwright_agent::root::SysRoot;
 use rackwright_api::v1::Neighbour;
 use tokio::sync::watch;
@@ -85,25 +85,28 @@ fn start_switch(dir: &Path) {
 }
 
 /// Waits until the neighbours are as wanted.
-async fn until_heard(heard: &mut watch::Receiver<Heard>, wanted: impl Fn(&[Neighbour]) -> bool) -> Vec<Neighbour> {
+async fn wait_for_neighbours(
+    neighbours: &mut watch::Receiver<NeighbourReport>,
+    wanted: impl Fn(&[Neighbour]) -> bool,
+) -> Vec<Neighbour> {
     let found = timeout(
         LIMIT,
-        heard.wait_for(|heard| heard.as_ref().is_some_and(|all| wanted(&all.neighbours))),
+        neighbours.wait_for(|neighbours| neighbours.as_ref().is_some_and(|all| wanted(&all.neighbours))),
     );
     let found = found.await.expect("frames come in time").expect("the ear hears");
     found.as_ref().unwrap().neighbours.clone()
 }
 
-async fn frames_of_a_switch_are_heard(dir: &Path) {
+async fn check_switch_frames(dir: &Path) {
     // A sysfs of this namespace: the kernel shows the interfaces of the namespace in which sysfs was mounted.
     run(dir, "mount", "-t sysfs sysfs /sys");
     for (port, card) in [("p1", "nic1"), ("p2", "nic2"), ("p3", "nic3")] {
         plug_in(dir, port, card);
     }
     start_switch(dir);
-    let (told, mut heard) = watch::channel(None);
-    KernelHost(SysRoot::below(dir)).hear_neighbours(told);
-    let found = until_heard(&mut heard, |all| all.len() == 2).await;
+    let (sender, mut neighbours) = watch::channel(None);
+    KernelHost(SysRoot::below(dir)).watch_neighbours(sender);
+    let found = wait_for_neighbours(&mut neighbours, |all| all.len() == 2).await;
     for (neighbour, (card, port)) in found.iter().zip([("nic1", "p1"), ("nic2", "p2")]) {
         let mac = std::fs::read_to_string(format!("/sys/class/net/{card}/address")).unwrap();
         assert_eq!((&*neighbour.nic, &*neighbour.mac), (card, mac.trim()));
@@ -123,7 +126,10 @@ async fn frames_of_a_switch_are_heard(dir: &Path) {
             record.trim()
         ),
     );
-    let renamed = until_heard(&mut heard, |all| all.iter().all(|one| one.system_name == "eth-leaf-2")).await;
+    let renamed = wait_for_neighbours(&mut neighbours, |all| {
+        all.iter().all(|one| one.system_name == "eth-leaf-2")
+    })
+    .await;
     assert_eq!(renamed.len(), 2, "a port that sends nothing is not heard");
 }
 
@@ -136,7 +142,7 @@ fn an_open_vswitch_is_heard_on_the_cards_that_are_cabled_to_it() {
             .enable_all()
             .build()
             .unwrap();
-        return runtime.block_on(frames_of_a_switch_are_heard(dir.path()));
+        return runtime.block_on(check_switch_frames(dir.path()));
     }
     let status = Command::new("unshare")
         .args([

@@ -44,12 +44,12 @@ pub async fn until_done(
     operations: Vec<Operation>,
     limit: Option<Duration>,
 ) -> Result<Vec<Operation>, CliError> {
-    let mut board = Board::new(ui, operations);
+    let mut display = ProgressDisplay::new(ui, operations);
     let mut tasks = JoinSet::new();
     let (sender, mut changes) = mpsc::channel(CONCURRENT_WAITS);
     let permits = Arc::new(Semaphore::new(CONCURRENT_WAITS));
-    let poll = Duration::from_millis(if board.live.enabled() { 500 } else { 2000 });
-    for (index, operation) in board
+    let poll = Duration::from_millis(if display.live.enabled() { 500 } else { 2000 });
+    for (index, operation) in display
         .operations
         .iter()
         .enumerate()
@@ -75,20 +75,20 @@ pub async fn until_done(
     loop {
         tokio::select! {
             biased;
-            Some((index, operation)) = changes.recv() => board.update(index, operation),
+            Some((index, operation)) = changes.recv() => display.update(index, operation),
             joined = tasks.join_next() => match joined {
                 None => break,
-                Some(Ok(Ok((index, last)))) => board.update(index, last),
-                Some(Ok(Err(error))) => { board.live.clear(); return Err(error); }
+                Some(Ok(Ok((index, last)))) => display.update(index, last),
+                Some(Ok(Err(error))) => { display.live.clear(); return Err(error); }
                 Some(Err(e)) => return Err(CliError::BadAnswer(format!("waiting broke off: {e}"))),
             },
-            _ = tick.tick(), if board.live.enabled() => {}
-            () = &mut deadline => return Err(board.timed_out(limit.unwrap_or_default())),
+            _ = tick.tick(), if display.live.enabled() => {}
+            () = &mut deadline => return Err(display.timed_out(limit.unwrap_or_default())),
         }
-        board.draw();
+        display.draw();
     }
-    board.live.clear();
-    Ok(board.operations)
+    display.live.clear();
+    Ok(display.operations)
 }
 
 /// Polls the operation and reports every answer until the operation is done.
@@ -186,7 +186,7 @@ pub fn progress_text(operation: &Operation) -> String {
 }
 
 /// The known state of every operation, and the part of it on the screen.
-struct Board<'a> {
+struct ProgressDisplay<'a> {
     ui: &'a Ui,
     live: Live,
     operations: Vec<Operation>,
@@ -194,7 +194,7 @@ struct Board<'a> {
     noted: Vec<(String, u32)>,
 }
 
-impl<'a> Board<'a> {
+impl<'a> ProgressDisplay<'a> {
     fn new(ui: &'a Ui, operations: Vec<Operation>) -> Self {
         let noted = vec![(String::new(), 0); operations.len()];
         Self {

@@ -18,7 +18,7 @@ use rackwright_store::{
     WriteTx,
 };
 
-use crate::attestation::{self, BY_ADDRESS, BY_BMC, BY_TPM, Known, Shown};
+use crate::attestation::{self, BY_ADDRESS, BY_BMC, BY_TPM, MachineIdentity, TpmEvidence};
 use crate::bmc_secret;
 use crate::boot::mint;
 use crate::clock;
@@ -49,14 +49,14 @@ fn refused<T>(why: impl Into<String>) -> Answer<T> {
 
 /// The machine that sends a request: its MAC address and IP address, as far as known. Neither is proven.
 #[derive(Debug, Clone, Copy)]
-pub struct Asker<'a> {
+pub struct BootRequester<'a> {
     /// Lower case, with colons.
     pub mac: &'a str,
     /// Empty: unknown.
     pub address: &'a str,
 }
 
-impl std::fmt::Display for Asker<'_> {
+impl std::fmt::Display for BootRequester<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.address {
             "" => write!(f, "{} (address not known)", self.mac),
@@ -111,7 +111,7 @@ fn row_of(before: Option<AgentBootRow>, record: &NodeRecord, boot: &EffectRow) -
 pub async fn note_secret(core: &Core, node: &str, boot: &str, secret: &str) -> Result<bool, StoreError> {
     let mut tx = core.store.write().await?;
     let record = tx.node(node).await?;
-    let Some(mut row) = present(&mut tx, &record).await?.filter(|row| row.boot == boot) else {
+    let Some(mut row) = present_boot(&mut tx, &record).await?.filter(|row| row.boot == boot) else {
         return Ok(false);
     };
     row.bmc_secret = secret.to_owned();
@@ -173,7 +173,7 @@ impl LastBoot {
 }
 
 /// The boot from which the node's agent is expected, with its row. The node is locked.
-async fn present(tx: &mut WriteTx, record: &NodeRecord) -> Result<Option<AgentBootRow>, StoreError> {
+async fn present_boot(tx: &mut WriteTx, record: &NodeRecord) -> Result<Option<AgentBootRow>, StoreError> {
     if !record.node.state.boots_agent() {
         return Ok(None);
     }
@@ -193,7 +193,7 @@ fn not_expected(record: &NodeRecord) -> String {
     }
 }
 
-const IS_CONTESTED: &str = "two machines answered for this boot of the node, or one that did not prove its identity: the \
+const CONTESTED: &str = "two machines answered for this boot of the node, or one that did not prove its identity: the \
                             node is switched off and on again";
 
 /// Gives a machine of `node` the plan of the present boot: the token of its agent. It replaces an earlier plan of this
@@ -201,18 +201,18 @@ const IS_CONTESTED: &str = "two machines answered for this boot of the node, or 
 ///
 /// # Errors
 /// The database failed.
-pub async fn give_plan(core: &Core, tx: &mut WriteTx, node: &str, asker: Asker<'_>) -> Answer<String> {
+pub async fn give_plan(core: &Core, tx: &mut WriteTx, node: &str, requester: BootRequester<'_>) -> Answer<String> {
     let record = tx.node(node).await?;
     if record.node.doubt.is_some() {
         return refused(format!(
             "the record of {node} is doubted: the machine may be a customer's by now"
         ));
     }
-    let Some(mut row) = present(tx, &record).await? else {
+    let Some(mut row) = present_boot(tx, &record).await? else {
         return refused(not_expected(&record));
     };
     if row.is_contested() {
-        return refused(IS_CONTESTED);
+        return refused(CONTESTED);
     }
     // The machine is still off, so this request comes from another host.
     if row.bmc_secret.is_empty() && core.config.identity.of(&record.spec.sku).asks_bmc(&record) {
@@ -221,23 +221,23 @@ pub async fn give_plan(core: &Core, tx: &mut WriteTx, node: &str, asker: Asker<'
     if row.is_registered() || row.plans >= PLANS_MAX {
         let what = if row.is_registered() {
             format!(
-                "{} registered, and then {asker} asked for the boot plan again",
-                holder(&row)
+                "{} registered, and then {requester} asked for the boot plan again",
+                plan_holder(&row)
             )
         } else {
             format!(
-                "{} boot plans were asked for in one boot, the last by {asker}",
+                "{} boot plans were asked for in one boot, the last by {requester}",
                 row.plans + 1
             )
         };
-        contest(tx, &record, row, what, asker).await?;
-        return refused(IS_CONTESTED);
+        contest(tx, &record, row, what, requester).await?;
+        return refused(CONTESTED);
     }
     let body = format!("{node}/{}", row.boot);
-    let (shown, token) = mint(core, "agent", asker.mac, &body, AGENT_TOKEN_S)?;
+    let (shown, token) = mint(core, "agent", requester.mac, &body, AGENT_TOKEN_S)?;
     tx.put_token(&token).await?;
-    row.mac = asker.mac.to_owned();
-    row.address = asker.address.to_owned();
+    row.mac = requester.mac.to_owned();
+    row.address = requester.address.to_owned();
     row.token_hash = token.hash;
     row.plans += 1;
     tx.put_agent_boot(&row).await?;
@@ -245,12 +245,12 @@ pub async fn give_plan(core: &Core, tx: &mut WriteTx, node: &str, asker: Asker<'
 }
 
 /// The machine that has the plan of a boot, as text for people.
-fn holder(row: &AgentBootRow) -> String {
-    let asker = Asker {
+fn plan_holder(row: &AgentBootRow) -> String {
+    let requester = BootRequester {
         mac: &row.mac,
         address: &row.address,
     };
-    asker.to_string()
+    requester.to_string()
 }
 
 /// Whether firmware of `node` that looks for something to boot is sent to the agent. If firmware looks again after an agent
@@ -281,14 +281,14 @@ pub async fn looks_for_boot(
     if is_firmware {
         let mut tx = core.store.write().await?;
         let record = tx.node(&record.id).await?;
-        let now_present = present(&mut tx, &record).await?;
+        let now_present = present_boot(&mut tx, &record).await?;
         if let Some(now_present) = now_present.filter(|now| *now == row) {
-            let asker = Asker { mac, address: "" };
+            let requester = BootRequester { mac, address: "" };
             let what = format!(
                 "{} registered, and then firmware with MAC address {mac} looked for a boot by DHCP",
-                holder(&row)
+                plan_holder(&row)
             );
-            contest(&mut tx, &record, now_present, what, asker).await?;
+            contest(&mut tx, &record, now_present, what, requester).await?;
             core.commit(tx).await?;
         }
     }
@@ -310,7 +310,7 @@ async fn put_contest(
     row.contested_why = what.to_owned();
     row.contest_kind = kind;
     tx.put_agent_boot(row).await?;
-    tx.release_agent(id, record.hold.session, now).await?;
+    tx.disconnect_agent(id, record.hold.session, now).await?;
     for mac in &record.identity.macs {
         tx.revoke_tokens("boot", mac).await?;
         tx.revoke_tokens("agent", mac).await?;
@@ -320,9 +320,9 @@ async fn put_contest(
 
 /// The evidence that a machine showed in one session.
 #[derive(Clone, Copy)]
-pub struct Showing<'a> {
+pub struct MachineEvidence<'a> {
     /// The answer about its TPM.
-    pub shown: &'a Shown,
+    pub shown: &'a TpmEvidence,
     /// The firmware of its components. `None`: the BMC offers no measurements.
     pub reading: Option<&'a ComponentReading>,
     /// The answer about the secret of its BMC. `None`: the agent was not asked.
@@ -340,8 +340,8 @@ pub async fn identify(
     record: &NodeRecord,
     mut row: AgentBootRow,
     of: &AgentSession,
-    Showing { shown, reading, secret }: Showing<'_>,
-) -> Answer<Known> {
+    MachineEvidence { shown, reading, secret }: MachineEvidence<'_>,
+) -> Answer<MachineIdentity> {
     let policy = core.config.identity.of(&record.spec.sku);
     let has_secret = bmc_secret::judge(core, record, &row, of, secret);
     let known = has_secret.and_then(|has| attestation::identify(policy, record, &row, of, shown, has));
@@ -360,7 +360,7 @@ pub async fn identify(
                 row.measured.clone_from(&known.measured);
                 tx.put_agent_boot(&row).await?;
             }
-            if let Shown::Tpm(proof) = shown {
+            if let TpmEvidence::Tpm(proof) = shown {
                 tx.put_agent_quote(&record.id, &proof.quote_sha256).await?;
             }
             return Ok(Ok(known));
@@ -413,7 +413,7 @@ pub async fn enrol_tpm(tx: &mut WriteTx, inspected: &NodeRecord, next: &mut Node
     // Locks the node: what a machine shows is also stored under this lock.
     tx.node(&inspected.id).await?;
     let row = tx.agent_boot(&inspected.id).await?;
-    let Some(ek) = row.and_then(|row| attestation::to_enrol(inspected, &row)) else {
+    let Some(ek) = row.and_then(|row| attestation::tpm_to_enrol(inspected, &row)) else {
         return Ok(());
     };
     let id = &inspected.id;
@@ -435,7 +435,7 @@ async fn contest(
     record: &NodeRecord,
     mut row: AgentBootRow,
     what: String,
-    second: Asker<'_>,
+    second: BootRequester<'_>,
 ) -> Result<(), StoreError> {
     let (now, id) = (clock::now(), &record.id);
     put_contest(tx, record, &mut row, ContestKind::SecondMachine, &what).await?;
@@ -471,35 +471,40 @@ async fn contest(
 ///
 /// # Errors
 /// The database failed.
-pub async fn second_address(tx: &mut WriteTx, node: &str, asker: Asker<'_>, given: &str) -> Result<(), StoreError> {
+pub async fn note_second_address(
+    tx: &mut WriteTx,
+    node: &str,
+    requester: BootRequester<'_>,
+    given: &str,
+) -> Result<(), StoreError> {
     let record = tx.node(node).await?;
-    let Some(row) = present(tx, &record).await?.filter(|row| !row.is_contested()) else {
+    let Some(row) = present_boot(tx, &record).await?.filter(|row| !row.is_contested()) else {
         return Ok(());
     };
-    let what = format!("the boot token of {} at {given} was used by {asker}", asker.mac);
-    contest(tx, &record, row, what, asker).await
+    let what = format!("the boot token of {} at {given} was used by {requester}", requester.mac);
+    contest(tx, &record, row, what, requester).await
 }
 
 /// An agent that registers.
 #[derive(Debug, Clone, Copy)]
-pub struct Registering<'a> {
+pub struct Registration<'a> {
     /// Its machine.
-    pub asker: Asker<'a>,
+    pub requester: BootRequester<'a>,
     /// The kernel's boot id.
     pub kernel_boot_id: &'a str,
     /// SHA-256 of the public key.
     pub key_sha256: &'a str,
 }
 
-impl Registering<'_> {
-    fn is_again(&self, row: &AgentBootRow) -> bool {
+impl Registration<'_> {
+    fn is_repeated(&self, row: &AgentBootRow) -> bool {
         (row.kernel_boot_id.as_str(), row.key_sha256.as_str()) == (self.kernel_boot_id, self.key_sha256)
     }
 
-    fn comes_from_elsewhere(&self, row: &AgentBootRow) -> bool {
+    fn has_other_address(&self, row: &AgentBootRow) -> bool {
         let family = |text: &str| text.parse::<IpAddr>().ok().map(|address| address.is_ipv4());
         // A dual-stacked machine may boot by IPv4 and register by IPv6.
-        family(self.asker.address) == family(&row.address) && self.asker.address != row.address
+        family(self.requester.address) == family(&row.address) && self.requester.address != row.address
     }
 }
 
@@ -508,7 +513,7 @@ impl Registering<'_> {
 ///
 /// # Errors
 /// The database failed.
-pub async fn register(tx: &mut WriteTx, token: &TokenRow, who: Registering<'_>) -> Answer<(String, AgentSession)> {
+pub async fn register(tx: &mut WriteTx, token: &TokenRow, who: Registration<'_>) -> Answer<(String, AgentSession)> {
     let over = "the boot that this token was made for is over: boot the machine again";
     let Some((node, boot)) = token.body.split_once('/') else {
         return refused(over);
@@ -518,34 +523,34 @@ pub async fn register(tx: &mut WriteTx, token: &TokenRow, who: Registering<'_>) 
         other => other?,
     };
     let now = clock::now();
-    let Some(mut row) = present(tx, &record).await?.filter(|row| row.boot == boot) else {
+    let Some(mut row) = present_boot(tx, &record).await?.filter(|row| row.boot == boot) else {
         return refused(over);
     };
     if row.is_contested() {
-        return refused(IS_CONTESTED);
+        return refused(CONTESTED);
     }
-    let asker = who.asker;
-    let fault = if who.comes_from_elsewhere(&row) {
+    let requester = who.requester;
+    let fault = if who.has_other_address(&row) {
         Some(format!(
-            "{} got the boot plan, and its token was used by {asker}",
-            holder(&row)
+            "{} got the boot plan, and its token was used by {requester}",
+            plan_holder(&row)
         ))
     } else if row.token_hash != token.hash {
         Some(format!(
-            "{asker} used a boot plan that {} had replaced with a newer one",
-            holder(&row)
+            "{requester} used a boot plan that {} had replaced with a newer one",
+            plan_holder(&row)
         ))
-    } else if row.is_registered() && !who.is_again(&row) {
+    } else if row.is_registered() && !who.is_repeated(&row) {
         Some(format!(
-            "{} registered, and then {asker} with another key or another kernel",
-            holder(&row)
+            "{} registered, and then {requester} with another key or another kernel",
+            plan_holder(&row)
         ))
     } else {
         None
     };
     if let Some(what) = fault {
-        contest(tx, &record, row, what, asker).await?;
-        return refused(IS_CONTESTED);
+        contest(tx, &record, row, what, requester).await?;
+        return refused(CONTESTED);
     }
     let session = AgentSession {
         generation: record.node.generation,
@@ -581,14 +586,14 @@ pub async fn admit(
             of.generation, record.node.generation
         ));
     }
-    let Some(row) = present(tx, record).await? else {
+    let Some(row) = present_boot(tx, record).await? else {
         return refused(format!(
             "{}: it is booted again when one is needed",
             not_expected(record)
         ));
     };
     if row.is_contested() {
-        return refused(IS_CONTESTED);
+        return refused(CONTESTED);
     }
     if row.boot != of.boot || !row.is_registered() || row.kernel_boot_id != kernel_boot_id {
         return refused(format!(
@@ -642,26 +647,26 @@ pub fn token_hash(shown: &str) -> Result<String, Refused> {
 pub struct Refusals(Mutex<HashMap<String, Timestamp>>);
 
 impl Refusals {
-    fn may_tell(&self, node: &str, now: Timestamp) -> bool {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn may_report(&self, node: &str, now: Timestamp) -> bool {
+        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = |at: &Timestamp| *at <= now && now < at.plus(seconds(REFUSAL_EVENT_S));
-        if told.get(node).is_some_and(is_recent) {
+        if reported.get(node).is_some_and(is_recent) {
             return false;
         }
-        if told.len() >= REFUSALS_KEPT {
-            told.retain(|_, at| is_recent(at));
+        if reported.len() >= REFUSALS_KEPT {
+            reported.retain(|_, at| is_recent(at));
         }
-        if told.len() >= REFUSALS_KEPT {
+        if reported.len() >= REFUSALS_KEPT {
             return false;
         }
-        told.insert(node.to_owned(), now);
+        reported.insert(node.to_owned(), now);
         true
     }
 }
 
 /// Reports a refused agent that has a certificate of this site: one event an hour for each node. An agent that is still
 /// running after its work is done gives no event, because its machine is switched off within moments.
-pub async fn tell_refusal(core: &Core, node: &str, of: &AgentSession, address: &str, why: &Refused) {
+pub async fn report_refusal(core: &Core, node: &str, of: &AgentSession, address: &str, why: &Refused) {
     tracing::info!(node, address, %why, "an agent's session was refused");
     let Ok(record) = core.store.node(&Scope::Site, node).await else {
         return;
@@ -670,7 +675,7 @@ pub async fn tell_refusal(core: &Core, node: &str, of: &AgentSession, address: &
     let is_off = record.readings.power.last() == Some(&Power::Off);
     let is_late = now >= record.node.since.plus(core.config.policy.agent_grace_us());
     let is_odd = is_off || is_late || record.node.generation != of.generation;
-    if !is_odd || !core.refusals.may_tell(node, now) {
+    if !is_odd || !core.refusals.may_report(node, now) {
         return;
     }
     let state = record.node.state;

@@ -8,9 +8,9 @@ use rackwright_store::{AgentBootRow, AgentSession, BootStageRow, EffectRow, Stor
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent_boot::{self, Answer, Refused, Showing};
-use crate::agents::{Session, Speaker, ToAgent};
-use crate::attestation::Shown;
+use crate::agent_boot::{self, Answer, MachineEvidence, Refused};
+use crate::agents::{AdmittedAgent, Session, ToAgent};
+use crate::attestation::TpmEvidence;
 use crate::bmc_secret;
 use crate::clock;
 use crate::core::Core;
@@ -24,7 +24,7 @@ use crate::text::{SENTENCE_MAX, cut};
 pub(crate) const INVENTORY_MAX: usize = 4 << 20;
 
 /// An agent that asks to be admitted.
-pub(crate) struct Arriving {
+pub(crate) struct ArrivingAgent {
     pub(crate) node: String,
     /// From its certificate.
     pub(crate) of: AgentSession,
@@ -38,8 +38,8 @@ pub(crate) struct Arriving {
 }
 
 /// An admitted connection.
-pub(crate) struct Arrived {
-    pub(crate) speaker: Speaker,
+pub(crate) struct AdmittedConnection {
+    pub(crate) admitted_agent: AdmittedAgent,
     /// The open job.
     pub(crate) open: Option<EffectRow>,
     /// SHA-256 of the registered key.
@@ -52,14 +52,14 @@ pub(crate) struct Arrived {
 ///
 /// From the commit on, this replica decides by the connection. The connection is remembered before the commit, while the
 /// node is locked: every effect that begins from here on is sent to it.
-pub(crate) async fn arrive(
+pub(crate) async fn admit_agent(
     core: &Core,
-    agent: &Arriving,
-    shown: &Shown,
+    agent: &ArrivingAgent,
+    shown: &TpmEvidence,
     sender: mpsc::Sender<ToAgent>,
     end: CancellationToken,
-) -> Answer<Arrived> {
-    let Arriving {
+) -> Answer<AdmittedConnection> {
+    let ArrivingAgent {
         node,
         of,
         hello,
@@ -84,12 +84,12 @@ pub(crate) async fn arrive(
         Ok(boot) => boot,
         Err(why) => return Ok(Err(why)),
     };
-    let showing = Showing {
+    let evidence = MachineEvidence {
         shown,
         reading: agent.reading.as_ref(),
         secret: secret.as_ref(),
     };
-    let identity = match agent_boot::identify(core, &mut tx, &record, boot.clone(), of, showing).await? {
+    let identity = match agent_boot::identify(core, &mut tx, &record, boot.clone(), of, evidence).await? {
         Ok(known) => known.identity,
         Err(why) => {
             core.commit(tx).await?;
@@ -99,7 +99,7 @@ pub(crate) async fn arrive(
     restored::compare_generation(&mut tx, &mut record, hello.claim_generation).await?;
     let mut readings = record.readings;
     let booted_at = boot.registered_at;
-    let number = tx.hold_agent(node, &core.replica, of, identity).await?;
+    let number = tx.connect_agent(node, &core.replica, of, identity).await?;
     let boot_id = hello.boot_id.clone();
     let value = Agent::Present {
         boot_id: boot_id.clone(),
@@ -131,14 +131,14 @@ pub(crate) async fn arrive(
         return Err(error);
     }
     tracing::info!(node, boot_id, ready_s = hello.ready_uptime_s, "agent connected");
-    let speaker = Speaker {
+    let admitted_agent = AdmittedAgent {
         node: node.clone(),
         number,
         of: of.clone(),
         boot_id,
     };
-    Ok(Ok(Arrived {
-        speaker,
+    Ok(Ok(AdmittedConnection {
+        admitted_agent,
         open,
         key_sha256: boot.key_sha256,
     }))
@@ -166,15 +166,15 @@ pub(crate) fn connected(hello: &v1::Hello) -> String {
 }
 
 /// Compares an agent's ledger with the open job.
-pub(crate) async fn welcome(
+pub(crate) async fn compare_ledger(
     core: &Core,
-    speaker: &Speaker,
+    admitted_agent: &AdmittedAgent,
     hello: &v1::Hello,
     open: Option<EffectRow>,
 ) -> Result<(), StoreError> {
-    let node = speaker.node.as_str();
+    let node = admitted_agent.node.as_str();
     for job in &hello.jobs {
-        perform::job_ended(core, speaker, job).await?;
+        perform::job_ended(core, admitted_agent, job).await?;
         let is_open = open.as_ref().is_some_and(|o| o.id == job.operation);
         if job.state() == v1::JobState::Running && !is_open {
             // Given up meanwhile: the old job would block the next one.
@@ -193,9 +193,13 @@ pub(crate) async fn welcome(
 }
 
 /// Handles a message of an agent.
-pub(crate) async fn heard(core: &Core, speaker: &Speaker, message: v1::AgentMessage) -> Result<(), StoreError> {
-    core.metrics.agent_said();
-    let node = speaker.node.as_str();
+pub(crate) async fn heard(
+    core: &Core,
+    admitted_agent: &AdmittedAgent,
+    message: v1::AgentMessage,
+) -> Result<(), StoreError> {
+    core.metrics.note_agent_message();
+    let node = admitted_agent.node.as_str();
     match message.message {
         Some(Message::Inventory(mut inventory)) => {
             for nic in &mut inventory.nics {
@@ -210,7 +214,7 @@ pub(crate) async fn heard(core: &Core, speaker: &Speaker, message: v1::AgentMess
             let now = clock::now();
             let mut tx = core.store.write().await?;
             let record = tx.node(node).await?;
-            if record.hold.session != speaker.number {
+            if record.hold.session != admitted_agent.number {
                 // The message came on a connection that is over or was replaced, perhaps of another boot.
                 return Ok(());
             }
@@ -219,28 +223,28 @@ pub(crate) async fn heard(core: &Core, speaker: &Speaker, message: v1::AgentMess
             tx.save_readings(node, &readings, now).await?;
             tx.save_inventory(node, &bytes).await?;
             core.commit(tx).await?;
-            core.is_due(node);
+            core.notify_due(node);
         }
-        Some(Message::Neighbours(said)) => cabling::heard(core, speaker, said).await?,
-        Some(Message::Job(report)) => perform::job_ended(core, speaker, &report).await?,
+        Some(Message::Neighbours(said)) => cabling::heard(core, admitted_agent, said).await?,
+        Some(Message::Job(report)) => perform::job_ended(core, admitted_agent, &report).await?,
         Some(Message::Heartbeat(_) | Message::Hello(_) | Message::Attestation(_)) | None => {}
     }
     Ok(())
 }
 
 /// Notes that a connection is gone, unless a newer one has replaced it.
-pub(crate) async fn farewell(core: &Core, node: &str, number: i64) {
+pub(crate) async fn note_disconnect(core: &Core, node: &str, number: i64) {
     core.agents.disconnected(node, number);
     let stored = async {
         let mut tx = core.store.write().await?;
-        let is_gone = tx.release_agent(node, number, clock::now()).await?;
+        let is_gone = tx.disconnect_agent(node, number, clock::now()).await?;
         core.commit(tx).await?;
         Ok::<_, StoreError>(is_gone)
     };
     match stored.await {
         Ok(true) => {
             tracing::info!(node, "agent gone");
-            core.is_due(node);
+            core.notify_due(node);
         }
         Ok(false) => {}
         Err(error) => tracing::warn!(node, %error, "that the agent is gone is stored a little later"),

@@ -98,7 +98,7 @@ impl Agents {
     }
 
     /// Ends a node's connection if its number is below `number`: according to the database it is over.
-    pub fn part(&self, node: &str, number: i64) {
+    pub fn end_earlier(&self, node: &str, number: i64) {
         let mut inner = self.lock();
         if inner.sessions.get(node).is_some_and(|s| s.number < number)
             && let Some(session) = inner.sessions.remove(node)
@@ -223,7 +223,7 @@ impl Agents {
 
 /// An admitted agent, the source of messages.
 #[derive(Debug, Clone)]
-pub(crate) struct Speaker {
+pub(crate) struct AdmittedAgent {
     pub(crate) node: String,
     /// The number of its connection.
     pub(crate) number: i64,
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_node_one_job_is_kept_and_shown_for_that_node_alone() {
+    fn each_node_keeps_one_job_progress() {
         let agents = Agents::new("r1", Timestamp(1));
         for node in ["n1", "n2"] {
             connected(&agents, node);

@@ -37,7 +37,7 @@ pub const AS_SERVED: &str = "as served";
 /// The TPM requirement for a class of machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Wish {
+pub enum TpmRequirement {
     /// A machine is accepted only with the enrolled TPM. "address only" is refused.
     Required,
     /// From its first inspection on, a machine with a TPM is accepted only with this TPM. A machine without one is "address
@@ -51,7 +51,7 @@ pub enum Wish {
 /// Whether the BMC of a machine without an enrolled TPM has to deliver a secret to the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum BmcWish {
+pub enum BmcRequirement {
     /// A machine is accepted with its TPM or with the secret. "address only" is refused.
     Required,
     /// Where the BMC takes the medium, the machine is accepted only with the secret. Elsewhere it is "address only".
@@ -88,15 +88,15 @@ pub enum FirmwarePolicy {
 /// The PCRs that are compared with golden values.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<u8>")]
-pub struct Compared(pub BTreeSet<u8>);
+pub struct ComparedRegisters(pub BTreeSet<u8>);
 
-impl Default for Compared {
+impl Default for ComparedRegisters {
     fn default() -> Self {
         Self([0, 2, 3, 7].into())
     }
 }
 
-impl TryFrom<Vec<u8>> for Compared {
+impl TryFrom<Vec<u8>> for ComparedRegisters {
     type Error = String;
 
     fn try_from(list: Vec<u8>) -> Result<Self, String> {
@@ -114,21 +114,21 @@ impl TryFrom<Vec<u8>> for Compared {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Policy {
     /// For its TPM.
-    pub tpm: Wish,
+    pub tpm: TpmRequirement,
     /// For what it started.
     pub measured_boot: MeasuredBoot,
     /// For its firmware.
     pub firmware: FirmwarePolicy,
     /// For its BMC.
-    pub bmc: BmcWish,
+    pub bmc: BmcRequirement,
 }
 
 impl Policy {
     /// Whether the BMC of this node has to deliver a secret to its machine. Not needed where an enrolled TPM is asked.
     #[must_use]
     pub fn asks_bmc(self, record: &NodeRecord) -> bool {
-        let is_by_tpm = self.tpm != Wish::None && !record.spec.tpm_ek.is_empty();
-        self.bmc != BmcWish::None && !is_by_tpm
+        let is_by_tpm = self.tpm != TpmRequirement::None && !record.spec.tpm_ek.is_empty();
+        self.bmc != BmcRequirement::None && !is_by_tpm
     }
 }
 
@@ -137,13 +137,13 @@ impl Policy {
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// The TPM requirement of every SKU without an entry in `skus`.
-    pub tpm: Wish,
+    pub tpm: TpmRequirement,
     /// Exceptions from `tpm`, by SKU.
-    pub skus: BTreeMap<String, Wish>,
+    pub skus: BTreeMap<String, TpmRequirement>,
     /// The BMC requirement of every SKU without an entry in `bmc_skus`.
-    pub bmc: BmcWish,
+    pub bmc: BmcRequirement,
     /// Exceptions from `bmc`, by SKU.
-    pub bmc_skus: BTreeMap<String, BmcWish>,
+    pub bmc_skus: BTreeMap<String, BmcRequirement>,
     /// The requirement on the start of every SKU without an entry in `measured_boot_skus`.
     pub measured_boot: MeasuredBoot,
     /// Exceptions from `measured_boot`, by SKU.
@@ -153,7 +153,7 @@ pub struct Settings {
     /// Exceptions from `firmware`, by SKU.
     pub firmware_skus: BTreeMap<String, FirmwarePolicy>,
     /// The PCRs that are compared with golden values. PCR 1 is left out by default: it often differs between machines.
-    pub firmware_registers: Compared,
+    pub firmware_registers: ComparedRegisters,
     /// Whether an erase also clears the machine's TPM.
     pub clear_tpm: bool,
     /// Component measurements that are not compared with golden values: some differ between machines.
@@ -163,15 +163,15 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            tpm: Wish::default(),
+            tpm: TpmRequirement::default(),
             skus: BTreeMap::new(),
-            bmc: BmcWish::default(),
+            bmc: BmcRequirement::default(),
             bmc_skus: BTreeMap::new(),
             measured_boot: MeasuredBoot::default(),
             measured_boot_skus: BTreeMap::new(),
             firmware: FirmwarePolicy::default(),
             firmware_skus: BTreeMap::new(),
-            firmware_registers: Compared::default(),
+            firmware_registers: ComparedRegisters::default(),
             clear_tpm: true,
             firmware_ignored_measurements: Ignored::default(),
         }
@@ -193,16 +193,16 @@ impl Settings {
 
     /// Whether any SKU has its BMCs deliver a secret.
     #[must_use]
-    pub fn asks_bmcs(&self) -> bool {
-        let mut wishes = self.bmc_skus.values();
-        self.bmc != BmcWish::None || wishes.any(|wish| *wish != BmcWish::None)
+    pub fn asks_any_bmc(&self) -> bool {
+        let mut requirements = self.bmc_skus.values();
+        self.bmc != BmcRequirement::None || requirements.any(|requirement| *requirement != BmcRequirement::None)
     }
 
     /// Whether any SKU has its TPM asked.
     #[must_use]
     pub fn asks(&self) -> bool {
-        let mut wishes = self.skus.values();
-        self.tpm != Wish::None || wishes.any(|wish| *wish != Wish::None)
+        let mut requirements = self.skus.values();
+        self.tpm != TpmRequirement::None || requirements.any(|requirement| *requirement != TpmRequirement::None)
     }
 }
 
@@ -258,7 +258,7 @@ pub struct Proof {
 
 /// What a machine showed of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shown {
+pub enum TpmEvidence {
     /// No TPM, and why an agent could not use the TPM that is there.
     Nothing(String),
     /// A TPM.
@@ -316,14 +316,14 @@ impl Pending {
     /// Judges the answer, except for the session that the quote is bound to. `served` holds the boot files, or why they
     /// cannot be compared.
     #[must_use]
-    pub fn judge(self, answer: &v1::Attestation, served: &Result<Served, String>) -> Shown {
-        match self.judged(answer, served) {
-            Ok(proof) => Shown::Tpm(Box::new(proof)),
-            Err(why) => Shown::Wrong(cut(&why, SENTENCE_MAX)),
+    pub fn judge(self, answer: &v1::Attestation, served: &Result<Served, String>) -> TpmEvidence {
+        match self.check_answer(answer, served) {
+            Ok(proof) => TpmEvidence::Tpm(Box::new(proof)),
+            Err(why) => TpmEvidence::Wrong(cut(&why, SENTENCE_MAX)),
         }
     }
 
-    fn judged(self, answer: &v1::Attestation, served: &Result<Served, String>) -> Result<Proof, String> {
+    fn check_answer(self, answer: &v1::Attestation, served: &Result<Served, String>) -> Result<Proof, String> {
         if !answer.fault.is_empty() {
             return Err(format!("its agent says: {}", answer.fault));
         }
@@ -331,15 +331,15 @@ impl Pending {
         if answer.secret != self.secret {
             return Err("the TPM does not hold both keys: the credential was not opened".into());
         }
-        let quote = quoted(&self.ak, answer)?;
+        let quote = verify_quote(&self.ak, answer)?;
         let values = values(&answer.pcrs)?;
         let (started, firmware) = if answer.event_log.is_empty() {
             let started = Err("the firmware keeps no event log".to_owned());
             (started, golden_firmware::registers(&values, &[]))
         } else {
-            let log = replayed(&answer.event_log, &values)?;
+            let log = replay_log(&answer.event_log, &values)?;
             let firmware = golden_firmware::registers(&values, &log.events);
-            (as_served(&log, &values, served), firmware)
+            (compare_served(&log, &values, served), firmware)
         };
         Ok(Proof {
             ek: sha256_text(&self.ek.sha256()),
@@ -370,7 +370,7 @@ fn values(pcrs: &std::collections::HashMap<u32, Vec<u8>>) -> Result<Values, Stri
     }
 }
 
-fn quoted(ak: &Public, answer: &v1::Attestation) -> Result<Quote, String> {
+fn verify_quote(ak: &Public, answer: &v1::Attestation) -> Result<Quote, String> {
     if answer.quote.len() > QUOTE_MAX || answer.signature.len() > SIGNATURE_MAX {
         return Err("the quote is too long".into());
     }
@@ -378,13 +378,13 @@ fn quoted(ak: &Public, answer: &v1::Attestation) -> Result<Quote, String> {
     verify(ak, &answer.quote, &answer.signature, &values).map_err(|e| e.to_string())
 }
 
-fn as_served(log: &Log<'_>, values: &Values, served: &Result<Served, String>) -> Result<(), String> {
+fn compare_served(log: &Log<'_>, values: &Values, served: &Result<Served, String>) -> Result<(), String> {
     let boot = Boot::read(log, values).map_err(|unproven| unproven.to_string())?;
     boot.judge(served.as_ref()?).map_err(|unproven| unproven.to_string())
 }
 
 /// Parses the event log, which has to replay to the firmware's registers.
-fn replayed<'a>(log: &'a [u8], values: &Values) -> Result<Log<'a>, String> {
+fn replay_log<'a>(log: &'a [u8], values: &Values) -> Result<Log<'a>, String> {
     if log.len() > LOG_MAX {
         return Err("the event log is too long".into());
     }
@@ -397,7 +397,7 @@ fn replayed<'a>(log: &'a [u8], values: &Values) -> Result<Log<'a>, String> {
 
 /// How a machine is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct MachineIdentity {
     /// [`BY_TPM`], [`BY_BMC`] or [`BY_ADDRESS`].
     pub identity: &'static str,
     /// The TPM that answered; empty: no TPM answered.
@@ -416,18 +416,18 @@ pub fn identify(
     record: &NodeRecord,
     boot: &AgentBootRow,
     of: &AgentSession,
-    shown: &Shown,
+    shown: &TpmEvidence,
     has_secret: bool,
-) -> Result<Known, String> {
-    let known = by_tpm(policy, record, boot, of, shown)?;
+) -> Result<MachineIdentity, String> {
+    let known = identify_by_tpm(policy, record, boot, of, shown)?;
     if known.identity == BY_TPM {
         return Ok(known);
     }
     if has_secret {
         let identity = BY_BMC;
-        return Ok(Known { identity, ..known });
+        return Ok(MachineIdentity { identity, ..known });
     }
-    if policy.bmc == BmcWish::Required {
+    if policy.bmc == BmcRequirement::Required {
         return Err(format!(
             "the settings require a TPM or a secret of the BMC for SKU {}, and this boot of {} has neither. Set identity.bmc \
              to preferred where the machine may be known by its addresses only",
@@ -438,21 +438,21 @@ pub fn identify(
 }
 
 /// How the machine is known without the secret of its BMC.
-fn by_tpm(
+fn identify_by_tpm(
     policy: Policy,
     record: &NodeRecord,
     boot: &AgentBootRow,
     of: &AgentSession,
-    shown: &Shown,
-) -> Result<Known, String> {
-    let wish = policy.tpm;
+    shown: &TpmEvidence,
+) -> Result<MachineIdentity, String> {
+    let requirement = policy.tpm;
     let is_start_required = policy.measured_boot == MeasuredBoot::Required;
-    let by_address = |ek: &str, measured: String| Known {
+    let by_address = |ek: &str, measured: String| MachineIdentity {
         identity: BY_ADDRESS,
         ek: ek.to_owned(),
         measured,
     };
-    if wish == Wish::None {
+    if requirement == TpmRequirement::None {
         return if is_start_required {
             let sku = &record.spec.sku;
             Err(format!(
@@ -468,8 +468,8 @@ fn by_tpm(
     let accept =
         |ek: &str| format!("If the board or its TPM was changed: `rackwright node readmit {id} --accept-tpm {ek}`");
     let proof = match shown {
-        Shown::Wrong(why) => return Err(format!("its TPM did not prove itself: {why}")),
-        Shown::Nothing(fault) => {
+        TpmEvidence::Wrong(why) => return Err(format!("its TPM did not prove itself: {why}")),
+        TpmEvidence::Nothing(fault) => {
             let because = if fault.is_empty() {
                 String::new()
             } else {
@@ -480,7 +480,7 @@ fn by_tpm(
                 Err(format!(
                     "the TPM of {id} is {expected}, and no TPM answered{because}. {none}"
                 ))
-            } else if wish == Wish::Required || is_start_required {
+            } else if requirement == TpmRequirement::Required || is_start_required {
                 Err(format!(
                     "the settings require a TPM for SKU {}, and no TPM 2.0 answered{because}. Switch it on in the \
                      firmware's settings, or set identity.tpm",
@@ -490,7 +490,7 @@ fn by_tpm(
                 Ok(by_address("", String::new()))
             };
         }
-        Shown::Tpm(proof) => proof,
+        TpmEvidence::Tpm(proof) => proof,
     };
     if proof.extra != binding(&proof.nonce, id, of.generation, &of.boot, &boot.key_sha256) {
         return Err("the quote was made for another session".into());
@@ -511,12 +511,12 @@ fn by_tpm(
     }
     let is_first = enrolled.is_empty() && record.node.state != State::Inspecting;
     if !is_first {
-        Ok(Known {
+        Ok(MachineIdentity {
             identity: BY_TPM,
             ek: ek.clone(),
             measured,
         })
-    } else if wish == Wish::Required {
+    } else if requirement == TpmRequirement::Required {
         Err(format!(
             "the settings require a TPM for SKU {}, and none was enrolled when {id} was inspected. {}",
             record.spec.sku,
@@ -529,7 +529,7 @@ fn by_tpm(
 
 /// The TPM that an accepted inspection enrols: the one that answered in the inspection's last boot.
 #[must_use]
-pub fn to_enrol(record: &NodeRecord, boot: &AgentBootRow) -> Option<String> {
+pub fn tpm_to_enrol(record: &NodeRecord, boot: &AgentBootRow) -> Option<String> {
     let is_of_inspection = boot.state_since == record.node.since && boot.identity == BY_TPM && !boot.is_contested();
     let is_new = record.spec.tpm_ek.is_empty() && !boot.tpm_ek.is_empty();
     (is_of_inspection && is_new).then(|| boot.tpm_ek.clone())
@@ -550,9 +550,9 @@ mod tests {
         }
     }
 
-    fn tpm(ek: &str, boot: &str) -> Shown {
+    fn tpm(ek: &str, boot: &str) -> TpmEvidence {
         let nonce = [9; 32];
-        Shown::Tpm(Box::new(Proof {
+        TpmEvidence::Tpm(Box::new(Proof {
             ek: ek.into(),
             certificate_sha256: String::new(),
             unproven: None,
@@ -564,7 +564,13 @@ mod tests {
     }
 
     /// The result for a machine: "tpm", "address only", or why it is refused.
-    fn said(wish: Wish, state: State, enrolled: &str, before: &str, shown: &Shown) -> String {
+    fn judgement(
+        requirement: TpmRequirement,
+        state: State,
+        enrolled: &str,
+        before: &str,
+        shown: &TpmEvidence,
+    ) -> String {
         let mut record = testing::node("n1", state, None);
         record.spec.tpm_ek = enrolled.into();
         let boot = AgentBootRow {
@@ -573,19 +579,19 @@ mod tests {
             ..AgentBootRow::default()
         };
         let policy = Policy {
-            tpm: wish,
+            tpm: requirement,
             ..Policy::default()
         };
         identify(policy, &record, &boot, &of(), shown, false).map_or_else(|why| why, |known| known.identity.into())
     }
 
     #[test]
-    fn who_is_taken_by_policy_state_and_what_the_machine_shows() {
+    fn policy_state_and_evidence_decide_identity() {
         use State::{Imaging, Inspecting};
-        use Wish::{Preferred, Required};
-        let none = Shown::Nothing("the TPM does not answer".into());
-        let (ours, other, wrong) = (tpm(OURS, "b1"), tpm(OTHER, "b1"), Shown::Wrong("forged".into()));
-        let cases: [(Wish, State, &str, &str, &Shown, &str); 17] = [
+        use TpmRequirement::{Preferred, Required};
+        let none = TpmEvidence::Nothing("the TPM does not answer".into());
+        let (ours, other, wrong) = (tpm(OURS, "b1"), tpm(OTHER, "b1"), TpmEvidence::Wrong("forged".into()));
+        let cases: [(TpmRequirement, State, &str, &str, &TpmEvidence, &str); 17] = [
             (Preferred, Inspecting, "", "", &none, "address only"),
             (Preferred, Inspecting, "", "", &ours, "tpm"),
             (Preferred, Inspecting, "", OURS, &other, "--accept-tpm sha256:bb"),
@@ -601,20 +607,20 @@ mod tests {
             (Required, Inspecting, "", "", &ours, "tpm"),
             (Required, Imaging, "", "", &ours, "none was enrolled"),
             (Required, Imaging, OURS, "", &ours, "tpm"),
-            (Wish::None, Imaging, OURS, "", &none, "address only"),
-            (Wish::None, Imaging, OURS, "", &wrong, "address only"),
+            (TpmRequirement::None, Imaging, OURS, "", &none, "address only"),
+            (TpmRequirement::None, Imaging, OURS, "", &wrong, "address only"),
         ];
-        for (wish, state, enrolled, before, shown, expected) in cases {
-            let said = said(wish, state, enrolled, before, shown);
+        for (requirement, state, enrolled, before, shown, expected) in cases {
+            let judgement = judgement(requirement, state, enrolled, before, shown);
             assert!(
-                said.contains(expected),
-                "{wish:?} {state} {enrolled:?} {shown:?}: {said}"
+                judgement.contains(expected),
+                "{requirement:?} {state} {enrolled:?} {shown:?}: {judgement}"
             );
         }
     }
 
     #[test]
-    fn a_start_that_is_not_proven_is_refused_where_the_settings_require_it_and_recorded_elsewhere() {
+    fn unproven_start_is_refused_only_where_required() {
         let record = testing::node("n1", State::Inspecting, None);
         let boot = AgentBootRow {
             key_sha256: "key".into(),
@@ -625,24 +631,24 @@ mod tests {
             ..Settings::default()
         };
         let settings = [required, Settings::default()];
-        let of_settings = |shown: &Shown| {
+        let of_settings = |shown: &TpmEvidence| {
             let known = settings.clone().map(|settings| {
                 identify(settings.of("h100"), &record, &boot, &of(), shown, false).map(|known| known.measured)
             });
             known.map(|known| known.unwrap_or_else(|why| format!("refused: {why}")))
         };
         assert_eq!(of_settings(&tpm(OURS, "b1")), [AS_SERVED, AS_SERVED]);
-        let Shown::Tpm(mut proof) = tpm(OURS, "b1") else {
+        let TpmEvidence::Tpm(mut proof) = tpm(OURS, "b1") else {
             panic!("a TPM");
         };
         proof.unproven = Some("another kernel".into());
-        let [refused, recorded] = of_settings(&Shown::Tpm(proof));
+        let [refused, recorded] = of_settings(&TpmEvidence::Tpm(proof));
         assert!(
             refused.contains("require a measured boot") && refused.contains("another kernel"),
             "{refused}"
         );
         assert_eq!(recorded, "another kernel");
-        let [refused, recorded] = of_settings(&Shown::Nothing(String::new()));
+        let [refused, recorded] = of_settings(&TpmEvidence::Nothing(String::new()));
         assert!(refused.contains("no TPM 2.0 answered"), "{refused}");
         assert_eq!(recorded, "");
     }
@@ -656,27 +662,30 @@ mod tests {
             tpm_ek: OURS.into(),
             ..AgentBootRow::default()
         };
-        assert_eq!(to_enrol(&record, &boot).as_deref(), Some(OURS));
+        assert_eq!(tpm_to_enrol(&record, &boot).as_deref(), Some(OURS));
         let contested = AgentBootRow {
             contests: 1,
             ..boot.clone()
         };
-        assert_eq!(to_enrol(&record, &contested), None);
+        assert_eq!(tpm_to_enrol(&record, &contested), None);
         let unproven = AgentBootRow {
             identity: BY_ADDRESS.into(),
             ..boot.clone()
         };
-        assert_eq!(to_enrol(&record, &unproven), None);
+        assert_eq!(tpm_to_enrol(&record, &unproven), None);
         record.spec.tpm_ek = OTHER.into();
-        assert_eq!(to_enrol(&record, &boot), None, "only an operator changes it");
+        assert_eq!(tpm_to_enrol(&record, &boot), None, "only an operator changes it");
     }
 
     #[test]
-    fn settings_go_by_sku() {
+    fn settings_are_looked_up_by_sku() {
         let text = "tpm: none\nskus: {h100: required}";
         let settings: Settings = serde_saphyr::from_str(text).unwrap();
         let tpm = |sku| settings.of(sku).tpm;
-        assert_eq!((tpm("h100"), tpm("cpu")), (Wish::Required, Wish::None));
+        assert_eq!(
+            (tpm("h100"), tpm("cpu")),
+            (TpmRequirement::Required, TpmRequirement::None)
+        );
         assert!(settings.asks() && Settings::default().asks());
         assert!(serde_saphyr::from_str::<Settings>("tpm: sometimes").is_err());
         let text = "firmware: alarm\nfirmware_skus: {h100: hold}\nfirmware_registers: [0, 1]";

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_identity::Sealer;
-use rackwright_ipmi::{Account, Ipmi, IpmiAddress, IpmiError, Manners};
+use rackwright_ipmi::{Account, Ipmi, IpmiAddress, IpmiError, RequestLimiter};
 use rackwright_lifecycle::{EventKind, Power, Timestamp};
 use rackwright_redfish::quirks::QuirkSet;
 use rackwright_redfish::{
@@ -111,7 +111,7 @@ impl BmcError {
 
     /// The error and all its causes in one line.
     #[must_use]
-    pub fn told(&self, address: &str) -> String {
+    pub fn description(&self, address: &str) -> String {
         let mut text = format!("BMC {address}: {self}");
         let mut source = std::error::Error::source(self);
         while let Some(cause) = source {
@@ -137,16 +137,16 @@ pub fn power_of(state: &PowerState) -> Power {
 }
 
 /// An unused session is closed after this time: BMCs have few. A session that the BMC ended sooner is made again.
-const IDLE: Duration = Duration::from_secs(120);
+const SESSION_IDLE: Duration = Duration::from_secs(120);
 /// Unused connections are closed after this time: each takes some 60 kB, and BMCs close them after a while, too.
-const REST: Duration = Duration::from_secs(2);
+const CONNECTION_IDLE: Duration = Duration::from_secs(2);
 /// Time between two checks for unused sessions and connections.
 const ROUND: Duration = Duration::from_secs(2);
 /// Sessions that are closed at the same time.
 const CLOSING: usize = 64;
 
 /// Longest pause after requests without an answer: a minute, plus or minus half of that.
-const LEFT_ALONE: Duration = Duration::from_secs(90);
+const GATE_WAIT_MAX: Duration = Duration::from_secs(90);
 
 /// What a client is made from. A change makes a new client.
 #[derive(PartialEq, Eq)]
@@ -172,7 +172,7 @@ impl Access {
     }
 }
 
-struct Kept {
+struct CachedClient {
     access: Access,
     client: Arc<BmcClient>,
     used_at: Instant,
@@ -182,7 +182,7 @@ struct Kept {
 /// The clients of all BMCs.
 #[derive(Default)]
 pub struct Bmcs {
-    clients: Mutex<HashMap<String, Kept>>,
+    clients: Mutex<HashMap<String, CachedClient>>,
     /// Clients that were replaced while an effect or a call used them. Each is closed after its last user.
     retired: Mutex<Vec<Arc<BmcClient>>>,
     /// `None`: the built-in profiles.
@@ -212,30 +212,32 @@ impl Bmcs {
         let stale = {
             let mut clients = self.clients.lock().await;
             match clients.get_mut(&record.id) {
-                Some(kept) if kept.access == Access::of(&record.spec) => {
-                    kept.used_at = Instant::now();
-                    kept.is_at_rest = false;
-                    return Ok(kept.client.clone());
+                Some(cached) if cached.access == Access::of(&record.spec) => {
+                    cached.used_at = Instant::now();
+                    cached.is_at_rest = false;
+                    return Ok(cached.client.clone());
                 }
                 _ => clients.remove(&record.id),
             }
         };
         self.retire(stale).await;
         let client = Arc::new(self.connect(record, sealer).await?);
-        let kept = Kept {
+        let cached = CachedClient {
             access: Access::of(&record.spec),
             client: client.clone(),
             used_at: Instant::now(),
             is_at_rest: false,
         };
-        let former = self.clients.lock().await.insert(record.id.clone(), kept);
+        let former = self.clients.lock().await.insert(record.id.clone(), cached);
         self.retire(former).await;
         Ok(client)
     }
 
     /// Closes a client now, or after its last user has ended.
-    async fn retire(&self, kept: Option<Kept>) {
-        let Some(Kept { client, .. }) = kept else { return };
+    async fn retire(&self, cached: Option<CachedClient>) {
+        let Some(CachedClient { client, .. }) = cached else {
+            return;
+        };
         if Arc::strong_count(&client) == 1 {
             close(client).await;
         } else {
@@ -256,7 +258,7 @@ impl Bmcs {
     /// Waits while the BMC is left alone after several requests without an answer. A request that is not sent is not a
     /// failed try.
     pub async fn until_open(&self, address: &str) {
-        self.gates.until_open(address, &SystemEnvironment, LEFT_ALONE).await;
+        self.gates.until_open(address, &SystemEnvironment, GATE_WAIT_MAX).await;
     }
 
     /// The gates, for clients that are made elsewhere.
@@ -278,8 +280,14 @@ impl Bmcs {
 
     /// Closes every session: a BMC has few of them to give.
     pub async fn close_all(&self) {
-        let kept = self.clients.lock().await.drain().map(|(_, kept)| kept.client).collect();
-        close_many(kept).await;
+        let cached = self
+            .clients
+            .lock()
+            .await
+            .drain()
+            .map(|(_, cached)| cached.client)
+            .collect();
+        close_many(cached).await;
         let retired = std::mem::take(&mut *self.retired.lock().await);
         close_many(retired).await;
     }
@@ -300,17 +308,18 @@ impl Bmcs {
         let idle = {
             let mut clients = self.clients.lock().await;
             // A part that uses the client holds a reference, too.
-            let is_idle =
-                |kept: &Kept, limit| Arc::strong_count(&kept.client) == 1 && now.duration_since(kept.used_at) >= limit;
-            for kept in clients
+            let is_idle = |cached: &CachedClient, limit| {
+                Arc::strong_count(&cached.client) == 1 && now.duration_since(cached.used_at) >= limit
+            };
+            for cached in clients
                 .values_mut()
-                .filter(|kept| !kept.is_at_rest && is_idle(kept, REST))
+                .filter(|cached| !cached.is_at_rest && is_idle(cached, CONNECTION_IDLE))
             {
-                kept.client.rest();
-                kept.is_at_rest = true;
+                cached.client.rest();
+                cached.is_at_rest = true;
             }
-            let idle = clients.extract_if(|_, kept| is_idle(kept, IDLE));
-            idle.map(|(_, kept)| kept.client).collect()
+            let idle = clients.extract_if(|_, cached| is_idle(cached, SESSION_IDLE));
+            idle.map(|(_, cached)| cached.client).collect()
         };
         close_many(idle).await;
         let left = {
@@ -397,14 +406,14 @@ fn password(node: &str, spec: &Spec, sealer: &Sealer) -> Result<secrecy::SecretS
 /// Whether the BMC is asked over IPMI instead of Redfish.
 #[must_use]
 pub fn is_ipmi(spec: &Spec) -> bool {
-    IpmiAddress::is_meant(&spec.bmc_address)
+    IpmiAddress::is_ipmi(&spec.bmc_address)
 }
 
 /// The IPMI client of the BMC of `node`.
 ///
 /// # Errors
 /// The password cannot be opened or cannot be sent over IPMI; or the address cannot be used.
-pub fn ipmi(node: &str, spec: &Spec, sealer: &Sealer, manners: &Arc<Manners>) -> Result<Ipmi, BmcError> {
+pub fn ipmi(node: &str, spec: &Spec, sealer: &Sealer, manners: &Arc<RequestLimiter>) -> Result<Ipmi, BmcError> {
     ipmi_at(&spec.bmc_address, node, spec, sealer, manners)
 }
 
@@ -417,7 +426,7 @@ pub fn ipmi_at(
     node: &str,
     spec: &Spec,
     sealer: &Sealer,
-    manners: &Arc<Manners>,
+    manners: &Arc<RequestLimiter>,
 ) -> Result<Ipmi, BmcError> {
     let account = Account {
         username: spec.bmc_username.clone(),
@@ -458,11 +467,11 @@ pub(crate) fn watch_settings(core: &Core) -> rackwright_redfish::Settings {
     rackwright_redfish::Settings {
         quirks: core.config.bmc_quirks.clone(),
         gates: Some(core.bmcs.gates()),
-        ..briefly()
+        ..brief_settings()
     }
 }
 
-fn briefly() -> rackwright_redfish::Settings {
+fn brief_settings() -> rackwright_redfish::Settings {
     rackwright_redfish::Settings {
         request_timeout: Duration::from_secs(30),
         max_concurrent: 1,
@@ -551,7 +560,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_is_closed_by_its_last_user_and_kept_where_only_the_rest_of_the_node_changed() {
+    async fn client_is_kept_until_its_access_changes() {
         let core = testing::core().await;
         let open = Arc::new(AtomicI64::new(0));
         let mut record = counted(&core, &open).await;
@@ -585,26 +594,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_that_nobody_uses_is_closed_and_made_again_when_it_is_wanted() {
+    async fn idle_session_is_closed_and_reopened_on_demand() {
         let core = testing::core().await;
         let open = Arc::new(AtomicI64::new(0));
         let record = counted(&core, &open).await;
         let sealer = &core.keys.sealer;
         let used = core.bmcs.client(&record, sealer).await.unwrap();
         assert_eq!(open.load(Ordering::SeqCst), 1);
-        let later = Instant::now() + IDLE;
+        let later = Instant::now() + SESSION_IDLE;
         core.bmcs.close_idle(later).await;
         assert_eq!(open.load(Ordering::SeqCst), 1, "somebody works with it");
         drop(used);
         core.bmcs.close_idle(Instant::now()).await;
         assert_eq!(open.load(Ordering::SeqCst), 1, "it was used a moment ago");
-        core.bmcs.close_idle(Instant::now() + REST).await;
+        core.bmcs.close_idle(Instant::now() + CONNECTION_IDLE).await;
         let rested = core.bmcs.client(&record, sealer).await.unwrap();
         // The resource does not exist, which the BMC answers over a new connection.
         assert_eq!(rested.get("/redfish/v1/Systems").await.unwrap_err().status(), Some(404));
         assert_eq!(open.load(Ordering::SeqCst), 1, "its session outlives its connections");
         drop(rested);
-        let later = Instant::now() + IDLE;
+        let later = Instant::now() + SESSION_IDLE;
         core.bmcs.close_idle(later).await;
         assert_eq!(open.load(Ordering::SeqCst), 0);
         core.bmcs.client(&record, sealer).await.unwrap();

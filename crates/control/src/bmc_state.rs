@@ -2,7 +2,7 @@
 
 use rackwright_lifecycle::BmcCare;
 use rackwright_lifecycle::bmc_state::uefi::Baseline;
-use rackwright_lifecycle::bmc_state::{Held, Part, Wish};
+use rackwright_lifecycle::bmc_state::{BmcRules, ItemState, Part};
 use rackwright_store::{BmcStateRow, NodeRecord};
 use serde::Deserialize;
 
@@ -120,9 +120,9 @@ impl Settings {
 
     /// The wanted state of one node's BMC.
     #[must_use]
-    pub fn wish(&self, record: &NodeRecord) -> Wish {
+    pub fn rules(&self, record: &NodeRecord) -> BmcRules {
         let label = record.labels.get(ALLOW_LABEL.0);
-        Wish {
+        BmcRules {
             own: record.spec.bmc_username.clone(),
             keep_accounts: self.keep_accounts.clone(),
             keep_subscriptions: self.keep_subscriptions.clone(),
@@ -136,32 +136,32 @@ impl Settings {
 
 /// The baseline of a node's boot options and Secure Boot, in one sentence.
 #[must_use]
-pub fn baseline_told(baseline: &Baseline) -> String {
-    let mut told = format!("compared with the reading of {}", baseline.read_at.date());
+pub fn describe_baseline(baseline: &Baseline) -> String {
+    let mut description = format!("compared with the reading of {}", baseline.read_at.date());
     if baseline.is_late {
-        told.push_str(", which was not at an inspection: a customer may have changed them before");
+        description.push_str(", which was not at an inspection: a customer may have changed them before");
     }
     let not_shown: Vec<&str> = baseline.not_shown().into_iter().map(Part::plural).collect();
     if !not_shown.is_empty() {
-        told.push_str(&format!(". Not shown by the BMC: {}", not_shown.join(", ")));
+        description.push_str(&format!(". Not shown by the BMC: {}", not_shown.join(", ")));
     }
-    told
+    description
 }
 
 /// A stored reading in one sentence.
 #[must_use]
-pub fn told(row: &BmcStateRow) -> String {
-    let of = |held: Held| {
+pub fn description(row: &BmcStateRow) -> String {
+    let of = |held: ItemState| {
         let lines = row.lines.iter().filter(move |line| line.held == held);
         lines.map(|line| line.words.as_str()).collect::<Vec<_>>().join("; ")
     };
     let mut parts = Vec::new();
     for (held, intro) in [
-        (Held::Foreign, "not ours and still there"),
-        (Held::Unknown, "not known"),
-        (Held::Waiting, "waits for the next start"),
-        (Held::Removed, "removed"),
-        (Held::Kept, "kept by the settings"),
+        (ItemState::Foreign, "not ours and still there"),
+        (ItemState::Unknown, "not known"),
+        (ItemState::Waiting, "waits for the next start"),
+        (ItemState::Removed, "removed"),
+        (ItemState::Kept, "kept by the settings"),
     ] {
         let words = of(held);
         if !words.is_empty() {
@@ -226,19 +226,19 @@ mod tests {
     }
 
     #[test]
-    fn a_baseline_says_what_it_lacks() {
+    fn baseline_description_names_missing_parts() {
         let mut baseline = Baseline::default();
-        let told = baseline_told(&baseline);
+        let description = describe_baseline(&baseline);
         assert!(
-            told.contains("Not shown by the BMC: boot options, boot order") && !told.contains("customer"),
-            "{told}"
+            description.contains("Not shown by the BMC: boot options, boot order") && !description.contains("customer"),
+            "{description}"
         );
         baseline.is_late = true;
-        assert!(baseline_told(&baseline).contains("not at an inspection"));
+        assert!(describe_baseline(&baseline).contains("not at an inspection"));
     }
 
     #[test]
-    fn a_reading_is_told_worst_first() {
+    fn description_lists_worst_findings_first() {
         let line = |held, words: &str| BmcStateLine {
             held,
             part: Part::Accounts,
@@ -249,14 +249,14 @@ mod tests {
             proven_at: Some(Timestamp(2)),
             ..BmcStateRow::default()
         };
-        assert_eq!(told(&row), "nothing but ours. proven");
+        assert_eq!(description(&row), "nothing but ours. proven");
         row.lines = vec![
-            line(Held::Removed, "account \"a\""),
-            line(Held::Foreign, "account \"b\""),
+            line(ItemState::Removed, "account \"a\""),
+            line(ItemState::Foreign, "account \"b\""),
         ];
         row.proven_at = None;
         assert_eq!(
-            told(&row),
+            description(&row),
             "not ours and still there: account \"b\". removed: account \"a\""
         );
     }

@@ -92,8 +92,8 @@ type Failure = (String, Option<Box<EventRow>>);
 async fn attempt(core: &Core, row: &BmcLogRow) -> Result<Outcome, Failure> {
     let plain = |error: StoreError| (error.to_string(), None);
     let record = core.store.node(&Scope::Site, &row.node).await.map_err(plain)?;
-    let told = |error: BmcError| {
-        let message = error.told(&record.spec.bmc_address);
+    let description = |error: BmcError| {
+        let message = error.description(&record.spec.bmc_address);
         // The next part that is refused marks and reports the refusal: it holds the node's own row.
         let event = match error.is_refusal() {
             true => None,
@@ -112,11 +112,15 @@ async fn attempt(core: &Core, row: &BmcLogRow) -> Result<Outcome, Failure> {
             return Err(("an update of its firmware is under way".to_owned(), None));
         }
     }
-    let client = core.bmcs.client(&record, &core.keys.sealer).await.map_err(told)?;
-    let told = |error| told(BmcError::Redfish(error));
+    let client = core
+        .bmcs
+        .client(&record, &core.keys.sealer)
+        .await
+        .map_err(description)?;
+    let description = |error| description(BmcError::Redfish(error));
     match row.wanted.as_str() {
         "ac-cycle" => {
-            let cycled = client.ac_cycle(AWAY).await.map_err(told)?;
+            let cycled = client.ac_cycle(AWAY).await.map_err(description)?;
             let (away_s, power) = (cycled.away.as_secs(), cycled.power);
             let done = format!(
                 "AC cycle by {}: the BMC was away for {away_s} s; the machine is {power}",
@@ -126,13 +130,13 @@ async fn attempt(core: &Core, row: &BmcLogRow) -> Result<Outcome, Failure> {
         }
         "clear" => {
             let log = Some(row.argument.as_str()).filter(|log| !log.is_empty());
-            let cleared = client.clear_event_log(log).await.map_err(told)?;
-            let log = client.event_log(ENTRIES).await.map_err(told)?;
+            let cleared = client.clear_event_log(log).await.map_err(description)?;
+            let log = client.event_log(ENTRIES).await.map_err(description)?;
             let done = format!("cleared {}", cleared.join(", "));
             Ok(Outcome { done, log: Some(log) })
         }
         _ => {
-            let log = client.event_log(ENTRIES).await.map_err(told)?;
+            let log = client.event_log(ENTRIES).await.map_err(description)?;
             let done = format!("read {} entries of {} logs", log.entries.len(), log.logs.len());
             Ok(Outcome { done, log: Some(log) })
         }
@@ -165,7 +169,7 @@ async fn keep(core: &Core, mut row: BmcLogRow, outcome: Result<Outcome, Failure>
         }
     }
     let mut tx = core.store.write().await?;
-    if !tx.bmc_work_done(&row).await? {
+    if !tx.end_bmc_work(&row).await? {
         return Ok(());
     }
     for event in &events {

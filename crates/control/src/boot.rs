@@ -13,14 +13,14 @@ use rackwright_identity::{Token, TokenHash};
 use rackwright_lifecycle::seconds;
 use rackwright_netboot::{
     Binding, BootDirectory, BootFile, BootIntent, BootPlan, Client, DhcpMode, DirectoryError, Lookup, Mac, Netboot,
-    NetbootConfig, OneTimeToken, Refusal, StageDropped, StageSeen,
+    NetbootConfig, OneTimeToken, Refusal, StageDropped, StageReport,
 };
 use rackwright_store::{BootStageRow, Scope, StoreError, TokenRow, UnknownMachineRow, WriteTx};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::agent_boot::{self, Asker, address_text};
+use crate::agent_boot::{self, BootRequester, address_text};
 use crate::bmc_secret;
 use crate::clock;
 use crate::config::Boot;
@@ -28,8 +28,8 @@ use crate::core::{BootCounts, Core};
 use crate::text::{SENTENCE_MAX, cut};
 use alarms::Alarms;
 use pools::Pools;
+pub use unknown::EventBudget;
 use unknown::Sightings;
-pub use unknown::Told;
 
 /// Validity of a boot token: from the DHCP answer to the script.
 const BOOT_TOKEN_S: i64 = 600;
@@ -85,9 +85,9 @@ impl Directory {
         Ok(given)
     }
 
-    fn saw_unknown(&self, mac: &str, client: &Client) {
+    fn record_unknown_machine(&self, mac: &str, client: &Client) {
         let now = clock::now();
-        self.unknown.saw(UnknownMachineRow {
+        self.unknown.note(UnknownMachineRow {
             mac: mac.to_owned(),
             first_seen: now,
             last_seen: now,
@@ -101,7 +101,7 @@ impl Directory {
     async fn find(&self, client: &Client) -> Result<Lookup, StoreError> {
         let mac = text(client.mac);
         let Some(node) = self.core.store.node_of_mac(&mac).await? else {
-            self.saw_unknown(&mac, client);
+            self.record_unknown_machine(&mac, client);
             let boot_allowed = self.boot.network.boot_unknown;
             let address = if boot_allowed {
                 self.address(&mac, client).await?
@@ -163,13 +163,13 @@ impl Directory {
             return Err(Refusal::OtherMachine);
         }
         let address = address_text(Some(remote));
-        let asker = Asker {
+        let requester = BootRequester {
             mac: &mac,
             address: &address,
         };
         if !row.body.is_empty() && row.body != address {
             if let Some(node) = &node {
-                agent_boot::second_address(&mut tx, node, asker, &row.body)
+                agent_boot::note_second_address(&mut tx, node, requester, &row.body)
                     .await
                     .map_err(directory)?;
                 self.core.commit(tx).await.map_err(directory)?;
@@ -180,7 +180,7 @@ impl Directory {
             return Err(Refusal::Used); // Since the check above.
         }
         tx.revoke_tokens("boot", &mac).await.map_err(directory)?;
-        let plan = self.plan(&mut tx, node.as_deref(), asker).await?;
+        let plan = self.plan(&mut tx, node.as_deref(), requester).await?;
         // Committed for every answer: a refusal may have contested the boot.
         self.core.commit(tx).await.map_err(directory)?;
         plan
@@ -192,18 +192,18 @@ impl Directory {
         &self,
         tx: &mut WriteTx,
         node: Option<&str>,
-        asker: Asker<'_>,
+        requester: BootRequester<'_>,
     ) -> Result<Result<String, Refusal>, StoreError> {
         let nothing = |why: String| Ok(Err(Refusal::NothingToBoot(why)));
         if let Some(node) = node {
-            let given = agent_boot::give_plan(&self.core, tx, node, asker).await?;
+            let given = agent_boot::give_plan(&self.core, tx, node, requester).await?;
             return given.map_or_else(|refused| nothing(refused.0), |token| Ok(Ok(token)));
         }
         if !self.boot.network.boot_unknown {
             return nothing("it belongs to no node; enrol its BMC with `rackwright node enroll`".into());
         }
-        tx.revoke_tokens("agent", asker.mac).await?;
-        let (shown, row) = mint(&self.core, "agent", asker.mac, "", UNKNOWN_TOKEN_S)?;
+        tx.revoke_tokens("agent", requester.mac).await?;
+        let (shown, row) = mint(&self.core, "agent", requester.mac, "", UNKNOWN_TOKEN_S)?;
         tx.put_token(&row).await?;
         Ok(Ok(shown))
     }
@@ -213,10 +213,10 @@ impl Directory {
         &self,
         tx: &mut WriteTx,
         node: Option<&str>,
-        asker: Asker<'_>,
+        requester: BootRequester<'_>,
     ) -> Result<Result<BootPlan, Refusal>, Refusal> {
         let directory = |e: StoreError| Refusal::Directory(failed(e));
-        let shown = match self.agent_token(tx, node, asker).await.map_err(directory)? {
+        let shown = match self.agent_token(tx, node, requester).await.map_err(directory)? {
             Ok(shown) => shown,
             Err(refusal) => return Ok(Err(refusal)),
         };
@@ -310,8 +310,8 @@ impl BootDirectory for Directory {
         self.redeem_for(token, mac, remote).await
     }
 
-    fn record(&self, seen: StageSeen) -> Result<(), StageDropped> {
-        self.alarms.saw(seen.stage, &seen.detail, seen.remote, Instant::now());
+    fn record(&self, seen: StageReport) -> Result<(), StageDropped> {
+        self.alarms.note(seen.stage, &seen.detail, seen.remote, Instant::now());
         let Some(mac) = seen.mac else {
             tracing::debug!(stage = %seen.stage, detail = seen.detail, remote = %seen.remote, "boot stage of nobody");
             return Ok(());
@@ -373,7 +373,7 @@ pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = R
     let counters = netboot.counters();
     let counts = BootCounts {
         counters: Arc::new(move || counters.snapshot()),
-        addresses: Arc::new(netboot.given_addresses()),
+        addresses: Arc::new(netboot.leased_addresses()),
         stages_waiting: Arc::new(move || waiting.upgrade().map_or(0, |s| s.max_capacity() - s.capacity())),
     };
     *core.boot_counts.lock().unwrap_or_else(PoisonError::into_inner) = Some(counts);

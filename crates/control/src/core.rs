@@ -17,7 +17,7 @@ use crate::agent_boot::Refusals;
 use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::bmc::Bmcs;
-use crate::boot::Told;
+use crate::boot::EventBudget;
 use crate::clock;
 use crate::clusters::Clusters;
 use crate::config::Config;
@@ -26,7 +26,7 @@ use crate::discovery::Discoveries;
 use crate::ethernet::Switches;
 use crate::facility::Facility;
 use crate::firmware::Firmware;
-use crate::firmware_settings::Wishes;
+use crate::firmware_settings::WantedCache;
 use crate::hall::Sites;
 use crate::keys::authority::AuthorityChanges;
 use crate::measured_boot::ServedFiles;
@@ -39,7 +39,7 @@ use crate::start::pause::Pause;
 use crate::telemetry::Traces;
 use crate::uploads::Uploads;
 use crate::waits::Waits;
-use crate::watch_power::Standing;
+use crate::watch_power::WatchStatus;
 
 /// Steps that run at once in this process. Most of them wait for a BMC, for seconds: with fewer, a hall that is switched on
 /// at once would wait for the daemon. Each takes some 50 kB while it talks to a BMC.
@@ -108,7 +108,7 @@ pub struct Core {
     /// Notified when a BMC work request is stored.
     pub bmc_work: tokio::sync::Notify,
     /// Shared by all IPMI clients.
-    pub ipmi: Arc<rackwright_ipmi::Manners>,
+    pub ipmi: Arc<rackwright_ipmi::RequestLimiter>,
     /// SSH logins to installed systems, kept between effects.
     pub logins: rackwright_validate::Logins,
     /// Open connections by listener.
@@ -132,9 +132,9 @@ pub struct Core {
     /// Wakes the part that works on clusters.
     pub clusters: Clusters,
     /// Nodes with a step running in this process.
-    pub runs: Runs,
+    pub running_steps: RunningSteps,
     /// State of the watch over nodes at rest.
-    pub watch: Standing,
+    pub watch: WatchStatus,
     /// Consoles of nodes.
     pub consoles: Consoles,
     /// Wakes the part that works on discoveries.
@@ -142,7 +142,7 @@ pub struct Core {
     /// Measured power and cooling.
     pub facility: Facility,
     /// Wanted firmware settings of nodes.
-    pub wishes: Wishes,
+    pub wanted_settings: WantedCache,
     /// The Ethernet switches whose ports are set.
     pub switches: Switches,
     /// Metrics for Prometheus.
@@ -154,7 +154,7 @@ pub struct Core {
     /// Counters of the boot services, if this process runs them.
     pub boot_counts: Mutex<Option<BootCounts>>,
     /// Recent events about machines that belong to no node.
-    pub unknown_reports: Mutex<Told>,
+    pub unknown_reports: Mutex<EventBudget>,
     /// Changes with every commit.
     pub events: watch::Sender<u64>,
     /// Which parts of the daemon run.
@@ -165,12 +165,12 @@ pub struct Core {
     pub stop: CancellationToken,
     /// Hook with which a test ends this process.
     #[cfg(test)]
-    pub points: Option<Arc<dyn Points>>,
+    pub points: Option<Arc<dyn CrashPoints>>,
 }
 
 /// A place where a process may end and leave the rest undone. Tests end it there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Point {
+pub enum CrashPoint {
     /// A step begins.
     Begin,
     /// A change is not committed yet.
@@ -185,9 +185,9 @@ pub enum Point {
 
 /// Receives each point that a process reaches, and can hold the process there.
 #[cfg(test)]
-pub trait Points: Send + Sync {
+pub trait CrashPoints: Send + Sync {
     /// Returns when the process may go on.
-    fn reach(&self, point: Point, what: &str) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+    fn reach(&self, point: CrashPoint, what: &str) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
 impl std::fmt::Debug for Core {
@@ -208,10 +208,10 @@ impl Core {
     /// # Errors
     /// The database failed. Nothing of the change stays.
     pub async fn commit(&self, mut tx: WriteTx) -> Result<(), StoreError> {
-        let (called, ended) = (tx.take_called(), tx.take_ended());
+        let (next_in_line, ended) = (tx.take_next_in_line(), tx.take_ended_operations());
         let changes_members = tx.changes_members();
-        let parted = tx.take_parted();
-        self.point(Point::BeforeCommit, "").await;
+        let ended_sessions = tx.take_ended_sessions();
+        self.point(CrashPoint::BeforeCommit, "").await;
         // The last lock before the commit.
         let audited = self.audit_with(&mut tx).await?;
         let begun = Instant::now();
@@ -226,11 +226,11 @@ impl Core {
             self.rights.changed();
         }
         ended.iter().for_each(|operation| self.waits.ended(operation));
-        for (node, session) in &parted {
-            self.agents.part(node, *session);
+        for (node, session) in &ended_sessions {
+            self.agents.end_earlier(node, *session);
         }
-        self.point(Point::AfterCommit, "").await;
-        for node in called {
+        self.point(CrashPoint::AfterCommit, "").await;
+        for node in next_in_line {
             self.wake(&node).await;
         }
         Ok(())
@@ -238,8 +238,8 @@ impl Core {
 
     /// Ticks for a reader of the database: at most one in each `pause`.
     #[must_use]
-    pub fn ticks(&self, pause: Duration) -> Ticks {
-        Ticks {
+    pub fn change_ticks(&self, pause: Duration) -> ChangeTicks {
+        ChangeTicks {
             changes: self.events.subscribe(),
             pause,
             next: tokio::time::Instant::now(),
@@ -248,7 +248,7 @@ impl Core {
 
     /// A point where tests may end the process. It does nothing outside tests.
     #[cfg_attr(not(test), allow(clippy::unused_async, clippy::unused_self))]
-    pub async fn point(&self, point: Point, what: &str) {
+    pub async fn point(&self, point: CrashPoint, what: &str) {
         #[cfg(test)]
         if let Some(points) = &self.points {
             points.reach(point, what).await;
@@ -260,19 +260,19 @@ impl Core {
     /// Makes a node due, for a reason that no change has stored: its running step looks again, or a new step begins. A
     /// stored change makes its nodes due itself, so that the wish survives this process.
     pub async fn wake(&self, node: &str) {
-        if self.runs.nudge(node) {
+        if self.running_steps.nudge(node) {
             return;
         }
         if let Err(error) = self.store.wake(node, clock::now()).await {
             tracing::warn!(node, %error, "the node could not be made due; its lease's end will find it");
         }
-        self.runs.due.notify_one();
+        self.running_steps.due.notify_one();
     }
 
     /// Announces that a change has made a node due: its running step looks again, or a new step begins.
-    pub fn is_due(&self, node: &str) {
-        if !self.runs.nudge(node) {
-            self.runs.due.notify_one();
+    pub fn notify_due(&self, node: &str) {
+        if !self.running_steps.nudge(node) {
+            self.running_steps.due.notify_one();
         }
     }
 
@@ -313,13 +313,13 @@ impl Core {
 
 /// Reports to a reader of the database that there may be something new.
 #[derive(Debug)]
-pub struct Ticks {
+pub struct ChangeTicks {
     changes: watch::Receiver<u64>,
     pause: Duration,
     next: tokio::time::Instant,
 }
 
-impl Ticks {
+impl ChangeTicks {
     /// From now on, at most one tick in each `pause`.
     pub fn slow_to(&mut self, pause: Duration) {
         self.pause = pause;
@@ -338,20 +338,20 @@ impl Ticks {
 /// Nodes with a step running in this process: one step for each node. A request to look again meanwhile sets a flag; it is
 /// not queued.
 #[derive(Debug, Default)]
-pub struct Runs {
-    running: Mutex<HashMap<String, Run>>,
+pub struct RunningSteps {
+    running: Mutex<HashMap<String, RunningStep>>,
     /// A node became due.
     pub due: Notify,
 }
 
 #[derive(Debug)]
-struct Run {
+struct RunningStep {
     again: bool,
     nudge: Arc<Notify>,
 }
 
-impl Runs {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Run>> {
+impl RunningSteps {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, RunningStep>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -380,7 +380,7 @@ impl Runs {
         let nudge = Arc::new(Notify::new());
         running.insert(
             node.to_owned(),
-            Run {
+            RunningStep {
                 again: false,
                 nudge: nudge.clone(),
             },
@@ -399,7 +399,7 @@ impl Runs {
 
     /// Whether something changed since the last call; clears the flag.
     #[must_use]
-    pub fn take_again(&self, node: &str) -> bool {
+    pub fn take_changed(&self, node: &str) -> bool {
         self.lock()
             .get_mut(node)
             .is_some_and(|run| std::mem::take(&mut run.again))

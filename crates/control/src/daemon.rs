@@ -17,7 +17,7 @@ use crate::audit::{self, Audit};
 use crate::bmc::Bmcs;
 use crate::config::Config;
 use crate::console::Consoles;
-use crate::core::{Core, Listeners, Runs};
+use crate::core::{Core, Listeners, RunningSteps};
 use crate::housekeeping::SERVER_LIFETIME;
 use crate::invite::{login_command, operator};
 use crate::keys::authority::AuthorityError;
@@ -36,7 +36,7 @@ use crate::start::pause::Pause;
 use crate::start::restored::{self, AgeError};
 use crate::telemetry::Traces;
 use crate::uploads::{self, Uploads};
-use crate::watch_power::Standing;
+use crate::watch_power::WatchStatus;
 use crate::{
     boot, clock, clusters, console, firmware, grpc, hardening, housekeeping, image_http, keys, replicas, runner,
     user_data, watch_power,
@@ -174,7 +174,7 @@ async fn open_with(
         let keys = dir.join("keys");
         return Err(DaemonError::OtherSite { site, ours, keys });
     }
-    let needed = store.needed_sealing_key().await?;
+    let needed = store.required_sealing_key().await?;
     if !needed.is_empty() && !keys.sealer.key_ids().contains(&needed) {
         let keys = dir.join("keys");
         return Err(DaemonError::OldKeys { needed, keys });
@@ -222,11 +222,11 @@ async fn open_with(
         site_uploads: SiteUploads::default(),
         sites: crate::hall::Sites::default(),
         clusters: clusters::Clusters::default(),
-        runs: Runs::default(),
-        watch: Standing::default(),
+        running_steps: RunningSteps::default(),
+        watch: WatchStatus::default(),
         discoveries: crate::discovery::Discoveries::default(),
         facility: crate::facility::Facility::default(),
-        wishes: crate::firmware_settings::Wishes::default(),
+        wanted_settings: crate::firmware_settings::WantedCache::default(),
         switches,
         metrics: Metrics::new(&traces.counts),
         traces,
@@ -353,8 +353,8 @@ async fn take_up(core: &Arc<Core>, parts: &mut Parts) -> Result<(), DaemonError>
         parts.begin("boot", boot.map_err(DaemonError::Listen)?);
     }
     if let Some(ssh) = core.config.console_ssh.clone() {
-        let door = console::door::start(core.clone(), &ssh).await;
-        parts.begin("console by SSH", door.map_err(DaemonError::Listen)?);
+        let ssh_server = console::ssh_server::start(core.clone(), &ssh).await;
+        parts.begin("console by SSH", ssh_server.map_err(DaemonError::Listen)?);
     }
     user_data::seal_plain_rows(core)
         .await
@@ -376,7 +376,7 @@ fn begin_work(core: &Arc<Core>, parts: &mut Parts) {
     }
     parts.begin("replicas", replicas::run(core.clone()));
     parts.begin("keys", keys::run(core.clone()));
-    parts.begin("hints of replicas", replicas::hear(core.clone()));
+    parts.begin("hints of replicas", replicas::forward_hints(core.clone()));
     parts.begin("rights", crate::rights::run(core.clone()));
     parts.begin("power of nodes", watch_power::run(core.clone()));
     parts.begin("work at BMCs", crate::bmc_work::run(core.clone()));
@@ -407,7 +407,7 @@ async fn end(core: &Arc<Core>, parts: Parts, ended: Result<(), PartEnded>) -> Re
         tracing::warn!(%error, "the age of the database was not advanced at the end");
     }
     audit::end(core).await;
-    if let Err(error) = core.store.replica_ended(&core.replica).await {
+    if let Err(error) = core.store.end_replica(&core.replica).await {
         tracing::warn!(%error, "other replicas take over only when this one has been silent for a while");
     }
     core.store.close().await;
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_keys_than_those_of_the_databases_site_are_refused() {
+    async fn keys_of_another_site_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let further = format!("database: {}\n", dir.path().join("site.db").display());
         let start = async |name: &str| {

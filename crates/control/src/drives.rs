@@ -232,7 +232,7 @@ mod tests {
     use crate::testing;
 
     #[tokio::test]
-    async fn an_inventory_that_cannot_be_read_is_not_a_machine_without_drives() {
+    async fn unreadable_inventory_is_an_error() {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", State::Reclaiming, None)).await;
         assert_eq!(
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn drives_are_told_apart_by_what_stays_with_them() {
+    fn drives_are_identified_by_stable_properties() {
         let drive = |serial: &str, wwn: &str, stable: &str| Drive {
             name: "sda".into(),
             serial_number: serial.into(),

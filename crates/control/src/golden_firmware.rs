@@ -18,8 +18,8 @@ use rackwright_tpm::pcr::Values as Quoted;
 use rackwright_tpm::{sha256, sha256_text};
 use serde::{Deserialize, Serialize};
 
-use self::components::{ComponentReading, Components, DifferingComponent, Ignored};
-use crate::attestation::{BY_TPM, FirmwarePolicy, Known, Shown};
+use self::components::{ComponentDifference, ComponentReading, Components, Ignored};
+use crate::attestation::{BY_TPM, FirmwarePolicy, MachineIdentity, TpmEvidence};
 use crate::clock;
 use crate::core::Core;
 use crate::stored;
@@ -30,9 +30,9 @@ const EVENTS_MAX: usize = 128;
 /// Most changes of a register that are named.
 const CHANGES_MAX: usize = 4;
 /// Most components with attributes in an event.
-const COMPONENTS_TOLD: usize = 16;
+const COMPONENTS_MAX: usize = 16;
 /// Hexadecimal digits of a digest in a sentence.
-const SHORT: usize = 12;
+const SHORT_DIGITS: usize = 12;
 
 /// One measurement.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -190,14 +190,14 @@ pub struct Difference {
     /// The id of the golden values.
     pub golden: String,
     /// The registers that differ.
-    pub registers: Vec<Differing>,
+    pub registers: Vec<RegisterDifference>,
     /// The components that differ.
-    pub components: Vec<DifferingComponent>,
+    pub components: Vec<ComponentDifference>,
 }
 
 /// A register that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Differing {
+pub struct RegisterDifference {
     /// The number of the PCR.
     pub pcr: u8,
     /// The golden value; empty: the golden values lack this register.
@@ -212,14 +212,14 @@ pub struct Differing {
 /// of them.
 #[must_use]
 pub fn compare(found: &Values, golden: &[(String, Values)], compared: &BTreeSet<u8>, ignored: &Ignored) -> Finding {
-    let components = ignored.left_of(&found.components);
+    let components = ignored.without_ignored(&found.components);
     let against = |(id, golden): &(String, Values)| Difference {
         golden: id.clone(),
         registers: compared
             .iter()
             .filter_map(|pcr| differing(*pcr, found.registers.get(pcr), golden.registers.get(pcr)))
             .collect(),
-        components: components::differing(&components, &ignored.left_of(&golden.components), &found.unread),
+        components: components::differing(&components, &ignored.without_ignored(&golden.components), &found.unread),
     };
     match golden.iter().map(against).min_by_key(Difference::weight) {
         None => Finding::NoneApproved,
@@ -229,7 +229,7 @@ pub fn compare(found: &Values, golden: &[(String, Values)], compared: &BTreeSet<
 }
 
 /// `None`: the register has the golden value.
-fn differing(pcr: u8, found: Option<&Register>, golden: Option<&Register>) -> Option<Differing> {
+fn differing(pcr: u8, found: Option<&Register>, golden: Option<&Register>) -> Option<RegisterDifference> {
     if let (Some(found), Some(golden)) = (found, golden)
         && found.value == golden.value
     {
@@ -240,7 +240,7 @@ fn differing(pcr: u8, found: Option<&Register>, golden: Option<&Register>) -> Op
         (Some(found), Some(golden)) => changes(&found.events, &golden.events),
         _ => Vec::new(),
     };
-    Some(Differing {
+    Some(RegisterDifference {
         pcr,
         expected: value(golden),
         found: value(found),
@@ -286,10 +286,10 @@ fn changes(found: &[Measured], golden: &[Measured]) -> Vec<String> {
 
 fn short(digest: &str) -> &str {
     let digits = digest.strip_prefix("sha256:").unwrap_or(digest);
-    digits.get(..SHORT).unwrap_or(digits)
+    digits.get(..SHORT_DIGITS).unwrap_or(digits)
 }
 
-impl fmt::Display for Differing {
+impl fmt::Display for RegisterDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (pcr, purpose) = (self.pcr, purpose(self.pcr));
         write!(f, "PCR {pcr} ({purpose}) is {}", short(&self.found))?;
@@ -314,13 +314,13 @@ impl fmt::Display for Difference {
 
 impl Difference {
     fn weight(&self) -> usize {
-        let components: usize = self.components.iter().map(DifferingComponent::weight).sum();
+        let components: usize = self.components.iter().map(ComponentDifference::weight).sum();
         self.registers.len() + components
     }
 
     /// Why a firmware update does not explain the difference. An update changes neither the Secure Boot policy nor a
     /// component's ability to prove itself.
-    fn not_by_update(&self) -> Option<&'static str> {
+    fn not_from_update(&self) -> Option<&'static str> {
         if self.registers.iter().any(|register| register.pcr == 7) {
             return Some("an update does not explain a change of PCR 7");
         }
@@ -354,7 +354,7 @@ impl Judgement<'_> {
                 let golden = &difference.golden;
                 let differs =
                     format!("the firmware of {id} differs from the golden values {golden} of SKU {sku}: {words}");
-                Some(match (&self.body.update, difference.not_by_update()) {
+                Some(match (&self.body.update, difference.not_from_update()) {
                     (Some(Update { at, to }), None) => format!(
                         "Rackwright updated {to} at {}, and the new values are not approved: {differs}",
                         at.date()
@@ -389,7 +389,7 @@ impl Judgement<'_> {
                 attributes.insert(format!("pcr_{}_expected", register.pcr), register.expected.clone());
                 attributes.insert(format!("pcr_{}_found", register.pcr), register.found.clone());
             }
-            for component in difference.components.iter().take(COMPONENTS_TOLD) {
+            for component in difference.components.iter().take(COMPONENTS_MAX) {
                 let name = &component.name;
                 if !component.fault.is_empty() {
                     attributes.insert(format!("component {name}"), component.fault.clone());
@@ -418,7 +418,7 @@ fn golden_of(rows: &[GoldenFirmwareRow]) -> Result<Vec<(String, Values)>, StoreE
 
 /// The row after a session that showed these values. An update by the control plane explains the first change after it, and
 /// no later one. A component's first signing key is kept.
-fn follow(
+fn next_row(
     before: &FirmwareValuesRow,
     found: &Values,
     ek: &str,
@@ -465,13 +465,13 @@ fn follow(
 fn shown_values(
     core: &Core,
     record: &NodeRecord,
-    known: &Known,
-    shown: &Shown,
+    known: &MachineIdentity,
+    shown: &TpmEvidence,
     reading: Option<&ComponentReading>,
 ) -> Result<Option<Values>, String> {
     let (id, sku) = (&record.id, &record.spec.sku);
     let registers = match shown {
-        Shown::Tpm(proof) if known.identity == BY_TPM => Some(proof.firmware.clone()),
+        TpmEvidence::Tpm(proof) if known.identity == BY_TPM => Some(proof.firmware.clone()),
         _ if core.config.identity.of(sku).firmware == FirmwarePolicy::Hold => {
             return Err(format!(
                 "the settings hold machines of SKU {sku} without golden firmware, and no enrolled TPM says what firmware {id} has"
@@ -513,8 +513,8 @@ pub async fn judge(
     core: &Core,
     tx: &mut WriteTx,
     record: &NodeRecord,
-    known: &Known,
-    shown: &Shown,
+    known: &MachineIdentity,
+    shown: &TpmEvidence,
     reading: Option<&ComponentReading>,
 ) -> Result<Result<(), String>, StoreError> {
     let (id, sku) = (&record.id, &record.spec.sku);
@@ -529,7 +529,7 @@ pub async fn judge(
         node: id.clone(),
         ..FirmwareValuesRow::default()
     });
-    let mut row = follow(&before, &values, &known.ek, now)?;
+    let mut row = next_row(&before, &values, &known.ek, now)?;
     let golden = tx.golden_firmware_of(sku).await?;
     let stored = body_of(id, &row.body)?;
     let judgement = Judgement {
@@ -572,7 +572,7 @@ pub async fn explain(core: &Core, record: &NodeRecord) -> Result<[v1::FactLine; 
     let components = match is_asked {
         false => "not offered by the BMC".to_owned(),
         true if row.is_none() => "not read yet".to_owned(),
-        true => components::told(&stored.components, &stored.unread),
+        true => components::description(&stored.components, &stored.unread),
     };
     let Some(row) = row else {
         let unknown = "unknown: no enrolled TPM has said what firmware the machine has";

@@ -16,25 +16,25 @@ use serde::Deserialize;
 /// The site and its units as last read.
 #[derive(Debug, Default)]
 pub struct Sites {
-    kept: Kept<Site>,
-    units: Kept<Units>,
+    cached: Cached<Site>,
+    units: Cached<Units>,
 }
 
 /// A value with the version of its site.
-type Kept<T> = Mutex<Option<(i64, Arc<T>)>>;
+type Cached<T> = Mutex<Option<(i64, Arc<T>)>>;
 
 /// By node name, the part of the fabric in which nodes share their leaves.
 pub type Units = HashMap<String, u32>;
 
-fn kept<T>(kept: &Kept<T>, version: i64) -> Option<Arc<T>> {
-    let kept = kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    kept.filter(|(known, _)| *known == version).map(|(_, kept)| kept)
+fn cached<T>(cached: &Cached<T>, version: i64) -> Option<Arc<T>> {
+    let cached = cached.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    cached.filter(|(known, _)| *known == version).map(|(_, cached)| cached)
 }
 
-fn keep<T>(place: &Kept<T>, version: i64, kept: T) -> Arc<T> {
-    let kept = Arc::new(kept);
-    *place.lock().unwrap_or_else(PoisonError::into_inner) = Some((version, kept.clone()));
-    kept
+fn put_cached<T>(place: &Cached<T>, version: i64, cached: T) -> Arc<T> {
+    let cached = Arc::new(cached);
+    *place.lock().unwrap_or_else(PoisonError::into_inner) = Some((version, cached.clone()));
+    cached
 }
 
 /// Why there is no plan.
@@ -53,7 +53,7 @@ pub enum HallError {
 
 /// The hall at one moment.
 #[derive(Debug, Clone)]
-pub struct Picture {
+pub struct HallSnapshot {
     /// Version of the site.
     pub site_version: i64,
     /// Version of the hall.
@@ -71,7 +71,7 @@ pub struct Picture {
 /// The part of the fabric's state that plans need.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Known {
+struct KnownFabric {
     watch: KnownLinks,
 }
 
@@ -128,8 +128,8 @@ impl Sites {
     /// The database failed, or the stored site does not parse any more.
     pub async fn current(&self, store: &Store) -> Result<Option<(i64, Arc<Site>)>, HallError> {
         let version = store.site_version().await?;
-        if let Some(kept) = kept(&self.kept, version) {
-            return Ok(Some((version, kept)));
+        if let Some(cached) = cached(&self.cached, version) {
+            return Ok(Some((version, cached)));
         }
         let Some(row) = store.site().await? else {
             return Ok(None);
@@ -146,7 +146,7 @@ impl Sites {
                 "the site that was applied is not one for this version: {first}"
             ))
         })?;
-        Ok(Some((row.version, keep(&self.kept, row.version, site))))
+        Ok(Some((row.version, put_cached(&self.cached, row.version, site))))
     }
 
     /// Whether a request may name a customer; the inner error states why not. An applied site has to contain the customer.
@@ -175,27 +175,27 @@ impl Sites {
         let Some((version, site)) = self.current(store).await? else {
             return Ok(Arc::default());
         };
-        if let Some(kept) = kept(&self.units, version) {
-            return Ok(kept);
+        if let Some(cached) = cached(&self.units, version) {
+            return Ok(cached);
         }
         let units = work(move || -> Units {
             let planner = Planner::new(&site);
             let units = planner.iter().flat_map(Planner::units);
             units.map(|(node, unit)| (node.to_owned(), unit)).collect()
         });
-        Ok(keep(&self.units, version, units.await?))
+        Ok(put_cached(&self.units, version, units.await?))
     }
 
     /// The hall as it is now.
     ///
     /// # Errors
     /// There is no site, or the database failed.
-    pub async fn picture(&self, store: &Store) -> Result<Picture, HallError> {
+    pub async fn picture(&self, store: &Store) -> Result<HallSnapshot, HallError> {
         // The version is read first: a reservation during the rest of the reads makes the picture stale.
         let hall = store.hall().await?;
         let hall_version = hall.version;
-        let known: Known = match hall.fabric.is_empty() {
-            true => Known::default(),
+        let known: KnownFabric = match hall.fabric.is_empty() {
+            true => KnownFabric::default(),
             false => serde_json::from_str(&hall.fabric)
                 .map_err(|e| HallError::Broken(format!("what is known of the fabric cannot be read: {e}")))?,
         };
@@ -207,7 +207,7 @@ impl Sites {
         let is_out = |name: &str| !free.contains(name) || cordoned.contains(name);
         let out = site.node_ids().filter(|id| is_out(&site.node(*id).name));
         let out = out.collect();
-        Ok(Picture {
+        Ok(HallSnapshot {
             site_version,
             hall_version,
             site,
@@ -218,7 +218,7 @@ impl Sites {
     }
 }
 
-impl Picture {
+impl HallSnapshot {
     /// Makes a plan in the hall of the picture.
     ///
     /// # Errors
@@ -239,7 +239,7 @@ impl Picture {
             for node in &self.out {
                 // A cluster keeps its own nodes.
                 if !held.contains(&*self.site.node(*node).name) {
-                    planner.hold_out(*node);
+                    planner.exclude(*node);
                 }
             }
             // A cluster keeps a broken link until its next change finds another.

@@ -46,7 +46,7 @@ pub async fn run(core: Arc<Core>, certificate: Arc<ServerCertificate>, mut valid
         let now = clock::system_time(clock::now());
         authority.mark_unchanged();
         let present = core.keys.authority.ca_sha256();
-        if validity.reissue_due(now) || signed_by != present {
+        if validity.is_reissue_due(now) || signed_by != present {
             match core
                 .keys
                 .authority
@@ -113,7 +113,7 @@ async fn warn_of_ending_certificates(core: &Core, now: Timestamp) -> Result<(), 
         };
         let mut tx = core.store.write().await?;
         // Another replica may have been faster, or the member has renewed the certificate.
-        if !tx.warn_of_end(&member.name, ends_at).await? {
+        if !tx.mark_end_warned(&member.name, ends_at).await? {
             continue;
         }
         let days = ends_at.since(now) / (DAY_S * 1_000_000);
@@ -173,7 +173,7 @@ mod tests {
             };
             tx.put_member(name, &viewer, 1, now).await.unwrap();
             let ends = now.plus(seconds(days * DAY_S + 60));
-            assert!(tx.certificate_issued(name, 1, ends, "ca").await.unwrap());
+            assert!(tx.record_member_cert(name, 1, ends, "ca").await.unwrap());
         }
         tx.commit().await.unwrap();
         for _ in 0..2 {
@@ -185,7 +185,7 @@ mod tests {
         }
         let mut tx = core.store.write().await.unwrap();
         assert!(
-            tx.certificate_issued("soon", 1, now.plus(seconds(5 * DAY_S)), "ca")
+            tx.record_member_cert("soon", 1, now.plus(seconds(5 * DAY_S)), "ca")
                 .await
                 .unwrap()
         );

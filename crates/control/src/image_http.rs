@@ -44,7 +44,7 @@ const ALLOWED_S: i64 = 5;
 
 /// The peer of a connection.
 #[derive(Debug)]
-enum Who {
+enum PeerKind {
     /// The agent of a node, with the claim generation and the boot that its certificate names.
     Agent(String, AgentSession),
     /// A caching proxy: a member that the configuration names.
@@ -68,13 +68,13 @@ struct Holder {
 #[derive(Debug)]
 struct Peer {
     core: Arc<Core>,
-    who: Who,
+    who: PeerKind,
     /// When the agent's right to an image was last verified.
     allowed_at: Mutex<Timestamp>,
 }
 
 impl Peer {
-    fn new(core: Arc<Core>, who: Who) -> Arc<Self> {
+    fn new(core: Arc<Core>, who: PeerKind) -> Arc<Self> {
         Arc::new(Self {
             core,
             who,
@@ -94,20 +94,20 @@ impl Peer {
     /// The grant of the connection; agents and strangers have none.
     fn grant(&self) -> Option<&Grant> {
         match &self.who {
-            Who::Cache(holder) | Who::Member(holder) => Some(&holder.grant),
-            Who::Agent(..) | Who::Stranger => None,
+            PeerKind::Cache(holder) | PeerKind::Member(holder) => Some(&holder.grant),
+            PeerKind::Agent(..) | PeerKind::Stranger => None,
         }
     }
 
     /// Whether the peer may read `path`, which lies below the store's base.
     async fn may_read(&self, path: &str) -> Result<bool, StoreError> {
         let (node, of) = match &self.who {
-            Who::Agent(node, of) => (node, of),
-            Who::Cache(holder) => {
+            PeerKind::Agent(node, of) => (node, of),
+            PeerKind::Cache(holder) => {
                 let caller = self.caller(holder).await?;
                 return Ok(caller.is_some_and(|caller| caller.role != Role::Auditor));
             }
-            Who::Member(_) | Who::Stranger => return Ok(false),
+            PeerKind::Member(_) | PeerKind::Stranger => return Ok(false),
         };
         let image = path.strip_prefix("/images/");
         let now = clock::now();
@@ -124,14 +124,14 @@ impl Peer {
 }
 
 /// The peer that a certificate stands for.
-fn who(core: &Core, identity: Option<ClientIdentity>, leaf: Option<&CertificateDer<'_>>) -> Who {
+fn who(core: &Core, identity: Option<ClientIdentity>, leaf: Option<&CertificateDer<'_>>) -> PeerKind {
     let Some(identity) = identity else {
-        return Who::Stranger;
+        return PeerKind::Stranger;
     };
     let epoch = match identity.kind {
         ClientKind::Agent { claim_generation, boot } => {
             let generation = claim_generation;
-            return Who::Agent(identity.common_name, AgentSession { generation, boot });
+            return PeerKind::Agent(identity.common_name, AgentSession { generation, boot });
         }
         ClientKind::Member { epoch } => epoch,
     };
@@ -140,8 +140,8 @@ fn who(core: &Core, identity: Option<ClientIdentity>, leaf: Option<&CertificateD
     let grant = core.rights.open(&name, epoch, leaf.and_then(|leaf| end_of(leaf)));
     let holder = Holder { name, epoch, grant };
     match is_cache {
-        true => Who::Cache(holder),
-        false => Who::Member(holder),
+        true => PeerKind::Cache(holder),
+        false => PeerKind::Member(holder),
     }
 }
 
@@ -245,7 +245,7 @@ async fn respond(State(peer): State<Arc<Peer>>, request: Request) -> Response {
 
 /// The metrics for Prometheus. Any member of the site may read them: they name no node, but they count what customers have.
 async fn metrics(State(peer): State<Arc<Peer>>) -> Response {
-    let (Who::Member(holder) | Who::Cache(holder)) = &peer.who else {
+    let (PeerKind::Member(holder) | PeerKind::Cache(holder)) = &peer.who else {
         return plain(StatusCode::FORBIDDEN);
     };
     let told = async {
@@ -479,11 +479,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_index_is_looked_up_anew_and_chunks_are_not() {
+    async fn only_index_requests_are_checked_again() {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", Stage::Imaging, Some(&digest("1")))).await;
         let booted = testing::booted(&core, "n1", "b1").await;
-        let peer = Peer::new(core.clone(), Who::Agent("n1".into(), booted));
+        let peer = Peer::new(core.clone(), PeerKind::Agent("n1".into(), booted));
         let (first, next) = (format!("/images/{}", digest("1")), format!("/images/{}", digest("2")));
         assert!(peer.may_read(&first).await.unwrap() && !peer.may_read(&next).await.unwrap());
         let mut tx = core.store.write().await.unwrap();

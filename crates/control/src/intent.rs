@@ -15,7 +15,7 @@ pub struct Image {
     pub digest: String,
 }
 
-fn standing(record: &NodeRecord) -> String {
+fn state_words(record: &NodeRecord) -> String {
     let because = if record.reason.is_empty() {
         String::new()
     } else {
@@ -25,7 +25,7 @@ fn standing(record: &NodeRecord) -> String {
 }
 
 pub(crate) fn refused(record: &NodeRecord, what: &str, hint: &str) -> ApiError {
-    let message = format!("{}: {what}", standing(record));
+    let message = format!("{}: {what}", state_words(record));
     ApiError::precondition(format!("nodes/{}", record.id), message, hint)
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn refused(record: &NodeRecord, what: &str, hint: &str) -> ApiError {
 fn unconfirmed(record: &NodeRecord, what: &str) -> ApiError {
     ApiError::Unconfirmed {
         subject: format!("nodes/{}", record.id),
-        message: format!("{}: {what}", standing(record)),
+        message: format!("{}: {what}", state_words(record)),
     }
 }
 
@@ -44,7 +44,7 @@ fn cluster_of(record: &NodeRecord) -> Option<&str> {
 }
 
 /// How an operator frees a claimed node.
-fn way_to_release(record: &NodeRecord) -> String {
+fn release_hint(record: &NodeRecord) -> String {
     match record.node.state {
         State::Quarantined => format!("`rackwright node readmit {}` erases it and frees it", record.id),
         State::Maintenance => format!(
@@ -59,7 +59,7 @@ fn way_to_release(record: &NodeRecord) -> String {
 ///
 /// # Errors
 /// The node is doubted.
-pub fn undoubted(record: &NodeRecord, what: &str) -> Result<(), ApiError> {
+pub fn check_not_doubted(record: &NodeRecord, what: &str) -> Result<(), ApiError> {
     let Some(doubt) = &record.node.doubt else { return Ok(()) };
     if matches!(what, "readmit" | "hold" | "quarantine" | "change" | "believe") {
         return Ok(());
@@ -132,7 +132,7 @@ pub fn deploy(record: &mut NodeRecord, deployment: &Deployment, image: Image) ->
         return Err(refused(record, "only an available node can be deployed", &hint));
     }
     check_customer(deployment)?;
-    undoubted(record, "deploy")?;
+    check_not_doubted(record, "deploy")?;
     record.node.generation += 1;
     let generation = record.node.generation;
     record.node.claim = Some(claim_of(deployment, image, &record.id, generation, 1));
@@ -170,7 +170,7 @@ pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
             "" => "it is claimed for no customer".to_owned(),
             customer => format!("customer {customer} has it"),
         };
-        let hint = format!("{}; {} can have it then", way_to_release(record), deployment.customer);
+        let hint = format!("{}; {} can have it then", release_hint(record), deployment.customer);
         let what = format!(
             "{has_it}, and a reimage keeps the customer: release the node first, so that it is erased before another customer gets it"
         );
@@ -232,7 +232,7 @@ pub fn release(record: &mut NodeRecord) -> Result<(), ApiError> {
     let state = record.node.state;
     let can = Edge::Released.target(state).or(Edge::Unclaimed.target(state)).is_some() || state == State::Available;
     let hint = match state {
-        State::Quarantined | State::Maintenance => way_to_release(record),
+        State::Quarantined | State::Maintenance => release_hint(record),
         _ => format!("`rackwright node explain {}` says where it stands", record.id),
     };
     match &mut record.node.claim {
@@ -264,7 +264,7 @@ pub fn hold(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
         );
         return Err(refused(record, "a deployment of it is about to begin", &hint));
     }
-    record.node.wanted.hold = Some(worded("reason", reason)?);
+    record.node.wanted.hold = Some(checked_text("reason", reason)?);
     Ok(())
 }
 
@@ -306,12 +306,12 @@ pub fn resume(record: &mut NodeRecord, confirm_erase: bool) -> Result<(), ApiErr
 pub fn quarantine(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
     if Edge::Condemned.target(record.node.state).is_none() {
         let hint = match &record.node.claim {
-            Some(_) => way_to_release(record),
+            Some(_) => release_hint(record),
             None => format!("`rackwright node readmit {}` erases it and lets it back in", record.id),
         };
         return Err(refused(record, "it cannot be quarantined from there", &hint));
     }
-    record.node.wanted.condemn = Some(worded("reason", reason)?);
+    record.node.wanted.condemn = Some(checked_text("reason", reason)?);
     Ok(())
 }
 
@@ -333,7 +333,7 @@ pub fn readmit(record: &mut NodeRecord, confirm_erase: bool) -> Result<(), ApiEr
         ));
     }
     if record.node.claim.is_some() && record.node.state != State::Quarantined {
-        let hint = way_to_release(record);
+        let hint = release_hint(record);
         return Err(refused(
             record,
             "it is claimed, and readmitting would destroy its owner's data",
@@ -383,7 +383,7 @@ pub fn apply_settings(record: &mut NodeRecord) -> Result<(), ApiError> {
     if record.node.claim.is_some() {
         let hint = format!(
             "settings of a machine that somebody has are read and never written; they are written when it is given back. {}",
-            way_to_release(record)
+            release_hint(record)
         );
         return Err(refused(record, "it is claimed", &hint));
     }
@@ -455,13 +455,13 @@ pub fn delete(record: &NodeRecord) -> Result<(), ApiError> {
         State::Discovered | State::Available | State::Failed | State::Maintenance | State::Quarantined
     );
     if record.node.claim.is_some() || !resting {
-        let hint = way_to_release(record);
+        let hint = release_hint(record);
         return Err(refused(record, "it is in use", &hint));
     }
     Ok(())
 }
 
-pub(crate) fn worded(field: &str, text: &str) -> Result<String, ApiError> {
+pub(crate) fn checked_text(field: &str, text: &str) -> Result<String, ApiError> {
     let text = text.trim();
     if text.is_empty() || text.chars().count() > 1000 || text.chars().any(char::is_control) {
         return Err(ApiError::invalid(

@@ -132,7 +132,7 @@ pub async fn invite_from(
         target: format!("members/{name}"),
         message: format!(
             "{name} was invited as an operator on the control plane's host by {}: {reason}",
-            user.told()
+            user.description()
         ),
         attributes: attributes.into_iter().collect(),
         ..EventRow::default()

@@ -34,7 +34,7 @@ impl LocalUser {
     }
 
     /// The person as text for the audit.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn description(&self) -> String {
         let name = match self.name.as_str() {
             "" => String::new(),
             name => format!("{name}, "),

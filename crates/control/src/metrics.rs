@@ -30,7 +30,7 @@ const EFFECT_BUCKETS: [f64; 16] = [
 /// A commit, in seconds.
 const COMMIT_BUCKETS: [f64; 10] = [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 2.0];
 /// Most distinct vendors and failure codes. Later ones become "other", because a BMC can report any name.
-const WORDS: usize = 32;
+const LABEL_VALUES_MAX: usize = 32;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EdgeLabels {
@@ -93,16 +93,16 @@ struct StatusLabel {
 
 /// Label values from outside: the first few are kept apart.
 #[derive(Debug, Default)]
-struct Words(Mutex<BTreeSet<String>>);
+struct LabelValues(Mutex<BTreeSet<String>>);
 
-impl Words {
+impl LabelValues {
     fn label(&self, text: &str) -> String {
         let word = cut(text.trim(), CODE_MAX).to_ascii_lowercase();
         if word.is_empty() {
             return "unknown".to_owned();
         }
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() < WORDS {
+        if known.len() < LABEL_VALUES_MAX {
             known.insert(word.clone());
         }
         if known.contains(&word) {
@@ -169,8 +169,8 @@ pub struct Metrics {
     calls_refused: Counter,
     /// Audit exports that are failing now.
     pub audit_exports_failing: Gauge,
-    vendors: Words,
-    codes: Words,
+    vendors: LabelValues,
+    codes: LabelValues,
     gauges: Gauges,
 }
 
@@ -208,8 +208,8 @@ impl Metrics {
             image_bytes: Counter::default(),
             calls_refused: Counter::default(),
             audit_exports_failing: Gauge::default(),
-            vendors: Words::default(),
-            codes: Words::default(),
+            vendors: LabelValues::default(),
+            codes: LabelValues::default(),
             gauges: Gauges::default(),
         };
         metrics.register_counted();
@@ -401,7 +401,7 @@ impl Metrics {
     }
 
     /// Counts a message of an agent.
-    pub fn agent_said(&self) {
+    pub fn note_agent_message(&self) {
         self.agent_messages.inc();
     }
 

@@ -132,16 +132,16 @@ mod tests {
         async fn panics() {
             panic!("at {}", "odds")
         }
-        let says = |why: &str| PartEnded {
+        let ended_with = |why: &str| PartEnded {
             part: "short",
             why: why.to_owned(),
         };
         let returned = ended(|parts| parts.begin("short", async {})).await;
-        assert_eq!(returned, says("it returned, which it should not"));
+        assert_eq!(returned, ended_with("it returned, which it should not"));
         let failed = ended(|parts| parts.begin("short", async { Err::<(), _>("no such port") })).await;
-        assert_eq!(failed, says("no such port"));
+        assert_eq!(failed, ended_with("no such port"));
         let panicked = ended(|parts| parts.begin("short", panics())).await;
-        assert_eq!(panicked, says("it panicked: at odds"));
+        assert_eq!(panicked, ended_with("it panicked: at odds"));
         assert!(panicked.to_string().contains("\"short\""), "{panicked}");
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rackwright_lifecycle::{EffectClass, Outcome, Timestamp, seconds};
 use rackwright_store::{Change, EffectRow, Store, StoreError};
 
-use crate::agent_session::farewell;
+use crate::agent_session::note_disconnect;
 use crate::agents::UNKNOWN_PREFIX;
 use crate::clock;
 use crate::core::Core;
@@ -20,7 +20,7 @@ use crate::share::alive_since;
 /// Between two signs of life.
 const ROUND: Duration = Duration::from_secs(10);
 /// After this time without the database, a replica drops its agents: before others take it for dead.
-const ALONE: Duration = Duration::from_secs(30);
+const DISCONNECT_AFTER: Duration = Duration::from_secs(30);
 /// After this time without a sign of life from any replica, agents had no replica to connect to.
 const OUTAGE_S: i64 = 30;
 /// Dead replicas stay in the list for this time.
@@ -33,7 +33,7 @@ const LISTED_S: i64 = 24 * 3600;
 /// # Errors
 /// The database failed.
 pub async fn begin(store: &Store, replica: &str) -> Result<Timestamp, StoreError> {
-    store.replica_begins(replica, clock::now(), seconds(OUTAGE_S)).await
+    store.begin_replica(replica, clock::now(), seconds(OUTAGE_S)).await
 }
 
 /// Ends the open work of a former process of this replica and of dead replicas, and makes its nodes due.
@@ -45,8 +45,8 @@ pub async fn begin(store: &Store, replica: &str) -> Result<Timestamp, StoreError
 /// The database failed.
 pub async fn recover(core: &Core) -> Result<(), StoreError> {
     let now = clock::now();
-    core.store.replica_lives(&core.replica, now).await?;
-    core.store.free_agents_of(&core.replica, now).await?;
+    core.store.record_heartbeat(&core.replica, now).await?;
+    core.store.disconnect_agents_of(&core.replica, now).await?;
     for open in core.store.open_effects_of(&core.replica).await? {
         take_over(core, &open).await?;
     }
@@ -89,14 +89,14 @@ async fn take_over(core: &Core, open: &EffectRow) -> Result<(), StoreError> {
     if !goes_on {
         core.effect_ended(&record, open, &Outcome::Interrupted, now);
     }
-    core.is_due(&open.node_id);
+    core.notify_due(&open.node_id);
     Ok(())
 }
 
 /// Takes over from dead replicas: their open effects, and the connections of their agents.
 async fn take_over_from_the_dead(core: &Core, now: Timestamp) -> Result<(), StoreError> {
     // First: a decision about a taken-over effect depends on the state of the agent.
-    let freed = core.store.free_agents_of_dead(alive_since(now), now).await?;
+    let freed = core.store.disconnect_agents_of_dead(alive_since(now), now).await?;
     if freed > 0 {
         core.metrics.taken_over("agent", freed);
         tracing::info!(freed, "agents of a dead replica count as gone");
@@ -112,13 +112,13 @@ async fn take_over_from_the_dead(core: &Core, now: Timestamp) -> Result<(), Stor
 /// Reconciles the rows about agents of this replica with the actual connections. They differ if the end of a connection
 /// could not be stored, or if others took this replica for dead.
 async fn compare_agents(core: &Core) -> Result<(), StoreError> {
-    let held: HashMap<_, _> = core.store.held_agents(&core.replica).await?.into_iter().collect();
+    let held: HashMap<_, _> = core.store.connected_agents(&core.replica).await?.into_iter().collect();
     // Read after the rows: a new connection is remembered first and stored then.
     let mut connected = core.agents.sessions();
     connected.retain(|of, _| !of.starts_with(UNKNOWN_PREFIX));
     for (node, number) in &held {
         if connected.get(node) != Some(number) {
-            farewell(core, node, *number).await;
+            note_disconnect(core, node, *number).await;
         }
     }
     for (node, number) in &connected {
@@ -150,7 +150,7 @@ async fn compare_agents(core: &Core) -> Result<(), StoreError> {
 pub(crate) async fn round(core: &Core) -> Result<(), StoreError> {
     let now = clock::now();
     // First: a replica that cannot store its own sign of life takes nothing over, least of all from itself.
-    core.store.replica_lives(&core.replica, now).await?;
+    core.store.record_heartbeat(&core.replica, now).await?;
     take_over_from_the_dead(core, now).await?;
     compare_agents(core).await?;
     core.store.forget_replicas(now.plus(-seconds(LISTED_S))).await?;
@@ -165,7 +165,7 @@ pub async fn run(core: Arc<Core>) {
             Ok(()) => lived_at = Instant::now(),
             Err(error) => {
                 tracing::warn!(%error, "others may take this replica for dead");
-                if lived_at.elapsed() > ALONE {
+                if lived_at.elapsed() > DISCONNECT_AFTER {
                     // Another replica may still reach the database.
                     core.agents.end_all();
                 }
@@ -179,13 +179,13 @@ pub async fn run(core: Arc<Core>) {
 }
 
 /// Passes hints of other replicas to the waiting parts of this one. Runs until the core stops.
-pub async fn hear(core: Arc<Core>) {
+pub async fn forward_hints(core: Arc<Core>) {
     let mut changes = core.store.changes();
     loop {
         tokio::select! {
             () = core.stop.cancelled() => return,
             change = changes.next() => match change {
-                Change::Due => core.runs.due.notify_one(),
+                Change::Due => core.running_steps.due.notify_one(),
                 Change::Events => core.events.send_modify(|n| *n += 1),
             },
         }
@@ -202,7 +202,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::agent_session::{arrive, welcome};
+    use crate::agent_session::{admit_agent, compare_ledger};
     use crate::runner::step_until_rest;
     use crate::testing;
 
@@ -241,7 +241,7 @@ mod tests {
     async fn left(core: &Core, owner: &str) -> (Outcome, Outcome, String, Vec<String>) {
         let effect = async |what: &str| core.store.effect(&format!("{owner}-{what}")).await.unwrap().unwrap();
         let now = clock::now();
-        let mut due = core.store.lease_due(&core.replica, now, now, 99).await.unwrap();
+        let mut due = core.store.lease_due_nodes(&core.replica, now, now, 99).await.unwrap();
         due.retain(|node| node.starts_with(owner));
         due.sort();
         let written = effect("write").await;
@@ -254,12 +254,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_start_takes_up_what_its_former_process_and_dead_replicas_left_and_nothing_of_the_living() {
+    async fn start_takes_over_only_from_the_dead() {
         let core = testing::core().await;
         let now = clock::now();
-        core.store.replica_lives("living", now).await.unwrap();
+        core.store.record_heartbeat("living", now).await.unwrap();
         core.store
-            .replica_lives("dead", now.plus(-seconds(crate::share::DEAD_S + 1)))
+            .record_heartbeat("dead", now.plus(-seconds(crate::share::DEAD_S + 1)))
             .await
             .unwrap();
         for owner in ["living", "dead", &core.replica] {
@@ -281,14 +281,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_replica_that_falls_silent_is_taken_over_and_one_that_speaks_is_not() {
+    async fn only_a_silent_replica_is_taken_over() {
         let core = testing::core().await;
         leave_open(&core, &core.replica).await;
         leave_open(&core, "other").await;
-        core.store.replica_lives("other", clock::now()).await.unwrap();
+        core.store.record_heartbeat("other", clock::now()).await.unwrap();
         round(&core).await.unwrap();
         assert_eq!(left(&core, "other").await.0, Outcome::Open);
-        core.store.replica_ended("other").await.unwrap();
+        core.store.end_replica("other").await.unwrap();
         round(&core).await.unwrap();
         assert_eq!(left(&core, "other").await.0, Outcome::Interrupted);
         assert_eq!(left(&core, "other").await.2, core.replica);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_alone_takes_up_every_unfinished_node() {
+    async fn a_single_replica_takes_up_unfinished_nodes() {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", State::Inspecting, None)).await;
         testing::rest(&core, "n1", &Wait::Rest).await;
@@ -310,7 +310,7 @@ mod tests {
             generation: 0,
             boot: "boot".into(),
         };
-        let session = tx.hold_agent(id, replica, &of, "address only").await.unwrap();
+        let session = tx.connect_agent(id, replica, &of, "address only").await.unwrap();
         let value = Agent::Present {
             boot_id: "b1".into(),
             booted_at: Timestamp(1),
@@ -332,10 +332,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_agent_of_a_living_replica_is_there_and_one_of_a_dead_replica_is_waited_for() {
+    async fn agents_of_dead_replicas_are_unknown() {
         let core = testing::core().await;
         let now = clock::now();
-        core.store.replica_lives("living", now).await.unwrap();
+        core.store.record_heartbeat("living", now).await.unwrap();
         for id in ["living", "dead"] {
             testing::add(&core, &testing::node(id, State::Imaging, None)).await;
             hold(&core, id, id).await;
@@ -347,12 +347,15 @@ mod tests {
             panic!("it is not known where that agent is")
         };
         assert!(since >= now);
-        let due = core.store.lease_due(&core.replica, clock::now(), clock::now(), 9).await;
+        let due = core
+            .store
+            .lease_due_nodes(&core.replica, clock::now(), clock::now(), 9)
+            .await;
         assert_eq!(due.unwrap(), ["dead"]);
     }
 
     #[tokio::test]
-    async fn rows_and_connections_are_made_the_same_again() {
+    async fn rows_and_connections_are_reconciled() {
         let core = testing::core().await;
         for id in ["lost", "taken", "good", "deleted"] {
             testing::add(&core, &testing::node(id, State::Imaging, None)).await;
@@ -361,19 +364,19 @@ mod tests {
         let mut ends = Vec::new();
         for id in ["taken", "good", "deleted"] {
             let end = CancellationToken::new();
-            let agent = testing::arriving(id, testing::booted(&core, id, "b1").await, "b1");
-            let arrived = arrive(
+            let agent = testing::arriving_agent(id, testing::booted(&core, id, "b1").await, "b1");
+            let arrived = admit_agent(
                 &core,
                 &agent,
-                &crate::attestation::Shown::Nothing(String::new()),
+                &crate::attestation::TpmEvidence::Nothing(String::new()),
                 mpsc::channel(1).0,
                 end.clone(),
             )
             .await;
-            ends.push((id, arrived.unwrap().unwrap().speaker.number, end));
+            ends.push((id, arrived.unwrap().unwrap().admitted_agent.number, end));
         }
         let mut tx = core.store.write().await.unwrap();
-        assert!(tx.release_agent("taken", ends[0].1, clock::now()).await.unwrap());
+        assert!(tx.disconnect_agent("taken", ends[0].1, clock::now()).await.unwrap());
         let deleted = tx.node("deleted").await.unwrap();
         tx.delete_node(&deleted).await.unwrap();
         tx.commit().await.unwrap();
@@ -392,12 +395,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_step_leaves_a_node_to_whose_turn_it_is() {
+    async fn a_step_leaves_a_node_to_its_owner() {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", State::Available, None)).await;
         hold(&core, "n1", "other").await;
         testing::rest(&core, "n1", &Wait::PowerSettling).await;
-        let nudge = core.runs.begin("n1").unwrap();
+        let nudge = core.running_steps.begin("n1").unwrap();
         step_until_rest(core.clone(), "n1".into(), nudge).await;
         let record = core.store.node(&Scope::Site, "n1").await.unwrap();
         assert_eq!(record.wait, Wait::PowerSettling, "nothing was decided");
@@ -406,7 +409,7 @@ mod tests {
     }
 
     /// The message to an agent that connects with `boot` while an erase is open that another replica sent to `b1`.
-    async fn told(boot: &str) -> Option<v1::ControlMessage> {
+    async fn sent_message(boot: &str) -> Option<v1::ControlMessage> {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", State::Reclaiming, None)).await;
         let row = EffectRow {
@@ -425,22 +428,22 @@ mod tests {
                 boot_id: Some("b1".into()),
             },
         };
-        let agent = testing::arriving("n1", testing::booted(&core, "n1", boot).await, boot);
+        let agent = testing::arriving_agent("n1", testing::booted(&core, "n1", boot).await, boot);
         let mut tx = core.store.write().await.unwrap();
         tx.begin_effect(&row).await.unwrap();
         tx.commit().await.unwrap();
         hold(&core, "n1", "other").await;
         let (sender, mut receiver) = mpsc::channel(9);
-        let arrived = arrive(
+        let arrived = admit_agent(
             &core,
             &agent,
-            &crate::attestation::Shown::Nothing(String::new()),
+            &crate::attestation::TpmEvidence::Nothing(String::new()),
             sender,
             CancellationToken::new(),
         )
         .await;
         let arrived = arrived.unwrap().unwrap();
-        welcome(&core, &arrived.speaker, &agent.hello, arrived.open)
+        compare_ledger(&core, &arrived.admitted_agent, &agent.hello, arrived.open)
             .await
             .unwrap();
         let owner = core.store.effect("erase").await.unwrap().unwrap().owner;
@@ -449,11 +452,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_moves_with_the_agent_under_its_own_id_and_never_to_another_boot() {
-        let Some(Control::Job(job)) = told("b1").await.and_then(|m| m.message) else {
+    async fn a_job_follows_its_agent_within_one_boot() {
+        let Some(Control::Job(job)) = sent_message("b1").await.and_then(|m| m.message) else {
             panic!("it is told again")
         };
         assert_eq!(job.operation, "erase");
-        assert_eq!(told("b2").await, None);
+        assert_eq!(sent_message("b2").await, None);
     }
 }

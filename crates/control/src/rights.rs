@@ -33,7 +33,7 @@ pub enum End {
     /// The member was deleted, or the certificate's epoch is over; a sentence.
     Revoked(String),
     /// The member's rights have shrunk; a sentence.
-    Smaller(String),
+    Reduced(String),
     /// The certificate of the connection has ended.
     Expired,
 }
@@ -41,7 +41,7 @@ pub enum End {
 impl std::fmt::Display for End {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Revoked(why) | Self::Smaller(why) => f.write_str(why),
+            Self::Revoked(why) | Self::Reduced(why) => f.write_str(why),
             Self::Expired => {
                 f.write_str("the certificate of this connection has ended; connect again with a present one")
             }
@@ -53,7 +53,7 @@ impl From<End> for tonic::Status {
     fn from(end: End) -> Self {
         match end {
             End::Revoked(why) => ApiError::Unauthenticated(why).into(),
-            End::Smaller(why) => ApiError::Forbidden(why).into(),
+            End::Reduced(why) => ApiError::Forbidden(why).into(),
             // A client with a renewed certificate connects again, as after a lost connection.
             End::Expired => Self::unavailable(End::Expired.to_string()),
         }
@@ -121,7 +121,7 @@ impl Grant {
     }
 
     /// Lets the open thing finish by itself: no later change of the member ends it.
-    pub fn let_finish(&self) {
+    pub fn detach(&self) {
         lock(&self.0.rights.open).remove(&self.0.id);
     }
 
@@ -131,7 +131,7 @@ impl Grant {
         async move {
             let expired = async {
                 match until {
-                    Some(until) => tokio::time::sleep(left_until(until)).await,
+                    Some(until) => tokio::time::sleep(time_until(until)).await,
                     None => std::future::pending().await,
                 }
             };
@@ -152,7 +152,7 @@ impl Grant {
 }
 
 /// From now until this moment; zero when it has passed.
-fn left_until(until: Timestamp) -> Duration {
+fn time_until(until: Timestamp) -> Duration {
     Duration::from_micros(u64::try_from(until.0.saturating_sub(clock::now().0)).unwrap_or(0))
 }
 
@@ -210,7 +210,7 @@ impl Rights {
             let end = match (present, &open.admitted) {
                 (Err(why), _) => End::Revoked(why.to_owned()),
                 (Ok(present), Some((role, scope))) if !covers(present, *role, scope) => {
-                    End::Smaller(format!("the role of {name:?} gives less than before; call again"))
+                    End::Reduced(format!("the role of {name:?} gives less than before; call again"))
                 }
                 _ => continue,
             };
@@ -219,7 +219,7 @@ impl Rights {
     }
 
     /// Whether to store the use of a member: the stored time is old, and this process has not just stored one.
-    fn is_use_news(&self, record: &MemberRecord, now: Timestamp) -> bool {
+    fn is_use_due(&self, record: &MemberRecord, now: Timestamp) -> bool {
         let old = now.plus(-seconds(USE_S));
         if record.used_at.is_some_and(|at| at >= old) {
             return false;
@@ -253,21 +253,21 @@ pub async fn admit(core: &Core, name: &str, epoch: u64, grant: &Grant) -> Result
         grant.admit(&caller);
         // A change in between compared the grant before it had the role: read again.
         if core.rights.changes() == before {
-            note_use(core, &record);
+            record_use(core, &record);
             return Ok(caller);
         }
     }
 }
 
 /// Notes a member's call: one write for each member and hour, apart from the call.
-pub fn note_use(core: &Core, record: &MemberRecord) {
+pub fn record_use(core: &Core, record: &MemberRecord) {
     let now = clock::now();
-    if !core.rights.is_use_news(record, now) {
+    if !core.rights.is_use_due(record, now) {
         return;
     }
     let (store, name, epoch) = (core.store.clone(), record.name.clone(), record.epoch);
     tokio::spawn(async move {
-        if let Err(error) = store.note_use(&name, epoch, now, now.plus(-seconds(USE_S))).await {
+        if let Err(error) = store.record_use(&name, epoch, now, now.plus(-seconds(USE_S))).await {
             tracing::debug!(name, %error, "the use of a member was not noted");
         }
     });

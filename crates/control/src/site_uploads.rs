@@ -12,12 +12,12 @@ pub struct SiteUploads(Arc<Mutex<HashSet<String>>>);
 
 /// A member's turn to send site files.
 #[derive(Debug)]
-pub struct Turn {
+pub struct UploadSlot {
     actors: Arc<Mutex<HashSet<String>>>,
     actor: String,
 }
 
-impl Drop for Turn {
+impl Drop for UploadSlot {
     fn drop(&mut self) {
         let mut actors = self.actors.lock().unwrap_or_else(PoisonError::into_inner);
         actors.remove(&self.actor);
@@ -29,7 +29,7 @@ impl SiteUploads {
     ///
     /// # Errors
     /// The member is sending files in another call.
-    pub fn begin(&self, caller: &Caller) -> Result<Turn, ApiError> {
+    pub fn begin(&self, caller: &Caller) -> Result<UploadSlot, ApiError> {
         let actor = caller.actor();
         let mut actors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !actors.insert(actor.clone()) {
@@ -39,7 +39,7 @@ impl SiteUploads {
             });
         }
         let actors = self.0.clone();
-        Ok(Turn { actors, actor })
+        Ok(UploadSlot { actors, actor })
     }
 }
 

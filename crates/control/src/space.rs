@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_take_of_the_reserve_has_no_room() {
+    fn the_reserve_is_kept_free() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(space(Some(0)).check(dir.path(), 1), Ok(()));
         let full = space(Some(u64::MAX)).check(dir.path(), 1).unwrap_err();

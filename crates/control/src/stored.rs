@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_is_named_and_is_not_nothing() {
+    fn unreadable_data_is_a_named_error() {
         assert_eq!(json::<Vec<u8>>("list", "n1", "").unwrap(), [0_u8; 0]);
         assert_eq!(json::<Vec<u8>>("list", "n1", "[1]").unwrap(), [1]);
         assert!(present::<Vec<u8>>("list", "n1", "").is_err());

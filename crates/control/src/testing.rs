@@ -7,13 +7,13 @@ use std::sync::Arc;
 use rackwright_api::v1;
 use rackwright_lifecycle::{Attempt, Claim, Effect, Evidence, Node, Outcome, State, Timestamp, Wait, Wanted};
 use rackwright_store::{
-    AgentBootRow, AgentSession, ClusterRecord, ClusterSpec, EffectRow, Hold, Identity, NodeRecord, Readings, Scope,
-    Spec,
+    AgentBootRow, AgentConnection, AgentSession, ClusterRecord, ClusterSpec, EffectRow, Identity, NodeRecord, Readings,
+    Scope, Spec,
 };
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent_session::Arriving;
+use crate::agent_session::ArrivingAgent;
 use crate::clock;
 use crate::config::Config;
 use crate::core::Core;
@@ -101,7 +101,7 @@ pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
         identity: Identity::default(),
         reason: String::new(),
         readings: Readings::default(),
-        hold: Hold::default(),
+        hold: AgentConnection::default(),
         address: String::new(),
         address_witness: String::new(),
         wait: Wait::Rest,
@@ -183,8 +183,8 @@ pub async fn booted(core: &Core, id: &str, kernel_boot_id: &str) -> AgentSession
 }
 
 /// An agent that asks to be admitted with that session and kernel.
-pub fn arriving(id: &str, of: AgentSession, kernel_boot_id: &str) -> Arriving {
-    Arriving {
+pub fn arriving_agent(id: &str, of: AgentSession, kernel_boot_id: &str) -> ArrivingAgent {
+    ArrivingAgent {
         node: id.to_owned(),
         of,
         remote: "10.0.0.9".into(),

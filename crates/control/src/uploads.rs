@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use rackwright_api::v1;
 use rackwright_image::StoreError as ChunkStoreError;
-use rackwright_image::{Format, ImportError, ImportProgress, ImportRequest, Imported, Room, Sha256, SignaturePolicy};
+use rackwright_image::{
+    Format, ImportError, ImportProgress, ImportRequest, Imported, Sha256, SignaturePolicy, SpaceCheck,
+};
 use rackwright_lifecycle::EventKind;
 use rackwright_store::{EventRow, ImageVersionBody, ImageVersionRow, Scope, StoreError, UploadRow};
 use tonic::Code;
@@ -40,12 +42,12 @@ pub struct Uploads {
 
 /// The right to append to one upload, held by one call at a time.
 #[derive(Debug)]
-pub struct Writing<'a> {
+pub struct WriteGuard<'a> {
     uploads: &'a Uploads,
     id: String,
 }
 
-impl Drop for Writing<'_> {
+impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
         lock(&self.uploads.writing).remove(&self.id);
     }
@@ -91,13 +93,13 @@ impl Uploads {
 
     /// Takes the right to append. `None` while another call holds it.
     #[must_use]
-    pub fn begin_writing(&self, id: &str) -> Option<Writing<'_>> {
+    pub fn begin_writing(&self, id: &str) -> Option<WriteGuard<'_>> {
         let mut writing = lock(&self.writing);
         if writing.contains_key(id) {
             return None;
         }
         writing.insert(id.to_owned(), ());
-        Some(Writing {
+        Some(WriteGuard {
             uploads: self,
             id: id.to_owned(),
         })
@@ -266,12 +268,12 @@ fn import_file(core: &Core, upload: &UploadRow, operation: &str, cancel: &Atomic
         let checked = core.space.check(core.chunks.root(), bytes);
         checked.map_err(|full| format!("{full}; {}", space::HINT))
     };
-    request.room = Room(&room);
+    request.room = SpaceCheck(&room);
     let progress = |p: ImportProgress| core.uploads.set_progress(operation, p);
-    rackwright_image::import(&request, &core.chunks, &progress, cancel).map_err(|e| (code_of(&e), told(&e)))
+    rackwright_image::import(&request, &core.chunks, &progress, cancel).map_err(|e| (code_of(&e), error_text(&e)))
 }
 
-fn told(error: &dyn std::error::Error) -> String {
+fn error_text(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
@@ -305,7 +307,7 @@ async fn finish(core: &Core, upload: &UploadRow, operation: &str, result: Ended)
     let target = format!("images/{}", upload.image_id);
     let mut tx = core.store.write().await?;
     let result = match result {
-        Ok(imported) => agreed(core, upload, imported).await?,
+        Ok(imported) => check_declared(core, upload, imported).await?,
         refused => refused,
     };
     let (code, message, kind, said) = match &result {
@@ -363,13 +365,13 @@ fn version_row(upload: &UploadRow, imported: &Imported, now: rackwright_lifecycl
 
 /// An existing version keeps its description, because nodes that hold it are judged by it. An upload with another
 /// description gets an error.
-async fn agreed(core: &Core, upload: &UploadRow, imported: Imported) -> Result<Ended, StoreError> {
+async fn check_declared(core: &Core, upload: &UploadRow, imported: Imported) -> Result<Ended, StoreError> {
     let (body, digest) = (&upload.body, imported.digest.to_string());
-    let says = [&body.os_id, &body.os_version, &body.kernel];
+    let declared = [&body.os_id, &body.os_version, &body.kernel];
     let versions = core.store.image_versions(&upload.image_id).await?;
     let there = versions.iter().find(|v| v.digest == digest).map(|v| &v.body);
-    let differs = there.is_some_and(|b| says != [&b.os_id, &b.os_version, &b.kernel]);
-    if differs && says.iter().any(|pattern| !pattern.is_empty()) {
+    let differs = there.is_some_and(|b| declared != [&b.os_id, &b.os_version, &b.kernel]);
+    if differs && declared.iter().any(|pattern| !pattern.is_empty()) {
         let message =
             format!("version {digest} is there already and says another os_id, os_version or kernel of itself");
         return Ok(Err((Code::FailedPrecondition, message)));
@@ -386,7 +388,9 @@ pub async fn collect_chunks(core: &Arc<Core>) {
     let database = tokio::runtime::Handle::current();
     let swept = tokio::task::spawn_blocking(move || {
         let collection = core.chunks.begin_gc().map_err(|e| e.to_string())?;
-        let kept = database.block_on(referred_to(&core)).map_err(|e| e.to_string())?;
+        let kept = database
+            .block_on(referenced_digests(&core))
+            .map_err(|e| e.to_string())?;
         collection.sweep(&kept).map_err(|e| e.to_string())
     });
     match swept.await {
@@ -396,7 +400,7 @@ pub async fn collect_chunks(core: &Arc<Core>) {
     }
 }
 
-async fn referred_to(core: &Core) -> Result<HashSet<ImageDigest>, StoreError> {
+async fn referenced_digests(core: &Core) -> Result<HashSet<ImageDigest>, StoreError> {
     let digests = core.store.write().await?.image_digests().await?;
     Ok(digests.iter().filter_map(|d| d.parse().ok()).collect())
 }

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn all_who_wait_for_an_operation_are_woken_by_its_end_and_nobody_else() {
+    async fn the_end_of_an_operation_wakes_only_its_waiters() {
         let waits = Waits::default();
         let (first, second, other) = (waits.of("a"), waits.of("a"), waits.of("b"));
         assert_eq!(waits.count(), 2);

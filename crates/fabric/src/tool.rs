@@ -64,7 +64,7 @@ pub enum ToolError {
     },
     /// The program printed too much and was killed.
     #[error("{tool} was stopped after printing {bytes} bytes")]
-    TooMuch {
+    TooMuchOutput {
         /// Name of the program.
         tool: String,
         /// The limit in bytes.
@@ -144,7 +144,7 @@ impl Tools {
         let most = self.settings.output_bytes;
         let whole = async {
             let (out, complaint) = tokio::join!(bounded(out, most), beginning(err));
-            let out = out.map_err(start)?.ok_or_else(|| ToolError::TooMuch {
+            let out = out.map_err(start)?.ok_or_else(|| ToolError::TooMuchOutput {
                 tool: tool.to_owned(),
                 bytes: most,
             })?;

@@ -35,7 +35,7 @@ async fn tools_are_bounded_in_time_and_output_and_fail_with_their_words() {
     let begun = Instant::now();
     assert!(matches!(
         tools.run("endless", &[]).await,
-        Err(ToolError::TooMuch { bytes: 10_000, .. })
+        Err(ToolError::TooMuchOutput { bytes: 10_000, .. })
     ));
     assert!(begun.elapsed() < Duration::from_secs(4));
     let error = tools.run("bad", &[]).await.expect_err("fails").to_string();

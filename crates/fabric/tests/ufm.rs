@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 /// The state of the played UFM, and its faults.
 #[derive(Default)]
-struct Played {
+struct FakeUfm {
     pkeys: BTreeMap<String, BTreeMap<String, (String, bool)>>,
     requests: Vec<String>,
     /// Additions for this key are answered with 200 and dropped.
@@ -23,7 +23,7 @@ struct Played {
     refuses: Option<String>,
 }
 
-type Shared = Arc<Mutex<Played>>;
+type Shared = Arc<Mutex<FakeUfm>>;
 
 fn router(shared: Shared, base: &str) -> Router {
     Router::new()
@@ -172,12 +172,12 @@ fn members(shared: &Shared, pkey: &str) -> Vec<String> {
 async fn partitions_are_set_as_sets_and_others_keys_are_left_alone() {
     let shared = Shared::default();
     {
-        let mut played = shared.lock().expect("the played UFM");
+        let mut fake = shared.lock().expect("the played UFM");
         let other = BTreeMap::from([("00000000000000aa".to_owned(), ("full".to_owned(), false))]);
-        played.pkeys.insert("0x7fff".into(), other.clone());
-        played.pkeys.insert("0x0044".into(), other);
+        fake.pkeys.insert("0x7fff".into(), other.clone());
+        fake.pkeys.insert("0x0044".into(), other);
         let stale = BTreeMap::from([("0000000000000001".to_owned(), ("limited".to_owned(), false))]);
-        played.pkeys.insert("0x0150".into(), stale);
+        fake.pkeys.insert("0x0150".into(), stale);
     }
     let ufm = started(&shared).await;
     let applied = ufm
@@ -222,18 +222,21 @@ async fn partitions_are_set_as_sets_and_others_keys_are_left_alone() {
     let requests = std::mem::take(&mut shared.lock().expect("the played UFM").requests);
     assert_eq!(requests, ["remove 0x0101 1", "add 0x0102 1"]);
     let error = ufm.apply(&wanted(&[(0x200, 1..=1)])).await.expect_err("not ours");
-    assert!(matches!(error, FabricError::Ufm(UfmError::NotOurs { .. })), "{error}");
+    assert!(
+        matches!(error, FabricError::Ufm(UfmError::ForeignKey { .. })),
+        "{error}"
+    );
     assert!(shared.lock().expect("the played UFM").requests.is_empty());
 }
 
 #[tokio::test]
-async fn what_ufm_forgets_or_refuses_is_undone() {
+async fn lost_or_refused_edits_are_rolled_back() {
     let shared = Shared::default();
     let ufm = started(&shared).await;
     ufm.apply(&wanted(&[(0x101, 1..=3)])).await.expect("applied");
     for misbehave in [
-        (|played: &mut Played| played.forgets = Some("0x0102".into())) as fn(&mut Played),
-        |played| (played.forgets, played.refuses) = (None, Some("0x0102".into())),
+        (|fake: &mut FakeUfm| fake.forgets = Some("0x0102".into())) as fn(&mut FakeUfm),
+        |fake| (fake.forgets, fake.refuses) = (None, Some("0x0102".into())),
     ] {
         misbehave(&mut shared.lock().expect("the played UFM"));
         let error = ufm

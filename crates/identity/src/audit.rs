@@ -190,7 +190,7 @@ impl AuditHead {
 
     /// The head after one more record.
     #[must_use]
-    pub fn then(&self, record: &str) -> Self {
+    pub fn with_record(&self, record: &str) -> Self {
         let mut context = Context::new(&SHA256);
         context.update(&self.hash);
         context.update(record.as_bytes());
@@ -248,7 +248,7 @@ impl AuditEntry {
     pub fn link(head: &AuditHead, record: &mut AuditRecord, signer: &CertificateSigner) -> (Self, AuditHead) {
         record.position = head.position + 1;
         let text = record.encode();
-        let next = head.then(&text);
+        let next = head.with_record(&text);
         let (signature, key) = signer.sign_with_key(next.statement().as_bytes());
         let entry = Self {
             position: next.position,
@@ -272,7 +272,7 @@ pub enum AuditFault {
     /// A record of another position stands here.
     Reordered {
         /// The position that the record states.
-        says: u64,
+        stated: u64,
     },
     /// This record or an earlier one differs from the one that was hashed.
     Changed,
@@ -295,23 +295,23 @@ pub enum AuditFault {
 
 /// The first fault of a chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct AuditBroken {
+pub struct AuditChainError {
     /// Position of the fault.
     pub position: u64,
     /// Kind of the fault.
     pub fault: AuditFault,
 }
 
-impl fmt::Display for AuditBroken {
+impl fmt::Display for AuditChainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.position;
         match &self.fault {
             AuditFault::Missing { to } if *to == at => write!(f, "record {at} is missing"),
             AuditFault::Missing { to } => write!(f, "records {at} to {to} are missing"),
-            AuditFault::Reordered { says } => {
+            AuditFault::Reordered { stated } => {
                 write!(
                     f,
-                    "records are out of order: the one at position {at} says that it is record {says}"
+                    "records are out of order: the one at position {at} says that it is record {stated}"
                 )
             }
             AuditFault::Changed => write!(
@@ -366,24 +366,24 @@ impl AuditVerifier {
     ///
     /// # Errors
     /// The first fault. The verifier cannot continue after it.
-    pub fn follow(&mut self, entry: &AuditEntry) -> Result<AuditRecord, AuditBroken> {
+    pub fn verify_next(&mut self, entry: &AuditEntry) -> Result<AuditRecord, AuditChainError> {
         let expected = self.head.position + 1;
-        let broken = |position, fault| Err(AuditBroken { position, fault });
+        let broken = |position, fault| Err(AuditChainError { position, fault });
         if entry.position > expected {
             return broken(expected, AuditFault::Missing { to: entry.position - 1 });
         }
         if entry.position < expected {
-            return broken(expected, AuditFault::Reordered { says: entry.position });
+            return broken(expected, AuditFault::Reordered { stated: entry.position });
         }
         let record = match AuditRecord::decode(&entry.record) {
             Ok(record) => record,
             Err(error) => return broken(expected, AuditFault::NoRecord(error)),
         };
         if record.position != expected {
-            let says = record.position;
-            return broken(expected, AuditFault::Reordered { says });
+            let stated = record.position;
+            return broken(expected, AuditFault::Reordered { stated });
         }
-        let next = self.head.then(&entry.record);
+        let next = self.head.with_record(&entry.record);
         if next.hash_hex() != entry.hash {
             return broken(expected, AuditFault::Changed);
         }
@@ -431,10 +431,10 @@ mod tests {
         (0..length).map(link).collect()
     }
 
-    fn verify(entries: &[AuditEntry]) -> Result<AuditHead, AuditBroken> {
+    fn verify(entries: &[AuditEntry]) -> Result<AuditHead, AuditChainError> {
         let mut verifier = AuditVerifier::new(AuditHead::genesis(AUTHORITY), [signer().public_key()]);
         for entry in entries {
-            verifier.follow(entry)?;
+            verifier.verify_next(entry)?;
         }
         Ok(verifier.head())
     }
@@ -480,11 +480,11 @@ mod tests {
         // Also if each row claims the other's position.
         swapped[2].position = 3;
         swapped[3].position = 4;
-        assert_eq!(fault(&swapped), (3, AuditFault::Reordered { says: 4 }));
+        assert_eq!(fault(&swapped), (3, AuditFault::Reordered { stated: 4 }));
 
         let mut twice = whole.clone();
         twice.insert(3, whole[1].clone());
-        assert_eq!(fault(&twice), (4, AuditFault::Reordered { says: 2 }));
+        assert_eq!(fault(&twice), (4, AuditFault::Reordered { stated: 2 }));
 
         let mut broken = whole.clone();
         broken[5].record.clear();
@@ -492,15 +492,15 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_signing_key_can_neither_change_and_hash_again_nor_add() {
+    fn records_cannot_be_forged_without_the_key() {
         let whole = chain(3);
-        let mut head = AuditHead::genesis(AUTHORITY).then(&whole[0].record);
-        let thief = CertificateSigner::from_seed([8; 32]).unwrap();
+        let mut head = AuditHead::genesis(AUTHORITY).with_record(&whole[0].record);
+        let forger = CertificateSigner::from_seed([8; 32]).unwrap();
         let mut forged = whole[..1].to_vec();
         for entry in &whole[1..] {
             let mut record = AuditRecord::decode(&entry.record).unwrap();
             record.caller = "members/eve".into();
-            let (entry, next) = AuditEntry::link(&head, &mut record, &thief);
+            let (entry, next) = AuditEntry::link(&head, &mut record, &forger);
             head = next;
             forged.push(entry);
         }
@@ -515,6 +515,6 @@ mod tests {
         );
         // A chain of another site.
         let mut verifier = AuditVerifier::new(AuditHead::genesis("sha256:01"), [signer().public_key()]);
-        assert_eq!(verifier.follow(&whole[0]).unwrap_err().fault, AuditFault::Changed);
+        assert_eq!(verifier.verify_next(&whole[0]).unwrap_err().fault, AuditFault::Changed);
     }
 }

@@ -25,30 +25,27 @@ pub struct Authorities {
 
 #[derive(Debug, Clone)]
 pub(crate) struct State {
-    pub(crate) present: Arc<Authority>,
+    pub(crate) current: Arc<Authority>,
     pub(crate) next: Option<Arc<Authority>>,
     /// Whether the next authority signs client certificates.
-    pub(crate) is_next_used: bool,
+    pub(crate) uses_next: bool,
     /// Hashes of the authorities that are no longer trusted, oldest first.
     pub(crate) retired: Vec<String>,
 }
 
 impl State {
     fn trusted(&self) -> impl Iterator<Item = &Arc<Authority>> {
-        std::iter::once(&self.present).chain(&self.next)
+        std::iter::once(&self.current).chain(&self.next)
     }
 
     /// The authorities that the server announces to clients as trusted.
     fn announced(&self) -> impl Iterator<Item = &Arc<Authority>> {
-        let next = self.next.iter().filter(|_| self.is_next_used);
-        std::iter::once(&self.present).chain(next)
+        let next = self.next.iter().filter(|_| self.uses_next);
+        std::iter::once(&self.current).chain(next)
     }
 
     fn issuing(&self) -> &Arc<Authority> {
-        self.next
-            .as_ref()
-            .filter(|_| self.is_next_used)
-            .unwrap_or(&self.present)
+        self.next.as_ref().filter(|_| self.uses_next).unwrap_or(&self.current)
     }
 
     fn certificates(&self) -> Vec<CertificateDer<'static>> {
@@ -58,15 +55,15 @@ impl State {
 
 impl Authorities {
     pub(crate) fn new(
-        present: Arc<Authority>,
+        current: Arc<Authority>,
         next: Option<Arc<Authority>>,
         retired: Vec<String>,
     ) -> Result<Self, TlsError> {
-        let site = retired.first().cloned().unwrap_or_else(|| present.ca_sha256());
+        let site = retired.first().cloned().unwrap_or_else(|| current.ca_sha256());
         let state = State {
-            present,
+            current,
             next,
-            is_next_used: false,
+            uses_next: false,
             retired,
         };
         Ok(Self {
@@ -91,12 +88,12 @@ impl Authorities {
 
     /// The hash that clients pin at first contact: that of the authority that signs the server's certificate.
     pub fn ca_sha256(&self) -> String {
-        self.read().present.ca_sha256()
+        self.read().current.ca_sha256()
     }
 
     /// The certificate of the authority that signs the server's certificate.
     pub fn ca_der(&self) -> CertificateDer<'static> {
-        self.read().present.ca_der().clone()
+        self.read().current.ca_der().clone()
     }
 
     /// The certificates that clients should trust, PEM.
@@ -130,16 +127,16 @@ impl Authorities {
     }
 
     /// Lets the next authority sign client certificates from now on, if its hash is `sha256`. Returns true on a change.
-    pub fn issue_with(&self, sha256: &str) -> bool {
+    pub fn use_issuer(&self, sha256: &str) -> bool {
         let mut state = self.write();
         let is_next = state.next.as_ref().is_some_and(|next| next.ca_sha256() == sha256);
-        let is_new = is_next && !state.is_next_used;
-        state.is_next_used |= is_next;
+        let is_new = is_next && !state.uses_next;
+        state.uses_next |= is_next;
         is_new
     }
 
     /// Whether the key folder has this authority, trusted or retired.
-    pub fn knows(&self, sha256: &str) -> bool {
+    pub fn has_authority(&self, sha256: &str) -> bool {
         let state = self.read();
         state.retired.iter().any(|one| one == sha256) || state.trusted().any(|one| one.ca_sha256() == sha256)
     }
@@ -163,8 +160,8 @@ impl Authorities {
         now: SystemTime,
         lifetime: Duration,
     ) -> Result<ServerCredential, CertificateError> {
-        let present = self.read().present.clone();
-        present.issue_server(names, now, lifetime)
+        let current = self.read().current.clone();
+        current.issue_server(names, now, lifetime)
     }
 
     /// Calls [`Authority::issue_client`] of the authority that signs client certificates.
@@ -184,19 +181,19 @@ impl Authorities {
         let mut found = found.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.write();
         let hash = |one: &Option<Arc<Authority>>| one.as_ref().map(|one| one.ca_sha256());
-        let (present, next) = (found.present.ca_sha256(), hash(&found.next));
+        let (current, next) = (found.current.ca_sha256(), hash(&found.next));
         let mut new = Vec::new();
-        if state.present.ca_sha256() == present && hash(&state.next) == next {
+        if state.current.ca_sha256() == current && hash(&state.next) == next {
             return Ok(new);
         }
-        if state.present.ca_sha256() != present {
-            new.push(format!("authority {present}, in place of the one before,"));
+        if state.current.ca_sha256() != current {
+            new.push(format!("authority {current}, in place of the one before,"));
         }
         if let Some(next) = next.filter(|next| hash(&state.next).as_ref() != Some(next)) {
             new.push(format!("next authority {next}"));
         }
         self.trust.replace(&found.certificates())?;
-        found.is_next_used = state.is_next_used && hash(&state.next) == hash(&found.next);
+        found.uses_next = state.uses_next && hash(&state.next) == hash(&found.next);
         *state = found;
         Ok(new)
     }

@@ -98,7 +98,7 @@ impl Validity {
     }
 
     /// Whether the successor is due.
-    pub fn reissue_due(&self, now: SystemTime) -> bool {
+    pub fn is_reissue_due(&self, now: SystemTime) -> bool {
         now >= self.reissue_at()
     }
 
@@ -281,7 +281,7 @@ impl Authority {
         now: SystemTime,
         lifetime: Duration,
     ) -> Result<IssuedCertificate, CertificateError> {
-        identity.checked()?;
+        identity.validate()?;
         let mut params = self.leaf_params(now, lifetime)?;
         params
             .distinguished_name

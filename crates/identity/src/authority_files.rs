@@ -22,7 +22,7 @@ use crate::authorities::Authorities;
 use crate::authority::{Authority, sha256_of_pem};
 use crate::key_files::{KeyFileError, KeyFiles, SET, io_error, lock, read_private, sync_directory};
 use crate::rng::Rng;
-use crate::rotation::put_file;
+use crate::rotation::write_key_file;
 
 const FIRST: &str = "authority.pem";
 const PREFIX: &str = "authority-";
@@ -48,7 +48,7 @@ pub(crate) fn authority_text(authority: &Authority) -> Zeroizing<String> {
 }
 
 /// Authorities of the set.
-struct Found {
+struct AuthoritySet {
     /// Authorities with a key, with their numbers, ascending: one, or two during a rotation.
     live: Vec<(u32, Arc<Authority>)>,
     /// Numbers and hashes of retired authorities, ascending.
@@ -84,7 +84,7 @@ fn numbers(set: &Path) -> Result<(Vec<u32>, Vec<u32>), KeyFileError> {
     Ok((private, retired))
 }
 
-fn find(set: &Path, rng: &Arc<dyn Rng>) -> Result<Found, KeyFileError> {
+fn find(set: &Path, rng: &Arc<dyn Rng>) -> Result<AuthoritySet, KeyFileError> {
     let (private, retired) = numbers(set)?;
     let last_retired = retired.last().copied().unwrap_or(0);
     // The certificate is written before the key is removed: if both exist, the authority is retired.
@@ -120,7 +120,7 @@ fn find(set: &Path, rng: &Arc<dyn Rng>) -> Result<Found, KeyFileError> {
         let what = "it is not a certificate";
         Ok((*number, hash.ok_or(KeyFileError::Malformed { path, what })?))
     };
-    Ok(Found {
+    Ok(AuthoritySet {
         live: live.iter().map(load).collect::<Result<_, KeyFileError>>()?,
         retired: retired.iter().map(hash).collect::<Result<_, KeyFileError>>()?,
     })
@@ -142,12 +142,12 @@ fn load(path: &Path, rng: Arc<dyn Rng>) -> Result<Authority, KeyFileError> {
 
 /// Loads the authorities of the set.
 pub(crate) fn load_authorities(set: &Path, rng: &Arc<dyn Rng>) -> Result<Authorities, KeyFileError> {
-    let Found { live, retired } = find(set, rng)?;
+    let AuthoritySet { live, retired } = find(set, rng)?;
     let mut live = live.into_iter().map(|(_, authority)| authority);
-    let present = live.next();
-    let present = present.ok_or_else(|| KeyFileError::Missing(set.join(authority_name(1))))?;
+    let current = live.next();
+    let current = current.ok_or_else(|| KeyFileError::Missing(set.join(authority_name(1))))?;
     let retired = retired.into_iter().map(|(_, hash)| hash).collect();
-    Ok(Authorities::new(present, live.next(), retired)?)
+    Ok(Authorities::new(current, live.next(), retired)?)
 }
 
 /// Removes keys of retired authorities that a crash left behind.
@@ -182,7 +182,7 @@ impl KeyFiles {
         let subject: String = subject.chars().take(SUBJECT_MAX - ending.len()).collect();
         let authority = Authority::create(&format!("{subject}{ending}"), now, rng.clone())?;
         let target = set.join(authority_name(number));
-        put_file(&set, &target, authority_text(&authority).as_bytes(), rng.as_ref())?;
+        write_key_file(&set, &target, authority_text(&authority).as_bytes(), rng.as_ref())?;
         Ok((target, authority.ca_sha256()))
     }
 
@@ -197,7 +197,7 @@ impl KeyFiles {
         let former = &found.live[..place.unwrap_or(0)];
         for (number, authority) in former {
             let target = set.join(retired_name(*number));
-            put_file(&set, &target, authority.ca_pem().as_bytes(), rng.as_ref())?;
+            write_key_file(&set, &target, authority.ca_pem().as_bytes(), rng.as_ref())?;
         }
         remove_retired(&set)?;
         Ok(former.len())
@@ -250,15 +250,15 @@ mod tests {
         assert!(path.ends_with("keys/authority-0002.pem"));
         assert!(matches!(rotate(dir.path()), Err(KeyFileError::AuthorityRotates)));
 
-        // A running process loads the next authority, but uses it only after `issue_with`.
+        // A running process loads the next authority, but uses it only after `use_issuer`.
         assert_eq!(running.refresh(dir.path()).unwrap().len(), 1);
         assert!(running.refresh(dir.path()).unwrap().is_empty());
         let authority = &running.authority;
         assert_eq!(authority.trusted(), [first.clone(), second.clone()]);
         assert_eq!(authority.announced(), std::slice::from_ref(&first));
         assert_eq!(authority.issues_with(), first);
-        assert!(authority.issue_with(&second) && !authority.issue_with(&second));
-        assert!(!authority.issue_with(&first));
+        assert!(authority.use_issuer(&second) && !authority.use_issuer(&second));
+        assert!(!authority.use_issuer(&first));
         assert_eq!(
             (authority.issues_with(), authority.ca_sha256()),
             (second.clone(), first.clone())
@@ -277,7 +277,7 @@ mod tests {
             assert_eq!(keys.authority.trusted(), std::slice::from_ref(&second));
             assert_eq!(keys.authority.site_id(), first);
             assert_eq!(keys.authority.next(), None);
-            assert!(keys.authority.knows(&first) && keys.authority.knows(&second));
+            assert!(keys.authority.has_authority(&first) && keys.authority.has_authority(&second));
         }
         // A second rotation.
         let (path, third) = rotate(dir.path()).unwrap();
@@ -308,7 +308,7 @@ mod tests {
         let (old, by_old) = issue(&before);
         assert_eq!(keys.authority.issuer_of(&old), Some(by_old.clone()));
         let next = keys.authority.next().unwrap();
-        keys.authority.issue_with(&next);
+        keys.authority.use_issuer(&next);
         let (new, by_new) = issue(&keys);
         assert_eq!(
             (keys.authority.issuer_of(&new), by_new),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_a_crash_cut_short_is_finished_at_the_next_start() {
+    fn an_interrupted_retirement_is_completed() {
         let dir = tempfile::tempdir().unwrap();
         open(dir.path()).unwrap();
         let set = dir.path().join(SET);

@@ -74,7 +74,7 @@ impl ClientIdentity {
     /// A member of the site. `epoch` is the member's current epoch in the store.
     pub fn member(name: &str, epoch: u64) -> Result<Self, IdentifyError> {
         Ok(Self {
-            common_name: checked_name(name)?,
+            common_name: check_name(name)?,
             kind: ClientKind::Member { epoch },
         })
     }
@@ -83,16 +83,16 @@ impl ClientIdentity {
     pub fn agent(node: &str, claim_generation: u64) -> Result<Self, IdentifyError> {
         let boot = String::new();
         Ok(Self {
-            common_name: checked_name(node)?,
+            common_name: check_name(node)?,
             kind: ClientKind::Agent { claim_generation, boot },
         })
     }
 
     /// The agent of `node` (the node's id without `nodes/`) in a claim generation and one boot.
     pub fn agent_of_boot(node: &str, claim_generation: u64, boot: &str) -> Result<Self, IdentifyError> {
-        let boot = checked_name(boot)?;
+        let boot = check_name(boot)?;
         Ok(Self {
-            common_name: checked_name(node)?,
+            common_name: check_name(node)?,
             kind: ClientKind::Agent { claim_generation, boot },
         })
     }
@@ -119,10 +119,10 @@ impl ClientIdentity {
     }
 
     /// Checks the names again, because the fields are public.
-    pub(crate) fn checked(&self) -> Result<(), IdentifyError> {
-        checked_name(&self.common_name)?;
+    pub(crate) fn validate(&self) -> Result<(), IdentifyError> {
+        check_name(&self.common_name)?;
         match &self.kind {
-            ClientKind::Agent { boot, .. } if !boot.is_empty() => checked_name(boot).map(|_| ()),
+            ClientKind::Agent { boot, .. } if !boot.is_empty() => check_name(boot).map(|_| ()),
             ClientKind::Agent { .. } | ClientKind::Member { .. } => Ok(()),
         }
     }
@@ -207,7 +207,7 @@ pub fn new_epoch(rng: &dyn Rng) -> Result<u64, RngError> {
     Ok(bits.max(1))
 }
 
-fn checked_name(name: &str) -> Result<String, IdentifyError> {
+fn check_name(name: &str) -> Result<String, IdentifyError> {
     let fits = (1..=NAME_MAX).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._@-".contains(&b))
         && name.as_bytes()[0].is_ascii_alphanumeric();

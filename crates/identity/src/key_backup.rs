@@ -42,7 +42,7 @@ impl KeyFiles {
     }
 
     /// Puts a copy of a key set into a data folder that has none. The copy appears complete or not at all.
-    pub fn put_set(from: &Path, data_dir: &Path, rng: &dyn Rng) -> Result<(), KeyFileError> {
+    pub fn install_set(from: &Path, data_dir: &Path, rng: &dyn Rng) -> Result<(), KeyFileError> {
         let _lock = lock(data_dir)?;
         let new = data_dir.join(format!("{NEW_SET_PREFIX}{}", hex::encode(random::<8>(rng)?)));
         copy_set(from, &new)?;
@@ -93,13 +93,13 @@ mod tests {
             names,
             ["authority.pem", "sealing-0001.key", "sealing-0002.key", "signing.key"]
         );
-        KeyFiles::put_set(&copy, other.path(), &SystemRng).unwrap();
+        KeyFiles::install_set(&copy, other.path(), &SystemRng).unwrap();
         let put = KeyFiles::load_or_create(other.path(), "", now, Arc::new(SystemRng)).unwrap();
         assert!(!put.created);
         assert_eq!(put.authority.ca_sha256(), keys.authority.ca_sha256());
         assert_eq!(put.sealer.key_ids().len(), 2);
         assert!(
-            KeyFiles::put_set(&copy, other.path(), &SystemRng).is_err(),
+            KeyFiles::install_set(&copy, other.path(), &SystemRng).is_err(),
             "there is a set"
         );
 

@@ -25,7 +25,7 @@ mod tls;
 mod token;
 
 pub use audit::{
-    AUDIT_RECORD_MAX, AuditBroken, AuditEntry, AuditFault, AuditHead, AuditRecord, AuditRecordError, AuditVerifier,
+    AUDIT_RECORD_MAX, AuditChainError, AuditEntry, AuditFault, AuditHead, AuditRecord, AuditRecordError, AuditVerifier,
     is_signed,
 };
 pub use authorities::Authorities;

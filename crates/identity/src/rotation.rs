@@ -41,7 +41,7 @@ impl KeyFiles {
         let newest = newest.ok_or_else(|| KeyFileError::Missing(set.join(sealing_name(1))))?;
         let key = SealingKey::generate(rng)?;
         let target = set.join(sealing_name(newest + 1));
-        put_file(&set, &target, key.expose(), rng)?;
+        write_key_file(&set, &target, key.expose(), rng)?;
         Ok((target, key.id()))
     }
 
@@ -53,7 +53,7 @@ impl KeyFiles {
         let (next, key) = load_signer(&set)?.successor(rng)?;
         let bytes = Zeroizing::new([&next.seed()[..], &key.signature].concat());
         let target = set.join(private_name(key.number));
-        put_file(&set, &target, &bytes, rng)?;
+        write_key_file(&set, &target, &bytes, rng)?;
         retire_signing_keys(&set)?;
         Ok((target, key))
     }
@@ -106,16 +106,16 @@ impl OldSealingKeys {
 }
 
 /// Creates a file of the set with one rename.
-pub(crate) fn put_file(set: &Path, target: &Path, bytes: &[u8], rng: &dyn Rng) -> Result<(), KeyFileError> {
+pub(crate) fn write_key_file(set: &Path, target: &Path, bytes: &[u8], rng: &dyn Rng) -> Result<(), KeyFileError> {
     let temporary = set.join(format!("{NEW_KEY_PREFIX}{}", hex::encode(random::<8>(rng)?)));
     write_private(&temporary, bytes)?;
-    give_to_owner_of(set, &temporary)?;
+    match_owner(set, &temporary)?;
     fs::rename(&temporary, target).map_err(io_error("rename to", target))?;
     sync_directory(set)
 }
 
 /// Gives a file that root creates to the user that the daemon runs as; otherwise the daemon could not read it.
-fn give_to_owner_of(set: &Path, file: &Path) -> Result<(), KeyFileError> {
+fn match_owner(set: &Path, file: &Path) -> Result<(), KeyFileError> {
     let (wanted, made) = (fs::metadata(set), fs::metadata(file));
     let (wanted, made) = (
         wanted.map_err(io_error("read", set))?,
@@ -175,19 +175,19 @@ fn malformed(path: &Path, what: &'static str) -> KeyFileError {
 pub(crate) fn load_signer(set: &Path) -> Result<CertificateSigner, KeyFileError> {
     let (private, public) = signing_numbers(set)?;
     let retired = public.last().copied().unwrap_or(0);
-    let present = private.last().copied().filter(|number| *number > retired);
-    let present = present.ok_or_else(|| KeyFileError::Missing(set.join(private_name(retired + 1))))?;
+    let current = private.last().copied().filter(|number| *number > retired);
+    let current = current.ok_or_else(|| KeyFileError::Missing(set.join(private_name(retired + 1))))?;
     let mut keys = Vec::new();
-    for number in 1..present {
+    for number in 1..current {
         keys.push(match public.contains(&number) {
             true => read_public(set, number, keys.last())?,
             false if private.contains(&number) => read_private_key(set, number)?.1,
             false => return Err(KeyFileError::Missing(set.join(public_name(number)))),
         });
     }
-    let (signer, key) = read_private_key(set, present)?;
+    let (signer, key) = read_private_key(set, current)?;
     keys.push(key);
-    let path = set.join(private_name(present));
+    let path = set.join(private_name(current));
     let signer = signer.with_chain(keys);
     signer.map_err(|_| malformed(&path, "a key before it has not signed the one that follows"))
 }
@@ -213,12 +213,16 @@ fn read_private_key(set: &Path, number: u32) -> Result<(CertificateSigner, Signi
 }
 
 /// The text of a public file: the statement that the previous key signed, and its signature.
-fn public_text(key: &SigningKey, before: Option<&SigningKey>) -> String {
-    let before = before.map_or([0; SEED_BYTES], |before| before.public_key);
-    format!("{}signature={}\n", key.statement(&before), hex::encode(&key.signature))
+fn public_text(key: &SigningKey, previous: Option<&SigningKey>) -> String {
+    let previous = previous.map_or([0; SEED_BYTES], |previous| previous.public_key);
+    format!(
+        "{}signature={}\n",
+        key.statement(&previous),
+        hex::encode(&key.signature)
+    )
 }
 
-fn read_public(set: &Path, number: u32, before: Option<&SigningKey>) -> Result<SigningKey, KeyFileError> {
+fn read_public(set: &Path, number: u32, previous: Option<&SigningKey>) -> Result<SigningKey, KeyFileError> {
     let path = set.join(public_name(number));
     let bytes = read_private(&path)?;
     let text = std::str::from_utf8(&bytes).map_err(|_| malformed(&path, "it is not text"))?;
@@ -237,7 +241,7 @@ fn read_public(set: &Path, number: u32, before: Option<&SigningKey>) -> Result<S
         public_key,
         signature,
     };
-    match public_text(&key, before) == text {
+    match public_text(&key, previous) == text {
         true => Ok(key),
         false => Err(malformed(&path, "it is not what was written")),
     }
@@ -246,12 +250,12 @@ fn read_public(set: &Path, number: u32, before: Option<&SigningKey>) -> Result<S
 /// Stores the public halves of signing keys that have a successor, and removes their private halves.
 pub(crate) fn retire_signing_keys(set: &Path) -> Result<(), KeyFileError> {
     let (private, public) = signing_numbers(set)?;
-    let Some((_, former)) = private.split_last().filter(|(_, former)| !former.is_empty()) else {
+    let Some((_, older)) = private.split_last().filter(|(_, older)| !older.is_empty()) else {
         return Ok(());
     };
     let keys = load_signer(set)?.keys();
     for (place, key) in keys.iter().enumerate() {
-        if !former.contains(&key.number) {
+        if !older.contains(&key.number) {
             continue;
         }
         if !public.contains(&key.number) {
@@ -260,7 +264,7 @@ pub(crate) fn retire_signing_keys(set: &Path) -> Result<(), KeyFileError> {
             let temporary = set.join(format!("{NEW_KEY_PREFIX}{}", public_name(key.number)));
             let _ = fs::remove_file(&temporary);
             write_private(&temporary, text.as_bytes())?;
-            give_to_owner_of(set, &temporary)?;
+            match_owner(set, &temporary)?;
             fs::rename(&temporary, &target).map_err(io_error("rename to", &target))?;
             sync_directory(set)?;
         }
@@ -297,8 +301,8 @@ mod tests {
     #[test]
     fn a_new_sealing_key_seals_and_the_old_one_opens_until_it_is_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let before = open(dir.path()).unwrap();
-        let blob = before.sealer.seal(&SecretString::from("x".to_owned()), "p").unwrap();
+        let previous = open(dir.path()).unwrap();
+        let blob = previous.sealer.seal(&SecretString::from("x".to_owned()), "p").unwrap();
         let (path, id) = KeyFiles::rotate_sealing_key(dir.path(), &SystemRng).unwrap();
         assert!(path.ends_with("keys/sealing-0002.key"));
         let after = open(dir.path()).unwrap();
@@ -307,9 +311,9 @@ mod tests {
         assert_eq!(after.sealer.open(&blob, "p").unwrap().expose_secret(), "x");
 
         // A running process loads the new key.
-        assert_eq!(before.refresh(dir.path()).unwrap(), [format!("sealing key {id}")]);
-        assert_eq!(before.refresh(dir.path()).unwrap(), [""; 0]);
-        assert!(before.sealer.seals_with() != id && before.sealer.seal_with(&id));
+        assert_eq!(previous.refresh(dir.path()).unwrap(), [format!("sealing key {id}")]);
+        assert_eq!(previous.refresh(dir.path()).unwrap(), [""; 0]);
+        assert!(previous.sealer.seals_with() != id && previous.sealer.use_sealing_key(&id));
 
         let old = OldSealingKeys::of(dir.path()).unwrap();
         assert_eq!((old.newest(), old.files().len()), (id.as_str(), 1));
@@ -351,13 +355,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         open(dir.path()).unwrap();
         let set = dir.path().join(SET);
-        let former = fs::read(set.join(SIGNING)).unwrap();
+        let older = fs::read(set.join(SIGNING)).unwrap();
         KeyFiles::rotate_signing_key(dir.path(), &SystemRng).unwrap();
         let public = fs::read(set.join("signing-0001.pub")).unwrap();
         let keys = open(dir.path()).unwrap().signer.keys();
         // The private half still exists, with and without the public file.
         for with_public in [true, false] {
-            write_private(&set.join(SIGNING), &former).unwrap();
+            write_private(&set.join(SIGNING), &older).unwrap();
             if !with_public {
                 fs::remove_file(set.join("signing-0001.pub")).unwrap();
             }

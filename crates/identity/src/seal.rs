@@ -135,17 +135,17 @@ impl Ring {
         let oldest = keys.last().ok_or(SealError::NoKey)?;
         Ok(Self {
             oldest: ring::hmac::Key::new(ring::hmac::HMAC_SHA256, oldest.expose()),
-            keys: keys.iter().map(opener).collect::<Result<_, _>>()?,
+            keys: keys.iter().map(opening_key).collect::<Result<_, _>>()?,
             seals_with: 0,
         })
     }
 
-    fn sealing(&self) -> Result<&([u8; KEY_ID_BYTES], LessSafeKey), SealError> {
+    fn sealing_key(&self) -> Result<&([u8; KEY_ID_BYTES], LessSafeKey), SealError> {
         self.keys.get(self.seals_with).ok_or(SealError::NoKey)
     }
 }
 
-fn opener(key: &SealingKey) -> Result<([u8; KEY_ID_BYTES], LessSafeKey), SealError> {
+fn opening_key(key: &SealingKey) -> Result<([u8; KEY_ID_BYTES], LessSafeKey), SealError> {
     let unbound = UnboundKey::new(&CHACHA20_POLY1305, key.expose()).map_err(|_| SealError::NoKey)?;
     Ok((key_id(key), LessSafeKey::new(unbound)))
 }
@@ -177,7 +177,7 @@ impl Sealer {
         for key in keys.iter().rev() {
             let id = key_id(key);
             if !ring.keys.iter().any(|(known, _)| *known == id) {
-                ring.keys.insert(0, opener(key)?);
+                ring.keys.insert(0, opening_key(key)?);
                 ring.seals_with += 1;
             }
         }
@@ -185,7 +185,7 @@ impl Sealer {
     }
 
     /// Seals with the key of this id from now on. Returns false if there is no such key.
-    pub fn seal_with(&self, id: &str) -> bool {
+    pub fn use_sealing_key(&self, id: &str) -> bool {
         let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
         let place = ring.keys.iter().position(|(known, _)| hex::encode(known) == id);
         if let Some(place) = place {
@@ -201,7 +201,10 @@ impl Sealer {
 
     /// The id of the key that seals.
     pub fn seals_with(&self) -> String {
-        self.ring().sealing().map(|(id, _)| hex::encode(id)).unwrap_or_default()
+        self.ring()
+            .sealing_key()
+            .map(|(id, _)| hex::encode(id))
+            .unwrap_or_default()
     }
 
     /// Derives a key for one purpose, such as `request-digests`. The result is constant until the oldest sealing key is
@@ -226,14 +229,14 @@ impl Sealer {
             });
         }
         let ring = self.ring();
-        let (id, key) = ring.sealing()?;
+        let (id, key) = ring.sealing_key()?;
         let nonce = random::<NONCE_BYTES>(self.rng.as_ref())?;
         let mut header = [VERSION; HEADER_BYTES];
         header[1..].copy_from_slice(id);
         // The capacity includes the tag, so that the buffer never moves and leaves a copy of the plain text behind.
         let mut body = Vec::with_capacity(plain.len() + TAG_BYTES);
         body.extend_from_slice(plain);
-        let aad = Aad::from(associated(&header, purpose));
+        let aad = Aad::from(associated_data(&header, purpose));
         key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut body)
             .map_err(|_| SealError::Damaged {
                 purpose: purpose.into(),
@@ -265,7 +268,7 @@ impl Sealer {
                 key_id: hex::encode(&header[1..]),
             })?;
         let mut body = body.to_vec();
-        let aad = Aad::from(associated(header, purpose));
+        let aad = Aad::from(associated_data(header, purpose));
         let plain = key
             .open_in_place(Nonce::assume_unique_for_key(*nonce), aad, &mut body)
             .map_err(|_| SealError::Refused {
@@ -279,8 +282,8 @@ impl Sealer {
 
     /// Whether another key than the present sealing key sealed `blob`, so that it should be resealed.
     pub fn needs_reseal(&self, blob: &[u8]) -> bool {
-        match (split(blob), self.ring().sealing()) {
-            (Some((header, ..)), Ok((present, _))) => header[1..] != present[..],
+        match (split(blob), self.ring().sealing_key()) {
+            (Some((header, ..)), Ok((current, _))) => header[1..] != current[..],
             _ => false,
         }
     }
@@ -312,7 +315,7 @@ fn split(blob: &[u8]) -> Option<(&[u8; HEADER_BYTES], &[u8; NONCE_BYTES], &[u8])
     (body.len() >= TAG_BYTES).then_some((header, nonce, body))
 }
 
-fn associated(header: &[u8; HEADER_BYTES], purpose: &str) -> Vec<u8> {
+fn associated_data(header: &[u8; HEADER_BYTES], purpose: &str) -> Vec<u8> {
     [&header[..], purpose.as_bytes()].concat()
 }
 
@@ -398,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn further_keys_are_taken_up_and_seal_when_that_is_said() {
+    fn added_keys_open_and_seal_once_selected() {
         let sealer = sealer(&[key(1)]);
         let blob = sealer.seal(&secret("hunter2"), PURPOSE).unwrap();
         sealer.add_keys(&[key(2), key(1)]).unwrap();
@@ -406,8 +409,8 @@ mod tests {
         assert_eq!(sealer.seals_with(), key(1).id());
         assert!(!sealer.needs_reseal(&blob));
         assert_eq!(sealer.reseal(&blob, PURPOSE).unwrap(), None);
-        assert!(!sealer.seal_with(&key(3).id()));
-        assert!(sealer.seal_with(&key(2).id()));
+        assert!(!sealer.use_sealing_key(&key(3).id()));
+        assert!(sealer.use_sealing_key(&key(2).id()));
         let resealed = sealer.reseal(&blob, PURPOSE).unwrap().unwrap();
         assert_eq!(sealed_under(&resealed), Some(key(2).id()));
         assert_eq!(seal_header(&key(2).id()).unwrap(), resealed[..HEADER_BYTES]);

@@ -38,12 +38,12 @@ pub struct SigningKey {
 impl SigningKey {
     /// The text that the previous key signs.
     #[must_use]
-    pub fn statement(&self, before: &[u8; 32]) -> String {
+    pub fn statement(&self, previous: &[u8; 32]) -> String {
         format!(
             "{STATEMENT}\nnumber={}\npublic_key={}\nbefore={}\n",
             self.number,
             hex::encode(self.public_key),
-            hex::encode(before)
+            hex::encode(previous)
         )
     }
 
@@ -56,20 +56,20 @@ impl SigningKey {
             if usize::try_from(key.number) != Ok(place + 1) {
                 return Err(SignatureError::Invalid);
             }
-            let Some(before) = place.checked_sub(1).and_then(|place| keys.get(place)) else {
+            let Some(previous) = place.checked_sub(1).and_then(|place| keys.get(place)) else {
                 continue;
             };
-            let statement = key.statement(&before.public_key);
-            CertificateSigner::verify(&before.public_key, statement.as_bytes(), &key.signature)?;
+            let statement = key.statement(&previous.public_key);
+            CertificateSigner::verify(&previous.public_key, statement.as_bytes(), &key.signature)?;
         }
         Ok(())
     }
 }
 
 /// The control plane's signing key, and the public halves of all earlier keys.
-pub struct CertificateSigner(RwLock<Present>);
+pub struct CertificateSigner(RwLock<CurrentKeys>);
 
-struct Present {
+struct CurrentKeys {
     seed: SecretBox<[u8; 32]>,
     pair: Ed25519KeyPair,
     /// Oldest first; the last entry belongs to `pair`.
@@ -104,7 +104,7 @@ impl CertificateSigner {
             public_key,
             signature: Vec::new(),
         };
-        Ok(Self(RwLock::new(Present {
+        Ok(Self(RwLock::new(CurrentKeys {
             seed: SecretBox::new(Box::new(seed)),
             pair,
             keys: vec![only],
@@ -120,55 +120,55 @@ impl CertificateSigner {
         if keys.last().is_none_or(|last| last.public_key != self.public_key()) {
             return Err(SignatureError::Invalid);
         }
-        let present = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Self(RwLock::new(Present { keys, ..present })))
+        let current = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Self(RwLock::new(CurrentKeys { keys, ..current })))
     }
 
-    fn present(&self) -> RwLockReadGuard<'_, Present> {
+    fn current(&self) -> RwLockReadGuard<'_, CurrentKeys> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Signs with the key of `other` from now on. Returns true if that is a different key.
     pub fn replace(&self, other: Self) -> bool {
-        let is_other = other.public_key() != self.public_key();
+        let is_changed = other.public_key() != self.public_key();
         let other = other.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = other;
-        is_other
+        is_changed
     }
 
     /// Creates the successor of this key, with its seed. The present key signs it.
     pub(crate) fn successor(&self, rng: &dyn Rng) -> Result<(Self, SigningKey), RngError> {
         let next = Self::generate(rng)?;
-        let present = self.present();
-        let last = present.keys.last().ok_or(RngError)?;
+        let current = self.current();
+        let last = current.keys.last().ok_or(RngError)?;
         let mut key = SigningKey {
             number: last.number + 1,
             public_key: next.public_key(),
             signature: Vec::new(),
         };
         let statement = key.statement(&last.public_key);
-        key.signature = present.pair.sign(statement.as_bytes()).as_ref().to_vec();
+        key.signature = current.pair.sign(statement.as_bytes()).as_ref().to_vec();
         Ok((next, key))
     }
 
     /// The public key that verifies the signatures.
     pub fn public_key(&self) -> [u8; 32] {
         let mut key = [0; 32];
-        key.copy_from_slice(self.present().pair.public_key().as_ref());
+        key.copy_from_slice(self.current().pair.public_key().as_ref());
         key
     }
 
     /// All signing keys in the history of the site, oldest first. The site vouches for certificates by any of them.
     pub fn keys(&self) -> Vec<SigningKey> {
-        self.present().keys.clone()
+        self.current().keys.clone()
     }
 
     /// Returns a signature of 64 bytes, and the public key that verifies it.
     pub fn sign_with_key(&self, payload: &[u8]) -> (Vec<u8>, [u8; 32]) {
-        let present = self.present();
+        let current = self.current();
         let mut key = [0; 32];
-        key.copy_from_slice(present.pair.public_key().as_ref());
-        (present.pair.sign(payload).as_ref().to_vec(), key)
+        key.copy_from_slice(current.pair.public_key().as_ref());
+        (current.pair.sign(payload).as_ref().to_vec(), key)
     }
 
     /// Returns a signature of 64 bytes.
@@ -188,7 +188,7 @@ impl CertificateSigner {
     }
 
     pub(crate) fn seed(&self) -> Zeroizing<[u8; 32]> {
-        Zeroizing::new(*self.present().seed.expose_secret())
+        Zeroizing::new(*self.current().seed.expose_secret())
     }
 }
 
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_knows_the_first_key_can_follow_to_the_present_one() {
+    fn the_first_key_leads_to_the_current_one() {
         let signer = CertificateSigner::from_seed([7; 32]).unwrap();
         let first = signer.public_key();
         let mut keys = signer.keys();

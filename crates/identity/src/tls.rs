@@ -53,12 +53,12 @@ impl fmt::Debug for ServerCertificate {
 impl ServerCertificate {
     /// Fails if the key does not match the certificate.
     pub fn new(credential: ServerCredential) -> Result<Arc<Self>, TlsError> {
-        Ok(Arc::new(Self(RwLock::new(certified(credential)?))))
+        Ok(Arc::new(Self(RwLock::new(certified_key(credential)?))))
     }
 
     /// Presents the new certificate on connections from now on.
     pub fn replace(&self, credential: ServerCredential) -> Result<(), TlsError> {
-        let key = certified(credential)?;
+        let key = certified_key(credential)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = key;
         Ok(())
     }
@@ -92,7 +92,7 @@ impl ClientTrust {
         Ok(())
     }
 
-    fn present(&self) -> Arc<dyn ClientCertVerifier> {
+    fn current(&self) -> Arc<dyn ClientCertVerifier> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -107,12 +107,12 @@ fn client_verifier(authorities: &[CertificateDer<'static>]) -> Result<Arc<dyn Cl
 
 /// Requests client certificates and checks them against the authorities that are trusted at that moment.
 #[derive(Debug)]
-struct PresentTrust {
+struct CurrentTrust {
     trust: Arc<ClientTrust>,
     is_mandatory: bool,
 }
 
-impl ClientCertVerifier for PresentTrust {
+impl ClientCertVerifier for CurrentTrust {
     fn client_auth_mandatory(&self) -> bool {
         self.is_mandatory
     }
@@ -128,7 +128,7 @@ impl ClientCertVerifier for PresentTrust {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        self.trust.present().verify_client_cert(end_entity, intermediates, now)
+        self.trust.current().verify_client_cert(end_entity, intermediates, now)
     }
 
     fn verify_tls12_signature(
@@ -138,7 +138,7 @@ impl ClientCertVerifier for PresentTrust {
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         self.trust
-            .present()
+            .current()
             .verify_tls12_signature(message, certificate, signature)
     }
 
@@ -149,12 +149,12 @@ impl ClientCertVerifier for PresentTrust {
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         self.trust
-            .present()
+            .current()
             .verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.trust.present().supported_verify_schemes()
+        self.trust.current().supported_verify_schemes()
     }
 }
 
@@ -167,7 +167,7 @@ pub fn server_config(
     let provider = Arc::new(provider());
     let verifier: Arc<dyn ClientCertVerifier> = match client_auth {
         ClientAuth::Off => WebPkiClientVerifier::no_client_auth(),
-        ClientAuth::Optional | ClientAuth::Required => Arc::new(PresentTrust {
+        ClientAuth::Optional | ClientAuth::Required => Arc::new(CurrentTrust {
             trust: clients,
             is_mandatory: client_auth == ClientAuth::Required,
         }),
@@ -219,7 +219,7 @@ fn roots(ca: &CertificateDer<'static>) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-fn certified(credential: ServerCredential) -> Result<Arc<CertifiedKey>, TlsError> {
+fn certified_key(credential: ServerCredential) -> Result<Arc<CertifiedKey>, TlsError> {
     let provider = provider();
     Ok(Arc::new(CertifiedKey::from_der(
         credential.chain,

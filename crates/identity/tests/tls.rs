@@ -324,9 +324,9 @@ fn reissue_is_due_after_two_thirds() {
         .issue_server(&["control.lab".into()], now, 3 * HOUR)
         .unwrap()
         .validity;
-    assert!(!validity.reissue_due(now));
-    assert!(!validity.reissue_due(now + HOUR));
-    assert!(validity.reissue_due(now + 2 * HOUR));
+    assert!(!validity.is_reissue_due(now));
+    assert!(!validity.is_reissue_due(now + HOUR));
+    assert!(validity.is_reissue_due(now + 2 * HOUR));
     assert!(validity.contains(now) && !validity.contains(now + 4 * HOUR));
 }
 

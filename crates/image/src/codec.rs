@@ -9,7 +9,7 @@ use crate::index::CHUNK_SIZE;
 
 /// Largest packed chunk in bytes: zstd's own bound for 4 MiB (`ZSTD_COMPRESSBOUND` in zstd.h), rounded up to a page. Longer
 /// frames are never stored or fetched.
-pub const FRAME_MAX: usize = CHUNK_SIZE + CHUNK_SIZE / 256 + 4096;
+pub const MAX_FRAME_BYTES: usize = CHUNK_SIZE + CHUNK_SIZE / 256 + 4096;
 
 /// Why a frame does not give the expected chunk.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ impl Encoder {
     /// Packs `chunk` into `frame` and replaces the content of `frame`.
     pub fn encode(&mut self, chunk: &[u8], frame: &mut Vec<u8>) -> io::Result<()> {
         frame.clear();
-        frame.reserve(FRAME_MAX);
+        frame.reserve(MAX_FRAME_BYTES);
         self.0.compress_to_buffer(chunk, frame)?;
         Ok(())
     }
@@ -102,7 +102,7 @@ mod tests {
         let mut frame = Vec::new();
         Encoder::new(3).unwrap().encode(&chunk, &mut frame).unwrap();
         assert!(
-            frame.len() > CHUNK_SIZE - 1024 && frame.len() <= FRAME_MAX,
+            frame.len() > CHUNK_SIZE - 1024 && frame.len() <= MAX_FRAME_BYTES,
             "{}",
             frame.len()
         );

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_every_other_spelling() {
+    fn refuses_every_other_encoding() {
         let good = sample().encode();
         let cases = [
             (0, b'X', IndexError::Magic),

@@ -30,7 +30,7 @@ pub mod writer;
 pub use digest::{ChunkDigest, DigestParseError, ImageDigest, Sha256};
 pub use format::Format;
 pub use import::{
-    ImportError, ImportLimits, ImportProgress, ImportRequest, Imported, LEVEL, Room, SignaturePolicy, import,
+    ImportError, ImportLimits, ImportProgress, ImportRequest, Imported, LEVEL, SignaturePolicy, SpaceCheck, import,
 };
 pub use index::{CHUNK_SIZE, DataChunk, Index, IndexError};
 pub use store::{ChunkStore, GcReport, StoreError};

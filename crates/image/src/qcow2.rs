@@ -48,7 +48,7 @@ pub(crate) enum Qcow2Error {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Packing {
+enum Compression {
     Deflate,
     Zstd,
 }
@@ -60,7 +60,7 @@ struct Header {
     size: u64,
     l1_entries: u32,
     l1_offset: u64,
-    packing: Packing,
+    compression: Compression,
 }
 
 fn be32(bytes: &[u8], at: usize) -> u32 {
@@ -107,7 +107,7 @@ impl Header {
         }
         let size = be64(bytes, 24);
         field("size", size, size <= MAX_LOGICAL_SIZE)?;
-        let packing = if version == 3 {
+        let compression = if version == 3 {
             field(
                 "header_length",
                 header_length,
@@ -115,7 +115,7 @@ impl Header {
             )?;
             features(bytes, header_length)?
         } else {
-            Packing::Deflate
+            Compression::Deflate
         };
         let l1_entries = be32(bytes, 36);
         let covered_by_entry = 1u64 << (cluster_bits + cluster_bits - 3);
@@ -135,16 +135,16 @@ impl Header {
             size,
             l1_entries: needed as u32,
             l1_offset,
-            packing,
+            compression,
         })
     }
 }
 
-fn features(bytes: &[u8; 112], header_length: u64) -> Result<Packing, Qcow2Error> {
+fn features(bytes: &[u8; 112], header_length: u64) -> Result<Compression, Qcow2Error> {
     const DIRTY: u64 = 1;
     const CORRUPT: u64 = 1 << 1;
     const EXTERNAL_DATA: u64 = 1 << 2;
-    const PACKING: u64 = 1 << 3;
+    const COMPRESSION_TYPE: u64 = 1 << 3;
     let bits = be64(bytes, 72);
     if bits & EXTERNAL_DATA != 0 {
         return Err(Qcow2Error::ExternalData);
@@ -155,13 +155,13 @@ fn features(bytes: &[u8; 112], header_length: u64) -> Result<Packing, Qcow2Error
     if bits & DIRTY != 0 {
         return Err(Qcow2Error::Unclean("dirty"));
     }
-    if bits & !PACKING != 0 {
+    if bits & !COMPRESSION_TYPE != 0 {
         return Err(Qcow2Error::Features(bits));
     }
     let kind = if header_length > 104 { bytes[104] } else { 0 };
-    match (kind, bits & PACKING != 0) {
-        (0, false) => Ok(Packing::Deflate),
-        (1, true) => Ok(Packing::Zstd),
+    match (kind, bits & COMPRESSION_TYPE != 0) {
+        (0, false) => Ok(Compression::Deflate),
+        (1, true) => Ok(Compression::Zstd),
         _ => Err(Qcow2Error::Field {
             field: "compression_type",
             value: kind.into(),
@@ -170,7 +170,7 @@ fn features(bytes: &[u8; 112], header_length: u64) -> Result<Packing, Qcow2Error
 }
 
 /// Location of a cluster's bytes.
-enum Place {
+enum ClusterLocation {
     Zero,
     Plain { offset: u64 },
     Packed { offset: u64, length: usize },
@@ -231,11 +231,11 @@ impl Qcow2 {
         }
     }
 
-    fn locate(&mut self, cluster: u64) -> Result<Place, Qcow2Error> {
+    fn locate(&mut self, cluster: u64) -> Result<ClusterLocation, Qcow2Error> {
         let l2_bits = self.header.cluster_bits - 3;
         let l2_offset = self.l1[(cluster >> l2_bits) as usize] & OFFSET_MASK;
         if l2_offset == 0 {
-            return Ok(Place::Zero);
+            return Ok(ClusterLocation::Zero);
         }
         self.aligned("the offset of an L2 table", l2_offset)?;
         if self.l2.as_ref().is_none_or(|(offset, _)| *offset != l2_offset) {
@@ -246,26 +246,26 @@ impl Qcow2 {
         let index = (cluster & ((1 << l2_bits) - 1)) as usize * 8;
         let entry = self.l2.as_ref().map_or(0, |(_, table)| be64(table, index));
         if entry & COMPRESSED != 0 {
-            return Ok(self.packed_place(entry));
+            return Ok(self.packed_location(entry));
         }
         let offset = entry & OFFSET_MASK;
         if offset == 0 || (self.header.version >= 3 && entry & READS_ZERO != 0) {
-            return Ok(Place::Zero);
+            return Ok(ClusterLocation::Zero);
         }
         self.aligned("the offset of a cluster", offset)?;
         if offset >= self.file_length {
             return Err(Qcow2Error::Cut { cluster, offset });
         }
-        Ok(Place::Plain { offset })
+        Ok(ClusterLocation::Plain { offset })
     }
 
-    fn packed_place(&self, entry: u64) -> Place {
+    fn packed_location(&self, entry: u64) -> ClusterLocation {
         let offset_bits = 62 - (self.header.cluster_bits - 8);
         let offset = entry & ((1 << offset_bits) - 1);
         let more_sectors = (entry & (COMPRESSED - 1)) >> offset_bits;
         // At most 2^13 sectors, which is two clusters of the largest size.
         let length = (more_sectors + 1) * 512 - (offset & 511);
-        Place::Packed {
+        ClusterLocation::Packed {
             offset,
             length: length as usize,
         }
@@ -282,9 +282,9 @@ impl Qcow2 {
             read_or_zero(&self.file, offset, &mut packed).map_err(reading)?;
             let mut data = self.unpacked.take().map_or_else(Vec::new, |(_, data)| data);
             data.resize(1 << self.header.cluster_bits, 0);
-            let unpacked = match self.header.packing {
-                Packing::Deflate => inflate(&packed, &mut data),
-                Packing::Zstd => unzstd(&packed, &mut data),
+            let unpacked = match self.header.compression {
+                Compression::Deflate => inflate(&packed, &mut data),
+                Compression::Zstd => decompress_zstd(&packed, &mut data),
             };
             unpacked.map_err(|reason| Qcow2Error::Compressed { cluster, reason })?;
             self.unpacked = Some((cluster, data));
@@ -302,8 +302,8 @@ impl Qcow2 {
             return Ok(0);
         }
         match self.locate(cluster)? {
-            Place::Zero => out.fill(0),
-            Place::Plain { offset } => {
+            ClusterLocation::Zero => out.fill(0),
+            ClusterLocation::Plain { offset } => {
                 // A file may end inside its last cluster; the missing bytes read as zeros.
                 let offset = offset + within;
                 let reading = |source| Qcow2Error::Read {
@@ -313,7 +313,7 @@ impl Qcow2 {
                 };
                 read_or_zero(&self.file, offset, out).map_err(reading)?;
             }
-            Place::Packed { offset, length } => {
+            ClusterLocation::Packed { offset, length } => {
                 let within = within as usize;
                 out.copy_from_slice(&self.unpack(cluster, offset, length)?[within..within + count]);
             }
@@ -337,7 +337,7 @@ fn inflate(packed: &[u8], out: &mut [u8]) -> Result<(), String> {
     complete(inflater.total_out(), out.len())
 }
 
-fn unzstd(packed: &[u8], out: &mut [u8]) -> Result<(), String> {
+fn decompress_zstd(packed: &[u8], out: &mut [u8]) -> Result<(), String> {
     // Padding follows the frame, so the frame is read as a stream and only to its end.
     let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)
         .map_err(|e| e.to_string())?

@@ -58,17 +58,17 @@ pub struct Response {
 }
 
 impl Response {
-    fn text(status: u16, sentence: impl Into<String>) -> Self {
-        let sentence = sentence.into();
+    fn text(status: u16, message: impl Into<String>) -> Self {
+        let message = message.into();
         let headers = vec![
             ("content-type", "text/plain; charset=utf-8".to_owned()),
-            ("content-length", sentence.len().to_string()),
+            ("content-length", message.len().to_string()),
             ("cache-control", "no-store".to_owned()),
         ];
         Self {
             status,
             headers,
-            body: Body::Bytes(sentence.into_bytes()),
+            body: Body::Bytes(message.into_bytes()),
         }
     }
 

@@ -392,7 +392,7 @@ fn a_file_that_changes_while_it_is_read_is_refused() {
 }
 
 #[test]
-fn progress_is_told_and_cancelling_leaves_nothing() {
+fn progress_is_reported_and_cancelling_leaves_nothing() {
     let f = Fixture::new();
     let path = f.file("disk.raw", &noise(3, 80 << 20));
     let policy = SignaturePolicy::default();

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use rackwright_image::writer::{HttpOptions, HttpSource, Tls};
 use rackwright_image::{CHUNK_SIZE, ChunkStore, ImageDigest, Options, WriteError, Written, write_image};
-use support::server::{Harm, Server};
+use support::server::{Fault, Server};
 use support::{Fixture, noise, sample_disk};
 
-fn quick() -> HttpOptions {
+fn fast_options() -> HttpOptions {
     HttpOptions {
         read_timeout: Duration::from_secs(2),
         attempts: 4,
@@ -52,7 +52,7 @@ impl Case {
 
     fn write(&self, servers: &[&Server]) -> Result<Written, WriteError> {
         let urls: Vec<String> = servers.iter().map(|server| server.url()).collect();
-        let source = HttpSource::new(&urls, None, quick()).unwrap();
+        let source = HttpSource::new(&urls, None, fast_options()).unwrap();
         let options = Options {
             threads: 2,
             ..Options::default()
@@ -68,7 +68,7 @@ impl Case {
 #[test]
 fn connections_are_kept() {
     let case = Case::new();
-    let server = Server::start(&case.f.store, |_, _| Harm::None);
+    let server = Server::start(&case.f.store, |_, _| Fault::None);
     let written = case.write(&[&server]).unwrap();
     case.assert_written();
     assert_eq!(written.resumed_downloads, 0);
@@ -85,8 +85,8 @@ fn a_broken_download_goes_on_where_it_broke() {
     let cut_chunk = case.chunk_path(4);
     let path = cut_chunk.clone();
     let server = Server::start(&case.f.store, move |asked, number| match number {
-        0 | 1 if asked == path => Harm::CutAfter(1_000_000),
-        _ => Harm::None,
+        0 | 1 if asked == path => Fault::CutAfter(1_000_000),
+        _ => Fault::None,
     });
     let written = case.write(&[&server]).unwrap();
     case.assert_written();
@@ -115,9 +115,9 @@ fn a_broken_download_goes_on_where_it_broke() {
 }
 
 #[test]
-fn every_connection_may_break_as_long_as_it_gets_ahead() {
+fn breaks_are_tolerated_while_there_is_progress() {
     let case = Case::new();
-    let server = Server::start(&case.f.store, |_, _| Harm::CutAfter(300_000));
+    let server = Server::start(&case.f.store, |_, _| Fault::CutAfter(300_000));
     let written = case.write(&[&server]).unwrap();
     case.assert_written();
     assert!(written.resumed_downloads > 30, "{}", written.resumed_downloads);
@@ -126,71 +126,75 @@ fn every_connection_may_break_as_long_as_it_gets_ahead() {
 #[test]
 fn a_dead_server_is_given_up_and_the_next_one_asked() {
     let case = Case::new();
-    let dead = Server::start(&case.f.store, |_, _| Harm::Status(503));
-    let error = case.write(&[&dead]).unwrap_err();
+    let failing_server = Server::start(&case.f.store, |_, _| Fault::Status(503));
+    let error = case.write(&[&failing_server]).unwrap_err();
     assert_eq!((error.code(), error.retryable()), ("download-failed", true));
     assert!(error.to_string().contains("503"), "{error}");
-    assert_eq!(dead.requests().len(), 4);
-    let server = Server::start(&case.f.store, |_, _| Harm::None);
-    case.write(&[&dead, &server]).unwrap();
+    assert_eq!(failing_server.requests().len(), 4);
+    let server = Server::start(&case.f.store, |_, _| Fault::None);
+    case.write(&[&failing_server, &server]).unwrap();
     case.assert_written();
 
-    let gone = Server::start(&case.f.store, |_, _| Harm::None);
+    let gone = Server::start(&case.f.store, |_, _| Fault::None);
     let urls = [gone.url(), server.url()];
     drop(gone);
-    let source = HttpSource::new(&urls, None, quick()).unwrap();
+    let source = HttpSource::new(&urls, None, fast_options()).unwrap();
     write_image(&source, &case.image, &case.target, &Options::default(), &|_| {}).unwrap();
     case.assert_written();
 }
 
 #[test]
-fn a_server_that_lies_is_dropped_for_good() {
+fn a_corrupt_server_is_dropped() {
     let case = Case::new();
-    let liar = Server::start(&case.f.store, |path, _| match path.starts_with("/chunks/") {
-        true => Harm::Corrupt,
-        false => Harm::None,
+    let corrupt_server = Server::start(&case.f.store, |path, _| match path.starts_with("/chunks/") {
+        true => Fault::Corrupt,
+        false => Fault::None,
     });
-    let error = case.write(&[&liar]).unwrap_err();
+    let error = case.write(&[&corrupt_server]).unwrap_err();
     assert_eq!((error.code(), error.retryable()), ("digest-mismatch", false), "{error}");
-    let asked = liar.requests().len();
-    let honest = Server::start(&case.f.store, |_, _| Harm::None);
-    case.write(&[&liar, &honest]).unwrap();
+    let asked = corrupt_server.requests().len();
+    let intact_server = Server::start(&case.f.store, |_, _| Fault::None);
+    case.write(&[&corrupt_server, &intact_server]).unwrap();
     case.assert_written();
     // Each of the two threads may have sent one request already.
-    assert!(liar.requests().len() <= asked + 1 + 2, "{:?}", liar.requests());
+    assert!(
+        corrupt_server.requests().len() <= asked + 1 + 2,
+        "{:?}",
+        corrupt_server.requests()
+    );
 }
 
 #[test]
 fn a_wrong_index_is_refused_or_fetched_elsewhere() {
     let case = Case::new();
-    let liar = Server::start(&case.f.store, |path, _| match path.starts_with("/images/") {
-        true => Harm::Corrupt,
-        false => Harm::None,
+    let corrupt_server = Server::start(&case.f.store, |path, _| match path.starts_with("/images/") {
+        true => Fault::Corrupt,
+        false => Fault::None,
     });
-    let error = case.write(&[&liar]).unwrap_err();
+    let error = case.write(&[&corrupt_server]).unwrap_err();
     assert_eq!(error.code(), "digest-mismatch", "{error}");
     assert_eq!(fs::read(&case.target).unwrap()[0], 0xa5);
-    let honest = Server::start(&case.f.store, |_, _| Harm::None);
-    case.write(&[&liar, &honest]).unwrap();
+    let intact_server = Server::start(&case.f.store, |_, _| Fault::None);
+    case.write(&[&corrupt_server, &intact_server]).unwrap();
     case.assert_written();
 }
 
 #[test]
-fn what_one_server_lacks_another_may_have() {
+fn a_missing_object_is_fetched_from_another_server() {
     let case = Case::new();
     let empty = Fixture::new();
-    let lacking = Server::start(&empty.store, |_, _| Harm::None);
-    let error = case.write(&[&lacking]).unwrap_err();
+    let incomplete_server = Server::start(&empty.store, |_, _| Fault::None);
+    let error = case.write(&[&incomplete_server]).unwrap_err();
     assert_eq!((error.code(), error.retryable()), ("download-failed", false), "{error}");
-    let server = Server::start(&case.f.store, |_, _| Harm::None);
-    case.write(&[&lacking, &server]).unwrap();
+    let server = Server::start(&case.f.store, |_, _| Fault::None);
+    case.write(&[&incomplete_server, &server]).unwrap();
     case.assert_written();
 }
 
 #[test]
-fn an_answer_without_end_is_not_swallowed() {
+fn an_endless_answer_is_refused() {
     let case = Case::new();
-    let server = Server::start(&case.f.store, |_, _| Harm::TooLong);
+    let server = Server::start(&case.f.store, |_, _| Fault::TooLong);
     let error = case.write(&[&server]).unwrap_err();
     assert_eq!(error.code(), "download-failed", "{error}");
     assert!(error.to_string().contains("longer than"), "{error}");
@@ -201,8 +205,8 @@ fn a_stalled_server_is_left_after_the_time_out() {
     let case = Case::new();
     let path = case.chunk_path(3);
     let server = Server::start(&case.f.store, move |asked, number| match asked == path && number == 0 {
-        true => Harm::Stall,
-        false => Harm::None,
+        true => Fault::Stall,
+        false => Fault::None,
     });
     let begun = Instant::now();
     let written = case.write(&[&server]).unwrap();
@@ -214,7 +218,7 @@ fn a_stalled_server_is_left_after_the_time_out() {
 #[test]
 fn cancelling_does_not_wait_for_the_network() {
     let case = Case::new();
-    let server = Server::start(&case.f.store, |_, _| Harm::Status(500));
+    let server = Server::start(&case.f.store, |_, _| Fault::Status(500));
     let patient = HttpOptions {
         attempts: 1000,
         first_pause: Duration::from_secs(5),
@@ -238,7 +242,7 @@ fn cancelling_does_not_wait_for_the_network() {
 }
 
 #[test]
-fn a_chunk_that_is_packed_anew_during_a_download_is_begun_anew() {
+fn a_chunk_that_changes_restarts_its_download() {
     let case = Case::new();
     let path = case.chunk_path(0);
     let store = case.f.store.clone();
@@ -255,9 +259,9 @@ fn a_chunk_that_is_packed_anew_during_a_download_is_begun_anew() {
     let server = Server::start(&store, move |asked, number| {
         if asked == path && number == 0 {
             fs::write(&chunk, &repacked).unwrap();
-            return Harm::CutAfter(100);
+            return Fault::CutAfter(100);
         }
-        Harm::None
+        Fault::None
     });
     let written = case.write(&[&server]).unwrap();
     case.assert_written();
@@ -308,8 +312,8 @@ fn pki() -> Pki {
 }
 
 fn write_tls(store: &ChunkStore, case: &Case, pki: &Pki, tls: &Tls) -> Result<Written, WriteError> {
-    let server = Server::start_with(store, Box::new(|_, _| Harm::None), Some(Arc::clone(&pki.server)));
-    let source = HttpSource::new(&[server.url()], Some(tls), quick()).unwrap();
+    let server = Server::start_with(store, Box::new(|_, _| Fault::None), Some(Arc::clone(&pki.server)));
+    let source = HttpSource::new(&[server.url()], Some(tls), fast_options()).unwrap();
     write_image(
         &source,
         &case.image,
@@ -354,8 +358,8 @@ fn a_large_image_over_many_connections() {
     let disk = noise(77, 24 * CHUNK_SIZE);
     let image = f.add(&disk);
     let target = f.file("target", b"");
-    let server = Server::start(&f.store, |_, _| Harm::None);
-    let source = HttpSource::new(&[server.url()], None, quick()).unwrap();
+    let server = Server::start(&f.store, |_, _| Fault::None);
+    let source = HttpSource::new(&[server.url()], None, fast_options()).unwrap();
     let options = Options {
         threads: 6,
         verify_whole_disk: true,

@@ -15,7 +15,7 @@ use rackwright_image::{CHUNK_SIZE, StoreError};
 use support::{Fixture, count_files, noise, sample_disk};
 
 #[test]
-fn collecting_keeps_what_another_image_shares() {
+fn gc_keeps_shared_chunks() {
     let f = Fixture::new();
     let disk = sample_disk();
     let first = f.add(&disk);
@@ -44,7 +44,7 @@ fn collecting_keeps_what_another_image_shares() {
 }
 
 #[test]
-fn no_collection_while_an_image_is_being_added() {
+fn gc_is_refused_during_an_import() {
     let f = Fixture::new();
     let path = f.file("disk.raw", &sample_disk());
     let imported = f.import(&path).unwrap();
@@ -58,7 +58,7 @@ fn no_collection_while_an_image_is_being_added() {
 }
 
 #[test]
-fn a_collection_that_cannot_know_what_to_keep_removes_nothing() {
+fn gc_with_a_damaged_index_removes_nothing() {
     let f = Fixture::new();
     let image = f.add(&sample_disk());
     let other = f.add(&noise(1, CHUNK_SIZE));
@@ -117,8 +117,8 @@ fn a_killed_import_leaves_a_consistent_store() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    let told: Vec<_> = BufReader::new(child.stdout.take().unwrap()).lines().collect();
-    assert!(told.is_empty(), "it was killed before it ended: {told:?}");
+    let reported: Vec<_> = BufReader::new(child.stdout.take().unwrap()).lines().collect();
+    assert!(reported.is_empty(), "it was killed before it ended: {reported:?}");
 
     assert_eq!(f.store.images().unwrap(), [kept]);
     f.store.verify(&kept).unwrap();

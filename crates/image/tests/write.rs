@@ -32,7 +32,7 @@ fn write(f: &Fixture, image: &ImageDigest, target: &Path, options: &Options) -> 
 }
 
 /// A file of `len` bytes, filled with an old system's data.
-fn dirty(f: &Fixture, name: &str, len: usize) -> PathBuf {
+fn used_disk(f: &Fixture, name: &str, len: usize) -> PathBuf {
     f.file(name, &vec![0xa5; len])
 }
 
@@ -60,7 +60,7 @@ fn old_data_never_shines_through() {
         (ZeroPolicy::WriteAll, IoMode::Pwrite, 512, ZeroMethod::Written),
     ];
     for (zeros, io, extra, method) in cases {
-        let target = dirty(&f, "target", disk.len() + extra);
+        let target = used_disk(&f, "target", disk.len() + extra);
         let options = Options {
             zeros,
             io,
@@ -142,7 +142,7 @@ fn images_of_every_awkward_size() {
         for fill in [0u8, 7] {
             let disk = vec![fill; len];
             let image = f.add(&disk);
-            let target = dirty(&f, "target", len);
+            let target = used_disk(&f, "target", len);
             write(
                 &f,
                 &image,
@@ -183,7 +183,7 @@ fn a_block_device_makes_the_zeros_itself() {
     let mut disk = sample_disk();
     disk.resize(40 * CHUNK_SIZE + 512, 0);
     let image = f.add(&disk);
-    let file = dirty(&f, "drive", disk.len() + (2 << 20));
+    let file = used_disk(&f, "drive", disk.len() + (2 << 20));
     let drive = Loop::new(&file);
     let written = write(
         &f,
@@ -222,7 +222,7 @@ fn a_disk_too_small_is_not_touched() {
     let f = Fixture::new();
     let disk = sample_disk();
     let image = f.add(&disk);
-    let target = dirty(&f, "small", disk.len() - 512);
+    let target = used_disk(&f, "small", disk.len() - 512);
     let error = write(&f, &image, &target, &options()).unwrap_err();
     assert_eq!((error.code(), error.retryable()), ("disk-too-small", false));
     assert!(error.to_string().contains(&(disk.len() - 512).to_string()), "{error}");
@@ -253,12 +253,12 @@ fn a_missing_disk_is_not_made() {
 fn a_missing_image_and_a_damaged_index_leave_the_disk_alone() {
     let f = Fixture::new();
     let image = f.add(&sample_disk());
-    let target = dirty(&f, "target", 40 << 20);
+    let target = used_disk(&f, "target", 40 << 20);
     let error = write(&f, &ImageDigest::of(b"other"), &target, &options()).unwrap_err();
     assert_eq!((error.code(), error.retryable()), ("download-failed", false), "{error}");
-    let source = Twisted {
+    let source = CorruptSource {
         inner: DirSource(f.store.clone()),
-        twist: |object| matches!(object, Object::Image(_)),
+        corrupts: |object| matches!(object, Object::Image(_)),
     };
     let error = write_image(&source, &image, &target, &options(), &|_| {}).unwrap_err();
     assert_eq!(error.code(), "digest-mismatch", "{error}");
@@ -266,17 +266,17 @@ fn a_missing_image_and_a_damaged_index_leave_the_disk_alone() {
 }
 
 /// A source that sends some objects with one wrong byte.
-struct Twisted {
+struct CorruptSource {
     inner: DirSource,
-    twist: fn(&Object) -> bool,
+    corrupts: fn(&Object) -> bool,
 }
 
-impl ChunkSource for Twisted {
+impl ChunkSource for CorruptSource {
     fn fetch(&self, object: &Object, frame: &mut Frame, control: &FetchControl<'_>) -> Result<Fetched, FetchError> {
         let mut whole = Frame::new(frame.limit());
         let fetched = self.inner.fetch(object, &mut whole, control)?;
         let mut bytes = whole.filled().to_vec();
-        if (self.twist)(object) {
+        if (self.corrupts)(object) {
             let middle = bytes.len() / 2;
             bytes[middle] ^= 4;
         }
@@ -301,11 +301,11 @@ fn a_wrong_chunk_is_never_written_and_the_disk_does_not_boot() {
     let number = 4;
     let entry = index.data().iter().find(|chunk| chunk.number == number).unwrap();
     *WRONG.lock().unwrap() = Some(Object::Chunk(entry.digest));
-    let source = Twisted {
+    let source = CorruptSource {
         inner: DirSource(f.store.clone()),
-        twist: |object| *WRONG.lock().unwrap() == Some(*object),
+        corrupts: |object| *WRONG.lock().unwrap() == Some(*object),
     };
-    let target = dirty(&f, "target", disk.len());
+    let target = used_disk(&f, "target", disk.len());
     let error = write_image(&source, &image, &target, &options(), &|_| {}).unwrap_err();
     assert_eq!((error.code(), error.retryable()), ("digest-mismatch", false));
     assert!(error.to_string().contains(&entry.digest.to_string()), "{error}");
@@ -323,9 +323,9 @@ fn cancelling_ends_soon_and_leaves_no_partition_table() {
     let f = Fixture::new();
     let disk = noise(3, 30 * CHUNK_SIZE);
     let image = f.add(&disk);
-    let target = dirty(&f, "target", disk.len());
+    let target = used_disk(&f, "target", disk.len());
     let options = options();
-    let source = Counting {
+    let source = CountingSource {
         inner: DirSource(f.store.clone()),
         count: AtomicUsize::new(0),
         options: &options,
@@ -335,19 +335,19 @@ fn cancelling_ends_soon_and_leaves_no_partition_table() {
     assert!(source.count.load(Ordering::Relaxed) < 12);
     assert!(is_zero(&fs::read(&target).unwrap()[..CHUNK_SIZE]));
     // Cancelled before the start: nothing is written.
-    let target = dirty(&f, "untouched", disk.len());
+    let target = used_disk(&f, "untouched", disk.len());
     assert_eq!(write(&f, &image, &target, &options).unwrap_err().code(), "cancelled");
     assert_eq!(fs::read(&target).unwrap()[0], 0xa5);
 }
 
 /// Cancels at the eighth fetch.
-struct Counting<'a> {
+struct CountingSource<'a> {
     inner: DirSource,
     count: AtomicUsize,
     options: &'a Options,
 }
 
-impl ChunkSource for Counting<'_> {
+impl ChunkSource for CountingSource<'_> {
     fn fetch(&self, object: &Object, frame: &mut Frame, control: &FetchControl<'_>) -> Result<Fetched, FetchError> {
         if self.count.fetch_add(1, Ordering::Relaxed) == 8 {
             self.options.cancel.store(true, Ordering::Relaxed);
@@ -361,17 +361,17 @@ impl ChunkSource for Counting<'_> {
 }
 
 #[test]
-fn a_disk_that_gives_back_other_data_is_found_out() {
+fn a_differing_readback_is_detected() {
     let f = Fixture::new();
     let disk = sample_disk();
     let image = f.add(&disk);
     for place in [2 * CHUNK_SIZE + 100, 7 * CHUNK_SIZE + 5, disk.len() - 1] {
-        let target = dirty(&f, "target", disk.len());
-        let spoiler = File::options().write(true).open(&target).unwrap();
+        let target = used_disk(&f, "target", disk.len());
+        let overwriter = File::options().write(true).open(&target).unwrap();
         let progress = |progress: rackwright_image::Progress| {
             if progress.step == Step::Verifying && progress.logical_bytes == 0 {
-                spoiler.write_all_at(&[0x77], place as u64).unwrap();
-                spoiler.sync_all().unwrap();
+                overwriter.write_all_at(&[0x77], place as u64).unwrap();
+                overwriter.sync_all().unwrap();
             }
         };
         let options = Options {
@@ -385,24 +385,24 @@ fn a_disk_that_gives_back_other_data_is_found_out() {
 }
 
 #[test]
-fn zeros_that_the_target_did_not_make_are_written_after_all() {
+fn missing_zeros_are_written() {
     let f = Fixture::new();
     let mut disk = sample_disk();
     disk.resize(20 * CHUNK_SIZE, 0);
     let image = f.add(&disk);
-    let target = dirty(&f, "target", disk.len());
+    let target = used_disk(&f, "target", disk.len());
     // Simulates a drive that reports success for Write Zeroes and does nothing: the old data is back before the samples are
     // read.
-    let spoiler = File::options().write(true).open(&target).unwrap();
+    let overwriter = File::options().write(true).open(&target).unwrap();
     let done_once = AtomicBool::new(false);
     let progress = |progress: rackwright_image::Progress| {
         let all_but_the_first = (disk.len() - CHUNK_SIZE) as u64;
         if progress.logical_bytes == all_but_the_first && !done_once.swap(true, Ordering::Relaxed) {
             for number in [1, 4, 9, 13, 19] {
                 let old = vec![0xa5; CHUNK_SIZE];
-                spoiler.write_all_at(&old, (number * CHUNK_SIZE) as u64).unwrap();
+                overwriter.write_all_at(&old, (number * CHUNK_SIZE) as u64).unwrap();
             }
-            spoiler.sync_all().unwrap();
+            overwriter.sync_all().unwrap();
         }
     };
     let written = write_image(&DirSource(f.store.clone()), &image, &target, &options(), &progress).unwrap();
@@ -432,11 +432,11 @@ fn a_full_file_system_is_a_write_error() {
 }
 
 #[test]
-fn a_budget_too_small_is_said_before_anything_is_written() {
+fn too_small_a_budget_is_refused_before_writing() {
     let f = Fixture::new();
     let disk = sample_disk();
     let image = f.add(&disk);
-    let target = dirty(&f, "target", disk.len());
+    let target = used_disk(&f, "target", disk.len());
     let options = Options {
         memory_budget_bytes: 10 << 20,
         ..options()
@@ -452,7 +452,7 @@ fn the_memory_budget_holds_in_a_real_process() {
     let disk = noise(12, 40 * CHUNK_SIZE);
     let image = f.add(&disk);
     let peak_kib = |budget_mib: u64| {
-        let target = dirty(&f, "target", disk.len());
+        let target = used_disk(&f, "target", disk.len());
         let output = Command::new(env!("CARGO_BIN_EXE_rackwright-bench-image"))
             .args(["write", "--threads", "4", "--image", &image.to_string()])
             .args([
@@ -465,10 +465,10 @@ fn the_memory_budget_holds_in_a_real_process() {
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let reported: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert!(fs::read(&target).unwrap() == disk);
-        assert!(told["memory_bytes"].as_u64().unwrap() <= budget_mib << 20);
-        told["peak_rss_kib"].as_u64().unwrap()
+        assert!(reported["memory_bytes"].as_u64().unwrap() <= budget_mib << 20);
+        reported["peak_rss_kib"].as_u64().unwrap()
     };
     let (small, large) = (peak_kib(20), peak_kib(200));
     // The process itself, code included, stays below 12 MiB.
@@ -485,7 +485,7 @@ fn progress_rises_to_the_whole() {
     let disk = sample_disk();
     let image = f.add(&disk);
     let seen = Mutex::new(Vec::new());
-    let target = dirty(&f, "target", disk.len());
+    let target = used_disk(&f, "target", disk.len());
     let options = Options {
         verify_whole_disk: true,
         ..options()

@@ -67,7 +67,7 @@ pub struct IpmiAddress {
 impl IpmiAddress {
     /// Whether a BMC address has the IPMI scheme. The rest of the address may still be invalid.
     #[must_use]
-    pub fn is_meant(address: &str) -> bool {
+    pub fn is_ipmi(address: &str) -> bool {
         address
             .get(..SCHEME.len())
             .is_some_and(|begin| begin.eq_ignore_ascii_case(SCHEME))
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(all.host(), "fd00::7");
         assert_eq!((all.cipher(), all.firmware()), (Some(17), Firmware::Bios));
         assert_eq!(all.macs(), ["52:54:00:aa:00:01"]);
-        assert!(IpmiAddress::is_meant("ipmi://") && !IpmiAddress::is_meant("https://ipmi"));
+        assert!(IpmiAddress::is_ipmi("ipmi://") && !IpmiAddress::is_ipmi("https://ipmi"));
     }
 
     #[test]

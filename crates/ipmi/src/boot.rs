@@ -112,12 +112,12 @@ impl Ipmi {
     /// expire read the same.
     ///
     /// # Errors
-    /// The BMC or the connection failed; [`IpmiError::NotTaken`]: another device reads back.
+    /// The BMC or the connection failed; [`IpmiError::NotApplied`]: another device reads back.
     pub async fn set_boot(&self, device: BootDevice, persistence: Persistence) -> Result<BootOutcome, IpmiError> {
         let is_uefi = self.address().firmware() == Firmware::Uefi;
         let is_persistent = persistence == Persistence::Continuous;
         let Some(word) = device.word() else {
-            return Err(self.not_taken(device, "nothing, because ipmitool has no word for it"));
+            return Err(self.not_applied(device, "nothing, because ipmitool has no word for it"));
         };
         let mut options = Vec::new();
         if device != BootDevice::None {
@@ -139,7 +139,7 @@ impl Ipmi {
         }
         let seen = self.boot().await?;
         if seen.device != device {
-            return Err(self.not_taken(device, &format!("{:?}", seen.device)));
+            return Err(self.not_applied(device, &format!("{:?}", seen.device)));
         }
         let mut deviations = Vec::new();
         if device != BootDevice::None {
@@ -153,8 +153,8 @@ impl Ipmi {
         Ok(BootOutcome { seen, deviations })
     }
 
-    fn not_taken(&self, device: BootDevice, seen: &str) -> IpmiError {
-        IpmiError::NotTaken {
+    fn not_applied(&self, device: BootDevice, seen: &str) -> IpmiError {
+        IpmiError::NotApplied {
             bmc: self.place(),
             wanted: format!("boot device {device:?}"),
             seen: seen.to_owned(),

@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::IpmiAddress;
 use crate::error::{ErrorKind, IpmiError};
-use crate::manners::Manners;
+use crate::limiter::RequestLimiter;
 use crate::tool::{self, LIMIT, PROGRAM};
 
 /// Maximum length of a user name, in bytes (IPMI 2.0, table 13-13: RAKP message 1).
@@ -31,8 +31,8 @@ pub struct Account {
 pub struct Ipmi {
     address: IpmiAddress,
     account: Account,
-    account_mark: u64,
-    manners: Arc<Manners>,
+    account_id: u64,
+    limiter: Arc<RequestLimiter>,
     program: PathBuf,
     tries: u32,
 }
@@ -42,7 +42,7 @@ impl Ipmi {
     ///
     /// # Errors
     /// Name or password are too long for IPMI or cannot be passed to a program.
-    pub fn new(address: IpmiAddress, account: Account, manners: Arc<Manners>) -> Result<Self, IpmiError> {
+    pub fn new(address: IpmiAddress, account: Account, limiter: Arc<RequestLimiter>) -> Result<Self, IpmiError> {
         let password = account.password.expose_secret();
         let invalid = |what, why| IpmiError::InvalidAccount {
             bmc: address.place(),
@@ -61,10 +61,10 @@ impl Ipmi {
             }
         }
         Ok(Self {
-            account_mark: manners.account(&account.username, password),
+            account_id: limiter.account(&account.username, password),
             address,
             account,
-            manners,
+            limiter,
             program: PROGRAM.into(),
             tries: TRIES,
         })
@@ -79,7 +79,7 @@ impl Ipmi {
 
     /// Disables retries of commands that find no session.
     #[must_use]
-    pub fn sparing(self) -> Self {
+    pub fn for_polling(self) -> Self {
         Self { tries: 1, ..self }
     }
 
@@ -97,12 +97,12 @@ impl Ipmi {
         &self.account
     }
 
-    pub(crate) fn manners(&self) -> &Arc<Manners> {
-        &self.manners
+    pub(crate) fn limiter(&self) -> &Arc<RequestLimiter> {
+        &self.limiter
     }
 
-    pub(crate) fn account_mark(&self) -> u64 {
-        self.account_mark
+    pub(crate) fn account_id(&self) -> u64 {
+        self.account_id
     }
 
     pub(crate) fn program(&self) -> &std::path::Path {
@@ -115,16 +115,16 @@ impl Ipmi {
         let mut number = 1;
         loop {
             let error = {
-                let _turn = self.manners.turn(&place).await;
+                let _turn = self.limiter.permit(&place).await;
                 // An earlier command in the queue may just have been refused.
-                self.manners.check(&place, self.account_mark)?;
+                self.limiter.check(&place, self.account_id)?;
                 let command = tool::command(&self.program, &self.address, &self.account);
                 match tool::run(command, words, &self.address, LIMIT).await {
                     Ok(output) => {
-                        self.manners.admitted(&place);
+                        self.limiter.record_success(&place);
                         return Ok(output);
                     }
-                    Err(error) => tool::judged(error, &self.manners, self.account_mark),
+                    Err(error) => tool::record_error(error, &self.limiter, self.account_id),
                 }
             };
             let is_sent = !matches!(error, IpmiError::NoAnswer { .. } | IpmiError::Busy { .. });
@@ -132,7 +132,7 @@ impl Ipmi {
                 return Err(error);
             }
             tracing::debug!(bmc = place, %error, number, "tried again");
-            tokio::time::sleep(self.manners.pause(&place, number)).await;
+            tokio::time::sleep(self.limiter.pause(&place, number)).await;
             number += 1;
         }
     }
@@ -141,7 +141,7 @@ impl Ipmi {
         IpmiError::Unreadable {
             bmc: self.place(),
             command: words.join(" "),
-            answer: tool::beginning(answer),
+            answer: tool::excerpt(answer),
         }
     }
 }

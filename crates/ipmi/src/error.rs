@@ -72,7 +72,7 @@ pub enum IpmiError {
         "BMC {bmc} refused this user name and password {ago_s} s ago; they are sent again in {left_s} s at the earliest, lest \
          the account be locked: set others with `rackwright node update`"
     )]
-    Held {
+    LoginSuspended {
         /// The BMC.
         bmc: String,
         /// Time since the refusal, in seconds.
@@ -136,7 +136,7 @@ pub enum IpmiError {
     },
     /// The BMC accepted a setting but reads back another value.
     #[error("BMC {bmc} accepted {wanted} and reads back {seen}")]
-    NotTaken {
+    NotApplied {
         /// The BMC.
         bmc: String,
         /// The value that was set.
@@ -156,7 +156,7 @@ impl IpmiError {
             | Self::NoSuchHost { .. }
             | Self::Busy { .. }
             | Self::TimedOut { .. } => ErrorKind::Retryable,
-            Self::Refused { .. } | Self::Held { .. } => ErrorKind::Security,
+            Self::Refused { .. } | Self::LoginSuspended { .. } => ErrorKind::Security,
             Self::InvalidAddress { .. }
             | Self::InvalidAccount { .. }
             | Self::NotInstalled
@@ -164,7 +164,7 @@ impl IpmiError {
             | Self::Cipher { .. }
             | Self::Failed { .. }
             | Self::Unreadable { .. }
-            | Self::NotTaken { .. } => ErrorKind::Permanent,
+            | Self::NotApplied { .. } => ErrorKind::Permanent,
         }
     }
 }

@@ -5,14 +5,14 @@
 //! Rules of the whole crate:
 //! - The password is in the child's environment, never on a command line, in an error or in a log line.
 //! - Each run is bounded in time and output, and ends when its caller stops waiting.
-//! - After a refused login the same name and password are not sent again for a while ([`Manners`]): BMCs lock accounts.
+//! - After a refused login the same name and password are not sent again for a while ([`RequestLimiter`]): BMCs lock accounts.
 
 mod address;
 mod boot;
 mod client;
 mod error;
 mod facts;
-mod manners;
+mod limiter;
 mod power;
 mod sol;
 mod tool;
@@ -22,7 +22,7 @@ pub use boot::{BootDevice, BootFlags, BootOutcome, Persistence};
 pub use client::{Account, Ipmi};
 pub use error::{ErrorKind, IpmiError};
 pub use facts::{Controller, Fru, SelEntry};
-pub use manners::Manners;
+pub use limiter::RequestLimiter;
 pub use power::{Power, PowerAction};
 pub use sol::SerialConsole;
 pub use tool::PROGRAM;

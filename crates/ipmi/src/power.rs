@@ -8,9 +8,9 @@ use crate::client::Ipmi;
 use crate::error::IpmiError;
 
 /// Interval between two reads of the power. IPMI has no notification.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time within which a restarting machine shows its power off. A shorter dip may stay unseen.
-const DIP: Duration = Duration::from_secs(10);
+const OFF_LIMIT: Duration = Duration::from_secs(10);
 
 /// The power state of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl Ipmi {
     /// If `how` is [`PowerAction::SoftOff`], the operating system decides.
     ///
     /// # Errors
-    /// The BMC or the connection failed; [`IpmiError::NotTaken`]: the power did not change within `limit`.
+    /// The BMC or the connection failed; [`IpmiError::NotApplied`]: the power did not change within `limit`.
     pub async fn set_power(&self, wanted: Power, how: PowerAction, limit: Duration) -> Result<(), IpmiError> {
         if self.power().await? == wanted {
             return Ok(());
@@ -100,7 +100,7 @@ impl Ipmi {
     /// Waits until the power reads as `wanted`.
     ///
     /// # Errors
-    /// The BMC or the connection failed; [`IpmiError::NotTaken`]: the power did not change within `limit`.
+    /// The BMC or the connection failed; [`IpmiError::NotApplied`]: the power did not change within `limit`.
     pub async fn wait_power(&self, wanted: Power, limit: Duration) -> Result<(), IpmiError> {
         let until = Instant::now() + limit;
         loop {
@@ -108,14 +108,14 @@ impl Ipmi {
             if seen == wanted {
                 return Ok(());
             }
-            if Instant::now() + LOOK > until {
-                return Err(IpmiError::NotTaken {
+            if Instant::now() + POLL_INTERVAL > until {
+                return Err(IpmiError::NotApplied {
                     bmc: self.place(),
                     wanted: format!("power {}", wanted.as_str()),
                     seen: format!("power {} after {} s", seen.as_str(), limit.as_secs()),
                 });
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -131,8 +131,8 @@ impl Ipmi {
         match self.act(PowerAction::Cycle).await {
             Ok(()) => {
                 // The power read as off, or the dip was too short to be seen.
-                match self.wait_power(Power::Off, DIP.min(limit)).await {
-                    Ok(()) | Err(IpmiError::NotTaken { .. }) => {}
+                match self.wait_power(Power::Off, OFF_LIMIT.min(limit)).await {
+                    Ok(()) | Err(IpmiError::NotApplied { .. }) => {}
                     Err(error) => return Err(error),
                 }
                 self.wait_power(Power::On, limit).await

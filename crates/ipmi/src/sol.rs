@@ -78,8 +78,8 @@ impl Ipmi {
         let place = self.place();
         let opened = {
             // The turn ends once the console is open, because power commands must run meanwhile.
-            let _turn = self.manners().turn(&place).await;
-            self.manners().check(&place, self.account_mark())?;
+            let _turn = self.limiter().permit(&place).await;
+            self.limiter().check(&place, self.account_id())?;
             tokio::time::timeout(OPEN_LIMIT, self.activate()).await
         };
         let Ok(opened) = opened else {
@@ -89,8 +89,8 @@ impl Ipmi {
                 limit_s: OPEN_LIMIT.as_secs(),
             });
         };
-        let console = opened.map_err(|error| tool::judged(error, self.manners(), self.account_mark()))?;
-        self.manners().admitted(&place);
+        let console = opened.map_err(|error| tool::record_error(error, self.limiter(), self.account_id()))?;
+        self.limiter().record_success(&place);
         Ok(console)
     }
 
@@ -114,7 +114,7 @@ impl Ipmi {
             .args(["-e", &escape, "sol", "activate"])
             .spawn()
             .map_err(tool::not_run)?;
-        let (input, output, mut complaints) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (input, output, mut error_output) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let Some(mut output) = output else {
             return Err(IpmiError::NotRun {
                 source: io::Error::other("it has no output"),
@@ -125,11 +125,11 @@ impl Ipmi {
             .map_err(|source| IpmiError::NotRun { source })?;
         let Some(()) = preface else {
             drop(input);
-            return Err(self.refused(child, complaints.take()).await);
+            return Err(self.refused(child, error_output.take()).await);
         };
         // Later messages are discarded, so that they cannot fill the pipe.
-        if let Some(mut complaints) = complaints {
-            tokio::spawn(async move { tokio::io::copy(&mut complaints, &mut tokio::io::sink()).await });
+        if let Some(mut error_output) = error_output {
+            tokio::spawn(async move { tokio::io::copy(&mut error_output, &mut tokio::io::sink()).await });
         }
         Ok(SerialConsole {
             ipmi: self.clone(),
@@ -142,11 +142,11 @@ impl Ipmi {
     }
 
     /// The reason why the console was not opened.
-    async fn refused(&self, mut child: Child, complaints: Option<ChildStderr>) -> IpmiError {
+    async fn refused(&self, mut child: Child, error_output: Option<ChildStderr>) -> IpmiError {
         let mut said = Vec::new();
-        if let Some(complaints) = complaints {
+        if let Some(error_output) = error_output {
             // An unreadable message counts as empty.
-            let _ = complaints.take(PREFACE_MAX as u64).read_to_end(&mut said).await;
+            let _ = error_output.take(PREFACE_MAX as u64).read_to_end(&mut said).await;
         }
         let _ = child.kill().await;
         let said = String::from_utf8_lossy(&said);
@@ -154,10 +154,10 @@ impl Ipmi {
         if said.contains("No such file or directory") && said.contains("stdbuf") {
             return IpmiError::NotInstalled;
         }
-        tool::complaint(&said, "sol activate", self.address()).unwrap_or_else(|| IpmiError::Failed {
+        tool::known_error(&said, "sol activate", self.address()).unwrap_or_else(|| IpmiError::Failed {
             bmc: self.place(),
             command: "sol activate".to_owned(),
-            words: tool::last_words(&said, &[]),
+            words: tool::last_lines(&said, &[]),
         })
     }
 }

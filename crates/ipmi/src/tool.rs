@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 
 use crate::client::Account;
 use crate::error::IpmiError;
-use crate::{IpmiAddress, Manners};
+use crate::{IpmiAddress, RequestLimiter};
 
 /// The name of the program, found by `PATH`.
 pub const PROGRAM: &str = "ipmitool";
@@ -26,7 +26,7 @@ const RESEND: [&str; 4] = ["-N", "1", "-R", "3"];
 /// Maximum output of a command, in bytes: a full event log has some thousand lines of 100 bytes.
 const OUTPUT_MAX: usize = 1 << 20;
 /// Maximum length of stderr, in bytes.
-const COMPLAINTS_MAX: usize = 16 << 10;
+const STDERR_MAX: usize = 16 << 10;
 /// Maximum length of the program's text in an error, in characters.
 const WORDS_MAX: usize = 200;
 
@@ -77,7 +77,7 @@ fn arguments(command: &mut Command, address: &IpmiAddress, account: &Account) {
 struct Ended {
     is_success: bool,
     output: Vec<u8>,
-    complaints: String,
+    error_output: String,
 }
 
 /// Runs the program once.
@@ -110,10 +110,10 @@ pub(crate) async fn run(
         return Ok(String::from_utf8_lossy(&ended.output).into_owned());
     }
     Err(
-        complaint(&ended.complaints, &asked, address).unwrap_or_else(|| IpmiError::Failed {
+        known_error(&ended.error_output, &asked, address).unwrap_or_else(|| IpmiError::Failed {
             bmc: address.place(),
             command: asked,
-            words: last_words(&ended.complaints, &ended.output),
+            words: last_lines(&ended.error_output, &ended.output),
         }),
     )
 }
@@ -127,9 +127,9 @@ pub(crate) fn not_run(source: io::Error) -> IpmiError {
 }
 
 async fn wait(child: &mut Child) -> io::Result<Ended> {
-    let (mut output, mut complaints) = (Vec::new(), Vec::new());
+    let (mut output, mut error_output) = (Vec::new(), Vec::new());
     let stdout = read(child.stdout.take(), OUTPUT_MAX, &mut output);
-    let stderr = read(child.stderr.take(), COMPLAINTS_MAX, &mut complaints);
+    let stderr = read(child.stderr.take(), STDERR_MAX, &mut error_output);
     let (out, err) = tokio::join!(stdout, stderr);
     if (out?, err?) != (true, true) {
         child.start_kill()?;
@@ -138,7 +138,7 @@ async fn wait(child: &mut Child) -> io::Result<Ended> {
     Ok(Ended {
         is_success: status.success(),
         output,
-        complaints: String::from_utf8_lossy(&complaints).into_owned(),
+        error_output: String::from_utf8_lossy(&error_output).into_owned(),
     })
 }
 
@@ -153,8 +153,8 @@ async fn read(stream: Option<impl AsyncRead + Unpin>, most: usize, into: &mut Ve
 
 /// The known error in the messages on stderr. Specific messages are checked first, because "no session" follows most of
 /// them.
-pub(crate) fn complaint(complaints: &str, asked: &str, address: &IpmiAddress) -> Option<IpmiError> {
-    let has = |texts: &[&str]| texts.iter().any(|text| complaints.contains(text));
+pub(crate) fn known_error(error_output: &str, asked: &str, address: &IpmiAddress) -> Option<IpmiError> {
+    let has = |texts: &[&str]| texts.iter().any(|text| error_output.contains(text));
     let bmc = address.place();
     if has(&[
         "RAKP 2 HMAC is invalid",
@@ -200,7 +200,7 @@ pub(crate) fn complaint(complaints: &str, asked: &str, address: &IpmiAddress) ->
     if has(&no_session) {
         return Some(IpmiError::NoAnswer { bmc });
     }
-    if complaints.contains("password is longer than") {
+    if error_output.contains("password is longer than") {
         return Some(IpmiError::Failed {
             bmc,
             command: asked.to_owned(),
@@ -211,7 +211,7 @@ pub(crate) fn complaint(complaints: &str, asked: &str, address: &IpmiAddress) ->
 }
 
 /// The last line that the program printed.
-pub(crate) fn last_words(complaints: &str, output: &[u8]) -> String {
+pub(crate) fn last_lines(error_output: &str, output: &[u8]) -> String {
     let output = String::from_utf8_lossy(output);
     let last = |text: &str| {
         let mut lines = text.lines().map(str::trim);
@@ -219,11 +219,11 @@ pub(crate) fn last_words(complaints: &str, output: &[u8]) -> String {
             .rfind(|line| !line.is_empty() && !is_chatter(line))
             .map(str::to_owned)
     };
-    let words = last(complaints).or_else(|| last(&output)).unwrap_or_default();
+    let words = last(error_output).or_else(|| last(&output)).unwrap_or_default();
     if words.is_empty() {
         return "ipmitool says nothing about it".to_owned();
     }
-    beginning(&words)
+    excerpt(&words)
 }
 
 /// Lines that `-v` prints on every run.
@@ -238,7 +238,7 @@ fn is_chatter(line: &str) -> bool {
 }
 
 /// The beginning of a text, without control characters, for a log.
-pub(crate) fn beginning(text: &str) -> String {
+pub(crate) fn excerpt(text: &str) -> String {
     text.chars()
         .take(WORDS_MAX)
         .map(|c| if c.is_control() { ' ' } else { c })
@@ -246,10 +246,10 @@ pub(crate) fn beginning(text: &str) -> String {
 }
 
 /// Remembers a refused account, and adds the hold time to the error.
-pub(crate) fn judged(error: IpmiError, manners: &Manners, account: u64) -> IpmiError {
+pub(crate) fn record_error(error: IpmiError, limiter: &RequestLimiter, account: u64) -> IpmiError {
     match error {
         IpmiError::Refused { bmc, .. } => {
-            let hold_s = manners.refused(&bmc, account).as_secs();
+            let hold_s = limiter.record_refusal(&bmc, account).as_secs();
             IpmiError::Refused { bmc, hold_s }
         }
         other => other,
@@ -260,9 +260,9 @@ pub(crate) fn judged(error: IpmiError, manners: &Manners, account: u64) -> IpmiE
 mod tests {
     use super::*;
 
-    fn of(complaints: &str) -> String {
+    fn of(error_output: &str) -> String {
         let address: IpmiAddress = "ipmi://bmc".parse().unwrap();
-        complaint(complaints, "power status", &address).map_or_else(String::new, |error| error.to_string())
+        known_error(error_output, "power status", &address).map_or_else(String::new, |error| error.to_string())
     }
 
     /// Messages of ipmitool 1.8.19 for ipmi_sim 2.0.33 and for an address without a BMC.
@@ -301,13 +301,13 @@ mod tests {
 
     #[test]
     fn words_are_the_last_that_mean_something() {
-        let complaints = "Set Chassis Power Control to Up/On failed: Command not supported in present state\n\
+        let error_output = "Set Chassis Power Control to Up/On failed: Command not supported in present state\n\
                           Discovered IPMB address 0x0\n\n";
-        assert!(last_words(complaints, b"x").contains("not supported in present state"));
+        assert!(last_lines(error_output, b"x").contains("not supported in present state"));
         assert_eq!(
-            last_words("Discovered IPMB address 0x0", b" Device \x1bnot present\n"),
+            last_lines("Discovered IPMB address 0x0", b" Device \x1bnot present\n"),
             "Device  not present"
         );
-        assert!(last_words("", b"").contains("says nothing"));
+        assert!(last_lines("", b"").contains("says nothing"));
     }
 }

@@ -10,7 +10,7 @@ mod support_page;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rackwright_ipmi::{BootDevice, IpmiError, Manners, Persistence, Power, PowerAction};
+use rackwright_ipmi::{BootDevice, IpmiError, Persistence, Power, PowerAction, RequestLimiter};
 use simulator::{PASSWORD, Simulator, USER, client, script, serial};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -93,16 +93,16 @@ async fn what_it_offers_is_on_the_page() {
 async fn refusals_are_told_apart_and_not_repeated() {
     let (_serial, port) = serial().await;
     let mut bmc = Simulator::start(port).await;
-    let manners = Arc::new(Manners::default());
-    let right = bmc.connect(&manners).await;
+    let limiter = Arc::new(RequestLimiter::default());
+    let right = bmc.connect(&limiter).await;
 
-    let wrong = bmc.client("wrong", &manners);
+    let wrong = bmc.client("wrong", &limiter);
     let failure = wrong.power().await.unwrap_err();
     assert!(matches!(failure, IpmiError::Refused { hold_s: 300, .. }), "{failure}");
     let failure = wrong.power().await.unwrap_err();
-    assert!(matches!(failure, IpmiError::Held { .. }), "{failure}");
+    assert!(matches!(failure, IpmiError::LoginSuspended { .. }), "{failure}");
     let failure = wrong.console().await.unwrap_err();
-    assert!(matches!(failure, IpmiError::Held { .. }), "{failure}");
+    assert!(matches!(failure, IpmiError::LoginSuspended { .. }), "{failure}");
     right.power().await.unwrap();
 
     let nobody = client(&bmc.address("cipher=3"), "nobody", PASSWORD, &Arc::default()).unwrap();
@@ -120,10 +120,10 @@ async fn refusals_are_told_apart_and_not_repeated() {
     let long = client(&bmc.address(""), USER, &"p".repeat(21), &Arc::default()).unwrap_err();
     assert!(long.to_string().contains("longer than 20 bytes"), "{long}");
     let nowhere = client("ipmi://127.0.0.1:9?cipher=3", USER, PASSWORD, &Arc::default()).unwrap();
-    let failure = nowhere.sparing().power().await.unwrap_err();
+    let failure = nowhere.for_polling().power().await.unwrap_err();
     assert!(matches!(failure, IpmiError::NoAnswer { .. }), "{failure}");
     let nameless = client("ipmi://no-such-host.invalid", USER, PASSWORD, &Arc::default()).unwrap();
-    let failure = nameless.sparing().power().await.unwrap_err();
+    let failure = nameless.for_polling().power().await.unwrap_err();
     assert!(matches!(failure, IpmiError::NoSuchHost { .. }), "{failure}");
 }
 
@@ -181,10 +181,10 @@ async fn the_serial_console_passes_every_byte_and_is_given_back() {
 async fn a_program_gone_wrong_is_ended() {
     let dir = tempfile::tempdir().unwrap();
     let marks = dir.path().display().to_string();
-    let manners = Arc::new(Manners::default());
+    let limiter = Arc::new(RequestLimiter::default());
     let with = |text: &str| {
-        let client = client("ipmi://127.0.0.1:9", USER, PASSWORD, &manners).unwrap();
-        client.sparing().with_program(script(dir.path(), text))
+        let client = client("ipmi://127.0.0.1:9", USER, PASSWORD, &limiter).unwrap();
+        client.for_polling().with_program(script(dir.path(), text))
     };
 
     let told = with(&format!(

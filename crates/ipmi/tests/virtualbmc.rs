@@ -15,11 +15,11 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rackwright_ipmi::{Account, BootDevice, Ipmi, IpmiError, Manners, Persistence, Power, PowerAction};
+use rackwright_ipmi::{Account, BootDevice, Ipmi, IpmiError, Persistence, Power, PowerAction, RequestLimiter};
 use tokio::net::UdpSocket;
 use tokio::process::{Child, Command};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "virtual-password";
 /// The driver recreates the machine when its last connection ends, so one connection must outlive the requests.
 const PROGRAM: &str = "import sys, libvirt
@@ -74,7 +74,7 @@ impl Virtual {
         let started = Instant::now();
         while let Err(failure) = client.power().await {
             assert!(matches!(failure, IpmiError::NoAnswer { .. }), "{failure}");
-            assert!(started.elapsed() < PATIENCE, "{failure}");
+            assert!(started.elapsed() < WAIT_LIMIT, "{failure}");
             assert!(child.try_wait().unwrap().is_none(), "virtualbmc has ended");
         }
         Self { child, client }
@@ -87,7 +87,7 @@ fn client(port: u16, password: &str) -> Ipmi {
         password: password.into(),
     };
     let address = format!("ipmi://127.0.0.1:{port}?cipher=3");
-    Ipmi::new(address.parse().unwrap(), account, Arc::new(Manners::default())).unwrap()
+    Ipmi::new(address.parse().unwrap(), account, Arc::new(RequestLimiter::default())).unwrap()
 }
 
 #[tokio::test]
@@ -95,7 +95,10 @@ async fn power_and_boot_of_a_machine_of_libvirt() {
     let mut bmc = Virtual::start().await;
     let client = &bmc.client;
     assert_eq!(client.power().await.unwrap(), Power::On);
-    client.set_power(Power::Off, PowerAction::Off, PATIENCE).await.unwrap();
+    client
+        .set_power(Power::Off, PowerAction::Off, WAIT_LIMIT)
+        .await
+        .unwrap();
     assert_eq!(client.power().await.unwrap(), Power::Off);
     for device in [BootDevice::Pxe, BootDevice::Cdrom, BootDevice::Disk] {
         let set = client.set_boot(device, Persistence::Once).await.unwrap();
@@ -103,8 +106,8 @@ async fn power_and_boot_of_a_machine_of_libvirt() {
         // libvirt stores the order of devices and no other flag.
         assert_eq!(set.deviations, ["the kind of firmware is another"]);
     }
-    client.set_power(Power::On, PowerAction::On, PATIENCE).await.unwrap();
-    client.power_cycle(PATIENCE).await.unwrap();
+    client.set_power(Power::On, PowerAction::On, WAIT_LIMIT).await.unwrap();
+    client.power_cycle(WAIT_LIMIT).await.unwrap();
     assert_eq!(client.power().await.unwrap(), Power::On);
     assert_eq!(client.boot().await.unwrap().device, BootDevice::Disk, "it stays");
     // The BMC reports what it does not know, which is not a failure.

@@ -28,13 +28,13 @@ pub use account::{Account, AccountRules, account_outcome};
 pub use chart::{Edge, State};
 pub use decide::{
     CONTESTED as BOOT_CONTESTED, DIFFERS as SETTINGS_DIFFER, Decision, PowerLoss, Wait, decide, expected_boot,
-    is_interrupted, power_loss, verdict_on_open,
+    forced_outcome, is_interrupted, power_loss,
 };
 pub use effect::{BootTarget, Effect, EffectClass, Network};
 pub use event::EventKind;
 pub use facts::{Agent, Attempt, Bmc, BmcCare, BootFacts, Facts, FirmwareFacts, Outcome, Power, Reading};
 pub use limits::{Kind, Limits, Need, Resource, Scope};
-pub use line::Head;
+pub use line::QueueHead;
 pub use node::{Claim, Doubt, DoubtCause, Evidence, Node, PowerGoal, PowerRequest, Seat, Wanted};
 pub use operation::OperationKind;
 pub use policy::Policy;

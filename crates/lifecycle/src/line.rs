@@ -6,7 +6,7 @@ use crate::time::Timestamp;
 
 /// The first in line of one customer: its node that has waited longest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head {
+pub struct QueueHead {
     /// The node.
     pub node: String,
     /// The customer that the node works for; empty: no customer, as while it is inspected.
@@ -27,7 +27,7 @@ pub struct Head {
 /// its nodes wait, and among customers with no permit each gets a turn before any gets a second. Without the turns, a
 /// resource with one place would always serve the customer with the most requests.
 #[must_use]
-pub fn next<'a>(heads: &'a [Head], taken: &BTreeMap<String, u32>) -> Option<&'a Head> {
+pub fn next<'a>(heads: &'a [QueueHead], taken: &BTreeMap<String, u32>) -> Option<&'a QueueHead> {
     heads.iter().min_by_key(|head| {
         let has = taken.get(&head.customer).copied().unwrap_or(0);
         (!head.is_urgent, has, head.last_turn, head.asked_at, &head.node)
@@ -42,8 +42,8 @@ mod tests {
 
     use super::*;
 
-    fn head(node: &str, customer: &str, asked_at: i64) -> Head {
-        Head {
+    fn head(node: &str, customer: &str, asked_at: i64) -> QueueHead {
+        QueueHead {
             node: node.into(),
             customer: customer.into(),
             is_urgent: false,
@@ -53,10 +53,10 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_least_goes_first_then_whoever_waited_longest_and_an_operator_before_all() {
+    fn the_customer_with_fewest_permits_goes_first() {
         let mut heads = vec![head("a1", "a", 1), head("b1", "b", 5), head("c1", "c", 3)];
         let taken = |a, b| BTreeMap::from([("a".to_owned(), a), ("b".to_owned(), b)]);
-        let first = |heads: &[Head], taken: &BTreeMap<_, _>| next(heads, taken).map(|head| head.node.clone());
+        let first = |heads: &[QueueHead], taken: &BTreeMap<_, _>| next(heads, taken).map(|head| head.node.clone());
         assert_eq!(first(&heads, &taken(0, 0)).as_deref(), Some("a1"));
         heads[0].last_turn = 7;
         assert_eq!(first(&heads, &taken(0, 0)).as_deref(), Some("c1"));
@@ -72,7 +72,7 @@ mod tests {
     #[derive(Default)]
     struct Line {
         room: usize,
-        waiting: BTreeMap<String, VecDeque<Head>>,
+        waiting: BTreeMap<String, VecDeque<QueueHead>>,
         /// Customer, and the turn in which it gives the permit back.
         taken: Vec<(String, i64)>,
         turns: BTreeMap<String, i64>,
@@ -80,7 +80,7 @@ mod tests {
     }
 
     impl Line {
-        fn asks(&mut self, head: Head) {
+        fn asks(&mut self, head: QueueHead) {
             self.waiting.entry(head.customer.clone()).or_default().push_back(head);
         }
 
@@ -88,8 +88,8 @@ mod tests {
             self.taken.retain(|(_, until)| *until > now);
             while self.taken.len() < self.room {
                 let firsts = self.waiting.values().filter_map(|line| line.front().cloned());
-                let heads: Vec<Head> = firsts
-                    .map(|head| Head {
+                let heads: Vec<QueueHead> = firsts
+                    .map(|head| QueueHead {
                         last_turn: self.turns.get(&head.customer).copied().unwrap_or_default(),
                         ..head
                     })

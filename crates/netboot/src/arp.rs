@@ -88,10 +88,10 @@ pub(crate) async fn watch(shared: Arc<Shared>, listener: Listener, cancel: Cance
         if address != shared.settings.server_ip {
             continue;
         }
-        if !shared.impostors.is_due(mac, Instant::now()) || own_macs().is_ok_and(|own| own.contains(&mac)) {
+        if !shared.conflict_reports.is_due(mac, Instant::now()) || own_macs().is_ok_and(|own| own.contains(&mac)) {
             continue;
         }
-        shared.counters.address_conflict_total.one();
+        shared.counters.address_conflict_total.increment();
         tracing::warn!(%address, %mac, "another host uses the address of this server");
         let detail = format!(
             "the host {mac} uses this server's address {address}: find the switch port of {mac}, and take the address or the host away"

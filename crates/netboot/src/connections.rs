@@ -6,7 +6,7 @@
 //! without a complete request do not count.
 //!
 //! If a limit is reached, a new connection replaces the oldest idle unknown connection, which is closed. A connection is
-//! safe for [`PATIENCE`] after it became idle. If no connection can be closed, a new connection from an address over its
+//! safe for [`MIN_IDLE_TIME`] after it became idle. If no connection can be closed, a new connection from an address over its
 //! limit is refused, and any other waits in the kernel's queue. So idle sockets cannot keep honest clients out, and a burst
 //! of honest clients is served in order.
 
@@ -22,9 +22,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// An idle unknown connection is safe for this long. A handshake takes much less, even on a busy server.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const MIN_IDLE_TIME: Duration = Duration::from_secs(2);
 /// Minimum time between two log lines about refused or closed connections.
-const LOG_PAUSE: Duration = Duration::from_secs(10);
+const LOG_PERIOD: Duration = Duration::from_secs(10);
 
 /// Configured limits of the listeners.
 #[derive(Debug, Clone, Deserialize)]
@@ -92,7 +92,7 @@ pub struct Connections {
     per_address: usize,
     table: Mutex<Table>,
     /// Notified when a place may have become free.
-    room: Notify,
+    space_freed: Notify,
     refused: AtomicU64,
     closed: AtomicU64,
 }
@@ -102,7 +102,7 @@ struct Table {
     next: u64,
     entries: HashMap<u64, Entry>,
     /// Unknown connections by address.
-    unknown: HashMap<IpAddr, OfAddress>,
+    unknown: HashMap<IpAddr, AddressCounts>,
     unknown_total: usize,
     /// Idle unknown connections of all addresses, oldest first.
     idle: BTreeSet<(Instant, u64)>,
@@ -112,7 +112,7 @@ struct Table {
 }
 
 #[derive(Debug, Default)]
-struct OfAddress {
+struct AddressCounts {
     count: usize,
     idle: BTreeSet<(Instant, u64)>,
 }
@@ -140,7 +140,7 @@ pub struct Counts {
     pub closed: u64,
 }
 
-enum Full {
+enum LimitReached {
     /// The address has too many connections.
     Address,
     /// The listener has too many connections. The time, if any, is when the oldest idle one may be closed.
@@ -148,7 +148,7 @@ enum Full {
 }
 
 /// The address for counting: all addresses of an IPv6 /64 network count as one host.
-fn counted(address: IpAddr) -> IpAddr {
+fn counted_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(v4) => IpAddr::V4(v4),
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
@@ -175,7 +175,7 @@ impl Connections {
             unknown,
             per_address,
             table: Mutex::default(),
-            room: Notify::new(),
+            space_freed: Notify::new(),
             refused: AtomicU64::new(0),
             closed: AtomicU64::new(0),
         })
@@ -201,45 +201,45 @@ impl Connections {
 
     /// Waits for a place for a new connection. `None`: the connection is refused because its address has too many.
     pub async fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Slot> {
-        let address = counted(address);
+        let address = counted_address(address);
         loop {
             match self.try_admit(address) {
                 Ok(id) => {
                     let connections = Arc::clone(self);
                     return Some(Slot(Handle { connections, id }));
                 }
-                Err(Full::Address) => {
+                Err(LimitReached::Address) => {
                     self.refused.fetch_add(1, Ordering::Relaxed);
                     self.log(address);
                     return None;
                 }
-                Err(Full::Listener(Some(at))) => {
+                Err(LimitReached::Listener(Some(at))) => {
                     tokio::select! {
-                        () = self.room.notified() => {}
+                        () = self.space_freed.notified() => {}
                         () = tokio::time::sleep_until(at) => {}
                     }
                 }
-                Err(Full::Listener(None)) => self.room.notified().await,
+                Err(LimitReached::Listener(None)) => self.space_freed.notified().await,
             }
         }
     }
 
-    fn try_admit(&self, address: IpAddr) -> Result<u64, Full> {
+    fn try_admit(&self, address: IpAddr) -> Result<u64, LimitReached> {
         let now = Instant::now();
         let mut table = self.lock();
         let mut closed = false;
         let own = table.unknown.get(&address);
         if let Some(own) = own.filter(|own| own.count >= self.per_address) {
             match own.idle.first().copied() {
-                Some((since, id)) if since + PATIENCE <= now => table.close(id),
-                _ => return Err(Full::Address),
+                Some((since, id)) if since + MIN_IDLE_TIME <= now => table.close(id),
+                _ => return Err(LimitReached::Address),
             }
             closed = true;
         }
         if table.unknown_total >= self.unknown || table.entries.len() >= self.total {
             match table.idle.first().copied() {
-                Some((since, id)) if since + PATIENCE <= now => table.close(id),
-                oldest => return Err(Full::Listener(oldest.map(|(since, _)| since + PATIENCE))),
+                Some((since, id)) if since + MIN_IDLE_TIME <= now => table.close(id),
+                oldest => return Err(LimitReached::Listener(oldest.map(|(since, _)| since + MIN_IDLE_TIME))),
             }
             closed = true;
         }
@@ -266,11 +266,11 @@ impl Connections {
         drop(table);
         if closed > 0 {
             self.closed.fetch_add(closed, Ordering::Relaxed);
-            self.room.notify_one();
+            self.space_freed.notify_one();
         }
     }
 
-    /// Logs how many connections were refused or closed to make room, at most once per [`LOG_PAUSE`].
+    /// Logs how many connections were refused or closed to make room, at most once per [`LOG_PERIOD`].
     fn log(&self, last: IpAddr) {
         let now = Instant::now();
         let totals = (
@@ -278,7 +278,7 @@ impl Connections {
             self.closed.load(Ordering::Relaxed),
         );
         let mut table = self.lock();
-        if table.logged_at.is_some_and(|at| at + LOG_PAUSE > now) {
+        if table.logged_at.is_some_and(|at| at + LOG_PERIOD > now) {
             return;
         }
         let (refused, closed) = (totals.0 - table.logged.0, totals.1 - table.logged.1);
@@ -392,7 +392,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.0.connections.lock().remove(self.0.id);
-        self.0.connections.room.notify_one();
+        self.0.connections.space_freed.notify_one();
     }
 }
 
@@ -412,7 +412,7 @@ impl Handle {
             entry.is_known = true;
         }
         drop(table);
-        self.connections.room.notify_one();
+        self.connections.space_freed.notify_one();
     }
 
     /// Reports the end of the handshake. The idle time starts again, so that the peer has time for a request.

@@ -48,7 +48,7 @@ pub trait BootDirectory: Send + Sync + 'static {
     }
 
     /// Stores a stage. Must not block. Returns [`StageDropped`] if the queue is full; the caller counts it.
-    fn record(&self, seen: StageSeen) -> Result<(), StageDropped>;
+    fn record(&self, seen: StageReport) -> Result<(), StageDropped>;
 }
 
 /// The directory cannot answer (no database, shutting down). The text must not contain secrets.
@@ -187,7 +187,7 @@ pub enum Refusal {
 
 /// A step in the boot of a machine. The receiver adds the time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StageSeen {
+pub struct StageReport {
     /// `None` if only the IP address is known and this server did not assign it.
     pub mac: Option<Mac>,
     pub stage: Stage,

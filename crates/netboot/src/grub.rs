@@ -26,9 +26,9 @@ use crate::mac::Mac;
 use crate::sessions::Session;
 
 /// Limit between the DHCP answer and the read of the configuration.
-const EXPECTED_FOR: Duration = Duration::from_secs(120);
+const EXPECT_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time in which the same client may read the same text again.
-const REPEATED_FOR: Duration = Duration::from_secs(30);
+const REPEAT_TIMEOUT: Duration = Duration::from_secs(30);
 const CAPACITY: usize = 16_384;
 
 /// Machines that were sent to shim, until their grub has read its configuration.
@@ -39,16 +39,16 @@ pub(crate) struct GrubBoots(Mutex<HashMap<Mac, Expected>>);
 struct Expected {
     binding: Binding,
     until: Instant,
-    given: Option<(IpAddr, Arc<str>)>,
+    served: Option<(IpAddr, Arc<str>)>,
 }
 
 /// How to handle a read of a node's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// The first read: the caller issues and redeems a token, renders the text, and calls [`GrubBoots::given`].
+    /// The first read: the caller issues and redeems a token, renders the text, and calls [`GrubBoots::served`].
     First(Binding),
     /// A repeated read, with the text of the first.
-    Again(Arc<str>),
+    Repeat(Arc<str>),
     Refused(&'static str),
 }
 
@@ -63,8 +63,8 @@ impl GrubBoots {
                 binding.mac,
                 Expected {
                     binding,
-                    until: now + EXPECTED_FOR,
-                    given: None,
+                    until: now + EXPECT_TIMEOUT,
+                    served: None,
                 },
             );
         }
@@ -82,8 +82,8 @@ impl GrubBoots {
         if neighbour.is_some_and(|neighbour| neighbour != mac) {
             return Claim::Refused("the client address is another machine's");
         }
-        match (&expected.given, expected.binding.address) {
-            (Some((to, text)), _) if *to == remote => Claim::Again(text.clone()),
+        match (&expected.served, expected.binding.address) {
+            (Some((to, text)), _) if *to == remote => Claim::Repeat(text.clone()),
             (None, None) => Claim::First(expected.binding),
             (None, Some(address)) if IpAddr::V4(address) == remote => Claim::First(expected.binding),
             _ => Claim::Refused("the client address is not the one given to this machine"),
@@ -91,11 +91,11 @@ impl GrubBoots {
     }
 
     /// Stores the text for repeated reads.
-    pub(crate) fn given(&self, mac: Mac, remote: IpAddr, text: Arc<str>, now: Instant) {
+    pub(crate) fn served(&self, mac: Mac, remote: IpAddr, text: Arc<str>, now: Instant) {
         let Ok(mut boots) = self.0.lock() else { return };
         if let Some(expected) = boots.get_mut(&mac) {
-            expected.given = Some((remote, text));
-            expected.until = now + REPEATED_FOR;
+            expected.served = Some((remote, text));
+            expected.until = now + REPEAT_TIMEOUT;
         }
     }
 }
@@ -167,15 +167,15 @@ mod tests {
             Claim::Refused(_)
         ));
         assert!(matches!(
-            boots.claim(MAC, remote, None, now + EXPECTED_FOR),
+            boots.claim(MAC, remote, None, now + EXPECT_TIMEOUT),
             Claim::Refused(_)
         ));
         assert_eq!(boots.claim(MAC, remote, Some(MAC), now), Claim::First(binding));
-        boots.given(MAC, remote, "text".into(), now);
-        assert_eq!(boots.claim(MAC, remote, None, now), Claim::Again("text".into()));
+        boots.served(MAC, remote, "text".into(), now);
+        assert_eq!(boots.claim(MAC, remote, None, now), Claim::Repeat("text".into()));
         assert!(matches!(boots.claim(MAC, other, None, now), Claim::Refused(_)));
         assert!(matches!(
-            boots.claim(MAC, remote, None, now + REPEATED_FOR),
+            boots.claim(MAC, remote, None, now + REPEAT_TIMEOUT),
             Claim::Refused(_)
         ));
     }

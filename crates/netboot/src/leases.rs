@@ -10,7 +10,7 @@ const CAPACITY: usize = 65_536;
 
 /// The most recently acknowledged addresses. Serves the trace; not a lease database.
 #[derive(Debug, Default)]
-pub(crate) struct Acknowledged(Mutex<Inner>);
+pub(crate) struct AcknowledgedLeases(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -18,7 +18,7 @@ struct Inner {
     order: VecDeque<Ipv4Addr>,
 }
 
-impl Acknowledged {
+impl AcknowledgedLeases {
     pub(crate) fn note(&self, address: Ipv4Addr, mac: Mac) {
         let Ok(mut inner) = self.0.lock() else { return };
         if inner.macs.insert(address, mac).is_none() {
@@ -43,8 +43,8 @@ impl Acknowledged {
     /// link.
     pub(crate) fn mac_of(&self, remote: IpAddr) -> Option<Mac> {
         let IpAddr::V4(address) = remote else { return None };
-        let ours = self.0.lock().ok().and_then(|inner| inner.macs.get(&address).copied());
-        ours.or_else(|| neighbour(&std::fs::read_to_string("/proc/net/arp").ok()?, address))
+        let acknowledged = self.0.lock().ok().and_then(|inner| inner.macs.get(&address).copied());
+        acknowledged.or_else(|| neighbour(&std::fs::read_to_string("/proc/net/arp").ok()?, address))
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_last_acknowledged_owner_counts() {
-        let seen = Acknowledged::default();
+        let seen = AcknowledgedLeases::default();
         let address = Ipv4Addr::new(192, 0, 2, 1);
         seen.note(address, Mac([1; 6]));
         seen.note(address, Mac([2; 6]));

@@ -9,7 +9,7 @@
 //!
 //! Pure functions interpret packets and decide on answers ([`dhcp::Request::parse`], [`dhcp::decide`], [`dhcp::reply`]);
 //! the socket loops around them only receive and send. This crate knows no nodes and no database: all knowledge comes from
-//! [`BootDirectory`], and all observations go back to it as [`StageSeen`].
+//! [`BootDirectory`], and all observations go back to it as [`StageReport`].
 //!
 //! Invariants:
 //! - No packet, request or file name from the network can make this crate panic, block or grow without bound.
@@ -34,7 +34,7 @@ mod leases;
 mod mac;
 mod ra;
 mod random;
-mod reports;
+mod report_limiter;
 mod service;
 mod sessions;
 mod socket;
@@ -43,7 +43,7 @@ pub use config::{BootLoader, ConfigFaults, DhcpMode, NetbootConfig, Pool, Settin
 pub use counters::Counters;
 pub use directory::{
     Binding, BootDirectory, BootFile, BootIntent, BootPlan, Client, DirectoryError, Lookup, OneTimeToken, Refusal,
-    Stage, StageDropped, StageSeen,
+    Stage, StageDropped, StageReport,
 };
 pub use mac::{Mac, MacError};
 pub use service::{Addresses, BindError, Netboot};

@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 use crate::service::Shared;
 
 /// Interval of unsolicited advertisements.
-const EVERY: Duration = Duration::from_secs(10);
+const ADVERTISE_PERIOD: Duration = Duration::from_secs(10);
 /// Minimum interval. Solicited advertisements are multicast (RFC 4861, MIN_DELAY_BETWEEN_RAS is 3 s; iPXE asks every
 /// second).
-const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+const MIN_PERIOD: Duration = Duration::from_secs(1);
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 const ROUTER_SOLICITATION: u8 = 133;
@@ -80,27 +80,27 @@ pub(crate) async fn serve(shared: Arc<Shared>, advertiser: Advertiser, cancel: C
                 let now = Instant::now();
                 match advertiser.advertise().await {
                     Ok(()) => {
-                        shared.counters.router_advertisements_total.one();
+                        shared.counters.router_advertisements_total.increment();
                         last = Some(now);
-                        next = now + EVERY;
+                        next = now + ADVERTISE_PERIOD;
                     }
                     Err(error) => {
                         // No link-local address yet, or the link is down: retry soon.
                         tracing::debug!(%error, "a router advertisement could not be sent");
-                        next = now + AT_MOST_EVERY;
+                        next = now + MIN_PERIOD;
                     }
                 }
             }
             received = advertiser.socket.recv(&mut buffer) => match received {
                 Ok(length) if length >= 8 && buffer[0] == ROUTER_SOLICITATION => {
-                    shared.counters.router_solicitations_total.one();
-                    let due = last.map_or_else(Instant::now, |last| last + AT_MOST_EVERY);
+                    shared.counters.router_solicitations_total.increment();
+                    let due = last.map_or_else(Instant::now, |last| last + MIN_PERIOD);
                     next = next.min(due);
                 }
                 Ok(_) => {}
                 Err(error) => {
                     tracing::debug!(%error, "receiving router solicitations failed");
-                    tokio::time::sleep(AT_MOST_EVERY).await;
+                    tokio::time::sleep(MIN_PERIOD).await;
                 }
             },
         }

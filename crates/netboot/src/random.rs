@@ -7,13 +7,13 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 /// The system's random source failed.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the system's random source gave no bytes")]
-pub(crate) struct NoRandom;
+pub(crate) struct RandomError;
 
 /// Returns 32 hex digits of 128 random bits.
 #[expect(clippy::disallowed_methods, reason = "this is the random module of network boot")]
-pub(crate) fn unguessable() -> Result<String, NoRandom> {
+pub(crate) fn random_name() -> Result<String, RandomError> {
     let mut bytes = [0u8; 16];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| NoRandom)?;
+    SystemRandom::new().fill(&mut bytes).map_err(|_| RandomError)?;
     let mut text = String::with_capacity(32);
     for byte in bytes {
         // Writing to a String cannot fail.

@@ -13,12 +13,12 @@ use crate::config::{ConfigFaults, DhcpMode, NetbootConfig, Settings};
 use crate::connections::Connections;
 use crate::counters::Counters;
 use crate::dhcp::{self, Port};
-use crate::directory::{BootDirectory, Stage, StageSeen};
+use crate::directory::{BootDirectory, Stage, StageReport};
 use crate::grub::GrubBoots;
-use crate::leases::Acknowledged;
+use crate::leases::AcknowledgedLeases;
 use crate::mac::Mac;
 use crate::ra::Advertiser;
-use crate::reports::Reports;
+use crate::report_limiter::ReportLimiter;
 use crate::sessions::Sessions;
 use crate::socket::{self, Sharing, advice};
 use crate::{http, ra, tftp};
@@ -30,13 +30,13 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Counters>,
     /// Connections to boot HTTP.
     pub(crate) connections: Arc<Connections>,
-    pub(crate) acknowledged: Acknowledged,
+    pub(crate) acknowledged: AcknowledgedLeases,
     pub(crate) grub: GrubBoots,
     pub(crate) sessions: Sessions,
     /// Other DHCP servers.
-    pub(crate) rogues: Reports<Ipv4Addr>,
+    pub(crate) rogue_reports: ReportLimiter<Ipv4Addr>,
     /// Hosts that use this server's address.
-    pub(crate) impostors: Reports<Mac>,
+    pub(crate) conflict_reports: ReportLimiter<Mac>,
 }
 
 impl Shared {
@@ -50,7 +50,7 @@ impl Shared {
         tracing::debug!(?mac, %stage, detail, %remote, "boot stage");
         if self
             .directory
-            .record(StageSeen {
+            .record(StageReport {
                 mac,
                 stage,
                 detail,
@@ -58,7 +58,7 @@ impl Shared {
             })
             .is_err()
         {
-            self.counters.stages_dropped_total.one();
+            self.counters.stages_dropped_total.increment();
         }
     }
 }
@@ -145,11 +145,11 @@ impl Netboot {
             directory,
             counters: Arc::default(),
             connections,
-            acknowledged: Acknowledged::default(),
+            acknowledged: AcknowledgedLeases::default(),
             grub: GrubBoots::default(),
             sessions: Sessions::default(),
-            rogues: Reports::default(),
-            impostors: Reports::default(),
+            rogue_reports: ReportLimiter::default(),
+            conflict_reports: ReportLimiter::default(),
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -175,7 +175,7 @@ impl Netboot {
     }
 
     /// Returns a function that reads the addresses that DHCP has acknowledged since the start, at most the last 65,536.
-    pub fn given_addresses(&self) -> impl Fn() -> Vec<Ipv4Addr> + Send + Sync + 'static {
+    pub fn leased_addresses(&self) -> impl Fn() -> Vec<Ipv4Addr> + Send + Sync + 'static {
         let shared = self.shared.clone();
         move || shared.acknowledged.addresses()
     }

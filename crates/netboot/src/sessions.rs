@@ -10,10 +10,10 @@ use secrecy::ExposeSecret as _;
 use crate::config::{Settings, is_file_name};
 use crate::directory::{BootFile, BootPlan, Stage};
 use crate::mac::Mac;
-use crate::random::{NoRandom, unguessable};
+use crate::random::{RandomError, random_name};
 
 /// Time for a machine to fetch its kernel and ramdisk.
-const LIFETIME: Duration = Duration::from_secs(1800);
+const SESSION_LIFETIME: Duration = Duration::from_secs(1800);
 /// Maximum number of sessions; a new one replaces the oldest.
 const CAPACITY: usize = 16_384;
 
@@ -28,7 +28,7 @@ pub(crate) struct Session {
 
 /// Why a plan or a session for it was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PlanFault {
+pub(crate) enum PlanError {
     #[error("the boot plan's file name {0:?} is not allowed or not unique")]
     Name(String),
     #[error("the boot plan has {0} ramdisks, over 8")]
@@ -41,15 +41,15 @@ pub(crate) enum PlanFault {
     Random,
 }
 
-impl From<NoRandom> for PlanFault {
-    fn from(_: NoRandom) -> Self {
+impl From<RandomError> for PlanError {
+    fn from(_: RandomError) -> Self {
         Self::Random
     }
 }
 
 /// Why a file of a session is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoFile {
+pub(crate) enum FileError {
     /// The session never existed or has ended, or it has no such file.
     NotFound,
     /// The session belongs to another client.
@@ -73,15 +73,15 @@ impl Sessions {
         plan: BootPlan,
         remote: IpAddr,
         now: Instant,
-    ) -> Result<Arc<Session>, PlanFault> {
+    ) -> Result<Arc<Session>, PlanError> {
         check(&plan)?;
-        let id = unguessable()?;
+        let id = random_name()?;
         let session = Arc::new(Session {
             id: id.clone(),
             mac,
             plan,
             remote,
-            until: now + LIFETIME,
+            until: now + SESSION_LIFETIME,
         });
         if let Ok(mut inner) = self.0.lock() {
             while inner.order.len() >= CAPACITY || inner.oldest().is_some_and(|oldest| oldest.until <= now) {
@@ -101,18 +101,18 @@ impl Sessions {
         name: &str,
         remote: IpAddr,
         now: Instant,
-    ) -> Result<(Arc<Session>, BootFile, Stage), NoFile> {
+    ) -> Result<(Arc<Session>, BootFile, Stage), FileError> {
         let session = self
             .0
             .lock()
             .ok()
             .and_then(|inner| inner.by_id.get(id).cloned())
-            .ok_or(NoFile::NotFound)?;
+            .ok_or(FileError::NotFound)?;
         if session.remote != remote {
-            return Err(NoFile::Foreign(session.mac));
+            return Err(FileError::Foreign(session.mac));
         }
         if session.until <= now {
-            return Err(NoFile::NotFound);
+            return Err(FileError::NotFound);
         }
         let plan = &session.plan;
         let (file, stage) = if plan.kernel.name == name {
@@ -122,7 +122,7 @@ impl Sessions {
                 .initrds
                 .iter()
                 .find(|file| file.name == name)
-                .ok_or(NoFile::NotFound)?;
+                .ok_or(FileError::NotFound)?;
             (initrd.clone(), Stage::Initrd)
         };
         Ok((session, file, stage))
@@ -135,14 +135,14 @@ impl Inner {
     }
 }
 
-fn check(plan: &BootPlan) -> Result<(), PlanFault> {
+fn check(plan: &BootPlan) -> Result<(), PlanError> {
     if plan.initrds.len() > 8 {
-        return Err(PlanFault::Initrds(plan.initrds.len()));
+        return Err(PlanError::Initrds(plan.initrds.len()));
     }
     let mut names = HashSet::new();
     for file in std::iter::once(&plan.kernel).chain(&plan.initrds) {
         if !is_file_name(&file.name) || !names.insert(&file.name) {
-            return Err(PlanFault::Name(file.name.clone()));
+            return Err(PlanError::Name(file.name.clone()));
         }
     }
     // The command line becomes part of scripts: iPXE expands `${`; iPXE and grub split words at blanks and interpret
@@ -152,7 +152,7 @@ fn check(plan: &BootPlan) -> Result<(), PlanFault> {
         .bytes()
         .all(|b| (b.is_ascii_graphic() && b != b'\'' && b != b'"' && b != b'\\') || b == b' ');
     if cmdline.len() > 3000 || !printable || cmdline.contains("${") {
-        return Err(PlanFault::Cmdline);
+        return Err(PlanError::Cmdline);
     }
     Ok(())
 }
@@ -238,13 +238,19 @@ pub(crate) mod tests {
         };
         assert_eq!(found("vmlinuz", remote, now), Ok(("vmlinuz".to_owned(), Stage::Kernel)));
         assert_eq!(found("initrd", remote, now), Ok(("initrd".to_owned(), Stage::Initrd)));
-        assert_eq!(found("shadow", remote, now), Err(NoFile::NotFound));
+        assert_eq!(found("shadow", remote, now), Err(FileError::NotFound));
         assert_eq!(
             found("vmlinuz", IpAddr::from([10, 77, 0, 11]), now),
-            Err(NoFile::Foreign(MAC))
+            Err(FileError::Foreign(MAC))
         );
-        assert_eq!(found("vmlinuz", remote, now + LIFETIME), Err(NoFile::NotFound));
-        assert_eq!(sessions.file("0", "vmlinuz", remote, now).err(), Some(NoFile::NotFound));
+        assert_eq!(
+            found("vmlinuz", remote, now + SESSION_LIFETIME),
+            Err(FileError::NotFound)
+        );
+        assert_eq!(
+            sessions.file("0", "vmlinuz", remote, now).err(),
+            Some(FileError::NotFound)
+        );
     }
 
     #[test]
@@ -256,13 +262,13 @@ pub(crate) mod tests {
             "a\u{e9}",
             &"x".repeat(3001),
         ] {
-            assert_eq!(check(&plan(bad)), Err(PlanFault::Cmdline), "{bad}");
+            assert_eq!(check(&plan(bad)), Err(PlanError::Cmdline), "{bad}");
         }
         let mut twice = plan("");
         twice.initrds[0].name = "vmlinuz".to_owned();
-        assert_eq!(check(&twice), Err(PlanFault::Name("vmlinuz".to_owned())));
+        assert_eq!(check(&twice), Err(PlanError::Name("vmlinuz".to_owned())));
         let mut odd = plan("");
         odd.kernel.name = "../vmlinuz".to_owned();
-        assert_eq!(check(&odd), Err(PlanFault::Name("../vmlinuz".to_owned())));
+        assert_eq!(check(&odd), Err(PlanError::Name("../vmlinuz".to_owned())));
     }
 }

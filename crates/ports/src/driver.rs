@@ -5,7 +5,7 @@ use std::fmt;
 use async_trait::async_trait;
 
 use crate::error::PortsError;
-use crate::model::{SwitchReading, Wishes};
+use crate::model::{SwitchConfig, SwitchReading};
 
 /// The result of applying a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub trait PortDriver: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// A port differs from the document or cannot be proven to match it.
-    async fn apply(&self, wishes: &Wishes) -> Result<Applied, PortsError>;
+    async fn apply(&self, config: &SwitchConfig) -> Result<Applied, PortsError>;
 
     /// Reads every port of the switch.
     ///

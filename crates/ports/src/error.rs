@@ -100,14 +100,14 @@ pub enum PortsError {
         switch: String,
     },
     /// The switch accepted the change, but the port reads back differently.
-    #[error("switch {switch}, port {port}: {wished} was set, and the port is read in {seen}{}; look at the port on the switch", if *.isolated { ", isolated" } else { "" })]
-    Kept {
+    #[error("switch {switch}, port {port}: {requested} was set, and the port is read in {seen}{}; look at the port on the switch", if *.isolated { ", isolated" } else { "" })]
+    NotApplied {
         /// The switch.
         switch: String,
         /// The port.
         port: String,
         /// The network that was set.
-        wished: Access,
+        requested: Access,
         /// The VLANs read back.
         seen: Vlan,
         /// The port reads back as isolated.

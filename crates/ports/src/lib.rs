@@ -1,6 +1,6 @@
 //! Ports of Ethernet switches: sets their access VLANs and reads them back.
 //!
-//! A [`Wishes`] document assigns a network to each port of a switch. A [`PortDriver`] applies a document to the switch
+//! A [`SwitchConfig`] document assigns a network to each port of a switch. A [`PortDriver`] applies a document to the switch
 //! in one transaction and reads every port of the document back. [`difference`] computes the required changes. A
 //! switch's answers are hostile input: their size and time are bounded, and every field is checked.
 
@@ -14,6 +14,6 @@ mod wire;
 
 pub use driver::{Applied, PortDriver};
 pub use error::{PortsError, report};
-pub use model::{Access, Change, PortState, SwitchReading, Version, Vlan, Wishes, difference};
+pub use model::{Access, Change, PortState, SwitchConfig, SwitchReading, Version, Vlan, difference};
 pub use ovs::{OpenVSwitch, OvsSettings};
 pub use wire::{Address, AddressError};

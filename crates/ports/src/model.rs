@@ -52,7 +52,7 @@ impl FromStr for Version {
 
 /// The wanted networks of ports of one switch. The document is applied as a whole or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wishes {
+pub struct SwitchConfig {
     /// The version of the document.
     pub version: Version,
     /// The network of each port, by the port's name on the switch.
@@ -133,24 +133,24 @@ pub struct Change {
 ///
 /// # Errors
 /// The switch has no such port, or a port has a newer wish.
-pub fn difference(switch: &str, wishes: &Wishes, seen: &SwitchReading) -> Result<Vec<Change>, PortsError> {
+pub fn difference(switch: &str, config: &SwitchConfig, seen: &SwitchReading) -> Result<Vec<Change>, PortsError> {
     let mut changes = Vec::new();
-    for (port, access) in &wishes.ports {
+    for (port, access) in &config.ports {
         let Some(state) = seen.ports.get(port) else {
             return Err(PortsError::NoPort {
                 switch: switch.to_owned(),
                 port: port.clone(),
             });
         };
-        if let Some(found) = state.version.filter(|found| *found > wishes.version) {
+        if let Some(found) = state.version.filter(|found| *found > config.version) {
             return Err(PortsError::Superseded {
                 switch: switch.to_owned(),
                 port: port.clone(),
                 found,
-                own: wishes.version,
+                own: config.version,
             });
         }
-        if !state.is(*access) || state.version != Some(wishes.version) {
+        if !state.is(*access) || state.version != Some(config.version) {
             changes.push(Change {
                 port: port.clone(),
                 access: *access,
@@ -164,8 +164,8 @@ pub fn difference(switch: &str, wishes: &Wishes, seen: &SwitchReading) -> Result
 ///
 /// # Errors
 /// The first port that differs.
-pub(crate) fn proven(switch: &str, wishes: &Wishes, seen: &SwitchReading) -> Result<(), PortsError> {
-    for (port, access) in &wishes.ports {
+pub(crate) fn verify(switch: &str, config: &SwitchConfig, seen: &SwitchReading) -> Result<(), PortsError> {
+    for (port, access) in &config.ports {
         let Some(state) = seen.ports.get(port) else {
             return Err(PortsError::NoPort {
                 switch: switch.to_owned(),
@@ -173,10 +173,10 @@ pub(crate) fn proven(switch: &str, wishes: &Wishes, seen: &SwitchReading) -> Res
             });
         };
         if !state.is(*access) {
-            return Err(PortsError::Kept {
+            return Err(PortsError::NotApplied {
                 switch: switch.to_owned(),
                 port: port.clone(),
-                wished: *access,
+                requested: *access,
                 seen: state.vlan.clone(),
                 isolated: state.isolated,
             });
@@ -226,8 +226,8 @@ mod tests {
         }
     }
 
-    fn wishes(version: Version, ports: &[(&str, Access)]) -> Wishes {
-        Wishes {
+    fn config(version: Version, ports: &[(&str, Access)]) -> SwitchConfig {
+        SwitchConfig {
             version,
             ports: ports.iter().map(|(name, access)| ((*name).into(), *access)).collect(),
         }
@@ -253,11 +253,11 @@ mod tests {
             ("never-set", state(BOOT, None)),
             ("not-mentioned", state(CUSTOMER, None)),
         ]);
-        let wishes = wishes(
+        let config = config(
             now,
             &["same", "other-vlan", "not-isolated", "old-version", "never-set"].map(|port| (port, BOOT)),
         );
-        let changes = difference("sw", &wishes, &seen).unwrap();
+        let changes = difference("sw", &config, &seen).unwrap();
         let ports: Vec<_> = changes.iter().map(|change| change.port.as_str()).collect();
         assert_eq!(ports, ["never-set", "not-isolated", "old-version", "other-vlan"]);
     }
@@ -265,11 +265,11 @@ mod tests {
     #[test]
     fn a_newer_wish_and_a_missing_port_are_refused() {
         let seen = reading(&[("p1", state(CUSTOMER, Some(version(3, 8))))]);
-        let older = difference("sw", &wishes(version(3, 7), &[("p1", BOOT)]), &seen).unwrap_err();
+        let older = difference("sw", &config(version(3, 7), &[("p1", BOOT)]), &seen).unwrap_err();
         assert!(matches!(older, PortsError::Superseded { .. }), "{older}");
         // The claim generation takes precedence over the step.
-        assert!(difference("sw", &wishes(version(4, 0), &[("p1", BOOT)]), &seen).is_ok());
-        let missing = difference("sw", &wishes(version(9, 0), &[("p2", BOOT)]), &seen).unwrap_err();
+        assert!(difference("sw", &config(version(4, 0), &[("p1", BOOT)]), &seen).is_ok());
+        let missing = difference("sw", &config(version(9, 0), &[("p2", BOOT)]), &seen).unwrap_err();
         assert!(missing.to_string().contains("switch sw has no port p2"), "{missing}");
     }
 
@@ -277,14 +277,14 @@ mod tests {
     fn what_is_not_in_effect_proves_nothing() {
         let now = version(1, 1);
         let mut seen = reading(&[("p1", state(BOOT, Some(now)))]);
-        assert!(proven("sw", &wishes(now, &[("p1", BOOT)]), &seen).is_ok());
-        let kept = proven("sw", &wishes(now, &[("p1", CUSTOMER)]), &seen).unwrap_err();
+        assert!(verify("sw", &config(now, &[("p1", BOOT)]), &seen).is_ok());
+        let kept = verify("sw", &config(now, &[("p1", CUSTOMER)]), &seen).unwrap_err();
         assert_eq!(
             kept.to_string(),
             "switch sw, port p1: VLAN 101 was set, and the port is read in VLAN 10, isolated; look at the port on the switch"
         );
         seen.in_effect = false;
-        let idle = proven("sw", &wishes(now, &[("p1", BOOT)]), &seen).unwrap_err();
+        let idle = verify("sw", &config(now, &[("p1", BOOT)]), &seen).unwrap_err();
         assert!(matches!(idle, PortsError::NotInEffect { .. }));
     }
 

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::driver::{Applied, PortDriver};
 use crate::error::PortsError;
-use crate::model::{Access, Change, PortState, SwitchReading, Version, Vlan, Wishes, difference, proven};
-use crate::wire::{Address, Connection, cut};
+use crate::model::{Access, Change, PortState, SwitchConfig, SwitchReading, Version, Vlan, difference, verify};
+use crate::wire::{Address, Connection, excerpt};
 
 const DATABASE: &str = "Open_vSwitch";
 /// The key in a port's `external_ids` for the version of the last wish.
@@ -39,7 +39,7 @@ pub struct OvsSettings {
 pub struct OpenVSwitch(OvsSettings);
 
 /// The state of the switch, as read in one answer.
-struct Picture {
+struct SwitchSnapshot {
     reading: SwitchReading,
     /// By port: the row's id, and its columns in the switch's encoding.
     rows: BTreeMap<String, (Value, serde_json::Map<String, Value>)>,
@@ -56,7 +56,7 @@ impl OpenVSwitch {
         Self(settings)
     }
 
-    async fn in_time<T>(&self, work: impl Future<Output = Result<T, PortsError>>) -> Result<T, PortsError> {
+    async fn with_timeout<T>(&self, work: impl Future<Output = Result<T, PortsError>>) -> Result<T, PortsError> {
         let late = || PortsError::Timeout {
             switch: self.0.switch.clone(),
             seconds: self.0.timeout.as_secs(),
@@ -68,7 +68,7 @@ impl OpenVSwitch {
         Connection::open(&self.0.switch, &self.0.address).await
     }
 
-    async fn picture(&self, connection: &mut Connection) -> Result<Picture, PortsError> {
+    async fn snapshot(&self, connection: &mut Connection) -> Result<SwitchSnapshot, PortsError> {
         let mut columns = vec!["_uuid", "name"];
         columns.extend(COLUMNS);
         let operations = vec![
@@ -87,7 +87,7 @@ impl OpenVSwitch {
             });
         };
         let own: BTreeSet<String> = set(&bridge["ports"]).iter().filter_map(uuid).collect();
-        let mut picture = Picture {
+        let mut snapshot = SwitchSnapshot {
             reading: SwitchReading::default(),
             rows: BTreeMap::new(),
             current: 0,
@@ -104,68 +104,69 @@ impl OpenVSwitch {
             }
             let name = row.get("name").and_then(Value::as_str);
             let name = name.ok_or_else(|| connection.not_understood("a port has no name"))?;
-            let state = state(row).map_err(|what| connection.not_understood(&format!("port {}: {what}", cut(name))))?;
-            picture.reading.ports.insert(name.to_owned(), state);
+            let state =
+                state(row).map_err(|what| connection.not_understood(&format!("port {}: {what}", excerpt(name))))?;
+            snapshot.reading.ports.insert(name.to_owned(), state);
             let mut row = row.clone();
             row.retain(|column, _| COLUMNS.contains(&column.as_str()));
-            picture.rows.insert(name.to_owned(), (id, row));
+            snapshot.rows.insert(name.to_owned(), (id, row));
         }
         let config = rows(config).and_then(|rows| rows.first());
         let number = |column| config.and_then(|row| row[column].as_i64());
         let (Some(current), Some(stored)) = (number("cur_cfg"), number("next_cfg")) else {
             return Err(connection.not_understood("it does not say which configuration is in effect"));
         };
-        (picture.current, picture.stored) = (current, stored);
-        picture.reading.in_effect = current >= stored;
-        Ok(picture)
+        (snapshot.current, snapshot.stored) = (current, stored);
+        snapshot.reading.in_effect = current >= stored;
+        Ok(snapshot)
     }
 
     /// Waits until the stored configuration is in effect. Returns the present state if it does not take effect in time.
-    async fn settled(&self, connection: &mut Connection) -> Result<Picture, PortsError> {
+    async fn settled_snapshot(&self, connection: &mut Connection) -> Result<SwitchSnapshot, PortsError> {
         loop {
-            let picture = self.picture(connection).await?;
-            if picture.reading.in_effect {
-                return Ok(picture);
+            let snapshot = self.snapshot(connection).await?;
+            if snapshot.reading.in_effect {
+                return Ok(snapshot);
             }
             let until = json!({
                 "op": "wait", "table": "Open_vSwitch", "where": [], "columns": ["cur_cfg"], "until": "!=",
-                "rows": [{"cur_cfg": picture.current}], "timeout": WAIT_MS,
+                "rows": [{"cur_cfg": snapshot.current}], "timeout": WAIT_MS,
             });
             match connection.transact(DATABASE, vec![until]).await {
                 Ok(_) => {}
                 // The switch has not changed within the wait.
-                Err(PortsError::Contended { .. }) => return Ok(picture),
+                Err(PortsError::Contended { .. }) => return Ok(snapshot),
                 Err(error) => return Err(error),
             }
         }
     }
 
     pub(crate) async fn reading(&self, connection: &mut Connection) -> Result<SwitchReading, PortsError> {
-        Ok(self.settled(connection).await?.reading)
+        Ok(self.settled_snapshot(connection).await?.reading)
     }
 
-    async fn bring(&self, wishes: &Wishes) -> Result<Applied, PortsError> {
+    async fn apply_config(&self, config: &SwitchConfig) -> Result<Applied, PortsError> {
         let mut connection = self.connect().await?;
-        let mut before = self.picture(&mut connection).await?;
+        let mut before = self.snapshot(&mut connection).await?;
         let mut changed = false;
         for tries in 1.. {
-            let changes = difference(&self.0.switch, wishes, &before.reading)?;
+            let changes = difference(&self.0.switch, config, &before.reading)?;
             if changes.is_empty() {
                 break;
             }
-            match write(&mut connection, &before, &changes, wishes.version).await {
+            match write(&mut connection, &before, &changes, config.version).await {
                 Ok(()) => {
                     changed = true;
                     break;
                 }
                 Err(PortsError::Contended { .. }) if tries < TRIES => {
-                    before = self.picture(&mut connection).await?;
+                    before = self.snapshot(&mut connection).await?;
                 }
                 Err(error) => return Err(error),
             }
         }
-        let after = self.settled(&mut connection).await?;
-        proven(&self.0.switch, wishes, &after.reading)?;
+        let after = self.settled_snapshot(&mut connection).await?;
+        verify(&self.0.switch, config, &after.reading)?;
         Ok(Applied {
             changed,
             reading: after.reading,
@@ -179,8 +180,8 @@ impl PortDriver for OpenVSwitch {
         &self.0.switch
     }
 
-    async fn apply(&self, wishes: &Wishes) -> Result<Applied, PortsError> {
-        self.in_time(self.bring(wishes)).await
+    async fn apply(&self, config: &SwitchConfig) -> Result<Applied, PortsError> {
+        self.with_timeout(self.apply_config(config)).await
     }
 
     async fn read(&self) -> Result<SwitchReading, PortsError> {
@@ -188,14 +189,14 @@ impl PortDriver for OpenVSwitch {
             let mut connection = self.connect().await?;
             self.reading(&mut connection).await
         };
-        self.in_time(read).await
+        self.with_timeout(read).await
     }
 }
 
 /// Sets ports in one transaction. The transaction fails if a port has changed since it was read.
 async fn write(
     connection: &mut Connection,
-    before: &Picture,
+    before: &SwitchSnapshot,
     changes: &[Change],
     version: Version,
 ) -> Result<(), PortsError> {
@@ -208,7 +209,7 @@ async fn write(
             "op": "wait", "table": "Port", "where": [["_uuid", "==", id]], "columns": COLUMNS, "until": "==",
             "rows": [row], "timeout": 0,
         }));
-        let row = wished_row(*access, row.get("external_ids"), version);
+        let row = requested_row(*access, row.get("external_ids"), version);
         operations.push(json!({"op": "update", "table": "Port", "where": [["_uuid", "==", id]], "row": row}));
     }
     // The switch reports this number in `cur_cfg` once it has carried out the stored configuration.
@@ -218,7 +219,7 @@ async fn write(
     connection.transact(DATABASE, operations).await.map(|_| ())
 }
 
-fn wished_row(access: Access, external_ids: Option<&Value>, version: Version) -> Value {
+fn requested_row(access: Access, external_ids: Option<&Value>, version: Version) -> Value {
     let mut ids: Vec<Value> = external_ids.map(pairs).unwrap_or_default().to_vec();
     ids.retain(|pair| pair[0] != VERSION_KEY);
     ids.push(json!([VERSION_KEY, version.to_string()]));
@@ -247,7 +248,7 @@ fn state(row: &serde_json::Map<String, Value>) -> Result<PortState, &'static str
     let vlan = match (mode, tag.first(), trunks.is_empty()) {
         (None | Some("access"), Some(vlan), true) => Vlan::Access(*vlan),
         (None | Some("trunk"), None, _) => Vlan::Trunk(trunks),
-        (mode, ..) => Vlan::Other(format!("mode {:?}, tag {tag:?}", cut(mode.unwrap_or("none")))),
+        (mode, ..) => Vlan::Other(format!("mode {:?}, tag {tag:?}", excerpt(mode.unwrap_or("none")))),
     };
     let ids = column("external_ids")?;
     let version = pairs(ids).iter().find(|pair| pair[0] == VERSION_KEY);

@@ -118,7 +118,7 @@ impl Connection {
             }
             return Err(PortsError::Refused {
                 switch: self.switch.clone(),
-                words: cut(&format!("{}: {}", word("error"), word("details"))),
+                words: excerpt(&format!("{}: {}", word("error"), word("details"))),
             });
         }
         if results.len() != count {
@@ -145,7 +145,7 @@ impl Connection {
             if let Some(error) = message.get("error").filter(|error| !error.is_null()) {
                 return Err(PortsError::Refused {
                     switch: self.switch.clone(),
-                    words: cut(&error.to_string()),
+                    words: excerpt(&error.to_string()),
                 });
             }
             return Ok(message.get_mut("result").map(Value::take).unwrap_or_default());
@@ -198,13 +198,13 @@ impl Connection {
     pub(crate) fn not_understood(&self, what: &str) -> PortsError {
         PortsError::Answer {
             switch: self.switch.clone(),
-            what: cut(what),
+            what: excerpt(what),
         }
     }
 }
 
 /// A switch's text for an error, shortened and without control characters.
-pub(crate) fn cut(words: &str) -> String {
+pub(crate) fn excerpt(words: &str) -> String {
     let clean = words.chars().map(|c| if c.is_control() { ' ' } else { c });
     clean.take(WORDS_MAX).collect()
 }

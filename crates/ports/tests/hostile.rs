@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rackwright_ports::{Access, Address, OpenVSwitch, OvsSettings, PortDriver, PortsError, Version, Wishes, report};
+use rackwright_ports::{
+    Access, Address, OpenVSwitch, OvsSettings, PortDriver, PortsError, SwitchConfig, Version, report,
+};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -29,8 +31,8 @@ fn driver(path: PathBuf, timeout: Duration) -> OpenVSwitch {
     })
 }
 
-fn wishes(vlan: u16) -> Wishes {
-    Wishes {
+fn config(vlan: u16) -> SwitchConfig {
+    SwitchConfig {
         version: Version { generation: 2, step: 5 },
         ports: [("p1".to_owned(), Access { vlan, isolated: true })].into(),
     }
@@ -91,7 +93,7 @@ async fn answer_of(port: Value, (current, stored): (i64, i64), vlan: u16) -> Res
     let path = listen(dir.path(), move |stream| {
         same_rows(stream, port.clone(), current, stored)
     });
-    let applied = driver(path, Duration::from_secs(60)).apply(&wishes(vlan)).await;
+    let applied = driver(path, Duration::from_secs(60)).apply(&config(vlan)).await;
     applied.map(|applied| applied.changed)
 }
 
@@ -104,7 +106,7 @@ async fn a_switch_that_takes_a_change_and_keeps_the_port_is_found_out() {
     let kept = answer_of(port(json!(101), no_ids()), (4, 4), 10)
         .await
         .expect_err("it is refused");
-    assert!(matches!(kept, PortsError::Kept { .. }), "{kept}");
+    assert!(matches!(kept, PortsError::NotApplied { .. }), "{kept}");
     assert!(
         kept.to_string()
             .contains("switch leaf-1, port p1: VLAN 10, isolated was set"),

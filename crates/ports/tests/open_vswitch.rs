@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
-use rackwright_ports::{Access, Address, OpenVSwitch, OvsSettings, PortDriver, PortsError, Version, Vlan, Wishes};
+use rackwright_ports::{
+    Access, Address, OpenVSwitch, OvsSettings, PortDriver, PortsError, SwitchConfig, Version, Vlan,
+};
 
 const INSIDE: &str = "RACKWRIGHT_INSIDE_NAMESPACES";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
@@ -167,7 +169,7 @@ fn start_switch(dir: &Path) -> OpenVSwitch {
     })
 }
 
-fn wishes(step: u64, ports: &[(&str, u16, bool)]) -> Wishes {
+fn config(step: u64, ports: &[(&str, u16, bool)]) -> SwitchConfig {
     let access = |(port, vlan, isolated): &(&str, u16, bool)| {
         let access = Access {
             vlan: *vlan,
@@ -175,7 +177,7 @@ fn wishes(step: u64, ports: &[(&str, u16, bool)]) -> Wishes {
         };
         ((*port).to_owned(), access)
     };
-    Wishes {
+    SwitchConfig {
         version: Version { generation: 1, step },
         ports: ports.iter().map(access).collect(),
     }
@@ -203,7 +205,7 @@ async fn ports_are_moved_and_frames_follow(dir: &Path) {
         ("p4", 102, false),
     ];
     let applied = switch
-        .apply(&wishes(1, &two_customers))
+        .apply(&config(1, &two_customers))
         .await
         .expect("the switch answers");
     assert!(applied.changed && applied.reading.in_effect);
@@ -212,7 +214,7 @@ async fn ports_are_moved_and_frames_follow(dir: &Path) {
     await_passing(three, four, two, one, false);
     assert!(
         !switch
-            .apply(&wishes(1, &two_customers))
+            .apply(&config(1, &two_customers))
             .await
             .expect("the switch answers")
             .changed
@@ -221,7 +223,7 @@ async fn ports_are_moved_and_frames_follow(dir: &Path) {
     // Host 3 moves to the first customer.
     assert!(
         switch
-            .apply(&wishes(2, &[("p3", 101, false)]))
+            .apply(&config(2, &[("p3", 101, false)]))
             .await
             .expect("the switch answers")
             .changed
@@ -231,7 +233,7 @@ async fn ports_are_moved_and_frames_follow(dir: &Path) {
 
     // Hosts 1 and 2 are on the boot network. They reach the control plane (3) but not each other.
     let boot = [("p1", 10, true), ("p2", 10, true), ("p3", 10, false)];
-    switch.apply(&wishes(3, &boot)).await.expect("the switch answers");
+    switch.apply(&config(3, &boot)).await.expect("the switch answers");
     await_passing(one, three, two, three, false);
     await_passing(two, three, one, three, false);
 
@@ -242,12 +244,12 @@ async fn ports_are_moved_and_frames_follow(dir: &Path) {
     assert_eq!(found.ports["p1"].vlan, Vlan::Access(102));
     assert_eq!(found.ports["p2"].vlan, Vlan::Trunk([].into()));
     let old = switch
-        .apply(&wishes(2, &[("p1", 101, false)]))
+        .apply(&config(2, &[("p1", 101, false)]))
         .await
         .expect_err("it is refused");
     assert!(matches!(old, PortsError::Superseded { .. }), "{old}");
     let missing = switch
-        .apply(&wishes(4, &[("p1", 10, true), ("p9", 10, true)]))
+        .apply(&config(4, &[("p1", 10, true), ("p9", 10, true)]))
         .await
         .expect_err("it is refused");
     assert!(matches!(missing, PortsError::NoPort { .. }), "{missing}");
@@ -255,7 +257,7 @@ async fn ports_are_moved_and_frames_follow(dir: &Path) {
         switch.read().await.expect("the switch answers").ports["p1"].vlan,
         Vlan::Access(102)
     );
-    let mended = switch.apply(&wishes(4, &boot)).await.expect("the switch answers");
+    let mended = switch.apply(&config(4, &boot)).await.expect("the switch answers");
     assert!(mended.reading.ports["p1"].is(Access {
         vlan: 10,
         isolated: true
@@ -266,13 +268,13 @@ async fn ports_are_moved_and_frames_follow(dir: &Path) {
     let pid = std::fs::read_to_string(dir.join("switch.pid")).expect("a process number");
     run(dir, "kill", &format!("-STOP {}", pid.trim()));
     let halted = switch
-        .apply(&wishes(5, &[("p1", 101, false)]))
+        .apply(&config(5, &[("p1", 101, false)]))
         .await
         .expect_err("it is refused");
     assert!(matches!(halted, PortsError::NotInEffect { .. }), "{halted}");
     run(dir, "kill", &format!("-CONT {}", pid.trim()));
     let begun = Instant::now();
-    while let Err(error) = switch.apply(&wishes(5, &[("p1", 101, false)])).await {
+    while let Err(error) = switch.apply(&config(5, &[("p1", 101, false)])).await {
         assert!(begun.elapsed() < LIMIT, "{error}");
     }
 }

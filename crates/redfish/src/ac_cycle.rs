@@ -14,13 +14,13 @@ use crate::views::{Action, PowerState};
 
 /// How long a BMC may still answer after the request. iLO and XCC wait some seconds; others power off the machine
 /// first.
-const GONE_WITHIN: Duration = Duration::from_secs(120);
+const DOWN_LIMIT: Duration = Duration::from_secs(120);
 /// Most resources of each kind in which the action is looked up.
 const MAX_PLACES: usize = 16;
 
 /// An AC cycle that took place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AcCycled {
+pub struct AcCycleOutcome {
     /// The action that was sent, `Schema.Verb`.
     pub action: String,
     /// How long the BMC did not answer.
@@ -37,7 +37,7 @@ impl BmcClient {
     /// [`RedfishError::NotOffered`] if no profile knows an action or the BMC lacks it; the BMC's refusal;
     /// [`RedfishError::NotApplied`] if the BMC never went away; [`RedfishError::WaitedTooLong`] if it did not
     /// return.
-    pub async fn ac_cycle(&self, timeout: Duration) -> Result<AcCycled, RedfishError> {
+    pub async fn ac_cycle(&self, timeout: Duration) -> Result<AcCycleOutcome, RedfishError> {
         let (name, action, reset_type) = self.ac_cycle_action().await?;
         let body = json!({"ResetType": reset_type});
         match self.post(&action.target, &body, Repeat::IfRefused).await {
@@ -46,10 +46,10 @@ impl BmcClient {
             Err(RedfishError::Broken { .. } | RedfishError::TimedOut { .. }) => {}
             Err(failure) => return Err(failure),
         }
-        let gone_at = self.wait_gone(&name).await?;
-        let power = self.wait_back(timeout).await?;
+        let gone_at = self.wait_unreachable(&name).await?;
+        let power = self.wait_reachable(timeout).await?;
         let away = self.settings().environment.now().saturating_sub(gone_at);
-        Ok(AcCycled {
+        Ok(AcCycleOutcome {
             action: name,
             away,
             power,
@@ -60,18 +60,18 @@ impl BmcClient {
     ///
     /// # Errors
     /// [`RedfishError::NotOffered`] if the BMC has no such action; the BMC's error.
-    pub async fn ac_cycle_way(&self) -> Result<String, RedfishError> {
+    pub async fn ac_cycle_method(&self) -> Result<String, RedfishError> {
         self.ac_cycle_action().await.map(|(name, ..)| name)
     }
 
     /// Waits until the BMC stops answering or no longer knows the session, and returns the moment.
-    async fn wait_gone(&self, name: &str) -> Result<Duration, RedfishError> {
+    async fn wait_unreachable(&self, name: &str) -> Result<Duration, RedfishError> {
         let settings = self.settings();
         let mut poll = Poll::new(
             &*settings.environment,
             settings.poll_first,
             settings.poll_first * 4,
-            GONE_WITHIN,
+            DOWN_LIMIT,
         );
         let before = self.logins().await;
         loop {
@@ -91,21 +91,21 @@ impl BmcClient {
                     wanted: "gone for a moment".to_owned(),
                     seen: format!(
                         "a BMC that answers and keeps its session for {} s",
-                        GONE_WITHIN.as_secs()
+                        DOWN_LIMIT.as_secs()
                     ),
                 });
             }
         }
     }
 
-    async fn wait_back(&self, timeout: Duration) -> Result<PowerState, RedfishError> {
+    async fn wait_reachable(&self, timeout: Duration) -> Result<PowerState, RedfishError> {
         let settings = self.settings();
         let mut poll = Poll::new(&*settings.environment, settings.poll_first, settings.poll_cap, timeout);
         loop {
             let last = match self.power().await {
                 Ok(power) => return Ok(power),
                 // A starting BMC refuses logins and lacks resources for a while.
-                Err(failure) if is_of_a_start(&failure) => failure.to_string(),
+                Err(failure) if is_startup_error(&failure) => failure.to_string(),
                 Err(failure) => return Err(failure),
             };
             if !poll.pause(None).await {
@@ -129,7 +129,7 @@ impl BmcClient {
         for (_, outcome) in self.get_each(&links).await {
             match outcome {
                 Ok(resource) => places.push(resource),
-                Err(failure) if failure.ends_a_walk() => return Err(failure),
+                Err(failure) if failure.is_fatal_for_walk() => return Err(failure),
                 Err(_) => {}
             }
         }
@@ -167,7 +167,7 @@ impl BmcClient {
     }
 }
 
-fn is_of_a_start(failure: &RedfishError) -> bool {
+fn is_startup_error(failure: &RedfishError) -> bool {
     failure.kind() == ErrorKind::Retryable
         || matches!(failure.status(), Some(401 | 403 | 404))
         || matches!(

@@ -106,7 +106,7 @@ impl BmcClient {
         };
         let failure = match self.post(&collection, &body, Repeat::Never).await {
             Ok(_) => return Ok(()),
-            Err(failure) => hide(failure, password),
+            Err(failure) => redact_password(failure, password),
         };
         // Statuses for "no such method" or "no room": accounts may be fixed slots.
         if !matches!(failure.status(), Some(400 | 403 | 404 | 405 | 409 | 501)) {
@@ -184,7 +184,7 @@ impl BmcClient {
     /// # Errors
     /// [`RedfishError::Unauthorized`] if name and password are refused, [`RedfishError::PasswordChangeRequired`] if they
     /// are right but allow only a change of password.
-    pub async fn prove_login(&self) -> Result<(), RedfishError> {
+    pub async fn verify_login(&self) -> Result<(), RedfishError> {
         let root = self.service_root().await?;
         let link = root
             .account_service()
@@ -201,13 +201,13 @@ impl BmcClient {
     /// # Errors
     /// Errors of the address, the network and the certificate, or an answer that is not Redfish.
     pub async fn root_of(target: &BmcTarget, settings: Settings) -> Result<ServiceRoot, RedfishError> {
-        let nobody = BmcTarget {
+        let anonymous = BmcTarget {
             username: String::new(),
             password: SecretString::default(),
             ..target.clone()
         };
         let login = Login::new(String::new(), SecretString::default());
-        let client = Self::with_login(nobody, settings, login)?;
+        let client = Self::with_login(anonymous, settings, login)?;
         let root = client.get_without_proof(&client.bmc().root_path()).await?;
         Ok(ServiceRoot::from(root))
     }
@@ -247,7 +247,7 @@ impl BmcClient {
         let profile = self.profile_or_default().await;
         // Some collections leave out the ETag that the account itself has, so the account is read first.
         let sent = self.patch_in(account, body, &profile.etag_order).await;
-        sent.map(drop).map_err(|failure| hide(failure, password))
+        sent.map(drop).map_err(|failure| redact_password(failure, password))
     }
 
     /// The profile, or the default one: a BMC that allows only a change of password does not report its model.
@@ -307,7 +307,7 @@ fn readable(each: Vec<(String, Result<Resource, RedfishError>)>) -> Result<Vec<R
     for (_, one) in each {
         match one {
             Ok(resource) => resources.push(resource),
-            Err(failure) if failure.ends_a_walk() => return Err(failure),
+            Err(failure) if failure.is_fatal_for_walk() => return Err(failure),
             Err(_) => {}
         }
     }
@@ -315,7 +315,7 @@ fn readable(each: Vec<(String, Result<Resource, RedfishError>)>) -> Result<Vec<R
 }
 
 /// Removes the new password from the BMC's answer: the client itself knows only the password of its own login.
-fn hide(mut failure: RedfishError, password: &SecretString) -> RedfishError {
+fn redact_password(mut failure: RedfishError, password: &SecretString) -> RedfishError {
     if let RedfishError::Status { detail, .. }
     | RedfishError::Unauthorized { detail, .. }
     | RedfishError::PasswordChangeRequired { detail, .. } = &mut failure

@@ -137,7 +137,7 @@ impl BmcClient {
         let found = self.find_rules(state).await;
         match found {
             Ok(rules) => Ok(rules.filter(|rules| !rules.is_empty())),
-            Err(failure) if failure.ends_a_walk() => Err(failure),
+            Err(failure) if failure.is_fatal_for_walk() => Err(failure),
             Err(_) => Ok(None),
         }
     }
@@ -208,7 +208,7 @@ impl BmcClient {
                 seen != Some(*value)
             });
             let Some((name, value)) = stray else { return Ok(()) };
-            if now.pending.is_empty() && now.settings_path != now.path && !self.tells_pending(&now).await? {
+            if now.pending.is_empty() && now.settings_path != now.path && !self.lists_pending(&now).await? {
                 return Ok(());
             }
             if !poll.pause(None).await {
@@ -234,7 +234,7 @@ impl BmcClient {
         self.wait_task(&task, timeout).await.map(drop)
     }
 
-    async fn tells_pending(&self, state: &BiosState) -> Result<bool, RedfishError> {
+    async fn lists_pending(&self, state: &BiosState) -> Result<bool, RedfishError> {
         match self.get(&state.settings_path).await {
             Ok(settings) => Ok(settings.at(&["Attributes"]).is_some()),
             Err(failure) if matches!(failure.status(), Some(404 | 405)) => Ok(false),

@@ -100,7 +100,7 @@ struct Plan {
 }
 
 /// The resource to which overrides are written.
-struct Place {
+struct BootResource {
     resource: Resource,
     view: BootView,
     /// A settings object may be stale, so it is written even if its values are the wanted ones.
@@ -154,12 +154,12 @@ impl BmcClient {
         http_uri: Option<&str>,
     ) -> Result<BootOutcome, RedfishError> {
         let profile = self.profile().await?;
-        let planned = |place: &Place| {
+        let planned = |place: &BootResource| {
             let mut plan = self.plan(profile, &place.view, target, persistence, http_uri)?;
             plan.mode = mode.filter(|_| place.view.knows_mode || !place.view.allowed_modes.is_empty());
             Ok(plan)
         };
-        let is_met = |place: &Place, plan: &Plan| !place.is_settings && plan.is_met_by(&place.view);
+        let is_met = |place: &BootResource, plan: &Plan| !place.is_settings && plan.is_met_by(&place.view);
         let mut place = self.boot_place(self.system_to_change(|_| false).await?).await?;
         let mut plan = match planned(&place) {
             Ok(plan) if !is_met(&place, &plan) => plan,
@@ -185,7 +185,7 @@ impl BmcClient {
         self.verify_boot(profile, &place, &plan).await
     }
 
-    async fn boot_place(&self, system: System) -> Result<Place, RedfishError> {
+    async fn boot_place(&self, system: System) -> Result<BootResource, RedfishError> {
         let mut own = system.boot();
         if let Some(link) = system.settings() {
             match self.get(&link).await {
@@ -193,7 +193,7 @@ impl BmcClient {
                     let view = BootView::read(&settings);
                     if view.holds_override {
                         let view = view.completed_by(&own);
-                        return Ok(Place {
+                        return Ok(BootResource {
                             resource: settings,
                             view,
                             is_settings: true,
@@ -201,12 +201,12 @@ impl BmcClient {
                     }
                     own = own.completed_by(&view);
                 }
-                Err(failure) if failure.ends_a_walk() => return Err(failure),
+                Err(failure) if failure.is_fatal_for_walk() => return Err(failure),
                 Err(_) => {}
             }
         }
         if own.holds_override {
-            return Ok(Place {
+            return Ok(BootResource {
                 resource: system.resource().clone(),
                 view: own,
                 is_settings: false,
@@ -263,7 +263,7 @@ impl BmcClient {
     }
 
     /// Tries the forms of the override in turn while the BMC rejects the form.
-    async fn send_boot(&self, profile: &Profile, place: &Place, plan: &Plan) -> Result<(), RedfishError> {
+    async fn send_boot(&self, profile: &Profile, place: &BootResource, plan: &Plan) -> Result<(), RedfishError> {
         let mut refusal = None;
         for boot in payloads(profile.boot_payload, &place.view, place.is_settings, plan) {
             match self.patch(&place.resource, &json!({"Boot": boot})).await {
@@ -282,7 +282,12 @@ impl BmcClient {
         }))
     }
 
-    async fn verify_boot(&self, profile: &Profile, place: &Place, plan: &Plan) -> Result<BootOutcome, RedfishError> {
+    async fn verify_boot(
+        &self,
+        profile: &Profile,
+        place: &BootResource,
+        plan: &Plan,
+    ) -> Result<BootOutcome, RedfishError> {
         let settings = self.settings();
         let limit = settings.read_back_timeout;
         let mut poll = Poll::new(&*settings.environment, settings.poll_first, settings.poll_cap, limit);
@@ -318,7 +323,7 @@ impl BmcClient {
 
     fn outcome(
         &self,
-        place: &Place,
+        place: &BootResource,
         plan: &Plan,
         read_back: Option<&Resource>,
         after: BootView,

@@ -20,7 +20,7 @@ use crate::quirks::Profile;
 use crate::resource::Resource;
 use crate::retry::{Attempts, Repeat};
 use crate::sender::Answer;
-use crate::session::{self, Login, LoginWay};
+use crate::session::{self, Login, LoginMethod};
 use crate::settings::{BmcTarget, Settings};
 use crate::tls::{CertificateFingerprint, Pin};
 use crate::transport::{Body, Outgoing, Proof, Reply, Transport};
@@ -44,15 +44,15 @@ struct Inner {
     /// Ids of all systems, filled by the first listing.
     system_ids: OnceCell<Vec<String>>,
     profile: OnceCell<Profile>,
-    lately: Mutex<Lately>,
+    recent: Mutex<RecentRead>,
 }
 
 /// Maximum age of a system reading that only decides what to send: each change is read back.
-const LATELY: Duration = Duration::from_secs(1);
+const RECENT_AGE: Duration = Duration::from_secs(1);
 
 /// The last reading of the system. Each request that may change the system clears it.
 #[derive(Debug, Default)]
-struct Lately {
+struct RecentRead {
     /// Counts the begins and ends of requests that may change something. A reading during such a request is not kept.
     changes: u64,
     read: Option<(Duration, Resource)>,
@@ -60,11 +60,11 @@ struct Lately {
 
 /// Facts about a BMC that a later client can reuse.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Shortcut {
+pub struct BmcHints {
     /// Path of the system.
     pub system: Option<String>,
     /// How the BMC accepts a login.
-    pub login: LoginWay,
+    pub login: LoginMethod,
 }
 
 impl BmcClient {
@@ -87,10 +87,10 @@ impl BmcClient {
     ///
     /// # Errors
     /// The address cannot be used.
-    pub fn sparing(target: BmcTarget, settings: Settings, known: &Shortcut) -> Result<Self, RedfishError> {
+    pub fn for_polling(target: BmcTarget, settings: Settings, known: &BmcHints) -> Result<Self, RedfishError> {
         let address = BmcAddress::parse(&target.address)?;
         let sessions = address.resolve(None, &address.standard_sessions_path())?;
-        let login = Login::sparing(target.username.clone(), target.password.clone(), sessions, known.login);
+        let login = Login::for_polling(target.username.clone(), target.password.clone(), sessions, known.login);
         let mut client = Self::with_login(target, settings, login)?;
         if let (Some(path), Some(inner)) = (&known.system, Arc::get_mut(&mut client.inner)) {
             inner.system_path = OnceCell::new_with(Some(path.clone()));
@@ -104,8 +104,8 @@ impl BmcClient {
     }
 
     /// The facts that the next client of this BMC can reuse.
-    pub async fn shortcut(&self) -> Shortcut {
-        Shortcut {
+    pub async fn hints(&self) -> BmcHints {
+        BmcHints {
             system: self.inner.system_path.get().cloned(),
             login: self.inner.login.way().await,
         }
@@ -119,7 +119,7 @@ impl BmcClient {
         address: &str,
         settings: Settings,
     ) -> Result<Option<CertificateFingerprint>, RedfishError> {
-        let client = Self::nobody(address, settings)?;
+        let client = Self::anonymous(address, settings)?;
         match client.get_without_proof(&client.bmc().root_path()).await {
             Ok(_) => {}
             // Any answer is good enough: the certificate was already shown.
@@ -130,7 +130,7 @@ impl BmcClient {
     }
 
     /// A client without credentials.
-    pub(crate) fn nobody(address: &str, settings: Settings) -> Result<Self, RedfishError> {
+    pub(crate) fn anonymous(address: &str, settings: Settings) -> Result<Self, RedfishError> {
         let target = BmcTarget {
             address: address.to_owned(),
             username: String::new(),
@@ -172,7 +172,7 @@ impl BmcClient {
                 system_path: OnceCell::new(),
                 system_ids: OnceCell::new(),
                 profile: OnceCell::new(),
-                lately: Mutex::default(),
+                recent: Mutex::default(),
             }),
         })
     }
@@ -194,7 +194,7 @@ impl BmcClient {
 
     /// Closes the connections. Keeps the session and the facts about the BMC, which are small, for the next call.
     pub fn rest(&self) {
-        self.lately().read = None;
+        self.recent().read = None;
         self.inner.wire.transport.rest();
     }
 
@@ -231,23 +231,23 @@ impl BmcClient {
         is_settled: impl FnOnce(&System) -> bool,
     ) -> Result<System, RedfishError> {
         let now = self.settings().environment.now();
-        let read = self.lately().read.clone();
-        let read = read.filter(|(at, _)| now.saturating_sub(*at) <= LATELY);
+        let read = self.recent().read.clone();
+        let read = read.filter(|(at, _)| now.saturating_sub(*at) <= RECENT_AGE);
         match read.map(|(_, resource)| System::from(resource)) {
             Some(system) if !is_settled(&system) => Ok(system),
             _ => self.system().await,
         }
     }
 
-    fn lately(&self) -> MutexGuard<'_, Lately> {
-        self.inner.lately.lock().unwrap_or_else(PoisonError::into_inner)
+    fn recent(&self) -> MutexGuard<'_, RecentRead> {
+        self.inner.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes the begin or the end of a request that may change something.
     fn note_change(&self) {
-        let mut lately = self.lately();
-        lately.changes += 1;
-        lately.read = None;
+        let mut recent = self.recent();
+        recent.changes += 1;
+        recent.read = None;
     }
 
     /// Fetches the manager of the system: the one that the system names, or the only one.
@@ -274,12 +274,12 @@ impl BmcClient {
     /// Errors of the network and the BMC, or [`RedfishError::NotJson`].
     pub async fn get(&self, link: &str) -> Result<Resource, RedfishError> {
         let url = self.bmc().resolve(None, link)?;
-        let changes = self.lately().changes;
+        let changes = self.recent().changes;
         let resource = self.get_url(link, url).await?;
         if self.inner.system_path.get().is_some_and(|path| path == link) {
-            let mut lately = self.lately();
-            if lately.changes == changes {
-                lately.read = Some((self.settings().environment.now(), resource.clone()));
+            let mut recent = self.recent();
+            if recent.changes == changes {
+                recent.read = Some((self.settings().environment.now(), resource.clone()));
             }
         }
         Ok(resource)
@@ -651,7 +651,8 @@ impl BmcClient {
 impl Drop for Inner {
     /// A client dropped without `close` still deletes its session, if there is a runtime for the request.
     fn drop(&mut self) {
-        if let (Some((outgoing, proof)), Ok(runtime)) = (self.login.left_over(), tokio::runtime::Handle::try_current())
+        if let (Some((outgoing, proof)), Ok(runtime)) =
+            (self.login.session_to_delete(), tokio::runtime::Handle::try_current())
         {
             let wire = Arc::clone(&self.wire);
             runtime.spawn(async move {

@@ -36,7 +36,7 @@ pub struct ComponentIntegrity {
     /// Whether measurements may be requested.
     pub enabled: bool,
     /// The measurements as the BMC reports them, unsigned, by index.
-    pub said: Vec<SaidMeasurement>,
+    pub reported: Vec<ReportedMeasurement>,
     path: String,
     sign: Option<String>,
     certificate: Option<String>,
@@ -44,7 +44,7 @@ pub struct ComponentIntegrity {
 
 /// A measurement as the BMC reports it, without a signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SaidMeasurement {
+pub struct ReportedMeasurement {
     /// The measurement's index in the SPDM statement.
     pub index: u8,
     /// `MeasurementType`, as the BMC writes it.
@@ -71,8 +71,8 @@ impl ComponentIntegrity {
         }
         let list = resource.at(&["SPDM", "MeasurementSet", "Measurements"]);
         let list = list.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let mut said: Vec<SaidMeasurement> = list.iter().take(MEASUREMENTS_MAX).filter_map(said).collect();
-        said.sort_by_key(|one| one.index);
+        let mut reported: Vec<ReportedMeasurement> = list.iter().take(MEASUREMENTS_MAX).filter_map(reported).collect();
+        reported.sort_by_key(|one| one.index);
         let identity = [
             "SPDM",
             "IdentityAuthentication",
@@ -84,7 +84,7 @@ impl ComponentIntegrity {
                 .text(&["TargetComponentURI"])
                 .unwrap_or_else(|| resource.path().to_owned()),
             enabled: resource.flag(&["ComponentIntegrityEnabled"]) != Some(false),
-            said,
+            reported,
             path: resource.path().to_owned(),
             sign: Action::find(resource, "ComponentIntegrity.SPDMGetSignedMeasurements").map(|action| action.target),
             certificate: resource.link(&identity),
@@ -97,9 +97,9 @@ impl ComponentIntegrity {
     }
 }
 
-fn said(value: &Value) -> Option<SaidMeasurement> {
+fn reported(value: &Value) -> Option<ReportedMeasurement> {
     let index = json::whole(value, &["MeasurementIndex"])?;
-    Some(SaidMeasurement {
+    Some(ReportedMeasurement {
         index: u8::try_from(index).ok()?,
         kind: json::text(value, &["MeasurementType"]).unwrap_or_default(),
         value: decoded(&json::text(value, &["Measurement"])?)?,
@@ -296,8 +296,8 @@ mod tests {
         .unwrap();
         assert!(seen.enabled && seen.signs());
         assert_eq!(seen.target, "/redfish/v1/Chassis/GPU_0");
-        let said: Vec<(u8, Vec<u8>)> = seen.said.into_iter().map(|one| (one.index, one.value)).collect();
-        assert_eq!(said, [(1, vec![1]), (2, vec![1, 2])]);
+        let reported: Vec<(u8, Vec<u8>)> = seen.reported.into_iter().map(|one| (one.index, one.value)).collect();
+        assert_eq!(reported, [(1, vec![1]), (2, vec![1, 2])]);
     }
 
     #[test]
@@ -306,6 +306,6 @@ mod tests {
         assert_eq!(component(json!({"ComponentIntegrityType": 7})), None);
         let bare = component(json!({"ComponentIntegrityType": "SPDM", "ComponentIntegrityEnabled": false})).unwrap();
         assert_eq!(bare.target, "/redfish/v1/ComponentIntegrity/GPU_0");
-        assert!(!bare.enabled && !bare.signs() && bare.said.is_empty());
+        assert!(!bare.enabled && !bare.signs() && bare.reported.is_empty());
     }
 }

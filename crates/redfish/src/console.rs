@@ -55,7 +55,7 @@ impl BmcClient {
         }
         let manager = match self.manager().await {
             Ok(manager) => Some(manager),
-            Err(failure) if failure.ends_a_walk() => return Err(failure),
+            Err(failure) if failure.is_fatal_for_walk() => return Err(failure),
             Err(_) => None,
         };
         let manager = manager.as_ref().map(|manager| manager.resource());

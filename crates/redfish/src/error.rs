@@ -111,7 +111,7 @@ pub enum RedfishError {
         "BMC {bmc} gave no answer {failures} times in a row and is left alone for {wait_s} s; then one request tries again; \
          last: {last}"
     )]
-    Resting {
+    Suspended {
         /// Address of the BMC.
         bmc: String,
         /// Requests without an answer.
@@ -359,12 +359,12 @@ impl RedfishError {
             Self::Unreachable { .. }
             | Self::Broken { .. }
             | Self::TimedOut { .. }
-            | Self::Resting { .. }
+            | Self::Suspended { .. }
             | Self::NotApplied { .. }
             | Self::WaitedTooLong { .. } => ErrorKind::Retryable,
             Self::Status { status, detail, .. } => {
                 let later = matches!(status, 408 | 425 | 429 | 500 | 502..=504);
-                if later || detail.say_busy() {
+                if later || detail.is_busy() {
                     ErrorKind::Retryable
                 } else {
                     ErrorKind::Permanent
@@ -414,7 +414,7 @@ impl RedfishError {
     }
 
     /// Whether the error means no answer, or none in time. An answer that has begun and breaks off counts as an answer.
-    pub(crate) fn is_silence(&self, has_begun: bool) -> bool {
+    pub(crate) fn is_no_answer(&self, has_begun: bool) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Tls { .. } | Self::NoSharedCipher { .. } | Self::TimedOut { .. } => true,
             Self::Broken { .. } => !has_begun,
@@ -423,14 +423,14 @@ impl RedfishError {
     }
 
     /// Whether the fault concerns the whole BMC and not one resource: a walk stops at such a fault.
-    pub(crate) fn ends_a_walk(&self) -> bool {
+    pub(crate) fn is_fatal_for_walk(&self) -> bool {
         matches!(
             self,
             Self::CertificateChanged { .. }
                 | Self::Unauthorized { .. }
                 | Self::PasswordChangeRequired { .. }
                 | Self::Unreachable { .. }
-                | Self::Resting { .. }
+                | Self::Suspended { .. }
                 | Self::Tls { .. }
                 | Self::NoSharedCipher { .. }
                 | Self::Closed { .. }

@@ -127,10 +127,10 @@ mod tests {
 
     use super::*;
     use crate::settings::{BmcTarget, Settings};
-    use crate::{Gates, LoginWay, Shortcut};
+    use crate::{BmcHints, Gates, LoginMethod};
 
     /// Generous: other tests run at the same time.
-    const SOON: Duration = Duration::from_secs(60);
+    const TEST_LIMIT: Duration = Duration::from_secs(60);
 
     async fn client() -> (BmcClient, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -146,11 +146,11 @@ mod tests {
             gates: Some(Arc::new(Gates::default())),
             ..Settings::default()
         };
-        let known = Shortcut {
-            login: LoginWay::EachRequest,
-            ..Shortcut::default()
+        let known = BmcHints {
+            login: LoginMethod::EachRequest,
+            ..BmcHints::default()
         };
-        (BmcClient::sparing(target, settings, &known).unwrap(), listener)
+        (BmcClient::for_polling(target, settings, &known).unwrap(), listener)
     }
 
     async fn accept(listener: &TcpListener) -> TcpStream {
@@ -164,7 +164,7 @@ mod tests {
 
     async fn open(client: &BmcClient) -> Result<bool, RedfishError> {
         let url = client.bmc().resolve(None, "/sse")?;
-        let stream = tokio::time::timeout(SOON, client.open_stream(url, None))
+        let stream = tokio::time::timeout(TEST_LIMIT, client.open_stream(url, None))
             .await
             .unwrap()?;
         Ok(stream.is_some())
@@ -180,7 +180,7 @@ mod tests {
         }
         let failure = open(&client).await.unwrap_err();
         assert!(
-            matches!(failure, RedfishError::Resting { failures: 5, .. }),
+            matches!(failure, RedfishError::Suspended { failures: 5, .. }),
             "{failure}"
         );
     }
@@ -199,11 +199,11 @@ mod tests {
         for _ in 0..=PLACES {
             let head = answer("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n");
             let url = client.bmc().resolve(None, "/sse").unwrap();
-            let opened = tokio::time::timeout(SOON, async { tokio::join!(client.open_stream(url, None), head) });
+            let opened = tokio::time::timeout(TEST_LIMIT, async { tokio::join!(client.open_stream(url, None), head) });
             held.push(opened.await.unwrap());
         }
         let body = answer("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
-        let read = tokio::time::timeout(SOON, async { tokio::join!(client.get("/redfish/v1/X"), body) });
+        let read = tokio::time::timeout(TEST_LIMIT, async { tokio::join!(client.get("/redfish/v1/X"), body) });
         read.await.unwrap().0.unwrap();
         for (opened, _) in held {
             assert!(opened.unwrap().is_some());

@@ -106,12 +106,12 @@ impl BmcMessages {
     }
 
     /// Whether the BMC asks the client to try later.
-    pub fn say_busy(&self) -> bool {
+    pub fn is_busy(&self) -> bool {
         BUSY_IDS.iter().any(|id| self.has(id))
     }
 
     /// Whether the BMC has no session left.
-    pub fn say_sessions_exhausted(&self) -> bool {
+    pub fn is_session_limit(&self) -> bool {
         EXHAUSTED_IDS
             .iter()
             .any(|id| self.has(id) || self.0.iter().any(|message| message.text.contains(id)))

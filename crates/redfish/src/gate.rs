@@ -23,11 +23,11 @@ const FIRST: Duration = Duration::from_secs(5);
 /// Longest pause.
 const CAP: Duration = Duration::from_secs(60);
 /// Most concurrent requests that a profile may allow (GB200: "at most four clients").
-const MOST: usize = 4;
+const MAX_CONCURRENT: usize = 4;
 /// Concurrent requests of all clients that share a gate, without a value in the profile.
-const USUAL: usize = 2;
+const DEFAULT_CONCURRENT: usize = 2;
 /// How often a waiter checks whether another caller's trial is over.
-const TRIED_POLL: Duration = Duration::from_millis(100);
+const PROBE_POLL: Duration = Duration::from_millis(100);
 /// Longest stored text of the last failure, in characters.
 const LAST_CHARS: usize = 300;
 
@@ -53,33 +53,33 @@ struct Breaker {
     failures: u32,
     /// How often the gate has closed since it was last open.
     closed: u32,
-    door: Door,
+    state: BreakerState,
     last: String,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Door {
+enum BreakerState {
     #[default]
     Open,
     /// No request passes before this time.
     Closed { until: Duration },
     /// A trial is running.
-    Tried,
+    Probing,
 }
 
 /// A request that has passed the gate. The caller reports its result with [`answered`](Self::answered) or
 /// [`failed`](Self::failed); a dropped pass reports nothing, and another caller may make the trial.
 #[derive(Debug)]
-pub(crate) struct Pass<'a> {
+pub(crate) struct Admission<'a> {
     gate: &'a Gate,
-    is_try: bool,
+    is_probe: bool,
     _permit: Option<SemaphorePermit<'a>>,
 }
 
 impl Gate {
     /// A gate for this many concurrent requests, clamped to 1..=4.
     pub(crate) fn new(at_once: usize) -> Self {
-        let width = at_once.clamp(1, MOST);
+        let width = at_once.clamp(1, MAX_CONCURRENT);
         Self {
             permits: Semaphore::new(width),
             state: Mutex::new(State {
@@ -91,9 +91,9 @@ impl Gate {
     }
 
     /// Sets the number of concurrent requests, clamped to 1..=4.
-    pub(crate) fn set_width(&self, at_once: usize) {
+    pub(crate) fn set_concurrency(&self, at_once: usize) {
         let mut state = self.lock();
-        state.wanted = at_once.clamp(1, MOST);
+        state.wanted = at_once.clamp(1, MAX_CONCURRENT);
         if state.wanted > state.width {
             self.permits.add_permits(state.wanted - state.width);
             state.width = state.wanted;
@@ -106,7 +106,7 @@ impl Gate {
     }
 
     /// Waits for a place; fails at once if the gate is closed. `now` is called when the place is free.
-    pub(crate) async fn pass(&self, bmc: &str, now: impl Fn() -> Duration) -> Result<Pass<'_>, RedfishError> {
+    pub(crate) async fn pass(&self, bmc: &str, now: impl Fn() -> Duration) -> Result<Admission<'_>, RedfishError> {
         // A caller that would be refused does not wait for a place.
         self.look(bmc, now())?;
         let permit = loop {
@@ -123,22 +123,22 @@ impl Gate {
         };
         // A statement of its own: in the head of a match, the lock would be held in the arms, which lock again.
         let admitted = self.lock().breaker.admit(now());
-        let is_try = admitted.map_err(|wait| self.resting(bmc, wait))?;
-        Ok(Pass {
+        let is_probe = admitted.map_err(|wait| self.suspended_error(bmc, wait))?;
+        Ok(Admission {
             gate: self,
-            is_try,
+            is_probe,
             _permit: permit,
         })
     }
 
     fn look(&self, bmc: &str, now: Duration) -> Result<(), RedfishError> {
         let wait = self.lock().breaker.wait(now);
-        wait.map_or(Ok(()), |wait| Err(self.resting(bmc, wait)))
+        wait.map_or(Ok(()), |wait| Err(self.suspended_error(bmc, wait)))
     }
 
-    fn resting(&self, bmc: &str, wait: Duration) -> RedfishError {
+    fn suspended_error(&self, bmc: &str, wait: Duration) -> RedfishError {
         let state = self.lock();
-        RedfishError::Resting {
+        RedfishError::Suspended {
             bmc: bmc.to_owned(),
             failures: state.breaker.failures,
             wait_s: u64::try_from(wait.as_millis().div_ceil(1000))
@@ -149,7 +149,7 @@ impl Gate {
     }
 
     fn is_open(&self) -> bool {
-        self.lock().breaker.door == Door::Open
+        self.lock().breaker.state == BreakerState::Open
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -157,26 +157,26 @@ impl Gate {
     }
 }
 
-impl Pass<'_> {
+impl Admission<'_> {
     /// The BMC has answered, with success or with an error.
     pub(crate) fn answered(mut self) {
-        self.is_try = false;
+        self.is_probe = false;
         self.gate.lock().breaker = Breaker::default();
     }
 
     /// No answer came. `jitter` in `0.0..1.0` spreads the trials of many clients.
     pub(crate) fn failed(mut self, failure: &RedfishError, now: Duration, jitter: f64) {
-        let is_try = std::mem::take(&mut self.is_try);
+        let is_probe = std::mem::take(&mut self.is_probe);
         let breaker = &mut self.gate.lock().breaker;
-        breaker.failed(is_try, now, jitter);
+        breaker.failed(is_probe, now, jitter);
         breaker.last = failure.to_string().chars().take(LAST_CHARS).collect();
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for Admission<'_> {
     fn drop(&mut self) {
-        if self.is_try {
-            self.gate.lock().breaker.given_up();
+        if self.is_probe {
+            self.gate.lock().breaker.abandon();
         }
     }
 }
@@ -184,11 +184,11 @@ impl Drop for Pass<'_> {
 impl Breaker {
     /// How long the gate stays closed; none if it is open.
     fn wait(&self, now: Duration) -> Option<Duration> {
-        match self.door {
-            Door::Open => None,
-            Door::Closed { until } if now >= until => None,
-            Door::Closed { until } => Some(until.saturating_sub(now)),
-            Door::Tried => Some(Duration::ZERO),
+        match self.state {
+            BreakerState::Open => None,
+            BreakerState::Closed { until } if now >= until => None,
+            BreakerState::Closed { until } => Some(until.saturating_sub(now)),
+            BreakerState::Probing => Some(Duration::ZERO),
         }
     }
 
@@ -196,29 +196,29 @@ impl Breaker {
     fn admit(&mut self, now: Duration) -> Result<bool, Duration> {
         match self.wait(now) {
             Some(wait) => Err(wait),
-            None if self.door == Door::Open => Ok(false),
+            None if self.state == BreakerState::Open => Ok(false),
             None => {
-                self.door = Door::Tried;
+                self.state = BreakerState::Probing;
                 Ok(true)
             }
         }
     }
 
-    fn failed(&mut self, is_try: bool, now: Duration, jitter: f64) {
+    fn failed(&mut self, is_probe: bool, now: Duration, jitter: f64) {
         self.failures = self.failures.saturating_add(1);
-        let closes = is_try || (self.door == Door::Open && self.failures >= FAILURES);
+        let closes = is_probe || (self.state == BreakerState::Open && self.failures >= FAILURES);
         if closes {
             let pause = retry::spread(retry::grow(FIRST, CAP, self.closed), jitter);
             self.closed = self.closed.saturating_add(1);
-            self.door = Door::Closed {
+            self.state = BreakerState::Closed {
                 until: now.saturating_add(pause),
             };
         }
     }
 
-    fn given_up(&mut self) {
-        if self.door == Door::Tried {
-            self.door = Door::Closed { until: Duration::ZERO };
+    fn abandon(&mut self) {
+        if self.state == BreakerState::Probing {
+            self.state = BreakerState::Closed { until: Duration::ZERO };
         }
     }
 }
@@ -233,7 +233,7 @@ impl Gates {
     pub(crate) fn of(&self, address: &str) -> Arc<Gate> {
         let mut gates = self.lock();
         let gate = gates.entry(address.to_owned());
-        gate.or_insert_with(|| Arc::new(Gate::new(USUAL))).clone()
+        gate.or_insert_with(|| Arc::new(Gate::new(DEFAULT_CONCURRENT))).clone()
     }
 
     /// Waits until the closed gate of a BMC allows a trial, for `limit` at most. For callers that must reach the BMC; other
@@ -254,7 +254,7 @@ impl Gates {
                 return;
             }
             // Another caller's trial may be running.
-            environment.sleep(wait.max(TRIED_POLL).min(end - now)).await;
+            environment.sleep(wait.max(PROBE_POLL).min(end - now)).await;
         }
     }
 
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(breaker.admit(at(4)), Err(at(1)));
         assert_eq!(breaker.admit(at(5)), Ok(true), "by a crack");
         assert_eq!(breaker.admit(at(5)), Err(at(0)), "one at a time");
-        breaker.given_up();
+        breaker.abandon();
         assert_eq!(breaker.admit(at(5)), Ok(true), "who gave up says nothing");
         for (now, next) in [(5, 15), (15, 35), (35, 75), (75, 135), (135, 195)] {
             breaker.failed(true, at(now), 0.5);
@@ -356,12 +356,12 @@ mod tests {
             gate.pass("b", Duration::default).await.unwrap(),
             gate.pass("b", Duration::default).await.unwrap(),
         ];
-        gate.set_width(1);
+        gate.set_concurrency(1);
         drop(passes);
         let one = gate.pass("b", Duration::default).await.unwrap();
         assert_eq!(gate.permits.available_permits(), 0);
         one.answered();
-        gate.set_width(9);
+        gate.set_concurrency(9);
         assert_eq!((gate.at_once(), gate.permits.available_permits()), (4, 4));
     }
 
@@ -377,7 +377,7 @@ mod tests {
         // Polled in this order: the second call waits for a place before the first one fails.
         let (second, ()) = tokio::join!(biased; gate.pass("b", Duration::default), fails);
         assert!(
-            matches!(second, Err(RedfishError::Resting { wait_s: 5, .. })),
+            matches!(second, Err(RedfishError::Suspended { wait_s: 5, .. })),
             "{second:?}"
         );
     }

@@ -276,14 +276,14 @@ impl<'a> Walk<'a> {
 
     /// Turns the failure of a single resource into a gap.
     fn note(&mut self, path: &str, failure: RedfishError) -> Result<(), RedfishError> {
-        if matches!(failure, RedfishError::Resting { .. }) {
+        if matches!(failure, RedfishError::Suspended { .. }) {
             // The resources read before the BMC stopped answering are kept.
             if !self.is_over {
                 self.end(path, failure.to_string());
             }
             return Ok(());
         }
-        if failure.ends_a_walk() {
+        if failure.is_fatal_for_walk() {
             return Err(failure);
         }
         self.gaps.push(InventoryGap {

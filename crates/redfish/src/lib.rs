@@ -54,7 +54,7 @@ mod transport;
 pub mod views;
 mod wire;
 
-pub use ac_cycle::AcCycled;
+pub use ac_cycle::AcCycleOutcome;
 pub use address::BmcAddress;
 pub use bios::{BiosChange, BiosRules, BiosState};
 pub use bmc_state::{
@@ -62,8 +62,8 @@ pub use bmc_state::{
     UefiKey, UefiKeys, UefiSecureBoot, UefiState,
 };
 pub use boot::{BootOutcome, BootTarget, Deviation, Persistence};
-pub use client::{BmcClient, Shortcut};
-pub use component_integrity::{ComponentIntegrity, SaidMeasurement, SignedMeasurements};
+pub use client::{BmcClient, BmcHints};
+pub use component_integrity::{ComponentIntegrity, ReportedMeasurement, SignedMeasurements};
 pub use console::{ConsoleOffer, SshConsole, WebConsole, WebLine};
 pub use environment::{Environment, SystemEnvironment};
 pub use error::{ErrorKind, Exchange, RedfishError};
@@ -85,7 +85,7 @@ pub use readings::{
 pub use resource::Resource;
 pub use secure_boot::{KeysReset, SecureBootCertificate, SecureBootState, pem_fingerprint};
 pub use sender::SendError;
-pub use session::LoginWay;
+pub use session::LoginMethod;
 pub use settings::{BODY_RATE, BmcTarget, Limits, RetryPolicy, Settings};
 pub use survey::{ServiceFacts, Survey};
 pub use task::{TaskHandle, TaskReport};

@@ -35,7 +35,7 @@ pub(crate) enum LinkFault {
     #[error(transparent)]
     Tls(TlsFault),
     #[error("no connection within {} s", .0.as_secs_f64())]
-    Late(Duration),
+    Timeout(Duration),
 }
 
 impl LinkFault {
@@ -43,14 +43,14 @@ impl LinkFault {
         match self {
             Self::Tls(TlsFault::Refused(_)) => Failed::Tls,
             Self::Tls(TlsFault::NoSharedCipher(_)) => Failed::NoSharedCipher,
-            Self::Tcp(_) | Self::Tls(TlsFault::Broken(_)) | Self::Late(_) => Failed::Unreachable,
+            Self::Tcp(_) | Self::Tls(TlsFault::Broken(_)) | Self::Timeout(_) => Failed::Unreachable,
         }
     }
 
     /// Whether a time limit was exceeded, here or for TLS in the kernel. TCP's own time-out is in the chain of causes.
     pub(crate) fn is_timeout(&self) -> bool {
         match self {
-            Self::Late(_) => true,
+            Self::Timeout(_) => true,
             Self::Tls(TlsFault::Broken(fault)) => fault.kind() == io::ErrorKind::TimedOut,
             Self::Tcp(_) | Self::Tls(_) => false,
         }
@@ -117,7 +117,7 @@ impl Service<Uri> for Connector {
         let (connector, limit) = (self.clone(), self.limit);
         Box::pin(async move {
             let opened = tokio::time::timeout(limit, connector.open(uri)).await;
-            opened.unwrap_or(Err(LinkFault::Late(limit)))
+            opened.unwrap_or(Err(LinkFault::Timeout(limit)))
         })
     }
 }

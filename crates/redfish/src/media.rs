@@ -25,7 +25,7 @@ impl BmcClient {
         for link in self.manager_links(&system).await? {
             match self.get(&link).await {
                 Ok(manager) => collections.extend(Manager::from(manager).virtual_media()),
-                Err(failure) if failure.ends_a_walk() => return Err(failure),
+                Err(failure) if failure.is_fatal_for_walk() => return Err(failure),
                 Err(_) => {}
             }
         }
@@ -39,7 +39,7 @@ impl BmcClient {
                     let fresh: Vec<String> = fresh.collect();
                     links.extend(fresh);
                 }
-                Err(failure) if failure.ends_a_walk() => return Err(failure),
+                Err(failure) if failure.is_fatal_for_walk() => return Err(failure),
                 Err(_) => {}
             }
         }
@@ -47,7 +47,7 @@ impl BmcClient {
         for (_, outcome) in self.get_each(&links).await {
             match outcome {
                 Ok(resource) => slots.push(VirtualMedia::from(resource)),
-                Err(failure) if failure.ends_a_walk() => return Err(failure),
+                Err(failure) if failure.is_fatal_for_walk() => return Err(failure),
                 Err(_) => {}
             }
         }

@@ -43,7 +43,7 @@ impl PowerGoal {
         }
     }
 
-    fn is_under_way_in(self, state: &PowerState) -> bool {
+    fn is_pending_in(self, state: &PowerState) -> bool {
         match self {
             Self::On => *state == PowerState::PoweringOn,
             Self::Off | Self::GracefulOff => *state == PowerState::PoweringOff,
@@ -114,18 +114,18 @@ impl BmcClient {
             // again after that reading, a restart may not.
             if matches!(failure, RedfishError::Broken { .. }) && goal != PowerGoal::Restart && !was_broken {
                 was_broken = true;
-                if goal.is_under_way_in(&self.power().await?) {
+                if goal.is_pending_in(&self.power().await?) {
                     return Ok(PowerChange::AlreadyThere);
                 }
                 continue;
             }
-            let busy = failure.messages().is_some_and(|said| said.say_busy());
+            let busy = failure.messages().is_some_and(|said| said.is_busy());
             if !busy && !matches!(failure.status(), Some(400 | 409)) {
                 return Err(failure);
             }
             // "Already in that state", or too soon after the last change: the reading decides.
             let state = self.power().await?;
-            if goal.is_reached_in(&state) || goal.is_under_way_in(&state) {
+            if goal.is_reached_in(&state) || goal.is_pending_in(&state) {
                 return Ok(PowerChange::AlreadyThere);
             }
             let may_pass = busy || failure.status() == Some(409);
@@ -200,7 +200,7 @@ impl BmcClient {
         let Some(link) = &action.info else { return Ok(None) };
         match self.get(link).await {
             Ok(info) => Ok(Some(ActionInfo::from(info).allowable("ResetType")).filter(|types| !types.is_empty())),
-            Err(failure) if failure.ends_a_walk() => Err(failure),
+            Err(failure) if failure.is_fatal_for_walk() => Err(failure),
             // Without a list all types are assumed, as the standard states.
             Err(_) => Ok(None),
         }
@@ -224,7 +224,7 @@ impl BmcClient {
                 .await
             {
                 Ok(_) => return Ok(reset_type),
-                Err(failure) if allowed.is_none() && says_unknown_type(&failure) => refusal = Some(failure),
+                Err(failure) if allowed.is_none() && is_unknown_type(&failure) => refusal = Some(failure),
                 Err(failure) => return Err(failure),
             }
         }
@@ -251,7 +251,7 @@ pub(crate) fn choose(goal: PowerGoal, allowed: Option<&[String]>, avoided: &[Str
     }
 }
 
-fn says_unknown_type(failure: &RedfishError) -> bool {
+fn is_unknown_type(failure: &RedfishError) -> bool {
     const IDS: [&str; 5] = [
         "ActionParameterNotSupported",
         "ActionParameterValueNotInList",

@@ -47,19 +47,19 @@ pub(crate) fn next_pause(
         RedfishError::TimedOut { .. } if repeat == Repeat::Always => {
             count(&mut attempts.broken, 1).map(|n| grow(policy.first, policy.cap, n))
         }
-        RedfishError::Status { detail, .. } if detail.say_sessions_exhausted() => None,
+        RedfishError::Status { detail, .. } if detail.is_session_limit() => None,
         RedfishError::Status {
             detail, retry_after, ..
-        } if detail.say_busy() => count(&mut attempts.busy, policy.busy_retries).map(|n| {
-            retry_after.map_or(grow(policy.busy_first, policy.busy_cap, n), |wish| {
-                wish.min(policy.retry_after_cap)
+        } if detail.is_busy() => count(&mut attempts.busy, policy.busy_retries).map(|n| {
+            retry_after.map_or(grow(policy.busy_first, policy.busy_cap, n), |requested_pause| {
+                requested_pause.min(policy.retry_after_cap)
             })
         }),
         RedfishError::Status {
             status: 429 | 503,
-            retry_after: Some(wish),
+            retry_after: Some(requested_pause),
             ..
-        } => count(&mut attempts.failed, policy.retries).map(|_| (*wish).min(policy.retry_after_cap)),
+        } => count(&mut attempts.failed, policy.retries).map(|_| (*requested_pause).min(policy.retry_after_cap)),
         RedfishError::Status {
             status: 429 | 500 | 502..=504,
             ..
@@ -72,7 +72,7 @@ pub(crate) fn next_pause(
 
 /// The pause that `Retry-After` requests: seconds, or a date relative to the answer's own `Date`. The clocks of BMCs are years
 /// off, so a date without a `Date` header is ignored.
-pub(crate) fn wish(retry_after: &str, date: Option<&str>) -> Option<Duration> {
+pub(crate) fn requested_pause(retry_after: &str, date: Option<&str>) -> Option<Duration> {
     let text = retry_after.trim();
     if let Ok(seconds) = text.parse() {
         return Some(Duration::from_secs(seconds));
@@ -169,7 +169,11 @@ mod tests {
             ("", date, None),
             ("18446744073709551615", None, Some(u64::MAX)),
         ] {
-            assert_eq!(wish(text, date), expected.map(Duration::from_secs), "{text} {date:?}");
+            assert_eq!(
+                requested_pause(text, date),
+                expected.map(Duration::from_secs),
+                "{text} {date:?}"
+            );
         }
     }
 

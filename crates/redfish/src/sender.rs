@@ -95,7 +95,7 @@ impl Sender {
             .body(payload)
             .map_err(|source| SendError(Cause::Request(source)))?;
         add_defaults(request.headers_mut());
-        let response = deadline.keeps(self.client.request(request)).await?;
+        let response = deadline.run_within(self.client.request(request)).await?;
         let response = response.map_err(|source| SendError(Cause::Client(source)))?;
         Ok(Answer {
             response,
@@ -132,9 +132,9 @@ impl Deadline {
         self.at += more;
     }
 
-    async fn keeps<T>(self, work: impl Future<Output = T>) -> Result<T, SendError> {
+    async fn run_within<T>(self, work: impl Future<Output = T>) -> Result<T, SendError> {
         let done = timeout_at(self.at, work).await;
-        done.map_err(|_| SendError(Cause::Late(self.limit)))
+        done.map_err(|_| SendError(Cause::Timeout(self.limit)))
     }
 }
 
@@ -163,7 +163,7 @@ impl Answer {
 
     /// The connection, after the BMC has agreed to switch protocols.
     pub(crate) async fn upgraded(self) -> Result<Upgraded, SendError> {
-        let upgraded = self.deadline.keeps(hyper::upgrade::on(self.response)).await?;
+        let upgraded = self.deadline.run_within(hyper::upgrade::on(self.response)).await?;
         upgraded.map_err(|source| SendError(Cause::Body(source)))
     }
 
@@ -185,7 +185,7 @@ impl Answer {
                 .unwrap_or(self.deadline);
             let body = self.response.body_mut();
             let next = std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context));
-            match limit.keeps(next).await? {
+            match limit.run_within(next).await? {
                 None => return Ok(None),
                 Some(Err(source)) => return Err(SendError(Cause::Body(source))),
                 // A frame without data is a trailer.
@@ -215,7 +215,7 @@ enum Cause {
     /// The connection broke in the body.
     Body(hyper::Error),
     /// The time limit of the whole answer, given here, is over.
-    Late(Duration),
+    Timeout(Duration),
 }
 
 /// The stage at which an exchange failed.
@@ -255,31 +255,31 @@ impl SendError {
             }
             cause = inner.source();
         }
-        matches!(self.0, Cause::Late(_))
+        matches!(self.0, Cause::Timeout(_))
     }
 
     /// The time limit, if it was our own limit that was exceeded.
     pub(crate) fn limit(&self) -> Option<Duration> {
         match self.0 {
-            Cause::Late(limit) => Some(limit),
+            Cause::Timeout(limit) => Some(limit),
             _ => None,
         }
     }
 
     /// The first informative cause: the HTTP library's own error names only its place.
-    fn told(&self) -> Option<&(dyn Error + 'static)> {
+    fn shown_error(&self) -> Option<&(dyn Error + 'static)> {
         match &self.0 {
             Cause::Request(fault) => Some(fault),
             Cause::Client(fault) => Some(fault.source().unwrap_or(fault)),
             Cause::Body(fault) => Some(fault),
-            Cause::Late(_) => None,
+            Cause::Timeout(_) => None,
         }
     }
 }
 
 impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.told() {
+        match self.shown_error() {
             Some(cause) => write!(f, "{cause}"),
             None => f.write_str("the time for the whole answer is over"),
         }
@@ -288,6 +288,6 @@ impl fmt::Display for SendError {
 
 impl Error for SendError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.told()?.source()
+        self.shown_error()?.source()
     }
 }

@@ -1,6 +1,6 @@
 //! Login and session of a client: one session per BMC, renewed once when it is lost, deleted at the end. Basic
 //! authentication is used only if the BMC offers no sessions or has none left, and by sparing clients
-//! ([`LoginWay`]).
+//! ([`LoginMethod`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -20,7 +20,7 @@ use crate::wire::Wire;
 
 /// How a sparing client logs in. A wrong password is sent once in any case: a BMC counts refusals and locks the account.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum LoginWay {
+pub enum LoginMethod {
     /// Unknown. A session proves the password; then Basic authentication is tried with a request, as some BMCs refuse it.
     #[default]
     Unknown,
@@ -98,13 +98,13 @@ impl Login {
     }
 
     /// A login for a sparing client that uses `way` and opens sessions at `sessions` if necessary.
-    pub(crate) fn sparing(username: String, password: SecretString, sessions: Url, way: LoginWay) -> Self {
+    pub(crate) fn for_polling(username: String, password: SecretString, sessions: Url, way: LoginMethod) -> Self {
         let mut login = Self::new(username, password);
         let inner = login.inner.get_mut();
         inner.sessions = Some(sessions);
-        inner.is_guessed = way == LoginWay::Unknown;
-        inner.tries_basic = way == LoginWay::Unknown;
-        if way == LoginWay::EachRequest {
+        inner.is_guessed = way == LoginMethod::Unknown;
+        inner.tries_basic = way == LoginMethod::Unknown;
+        if way == LoginMethod::EachRequest {
             inner.state = State::Basic;
         }
         login
@@ -118,12 +118,12 @@ impl Login {
     }
 
     /// The login way that has worked.
-    pub(crate) async fn way(&self) -> LoginWay {
+    pub(crate) async fn way(&self) -> LoginMethod {
         let inner = self.inner.lock().await;
         match inner.state {
-            State::Session { .. } if !inner.tries_basic => LoginWay::Session,
-            _ if self.basic_worked.load(Ordering::Relaxed) => LoginWay::EachRequest,
-            _ => LoginWay::Unknown,
+            State::Session { .. } if !inner.tries_basic => LoginMethod::Session,
+            _ if self.basic_worked.load(Ordering::Relaxed) => LoginMethod::EachRequest,
+            _ => LoginMethod::Unknown,
         }
     }
 
@@ -186,7 +186,7 @@ impl Login {
     }
 
     /// The request that remains to be sent when the client is dropped without [`close`](Self::close).
-    pub(crate) fn left_over(&mut self) -> Option<(Outgoing<'static>, Proof)> {
+    pub(crate) fn session_to_delete(&mut self) -> Option<(Outgoing<'static>, Proof)> {
         delete_request(&self.inner.get_mut().state)
     }
 
@@ -241,7 +241,7 @@ impl Login {
             Ok(reply) => Ok(self.opened(wire, reply)),
             Err(fault) => match fault.status() {
                 Some(404 | 405 | 501) => Ok(Opened::NotOffered),
-                _ if fault.messages().is_some_and(|said| said.say_sessions_exhausted()) => Ok(Opened::Exhausted),
+                _ if fault.messages().is_some_and(|said| said.is_session_limit()) => Ok(Opened::Exhausted),
                 Some(status @ (400 | 401 | 403)) if !matches!(fault, RedfishError::PasswordChangeRequired { .. }) => {
                     tracing::debug!(status, "login refused");
                     Err(unauthorized(wire, &outgoing, fault))

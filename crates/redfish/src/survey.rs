@@ -33,7 +33,7 @@ pub struct Survey {
     /// The service's facts. None: not a Redfish service, or one that hides its root.
     pub service: Option<ServiceFacts>,
     /// Why there is no service, as a sentence without its full stop.
-    pub why_not: String,
+    pub reason: String,
 }
 
 impl BmcClient {
@@ -42,13 +42,13 @@ impl BmcClient {
     /// # Errors
     /// No answer, or none in time. An answer that is not Redfish is not an error.
     pub async fn survey(address: &str, settings: Settings) -> Result<Survey, RedfishError> {
-        let client = Self::nobody(address, settings)?;
+        let client = Self::anonymous(address, settings)?;
         let root = client.open_root().await;
         let certificate = client.observed_fingerprint();
-        let survey = |service, why_not: String| Survey {
+        let survey = |service, reason: String| Survey {
             certificate,
             service,
-            why_not,
+            reason,
         };
         match root {
             Ok(root) if is_service_root(&root) => Ok(survey(Some(facts(root)), String::new())),
@@ -61,7 +61,7 @@ impl BmcClient {
                 Ok(survey(None, why.to_owned()))
             }
             Err(failure @ RedfishError::Unreachable { .. }) => Err(failure),
-            Err(failure) => match why_not(&failure) {
+            Err(failure) => match reason(&failure) {
                 Some(why) => Ok(survey(None, why)),
                 None => Err(failure),
             },
@@ -70,7 +70,7 @@ impl BmcClient {
 }
 
 /// The reason, if the failure includes an answer; none if the address did not answer.
-fn why_not(failure: &RedfishError) -> Option<String> {
+fn reason(failure: &RedfishError) -> Option<String> {
     match failure {
         RedfishError::Tls { .. } => Some("it does not speak TLS that is still safe".to_owned()),
         RedfishError::NoSharedCipher { .. } => Some(NO_SHARED_CIPHER.to_owned()),

@@ -96,7 +96,7 @@ impl FromStr for CertificateFingerprint {
 struct Seen {
     expected: Option<CertificateFingerprint>,
     observed: Option<CertificateFingerprint>,
-    intruder: Option<CertificateFingerprint>,
+    mismatched: Option<CertificateFingerprint>,
 }
 
 /// Accepts exactly one certificate: the pinned one; without a pin, the first one seen.
@@ -124,7 +124,7 @@ impl Pin {
     pub(crate) fn check(&self, shown: CertificateFingerprint) -> Result<(), NotPinned> {
         let mut seen = self.lock();
         if *seen.expected.get_or_insert(shown) != shown {
-            seen.intruder = Some(shown);
+            seen.mismatched = Some(shown);
             return Err(NotPinned);
         }
         seen.observed = Some(shown);
@@ -139,7 +139,7 @@ impl Pin {
     /// The expected certificate and the different one that was shown, if that has happened.
     pub(crate) fn mismatch(&self) -> Option<(CertificateFingerprint, CertificateFingerprint)> {
         let seen = self.lock();
-        seen.expected.zip(seen.intruder)
+        seen.expected.zip(seen.mismatched)
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {

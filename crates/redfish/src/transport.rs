@@ -16,7 +16,7 @@ use crate::address::BmcAddress;
 use crate::error::{Exchange, RedfishError};
 use crate::extended::BmcMessages;
 use crate::firmware::Upload;
-use crate::gate::{Gate, Pass};
+use crate::gate::{Admission, Gate};
 use crate::json::{self, Refused};
 use crate::retry;
 use crate::sender::{Answer, Failed, Payload, SendError, Sender};
@@ -181,17 +181,17 @@ impl Transport {
     }
 
     /// Waits for a place in the gate.
-    async fn enter(&self) -> Result<Pass<'_>, RedfishError> {
+    async fn enter(&self) -> Result<Admission<'_>, RedfishError> {
         self.refuse_if_certificate_changed()?;
         let environment = &self.settings.environment;
         self.gate.pass(&self.address.to_string(), || environment.now()).await
     }
 
     /// Reports the outcome to the gate. `has_begun`: the head of the answer arrived.
-    fn leave<T>(&self, pass: Pass<'_>, outcome: &Result<T, RedfishError>, has_begun: bool) {
+    fn leave<T>(&self, pass: Admission<'_>, outcome: &Result<T, RedfishError>, has_begun: bool) {
         let environment = &self.settings.environment;
         match outcome {
-            Err(failure) if failure.is_silence(has_begun) => {
+            Err(failure) if failure.is_no_answer(has_begun) => {
                 pass.failed(failure, environment.now(), environment.jitter());
             }
             _ => pass.answered(),
@@ -343,7 +343,7 @@ impl Transport {
 
     fn head(&self, response: &Answer, url: &Url) -> Reply {
         let value = |name: HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok());
-        let retry_after = value(header::RETRY_AFTER).and_then(|text| retry::wish(text, value(header::DATE)));
+        let retry_after = value(header::RETRY_AFTER).and_then(|text| retry::requested_pause(text, value(header::DATE)));
         Reply {
             status: response.status(),
             body: Body::Empty,

@@ -18,7 +18,7 @@ use rackwright_redfish::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use emulator::{Driver, Emulator, PASSWORD, PATIENCE};
+use emulator::{Driver, Emulator, PASSWORD, WAIT_LIMIT};
 
 /// Serves one file to all clients, like the server of an installation image.
 async fn serve_image() -> String {
@@ -136,15 +136,15 @@ async fn power(client: &BmcClient) {
             reset_type: "On".to_owned()
         }
     );
-    client.wait_power(PowerGoal::On, PATIENCE).await.unwrap();
+    client.wait_power(PowerGoal::On, WAIT_LIMIT).await.unwrap();
     assert_eq!(
         client.set_power(PowerGoal::On).await.unwrap(),
         PowerChange::AlreadyThere
     );
-    client.power_cycle(PATIENCE).await.unwrap();
+    client.power_cycle(WAIT_LIMIT).await.unwrap();
     assert_eq!(client.power().await.unwrap(), PowerState::On);
     client.set_power(PowerGoal::GracefulOff).await.unwrap();
-    client.wait_power(PowerGoal::Off, PATIENCE).await.unwrap();
+    client.wait_power(PowerGoal::Off, WAIT_LIMIT).await.unwrap();
 }
 
 async fn boot(client: &BmcClient) {

@@ -29,7 +29,7 @@ const QUESTIONS: usize = 4;
 
 /// The address of a serial port and the login for it.
 #[derive(Debug, Clone)]
-pub struct Way {
+pub struct SshTarget {
     /// Host name or address of the BMC, without brackets.
     pub host: String,
     /// TCP port.
@@ -45,9 +45,9 @@ pub struct Way {
 }
 
 /// An SSH server that showed the right host key, or its first one. No user is logged in yet.
-pub struct Met {
+pub struct SshHandshake {
     at: String,
-    handle: Handle<Judge>,
+    handle: Handle<HostKeyCheck>,
     host_key: String,
 }
 
@@ -130,11 +130,11 @@ impl DialError {
 ///
 /// # Errors
 /// Every error names host and port.
-pub async fn meet(way: &Way) -> Result<Met, DialError> {
-    let at = format!("{}:{}", way.host, way.port);
-    let connect = TcpStream::connect((way.host.as_str(), way.port));
+pub async fn handshake(target: &SshTarget) -> Result<SshHandshake, DialError> {
+    let at = format!("{}:{}", target.host, target.port);
+    let connect = TcpStream::connect((target.host.as_str(), target.port));
     let stream = match timeout(CONNECT_LIMIT, connect).await {
-        Err(_) => return Err(late(&at, "connecting", CONNECT_LIMIT)),
+        Err(_) => return Err(timeout_error(&at, "connecting", CONNECT_LIMIT)),
         Ok(connected) => connected.map_err(|source| DialError::Connect { at: at.clone(), source })?,
     };
     let _ = stream.set_nodelay(true);
@@ -144,20 +144,20 @@ pub async fn meet(way: &Way) -> Result<Met, DialError> {
         ..client::Config::default()
     };
     let shown = Arc::new(Mutex::new(String::new()));
-    let judge = Judge {
-        pinned: way.host_key.clone(),
+    let check = HostKeyCheck {
+        pinned: target.host_key.clone(),
         shown: Arc::clone(&shown),
     };
-    let exchange = client::connect_stream(Arc::new(config), stream, judge);
+    let exchange = client::connect_stream(Arc::new(config), stream, check);
     let handle = match timeout(LOGIN_LIMIT, exchange).await {
-        Err(_) => return Err(late(&at, "exchanging keys", LOGIN_LIMIT)),
-        Ok(exchanged) => exchanged.map_err(|error| not_met(&at, way, error))?,
+        Err(_) => return Err(timeout_error(&at, "exchanging keys", LOGIN_LIMIT)),
+        Ok(exchanged) => exchanged.map_err(|error| handshake_error(&at, target, error))?,
     };
     let host_key = shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    Ok(Met { at, handle, host_key })
+    Ok(SshHandshake { at, handle, host_key })
 }
 
-fn late(at: &str, what: &'static str, limit: Duration) -> DialError {
+fn timeout_error(at: &str, what: &'static str, limit: Duration) -> DialError {
     DialError::Timeout {
         at: at.to_owned(),
         what,
@@ -165,7 +165,7 @@ fn late(at: &str, what: &'static str, limit: Duration) -> DialError {
     }
 }
 
-impl Met {
+impl SshHandshake {
     /// The host key shown, as `SHA256:` and base64.
     #[must_use]
     pub fn host_key(&self) -> &str {
@@ -176,13 +176,13 @@ impl Met {
     ///
     /// # Errors
     /// Every error names host and port.
-    pub async fn open(self, way: &Way) -> Result<Line, DialError> {
+    pub async fn open(self, target: &SshTarget) -> Result<Line, DialError> {
         let at = self.at.clone();
-        let opened = timeout(LOGIN_LIMIT, self.log_in(way)).await;
-        opened.unwrap_or_else(|_| Err(late(&at, "logging in", LOGIN_LIMIT)))
+        let opened = timeout(LOGIN_LIMIT, self.log_in(target)).await;
+        opened.unwrap_or_else(|_| Err(timeout_error(&at, "logging in", LOGIN_LIMIT)))
     }
 
-    async fn log_in(mut self, way: &Way) -> Result<Line, DialError> {
+    async fn log_in(mut self, target: &SshTarget) -> Result<Line, DialError> {
         let at = self.at;
         let broke = |what| {
             let at = at.clone();
@@ -192,9 +192,9 @@ impl Met {
                 source: Box::new(source),
             }
         };
-        let is_in = log_in(&mut self.handle, way).await.map_err(broke("logging in"))?;
+        let is_in = log_in(&mut self.handle, target).await.map_err(broke("logging in"))?;
         if !is_in {
-            let user = way.user.clone();
+            let user = target.user.clone();
             return Err(DialError::Refused { at, user });
         }
         let opening = "opening a shell";
@@ -206,7 +206,7 @@ impl Met {
             stream: channel.into_stream(),
             _handle: self.handle,
         };
-        for command in &way.commands {
+        for command in &target.commands {
             let typed = async {
                 line.write_all(command.as_bytes()).await?;
                 line.write_all(b"\r").await?;
@@ -219,15 +219,15 @@ impl Met {
     }
 }
 
-fn not_met(at: &str, way: &Way, error: JudgeError) -> DialError {
+fn handshake_error(at: &str, target: &SshTarget, error: HandshakeError) -> DialError {
     let at = at.to_owned();
     match error {
-        JudgeError::Other(shown) => DialError::HostKeyChanged {
+        HandshakeError::Other(shown) => DialError::HostKeyChanged {
             at,
-            pinned: way.host_key.clone().unwrap_or_default(),
+            pinned: target.host_key.clone().unwrap_or_default(),
             shown,
         },
-        JudgeError::Russh(russh::Error::NoCommonAlgo { kind, theirs, .. }) => DialError::NothingInCommon {
+        HandshakeError::Russh(russh::Error::NoCommonAlgo { kind, theirs, .. }) => DialError::NothingInCommon {
             at,
             what: match kind {
                 AlgorithmKind::Key => "host key".to_owned(),
@@ -235,7 +235,7 @@ fn not_met(at: &str, way: &Way, error: JudgeError) -> DialError {
             },
             theirs: theirs.join(", "),
         },
-        JudgeError::Russh(source) => DialError::Protocol {
+        HandshakeError::Russh(source) => DialError::Protocol {
             at,
             what: "exchanging keys",
             source: Box::new(source),
@@ -244,9 +244,9 @@ fn not_met(at: &str, way: &Way, error: JudgeError) -> DialError {
 }
 
 /// Logs in by password. If the server only asks questions, the password answers those with hidden input.
-async fn log_in(handle: &mut Handle<Judge>, way: &Way) -> Result<bool, russh::Error> {
-    let password = way.password.expose_secret();
-    match handle.authenticate_password(&way.user, password).await? {
+async fn log_in(handle: &mut Handle<HostKeyCheck>, target: &SshTarget) -> Result<bool, russh::Error> {
+    let password = target.password.expose_secret();
+    match handle.authenticate_password(&target.user, password).await? {
         AuthResult::Success => return Ok(true),
         // A method that the server does not offer counts as another refusal, and BMCs lock accounts.
         AuthResult::Failure { remaining_methods, .. }
@@ -257,7 +257,7 @@ async fn log_in(handle: &mut Handle<Judge>, way: &Way) -> Result<bool, russh::Er
         AuthResult::Failure { .. } => {}
     }
     let mut answer = handle
-        .authenticate_keyboard_interactive_start(&way.user, None::<String>)
+        .authenticate_keyboard_interactive_start(&target.user, None::<String>)
         .await?;
     for _ in 0..QUESTIONS {
         match answer {
@@ -265,7 +265,7 @@ async fn log_in(handle: &mut Handle<Judge>, way: &Way) -> Result<bool, russh::Er
             KeyboardInteractiveAuthResponse::Failure { .. } => return Ok(false),
             KeyboardInteractiveAuthResponse::InfoRequest { prompts, .. } => {
                 let words = prompts.iter().map(|prompt| match prompt.echo {
-                    true => way.user.clone(),
+                    true => target.user.clone(),
                     false => password.to_owned(),
                 });
                 let words = words.collect();
@@ -277,33 +277,33 @@ async fn log_in(handle: &mut Handle<Judge>, way: &Way) -> Result<bool, russh::Er
 }
 
 /// Accepts the pinned host key, or any key if none is pinned, and remembers the key.
-struct Judge {
+struct HostKeyCheck {
     pinned: Option<String>,
     shown: Arc<Mutex<String>>,
 }
 
 #[derive(Debug)]
-enum JudgeError {
+enum HandshakeError {
     Other(String),
     Russh(russh::Error),
 }
 
-impl From<russh::Error> for JudgeError {
+impl From<russh::Error> for HandshakeError {
     fn from(error: russh::Error) -> Self {
         Self::Russh(error)
     }
 }
 
-impl client::Handler for Judge {
-    type Error = JudgeError;
+impl client::Handler for HostKeyCheck {
+    type Error = HandshakeError;
 
-    async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, JudgeError> {
+    async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, HandshakeError> {
         let shown = match shown {
             PublicKeyOrCertificate::PublicKey { key, .. } => key.fingerprint(HashAlg::Sha256).to_string(),
-            PublicKeyOrCertificate::Certificate(_) => return Err(JudgeError::Other("(a certificate)".into())),
+            PublicKeyOrCertificate::Certificate(_) => return Err(HandshakeError::Other("(a certificate)".into())),
         };
         if self.pinned.as_ref().is_some_and(|pinned| *pinned != shown) {
-            return Err(JudgeError::Other(shown));
+            return Err(HandshakeError::Other(shown));
         }
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
         Ok(true)
@@ -313,7 +313,7 @@ impl client::Handler for Judge {
 /// Both directions of a shell. The connection must live as long as the stream.
 struct SshLine {
     stream: ChannelStream<Msg>,
-    _handle: Handle<Judge>,
+    _handle: Handle<HostKeyCheck>,
 }
 
 impl AsyncRead for SshLine {

@@ -1,7 +1,7 @@
 //! Serves a recorded BMC: a folder of `redfish/v1/.../index.json`, as `rackwright bmc record` and DMTF's tools write it.
 //! Read-only: sessions can be opened and closed with any name and password, and all other changes are refused.
 
-use crate::bmc::{Identity, PATIENCE};
+use crate::bmc::{Identity, WAIT_LIMIT};
 use crate::lab::LabError;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
@@ -277,7 +277,7 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, tree: Arc<Tree>
     match tls {
         None => serve(stream, tree).await,
         Some(tls) => {
-            if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
+            if let Ok(Ok(stream)) = tokio::time::timeout(WAIT_LIMIT, tls.accept(stream)).await {
                 serve(stream, tree).await;
             }
         }
@@ -291,7 +291,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, tree: Arc<Tree>) {
     });
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .header_read_timeout(WAIT_LIMIT)
         .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = served {

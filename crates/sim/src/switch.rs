@@ -17,7 +17,7 @@ pub const BRIDGE: &str = "br0";
 
 /// The behaviour of the switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Answers {
+pub enum AnswerMode {
     /// Correct answers.
     #[default]
     Good,
@@ -35,7 +35,7 @@ struct Inner {
     kept: BTreeSet<String>,
     /// Each change of a port's VLAN, oldest first.
     history: Vec<(String, u16)>,
-    answers: Answers,
+    answers: AnswerMode,
     config: i64,
 }
 
@@ -113,7 +113,7 @@ impl Switch {
     }
 
     /// Sets the behaviour.
-    pub fn answer(&self, answers: Answers) {
+    pub fn answer(&self, answers: AnswerMode) {
         lock(&self.inner).answers = answers;
     }
 
@@ -154,9 +154,9 @@ async fn serve(mut stream: TcpStream, inner: &Mutex<Inner>) {
     while let Some(request) = receive(&mut stream, &mut buffer).await {
         let answers = lock(inner).answers;
         let answer = match answers {
-            Answers::Good => answer(&mut lock(inner), &request).to_string(),
-            Answers::None => return std::future::pending().await,
-            Answers::Noise => "SSH-2.0-OpenSSH\r\n".to_owned(),
+            AnswerMode::Good => answer(&mut lock(inner), &request).to_string(),
+            AnswerMode::None => return std::future::pending().await,
+            AnswerMode::Noise => "SSH-2.0-OpenSSH\r\n".to_owned(),
         };
         if stream.write_all(answer.as_bytes()).await.is_err() {
             return;

@@ -9,7 +9,7 @@ use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Phase, Profile, Scri
 use rackwright_sim::lab;
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
 async fn fleet(profile: Profile, nodes: usize, faults: &str) -> Fleet {
     lab::install_crypto();
@@ -46,13 +46,13 @@ async fn drive(node: &SimNode) {
     let change = client.set_power(PowerGoal::On).await.unwrap();
     let reset_type = "On".to_owned();
     assert_eq!(change, PowerChange::Accepted { reset_type });
-    client.wait_power(PowerGoal::On, PATIENCE).await.unwrap();
+    client.wait_power(PowerGoal::On, WAIT_LIMIT).await.unwrap();
     assert_eq!(client.boot().await.unwrap().enabled.as_deref(), Some("Disabled"));
-    client.power_cycle(PATIENCE).await.unwrap();
+    client.power_cycle(WAIT_LIMIT).await.unwrap();
     let disk = node.wait_for(|view| view.phase == Phase::Up(BootSource::Disk));
-    tokio::time::timeout(PATIENCE, disk).await.unwrap();
+    tokio::time::timeout(WAIT_LIMIT, disk).await.unwrap();
     client.set_power(PowerGoal::Off).await.unwrap();
-    client.wait_power(PowerGoal::Off, PATIENCE).await.unwrap();
+    client.wait_power(PowerGoal::Off, WAIT_LIMIT).await.unwrap();
     client.close().await.unwrap();
 }
 
@@ -123,7 +123,7 @@ async fn a_stream_tells_when_the_power_has_changed_and_only_four_are_open_at_onc
     }] {
         assert!(change(&node));
         for stream in &mut streams {
-            let told = tokio::time::timeout(PATIENCE, stream.next_change()).await.unwrap();
+            let told = tokio::time::timeout(WAIT_LIMIT, stream.next_change()).await.unwrap();
             assert!(told.unwrap());
         }
     }
@@ -134,17 +134,17 @@ async fn a_stream_tells_when_the_power_has_changed_and_only_four_are_open_at_onc
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, again).await.unwrap();
+    tokio::time::timeout(WAIT_LIMIT, again).await.unwrap();
     client.close().await.unwrap();
 }
 
 /// Powers the machine off and on, and waits until the firmware has handed over.
 async fn start(node: &SimNode, client: &BmcClient) {
     client.set_power(PowerGoal::Off).await.unwrap();
-    client.wait_power(PowerGoal::Off, PATIENCE).await.unwrap();
+    client.wait_power(PowerGoal::Off, WAIT_LIMIT).await.unwrap();
     client.set_power(PowerGoal::On).await.unwrap();
     let up = node.wait_for(|view| matches!(view.phase, Phase::Booting(_) | Phase::Up(_)));
-    tokio::time::timeout(PATIENCE, up).await.unwrap();
+    tokio::time::timeout(WAIT_LIMIT, up).await.unwrap();
 }
 
 #[tokio::test]

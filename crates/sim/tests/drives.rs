@@ -3,7 +3,7 @@
 
 use rackwright_agent::drives::Drives;
 use rackwright_agent::erase::{EraseFailure, erase};
-use rackwright_agent::jobs::control::{JobControl, Stop};
+use rackwright_agent::jobs::control::{JobControl, StopReason};
 use rackwright_api::v1::{EraseDrives, EraseDrivesResult, EraseMethod};
 use rackwright_sim::fleet::{Fleet, FleetConfig, Profile, Script, SimNode};
 
@@ -33,7 +33,7 @@ async fn terabytes_are_erased_with_proof() {
     assert_eq!(drives.list().len(), 10);
     assert_eq!(drives.list()[9].drive.size_bytes, 3_840_755_982_336);
     drives.all().iter().for_each(|drive| drive.fill_with_data());
-    let erased = erase_all(&node, &JobControl::unheard()).unwrap();
+    let erased = erase_all(&node, &JobControl::without_listener()).unwrap();
     assert_eq!(erased.drives.len(), 10);
     for (drive, erased) in drives.all().iter().zip(&erased.drives) {
         assert_eq!(erased.serial_number, drive.serial());
@@ -41,7 +41,7 @@ async fn terabytes_are_erased_with_proof() {
         assert!(erased.samples >= 256 && erased.rejected_methods.is_empty());
     }
     // A second time, with only noise on the drives; they are the same drives as before.
-    erase_all(&node, &JobControl::unheard()).unwrap();
+    erase_all(&node, &JobControl::without_listener()).unwrap();
     assert_eq!(node.drives().all()[0].serial(), drives.all()[0].serial());
 }
 
@@ -54,7 +54,7 @@ async fn drives_that_do_not_erase_are_not_called_erased() {
     ] {
         let (_fleet, node) = machine(&format!("{{fault: {fault}}}")).await;
         node.drives().all().iter().for_each(|drive| drive.fill_with_data());
-        let failure = erase_all(&node, &JobControl::unheard()).unwrap_err();
+        let failure = erase_all(&node, &JobControl::without_listener()).unwrap_err();
         assert_eq!(failure.error.code, code, "{fault}: {}", failure.error.message);
         assert!(
             failure.error.message.contains(words),
@@ -68,8 +68,8 @@ async fn drives_that_do_not_erase_are_not_called_erased() {
 #[tokio::test]
 async fn a_cancelled_erase_ends() {
     let (_fleet, node) = machine("").await;
-    let control = JobControl::unheard();
-    control.stop(Stop::Cancelled);
+    let control = JobControl::without_listener();
+    control.stop(StopReason::Cancelled);
     assert_eq!(erase_all(&node, &control).unwrap_err().error.code, "cancelled");
 }
 

@@ -215,9 +215,9 @@ async fn plain_http_is_an_option() {
 }
 
 /// A payload that forwards all boots.
-struct Tell(mpsc::UnboundedSender<Boot>);
+struct BootRecorder(mpsc::UnboundedSender<Boot>);
 
-impl Payload for Tell {
+impl Payload for BootRecorder {
     fn boots(&self, boot: &Boot) {
         self.0.send(*boot).unwrap();
     }
@@ -232,7 +232,9 @@ async fn what_boots_is_told_and_can_reset_its_machine() {
         speed: FLYING,
         ..FleetConfig::default()
     };
-    let fleet = Fleet::with_payload(config, Arc::new(Tell(sender))).await.unwrap();
+    let fleet = Fleet::with_payload(config, Arc::new(BootRecorder(sender)))
+        .await
+        .unwrap();
     let node = fleet.node(1);
     let client = Client::of_fleet(&node);
     client.boot("Pxe", "Once").await;

@@ -9,9 +9,9 @@ use rackwright_api::v1::{Check, Inventory, Verdict};
 use rackwright_identity::{SshKeyPair, SystemRng};
 use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Installed, Phase, Profile, Script, SimNode};
 use rackwright_validate::{
-    Expected, Goal, HandOver, ImageSays, Order, Profile as Demands, RunLimits, SeedScrub, SeedSpec, Session, SshError,
-    SshTarget, TrafficError, TrafficProgram, TrafficSetup, Transport, hand_over, judge, keep_traffic, measure, passed,
-    probe, seed, serve_traffic, stop_traffic, wait_reachable,
+    Expected, HandOver, ImagePatterns, LaneTarget, MeasureRequest, Profile as Demands, RunLimits, SeedScrub, SeedSpec,
+    Session, SshError, SshTarget, TrafficError, TrafficProgram, TrafficSetup, Transport, hand_over, judge,
+    keep_traffic, measure, passed, probe, seed, serve_traffic, stop_traffic, wait_reachable,
 };
 use secrecy::ExposeSecret as _;
 use serde_json::json;
@@ -139,7 +139,7 @@ async fn checks(node: &SimNode, target: &SshTarget, inventory: Inventory) -> Vec
         image_digest: DIGEST.to_owned(),
         claim_generation: GENERATION,
         hostname: node.name(),
-        image_says: ImageSays {
+        image_patterns: ImagePatterns {
             os_id: says("debian"),
             os_version_id: says("12"),
             kernel: says("6.1.*"),
@@ -179,7 +179,7 @@ async fn every_kind_of_machine_passes_validation_and_is_handed_over() {
         let again = hand_over(&deployed.target, &[]).await.unwrap();
         let nothing = HandOver {
             removed_from: Vec::new(),
-            seed: SeedScrub::NotLookedAt,
+            seed: SeedScrub::NotChecked,
         };
         assert_eq!(again, nothing);
     }
@@ -460,12 +460,12 @@ async fn the_network_between_machines_is_as_fast_as_the_slower_of_two_adapters()
         (1, "-", 90.0, 94.0),
         (2, "-", 6.5, 7.0),
     ] {
-        let order = Order {
+        let order = MeasureRequest {
             ms: 1000,
             streams: 1,
             one_way: false,
             tcp: lane == "mlx5_4",
-            lanes: vec![Goal {
+            lanes: vec![LaneTarget {
                 lane: lane.to_owned(),
                 peer: None,
                 address: targets[to].address,
@@ -485,12 +485,12 @@ async fn the_network_between_machines_is_as_fast_as_the_slower_of_two_adapters()
     }
     // No traffic passes, or no machine has the address.
     for (lane, address) in [("mlx5_5", targets[1].address), ("-", "127.128.0.99".parse().unwrap())] {
-        let order = Order {
+        let order = MeasureRequest {
             ms: 10,
             streams: 1,
             one_way: true,
             tcp: false,
-            lanes: vec![Goal {
+            lanes: vec![LaneTarget {
                 lane: lane.to_owned(),
                 peer: None,
                 address,

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 /// Five times the duration of the longest program on an idle machine, and of making the environment.
-const PATIENCE: Duration = Duration::from_secs(600);
+const WAIT_LIMIT: Duration = Duration::from_secs(600);
 
 /// Accepted failures of the protocol validator, by assertion, with the reason.
 const PROTOCOL_FAILURES: &[(&str, &str)] = &[];
@@ -92,7 +92,7 @@ impl Bench {
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();
-        tokio::time::timeout(PATIENCE, output).await.unwrap().unwrap()
+        tokio::time::timeout(WAIT_LIMIT, output).await.unwrap().unwrap()
     }
 }
 
@@ -110,7 +110,7 @@ async fn environment() -> PathBuf {
         .arg(target.join("venv-redfish"))
         .arg(here.join("tests/redfish-requirements.txt"))
         .output();
-    let made = tokio::time::timeout(PATIENCE, made).await.unwrap().unwrap();
+    let made = tokio::time::timeout(WAIT_LIMIT, made).await.unwrap().unwrap();
     let words = String::from_utf8_lossy(&made.stderr);
     assert!(
         made.status.success(),

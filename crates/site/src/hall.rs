@@ -26,7 +26,7 @@ const OWNER: LabelKind = LabelKind(1);
 /// Why clusters cannot be placed in a site.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Unfit(pub String);
+pub struct UnsupportedFabric(pub String);
 
 /// A switch's pod and scalable unit. With two levels, all leaves are in pod 1.
 type UnitKey = (u16, u16);
@@ -43,7 +43,7 @@ struct Wiring {
 ///
 /// # Errors
 /// The fabric is not a uniform fat-tree. The error names the deviating switch or node.
-pub fn hall(site: &Site) -> Result<HallSpec, Unfit> {
+pub fn hall(site: &Site) -> Result<HallSpec, UnsupportedFabric> {
     with_switches(site).map(|(hall, _)| hall)
 }
 
@@ -51,7 +51,7 @@ pub fn hall(site: &Site) -> Result<HallSpec, Unfit> {
 ///
 /// # Errors
 /// Those of [`hall`].
-pub(crate) fn with_switches(site: &Site) -> Result<(HallSpec, Switches), Unfit> {
+pub(crate) fn with_switches(site: &Site) -> Result<(HallSpec, Switches), UnsupportedFabric> {
     let wiring = Wiring::of(site)?;
     let tree = wiring.tree(site)?;
     let keys: BTreeSet<UnitKey> = wiring.units.iter().flatten().copied().collect();
@@ -60,7 +60,7 @@ pub(crate) fn with_switches(site: &Site) -> Result<(HallSpec, Switches), Unfit> 
     spec(site, &wiring, &keys, tree).map(|spec| (spec, switches))
 }
 
-fn spec(site: &Site, wiring: &Wiring, keys: &[UnitKey], tree: Tree) -> Result<HallSpec, Unfit> {
+fn spec(site: &Site, wiring: &Wiring, keys: &[UnitKey], tree: Tree) -> Result<HallSpec, UnsupportedFabric> {
     let ledger = Ledger::new(site);
     let racks = site.racks.iter().map(|rack| (RACK, rack.name.to_string()));
     let customers = site.customers.iter().map(|customer| (OWNER, customer.name.to_string()));
@@ -70,7 +70,7 @@ fn spec(site: &Site, wiring: &Wiring, keys: &[UnitKey], tree: Tree) -> Result<Ha
     for id in site.node_ids() {
         let node = site.node(id);
         let unit = wiring.units[id.index()].and_then(|key| keys.binary_search(&key).ok());
-        let unit = unit.ok_or_else(|| Unfit(format!("node {} has no cable to a leaf", node.name)))?;
+        let unit = unit.ok_or_else(|| UnsupportedFabric(format!("node {} has no cable to a leaf", node.name)))?;
         let heat = node_heat(site, id, site.sku_of(id).power.max_watts);
         let zone = zone_of(site, id);
         let given = match zone {
@@ -87,11 +87,11 @@ fn spec(site: &Site, wiring: &Wiring, keys: &[UnitKey], tree: Tree) -> Result<Ha
             psus: node.psus.iter().flatten().map(|plug| DomainId(plug.pdu.0)).collect(),
             cooling: zones
                 .get(&zone)
-                .map(|zone| (*zone, whole_up(watts(given))))
+                .map(|zone| (*zone, round_up(watts(given))))
                 .into_iter()
                 .collect(),
             labels,
-            held_out: false,
+            excluded: false,
         });
     }
     Ok(HallSpec {
@@ -148,7 +148,7 @@ fn number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
-fn whole_up(watts: f64) -> u64 {
+fn round_up(watts: f64) -> u64 {
     watts.max(0.0).ceil() as u64
 }
 
@@ -166,7 +166,7 @@ fn pods(keys: &[UnitKey]) -> Vec<PodSpec> {
 fn skus(site: &Site) -> Vec<SkuSpec> {
     let spec = |sku: &model::Sku| SkuSpec {
         name: sku.name.to_string(),
-        watts: whole_up(sku.power.max_watts),
+        watts: round_up(sku.power.max_watts),
         psus_needed: sku.psus.needed.into(),
     };
     site.skus.iter().map(spec).collect()
@@ -178,7 +178,7 @@ fn domains(site: &Site) -> Vec<DomainSpec> {
         name: domain.name.to_string(),
         parent: domain.parent.map(|parent| DomainId(parent.0)),
         capacity_w: capacity_watts(domain).max(0.0) as u64,
-        other_w: whole_up(domain.other_watts),
+        other_w: round_up(domain.other_watts),
         feed: domain.feed.is_some() && feed_above(domain) != domain.feed,
         circuit: domain.kind.is_dedicable(),
     };
@@ -209,14 +209,14 @@ fn cooling(site: &Site) -> (Vec<CoolingSpec>, BTreeMap<Zone, CoolingId>) {
         specs.push(CoolingSpec {
             name: zone.words(site),
             capacity_w: capacity.map_or(u64::MAX / 4, |watts| watts.max(0.0) as u64),
-            other_w: whole_up(other),
+            other_w: round_up(other),
         });
     }
     (specs, ids)
 }
 
 impl Wiring {
-    fn of(site: &Site) -> Result<Self, Unfit> {
+    fn of(site: &Site) -> Result<Self, UnsupportedFabric> {
         let mut wiring = Self {
             up: BTreeMap::new(),
             units: vec![None; site.nodes.len()],
@@ -227,24 +227,24 @@ impl Wiring {
                 | (Port::Switch { switch, .. }, Port::Hca { node, .. }) => wiring.host(site, node, switch)?,
                 (Port::Switch { switch: a, .. }, Port::Switch { switch: b, .. }) => wiring.switches(site, a, b)?,
                 (Port::Hca { .. }, Port::Hca { .. }) => {
-                    return Err(Unfit(format!("cable {} joins two nodes", cable.label)));
+                    return Err(UnsupportedFabric(format!("cable {} joins two nodes", cable.label)));
                 }
             }
         }
         Ok(wiring)
     }
 
-    fn host(&mut self, site: &Site, node: model::NodeId, switch: SwitchId) -> Result<(), Unfit> {
+    fn host(&mut self, site: &Site, node: model::NodeId, switch: SwitchId) -> Result<(), UnsupportedFabric> {
         let leaf = site.switch(switch);
         let name = &site.node(node).name;
         let Some(key) = unit_of(leaf) else {
-            return Err(Unfit(format!(
+            return Err(UnsupportedFabric(format!(
                 "node {name} is cabled to {}, which is no leaf of a scalable unit (`scalable_unit`)",
                 leaf.name
             )));
         };
         match self.units[node.index()].replace(key) {
-            Some(other) if other != key => Err(Unfit(format!(
+            Some(other) if other != key => Err(UnsupportedFabric(format!(
                 "node {name} is cabled to scalable units {} and {}",
                 other.1, key.1
             ))),
@@ -252,7 +252,7 @@ impl Wiring {
         }
     }
 
-    fn switches(&mut self, site: &Site, a: SwitchId, b: SwitchId) -> Result<(), Unfit> {
+    fn switches(&mut self, site: &Site, a: SwitchId, b: SwitchId) -> Result<(), UnsupportedFabric> {
         let (low, high) = if site.switch(a).role < site.switch(b).role {
             (a, b)
         } else {
@@ -260,7 +260,7 @@ impl Wiring {
         };
         let level = |id: SwitchId| site.switch(id).role as u8;
         if level(high) != level(low) + 1 {
-            return Err(Unfit(format!(
+            return Err(UnsupportedFabric(format!(
                 "{} and {} are cabled to each other, which a fat-tree does not have",
                 site.switch(a).name,
                 site.switch(b).name
@@ -272,7 +272,7 @@ impl Wiring {
 
     /// The tree of one rail. If several rails share the spines, each rail gets its share of the uplinks: some of the
     /// cables to each core, or some of the cores.
-    fn tree(&self, site: &Site) -> Result<Tree, Unfit> {
+    fn tree(&self, site: &Site) -> Result<Tree, UnsupportedFabric> {
         let of = |role: SwitchRole| site.switch_ids().filter(move |id| site.switch(*id).role == role);
         // By pod and rail: the spines in order, and the number of cables to each.
         let mut above: BTreeMap<(u16, Option<u8>), (Vec<SwitchId>, u32)> = BTreeMap::new();
@@ -287,14 +287,14 @@ impl Wiring {
             let key = (switch.pod.unwrap_or(1), switch.rail);
             let first = above.entry(key).or_insert_with(|| found.clone());
             if *first != found {
-                return Err(Unfit(format!(
+                return Err(UnsupportedFabric(format!(
                     "leaf {} is cabled to other spines than the other leaves of its pod and rail, or otherwise",
                     switch.name
                 )));
             }
         }
         let (spines, links_per_spine) = same(above.values().map(|(spines, links)| (number(spines.len()), *links)))
-            .ok_or_else(|| Unfit("pods or rails have different numbers of spines".to_owned()))?;
+            .ok_or_else(|| UnsupportedFabric("pods or rails have different numbers of spines".to_owned()))?;
         let mut planes: BTreeMap<(Option<u8>, usize), Vec<SwitchId>> = BTreeMap::new();
         let mut upper = BTreeSet::new();
         for ((_, rail), (in_order, _)) in &above {
@@ -304,18 +304,18 @@ impl Wiring {
                 upper.insert((number(cores.len()), links, shared));
                 if *planes.entry((*rail, place)).or_insert_with(|| cores.clone()) != cores {
                     let name = &site.switch(*spine).name;
-                    return Err(Unfit(format!(
+                    return Err(UnsupportedFabric(format!(
                         "spine {name} goes to other cores than its like in other pods"
                     )));
                 }
             }
         }
         let (cores, links_per_core, shared) =
-            same(upper).ok_or_else(|| Unfit("spines have different numbers of cores".to_owned()))?;
+            same(upper).ok_or_else(|| UnsupportedFabric("spines have different numbers of cores".to_owned()))?;
         let of_links = common(links_per_core, shared);
         let of_cores = (shared / of_links).max(1);
         if !cores.is_multiple_of(of_cores) {
-            return Err(Unfit(format!(
+            return Err(UnsupportedFabric(format!(
                 "{shared} rails share {cores} cores above a spine, {links_per_core} cables to each, \
                  which cannot be divided among them"
             )));
@@ -329,13 +329,13 @@ impl Wiring {
     }
 
     /// The switches above `low`, in order, and the number of cables to each.
-    fn evenly(&self, site: &Site, low: SwitchId) -> Result<(Vec<SwitchId>, u32), Unfit> {
+    fn evenly(&self, site: &Site, low: SwitchId) -> Result<(Vec<SwitchId>, u32), UnsupportedFabric> {
         let Some(up) = self.up.get(&low) else {
             return Ok((Vec::new(), 0));
         };
         let links = same(up.values().copied()).ok_or_else(|| {
             let name = &site.switch(low).name;
-            Unfit(format!(
+            UnsupportedFabric(format!(
                 "{name} has different numbers of cables to the switches above it"
             ))
         })?;

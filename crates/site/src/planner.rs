@@ -6,22 +6,22 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `agree` | finds nodes that both accept: the next search omits nodes that the ledger refuses |
+//! | `reconcile` | finds nodes that both accept: the next search omits nodes that the ledger refuses |
 //! | `broken` | links out of order, and the clusters that use them |
 //! | `live` | growth, shrinking, swaps, nodes out of service, and earlier reservations |
 //! | `named` | a placement by the names of nodes and switches, which outlive a version of the site file |
 
-mod agree;
 mod broken;
 mod live;
 mod named;
+mod reconcile;
 
 use std::collections::BTreeSet;
 
-pub use live::{Changed, Swap, Unrestored};
-pub use named::{NamedCores, NamedPlacement, NamedUplinks, RackWishes, Unresolved};
+pub use live::{Changed, RestoreError, Swap};
+pub use named::{NamedCores, NamedPlacement, NamedUplinks, RackAffinity, Unresolved};
 
-use crate::hall::{self, Switches, Unfit};
+use crate::hall::{self, Switches, UnsupportedFabric};
 use crate::model::{NodeId, Site};
 use crate::placement::{self, ClusterId, Hall, Placement, Request};
 use crate::power::Ledger;
@@ -34,7 +34,7 @@ pub struct Planner<'a> {
     ledger: Ledger,
     switches: Switches,
     /// Nodes that are out of service.
-    held_out: BTreeSet<NodeId>,
+    excluded: BTreeSet<NodeId>,
 }
 
 /// Why a cluster cannot be planned or changed.
@@ -71,18 +71,18 @@ impl<'a> Planner<'a> {
     ///
     /// # Errors
     /// The site's fabric is not a uniform fat-tree.
-    pub fn new(site: &'a Site) -> Result<Self, Unfit> {
+    pub fn new(site: &'a Site) -> Result<Self, UnsupportedFabric> {
         let (spec, switches) = hall::with_switches(site)?;
         let hall = Hall::new(spec).map_err(|faults| {
             let words: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            Unfit(words.join("; "))
+            UnsupportedFabric(words.join("; "))
         })?;
         Ok(Self {
             site,
             hall,
             ledger: Ledger::new(site),
             switches,
-            held_out: BTreeSet::new(),
+            excluded: BTreeSet::new(),
         })
     }
 
@@ -114,7 +114,7 @@ impl<'a> Planner<'a> {
             return Err(Refused::Budgets { why, nearest: None });
         }
         let promised = hall::promised(self.site, request.clone());
-        self.agree(&BTreeSet::new(), &mut |hall| placement::plan(hall, &promised))
+        self.reconcile(&BTreeSet::new(), &mut |hall| placement::plan(hall, &promised))
     }
 
     fn unreserve(&mut self, placement: &Placement) {

@@ -65,7 +65,7 @@ fn spec() -> HallSpec {
             psus: [strip, strip, strip + 1, strip + 1].map(DomainId).to_vec(),
             cooling: vec![(CoolingId(node / 4), 10_000)],
             labels: vec![LabelId(node / 2)],
-            held_out: false,
+            excluded: false,
         });
     }
     spec
@@ -98,10 +98,10 @@ fn small_clusters_share_a_unit_and_leave_the_others_whole() {
     let eight = take(&mut hall, &wish(3, 8));
     assert_eq!(counts(&eight), [(2, 4, 4), (3, 4, 4)], "a whole pod");
     assert!(eight.cores.is_empty());
-    assert_eq!(hall.standing(NodeId(0)), Some(Standing::Held(ClusterId(1))));
+    assert_eq!(hall.node_status(NodeId(0)), Some(NodeStatus::Held(ClusterId(1))));
     assert!(hall.commit(ClusterId(1)) && !hall.commit(ClusterId(9)));
-    assert_eq!(hall.standing(NodeId(0)), Some(Standing::Taken(ClusterId(1))));
-    assert_eq!(hall.standing(NodeId(16)), None);
+    assert_eq!(hall.node_status(NodeId(0)), Some(NodeStatus::Taken(ClusterId(1))));
+    assert_eq!(hall.node_status(NodeId(16)), None);
 }
 
 #[test]
@@ -121,10 +121,10 @@ fn over_pods_the_links_above_the_spines_are_taken_too() {
 fn a_node_that_is_held_out_stays_out() {
     let mut hall = Hall::new(spec()).unwrap();
     take(&mut hall, &wish(1, 4));
-    assert!(hall.hold_out(NodeId(1)) && hall.hold_out(NodeId(5)) && !hall.hold_out(NodeId(99)));
-    assert_eq!(hall.standing(NodeId(5)), Some(Standing::HeldOut));
+    assert!(hall.exclude(NodeId(1)) && hall.exclude(NodeId(5)) && !hall.exclude(NodeId(99)));
+    assert_eq!(hall.node_status(NodeId(5)), Some(NodeStatus::Excluded));
     hall.free(ClusterId(1));
-    assert_eq!(hall.standing(NodeId(1)), Some(Standing::HeldOut));
+    assert_eq!(hall.node_status(NodeId(1)), Some(NodeStatus::Excluded));
     let refusal = plan(&hall, &wish(2, 16)).unwrap_err();
     assert_eq!(
         (refusal.constraint.clone(), refusal.leaves, refusal.asked),
@@ -135,7 +135,7 @@ fn a_node_that_is_held_out_stays_out() {
         "14 nodes of dgx are free, 16 are asked for; 2 nodes are held out; what fits: 14 nodes"
     );
     assert!(hall.restore(NodeId(1)));
-    assert_eq!(hall.standing(NodeId(1)), Some(Standing::Free));
+    assert_eq!(hall.node_status(NodeId(1)), Some(NodeStatus::Free));
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn every_fault_of_a_description_is_told() {
 fn the_picture_shows_pods_and_units() {
     let mut hall = Hall::new(spec()).unwrap();
     take(&mut hall, &wish(1, 3));
-    assert!(hall.hold_out(NodeId(4)));
+    assert!(hall.exclude(NodeId(4)));
     let mut request = wish(2, 9);
     request.spares = 1;
     let placement = plan(&hall, &request).unwrap();

@@ -87,7 +87,7 @@ fn one_change(
     {
         prop_assert!(placement.spares.contains(spare), "a spare stays a spare");
     }
-    prop_assert!(hall.keeps_rule(&placement).is_ok());
+    prop_assert!(hall.check_rule(&placement).is_ok());
     Ok(true)
 }
 
@@ -118,16 +118,16 @@ fn life(seed: u64, size: Size) -> Result<u32, TestCaseError> {
             }
             4 => {
                 let node = NodeId(dice.roll(0, hall.spec().nodes.len() as u64 - 1) as u32);
-                hall.hold_out(node);
+                hall.exclude(node);
                 out.insert(node);
             }
             _ if !live.is_empty() => {
                 let cluster = any(&mut dice);
                 let node = hall.clusters()[&cluster].nodes[0];
-                let standing = hall.standing(node);
+                let node_status = hall.node_status(node);
                 changed += u32::from(one_change(&mut hall, &mut dice, cluster, &out)?);
                 if hall.clusters()[&cluster].nodes.contains(&node) {
-                    prop_assert_eq!(hall.standing(node), standing, "committed stays committed");
+                    prop_assert_eq!(hall.node_status(node), node_status, "committed stays committed");
                 }
             }
             _ => {}
@@ -143,13 +143,13 @@ fn empties(hall: &mut Hall, out: &BTreeSet<NodeId>) -> Result<(), TestCaseError>
     let live: Vec<ClusterId> = hall.clusters().keys().copied().collect();
     live.into_iter().for_each(|cluster| _ = hall.free(cluster));
     out.iter().for_each(|&node| {
-        if !hall.spec().nodes[node.at()].held_out {
+        if !hall.spec().nodes[node.at()].excluded {
             hall.restore(node);
         }
     });
     let mut fresh = Hall::new(hall.spec().clone()).unwrap();
-    for (at, node) in hall.spec().nodes.iter().enumerate().filter(|(_, n)| n.held_out) {
-        assert!(node.held_out && fresh.hold_out(NodeId(at as u32)));
+    for (at, node) in hall.spec().nodes.iter().enumerate().filter(|(_, n)| n.excluded) {
+        assert!(node.excluded && fresh.exclude(NodeId(at as u32)));
     }
     prop_assert_eq!(format!("{hall:?}"), format!("{fresh:?}"));
     Ok(())
@@ -188,7 +188,7 @@ fn growth_within_one_unit_is_found_whenever_there_is_room() {
         spec.contracts.clear();
         spec.nodes
             .iter_mut()
-            .for_each(|n| (n.sku, n.held_out) = (SkuId(0), false));
+            .for_each(|n| (n.sku, n.excluded) = (SkuId(0), false));
         spec.domains.iter_mut().for_each(|d| d.capacity_w = u64::MAX / 4);
         spec.cooling.iter_mut().for_each(|c| c.capacity_w = u64::MAX / 4);
         let in_unit = spec.nodes.iter().filter(|n| n.unit == UnitId(0)).count() as u32;

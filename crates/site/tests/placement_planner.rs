@@ -76,11 +76,11 @@ fn step(planner: &mut Planner, dice: &mut Dice, number: u64) -> (String, Vec<Nod
             (format!("release {any:?}"), Vec::new())
         }
         (4, _) => {
-            assert!(planner.hold_out(some));
+            assert!(planner.exclude(some));
             (format!("hold out {some:?}"), Vec::new())
         }
         (5, _) => {
-            planner.give_back(some);
+            planner.restore_node(some);
             (format!("give back {some:?}"), Vec::new())
         }
         (6, _) => {
@@ -96,7 +96,7 @@ fn step(planner: &mut Planner, dice: &mut Dice, number: u64) -> (String, Vec<Nod
             (format!("shrink {any:?}: {shrunk:?}"), Vec::new())
         }
         (_, Some(one)) => {
-            planner.hold_out(one);
+            planner.exclude(one);
             let swap = planner.replace(any, one, &[some]);
             let by: Vec<NodeId> = swap.iter().filter(|s| !s.was_spare).map(|s| s.by).collect();
             assert!(!by.contains(&some) && !by.contains(&one));
@@ -136,7 +136,7 @@ fn life(site: &Site, seed: u64, steps: u64) -> Result<(), TestCaseError> {
     let mut dice = Dice(seed);
     let mut planner = Planner::new(site).unwrap();
     for number in 1..=steps {
-        let before: BTreeSet<NodeId> = planner.held_out().collect();
+        let before: BTreeSet<NodeId> = planner.excluded().collect();
         let (what, joined) = step(&mut planner, &mut dice, number);
         prop_assert!(joined.iter().all(|node| !before.contains(node)), "{}", what);
         prop_assert_eq!(judge(planner.hall()), Vec::<String>::new(), "after {}", what);
@@ -211,11 +211,11 @@ fn a_spare_steps_in_first_and_a_free_node_after_it() {
     request.spares = 1;
     let placement = planner.place(request).unwrap();
     let (bad, spare) = (NodeId::from(placement.nodes[3]), NodeId::from(placement.spares[0]));
-    planner.hold_out(bad);
+    planner.exclude(bad);
     let swap = planner.replace(ClusterId(1), bad, &[]).unwrap();
     assert!(swap.was_spare && swap.by == spare && swap.placement.spares.is_empty());
     let bad = NodeId::from(swap.placement.nodes[5]);
-    planner.hold_out(bad);
+    planner.exclude(bad);
     let swap = planner.replace(ClusterId(1), bad, &[]).unwrap();
     let unit = |node: NodeId| planner.hall().spec().nodes[node.index()].unit;
     assert!(
@@ -241,7 +241,7 @@ fn a_swap_goes_to_another_unit_with_links_or_says_what_is_in_the_way() {
     let placement = planner.place(ask(1, 1, 32)).unwrap();
     assert_eq!((placement.units.len(), placement.units[0].links), (1, 0));
     let bad = NodeId::from(placement.nodes[7]);
-    planner.hold_out(bad);
+    planner.exclude(bad);
     let swap = planner.replace(ClusterId(1), bad, &[]).unwrap();
     let moved = swap.placement;
     assert_eq!(moved.units.len(), 2, "its unit is full");
@@ -249,7 +249,7 @@ fn a_swap_goes_to_another_unit_with_links_or_says_what_is_in_the_way() {
     assert_eq!(links, [1, 1], "one stream crosses");
     assert_eq!(judge(planner.hall()), Vec::<String>::new());
     // Back in the first unit, the links are free again.
-    planner.give_back(bad);
+    planner.restore_node(bad);
     let home = planner.replace(ClusterId(1), swap.by, &[]).unwrap();
     assert_eq!(
         (home.by, home.placement.units.len(), home.placement.units[0].links),
@@ -259,7 +259,7 @@ fn a_swap_goes_to_another_unit_with_links_or_says_what_is_in_the_way() {
         .node_ids()
         .filter(|n| planner.hall().is_free((*n).into()))
         .collect();
-    free.iter().skip(3).for_each(|&node| assert!(planner.hold_out(node)));
+    free.iter().skip(3).for_each(|&node| assert!(planner.exclude(node)));
     let refused = planner.replace(ClusterId(1), bad, &free[..3]).unwrap_err().to_string();
     assert!(
         refused.contains("0 nodes of dgx-h100 are free, 1 are asked for; 61 nodes are held out"),

@@ -106,7 +106,7 @@ fn hall_as_json(hall: &Hall) -> String {
         format!("{{\"unit\":{unit},\"sku\":{sku},\"psus\":{psus},\"cooling\":{cooling},\"labels\":{labels}}}")
     });
     let kinds = list(&spec.labels, |l| l.kind.0.to_string());
-    let free = (0..spec.nodes.len() as u32).filter(|&n| hall.standing(NodeId(n)) == Some(Standing::Free));
+    let free = (0..spec.nodes.len() as u32).filter(|&n| hall.node_status(NodeId(n)) == Some(NodeStatus::Free));
     let free = list(free, |n| n.to_string());
     let clusters = list(hall.clusters().values(), |p| {
         let r = &p.request;

@@ -7,7 +7,7 @@ mod key;
 mod transcript;
 
 pub use key::{Curve, Key, keys};
-pub use transcript::{Asked, Measurement, Refused, STATEMENT_MAX, Statement, Version};
+pub use transcript::{Algorithms, Measurement, STATEMENT_MAX, Statement, StatementError, Version};
 
 use ring::digest::{Algorithm, SHA256, SHA384, digest};
 
@@ -25,7 +25,7 @@ pub fn hex(bytes: &[u8]) -> String {
 
 /// The proven content of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proven {
+pub struct Verified {
     /// SHA-256 of the signer's `SubjectPublicKeyInfo`, 64 hex digits.
     pub key_sha256: String,
     /// The measurements, ordered by index.
@@ -38,28 +38,28 @@ pub struct Proven {
 ///
 /// # Errors
 /// The reason why the statement proves nothing.
-pub fn verify(statement: &[u8], nonce: &[u8; 32], keys: &[Key]) -> Result<Proven, Refused> {
+pub fn verify(statement: &[u8], nonce: &[u8; 32], keys: &[Key]) -> Result<Verified, StatementError> {
     let read = Statement::parse(statement)?;
     if read.nonce != *nonce {
-        return Err(Refused::OldNonce);
+        return Err(StatementError::OldNonce);
     }
     if keys.is_empty() {
-        return Err(Refused::NoKey);
+        return Err(StatementError::NoKey);
     }
     let curve = match read.signature.len() {
         64 => Curve::P256,
         96 => Curve::P384,
-        other => return Err(Refused::SignatureLength(other)),
+        other => return Err(StatementError::SignatureLength(other)),
     };
-    if let Some(asked) = read.asked {
-        asked.fits(curve)?;
+    if let Some(algorithms) = read.algorithms {
+        algorithms.check_curve(curve)?;
     }
     let message = to_be_signed(&read, curve);
     let signer = keys
         .iter()
         .find(|key| key.curve == curve && key.has_signed(&message, read.signature));
-    let signer = signer.ok_or(Refused::WrongSignature)?;
-    Ok(Proven {
+    let signer = signer.ok_or(StatementError::WrongSignature)?;
+    Ok(Verified {
         key_sha256: signer.sha256.clone(),
         measurements: read.measurements,
         version: read.version,

@@ -27,7 +27,7 @@ const CONTEXT: usize = 8;
 
 /// Why a statement proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum StatementError {
     /// The statement ends in the middle of a message.
     #[error("the signed statement ends within {0}")]
     Short(&'static str),
@@ -84,14 +84,14 @@ pub struct Version {
 }
 
 impl Version {
-    fn of(byte: u8) -> Result<Self, Refused> {
+    fn of(byte: u8) -> Result<Self, StatementError> {
         let version = Self {
             major: byte >> 4,
             minor: byte & 0x0F,
         };
         match (version.major, version.minor) {
             (1, 1..=3) => Ok(version),
-            _ => Err(Refused::Version(byte)),
+            _ => Err(StatementError::Version(byte)),
         }
     }
 
@@ -107,14 +107,14 @@ impl Version {
 
 /// The algorithms that BMC and device negotiated, as signed by the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked {
+pub struct Algorithms {
     signature: u32,
     hash: u32,
 }
 
-impl Asked {
+impl Algorithms {
     /// Checks that the signature uses the negotiated algorithms.
-    pub(crate) fn fits(self, curve: Curve) -> Result<(), Refused> {
+    pub(crate) fn check_curve(self, curve: Curve) -> Result<(), StatementError> {
         // BaseAsymSel: bit 4 is ECDSA P-256, bit 7 P-384. BaseHashSel: bit 0 is SHA-256, bit 1 SHA-384.
         let wanted = match curve {
             Curve::P256 => (1 << 4, 1),
@@ -122,7 +122,7 @@ impl Asked {
         };
         ((self.signature, self.hash) == wanted)
             .then_some(())
-            .ok_or(Refused::Algorithm)
+            .ok_or(StatementError::Algorithm)
     }
 }
 
@@ -146,7 +146,7 @@ pub struct Statement<'a> {
     /// The negotiated version.
     pub version: Version,
     /// The negotiated algorithms. Version 1.1 does not sign them.
-    pub asked: Option<Asked>,
+    pub algorithms: Option<Algorithms>,
     /// The nonce of the request for the signature.
     pub nonce: [u8; NONCE],
     /// The measurements of all exchanges, ordered by index.
@@ -161,28 +161,28 @@ pub struct Statement<'a> {
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize, of: &'static str) -> Result<&'a [u8], Refused> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(Refused::Short(of))?;
+    fn take(&mut self, count: usize, of: &'static str) -> Result<&'a [u8], StatementError> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(StatementError::Short(of))?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self, of: &'static str) -> Result<[u8; N], Refused> {
-        self.take(N, of)?.try_into().map_err(|_| Refused::Short(of))
+    fn array<const N: usize>(&mut self, of: &'static str) -> Result<[u8; N], StatementError> {
+        self.take(N, of)?.try_into().map_err(|_| StatementError::Short(of))
     }
 
-    fn byte(&mut self, of: &'static str) -> Result<u8, Refused> {
+    fn byte(&mut self, of: &'static str) -> Result<u8, StatementError> {
         self.array(of).map(|[byte]| byte)
     }
 
-    fn short(&mut self, of: &'static str) -> Result<u16, Refused> {
+    fn short(&mut self, of: &'static str) -> Result<u16, StatementError> {
         self.array(of).map(u16::from_le_bytes)
     }
 
-    fn header(&mut self, code: u8, name: &'static str) -> Result<Header, Refused> {
+    fn header(&mut self, code: u8, name: &'static str) -> Result<Header, StatementError> {
         let [version, found, first, second] = self.array(name)?;
         if found != code {
-            return Err(Refused::Unexpected { wanted: name, found });
+            return Err(StatementError::Unexpected { wanted: name, found });
         }
         Ok(Header { version, first, second })
     }
@@ -196,7 +196,7 @@ struct Header {
 }
 
 /// Reads version, capabilities and algorithms (VCA), which are signed from 1.2 on.
-fn agreed(reader: &mut Reader<'_>) -> Result<(u8, Asked), Refused> {
+fn agreed(reader: &mut Reader<'_>) -> Result<(u8, Algorithms), StatementError> {
     reader.header(GET_VERSION, "GET_VERSION")?;
     reader.header(VERSION, "VERSION")?;
     let [_, count] = reader.array("VERSION")?;
@@ -209,35 +209,40 @@ fn agreed(reader: &mut Reader<'_>) -> Result<(u8, Asked), Refused> {
     reader.take(length, "GET_CAPABILITIES")?;
     let answer = reader.header(CAPABILITIES, "CAPABILITIES")?;
     if answer.version != asking.version {
-        return Err(Refused::MixedVersions);
+        return Err(StatementError::MixedVersions);
     }
     if Version::of(answer.version)?.has_context() && answer.first & 1 != 0 {
-        return Err(Refused::Malformed(
+        return Err(StatementError::Malformed(
             "CAPABILITIES with a block of algorithms is not read",
         ));
     }
     reader.take(length, "CAPABILITIES")?;
-    lengthy(reader, NEGOTIATE_ALGORITHMS, "NEGOTIATE_ALGORITHMS", asking.version)?;
-    let body = lengthy(reader, ALGORITHMS, "ALGORITHMS", asking.version)?;
+    sized_bytes(reader, NEGOTIATE_ALGORITHMS, "NEGOTIATE_ALGORITHMS", asking.version)?;
+    let body = sized_bytes(reader, ALGORITHMS, "ALGORITHMS", asking.version)?;
     // After the length come the specification and other selections, then the hash of measurements, the signature and
     // the hash.
     let mut body = Reader(body);
     body.take(6, "ALGORITHMS")?;
     let signature = body.array("ALGORITHMS").map(u32::from_le_bytes)?;
     let hash = body.array("ALGORITHMS").map(u32::from_le_bytes)?;
-    Ok((asking.version, Asked { signature, hash }))
+    Ok((asking.version, Algorithms { signature, hash }))
 }
 
 /// Reads a message that states its own length. Returns the bytes after the length.
-fn lengthy<'a>(reader: &mut Reader<'a>, code: u8, name: &'static str, version: u8) -> Result<&'a [u8], Refused> {
+fn sized_bytes<'a>(
+    reader: &mut Reader<'a>,
+    code: u8,
+    name: &'static str,
+    version: u8,
+) -> Result<&'a [u8], StatementError> {
     let header = reader.header(code, name)?;
     if header.version != version {
-        return Err(Refused::MixedVersions);
+        return Err(StatementError::MixedVersions);
     }
     let length = usize::from(reader.short(name)?);
     let rest = length
         .checked_sub(6)
-        .ok_or(Refused::Malformed("the length of an algorithm message"))?;
+        .ok_or(StatementError::Malformed("the length of an algorithm message"))?;
     reader.take(rest, name)
 }
 
@@ -246,21 +251,25 @@ impl<'a> Statement<'a> {
     ///
     /// # Errors
     /// The bytes are not a statement.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Refused> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, StatementError> {
         if bytes.len() > STATEMENT_MAX {
-            return Err(Refused::Long(bytes.len()));
+            return Err(StatementError::Long(bytes.len()));
         }
         let mut reader = Reader(bytes);
         let is_with_agreement = matches!(bytes, [_, GET_VERSION, ..]);
         let agreement = is_with_agreement.then(|| agreed(&mut reader)).transpose()?;
-        let first = reader.0.first().copied().ok_or(Refused::Short("GET_MEASUREMENTS"))?;
+        let first = reader
+            .0
+            .first()
+            .copied()
+            .ok_or(StatementError::Short("GET_MEASUREMENTS"))?;
         let version = Version::of(first)?;
-        let asked = agreement.map(|(_, asked)| asked);
+        let algorithms = agreement.map(|(_, algorithms)| algorithms);
         if agreement.is_some_and(|(agreed, _)| agreed != first) {
-            return Err(Refused::MixedVersions);
+            return Err(StatementError::MixedVersions);
         }
         if version.has_prefix() != agreement.is_some() {
-            return Err(Refused::Malformed(
+            return Err(StatementError::Malformed(
                 "from SPDM 1.2 on it begins with GET_VERSION, and only from then on",
             ));
         }
@@ -272,10 +281,10 @@ impl<'a> Statement<'a> {
                 let signature = reader.0;
                 let signed = bytes
                     .get(..bytes.len().saturating_sub(signature.len()))
-                    .ok_or(Refused::NotSigned)?;
+                    .ok_or(StatementError::NotSigned)?;
                 return Ok(Self {
                     version,
-                    asked,
+                    algorithms,
                     nonce,
                     measurements: in_order(measurements)?,
                     signed,
@@ -283,19 +292,19 @@ impl<'a> Statement<'a> {
                 });
             }
         }
-        Err(Refused::NotSigned)
+        Err(StatementError::NotSigned)
     }
 }
 
 /// Reads a request. Returns its nonce if it requests a signature.
-fn request(reader: &mut Reader<'_>, version: u8) -> Result<Option<[u8; NONCE]>, Refused> {
+fn request(reader: &mut Reader<'_>, version: u8) -> Result<Option<[u8; NONCE]>, StatementError> {
     const NAME: &str = "GET_MEASUREMENTS";
     if reader.0.is_empty() {
-        return Err(Refused::NotSigned);
+        return Err(StatementError::NotSigned);
     }
     let header = reader.header(GET_MEASUREMENTS, NAME)?;
     if header.version != version {
-        return Err(Refused::MixedVersions);
+        return Err(StatementError::MixedVersions);
     }
     let nonce = if header.first & 1 == 0 {
         None
@@ -311,30 +320,35 @@ fn request(reader: &mut Reader<'_>, version: u8) -> Result<Option<[u8; NONCE]>, 
 }
 
 /// Reads the answer to a request, without its signature.
-fn answer(reader: &mut Reader<'_>, version: u8, is_last: bool, into: &mut Vec<Measurement>) -> Result<(), Refused> {
+fn answer(
+    reader: &mut Reader<'_>,
+    version: u8,
+    is_last: bool,
+    into: &mut Vec<Measurement>,
+) -> Result<(), StatementError> {
     const NAME: &str = "MEASUREMENTS";
     let header = reader.header(MEASUREMENTS, NAME)?;
     if header.version != version {
-        return Err(Refused::MixedVersions);
+        return Err(StatementError::MixedVersions);
     }
     let version = Version::of(version)?;
     // Bits 5:4 from 1.2 on: 01 means that measurements changed after the first request of this statement.
     if is_last && version.has_prefix() && (header.second >> 4) & 0b11 == 1 {
-        return Err(Refused::Changed);
+        return Err(StatementError::Changed);
     }
     let blocks = reader.byte(NAME)?;
     let [low, middle, high] = reader.array(NAME)?;
     let length = u32::from_le_bytes([low, middle, high, 0]);
-    let length = usize::try_from(length).map_err(|_| Refused::Short(NAME))?;
+    let length = usize::try_from(length).map_err(|_| StatementError::Short(NAME))?;
     let mut record = Reader(reader.take(length, NAME)?);
     for _ in 0..blocks {
         into.push(block(&mut record)?);
         if into.len() > MEASUREMENTS_MAX {
-            return Err(Refused::Malformed("more measurements than indices"));
+            return Err(StatementError::Malformed("more measurements than indices"));
         }
     }
     if !record.0.is_empty() {
-        return Err(Refused::Malformed("the record is longer than its measurements"));
+        return Err(StatementError::Malformed("the record is longer than its measurements"));
     }
     reader.take(NONCE, NAME)?;
     let opaque = reader.short(NAME)?;
@@ -345,11 +359,13 @@ fn answer(reader: &mut Reader<'_>, version: u8, is_last: bool, into: &mut Vec<Me
     Ok(())
 }
 
-fn block(record: &mut Reader<'_>) -> Result<Measurement, Refused> {
+fn block(record: &mut Reader<'_>) -> Result<Measurement, StatementError> {
     const NAME: &str = "a measurement";
     let [index, specification] = record.array(NAME)?;
     if specification != DMTF_SPECIFICATION {
-        return Err(Refused::Malformed("a measurement of another form than the DMTF's"));
+        return Err(StatementError::Malformed(
+            "a measurement of another form than the DMTF's",
+        ));
     }
     let size = usize::from(record.short(NAME)?);
     let mut inner = Reader(record.take(size, NAME)?);
@@ -357,7 +373,7 @@ fn block(record: &mut Reader<'_>) -> Result<Measurement, Refused> {
     let length = usize::from(inner.short(NAME)?);
     let value = inner.take(length, NAME)?.to_vec();
     if !inner.0.is_empty() {
-        return Err(Refused::Malformed("a measurement is longer than its value"));
+        return Err(StatementError::Malformed("a measurement is longer than its value"));
     }
     Ok(Measurement {
         index,
@@ -368,11 +384,11 @@ fn block(record: &mut Reader<'_>) -> Result<Measurement, Refused> {
 }
 
 /// Sorts by index. Two measurements with one index make the statement invalid.
-fn in_order(mut measurements: Vec<Measurement>) -> Result<Vec<Measurement>, Refused> {
+fn in_order(mut measurements: Vec<Measurement>) -> Result<Vec<Measurement>, StatementError> {
     measurements.sort_by_key(|one| one.index);
     let is_twice = |pair: &[Measurement]| matches!(pair, [one, other] if one.index == other.index);
     match measurements.windows(2).any(is_twice) {
-        true => Err(Refused::Malformed("two measurements have one index")),
+        true => Err(StatementError::Malformed("two measurements have one index")),
         false => Ok(measurements),
     }
 }

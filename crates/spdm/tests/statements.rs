@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods)] // a test may read clocks and wait for the processes it started
 #![allow(clippy::unwrap_used)]
 
-use rackwright_spdm::{Refused, Statement, hex, keys, verify};
+use rackwright_spdm::{Statement, StatementError, hex, keys, verify};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, SignatureAlgorithm};
 use ring::digest::{SHA384, digest};
 use ring::rand::SystemRandom;
@@ -83,9 +83,12 @@ fn a_statement_of_1_2_is_read_and_proven() {
     let (_, other) = pair(&PKCS_ECDSA_P384_SHA384);
     let found = verify(&statement, &NONCE, &keys(&format!("{other}{pem}"))).unwrap();
     assert_eq!(found.key_sha256, proven.key_sha256);
-    assert_eq!(verify(&statement, &NONCE, &keys(&other)), Err(Refused::WrongSignature));
-    assert_eq!(verify(&statement, &NONCE, &[]), Err(Refused::NoKey));
-    assert_eq!(verify(&statement, &[8; 32], &keys(&pem)), Err(Refused::OldNonce));
+    assert_eq!(
+        verify(&statement, &NONCE, &keys(&other)),
+        Err(StatementError::WrongSignature)
+    );
+    assert_eq!(verify(&statement, &NONCE, &[]), Err(StatementError::NoKey));
+    assert_eq!(verify(&statement, &[8; 32], &keys(&pem)), Err(StatementError::OldNonce));
 }
 
 #[test]
@@ -99,7 +102,10 @@ fn no_byte_of_a_statement_can_be_changed_and_none_left_out() {
         assert!(verify(&statement[..at], &NONCE, &known).is_err(), "cut at {at}");
     }
     let longer = [statement, vec![0]].concat();
-    assert_eq!(verify(&longer, &NONCE, &known), Err(Refused::SignatureLength(97)));
+    assert_eq!(
+        verify(&longer, &NONCE, &known),
+        Err(StatementError::SignatureLength(97))
+    );
 }
 
 #[test]
@@ -142,31 +148,31 @@ fn an_exchange_for_each_index_counts_whole() {
 #[test]
 fn what_is_odd_is_refused_and_named() {
     let refused = |statement: &[u8]| Statement::parse(statement).unwrap_err();
-    assert!(matches!(refused(b""), Refused::Short(_)));
-    assert_eq!(refused(&exchange(0x10, "")), Refused::Version(0x10));
+    assert!(matches!(refused(b""), StatementError::Short(_)));
+    assert_eq!(refused(&exchange(0x10, "")), StatementError::Version(0x10));
     assert!(
-        matches!(refused(&exchange(0x12, "")), Refused::Malformed(_)),
+        matches!(refused(&exchange(0x12, "")), StatementError::Malformed(_)),
         "1.2 without an agreement"
     );
     let mixed = [bytes(AGREED_12), exchange(0x11, "")].concat();
-    assert_eq!(refused(&mixed), Refused::MixedVersions);
+    assert_eq!(refused(&mixed), StatementError::MixedVersions);
     let own = "5a".repeat(32);
     let unsigned = bytes(&format!("11e00005 11600000 00 000000 {own} 0000"));
-    assert_eq!(refused(&unsigned), Refused::NotSigned);
+    assert_eq!(refused(&unsigned), StatementError::NotSigned);
     let mut changed = [bytes(AGREED_12), exchange(0x12, "")].concat();
     let at = changed.windows(2).rposition(|window| window == [0x12, 0x60]).unwrap();
     changed[at + 3] = 0x10;
-    assert_eq!(refused(&changed), Refused::Changed);
+    assert_eq!(refused(&changed), StatementError::Changed);
     // One index occurs twice.
     let mut twice = [bytes(AGREED_12), exchange(0x12, "")].concat();
     let second = twice.windows(3).rposition(|window| window == [2, 1, 5]).unwrap();
     twice[second] = 1;
-    assert!(matches!(refused(&twice), Refused::Malformed(_)));
+    assert!(matches!(refused(&twice), StatementError::Malformed(_)));
     // RSA is negotiated.
     let (_, pem) = pair(&PKCS_ECDSA_P384_SHA384);
     let rsa = AGREED_12.replace("04000000 80000000", "04000000 01000000");
     let statement = [bytes(&rsa), exchange(0x12, ""), vec![9; 96]].concat();
-    assert_eq!(verify(&statement, &NONCE, &keys(&pem)), Err(Refused::Algorithm));
+    assert_eq!(verify(&statement, &NONCE, &keys(&pem)), Err(StatementError::Algorithm));
 }
 
 #[test]

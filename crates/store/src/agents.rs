@@ -7,7 +7,7 @@ use crate::{Change, Result, Store, StoreError, WriteTx};
 
 /// The connection of a node's agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Hold {
+pub struct AgentConnection {
     /// The replica that has it; empty: none.
     pub replica: String,
     /// Grows with every connection and with every end of one. A decision based on an older number is refused.
@@ -20,7 +20,7 @@ pub struct Hold {
     pub identity: String,
 }
 
-impl Hold {
+impl AgentConnection {
     /// Marks the end of the connection.
     pub fn end(&mut self, now: Timestamp) {
         self.replica.clear();
@@ -43,7 +43,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn held_agents(&self, replica: &str) -> Result<Vec<(String, i64)>> {
+    pub async fn connected_agents(&self, replica: &str) -> Result<Vec<(String, i64)>> {
         // Repeats the condition of the partial index, so that the index is used.
         let sql = "SELECT id, agent_session FROM nodes WHERE agent_holder = $1 AND agent_holder <> ''";
         let rows = statement(sql).bind(replica).fetch_all(&self.readers).await?;
@@ -54,24 +54,24 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn free_agents_of(&self, replica: &str, now: Timestamp) -> Result<u64> {
+    pub async fn disconnect_agents_of(&self, replica: &str, now: Timestamp) -> Result<u64> {
         let who = "agent_holder = $2";
-        let query = self.free(who);
-        self.freed(statement(query).bind(now.0).bind(replica)).await
+        let query = self.disconnect_sql(who);
+        self.disconnected(statement(query).bind(now.0).bind(replica)).await
     }
 
     /// Ends every agent connection of replicas without a heartbeat since `since`. Their nodes become due.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn free_agents_of_dead(&self, since: Timestamp, now: Timestamp) -> Result<u64> {
+    pub async fn disconnect_agents_of_dead(&self, since: Timestamp, now: Timestamp) -> Result<u64> {
         let who = "agent_holder NOT IN (SELECT r.id FROM replicas r WHERE r.heard_at >= $2)";
-        let query = self.free(who);
-        self.freed(statement(query).bind(now.0).bind(since.0)).await
+        let query = self.disconnect_sql(who);
+        self.disconnected(statement(query).bind(now.0).bind(since.0)).await
     }
 
     /// Skips nodes that another change has locked, until the next call: so two changes never wait for each other here.
-    fn free(&self, who: &str) -> String {
+    fn disconnect_sql(&self, who: &str) -> String {
         format!(
             "WITH held AS MATERIALIZED (SELECT id FROM nodes WHERE agent_holder <> '' AND {who}{}) \
              UPDATE nodes SET agent_holder = '', agent_session = agent_session + 1, agent_gone_at = $1, \
@@ -80,12 +80,12 @@ impl Store {
         )
     }
 
-    async fn freed(&self, query: Query<'_>) -> Result<u64> {
-        let freed = self.execute(query).await?;
-        if freed > 0 {
-            self.hints.say(Change::Due);
+    async fn disconnected(&self, query: Query<'_>) -> Result<u64> {
+        let disconnected = self.execute(query).await?;
+        if disconnected > 0 {
+            self.hints.send(Change::Due);
         }
-        Ok(freed)
+        Ok(disconnected)
     }
 
     /// Makes `ca_sha256` the site's authority in this database, if it has none yet. Returns the one it has.
@@ -106,7 +106,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn hold_agent(&mut self, id: &str, replica: &str, of: &AgentSession, identity: &str) -> Result<i64> {
+    pub async fn connect_agent(&mut self, id: &str, replica: &str, of: &AgentSession, identity: &str) -> Result<i64> {
         let sql = "UPDATE nodes SET agent_holder = $1, agent_session = agent_session + 1, agent_generation = $3, \
                    agent_boot = $4, agent_identity = $5 WHERE id = $2 RETURNING agent_session";
         let query = statement(sql).bind(replica).bind(id);
@@ -127,7 +127,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn release_agent(&mut self, id: &str, session: i64, now: Timestamp) -> Result<bool> {
+    pub async fn disconnect_agent(&mut self, id: &str, session: i64, now: Timestamp) -> Result<bool> {
         let sql = "UPDATE nodes SET agent_holder = '', agent_session = agent_session + 1, agent_gone_at = $1, \
                    due_at = CASE WHEN due_at > $1 THEN $1 ELSE due_at END \
                    WHERE id = $2 AND agent_session = $3 AND agent_holder <> ''";
@@ -135,14 +135,14 @@ impl WriteTx {
         let is_done = query.execute(&mut self.tx).await? > 0;
         if is_done {
             self.due.push(id.to_owned());
-            self.parted.push((id.to_owned(), session + 1));
+            self.ended_sessions.push((id.to_owned(), session + 1));
         }
         Ok(is_done)
     }
 
     /// Nodes with an agent session that this change ends, and the number from which on a session is valid again: the holder
     /// of such a connection closes it after the commit.
-    pub fn take_parted(&mut self) -> Vec<(String, i64)> {
-        std::mem::take(&mut self.parted)
+    pub fn take_ended_sessions(&mut self) -> Vec<(String, i64)> {
+        std::mem::take(&mut self.ended_sessions)
     }
 }

@@ -122,7 +122,7 @@ impl Store {
     pub async fn audit(&self, filter: &AuditFilter, after: i64, limit: i64) -> Result<Vec<AuditRow>> {
         let (conditions, parameters) = conditions(filter, 3);
         let sql = format!("SELECT {COLUMNS} FROM audit WHERE position > $1{conditions} ORDER BY position LIMIT $2");
-        let query = bind(statement(sql).bind(after).bind(limit), parameters).aside();
+        let query = bind(statement(sql).bind(after).bind(limit), parameters).blocking();
         query.fetch_all(&self.readers).await?.iter().map(row).collect()
     }
 
@@ -134,7 +134,7 @@ impl Store {
         let (conditions, parameters) = conditions(filter, 3);
         let sql =
             format!("SELECT {COLUMNS} FROM audit WHERE position < $1{conditions} ORDER BY position DESC LIMIT $2");
-        let query = bind(statement(sql).bind(before).bind(limit), parameters).aside();
+        let query = bind(statement(sql).bind(before).bind(limit), parameters).blocking();
         query.fetch_all(&self.readers).await?.iter().map(row).collect()
     }
 

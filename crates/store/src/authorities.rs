@@ -10,7 +10,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn needed_authority(&self) -> Result<String> {
+    pub async fn required_authority(&self) -> Result<String> {
         let row = statement("SELECT authority FROM site").fetch_optional(&self.readers);
         row.await?.map_or(Ok(String::new()), |row| Ok(row.try_get(0)?))
     }
@@ -50,7 +50,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn agent_renewed(&self, node: &str, authority: &str) -> Result<()> {
+    pub async fn record_renewal(&self, node: &str, authority: &str) -> Result<()> {
         let query = statement(AGENT).bind(node).bind(authority);
         self.execute(query).await?;
         Ok(())
@@ -60,11 +60,11 @@ impl Store {
 const AGENT: &str = "UPDATE agent_boots SET authority = $2 WHERE node_id = $1 AND authority <> $2";
 
 impl WriteTx {
-    /// As [`Store::agent_renewed`], within this change.
+    /// As [`Store::record_renewal`], within this change.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn agent_certified(&mut self, node: &str, authority: &str) -> Result<()> {
+    pub async fn record_agent_cert(&mut self, node: &str, authority: &str) -> Result<()> {
         let query = statement(AGENT).bind(node).bind(authority);
         query.execute(&mut self.tx).await?;
         Ok(())
@@ -74,7 +74,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn need_authority(&mut self, sha256: &str) -> Result<()> {
+    pub async fn require_authority(&mut self, sha256: &str) -> Result<()> {
         let query = statement("UPDATE site SET authority = $1").bind(sha256);
         query.execute(&mut self.tx).await?;
         Ok(())

@@ -199,7 +199,7 @@ async fn blocking<T: Send + 'static>(
 fn read_only(path: &Path) -> Result<Connection, BackupError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(crate::readers::PATIENCE)?;
+    connection.busy_timeout(crate::readers::BUSY_TIMEOUT)?;
     Ok(connection)
 }
 

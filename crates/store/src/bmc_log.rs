@@ -90,7 +90,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn want_of_bmc(&mut self, row: &BmcLogRow) -> Result<()> {
+    pub async fn request_bmc_work(&mut self, row: &BmcLogRow) -> Result<()> {
         let sql = format!(
             "INSERT INTO bmc_logs ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, '', 0, '', 0, '') \
              ON CONFLICT (node_id) DO UPDATE SET wanted = excluded.wanted, argument = excluded.argument, \
@@ -129,7 +129,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn bmc_work_done(&mut self, row: &BmcLogRow) -> Result<bool> {
+    pub async fn end_bmc_work(&mut self, row: &BmcLogRow) -> Result<bool> {
         let sql = "UPDATE bmc_logs SET wanted = '', argument = '', done = $1, done_at = $2, error = $3, read_at = $4, \
                    body = $5 WHERE node_id = $6 AND wanted = $7 AND wanted_at = $8";
         let query = statement(sql).bind(&row.done).bind(row.done_at.0).bind(&row.error);

@@ -2,7 +2,7 @@
 
 use rackwright_lifecycle::Timestamp;
 use rackwright_lifecycle::bmc_state::uefi::Baseline;
-use rackwright_lifecycle::bmc_state::{Held, Part};
+use rackwright_lifecycle::bmc_state::{ItemState, Part};
 use serde::{Deserialize, Serialize};
 
 use crate::error::corrupt;
@@ -13,7 +13,7 @@ use crate::{Result, Store, WriteTx};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BmcStateLine {
     /// The state of the thing or part.
-    pub held: Held,
+    pub held: ItemState,
     /// The part of the BMC.
     pub part: Part,
     /// Description for people, without secrets.

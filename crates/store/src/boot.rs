@@ -90,7 +90,7 @@ impl Store {
     /// The database failed.
     pub async fn unknown_machines(&self) -> Result<Vec<UnknownMachineRow>> {
         let sql = format!("{UNKNOWN} ORDER BY mac");
-        let rows = statement(sql).aside().fetch_all(&self.readers).await?;
+        let rows = statement(sql).blocking().fetch_all(&self.readers).await?;
         rows.iter().map(unknown_machine).collect()
     }
 
@@ -103,7 +103,7 @@ impl Store {
                    (SELECT position FROM boot_stages WHERE at < $1 ORDER BY at, position LIMIT $2)";
         let mut dropped = 0;
         loop {
-            let query = statement(sql).bind(oldest.0).bind(STAGES_DROPPED).aside();
+            let query = statement(sql).bind(oldest.0).bind(STAGES_DROPPED).blocking();
             let done = self.execute(query).await?;
             dropped += done;
             if done == 0 {
@@ -111,13 +111,13 @@ impl Store {
             }
         }
         let row = statement("SELECT COUNT(*) FROM boot_stages")
-            .aside()
+            .blocking()
             .fetch_one(&self.readers);
         let mut excess = row.await?.try_get::<i64>(0)? - kept;
         let sql = "DELETE FROM boot_stages WHERE position IN \
                    (SELECT position FROM boot_stages ORDER BY at, position LIMIT $1)";
         while excess > 0 {
-            let query = statement(sql).bind(excess.min(STAGES_DROPPED)).aside();
+            let query = statement(sql).bind(excess.min(STAGES_DROPPED)).blocking();
             dropped += self.execute(query).await?;
             excess -= STAGES_DROPPED;
         }
@@ -129,7 +129,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn addresses(&self) -> Result<Vec<(String, String)>> {
-        let query = statement("SELECT mac, address FROM addresses").aside();
+        let query = statement("SELECT mac, address FROM addresses").blocking();
         let rows = query.fetch_all(&self.readers).await?;
         rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
     }
@@ -201,7 +201,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn saw_unknown(&mut self, row: &UnknownMachineRow) -> Result<bool> {
+    pub async fn record_unknown_machine(&mut self, row: &UnknownMachineRow) -> Result<bool> {
         let sql = "INSERT INTO unknown_machines (mac, first_seen, last_seen, architecture, relay, system_uuid) \
                    VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (mac) DO NOTHING";
         let query = statement(sql)
@@ -230,7 +230,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// `Exists`: another MAC address has it.
-    pub async fn give_address(&mut self, mac: &str, address: &str, now: Timestamp) -> Result<()> {
+    pub async fn assign_address(&mut self, mac: &str, address: &str, now: Timestamp) -> Result<()> {
         let exists = || StoreError::Exists {
             kind: "address",
             id: address.to_owned(),

@@ -82,7 +82,7 @@ mod hex_text {
 
 /// A former build of the nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Former {
+pub struct FormerSpec {
     /// Number of the build.
     pub build: u32,
     /// The spec of that build.
@@ -134,7 +134,7 @@ pub struct ClusterRecord {
     /// Replaced nodes, oldest first.
     pub replaced: Vec<Replaced>,
     /// The build before the wanted one.
-    pub former: Option<Former>,
+    pub former: Option<FormerSpec>,
     /// The tests of the network between its nodes; none before the first.
     pub network: Option<NetworkTest>,
     /// The reason of the wait.
@@ -166,7 +166,7 @@ struct Body {
     #[serde(default)]
     rollout: Option<Rollout>,
     #[serde(default)]
-    former: Option<Former>,
+    former: Option<FormerSpec>,
     #[serde(default)]
     network: Option<NetworkTest>,
 }
@@ -353,7 +353,7 @@ impl Store {
         sql.push_str(" ORDER BY id LIMIT $2");
         let query = statement(sql).bind(after).bind(limit);
         let query = scope.bind(filter.iter().fold(query, |query, term| query.bind(&term.value)));
-        let rows = query.aside().fetch_all(&self.readers).await?;
+        let rows = query.blocking().fetch_all(&self.readers).await?;
         rows.iter().map(ClusterRecord::from_row).collect()
     }
 
@@ -367,7 +367,7 @@ impl Store {
             scope.rows("n.customer", 2)
         );
         let query = scope.bind(statement(sql).bind(id));
-        let rows = query.aside().fetch_all(&self.readers).await?;
+        let rows = query.blocking().fetch_all(&self.readers).await?;
         rows.iter().map(NodeRecord::from_row).collect()
     }
 

@@ -12,7 +12,7 @@ impl Store {
     /// The database failed.
     pub async fn count_by_state(&self) -> Result<Vec<(String, i64)>> {
         let rows = statement("SELECT state, COUNT(*) FROM nodes GROUP BY state")
-            .aside()
+            .blocking()
             .fetch_all(&self.readers)
             .await?;
         rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
@@ -24,7 +24,7 @@ impl Store {
     /// The database failed.
     pub async fn count_waiting(&self) -> Result<Vec<(String, String, i64)>> {
         let sql = "SELECT state, wait_kind, COUNT(*) FROM nodes WHERE wait_kind <> '' GROUP BY state, wait_kind";
-        let rows = statement(sql).aside().fetch_all(&self.readers).await?;
+        let rows = statement(sql).blocking().fetch_all(&self.readers).await?;
         let row = |r: &Row| Ok((r.try_get(0)?, r.try_get(1)?, r.try_get(2)?));
         rows.iter().map(row).collect()
     }
@@ -35,7 +35,7 @@ impl Store {
     /// The database failed.
     pub async fn oldest_by_state(&self) -> Result<Vec<(String, Timestamp)>> {
         let sql = "SELECT state, MIN(state_since) FROM nodes WHERE state NOT IN ('active', 'available') GROUP BY state";
-        let rows = statement(sql).aside().fetch_all(&self.readers).await?;
+        let rows = statement(sql).blocking().fetch_all(&self.readers).await?;
         rows.iter()
             .map(|r| Ok((r.try_get(0)?, Timestamp(r.try_get(1)?))))
             .collect()
@@ -47,6 +47,6 @@ impl Store {
     /// The database failed.
     pub async fn count_due(&self, now: Timestamp) -> Result<i64> {
         let query = statement("SELECT COUNT(*) FROM nodes WHERE due_at <= $1").bind(now.0);
-        Ok(query.aside().fetch_one(&self.readers).await?.try_get(0)?)
+        Ok(query.blocking().fetch_one(&self.readers).await?.try_get(0)?)
     }
 }

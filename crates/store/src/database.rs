@@ -13,11 +13,11 @@ use crate::error::DatabaseError;
 use crate::group::Group;
 use crate::hints::Hints;
 use crate::readers::{SqliteReaders, empty_log, open_writer};
-use crate::sql::On;
+use crate::sql::QueryTarget;
 use crate::{Result, Store, StoreError, schema};
 
 /// Longest wait for a connection, and for connecting.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection idle for longer is tested before use: the server may be gone.
 const IDLE: Duration = Duration::from_secs(1);
 /// Connections for reads.
@@ -173,7 +173,7 @@ impl Database {
             Ok(empty_log(&connection).map_err(DatabaseError::Sqlite)?)
         });
         let opened = opened.await.unwrap_or(Err(DatabaseError::Ending.into()));
-        opened.map_err(|error| self.named(error))?;
+        opened.map_err(|error| self.with_database(error))?;
         Ok(Store {
             kind: Kind::Sqlite,
             writer: Writer::Sqlite(Group::new(&path)),
@@ -185,18 +185,20 @@ impl Database {
 
     async fn open_server(&self, server: &Server) -> Result<Store> {
         let options = server.options()?;
-        let named = |error: sqlx::Error| self.named(DatabaseError::from(error).into());
+        let with_database = |error: sqlx::Error| self.with_database(DatabaseError::from(error).into());
         // Outside the pool: the pool would retry until its timeout and then hide the reason.
         let connecting = async {
             let mut connection = options.connect().await?;
             connection.execute(POSTGRES).await?;
             Ok(connection)
         };
-        let connected = tokio::time::timeout(PATIENCE, connecting).await;
-        let mut connection = connected.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(named)?;
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
+        let mut connection = connected
+            .unwrap_or(Err(sqlx::Error::PoolTimedOut))
+            .map_err(with_database)?;
         let migrated = schema::migrate_postgres(&mut connection).await;
-        migrated.map_err(|error| self.named(error))?;
-        connection.close().await.map_err(named)?;
+        migrated.map_err(|error| self.with_database(error))?;
+        connection.close().await.map_err(with_database)?;
         Ok(Store {
             kind: Kind::Postgres,
             hints: Arc::new(hints(options.clone())),
@@ -207,7 +209,7 @@ impl Database {
     }
 
     /// The error with the database's name and a hint.
-    fn named(&self, error: StoreError) -> StoreError {
+    fn with_database(&self, error: StoreError) -> StoreError {
         match error {
             StoreError::Database(source) | StoreError::Contended(source) => StoreError::Open {
                 database: self.to_string(),
@@ -245,7 +247,7 @@ impl Server {
 fn pool(connections: u32) -> PgPoolOptions {
     PgPoolOptions::new()
         .max_connections(connections)
-        .acquire_timeout(PATIENCE)
+        .acquire_timeout(CONNECT_TIMEOUT)
         .after_connect(|connection, _| {
             Box::pin(async move {
                 connection.execute(POSTGRES).await?;
@@ -276,7 +278,7 @@ pub(crate) async fn begin(pool: &PgPool) -> std::result::Result<Transaction<'sta
 fn hints(options: PgConnectOptions) -> Hints {
     let pool = PgPoolOptions::new()
         .max_connections(HINTS)
-        .acquire_timeout(PATIENCE)
+        .acquire_timeout(CONNECT_TIMEOUT)
         .connect_lazy_with(options);
     Hints::through(pool)
 }
@@ -295,7 +297,7 @@ pub(crate) enum Readers {
     Postgres(PgPool),
 }
 
-impl<'a> From<&'a Readers> for On<'a> {
+impl<'a> From<&'a Readers> for QueryTarget<'a> {
     fn from(readers: &'a Readers) -> Self {
         match readers {
             Readers::Sqlite(readers) => Self::Readers(readers),

@@ -128,7 +128,7 @@ impl Store {
     /// The database failed.
     pub async fn discoveries(&self, before: &str, limit: i64) -> Result<Vec<DiscoveryRow>> {
         let sql = format!("{COLUMNS} WHERE ($1 = '' OR id < $1) ORDER BY id DESC LIMIT $2");
-        let rows = statement(sql).bind(before).bind(limit).aside();
+        let rows = statement(sql).bind(before).bind(limit).blocking();
         rows.fetch_all(&self.readers).await?.iter().map(discovery).collect()
     }
 
@@ -136,7 +136,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn discoveries_to_take(&self, replica: &str, now: Timestamp) -> Result<Vec<String>> {
+    pub async fn claimable_discoveries(&self, replica: &str, now: Timestamp) -> Result<Vec<String>> {
         let sql = "SELECT id FROM discoveries WHERE ended_at IS NULL AND (owner = $1 OR lease_until < $2) ORDER BY id";
         let rows = statement(sql)
             .bind(replica)
@@ -150,7 +150,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn take_discovery(&self, id: &str, replica: &str, now: Timestamp, until: Timestamp) -> Result<bool> {
+    pub async fn lease_discovery(&self, id: &str, replica: &str, now: Timestamp, until: Timestamp) -> Result<bool> {
         let sql = "UPDATE discoveries SET owner = $1, lease_until = $2 WHERE id = $3 AND ended_at IS NULL \
                    AND (owner = $1 OR lease_until < $4)";
         let query = statement(sql).bind(replica).bind(until.0).bind(id).bind(now.0);
@@ -189,7 +189,7 @@ impl Store {
             .bind(after)
             .bind(state)
             .bind(limit)
-            .aside();
+            .blocking();
         rows.fetch_all(&self.readers).await?.iter().map(finding).collect()
     }
 
@@ -200,7 +200,7 @@ impl Store {
     pub async fn finding_others(&self, discovery: &str, first: &str, last: &str) -> Result<Vec<(String, String)>> {
         let sql = "SELECT first, address FROM discovery_findings WHERE discovery_id = $1 AND first >= $2 AND first <= $3 \
                    AND first <> '' ORDER BY first, place";
-        let rows = statement(sql).bind(discovery).bind(first).bind(last).aside();
+        let rows = statement(sql).bind(discovery).bind(first).bind(last).blocking();
         let rows = rows.fetch_all(&self.readers).await?;
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
@@ -212,7 +212,11 @@ impl Store {
     pub async fn finding_counts(&self, discovery: &str) -> Result<Vec<(String, i64)>> {
         let sql =
             "SELECT state, COUNT(*) FROM discovery_findings WHERE discovery_id = $1 GROUP BY state ORDER BY state";
-        let rows = statement(sql).bind(discovery).aside().fetch_all(&self.readers).await?;
+        let rows = statement(sql)
+            .bind(discovery)
+            .blocking()
+            .fetch_all(&self.readers)
+            .await?;
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
@@ -232,7 +236,11 @@ impl Store {
     /// The database failed.
     pub async fn finding_places(&self, discovery: &str) -> Result<HashSet<String>> {
         let sql = "SELECT place FROM discovery_findings WHERE discovery_id = $1 AND state <> 'asking'";
-        let rows = statement(sql).bind(discovery).aside().fetch_all(&self.readers).await?;
+        let rows = statement(sql)
+            .bind(discovery)
+            .blocking()
+            .fetch_all(&self.readers)
+            .await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
@@ -240,7 +248,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn note_login_try(&self, row: &FindingRow) -> Result<()> {
+    pub async fn record_login_try(&self, row: &FindingRow) -> Result<()> {
         let sql = "INSERT INTO discovery_findings (discovery_id, place, address, state, first, node_id, why, tries, body, login) \
                    VALUES ($1, $2, $3, 'asking', '', '', '', 1, '{}', $4) \
                    ON CONFLICT (discovery_id, place) DO UPDATE SET tries = discovery_findings.tries + 1";

@@ -223,7 +223,7 @@ impl WriteTx {
         let effect = Effect::parse(row.try_get(0)?);
         // A firmware update may have a permit for a start in the middle of it.
         if effect == Some(Effect::UpdateFirmware) || effect.and_then(Kind::of).is_some() {
-            self.give_permits_back(id, now).await?;
+            self.release_permits(id, now).await?;
         }
         Ok(true)
     }

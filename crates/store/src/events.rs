@@ -125,7 +125,7 @@ impl Store {
         self.place_events().await?;
         let query = statement("DELETE FROM events WHERE at < $1 AND position < (SELECT MAX(position) FROM events)")
             .bind(oldest.0)
-            .aside();
+            .blocking();
         self.execute(query).await
     }
 }
@@ -160,7 +160,7 @@ impl WriteTx {
             let sql = format!("INSERT INTO {table} VALUES {}", places.join(", "));
             let mut query = statement(sql);
             if chunk.len() > 4 {
-                query = query.once();
+                query = query.unprepared();
             }
             for event in chunk {
                 let kind = event.kind.to_string();

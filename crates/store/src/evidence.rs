@@ -68,7 +68,7 @@ impl Store {
         let query = statement(sql)
             .bind(i64::try_from(after).unwrap_or(i64::MAX))
             .bind(limit);
-        let rows = query.aside().fetch_all(&self.readers).await?;
+        let rows = query.blocking().fetch_all(&self.readers).await?;
         let entry = |row: &Row| {
             Ok(ChainEntry {
                 number: u64::try_from(row.try_get::<i64>(0)?).unwrap_or(0),
@@ -129,7 +129,7 @@ impl Store {
     pub async fn newest_reports(&self, cluster: &str) -> Result<BTreeMap<String, Vec<u8>>> {
         let sql = "SELECT node_id, body FROM reports WHERE position IN (SELECT MAX(r.position) FROM reports r \
                    JOIN cluster_nodes c ON c.node_id = r.node_id WHERE c.cluster_id = $1 GROUP BY r.node_id)";
-        let rows = statement(sql).bind(cluster).aside().fetch_all(&self.readers).await?;
+        let rows = statement(sql).bind(cluster).blocking().fetch_all(&self.readers).await?;
         rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
     }
 }

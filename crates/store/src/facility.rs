@@ -46,7 +46,7 @@ pub struct AlarmRow {
     /// Number of affected nodes.
     pub nodes: i64,
     /// Digest of the affected nodes' names.
-    pub which: String,
+    pub nodes_digest: String,
     /// The affected nodes must not be switched on.
     pub blocks: bool,
     /// The affected nodes are not given to new clusters.
@@ -58,7 +58,7 @@ pub struct AlarmRow {
 }
 
 /// Nodes that are held with one statement.
-const HELD_AT_ONCE: usize = 200;
+const HOLD_BATCH: usize = 200;
 
 const ALARM: &str = "id, kind, subject, severity, message, advice, measured, limit_at, unit, nodes, blocks, cordons, \
                      opened_at, seen_at, which";
@@ -75,7 +75,7 @@ fn alarm(row: &Row) -> Result<AlarmRow> {
         limit: row.try_get("limit_at")?,
         unit: row.try_get("unit")?,
         nodes: row.try_get("nodes")?,
-        which: row.try_get("which")?,
+        nodes_digest: row.try_get("which")?,
         blocks: row.try_get::<i64>("blocks")? != 0,
         cordons: row.try_get::<i64>("cordons")? != 0,
         opened_at: Timestamp(row.try_get("opened_at")?),
@@ -105,7 +105,7 @@ impl Store {
     pub async fn facility_readings(&self, since: Timestamp, limit: i64) -> Result<Vec<ReadingRow>> {
         let sql = "SELECT kind, name, at, stored_at, body FROM facility_readings WHERE stored_at >= $1 \
                    ORDER BY stored_at, kind, name LIMIT $2";
-        let rows = statement(sql).bind(since.0).bind(limit).aside();
+        let rows = statement(sql).bind(since.0).bind(limit).blocking();
         rows.fetch_all(&self.readers).await?.iter().map(reading).collect()
     }
 
@@ -115,7 +115,7 @@ impl Store {
     /// The database failed.
     pub async fn count_facility_readings(&self, since: Timestamp) -> Result<BTreeMap<String, i64>> {
         let sql = "SELECT kind, COUNT(*) FROM facility_readings WHERE at >= $1 GROUP BY kind";
-        let rows = statement(sql).bind(since.0).aside().fetch_all(&self.readers).await?;
+        let rows = statement(sql).bind(since.0).blocking().fetch_all(&self.readers).await?;
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
@@ -176,7 +176,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn held_by(&self, alarm: &str, after: &str, limit: i64) -> Result<Vec<String>> {
+    pub async fn nodes_held_by(&self, alarm: &str, after: &str, limit: i64) -> Result<Vec<String>> {
         let sql = "SELECT node_id FROM facility_holds WHERE alarm_id = $1 AND node_id > $2 ORDER BY node_id LIMIT $3";
         let rows = statement(sql).bind(alarm).bind(after).bind(limit);
         let rows = rows.fetch_all(&self.readers).await?;
@@ -278,23 +278,23 @@ impl WriteTx {
         let query = query.bind(&row.severity).bind(&row.message).bind(&row.advice);
         let query = query.bind(row.measured).bind(row.limit).bind(&row.unit).bind(row.nodes);
         let query = query.bind(i64::from(row.blocks)).bind(i64::from(row.cordons));
-        let query = query.bind(row.opened_at.0).bind(row.seen_at.0).bind(&row.which);
+        let query = query.bind(row.opened_at.0).bind(row.seen_at.0).bind(&row.nodes_digest);
         query.execute(&mut self.tx).await?;
-        self.let_go(&row.id).await?;
+        self.release_nodes(&row.id).await?;
         if row.blocks || row.cordons {
             self.hold_nodes(row, nodes).await?;
         }
         let held: HashSet<&String> = nodes.iter().filter(|_| row.blocks).collect();
-        let freed: Vec<&String> = before.iter().filter(|node| !held.contains(node)).collect();
+        let unblocked: Vec<&String> = before.iter().filter(|node| !held.contains(node)).collect();
         let mut are_due = false;
-        for some in freed.chunks(HELD_AT_ONCE) {
+        for some in unblocked.chunks(HOLD_BATCH) {
             are_due |= self.wake_held(some, row.seen_at).await?;
         }
         Ok(are_due)
     }
 
     async fn hold_nodes(&mut self, row: &AlarmRow, nodes: &[String]) -> Result<()> {
-        for some in nodes.chunks(HELD_AT_ONCE) {
+        for some in nodes.chunks(HOLD_BATCH) {
             let places: Vec<String> = (0..some.len()).map(|n| format!("($1, ${}, $2, $3)", n + 4)).collect();
             let sql = format!(
                 "INSERT INTO facility_holds (alarm_id, node_id, blocks, cordons) VALUES {} ON CONFLICT DO NOTHING",
@@ -321,7 +321,7 @@ impl WriteTx {
         Ok(query.execute(&mut self.tx).await? > 0)
     }
 
-    async fn let_go(&mut self, alarm: &str) -> Result<()> {
+    async fn release_nodes(&mut self, alarm: &str) -> Result<()> {
         let query = statement("DELETE FROM facility_holds WHERE alarm_id = $1").bind(alarm);
         query.execute(&mut self.tx).await?;
         Ok(())
@@ -336,7 +336,7 @@ impl WriteTx {
                    AND blocks = 1) AND due_at > $1 AND wait_kind = 'alarm'";
         let query = statement(sql).bind(now.0).bind(id);
         query.execute(&mut self.tx).await?;
-        self.let_go(id).await?;
+        self.release_nodes(id).await?;
         let query = statement("DELETE FROM facility_alarms WHERE id = $1").bind(id);
         query.execute(&mut self.tx).await?;
         Ok(())
@@ -354,7 +354,7 @@ impl WriteTx {
 
 impl Store {
     /// Tells the other processes that nodes may be due, after a change that made many due at once.
-    pub fn say_due(&self) {
-        self.hints.say(Change::Due);
+    pub fn notify_due(&self) {
+        self.hints.send(Change::Due);
     }
 }

@@ -115,7 +115,7 @@ impl Store {
     /// The database failed.
     pub async fn firmware_seen_between(&self, after: &str, last: &str) -> Result<Vec<FirmwareSeenRow>> {
         let sql = "SELECT node_id, at, body FROM firmware_seen WHERE node_id > $1 AND node_id <= $2 ORDER BY node_id";
-        let rows = statement(sql).bind(after).bind(last).aside();
+        let rows = statement(sql).bind(after).bind(last).blocking();
         rows.fetch_all(&self.readers).await?.iter().map(seen).collect()
     }
 

@@ -104,7 +104,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed, or the node does not exist.
-    pub async fn note_firmware_updated(&self, node: &str, at: Timestamp, to: &str) -> Result<()> {
+    pub async fn record_firmware_update(&self, node: &str, at: Timestamp, to: &str) -> Result<()> {
         let sql = "INSERT INTO node_firmware_values \
                    (node_id, first_seen_at, tpm_ek, body, reported, updated_at, updated_to) \
                    VALUES ($1, 0, '', '', '', $2, $3) \

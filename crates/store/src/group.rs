@@ -17,8 +17,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::error::DatabaseError;
-use crate::readers::{PATIENCE, is_busy, open_writer};
-use crate::sql::{Done, On, Query};
+use crate::readers::{BUSY_TIMEOUT, is_busy, open_writer};
+use crate::sql::{Query, QueryResult, QueryTarget};
 use crate::{Result, StoreError};
 
 /// Takes the writer lock at the beginning: a change that reads first then cannot find the lock taken later.
@@ -39,13 +39,13 @@ struct Writer {
     path: PathBuf,
     /// None before the first change, and after a change that left the connection in doubt.
     connection: Option<Connection>,
-    open: Option<Open>,
+    open: Option<OpenTransaction>,
     is_closed: bool,
 }
 
 /// An open transaction, shared by changes.
 #[derive(Debug)]
-struct Open {
+struct OpenTransaction {
     batch: Arc<Batch>,
     /// At least one change is complete: the next change needs a new savepoint.
     has_changes: bool,
@@ -77,7 +77,7 @@ impl Writer {
             self.connection = Some(connection);
         }
         begun?;
-        self.open = Some(Open {
+        self.open = Some(OpenTransaction {
             batch: Arc::default(),
             has_changes: false,
             broken: None,
@@ -87,7 +87,7 @@ impl Writer {
     }
 
     /// Opens a transaction if that needs no wait. False: it may take longer.
-    fn opens_at_once(&mut self) -> std::result::Result<bool, DatabaseError> {
+    fn try_open(&mut self) -> std::result::Result<bool, DatabaseError> {
         if self.open.is_some() {
             return Ok(true);
         }
@@ -110,7 +110,7 @@ impl Writer {
     }
 
     /// Runs a statement of a change.
-    fn run(&mut self, query: &Query<'_>) -> std::result::Result<Done, DatabaseError> {
+    fn run(&mut self, query: &Query<'_>) -> std::result::Result<QueryResult, DatabaseError> {
         let (Some(connection), Some(open)) = (&self.connection, &mut self.open) else {
             return Err(DatabaseError::Ending);
         };
@@ -164,7 +164,7 @@ fn run(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
 }
 
 /// Runs work that may block on a blocking thread. It runs to its end even if the caller is dropped.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| StoreError::NotCommitted("this process is ending".into()))
 }
@@ -180,13 +180,13 @@ impl Group {
     }
 
     /// Begins a change, after the earlier ones are complete.
-    pub(crate) async fn begin(&self) -> Result<Part> {
+    pub(crate) async fn begin(&self) -> Result<GroupedChange> {
         let mut writer = Arc::clone(&self.0).lock_owned().await;
-        if !writer.opens_at_once()? {
+        if !writer.try_open()? {
             let group = self.clone();
-            return aside(move || {
-                writer.begin(PATIENCE)?;
-                Part::of(&group, writer)
+            return blocking(move || {
+                writer.begin(BUSY_TIMEOUT)?;
+                GroupedChange::of(&group, writer)
             })
             .await?;
         }
@@ -194,22 +194,22 @@ impl Group {
         if writer.open.as_ref().is_some_and(|open| open.has_changes) {
             NEXT.into_iter().for_each(|sql| writer.run_own(sql));
         }
-        Part::of(self, writer)
+        GroupedChange::of(self, writer)
     }
 
     /// Runs a change of one statement.
-    pub(crate) async fn execute(&self, query: Query<'_>) -> Result<Done> {
-        if query.is_aside {
+    pub(crate) async fn execute(&self, query: Query<'_>) -> Result<QueryResult> {
+        if query.is_blocking {
             let (mut part, query) = (self.begin().await?, query.into_owned());
-            let (part, done) = aside(move || part.run(&query).map(|done| (part, done))).await??;
+            let (part, done) = blocking(move || part.run(&query).map(|done| (part, done))).await??;
             part.commit().await?;
             return Ok(done);
         }
         let mut writer = Arc::clone(&self.0).lock_owned().await;
-        let mut part = if writer.opens_at_once()? {
+        let mut part = if writer.try_open()? {
             // Without a savepoint: a single statement is atomic in SQLite, and the caller cannot be dropped in the middle
             // of it.
-            Part::of(self, writer)?
+            GroupedChange::of(self, writer)?
         } else {
             drop(writer);
             self.begin().await?
@@ -217,7 +217,7 @@ impl Group {
         match part.run(&query) {
             Ok(done) => part.commit().await.map(|()| done),
             Err(error) => {
-                drop(part.keep());
+                drop(part.complete());
                 Err(error.into())
             }
         }
@@ -229,7 +229,7 @@ impl Group {
         if !writer.is_open(&batch) {
             return Ok(());
         }
-        aside(move || writer.commit(&batch)).await
+        blocking(move || writer.commit(&batch)).await
     }
 
     /// Commits the complete changes and closes the file.
@@ -237,7 +237,7 @@ impl Group {
         let mut writer = Arc::clone(&self.0).lock_owned().await;
         writer.is_closed = true;
         // The result does not matter: acknowledged changes are committed already.
-        let _ = aside(move || {
+        let _ = blocking(move || {
             if let Some(batch) = writer.open.as_ref().map(|open| open.batch.clone()) {
                 writer.commit(&batch);
             }
@@ -249,21 +249,21 @@ impl Group {
 
 /// A change in its savepoint. Dropping it undoes the change.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct GroupedChange {
     /// None once the change is complete.
     writer: Option<OwnedMutexGuard<Writer>>,
     group: Group,
     batch: Arc<Batch>,
 }
 
-impl Part {
+impl GroupedChange {
     fn of(group: &Group, writer: OwnedMutexGuard<Writer>) -> Result<Self> {
         let Some(open) = &writer.open else {
             return Err(StoreError::NotCommitted("there is no transaction".into()));
         };
         let batch = Arc::clone(&open.batch);
         if let Some(why) = open.broken.clone() {
-            drop(End {
+            drop(PendingCommit {
                 group: group.clone(),
                 batch,
             });
@@ -276,19 +276,19 @@ impl Part {
         })
     }
 
-    pub(crate) fn run(&mut self, query: &Query<'_>) -> std::result::Result<Done, DatabaseError> {
+    pub(crate) fn run(&mut self, query: &Query<'_>) -> std::result::Result<QueryResult, DatabaseError> {
         self.writer.as_mut().ok_or(DatabaseError::Ending)?.run(query)
     }
 
     /// Marks the change as complete and releases the writer.
-    fn keep(mut self) -> End {
+    fn complete(mut self) -> PendingCommit {
         if let Some(writer) = &mut self.writer
             && let Some(open) = &mut writer.open
         {
             open.has_changes = true;
         }
         self.writer = None;
-        End {
+        PendingCommit {
             group: self.group.clone(),
             batch: self.batch.clone(),
         }
@@ -296,7 +296,7 @@ impl Part {
 
     /// Marks the change as complete, and waits for the commit.
     pub(crate) async fn commit(self) -> Result<()> {
-        let end = self.keep();
+        let end = self.complete();
         // Queues behind the changes that wait for the writer already.
         end.group.commit(end.batch.clone()).await?;
         match end.batch.outcome.get() {
@@ -307,12 +307,12 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for GroupedChange {
     fn drop(&mut self) {
         let Some(mut writer) = self.writer.take() else { return };
         writer.undo();
         drop(writer);
-        drop(End {
+        drop(PendingCommit {
             group: self.group.clone(),
             batch: self.batch.clone(),
         });
@@ -321,12 +321,12 @@ impl Drop for Part {
 
 /// Ends a batch when no caller waits for it any more: SQLite's lock must not stay taken.
 #[derive(Debug)]
-struct End {
+struct PendingCommit {
     group: Group,
     batch: Arc<Batch>,
 }
 
-impl Drop for End {
+impl Drop for PendingCommit {
     fn drop(&mut self) {
         if self.batch.outcome.get().is_some() {
             return;
@@ -343,23 +343,23 @@ impl Drop for End {
 #[derive(Debug)]
 pub(crate) enum Tx {
     Own(Transaction<'static, Postgres>),
-    Part(Part),
+    GroupedChange(GroupedChange),
 }
 
 impl Tx {
     pub(crate) async fn commit(self) -> Result<()> {
         match self {
             Self::Own(tx) => tx.commit().await.map_err(|error| DatabaseError::from(error).into()),
-            Self::Part(part) => part.commit().await,
+            Self::GroupedChange(part) => part.commit().await,
         }
     }
 }
 
-impl<'a> From<&'a mut Tx> for On<'a> {
+impl<'a> From<&'a mut Tx> for QueryTarget<'a> {
     fn from(tx: &'a mut Tx) -> Self {
         match tx {
             Tx::Own(tx) => Self::Postgres(tx),
-            Tx::Part(part) => Self::Sqlite(part),
+            Tx::GroupedChange(part) => Self::Sqlite(part),
         }
     }
 }

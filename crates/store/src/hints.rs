@@ -22,9 +22,9 @@ const EVENTS: &str = "rackwright_events";
 /// Between two hints of one replica: merges many changes into one hint.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Between two checks without a hint, for servers that do not forward hints.
-const ANYWAY: Duration = Duration::from_secs(5);
+const NOTIFY_PAUSE: Duration = Duration::from_secs(5);
 /// Pause after a lost connection.
-const AGAIN: Duration = Duration::from_secs(1);
+const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The content of a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,14 +57,18 @@ impl Changes {
 #[derive(Debug)]
 struct Channel {
     name: &'static str,
-    unsaid: AtomicBool,
-    heard: watch::Sender<()>,
+    is_pending: AtomicBool,
+    listeners: watch::Sender<()>,
 }
 
 impl Channel {
     fn new(name: &'static str) -> Self {
-        let (unsaid, heard) = (AtomicBool::new(false), watch::Sender::new(()));
-        Self { name, unsaid, heard }
+        let (is_pending, listeners) = (AtomicBool::new(false), watch::Sender::new(()));
+        Self {
+            name,
+            is_pending,
+            listeners,
+        }
     }
 }
 
@@ -80,9 +84,9 @@ impl Shared {
         [&self.due, &self.events]
     }
 
-    fn heard_all(&self) {
+    fn notify_listeners(&self) {
         for channel in self.channels() {
-            channel.heard.send_replace(());
+            channel.listeners.send_replace(());
         }
     }
 }
@@ -109,19 +113,19 @@ impl Hints {
     /// Hints through a server; takes two connections of the pool.
     pub(crate) fn through(pool: PgPool) -> Self {
         let mut hints = Self::none();
-        hints._tasks.spawn(speak(pool.clone(), hints.shared.clone()));
+        hints._tasks.spawn(send_pending(pool.clone(), hints.shared.clone()));
         hints._tasks.spawn(listen(pool, hints.shared.clone()));
-        hints._tasks.spawn(look_anyway(hints.shared.clone()));
+        hints._tasks.spawn(notify_regularly(hints.shared.clone()));
         hints
     }
 
     /// Sends a hint to the other replicas, within `PAUSE`.
-    pub(crate) fn say(&self, change: Change) {
+    pub(crate) fn send(&self, change: Change) {
         let channel = match change {
             Change::Due => &self.shared.due,
             Change::Events => &self.shared.events,
         };
-        channel.unsaid.store(true, Ordering::Relaxed);
+        channel.is_pending.store(true, Ordering::Relaxed);
         self.shared.wanted.notify_one();
     }
 }
@@ -131,18 +135,18 @@ impl Store {
     #[must_use]
     pub fn changes(&self) -> Changes {
         Changes {
-            due: self.hints.shared.due.heard.subscribe(),
-            events: self.hints.shared.events.heard.subscribe(),
+            due: self.hints.shared.due.listeners.subscribe(),
+            events: self.hints.shared.events.listeners.subscribe(),
         }
     }
 }
 
 /// Runs for ever.
-async fn speak(pool: PgPool, shared: Arc<Shared>) {
+async fn send_pending(pool: PgPool, shared: Arc<Shared>) {
     loop {
         shared.wanted.notified().await;
         for channel in shared.channels() {
-            if !channel.unsaid.swap(false, Ordering::Relaxed) {
+            if !channel.is_pending.swap(false, Ordering::Relaxed) {
                 continue;
             }
             let query = sqlx::query("SELECT pg_notify($1, '')").bind(channel.name);
@@ -155,26 +159,26 @@ async fn speak(pool: PgPool, shared: Arc<Shared>) {
 }
 
 /// Runs for ever.
-async fn look_anyway(shared: Arc<Shared>) {
+async fn notify_regularly(shared: Arc<Shared>) {
     loop {
-        tokio::time::sleep(ANYWAY).await;
-        shared.heard_all();
+        tokio::time::sleep(NOTIFY_PAUSE).await;
+        shared.notify_listeners();
     }
 }
 
 /// Runs for ever.
 async fn listen(pool: PgPool, shared: Arc<Shared>) {
-    let mut is_told = false;
+    let mut is_warned = false;
     loop {
         match listen_once(&pool, &shared).await {
-            Ok(()) => is_told = false,
-            Err(error) if is_told => tracing::debug!(%error, "still no hints"),
+            Ok(()) => is_warned = false,
+            Err(error) if is_warned => tracing::debug!(%error, "still no hints"),
             Err(error) => {
                 tracing::warn!(%error, "no hints from the database for now; it is looked into every few seconds");
-                is_told = true;
+                is_warned = true;
             }
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RECONNECT_PAUSE).await;
     }
 }
 
@@ -183,11 +187,11 @@ async fn listen_once(pool: &PgPool, shared: &Shared) -> sqlx::Result<()> {
     let mut listener = PgListener::connect_with(pool).await?;
     listener.listen_all(shared.channels().map(|c| c.name)).await?;
     // Hints sent before this connection are lost: check everything.
-    shared.heard_all();
+    shared.notify_listeners();
     while let Some(hint) = listener.try_recv().await? {
         for channel in shared.channels() {
             if channel.name == hint.channel() {
-                channel.heard.send_replace(());
+                channel.listeners.send_replace(());
             }
         }
     }

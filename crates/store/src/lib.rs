@@ -17,6 +17,7 @@ mod backup;
 mod bmc_log;
 mod bmc_state;
 mod boot;
+mod cluster_nodes;
 mod clusters;
 mod console;
 mod counts;
@@ -49,7 +50,6 @@ mod restored;
 mod schema;
 mod scope;
 mod sealed;
-mod seated;
 mod seen;
 mod settings;
 mod sites;
@@ -65,13 +65,14 @@ use tokio::sync::Mutex;
 
 pub use accounts::{BmcAccount, FactoryCredential, Lockout, PendingPassword};
 pub use agent_boots::{AgentBootRow, ContestKind};
-pub use agents::{AgentSession, Hold};
+pub use agents::{AgentConnection, AgentSession};
 pub use audit::{AuditFilter, AuditRow};
 pub use backup::{BackupError, DatabaseSite};
 pub use bmc_log::BmcLogRow;
 pub use bmc_state::{BmcStateLine, BmcStateRow};
 pub use boot::{BootStageRow, UnknownMachineRow};
-pub use clusters::{ClusterHistoryRow, ClusterRecord, ClusterSpec, Former, Replaced, SealedUserData};
+pub use cluster_nodes::{ClusterNode, ClusterNodeCount};
+pub use clusters::{ClusterHistoryRow, ClusterRecord, ClusterSpec, FormerSpec, Replaced, SealedUserData};
 pub use console::{SSH_KEYS_MAX, SshKeyRow};
 pub use database::Database;
 pub use discoveries::{DiscoveryRow, FindingRow};
@@ -91,14 +92,13 @@ pub use network_test::{NetworkRow, NetworkTest};
 pub use networks::{NodeNetwork, VlanRow};
 pub use nodes::{Filter, HistoryRow, Identity, NodeRecord, Readings, Spec, Term};
 pub use operations::OperationRow;
-pub use permits::{Asker, InLine, Permit, Queue};
+pub use permits::{Permit, PermitRequest, Queue, Queued};
 pub use replicas::ReplicaRow;
 pub use requests::RequestKey;
 pub use resting::RestingRow;
 pub use restored::DatabaseAge;
 pub use scope::Scope;
 pub use sealed::{ReplicaKeys, SEAL_HEADER_BYTES, SealedColumn, SealedSecret};
-pub use seated::{SeatedCount, SeatedNode};
 pub use settings::{SettingsRead, SettingsRow};
 pub use sites::{HallRow, SiteFile, SiteRow};
 pub use terms::TermRow;
@@ -133,13 +133,13 @@ pub struct WriteTx {
     /// Nodes that become due.
     due: Vec<String>,
     /// Nodes that have got their turn.
-    called: Vec<String>,
+    next_in_line: Vec<String>,
     /// Operations that end.
     ended: Vec<String>,
     /// The change alters a member's rights.
     changes_members: bool,
     /// Nodes with an agent session that the change ends, and the number from which on a session is valid again.
-    parted: Vec<(String, i64)>,
+    ended_sessions: Vec<(String, i64)>,
     hints: Arc<Hints>,
 }
 
@@ -159,7 +159,7 @@ impl Store {
     /// The database cannot be reached.
     pub async fn write(&self) -> Result<WriteTx> {
         let tx = match &self.writer {
-            Writer::Sqlite(group) => Tx::Part(group.begin().await?),
+            Writer::Sqlite(group) => Tx::GroupedChange(group.begin().await?),
             Writer::Postgres(pool) => Tx::Own(database::begin(pool).await?),
         };
         Ok(WriteTx {
@@ -167,10 +167,10 @@ impl Store {
             tx,
             events: Vec::new(),
             due: Vec::new(),
-            called: Vec::new(),
+            next_in_line: Vec::new(),
             ended: Vec::new(),
             changes_members: false,
-            parted: Vec::new(),
+            ended_sessions: Vec::new(),
             hints: self.hints.clone(),
         })
     }
@@ -234,10 +234,10 @@ impl WriteTx {
         }
         self.tx.commit().await?;
         if has_events {
-            self.hints.say(Change::Events);
+            self.hints.send(Change::Events);
         }
         if !self.due.is_empty() {
-            self.hints.say(Change::Due);
+            self.hints.send(Change::Due);
         }
         Ok(())
     }

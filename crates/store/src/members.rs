@@ -106,7 +106,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn note_use(&self, name: &str, epoch: u64, now: Timestamp, since: Timestamp) -> Result<bool> {
+    pub async fn record_use(&self, name: &str, epoch: u64, now: Timestamp, since: Timestamp) -> Result<bool> {
         let sql = "UPDATE members SET used_at = $1 WHERE name = $2 AND epoch = $3 AND used_at < $4";
         let query = statement(sql).bind(now.0).bind(name).bind(integer(epoch)).bind(since.0);
         Ok(self.execute(query).await? > 0)
@@ -140,7 +140,7 @@ impl Store {
     pub async fn forget_tokens(&self, oldest: Timestamp) -> Result<u64> {
         let query = statement("DELETE FROM tokens WHERE expires_at < $1")
             .bind(oldest.0)
-            .aside();
+            .blocking();
         self.execute(query).await
     }
 }
@@ -278,7 +278,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn certificate_issued(
+    pub async fn record_member_cert(
         &mut self,
         name: &str,
         epoch: u64,
@@ -295,7 +295,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn warn_of_end(&mut self, name: &str, ends_at: Timestamp) -> Result<bool> {
+    pub async fn mark_end_warned(&mut self, name: &str, ends_at: Timestamp) -> Result<bool> {
         let sql = "UPDATE members SET warned_of = $2 WHERE name = $1 AND certificate_ends_at = $2 AND warned_of <> $2";
         let query = statement(sql).bind(name).bind(ends_at.0);
         Ok(query.execute(&mut self.tx).await? > 0)

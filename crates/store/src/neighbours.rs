@@ -17,7 +17,7 @@ pub struct NodeNeighbours {
     /// The agent's encoded message.
     pub body: Vec<u8>,
     /// The differences that were reported as events; empty: none.
-    pub told: String,
+    pub reported: String,
 }
 
 const READ: &str = "SELECT node_id, boot_id, heard_at, body, told FROM node_neighbours WHERE node_id = $1";
@@ -28,7 +28,7 @@ fn row(row: &Row) -> Result<NodeNeighbours> {
         boot_id: row.try_get("boot_id")?,
         heard_at: Timestamp(row.try_get("heard_at")?),
         body: row.try_get("body")?,
-        told: row.try_get("told")?,
+        reported: row.try_get("told")?,
     })
 }
 
@@ -65,7 +65,7 @@ impl WriteTx {
             .bind(&*heard.node)
             .bind(&*heard.boot_id)
             .bind(heard.heard_at.0);
-        let query = query.bind(&*heard.body).bind(&*heard.told);
+        let query = query.bind(&*heard.body).bind(&*heard.reported);
         query.execute(&mut self.tx).await?;
         Ok(())
     }

@@ -66,7 +66,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn node_networks(&self) -> Result<Vec<NodeNetwork>> {
-        let query = statement(format!("{NETWORKS} ORDER BY node_id")).aside();
+        let query = statement(format!("{NETWORKS} ORDER BY node_id")).blocking();
         let rows = query.fetch_all(&self.readers).await?;
         rows.iter().map(network_row).collect()
     }
@@ -119,7 +119,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn wish_network(&mut self, node: &str, network: Network, vlan: u16, now: Timestamp) -> Result<u64> {
+    pub async fn request_network(&mut self, node: &str, network: Network, vlan: u16, now: Timestamp) -> Result<u64> {
         let sql = "UPDATE vlans SET changed_at = $1 \
                    WHERE vlan = $2 OR vlan IN (SELECT vlan FROM node_networks WHERE node_id = $3)";
         let query = statement(sql).bind(now.0).bind(i64::from(vlan)).bind(node);

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::corrupt;
 use crate::seen::readings_text;
 use crate::sql::{Row, statement};
-use crate::{AgentSession, BmcAccount, Change, Hold, Result, Scope, Store, StoreError, WriteTx, restored, waits};
+use crate::{
+    AgentConnection, AgentSession, BmcAccount, Change, Result, Scope, Store, StoreError, WriteTx, restored, waits,
+};
 
 /// The address and login of the node's BMC, and the class of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -98,7 +100,7 @@ pub struct NodeRecord {
     /// The last readings.
     pub readings: Readings,
     /// The connection of its agent.
-    pub hold: Hold,
+    pub hold: AgentConnection,
     /// Address of the installed system. Empty: unknown.
     pub address: String,
     /// Source of the address: "dhcp" (leased by the control plane), "connection" (the agent's registered boot came from
@@ -218,7 +220,7 @@ impl NodeRecord {
             identity: body.identity,
             reason: body.reason,
             readings,
-            hold: Hold {
+            hold: AgentConnection {
                 replica: row.try_get("agent_holder")?,
                 session: row.try_get("agent_session")?,
                 gone_at: Timestamp(row.try_get("agent_gone_at")?),
@@ -305,7 +307,7 @@ impl Store {
         let query = query.bind(after).bind(limit);
         scope
             .bind(query)
-            .aside()
+            .blocking()
             .fetch_all(&self.readers)
             .await?
             .iter()
@@ -331,7 +333,7 @@ impl Store {
     /// # Errors
     /// `NotFound`.
     pub async fn inventory(&self, id: &str) -> Result<Option<Vec<u8>>> {
-        self.kept_inventory(id, "reported").await
+        self.read_inventory(id, "reported").await
     }
 
     /// The expected inventory of the machine; none before its first inspection.
@@ -339,10 +341,10 @@ impl Store {
     /// # Errors
     /// `NotFound`.
     pub async fn expected_inventory(&self, id: &str) -> Result<Option<Vec<u8>>> {
-        self.kept_inventory(id, "expected").await
+        self.read_inventory(id, "expected").await
     }
 
-    async fn kept_inventory(&self, id: &str, column: &'static str) -> Result<Option<Vec<u8>>> {
+    async fn read_inventory(&self, id: &str, column: &'static str) -> Result<Option<Vec<u8>>> {
         let sql = format!("SELECT {column} FROM nodes LEFT JOIN node_inventories ON node_id = id WHERE id = $1");
         let row = statement(sql).bind(id).fetch_optional(&self.readers).await?;
         Ok(row.ok_or_else(|| not_found(id))?.try_get(0)?)
@@ -379,7 +381,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn lease_due(
+    pub async fn lease_due_nodes(
         &self,
         replica: &str,
         now: Timestamp,
@@ -415,7 +417,7 @@ impl Store {
     pub async fn wake(&self, id: &str, now: Timestamp) -> Result<()> {
         let query = statement("UPDATE nodes SET due_at = $1 WHERE id = $2 AND due_at > $1").bind(now.0);
         self.execute(query.bind(id)).await?;
-        self.hints.say(Change::Due);
+        self.hints.send(Change::Due);
         Ok(())
     }
 
@@ -551,7 +553,7 @@ impl WriteTx {
         };
         if session != record.hold.session {
             record.hold.end(now);
-            self.parted.push((record.id.clone(), session));
+            self.ended_sessions.push((record.id.clone(), session));
         }
         self.due.push(record.id.clone());
         record.version += 1;
@@ -651,7 +653,7 @@ impl WriteTx {
         // The next node of this name begins with new generations.
         let query = statement("DELETE FROM maintenance_windows WHERE target = $1");
         query.bind(format!("nodes/{}", record.id)).execute(&mut self.tx).await?;
-        self.remember_unerased(record).await
+        self.record_unerased(record).await
     }
 
     /// Adds an edge to the node's history.

@@ -176,7 +176,7 @@ impl WriteTx {
     }
 
     /// The operations that this change ends, once; the caller notifies their waiters after the commit.
-    pub fn take_ended(&mut self) -> Vec<String> {
+    pub fn take_ended_operations(&mut self) -> Vec<String> {
         std::mem::take(&mut self.ended)
     }
 

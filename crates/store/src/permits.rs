@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use rackwright_lifecycle::{Head, Need, Resource, Timestamp, Wait, line, minutes};
+use rackwright_lifecycle::{Need, QueueHead, Resource, Timestamp, Wait, line, minutes};
 
 use crate::database::Kind as Database;
 use crate::error::{DatabaseError, corrupt};
@@ -18,7 +18,7 @@ use crate::sql::{Row, statement};
 use crate::{Result, Store, WriteTx, waits};
 
 /// A node in line is looked at again after this time in any case, in microseconds: a safety net.
-const NET_US: i64 = minutes(10);
+const RECHECK_US: i64 = minutes(10);
 
 /// A node's permit for one resource, or its place in the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct Permit {
 
 /// A node that requests permits.
 #[derive(Debug, Clone, Copy)]
-pub struct Asker<'a> {
+pub struct PermitRequest<'a> {
     /// The node.
     pub node: &'a str,
     /// The customer that it works for.
@@ -50,7 +50,7 @@ pub struct Asker<'a> {
 
 /// Why a node has to wait in line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InLine {
+pub struct Queued {
     /// The resource.
     pub resource: Resource,
     /// Permits taken.
@@ -132,7 +132,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn asked_before(&self, resource: &Resource, node: &str) -> Result<u32> {
+    pub async fn count_ahead(&self, resource: &Resource, node: &str) -> Result<u32> {
         let sql = "SELECT COUNT(*) FROM permits p JOIN permits own ON own.resource = p.resource AND own.node_id = $2 \
                    WHERE p.resource = $1 AND p.taken_at IS NULL AND p.rank <= own.rank AND p.asked_at < own.asked_at";
         let query = statement(sql).bind(resource.to_string()).bind(node);
@@ -159,18 +159,23 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn ask(&mut self, asker: Asker<'_>, needs: &[Need], now: Timestamp) -> Result<Option<InLine>> {
+    pub async fn request_permits(
+        &mut self,
+        request: PermitRequest<'_>,
+        needs: &[Need],
+        now: Timestamp,
+    ) -> Result<Option<Queued>> {
         for need in needs {
             let text = need.resource.to_string();
             self.lock_with_room(&text, need.room).await?;
-            if self.take_if_free(asker, need, now).await? || self.has(asker, &text, now).await? {
+            if self.take_if_free(request, need, now).await? || self.holds_permit(request, &text, now).await? {
                 continue;
             }
             // Before others are called, because they may set an earlier time for this very node.
-            self.put_due(asker.node, now.plus(NET_US)).await?;
-            let taken = self.call(&text, now).await?;
-            if !self.has(asker, &text, now).await? {
-                return Ok(Some(InLine {
+            self.put_due(request.node, now.plus(RECHECK_US)).await?;
+            let taken = self.grant_next(&text, now).await?;
+            if !self.holds_permit(request, &text, now).await? {
+                return Ok(Some(Queued {
                     resource: need.resource.clone(),
                     taken,
                     room: need.room,
@@ -184,7 +189,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn rest_in_line(&mut self, node: &str, wait: &Wait) -> Result<()> {
+    pub async fn wait_in_queue(&mut self, node: &str, wait: &Wait) -> Result<()> {
         let (text, kind) = waits::columns(node, wait)?;
         let query =
             statement("UPDATE nodes SET wait = $1, wait_until = due_at, wait_kind = $3 WHERE id = $2").bind(text);
@@ -210,11 +215,11 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn leave_lines(&mut self, node: &str, now: Timestamp) -> Result<()> {
+    pub async fn leave_queues(&mut self, node: &str, now: Timestamp) -> Result<()> {
         self.drop_permits(node, " AND effect_id IS NULL", now).await
     }
 
-    /// As `leave_lines`, except for the line of an alarm: others do not wait for a machine that must not be switched on.
+    /// As `leave_queues`, except for the line of an alarm: others do not wait for a machine that must not be switched on.
     ///
     /// # Errors
     /// The database failed.
@@ -227,7 +232,7 @@ impl WriteTx {
         .await
     }
 
-    /// As `leave_lines`, including permits in use: the node is about to be deleted.
+    /// As `leave_queues`, including permits in use: the node is about to be deleted.
     ///
     /// # Errors
     /// The database failed.
@@ -244,7 +249,7 @@ impl WriteTx {
             self.lock(&resource).await?;
             let query = statement("DELETE FROM permits WHERE node_id = $1 AND resource = $2").bind(node);
             query.bind(&resource).execute(&mut self.tx).await?;
-            self.call(&resource, now).await?;
+            self.grant_next(&resource, now).await?;
         }
         Ok(())
     }
@@ -253,7 +258,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn give_permits_back(&mut self, effect: &str, now: Timestamp) -> Result<()> {
+    pub async fn release_permits(&mut self, effect: &str, now: Timestamp) -> Result<()> {
         let sql =
             "UPDATE permits SET free_at = $1 + settle_us WHERE effect_id = $2 AND free_at IS NULL RETURNING resource";
         let rows = statement(sql).bind(now.0).bind(effect);
@@ -265,15 +270,15 @@ impl WriteTx {
         resources.sort();
         for resource in resources {
             self.lock(&resource).await?;
-            self.call(&resource, now).await?;
+            self.grant_next(&resource, now).await?;
         }
         Ok(())
     }
 
     /// Nodes that got their turn by this change; the caller wakes them after the commit. They are due already, except those
     /// with a row that another change has locked.
-    pub fn take_called(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.called)
+    pub fn take_next_in_line(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.next_in_line)
     }
 
     /// Locks a resource until this change ends. Its row exists: every permit begins with a request.
@@ -297,7 +302,7 @@ impl WriteTx {
 
     /// Inserts the node: with a permit where one is free and the line is empty, else into the line. Returns true only if
     /// that gave it a permit; a node that is there already is left as it is.
-    async fn take_if_free(&mut self, asker: Asker<'_>, need: &Need, now: Timestamp) -> Result<bool> {
+    async fn take_if_free(&mut self, request: PermitRequest<'_>, need: &Need, now: Timestamp) -> Result<bool> {
         let sql = "INSERT INTO permits (node_id, resource, kind, customer, rank, asked_at, settle_us, taken_at) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7, CASE \
                      WHEN EXISTS (SELECT 1 FROM permits WHERE resource = $2 AND taken_at IS NULL) THEN NULL \
@@ -305,33 +310,33 @@ impl WriteTx {
                            AND (free_at IS NULL OR free_at > $8)) < $9 THEN $8 END) \
                    ON CONFLICT DO NOTHING RETURNING taken_at";
         let query = statement(sql)
-            .bind(asker.node)
+            .bind(request.node)
             .bind(need.resource.to_string())
             .bind(need.resource.kind.as_str())
-            .bind(asker.customer)
-            .bind(i64::from(!asker.is_urgent));
-        let query = query.bind(asker.asked_at.0).bind(need.settle_us).bind(now.0);
+            .bind(request.customer)
+            .bind(i64::from(!request.is_urgent));
+        let query = query.bind(request.asked_at.0).bind(need.settle_us).bind(now.0);
         let put_in = query.bind(i64::from(need.room)).fetch_optional(&mut self.tx).await?;
         Ok(put_in.is_some_and(|row| matches!(row.try_get::<Option<i64>>(0), Ok(Some(_)))))
     }
 
     /// True when the node has a permit that it can use now. A permit still settling after the node's own former attempt is
     /// used again; a settled one is lost, and the node waits in line.
-    async fn has(&mut self, asker: Asker<'_>, resource: &str, now: Timestamp) -> Result<bool> {
+    async fn holds_permit(&mut self, request: PermitRequest<'_>, resource: &str, now: Timestamp) -> Result<bool> {
         let sql = "UPDATE permits SET effect_id = NULL, free_at = NULL, asked_at = $1, customer = $2, rank = $3, \
                    taken_at = CASE WHEN free_at > $4 THEN taken_at END \
                    WHERE node_id = $5 AND resource = $6 AND free_at IS NOT NULL";
-        let query = statement(sql).bind(asker.asked_at.0).bind(asker.customer);
-        let query = query.bind(i64::from(!asker.is_urgent)).bind(now.0);
-        query.bind(asker.node).bind(resource).execute(&mut self.tx).await?;
+        let query = statement(sql).bind(request.asked_at.0).bind(request.customer);
+        let query = query.bind(i64::from(!request.is_urgent)).bind(now.0);
+        query.bind(request.node).bind(resource).execute(&mut self.tx).await?;
         let sql = "SELECT 1 FROM permits WHERE node_id = $1 AND resource = $2 AND taken_at IS NOT NULL";
-        let query = statement(sql).bind(asker.node).bind(resource);
+        let query = statement(sql).bind(request.node).bind(resource);
         Ok(query.fetch_optional(&mut self.tx).await?.is_some())
     }
 
     /// Gives the free permits of a locked resource to the next nodes in line, and schedules the next node for the moment
     /// when a settling permit becomes free. Returns the number of permits taken; 0 if the line was empty.
-    async fn call(&mut self, resource: &str, now: Timestamp) -> Result<u32> {
+    async fn grant_next(&mut self, resource: &str, now: Timestamp) -> Result<u32> {
         let sql = "DELETE FROM permits WHERE resource = $1 AND taken_at IS NOT NULL AND free_at <= $2";
         let query = statement(sql).bind(resource).bind(now.0);
         query.execute(&mut self.tx).await?;
@@ -351,16 +356,16 @@ impl WriteTx {
                 return Ok(total);
             };
             if total >= room {
-                self.look_when_free(resource, &head.node).await?;
+                self.wake_when_free(resource, &head.node).await?;
                 return Ok(total);
             }
-            self.let_in(resource, &head, now).await?;
+            self.grant(resource, &head, now).await?;
             *taken.entry(head.customer).or_insert(0) += 1;
             heads = self.heads(resource).await?;
         }
     }
 
-    async fn let_in(&mut self, resource: &str, head: &Head, now: Timestamp) -> Result<()> {
+    async fn grant(&mut self, resource: &str, head: &QueueHead, now: Timestamp) -> Result<()> {
         let query = statement("UPDATE permits SET taken_at = $1 WHERE node_id = $2 AND resource = $3").bind(now.0);
         query.bind(&head.node).bind(resource).execute(&mut self.tx).await?;
         let sql = "INSERT INTO turns (resource, customer, number) \
@@ -369,16 +374,16 @@ impl WriteTx {
         let query = statement(sql).bind(resource).bind(&head.customer);
         query.execute(&mut self.tx).await?;
         self.make_due(&head.node, now).await?;
-        self.called.push(head.node.clone());
+        self.next_in_line.push(head.node.clone());
         Ok(())
     }
 
     /// A settling permit may become free by time alone: `node` becomes due then.
-    async fn look_when_free(&mut self, resource: &str, node: &str) -> Result<()> {
+    async fn wake_when_free(&mut self, resource: &str, node: &str) -> Result<()> {
         let sql = "SELECT MIN(free_at) FROM permits WHERE resource = $1 AND taken_at IS NOT NULL";
         let row = statement(sql).bind(resource).fetch_one(&mut self.tx).await?;
         match row.try_get::<Option<i64>>(0)? {
-            Some(free_at) if !self.make_due(node, Timestamp(free_at)).await? => self.called.push(node.to_owned()),
+            Some(free_at) if !self.make_due(node, Timestamp(free_at)).await? => self.next_in_line.push(node.to_owned()),
             _ => {}
         }
         Ok(())
@@ -407,7 +412,7 @@ impl WriteTx {
 
     /// The first in line of each customer, within the highest rank in the line. Steps from customer to customer through the
     /// index, however long the line is.
-    async fn heads(&mut self, resource: &str) -> Result<Vec<Head>> {
+    async fn heads(&mut self, resource: &str) -> Result<Vec<QueueHead>> {
         let sql = "WITH RECURSIVE line (rank, customer) AS ( \
                      SELECT rank, customer FROM (SELECT rank, customer FROM permits \
                        WHERE resource = $1 AND taken_at IS NULL ORDER BY rank, customer LIMIT 1) first \
@@ -423,7 +428,7 @@ impl WriteTx {
                    WHERE line.customer IS NOT NULL";
         let rows = statement(sql).bind(resource).fetch_all(&mut self.tx).await?;
         let head = |row: &Row| {
-            Ok(Head {
+            Ok(QueueHead {
                 node: row.try_get("node_id")?,
                 customer: row.try_get("customer")?,
                 is_urgent: row.try_get::<i64>("rank")? == 0,

@@ -8,10 +8,10 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::error::DatabaseError;
-use crate::sql::{Done, PREPARED, Query};
+use crate::sql::{PREPARED, Query, QueryResult};
 
 /// Longest wait for the file's lock, if another process has it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Settings of every writing connection. Acknowledged changes survive a power cut, not only a crash. The undo data of
 /// savepoints stay in memory. Deleted content is overwritten in the file, so that a later copy of the file does not contain
 /// a deleted secret.
@@ -33,7 +33,7 @@ pub(crate) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
                 clippy::disallowed_methods,
                 reason = "connections have threads of their own; SQLite sends no event here"
             )]
-            Err(error) if is_busy(&error) && begun.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+            Err(error) if is_busy(&error) && begun.elapsed() < BUSY_TIMEOUT => std::thread::sleep(PAUSE),
             done => return done.map(|()| connection),
         }
     }
@@ -52,7 +52,7 @@ pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
 
 fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(PATIENCE)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
     // With QPSG a statement's plan does not depend on its parameters. Otherwise many statements would be prepared anew for
     // each value, because of partial indexes.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
@@ -77,8 +77,8 @@ impl SqliteReaders {
         Self(Arc::new(Shared { path, idle }))
     }
 
-    pub(crate) async fn run(&self, query: Query<'_>) -> Result<Done, DatabaseError> {
-        if !query.is_aside {
+    pub(crate) async fn run(&self, query: Query<'_>) -> Result<QueryResult, DatabaseError> {
+        if !query.is_blocking {
             return self.run_here(&query);
         }
         let (this, query) = (self.clone(), query.into_owned());
@@ -86,7 +86,7 @@ impl SqliteReaders {
         done.unwrap_or(Err(DatabaseError::Ending))
     }
 
-    fn run_here(&self, query: &Query<'_>) -> Result<Done, DatabaseError> {
+    fn run_here(&self, query: &Query<'_>) -> Result<QueryResult, DatabaseError> {
         let idle = self.idle().as_mut().ok_or(DatabaseError::Ending)?.pop();
         let connection = match idle {
             Some(connection) => connection,

@@ -19,7 +19,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn replica_lives(&self, id: &str, now: Timestamp) -> Result<()> {
+    pub async fn record_heartbeat(&self, id: &str, now: Timestamp) -> Result<()> {
         let sql = "INSERT INTO replicas (id, heard_at) VALUES ($1, $2) ON CONFLICT (id) \
                    DO UPDATE SET heard_at = excluded.heard_at WHERE replicas.heard_at < excluded.heard_at";
         let query = statement(sql).bind(id).bind(now.0);
@@ -32,7 +32,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn replica_begins(&self, id: &str, now: Timestamp, silence_us: i64) -> Result<Timestamp> {
+    pub async fn begin_replica(&self, id: &str, now: Timestamp, silence_us: i64) -> Result<Timestamp> {
         let last = statement("SELECT heard_at, up_since FROM replicas ORDER BY heard_at DESC LIMIT 1");
         let up_since = match last.fetch_optional(&self.readers).await? {
             Some(row) if now.since(Timestamp(row.try_get("heard_at")?)) <= silence_us => {
@@ -51,7 +51,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn replica_ended(&self, id: &str) -> Result<()> {
+    pub async fn end_replica(&self, id: &str) -> Result<()> {
         let query = statement("DELETE FROM replicas WHERE id = $1").bind(id);
         self.execute(query).await?;
         Ok(())

@@ -80,7 +80,9 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn forget_requests(&self, oldest: Timestamp) -> Result<u64> {
-        let query = statement("DELETE FROM requests WHERE at < $1").bind(oldest.0).aside();
+        let query = statement("DELETE FROM requests WHERE at < $1")
+            .bind(oldest.0)
+            .blocking();
         self.execute(query).await
     }
 }

@@ -47,7 +47,7 @@ impl Store {
              OR id IN (SELECT node_id FROM effects WHERE ended_at IS NULL)",
             states(|state| !state.is_at_rest())
         );
-        self.execute(statement(sql).bind(now.0).aside()).await
+        self.execute(statement(sql).bind(now.0).blocking()).await
     }
 
     /// Ids after `after` of nodes at rest without an open attempt, in order, at most `limit`.

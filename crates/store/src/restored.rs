@@ -126,9 +126,9 @@ impl WriteTx {
         let (cause, since, why, _) = columns(Some(doubt));
         let sql =
             "UPDATE nodes SET doubt_cause = $1, doubt_since = $2, doubt_why = $3, version = version + 1, due_at = $2";
-        let query = statement(sql).bind(cause).bind(since).bind(why).aside();
+        let query = statement(sql).bind(cause).bind(since).bind(why).blocking();
         let doubted = query.execute(&mut self.tx).await?;
-        self.hints.say(Change::Due);
+        self.hints.send(Change::Due);
         Ok(doubted)
     }
 }

@@ -52,7 +52,7 @@ impl Scope {
         match self {
             Self::Site => query,
             // Only a few of many rows may match.
-            Self::Customer(name) => query.bind(name).aside(),
+            Self::Customer(name) => query.bind(name).blocking(),
         }
     }
 }

@@ -113,13 +113,13 @@ fn numbers(header: &[u8]) -> String {
 fn nodes_query<'a>(sql: String, header: &[u8]) -> Query<'a> {
     let begin = numbers(header);
     let query = statement(sql).bind(format!("\"bmc_password\":{begin}"));
-    query.bind(format!("\"password\":{begin}")).aside()
+    query.bind(format!("\"password\":{begin}")).blocking()
 }
 
 fn clusters_query<'a>(sql: String, header: &[u8]) -> Query<'a> {
     statement(sql)
         .bind(format!("\"sealed\":\"{}", hex::encode(header)))
-        .aside()
+        .blocking()
 }
 
 fn texts(rows: &[Row]) -> Result<Vec<String>> {
@@ -147,7 +147,7 @@ impl Store {
     /// The database failed.
     pub async fn nodes_with_plain_user_data(&self, limit: i64) -> Result<Vec<String>> {
         let sql = format!("SELECT id FROM nodes WHERE {PLAIN} ORDER BY id LIMIT $1");
-        texts(&statement(sql).bind(limit).aside().fetch_all(&self.readers).await?)
+        texts(&statement(sql).bind(limit).blocking().fetch_all(&self.readers).await?)
     }
 
     /// Ids of clusters with a cloud-config in the clear, as older versions stored it, at most `limit`.
@@ -156,7 +156,7 @@ impl Store {
     /// The database failed.
     pub async fn clusters_with_plain_user_data(&self, limit: i64) -> Result<Vec<String>> {
         let sql = format!("SELECT id FROM clusters WHERE {PLAIN} ORDER BY id LIMIT $1");
-        texts(&statement(sql).bind(limit).aside().fetch_all(&self.readers).await?)
+        texts(&statement(sql).bind(limit).blocking().fetch_all(&self.readers).await?)
     }
 
     /// Ids of nodes after `after` with a secret that is not under the key of this header.
@@ -219,7 +219,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn needed_sealing_key(&self) -> Result<String> {
+    pub async fn required_sealing_key(&self) -> Result<String> {
         let row = statement("SELECT sealing_key FROM site").fetch_optional(&self.readers);
         row.await?.map_or(Ok(String::new()), |row| Ok(row.try_get(0)?))
     }
@@ -296,7 +296,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn need_sealing_key(&mut self, id: &str) -> Result<()> {
+    pub async fn require_sealing_key(&mut self, id: &str) -> Result<()> {
         let query = statement("UPDATE site SET sealing_key = $1");
         query.bind(id).execute(&mut self.tx).await?;
         Ok(())

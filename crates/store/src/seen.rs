@@ -17,7 +17,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn is_as_read(&mut self, seen: &NodeRecord) -> Result<bool> {
+    pub async fn is_unchanged(&mut self, seen: &NodeRecord) -> Result<bool> {
         let sql = format!(
             "SELECT 1 FROM nodes WHERE id = $1 AND version = $2 AND agent_session = $3 AND readings = $4{}",
             self.kind.for_update()

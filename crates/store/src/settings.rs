@@ -71,7 +71,7 @@ impl Store {
     /// The database failed.
     pub async fn count_settings_read(&self) -> Result<(i64, i64)> {
         let sql = "SELECT (SELECT COUNT(*) FROM nodes), (SELECT COUNT(*) FROM node_settings)";
-        let row = statement(sql).aside().fetch_one(&self.readers).await?;
+        let row = statement(sql).blocking().fetch_one(&self.readers).await?;
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
 

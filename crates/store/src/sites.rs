@@ -43,7 +43,7 @@ pub struct HallRow {
 }
 
 /// Versions of the site that are kept.
-const KEPT: i64 = 20;
+const VERSIONS_KEPT: i64 = 20;
 
 const HALL: &str = "SELECT version, fabric FROM hall WHERE id = 1";
 
@@ -127,7 +127,7 @@ impl Store {
     }
 
     async fn ids(&self, sql: &'static str) -> Result<Vec<String>> {
-        let rows = statement(sql).aside().fetch_all(&self.readers).await?;
+        let rows = statement(sql).blocking().fetch_all(&self.readers).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 }
@@ -187,7 +187,7 @@ impl WriteTx {
                 id: String::new(),
             });
         }
-        let forget = statement("DELETE FROM sites WHERE version <= $1").bind(row.version - KEPT);
+        let forget = statement("DELETE FROM sites WHERE version <= $1").bind(row.version - VERSIONS_KEPT);
         forget.execute(&mut self.tx).await?;
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! One interface to both databases: a statement with its parameters in, rows out.
 //!
 //! Statements for SQLite run on the calling thread: one takes a few microseconds, far less than waking another thread and
-//! back. Statements on many rows, which may take long, go `aside` to a blocking thread, and so do statements that wait for
+//! back. Statements on many rows, which may take long, go `blocking` to a blocking thread, and so do statements that wait for
 //! the disk (`group.rs`). PostgreSQL is reached by sqlx.
 
 use std::borrow::Cow;
@@ -20,7 +20,7 @@ pub(crate) const PREPARED: usize = 256;
 /// A statement that takes longer is logged.
 const SLOW: Duration = Duration::from_secs(1);
 
-type Answer<T> = std::result::Result<T, DatabaseError>;
+type SqlResult<T> = std::result::Result<T, DatabaseError>;
 
 /// A parameter.
 #[derive(Debug, Clone)]
@@ -111,8 +111,8 @@ pub(crate) struct Query<'a> {
     pub(crate) sql: Cow<'static, str>,
     values: Vec<Value<'a>>,
     /// The statement may take long: on SQLite it runs on a blocking thread.
-    pub(crate) is_aside: bool,
-    is_once: bool,
+    pub(crate) is_blocking: bool,
+    is_unprepared: bool,
 }
 
 /// A statement. Its text is fixed in this crate; values from outside are bound as parameters.
@@ -120,8 +120,8 @@ pub(crate) fn statement<'a>(sql: impl Into<Cow<'static, str>>) -> Query<'a> {
     Query {
         sql: sql.into(),
         values: Vec::new(),
-        is_aside: false,
-        is_once: false,
+        is_blocking: false,
+        is_unprepared: false,
     }
 }
 
@@ -133,14 +133,14 @@ impl<'a> Query<'a> {
     }
 
     /// Marks a statement that may take long, because of many rows. Within a change it still runs in place.
-    pub(crate) fn aside(mut self) -> Self {
-        self.is_aside = true;
+    pub(crate) fn blocking(mut self) -> Self {
+        self.is_blocking = true;
         self
     }
 
     /// Does not cache the prepared statement: its text seldom recurs.
-    pub(crate) fn once(mut self) -> Self {
-        self.is_once = true;
+    pub(crate) fn unprepared(mut self) -> Self {
+        self.is_unprepared = true;
         self
     }
 
@@ -148,51 +148,51 @@ impl<'a> Query<'a> {
         Query {
             sql: self.sql,
             values: self.values.into_iter().map(Value::into_owned).collect(),
-            is_aside: self.is_aside,
-            is_once: self.is_once,
+            is_blocking: self.is_blocking,
+            is_unprepared: self.is_unprepared,
         }
     }
 
     /// Runs the statement; returns the number of changed rows.
-    pub(crate) async fn execute(self, on: impl Into<On<'_>>) -> Answer<u64> {
+    pub(crate) async fn execute(self, on: impl Into<QueryTarget<'_>>) -> SqlResult<u64> {
         match on.into() {
-            On::Sqlite(link) => Ok(link.run(&self)?.changed),
-            On::Readers(readers) => Ok(readers.run(self).await?.changed),
-            On::Postgres(connection) => Ok(self.prepared().execute(connection).await?.rows_affected()),
-            On::Pool(pool) => Ok(self.prepared().execute(pool).await?.rows_affected()),
+            QueryTarget::Sqlite(link) => Ok(link.run(&self)?.changed),
+            QueryTarget::Readers(readers) => Ok(readers.run(self).await?.changed),
+            QueryTarget::Postgres(connection) => Ok(self.prepared().execute(connection).await?.rows_affected()),
+            QueryTarget::Pool(pool) => Ok(self.prepared().execute(pool).await?.rows_affected()),
         }
     }
 
     /// All rows.
-    pub(crate) async fn fetch_all(self, on: impl Into<On<'_>>) -> Answer<Vec<Row>> {
+    pub(crate) async fn fetch_all(self, on: impl Into<QueryTarget<'_>>) -> SqlResult<Vec<Row>> {
         let rows = match on.into() {
-            On::Sqlite(link) => return Ok(link.run(&self)?.rows),
-            On::Readers(readers) => return Ok(readers.run(self).await?.rows),
-            On::Postgres(connection) => self.prepared().fetch_all(connection).await?,
-            On::Pool(pool) => self.prepared().fetch_all(pool).await?,
+            QueryTarget::Sqlite(link) => return Ok(link.run(&self)?.rows),
+            QueryTarget::Readers(readers) => return Ok(readers.run(self).await?.rows),
+            QueryTarget::Postgres(connection) => self.prepared().fetch_all(connection).await?,
+            QueryTarget::Pool(pool) => self.prepared().fetch_all(pool).await?,
         };
         Ok(rows.into_iter().map(Row::Postgres).collect())
     }
 
     /// The first row, if there is one.
-    pub(crate) async fn fetch_optional(self, on: impl Into<On<'_>>) -> Answer<Option<Row>> {
+    pub(crate) async fn fetch_optional(self, on: impl Into<QueryTarget<'_>>) -> SqlResult<Option<Row>> {
         let row = match on.into() {
-            On::Sqlite(link) => return Ok(link.run(&self)?.rows.into_iter().next()),
-            On::Readers(readers) => return Ok(readers.run(self).await?.rows.into_iter().next()),
-            On::Postgres(connection) => self.prepared().fetch_optional(connection).await?,
-            On::Pool(pool) => self.prepared().fetch_optional(pool).await?,
+            QueryTarget::Sqlite(link) => return Ok(link.run(&self)?.rows.into_iter().next()),
+            QueryTarget::Readers(readers) => return Ok(readers.run(self).await?.rows.into_iter().next()),
+            QueryTarget::Postgres(connection) => self.prepared().fetch_optional(connection).await?,
+            QueryTarget::Pool(pool) => self.prepared().fetch_optional(pool).await?,
         };
         Ok(row.map(Row::Postgres))
     }
 
     /// The first row; its absence is an error.
-    pub(crate) async fn fetch_one(self, on: impl Into<On<'_>>) -> Answer<Row> {
+    pub(crate) async fn fetch_one(self, on: impl Into<QueryTarget<'_>>) -> SqlResult<Row> {
         self.fetch_optional(on).await?.ok_or(DatabaseError::NoRow)
     }
 
     /// The statement for PostgreSQL.
     fn prepared(self) -> sqlx::query::Query<'a, Postgres, PgArguments> {
-        let query = sqlx::query(AssertSqlSafe(self.sql.into_owned())).persistent(!self.is_once);
+        let query = sqlx::query(AssertSqlSafe(self.sql.into_owned())).persistent(!self.is_unprepared);
         self.values.into_iter().fold(query, |query, value| match value {
             Value::Integer(value) => query.bind(value),
             Value::Text(value) => query.bind(value),
@@ -201,7 +201,7 @@ impl<'a> Query<'a> {
     }
 
     /// Runs it on SQLite.
-    fn run(&self, connection: &Connection) -> rusqlite::Result<Done> {
+    fn run(&self, connection: &Connection) -> rusqlite::Result<QueryResult> {
         let mut prepared = connection.prepare_cached(&self.sql)?;
         for index in 1..=prepared.parameter_count() {
             // SQLite treats `$1` as a name, and numbers names by their first occurrence.
@@ -223,17 +223,17 @@ impl<'a> Query<'a> {
             });
         }
         drop(rows);
-        if self.is_once {
+        if self.is_unprepared {
             prepared.discard();
         }
-        Ok(Done {
+        Ok(QueryResult {
             rows: found,
             changed: connection.changes(),
         })
     }
 
     /// Runs it on SQLite, and logs a slow statement.
-    pub(crate) fn run_on(&self, connection: &Connection) -> Answer<Done> {
+    pub(crate) fn run_on(&self, connection: &Connection) -> SqlResult<QueryResult> {
         tracing::trace!(sql = %self.sql, "statement");
         let begun = Instant::now();
         let done = self.run(connection);
@@ -246,20 +246,20 @@ impl<'a> Query<'a> {
 }
 
 /// The result of a statement on SQLite.
-pub(crate) struct Done {
+pub(crate) struct QueryResult {
     pub(crate) rows: Vec<Row>,
     pub(crate) changed: u64,
 }
 
 /// The target of a statement.
-pub(crate) enum On<'a> {
-    Sqlite(&'a mut crate::group::Part),
+pub(crate) enum QueryTarget<'a> {
+    Sqlite(&'a mut crate::group::GroupedChange),
     Readers(&'a crate::readers::SqliteReaders),
     Postgres(&'a mut sqlx::PgConnection),
     Pool(&'a sqlx::PgPool),
 }
 
-impl<'a> From<&'a sqlx::PgPool> for On<'a> {
+impl<'a> From<&'a sqlx::PgPool> for QueryTarget<'a> {
     fn from(pool: &'a sqlx::PgPool) -> Self {
         Self::Pool(pool)
     }
@@ -296,7 +296,7 @@ pub(crate) enum Row {
 
 impl Row {
     /// A column's value, by its name or its index from 0.
-    pub(crate) fn try_get<'r, T: Get<'r>>(&'r self, at: impl At) -> Answer<T> {
+    pub(crate) fn try_get<'r, T: Get<'r>>(&'r self, at: impl At) -> SqlResult<T> {
         match self {
             Self::Postgres(row) => Ok(row.try_get(at)?),
             Self::Sqlite { columns, cells } => {

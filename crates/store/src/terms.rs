@@ -65,7 +65,7 @@ impl Store {
             scope.rows("customer", 4)
         );
         let query = scope.bind(statement(sql).bind(after).bind(customer).bind(limit));
-        let rows = query.aside().fetch_all(&self.readers).await?;
+        let rows = query.blocking().fetch_all(&self.readers).await?;
         rows.iter().map(term).collect()
     }
 }

@@ -8,7 +8,7 @@ use crate::{Result, WriteTx};
 
 impl WriteTx {
     /// Stores that the machine of a node under deletion holds data, if it does.
-    pub(crate) async fn remember_unerased(&mut self, record: &NodeRecord) -> Result<()> {
+    pub(crate) async fn record_unerased(&mut self, record: &NodeRecord) -> Result<()> {
         let evidence = &record.node.evidence;
         let Some(written_at) = evidence.written_at.filter(|_| !evidence.is_untouched()) else {
             return Ok(());

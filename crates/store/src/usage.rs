@@ -45,7 +45,7 @@ const COLUMNS: &str = "SELECT position, node_id, customer, cluster_id, sku, from
 
 /// The rows of a period within `scope`, narrowed by `further`, which begins with the parameter `$5`; `$place` is the first
 /// free parameter after it.
-fn narrowed<'a>(scope: &Scope, place: usize, period: &Period<'a>, further: &str) -> Query<'a> {
+fn usage_query<'a>(scope: &Scope, place: usize, period: &Period<'a>, further: &str) -> Query<'a> {
     let sql = format!("{COLUMNS}{} {further}", scope.rows("customer", place));
     let query = statement(sql).bind(period.to_s).bind(period.from_s);
     query.bind(period.customer).bind(period.cluster)
@@ -72,9 +72,9 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn usage(&self, scope: &Scope, period: &Period<'_>, after: i64, limit: i64) -> Result<Vec<UsageRow>> {
-        let query = narrowed(scope, 7, period, "AND position > $5 ORDER BY position LIMIT $6");
+        let query = usage_query(scope, 7, period, "AND position > $5 ORDER BY position LIMIT $6");
         let query = scope.bind(query.bind(after).bind(limit));
-        let rows = query.aside().fetch_all(&self.readers).await?;
+        let rows = query.blocking().fetch_all(&self.readers).await?;
         rows.iter().map(usage).collect()
     }
 
@@ -91,14 +91,14 @@ impl Store {
     ) -> Result<Vec<UsageRow>> {
         let sql = "AND (customer, sku, from_s, position) > ($5, $6, $7, $8) \
                    ORDER BY customer, sku, from_s, position LIMIT $9";
-        let query = narrowed(scope, 10, period, sql);
+        let query = usage_query(scope, 10, period, sql);
         let query = match after {
             Some(last) => query.bind(&last.holder.customer).bind(&last.sku),
             None => query.bind("").bind(""),
         };
         let (from_s, position) = after.map_or((i64::MIN, i64::MIN), |last| (last.from_s, last.position));
         let query = scope.bind(query.bind(from_s).bind(position).bind(limit));
-        let rows = query.aside().fetch_all(&self.readers).await?;
+        let rows = query.blocking().fetch_all(&self.readers).await?;
         rows.iter().map(usage).collect()
     }
 
@@ -109,7 +109,7 @@ impl Store {
     pub async fn begin_missing_usage(&self) -> Result<usize> {
         let sql = "SELECT id FROM nodes WHERE state = 'active' \
                    AND NOT EXISTS (SELECT 1 FROM usage u WHERE u.node_id = nodes.id AND u.to_s IS NULL) ORDER BY id";
-        let rows = statement(sql).aside().fetch_all(&self.readers).await?;
+        let rows = statement(sql).blocking().fetch_all(&self.readers).await?;
         let mut begun = 0;
         for row in &rows {
             let id: String = row.try_get(0)?;

@@ -24,7 +24,7 @@ const LOAD_OPTIONS_TAG: u32 = 0x8f3b_22ed;
 
 /// Arguments of the kernel's command line that differ from boot to boot. They give an attacker nothing: the agent
 /// accepts only a server that the pinned CA vouches for.
-const OF_THE_BOOT: [&str; 6] = ["server", "caurl", "token", "mac", "ip", "gw"];
+const BOOT_ARGUMENTS: [&str; 6] = ["server", "caurl", "token", "mac", "ip", "gw"];
 
 /// The registers that prove the boot. The log must replay to each of them.
 pub const REGISTERS: [u8; 3] = [4, 8, 9];
@@ -62,7 +62,7 @@ pub struct Boot {
 
 /// Why the boot is not proven to match the served boot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unproven {
+pub enum BootMismatch {
     /// The log does not replay to this register.
     #[error("the event log does not replay to PCR {0}")]
     Replay(u8),
@@ -109,7 +109,7 @@ pub enum Unproven {
 }
 
 /// The file that a command of the boot loader reads.
-enum Reads {
+enum CommandInput {
     Nothing,
     Configuration,
     Kernel,
@@ -122,12 +122,12 @@ impl Boot {
     ///
     /// # Errors
     /// The log does not replay, the text of an event is not the measured text, or the event's type is unknown.
-    pub fn read(log: &Log<'_>, quoted: &Values) -> Result<Self, Unproven> {
+    pub fn read(log: &Log<'_>, quoted: &Values) -> Result<Self, BootMismatch> {
         let replayed = log.replay();
         for pcr in REGISTERS {
             let value = |values: &Values| values.get(&pcr).copied().unwrap_or_default();
             if value(&replayed) != value(quoted) {
-                return Err(Unproven::Replay(pcr));
+                return Err(BootMismatch::Replay(pcr));
             }
         }
         let mut boot = Self::default();
@@ -142,32 +142,32 @@ impl Boot {
         Ok(boot)
     }
 
-    fn text(&mut self, event: &Event<'_>) -> Result<(), Unproven> {
+    fn text(&mut self, event: &Event<'_>) -> Result<(), BootMismatch> {
         let (pcr, kind) = (event.pcr, event.kind);
         let text = words(event.data).filter(|_| kind == EV_IPL);
-        let text = text.ok_or(Unproven::UnknownEvent { pcr, kind })?;
+        let text = text.ok_or(BootMismatch::UnknownEvent { pcr, kind })?;
         let (list, measured) = if let Some(line) = text.strip_prefix(KERNEL_COMMAND_LINE) {
             (&mut self.command_lines, line)
         } else if let Some(command) = text.strip_prefix(COMMAND) {
             (&mut self.commands, command)
         } else {
-            return Err(Unproven::UnknownEvent { pcr, kind });
+            return Err(BootMismatch::UnknownEvent { pcr, kind });
         };
         if sha256(&[measured.as_bytes()]) != event.digest {
-            return Err(Unproven::ForgedText(pcr));
+            return Err(BootMismatch::ForgedText(pcr));
         }
         list.push(measured.to_owned());
         Ok(())
     }
 
-    fn file(&mut self, event: &Event<'_>) -> Result<(), Unproven> {
+    fn file(&mut self, event: &Event<'_>) -> Result<(), BootMismatch> {
         let is_load_options = event.kind == EV_EVENT_TAG && event.data.starts_with(&LOAD_OPTIONS_TAG.to_le_bytes());
         match event.kind {
             EV_IPL => self.files.push(event.digest),
             // grub has measured the same line as text. Without grub, the ramdisk is not measured and the boot is
             // refused anyway.
             EV_EVENT_TAG if is_load_options => {}
-            kind => return Err(Unproven::UnknownEvent { pcr: event.pcr, kind }),
+            kind => return Err(BootMismatch::UnknownEvent { pcr: event.pcr, kind }),
         }
         Ok(())
     }
@@ -177,33 +177,33 @@ impl Boot {
     ///
     /// # Errors
     /// The first difference.
-    pub fn judge(&self, served: &Served) -> Result<(), Unproven> {
+    pub fn judge(&self, served: &Served) -> Result<(), BootMismatch> {
         let mut programs = self.programs.iter();
         if let Some(other) = programs.find(|digest| !served.programs.contains(*digest)) {
-            return Err(Unproven::Program(hex(other)));
+            return Err(BootMismatch::Program(hex(other)));
         }
         if self.files.is_empty() || self.command_lines.is_empty() {
-            return Err(Unproven::NotMeasured);
+            return Err(BootMismatch::NotMeasured);
         }
         self.judge_files(served)?;
         let [line] = self.command_lines.as_slice() else {
-            return Err(Unproven::CommandLine("a second kernel".into()));
+            return Err(BootMismatch::CommandLine("a second kernel".into()));
         };
         judge_line(line, served)
     }
 
     /// The order of events within a register is measured, so the commands that read a file and the files correspond one
     /// to one.
-    fn judge_files(&self, served: &Served) -> Result<(), Unproven> {
+    fn judge_files(&self, served: &Served) -> Result<(), BootMismatch> {
         let mut reads = Vec::new();
         for command in &self.commands {
-            match read_by(command).ok_or_else(|| Unproven::Command(command.clone()))? {
-                Reads::Nothing => {}
+            match input_of(command).ok_or_else(|| BootMismatch::Command(command.clone()))? {
+                CommandInput::Nothing => {}
                 read => reads.push(read),
             }
         }
         if reads.len() != self.files.len() {
-            return Err(Unproven::Files {
+            return Err(BootMismatch::Files {
                 files: self.files.len(),
                 commands: reads.len(),
             });
@@ -211,37 +211,37 @@ impl Boot {
         let (mut kernels, mut ramdisks) = (0, 0);
         for (read, file) in reads.iter().zip(&self.files) {
             match read {
-                Reads::Kernel if *file != served.kernel => return Err(Unproven::Kernel(hex(file))),
-                Reads::Ramdisk if *file != served.ramdisk => return Err(Unproven::Ramdisk(hex(file))),
-                Reads::Kernel => kernels += 1,
-                Reads::Ramdisk => ramdisks += 1,
+                CommandInput::Kernel if *file != served.kernel => return Err(BootMismatch::Kernel(hex(file))),
+                CommandInput::Ramdisk if *file != served.ramdisk => return Err(BootMismatch::Ramdisk(hex(file))),
+                CommandInput::Kernel => kernels += 1,
+                CommandInput::Ramdisk => ramdisks += 1,
                 // A configuration acts only through its commands, and each command is measured.
-                Reads::Configuration | Reads::Nothing => {}
+                CommandInput::Configuration | CommandInput::Nothing => {}
             }
         }
         match (kernels, ramdisks) {
             (1, 1) => Ok(()),
-            (1, many) => Err(Unproven::Ramdisk(format!("{many} were loaded"))),
-            (many, _) => Err(Unproven::Kernel(format!("{many} were loaded"))),
+            (1, many) => Err(BootMismatch::Ramdisk(format!("{many} were loaded"))),
+            (many, _) => Err(BootMismatch::Kernel(format!("{many} were loaded"))),
         }
     }
 }
 
 /// The file that a command of a served configuration reads. `None`: no served configuration has this command.
-fn read_by(command: &str) -> Option<Reads> {
+fn input_of(command: &str) -> Option<CommandInput> {
     let mut words = command.split(' ');
     let name = words.next()?;
     match (name, words.count()) {
-        ("[", _) | ("set" | "echo" | "sleep" | "true" | "boot" | "exit", _) => Some(Reads::Nothing),
-        ("source" | "configfile", 1) => Some(Reads::Configuration),
+        ("[", _) | ("set" | "echo" | "sleep" | "true" | "boot" | "exit", _) => Some(CommandInput::Nothing),
+        ("source" | "configfile", 1) => Some(CommandInput::Configuration),
         // `linux` reads the kernel. Its command line is measured a second time.
-        ("linux", 1..) => Some(Reads::Kernel),
-        ("initrd", 1) => Some(Reads::Ramdisk),
+        ("linux", 1..) => Some(CommandInput::Kernel),
+        ("initrd", 1) => Some(CommandInput::Ramdisk),
         _ => None,
     }
 }
 
-fn judge_line(line: &str, served: &Served) -> Result<(), Unproven> {
+fn judge_line(line: &str, served: &Served) -> Result<(), BootMismatch> {
     let mut arguments = served.arguments.iter();
     let mut has_authority = false;
     // The first word is the path of the kernel.
@@ -252,16 +252,16 @@ fn judge_line(line: &str, served: &Served) -> Result<(), Unproven> {
                 let is_first = !std::mem::replace(&mut has_authority, true);
                 is_first && served.authorities.contains(authority)
             }
-            Some((name, _)) if OF_THE_BOOT.contains(&name) => true,
+            Some((name, _)) if BOOT_ARGUMENTS.contains(&name) => true,
             _ => arguments.next().is_some_and(|argument| argument == word),
         };
         if !is_served {
-            return Err(Unproven::CommandLine(shown(word)));
+            return Err(BootMismatch::CommandLine(shown(word)));
         }
     }
     match arguments.next() {
-        Some(missing) => Err(Unproven::CommandLine(format!("{missing} is missing"))),
-        None if !has_authority => Err(Unproven::CommandLine("rackwright.ca is missing".into())),
+        Some(missing) => Err(BootMismatch::CommandLine(format!("{missing} is missing"))),
+        None if !has_authority => Err(BootMismatch::CommandLine("rackwright.ca is missing".into())),
         None => Ok(()),
     }
 }

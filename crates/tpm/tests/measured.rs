@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use rackwright_tpm::log::{Event, Log, write};
-use rackwright_tpm::measured::{Boot, Digest, Served, Unproven};
+use rackwright_tpm::measured::{Boot, BootMismatch, Digest, Served};
 use rackwright_tpm::pcr::Values;
 use rackwright_tpm::sha256;
 
@@ -44,7 +44,7 @@ fn served() -> Served {
 }
 
 /// Changes the events of the real log and computes the resulting PCR values.
-fn changed(change: impl FnOnce(&mut Vec<Event<'_>>)) -> Result<(), Unproven> {
+fn changed(change: impl FnOnce(&mut Vec<Event<'_>>)) -> Result<(), BootMismatch> {
     let mut log = Log::parse(LOG).expect("a log");
     change(&mut log.events);
     let bytes = write(&log.events);
@@ -83,7 +83,7 @@ fn a_log_that_does_not_replay_to_the_quote_proves_nothing() {
     for pcr in [4, 8, 9] {
         let mut values = quoted();
         values.insert(pcr, [1; 32]);
-        assert_eq!(Boot::read(&log, &values), Err(Unproven::Replay(pcr)));
+        assert_eq!(Boot::read(&log, &values), Err(BootMismatch::Replay(pcr)));
     }
 }
 
@@ -93,13 +93,13 @@ fn another_program_kernel_or_ramdisk_is_found() {
         let at = events.iter().rposition(|event| event.kind == PROGRAM).unwrap();
         events[at].digest = [7; 32];
     });
-    assert!(matches!(program, Err(Unproven::Program(_))), "{program:?}");
+    assert!(matches!(program, Err(BootMismatch::Program(_))), "{program:?}");
     let kernel = changed(|events| {
         let at = place(events, "grub_cmd: linux");
         let file = (at..).find(|at| events[*at].pcr == 9).unwrap();
         events[file].digest = [7; 32];
     });
-    assert!(matches!(kernel, Err(Unproven::Kernel(_))), "{kernel:?}");
+    assert!(matches!(kernel, Err(BootMismatch::Kernel(_))), "{kernel:?}");
     let ramdisk = changed(|events| {
         let file = events
             .iter()
@@ -107,7 +107,7 @@ fn another_program_kernel_or_ramdisk_is_found() {
             .unwrap();
         events[file].digest = [7; 32];
     });
-    assert!(matches!(ramdisk, Err(Unproven::Ramdisk(_))), "{ramdisk:?}");
+    assert!(matches!(ramdisk, Err(BootMismatch::Ramdisk(_))), "{ramdisk:?}");
 }
 
 #[test]
@@ -116,18 +116,18 @@ fn a_further_ramdisk_is_found_whatever_the_log_calls_it() {
         let at = place(events, "grub_cmd: initrd");
         events[at] = text(8, "grub_cmd: initrd a b");
     });
-    assert!(matches!(two_files, Err(Unproven::Command(_))), "{two_files:?}");
+    assert!(matches!(two_files, Err(BootMismatch::Command(_))), "{two_files:?}");
     let second_command = changed(|events| {
         let at = place(events, "grub_cmd: initrd");
         events.insert(at, text(8, "grub_cmd: initrd a"));
         events.insert(at + 1, text(9, "a.cfg"));
     });
     assert!(
-        matches!(second_command, Err(Unproven::Ramdisk(_))),
+        matches!(second_command, Err(BootMismatch::Ramdisk(_))),
         "{second_command:?}"
     );
     let unnamed = changed(|events| events.push(text(9, "/grub/grub.cfg")));
-    assert!(matches!(unnamed, Err(Unproven::Files { .. })), "{unnamed:?}");
+    assert!(matches!(unnamed, Err(BootMismatch::Files { .. })), "{unnamed:?}");
 }
 
 #[test]
@@ -138,16 +138,16 @@ fn a_command_that_is_not_served_and_a_forged_text_are_found() {
         "grub_cmd: devicetree /d",
     ] {
         let added = changed(|events| events.push(text(8, command)));
-        assert!(matches!(added, Err(Unproven::Command(_))), "{added:?}");
+        assert!(matches!(added, Err(BootMismatch::Command(_))), "{added:?}");
     }
     let forged = changed(|events| {
         let at = place(events, "grub_cmd: boot");
         events[at].data = b"grub_cmd: exit";
     });
-    assert_eq!(forged, Err(Unproven::ForgedText(8)));
+    assert_eq!(forged, Err(BootMismatch::ForgedText(8)));
     let unknown = changed(|events| events.push(text(8, "anything")));
     assert!(
-        matches!(unknown, Err(Unproven::UnknownEvent { pcr: 8, .. })),
+        matches!(unknown, Err(BootMismatch::UnknownEvent { pcr: 8, .. })),
         "{unknown:?}"
     );
 }
@@ -162,7 +162,7 @@ fn another_command_line_of_the_kernel_is_found() {
         boot.judge(&served())
     };
     let differs = |change: &dyn Fn(&str) -> String, word: &str| {
-        assert_eq!(with(change), Err(Unproven::CommandLine(word.into())));
+        assert_eq!(with(change), Err(BootMismatch::CommandLine(word.into())));
     };
     differs(&|line| format!("{line} init=/bin/sh"), "init");
     differs(&|line| line.replace(" console=ttyS0", ""), "console=ttyS0 is missing");
@@ -181,6 +181,6 @@ fn another_command_line_of_the_kernel_is_found() {
 #[test]
 fn a_start_without_measured_files_says_what_to_do() {
     let ipxe = changed(|events| events.retain(|event| event.pcr != 8 && event.pcr != 9));
-    assert_eq!(ipxe, Err(Unproven::NotMeasured));
-    assert!(Unproven::NotMeasured.to_string().contains("boot_loader: shim-grub"));
+    assert_eq!(ipxe, Err(BootMismatch::NotMeasured));
+    assert!(BootMismatch::NotMeasured.to_string().contains("boot_loader: shim-grub"));
 }

@@ -35,16 +35,16 @@ pub enum Command {
         port: u16,
     },
     /// Measure.
-    Run(Order),
+    Run(MeasureRequest),
     /// Print whether RDMA is usable at all.
     Verbs,
 }
 
 /// A measurement to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Order {
+pub struct MeasureRequest {
     /// Time of sending in each direction.
-    pub lasts: Duration,
+    pub duration: Duration,
     /// Connections for each lane.
     pub streams: u32,
     /// Only send: no latency, no opposite direction.
@@ -52,12 +52,12 @@ pub struct Order {
     /// Only by TCP, even where RDMA is possible.
     pub tcp: bool,
     /// Lanes, measured all at once.
-    pub lanes: Vec<Goal>,
+    pub lanes: Vec<LaneTarget>,
 }
 
 /// The target of one lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Goal {
+pub struct LaneTarget {
     /// Name of this machine's adapter; `-`: by the system's routing.
     pub lane: String,
     /// Name of the server's adapter, where `address` is not that adapter's own: only by RDMA.
@@ -74,7 +74,7 @@ fn number(word: &str, value: Option<&String>, most: u64) -> Result<u64, String> 
     number.ok_or_else(|| format!("{word}: {value:?} is no number up to {most}"))
 }
 
-fn goal(word: &str) -> Result<Goal, String> {
+fn target(word: &str) -> Result<LaneTarget, String> {
     let wrong = || format!("{word:?} is not LANE=ADDRESS:PORT");
     let (lane, at) = word.split_once('=').ok_or_else(wrong)?;
     let (address, port) = at.rsplit_once(':').ok_or_else(wrong)?;
@@ -83,7 +83,7 @@ fn goal(word: &str) -> Result<Goal, String> {
         Some((lane, peer)) => (lane, Some(peer.to_owned())),
         None => (lane, None),
     };
-    Ok(Goal {
+    Ok(LaneTarget {
         lane: lane.to_owned(),
         peer,
         address: address.parse().map_err(|_| wrong())?,
@@ -96,8 +96,8 @@ impl Command {
     ///
     /// # Errors
     /// The fault of the words, and the correct form.
-    pub fn of(words: &[String]) -> Result<Self, String> {
-        let (verb, rest) = words.split_first().ok_or_else(|| USAGE.to_owned())?;
+    pub fn of(arguments: &[String]) -> Result<Self, String> {
+        let (verb, rest) = arguments.split_first().ok_or_else(|| USAGE.to_owned())?;
         let (mut deadline_s, mut port, mut ms, mut streams) = (0, 0, 0, 1);
         let (mut one_way, mut tcp, mut lanes) = (false, false, Vec::new());
         let mut rest = rest.iter();
@@ -109,7 +109,7 @@ impl Command {
                 "--streams" => streams = number(word, rest.next(), MOST_STREAMS.into())? as u32,
                 "--one-way" => one_way = true,
                 "--tcp" => tcp = true,
-                other => lanes.push(goal(other)?),
+                other => lanes.push(target(other)?),
             }
         }
         let deadline = Duration::from_secs(deadline_s);
@@ -120,8 +120,8 @@ impl Command {
             "verbs" => Ok(Self::Verbs),
             "run" if ms == 0 || streams == 0 => Err("--ms and --streams must be at least 1".into()),
             "run" if lanes.is_empty() || lanes.len() > MOST_LANES => Err(format!("1 to {MOST_LANES} lanes\n{USAGE}")),
-            "run" => Ok(Self::Run(Order {
-                lasts: Duration::from_millis(ms),
+            "run" => Ok(Self::Run(MeasureRequest {
+                duration: Duration::from_millis(ms),
                 streams,
                 one_way,
                 tcp,
@@ -142,18 +142,21 @@ mod tests {
 
     #[test]
     fn orders_read() {
-        let order = of("run --ms 500 --streams 4 mlx5_0=[fe80::1]:4242 -=10.0.0.1:4242 a/b=10.0.0.1:1").unwrap();
-        let Command::Run(order) = order else {
-            panic!("{order:?}")
+        let request = of("run --ms 500 --streams 4 mlx5_0=[fe80::1]:4242 -=10.0.0.1:4242 a/b=10.0.0.1:1").unwrap();
+        let Command::Run(request) = request else {
+            panic!("{request:?}")
         };
-        assert_eq!((order.lasts.as_millis(), order.streams, order.one_way), (500, 4, false));
-        assert_eq!(order.lanes[0].address, "fe80::1".parse::<IpAddr>().unwrap());
-        assert_eq!((order.lanes[1].lane.as_str(), order.lanes[1].port), ("-", 4242));
         assert_eq!(
-            (order.lanes[1].peer.as_deref(), order.lanes[2].peer.as_deref()),
+            (request.duration.as_millis(), request.streams, request.one_way),
+            (500, 4, false)
+        );
+        assert_eq!(request.lanes[0].address, "fe80::1".parse::<IpAddr>().unwrap());
+        assert_eq!((request.lanes[1].lane.as_str(), request.lanes[1].port), ("-", 4242));
+        assert_eq!(
+            (request.lanes[1].peer.as_deref(), request.lanes[2].peer.as_deref()),
             (None, Some("b"))
         );
-        assert!(!order.tcp);
+        assert!(!request.tcp);
     }
 
     #[test]

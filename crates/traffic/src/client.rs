@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::args::{Goal, Order};
-use crate::rdma::{self, Fault, Joined, card::Kind};
+use crate::args::{LaneTarget, MeasureRequest};
+use crate::rdma::{self, ConnectedLane, Fault, card::Kind};
 use crate::report::{Lane, Measured, Rate, Report, RoundTrip, Transport};
-use crate::wire::{self, Mode, PATIENCE, Taken, Token};
+use crate::wire::{self, IO_TIMEOUT, Mode, Taken, Token};
 use crate::{lanes, tcp_info};
 
 /// Limit for a connection.
@@ -24,29 +24,29 @@ const WARM_UP: usize = 10;
 ///
 /// # Errors
 /// There is no token. A lane that fails is not an error: the report has the reason.
-pub fn run(order: &Order) -> Result<(), String> {
+pub fn run(request: &MeasureRequest) -> Result<(), String> {
     let token = wire::token()?;
     let own = lanes::found();
     let report = Report {
-        lanes: all(order, &own, &token),
+        lanes: all(request, &own, &token),
     };
     let line = serde_json::to_string(&report).map_err(|e| e.to_string())?;
     println!("{line}");
     Ok(())
 }
 
-fn all(order: &Order, own: &[Lane], token: &Token) -> Vec<Measured> {
+fn all(request: &MeasureRequest, own: &[Lane], token: &Token) -> Vec<Measured> {
     std::thread::scope(|scope| {
-        let threads: Vec<_> = order
+        let threads: Vec<_> = request
             .lanes
             .iter()
-            .map(|goal| scope.spawn(move || measured(order, goal, own, token)))
+            .map(|target| scope.spawn(move || measured(request, target, own, token)))
             .collect();
-        let joined = threads.into_iter().zip(&order.lanes);
+        let joined = threads.into_iter().zip(&request.lanes);
         joined
-            .map(|(thread, goal)| {
+            .map(|(thread, target)| {
                 thread.join().unwrap_or_else(|_| Measured {
-                    lane: goal.lane.clone(),
+                    lane: target.lane.clone(),
                     error: Some("the measurement itself failed".into()),
                     ..Measured::default()
                 })
@@ -55,65 +55,71 @@ fn all(order: &Order, own: &[Lane], token: &Token) -> Vec<Measured> {
     })
 }
 
-fn measured(order: &Order, goal: &Goal, own: &[Lane], token: &Token) -> Measured {
+fn measured(request: &MeasureRequest, target: &LaneTarget, own: &[Lane], token: &Token) -> Measured {
     let mut measured = Measured {
-        lane: goal.lane.clone(),
+        lane: target.lane.clone(),
         ..Measured::default()
     };
-    let way = match Way::of(goal, own) {
-        Ok(way) => way,
+    let route = match Route::of(target, own) {
+        Ok(route) => route,
         Err(fault) => {
             measured.error = Some(fault);
             return measured;
         }
     };
-    if goal.lane != "-" && !order.tcp {
-        match by_rdma(order, goal, &way, token, &mut measured) {
+    if target.lane != "-" && !request.tcp {
+        match by_rdma(request, target, &route, token, &mut measured) {
             Err(Fault::Unavailable(why)) if measured.round_trip.is_none() && measured.sent.is_none() => {
                 measured.no_rdma = Some(why);
             }
             done => {
                 measured.transport = Transport::Rdma;
                 if let Err(Fault::Unavailable(why) | Fault::Failed(why)) = done {
-                    measured.error = Some(format!("RDMA with {}: {why}", way.to));
+                    measured.error = Some(format!("RDMA with {}: {why}", route.to));
                 }
                 return measured;
             }
         }
     }
-    if goal.peer.is_some() {
+    if target.peer.is_some() {
         let why = measured.no_rdma.as_deref().unwrap_or("it is not wanted");
         let words = format!(
             "{}: the adapters have no addresses for TCP, and RDMA is not possible: {why}",
-            way.to
+            route.to
         );
         measured.error = Some(words);
         return measured;
     }
     let mut each = || {
-        if !order.one_way {
-            measured.round_trip = Some(ping(&way, token)?);
+        if !request.one_way {
+            measured.round_trip = Some(ping(&route, token)?);
         }
-        measured.sent = Some(push(&way, token, order)?);
-        if !order.one_way {
-            measured.received = Some(pull(&way, token, order)?);
+        measured.sent = Some(push(&route, token, request)?);
+        if !request.one_way {
+            measured.received = Some(pull(&route, token, request)?);
         }
         Ok::<_, io::Error>(())
     };
-    measured.error = each().err().map(|error| format!("{}: {error}", way.to));
+    measured.error = each().err().map(|error| format!("{}: {error}", route.to));
     measured
 }
 
-fn by_rdma(order: &Order, goal: &Goal, way: &Way, token: &Token, measured: &mut Measured) -> Result<(), Fault> {
-    let join = |kind, lasts| {
-        let stream = way.ask(token, Mode::Rdma, lasts)?;
-        rdma::join(stream, &goal.lane, goal.peer.as_deref(), kind)
+fn by_rdma(
+    request: &MeasureRequest,
+    target: &LaneTarget,
+    route: &Route,
+    token: &Token,
+    measured: &mut Measured,
+) -> Result<(), Fault> {
+    let join = |kind, duration| {
+        let stream = route.send_request(token, Mode::Rdma, duration)?;
+        rdma::join(stream, &target.lane, target.peer.as_deref(), kind)
     };
-    let together = |kind, each: fn(Joined, Duration) -> Result<Taken, Fault>| {
-        let join = |_| join(kind, order.lasts);
-        let streams: Vec<Joined> = (0..order.streams).map(join).collect::<Result<_, _>>()?;
+    let together = |kind, each: fn(ConnectedLane, Duration) -> Result<Taken, Fault>| {
+        let join = |_| join(kind, request.duration);
+        let streams: Vec<ConnectedLane> = (0..request.streams).map(join).collect::<Result<_, _>>()?;
         let shares: Vec<_> = std::thread::scope(|scope| {
-            let begin = |joined| scope.spawn(move || each(joined, order.lasts));
+            let begin = |joined| scope.spawn(move || each(joined, request.duration));
             let threads: Vec<_> = streams.into_iter().map(begin).collect();
             let failed = |_| Err(Fault::Failed("a stream's thread failed".into()));
             threads.into_iter().map(|t| t.join().unwrap_or_else(failed)).collect()
@@ -124,41 +130,41 @@ fn by_rdma(order: &Order, goal: &Goal, way: &Way, token: &Token, measured: &mut 
             .collect::<Result<_, Fault>>()?;
         Ok::<_, Fault>(rate(&taken))
     };
-    if !order.one_way {
+    if !request.one_way {
         let times = join(Kind::Ping, PING_TIME)?.ping(WARM_UP, PINGS, PING_TIME)?;
         measured.round_trip = Some(round_trip(times));
     }
-    measured.sent = Some(together(Kind::Push, Joined::push)?);
-    if !order.one_way {
-        measured.received = Some(together(Kind::Pull, Joined::pull)?);
+    measured.sent = Some(together(Kind::Push, ConnectedLane::push)?);
+    if !request.one_way {
+        measured.received = Some(together(Kind::Pull, ConnectedLane::pull)?);
     }
     Ok(())
 }
 
 /// The route of a lane's connections.
-struct Way {
+struct Route {
     to: SocketAddr,
     /// The outgoing interface; none: by the system's routing.
     by: Option<String>,
 }
 
-impl Way {
-    fn of(goal: &Goal, own: &[Lane]) -> Result<Self, String> {
-        if goal.lane == "-" {
-            let to = SocketAddr::new(goal.address, goal.port);
+impl Route {
+    fn of(target: &LaneTarget, own: &[Lane]) -> Result<Self, String> {
+        if target.lane == "-" {
+            let to = SocketAddr::new(target.address, target.port);
             return Ok(Self { to, by: None });
         }
-        let lane = own.iter().find(|lane| lane.name == goal.lane);
-        let lane = lane.ok_or_else(|| format!("there is no active adapter {} with an address here", goal.lane))?;
-        let to = match goal.address {
+        let lane = own.iter().find(|lane| lane.name == target.lane);
+        let lane = lane.ok_or_else(|| format!("there is no active adapter {} with an address here", target.lane))?;
+        let to = match target.address {
             IpAddr::V6(address) if address.is_unicast_link_local() => {
                 let scope = lane.interface.as_deref().and_then(lanes::index).unwrap_or(0);
-                SocketAddrV6::new(address, goal.port, 0, scope).into()
+                SocketAddrV6::new(address, target.port, 0, scope).into()
             }
-            address => SocketAddr::new(address, goal.port),
+            address => SocketAddr::new(address, target.port),
         };
         // The machine's address is not reached through the adapter.
-        let by = lane.interface.clone().filter(|_| goal.peer.is_none());
+        let by = lane.interface.clone().filter(|_| target.peer.is_none());
         Ok(Self { to, by })
     }
 
@@ -170,20 +176,20 @@ impl Way {
         socket.connect_timeout(&self.to.into(), CONNECT)?;
         let stream = TcpStream::from(socket);
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(IO_TIMEOUT))?;
+        stream.set_write_timeout(Some(IO_TIMEOUT))?;
         Ok(stream)
     }
 
-    fn ask(&self, token: &Token, mode: Mode, lasts: Duration) -> io::Result<TcpStream> {
+    fn send_request(&self, token: &Token, mode: Mode, duration: Duration) -> io::Result<TcpStream> {
         let mut stream = self.connect()?;
-        wire::ask(&mut stream, token, mode, lasts)?;
+        wire::send_request(&mut stream, token, mode, duration)?;
         Ok(stream)
     }
 }
 
-fn ping(way: &Way, token: &Token) -> io::Result<RoundTrip> {
-    let mut stream = way.ask(token, Mode::Ping, PING_TIME)?;
+fn ping(route: &Route, token: &Token) -> io::Result<RoundTrip> {
+    let mut stream = route.send_request(token, Mode::Ping, PING_TIME)?;
     let mut byte = [0];
     let mut times = Vec::with_capacity(PINGS);
     let begun = Instant::now();
@@ -218,19 +224,19 @@ type Share = (Taken, u64);
 
 /// Runs several streams at once; all are connected before the first of them sends.
 fn together(
-    way: &Way,
+    route: &Route,
     token: &Token,
-    order: &Order,
+    request: &MeasureRequest,
     mode: Mode,
     each: impl Fn(TcpStream) -> io::Result<Share> + Sync,
 ) -> io::Result<Rate> {
-    let connect = |_| way.connect();
-    let streams: Vec<TcpStream> = (0..order.streams).map(connect).collect::<Result<_, _>>()?;
+    let connect = |_| route.connect();
+    let streams: Vec<TcpStream> = (0..request.streams).map(connect).collect::<Result<_, _>>()?;
     let shares: Vec<io::Result<Share>> = std::thread::scope(|scope| {
         let each = &each;
         let begin = |mut stream: TcpStream| {
             scope.spawn(move || {
-                wire::ask(&mut stream, token, mode, order.lasts)?;
+                wire::send_request(&mut stream, token, mode, request.duration)?;
                 each(stream)
             })
         };
@@ -260,9 +266,9 @@ fn rate(shares: &[Share]) -> Rate {
     }
 }
 
-fn push(way: &Way, token: &Token, order: &Order) -> io::Result<Rate> {
-    together(way, token, order, Mode::Sink, |mut stream| {
-        wire::send(&mut stream, order.lasts)?;
+fn push(route: &Route, token: &Token, request: &MeasureRequest) -> io::Result<Rate> {
+    together(route, token, request, Mode::Sink, |mut stream| {
+        wire::send(&mut stream, request.duration)?;
         stream.shutdown(Shutdown::Write)?;
         let mut answer = [0; 16];
         stream.read_exact(&mut answer)?;
@@ -279,8 +285,8 @@ fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
-fn pull(way: &Way, token: &Token, order: &Order) -> io::Result<Rate> {
-    together(way, token, order, Mode::Source, |mut stream| {
+fn pull(route: &Route, token: &Token, request: &MeasureRequest) -> io::Result<Rate> {
+    together(route, token, request, Mode::Source, |mut stream| {
         let (mut taken, tail) = wire::drain(&mut stream)?;
         let Some(retransmits) = tail.strip_prefix(&wire::END) else {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server broke off"));
@@ -301,17 +307,17 @@ mod tests {
     fn server() -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        std::thread::spawn(move || crate::server::serve(&listener, TOKEN, &crate::guests::Guests::new()));
+        std::thread::spawn(move || crate::server::serve(&listener, TOKEN, &crate::connections::Connections::new()));
         port
     }
 
-    fn order(port: u16, one_way: bool) -> Order {
-        Order {
-            lasts: Duration::from_millis(100),
+    fn request(port: u16, one_way: bool) -> MeasureRequest {
+        MeasureRequest {
+            duration: Duration::from_millis(100),
             streams: 2,
             one_way,
             tcp: false,
-            lanes: vec![Goal {
+            lanes: vec![LaneTarget {
                 lane: "-".into(),
                 peer: None,
                 address: "127.0.0.1".parse().unwrap(),
@@ -322,7 +328,7 @@ mod tests {
 
     #[test]
     fn both_ways_and_latency_are_measured() {
-        let measured = all(&order(server(), false), &[], &TOKEN).remove(0);
+        let measured = all(&request(server(), false), &[], &TOKEN).remove(0);
         assert_eq!(measured.error, None);
         for rate in [measured.sent.unwrap(), measured.received.unwrap()] {
             assert!(rate.bytes > 1 << 20, "{rate:?}");
@@ -336,24 +342,24 @@ mod tests {
 
     #[test]
     fn one_way_only_sends() {
-        let measured = all(&order(server(), true), &[], &TOKEN).remove(0);
+        let measured = all(&request(server(), true), &[], &TOKEN).remove(0);
         assert!(measured.sent.is_some() && measured.received.is_none() && measured.round_trip.is_none());
     }
 
     #[test]
-    fn who_does_not_know_the_token_gets_nothing() {
-        let measured = all(&order(server(), false), &[], &[8; 16]).remove(0);
+    fn a_wrong_token_gets_nothing() {
+        let measured = all(&request(server(), false), &[], &[8; 16]).remove(0);
         assert!(measured.error.is_some() && measured.sent.is_none(), "{measured:?}");
     }
 
     #[test]
-    fn nobody_there_and_no_such_lane_are_told() {
+    fn a_missing_server_and_lane_are_reported() {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let measured = all(&order(port, false), &[], &TOKEN).remove(0);
+        let measured = all(&request(port, false), &[], &TOKEN).remove(0);
         assert!(measured.error.unwrap().starts_with("127.0.0.1:"));
-        let mut order = order(port, false);
-        order.lanes[0].lane = "mlx5_7".into();
-        let measured = all(&order, &[], &TOKEN).remove(0);
+        let mut request = request(port, false);
+        request.lanes[0].lane = "mlx5_7".into();
+        let measured = all(&request, &[], &TOKEN).remove(0);
         assert!(measured.error.unwrap().contains("no active adapter mlx5_7"));
     }
 
@@ -363,34 +369,34 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            wire::hear(&mut stream, &TOKEN, Duration::from_secs(10)).unwrap();
+            wire::accept_request(&mut stream, &TOKEN, Duration::from_secs(10)).unwrap();
             stream.write_all(&[0x5a; 1 << 16]).unwrap();
         });
-        let mut order = order(port, false);
-        order.streams = 1;
-        let way = Way::of(&order.lanes[0], &[]).unwrap();
+        let mut request = request(port, false);
+        request.streams = 1;
+        let route = Route::of(&request.lanes[0], &[]).unwrap();
         assert_eq!(
-            pull(&way, &TOKEN, &order).unwrap_err().to_string(),
+            pull(&route, &TOKEN, &request).unwrap_err().to_string(),
             "the server broke off"
         );
     }
 
     #[test]
     fn where_there_is_no_adapter_the_lane_goes_by_tcp_and_says_why() {
-        let mut order = order(server(), true);
-        order.lanes[0].lane = "none0".into();
+        let mut request = request(server(), true);
+        request.lanes[0].lane = "none0".into();
         let own = Lane {
             name: "none0".into(),
             guid: String::new(),
             address: None,
             interface: None,
         };
-        let measured = all(&order, std::slice::from_ref(&own), &TOKEN).remove(0);
+        let measured = all(&request, std::slice::from_ref(&own), &TOKEN).remove(0);
         assert_eq!((measured.transport, measured.error), (Transport::Tcp, None));
         assert_eq!(measured.no_rdma.as_deref(), Some("here: there is no adapter none0"));
         assert!(measured.sent.unwrap().bytes > 0);
-        order.lanes[0].peer = Some("none0".into());
-        let measured = all(&order, std::slice::from_ref(&own), &TOKEN).remove(0);
+        request.lanes[0].peer = Some("none0".into());
+        let measured = all(&request, std::slice::from_ref(&own), &TOKEN).remove(0);
         let why = measured.error.unwrap();
         assert!(
             why.ends_with("RDMA is not possible: here: there is no adapter none0"),

@@ -31,7 +31,7 @@ pub fn at(address: IpAddr) -> Option<String> {
 
 /// Whether this machine has any RDMA device.
 #[cfg(target_feature = "crt-static")]
-pub fn are_there() -> bool {
+pub fn any_present() -> bool {
     !names(Path::new("/sys/class/infiniband")).is_empty()
 }
 

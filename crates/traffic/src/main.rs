@@ -2,17 +2,17 @@
 //!
 //! It is copied to machines without any other software of Rackwright, runs once and is removed: one static program, no
 //! configuration, and no files except its folder, which the server removes when it ends by itself. RDMA needs the system's
-//! own library: where there is an adapter, the static program executes an embedded dynamic one (`carried`), and uses TCP
+//! own library: where there is an adapter, the static program executes an embedded dynamic one (`embedded`), and uses TCP
 //! where that fails. A client without the token that both sides were given gets no data.
 
 // A test may read clocks and files, and wait for what it started.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod args;
-#[cfg(target_feature = "crt-static")]
-mod carried;
 mod client;
-mod guests;
+mod connections;
+#[cfg(target_feature = "crt-static")]
+mod embedded;
 mod lanes;
 mod rdma;
 mod report;
@@ -25,10 +25,10 @@ use std::process::ExitCode;
 use args::Command;
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let done = Command::of(&words).and_then(|command| {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = Command::of(&arguments).and_then(|command| {
         #[cfg(target_feature = "crt-static")]
-        carried::go_on(&words);
+        embedded::exec_embedded(&arguments);
         done(command)
     });
     match done {
@@ -44,7 +44,7 @@ fn done(command: Command) -> Result<(), String> {
     match command {
         Command::Serve { deadline, port } => server::start(deadline, port),
         Command::Listen { deadline, port } => server::listen(deadline, port),
-        Command::Run(order) => client::run(&order),
+        Command::Run(request) => client::run(&request),
         Command::Verbs => rdma::available(),
     }
 }

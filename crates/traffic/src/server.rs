@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::guests::{self, Guest, Guests};
+use crate::connections::{self, Connection, Connections};
 use crate::report::Ready;
-use crate::wire::{self, Mode, PATIENCE, Token};
+use crate::wire::{self, IO_TIMEOUT, Mode, Token};
 use crate::{lanes, rdma, tcp_info};
 
 /// Pause after a failed accept, which mostly means too many open files.
@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(600);
 /// # Errors
 /// It did not start.
 pub fn start(deadline: Duration, port: u16) -> Result<(), String> {
-    // Not by its path: the embedded program has none (see `carried`).
+    // Not by its path: the embedded program has none (see `embedded`).
     let mut child = Command::new("/proc/self/exe")
         // The original name shows the program's folder.
         .arg0(std::env::args_os().next().unwrap_or_default())
@@ -81,10 +81,10 @@ pub fn listen(deadline: Duration, port: u16) -> Result<(), String> {
         pid: std::process::id(),
         lanes: lanes::found(),
     };
-    let (guests, folder) = (Guests::new(), guests::own_folder());
-    let until = Arc::clone(&guests);
+    let (connections, folder) = (Connections::new(), connections::own_folder());
+    let until = Arc::clone(&connections);
     let watch = move || {
-        guests::wait_for_end(&until, folder.as_deref(), deadline, guests::IDLE);
+        connections::wait_for_end(&until, folder.as_deref(), deadline, connections::IDLE);
         if let Some(folder) = folder {
             let _ = std::fs::remove_dir_all(folder);
         }
@@ -99,7 +99,7 @@ pub fn listen(deadline: Duration, port: u16) -> Result<(), String> {
     let line = serde_json::to_string(&ready).map_err(|e| e.to_string())?;
     println!("{line}");
     io::stdout().flush().map_err(|e| e.to_string())?;
-    serve(&listener, token, &guests);
+    serve(&listener, token, &connections);
     Ok(())
 }
 
@@ -108,28 +108,30 @@ pub fn listen(deadline: Duration, port: u16) -> Result<(), String> {
     clippy::disallowed_methods,
     reason = "the main thread only accepts connections, and this program has no async code"
 )]
-pub fn serve(listener: &TcpListener, token: Token, guests: &Arc<Guests>) {
+pub fn serve(listener: &TcpListener, token: Token, connections: &Arc<Connections>) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             // An immediate retry would fail again.
             std::thread::sleep(PAUSE);
             continue;
         };
-        let Some(mut guest) = guests.admit() else { continue };
+        let Some(mut connection) = connections.admit() else {
+            continue;
+        };
         // A client that breaks off, or gets no thread, reports that itself.
-        let answering = move || answer(stream, &token, &mut guest);
+        let answering = move || answer(stream, &token, &mut connection);
         if std::thread::Builder::new().spawn(answering).is_err() {
             std::thread::sleep(PAUSE);
         }
     }
 }
 
-fn answer(mut stream: TcpStream, token: &Token, guest: &mut Guest) -> io::Result<()> {
+fn answer(mut stream: TcpStream, token: &Token, connection: &mut Connection) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let (mode, lasts) = wire::hear(&mut stream, token, PATIENCE)?;
-    guest.know();
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(IO_TIMEOUT))?;
+    let (mode, duration) = wire::accept_request(&mut stream, token, IO_TIMEOUT)?;
+    connection.authenticate();
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
     match mode {
         Mode::Ping => {
             let mut byte = [0];
@@ -144,13 +146,13 @@ fn answer(mut stream: TcpStream, token: &Token, guest: &mut Guest) -> io::Result
             stream.write_all(&nanos.to_be_bytes())?;
         }
         Mode::Source => {
-            wire::send(&mut stream, lasts.min(LONGEST))?;
+            wire::send(&mut stream, duration.min(LONGEST))?;
             let retransmits = tcp_info::retransmits(&stream).unwrap_or_default();
             stream.write_all(&wire::END)?;
             stream.write_all(&retransmits.to_be_bytes())?;
         }
         // A failure there is reported to the client over the connection.
-        Mode::Rdma => return rdma::answer(stream, lasts.min(LONGEST)).or(Ok(())),
+        Mode::Rdma => return rdma::answer(stream, duration.min(LONGEST)).or(Ok(())),
     }
     stream.shutdown(Shutdown::Write)
 }

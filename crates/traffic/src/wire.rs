@@ -16,7 +16,7 @@ const MAGIC: [u8; 4] = *b"RWT1";
 /// Bytes of a header: magic, token, mode, milliseconds.
 const HEADER: usize = 4 + 16 + 1 + 4;
 /// The server's answer to an accepted header.
-const TAKEN: u8 = b'+';
+const ACCEPTED: u8 = b'+';
 /// Follows the last block of a source: without it the server broke off.
 pub const END: [u8; 8] = *b"RWT1 end";
 /// Bytes of [`END`] and a number.
@@ -24,7 +24,7 @@ pub const TAIL: usize = 16;
 /// Bytes sent with one call.
 pub const BLOCK: usize = 256 * 1024;
 /// A silent peer is disconnected after this time.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The shared secret of both sides.
 pub type Token = [u8; 16];
@@ -86,17 +86,17 @@ impl Mode {
 ///
 /// # Errors
 /// The server hung up, as it does after a wrong token.
-pub fn ask(stream: &mut TcpStream, token: &Token, mode: Mode, lasts: Duration) -> io::Result<()> {
+pub fn send_request(stream: &mut TcpStream, token: &Token, mode: Mode, duration: Duration) -> io::Result<()> {
     let mut header = Vec::with_capacity(HEADER);
     header.extend_from_slice(&MAGIC);
     header.extend_from_slice(token);
     header.push(mode.byte());
-    header.extend_from_slice(&u32::try_from(lasts.as_millis()).unwrap_or(u32::MAX).to_be_bytes());
+    header.extend_from_slice(&u32::try_from(duration.as_millis()).unwrap_or(u32::MAX).to_be_bytes());
     stream.write_all(&header)?;
     let mut answer = [0];
     stream.read_exact(&mut answer)?;
     match answer[0] {
-        TAKEN => Ok(()),
+        ACCEPTED => Ok(()),
         _ => Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "another program answers there",
@@ -125,7 +125,7 @@ fn read_within(stream: &mut TcpStream, buffer: &mut [u8], limit: Duration) -> io
 ///
 /// # Errors
 /// The token is wrong, or the header did not arrive within the limit.
-pub fn hear(stream: &mut TcpStream, token: &Token, limit: Duration) -> io::Result<(Mode, Duration)> {
+pub fn accept_request(stream: &mut TcpStream, token: &Token, limit: Duration) -> io::Result<(Mode, Duration)> {
     let mut header = [0; HEADER];
     read_within(stream, &mut header, limit)?;
     let refused = || io::Error::new(io::ErrorKind::PermissionDenied, "no client of this test");
@@ -136,7 +136,7 @@ pub fn hear(stream: &mut TcpStream, token: &Token, limit: Duration) -> io::Resul
     }
     let mode = Mode::of(header[20]).ok_or_else(refused)?;
     let ms = u32::from_be_bytes([header[21], header[22], header[23], header[24]]);
-    stream.write_all(&[TAKEN])?;
+    stream.write_all(&[ACCEPTED])?;
     Ok((mode, Duration::from_millis(ms.into())))
 }
 
@@ -144,10 +144,10 @@ pub fn hear(stream: &mut TcpStream, token: &Token, limit: Duration) -> io::Resul
 ///
 /// # Errors
 /// The other side is gone.
-pub fn send(stream: &mut TcpStream, lasts: Duration) -> io::Result<()> {
+pub fn send(stream: &mut TcpStream, duration: Duration) -> io::Result<()> {
     let block = vec![0x5a; BLOCK];
     let begun = Instant::now();
-    while begun.elapsed() < lasts {
+    while begun.elapsed() < duration {
         stream.write_all(&block)?;
     }
     Ok(())
@@ -165,7 +165,7 @@ pub struct Taken {
 /// Reads until the other side closes; also returns the last [`TAIL`] bytes.
 ///
 /// # Errors
-/// The other side is gone, or silent for [`PATIENCE`].
+/// The other side is gone, or silent for [`IO_TIMEOUT`].
 pub fn drain(stream: &mut TcpStream) -> io::Result<(Taken, [u8; TAIL])> {
     let mut block = vec![0; BLOCK];
     let mut tail = [0; TAIL];
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_that_comes_in_drips_has_one_limit() {
+    fn a_slow_header_has_one_time_limit() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut stream, _) = listener.accept().unwrap();
@@ -206,7 +206,7 @@ mod tests {
             }
             sent
         });
-        let error = hear(&mut stream, &[0; 16], Duration::from_millis(200)).unwrap_err();
+        let error = accept_request(&mut stream, &[0; 16], Duration::from_millis(200)).unwrap_err();
         assert!(
             matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock),
             "{error:?}"

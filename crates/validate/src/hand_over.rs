@@ -43,7 +43,7 @@ pub enum SeedScrub {
     /// The partition could not be changed, with the reason.
     Failed(String),
     /// Not examined: the key was refused before.
-    NotLookedAt,
+    NotChecked,
 }
 
 /// Why the machine was not handed over. The hand-over may be repeated.
@@ -79,7 +79,7 @@ pub async fn hand_over(target: &SshTarget, extra_files: &[String]) -> Result<Han
         Ok(session) => hand_over_in(session, target, extra_files).await,
         Err(SshError::AuthRefused { .. }) => Ok(HandOver {
             removed_from: Vec::new(),
-            seed: SeedScrub::NotLookedAt,
+            seed: SeedScrub::NotChecked,
         }),
         Err(error) => Err(error.into()),
     }

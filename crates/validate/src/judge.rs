@@ -41,12 +41,12 @@ pub struct Expected {
     /// The host name from the seed.
     pub hostname: String,
     /// The image's statements about its system.
-    pub image_says: ImageSays,
+    pub image_patterns: ImagePatterns,
 }
 
 /// An image's statements about its system: patterns, which hold beside those of the profile. `None`: no statement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ImageSays {
+pub struct ImagePatterns {
     /// Pattern of the OS's ID.
     pub os_id: Option<String>,
     /// Pattern of the OS's VERSION_ID.
@@ -81,8 +81,8 @@ fn judge_one(id: &str, profile: &Profile, expected: &Expected, readings: &Readin
         "boot-id-changed" => boot_id(expected, readings).check(id, "the ramdisk's boot id"),
         "image-marker" => image_marker(expected, readings).check(id, "the image written, and the claim"),
         "hostname" => hostname(expected, readings).check(id, "the seed"),
-        "os" => system::os(profile, &expected.image_says, readings),
-        "kernel" => system::kernel(profile, &expected.image_says, readings),
+        "os" => system::os(profile, &expected.image_patterns, readings),
+        "kernel" => system::kernel(profile, &expected.image_patterns, readings),
         "cpu-count" => parts::cpu_count(inventory, readings).check(id, "inventory"),
         "memory" => {
             let source = format!("inventory, {of_profile}");

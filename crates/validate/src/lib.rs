@@ -22,7 +22,7 @@ mod ssh;
 mod traffic;
 
 pub use hand_over::{HandOver, HandOverError, SeedScrub, hand_over, hand_over_in};
-pub use judge::{CHECKS, Expected, ImageSays, judge, passed};
+pub use judge::{CHECKS, Expected, ImagePatterns, judge, passed};
 pub use logins::{Deployment, Logins};
 pub use probe::{ClockSpan, Probe, ProbeError, ProbeOptions, probe};
 pub use profile::{Fault, Profile, ProfileError, Unexpected};
@@ -32,6 +32,6 @@ pub use readings::{
 pub use seed::{SeedError, SeedSpec, seed};
 pub use ssh::{Output, RunLimits, Session, SshError, SshTarget, wait_reachable};
 pub use traffic::{
-    Goal, Measured, Order, Rate, RoundTrip, Served, ServedLane, TrafficError, TrafficProgram, TrafficSetup, Transport,
-    clear_traffic, keep_traffic, measure, serve_traffic, serve_traffic_below, stop_traffic,
+    LaneTarget, MeasureRequest, Measured, Rate, RoundTrip, ServedLane, TrafficError, TrafficProgram, TrafficServer,
+    TrafficSetup, Transport, clear_traffic, keep_traffic, measure, serve_traffic, serve_traffic_below, stop_traffic,
 };

@@ -13,11 +13,11 @@ use crate::probe::{Probe, ProbeError, ProbeOptions, probe};
 use crate::ssh::{Session, SshTarget, wait_reachable};
 
 /// An unused login is closed after this time.
-const KEEP: Duration = Duration::from_secs(15);
+const KEEP_FOR: Duration = Duration::from_secs(15);
 /// Interval between checks for unused logins.
-const ROUND: Duration = Duration::from_secs(5);
+const SWEEP_PAUSE: Duration = Duration::from_secs(5);
 /// Most logins kept; a further deployment logs in again.
-const MOST: usize = 512;
+const LOGINS_MAX: usize = 512;
 
 /// The deployment for which a login was made; the login is valid for no other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -31,7 +31,7 @@ pub struct Deployment {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct KeptLogin {
     since: Instant,
     session: Session,
 }
@@ -39,26 +39,26 @@ struct Kept {
 /// The open logins, one for each deployment.
 #[derive(Debug, Default)]
 pub struct Logins {
-    kept: Mutex<HashMap<Deployment, Kept>>,
+    kept: Mutex<HashMap<Deployment, KeptLogin>>,
 }
 
 impl Logins {
-    fn kept(&self) -> MutexGuard<'_, HashMap<Deployment, Kept>> {
+    fn kept(&self) -> MutexGuard<'_, HashMap<Deployment, KeptLogin>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self, deployment: &Deployment) -> Option<Session> {
         let kept = self.kept().remove(deployment)?;
-        (kept.since.elapsed() < KEEP && !kept.session.is_closed()).then_some(kept.session)
+        (kept.since.elapsed() < KEEP_FOR && !kept.session.is_closed()).then_some(kept.session)
     }
 
     /// Keeps a login for the next step.
     pub async fn keep(&self, deployment: Deployment, session: Session) {
         let since = Instant::now();
-        let new = Kept { since, session };
+        let new = KeptLogin { since, session };
         let over = {
             let mut kept = self.kept();
-            if kept.len() < MOST || kept.contains_key(&deployment) {
+            if kept.len() < LOGINS_MAX || kept.contains_key(&deployment) {
                 kept.insert(deployment, new)
             } else {
                 Some(new)
@@ -129,9 +129,9 @@ impl Logins {
         while !is_end {
             tokio::select! {
                 () = stop.cancelled() => is_end = true,
-                () = tokio::time::sleep(ROUND) => {}
+                () = tokio::time::sleep(SWEEP_PAUSE) => {}
             }
-            let is_over = |kept: &Kept| is_end || kept.since.elapsed() >= KEEP;
+            let is_over = |kept: &KeptLogin| is_end || kept.since.elapsed() >= KEEP_FOR;
             let over: Vec<_> = self.kept().extract_if(|_, kept| is_over(kept)).collect();
             for (_, kept) in over {
                 kept.session.close().await;

@@ -106,7 +106,7 @@ impl std::error::Error for ProfileError {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wire {
+struct RawProfile {
     name: Spanned<String>,
     #[serde(default)]
     description: String,
@@ -118,7 +118,7 @@ struct Wire {
     systemd_states: Spanned<Vec<String>>,
     #[serde(default)]
     ignored_failed_units: Vec<String>,
-    unexpected: WireUnexpected,
+    unexpected: RawUnexpected,
     os_id: Option<String>,
     os_version_id: Option<String>,
     kernel: Option<String>,
@@ -133,7 +133,7 @@ const NETWORK_SHARE: f64 = 0.5;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WireUnexpected {
+struct RawUnexpected {
     drives: Unexpected,
     nics: Unexpected,
     pci_devices: Unexpected,
@@ -157,7 +157,7 @@ impl Profile {
                 message: "it is larger than 64 KiB".into(),
             }]));
         }
-        let wire: Wire = serde_saphyr::from_str(yaml).map_err(|error| {
+        let wire: RawProfile = serde_saphyr::from_str(yaml).map_err(|error| {
             let line = error.location().map_or(0, |place| place.line());
             let message = error.without_snippet().to_string();
             // The line number is reported once, with the line's text, because the parser does not name the field.
@@ -177,7 +177,7 @@ impl Profile {
     }
 }
 
-impl Wire {
+impl RawProfile {
     fn faults(&self) -> Vec<Fault> {
         let mut faults = Vec::new();
         let mut need = |fine: bool, line: u64, message: &str| {

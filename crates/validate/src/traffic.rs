@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Most bytes of an answer.
 const OUTPUT_MAX_BYTES: usize = 256 * 1024;
 /// Most characters kept of a machine's message.
-const WORDS: usize = 200;
+const MESSAGE_MAX: usize = 200;
 
 /// The program for machines of one architecture.
 #[derive(Debug, Clone)]
@@ -47,7 +47,7 @@ pub struct TrafficSetup {
 
 /// A running server on a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Served {
+pub struct TrafficServer {
     /// Folder of the program.
     pub folder: String,
     /// Its port.
@@ -73,7 +73,7 @@ pub struct ServedLane {
 
 /// A measurement to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Order {
+pub struct MeasureRequest {
     /// Milliseconds of sending in each direction.
     pub ms: u64,
     /// Connections for each lane.
@@ -83,12 +83,12 @@ pub struct Order {
     /// Only by TCP, even where RDMA is possible.
     pub tcp: bool,
     /// Lanes, measured all at once.
-    pub lanes: Vec<Goal>,
+    pub lanes: Vec<LaneTarget>,
 }
 
 /// The target of one lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Goal {
+pub struct LaneTarget {
     /// The lane's name, or `-`: by the machine's own routing.
     pub lane: String,
     /// The server's lane, where `address` is not that lane's own: only by RDMA.
@@ -176,7 +176,7 @@ pub enum TrafficError {
     },
     /// The copied program may still be there, or parts of an earlier test.
     #[error("the traffic program could not be removed from {at}: {why}")]
-    Left {
+    NotRemoved {
         /// Address and port.
         at: std::net::SocketAddr,
         /// The machine's message.
@@ -197,8 +197,8 @@ struct Report {
     lanes: Vec<Measured>,
 }
 
-fn few(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(WORDS).collect()
+fn shortened(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(MESSAGE_MAX).collect()
 }
 
 /// True for a text that a shell reads as one plain word.
@@ -221,7 +221,11 @@ fn value(output: &Output, key: &str, step: &str) -> Result<String, String> {
     let found = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
     match found.filter(|_| output.status == 0 && text.lines().any(|line| line == end)) {
         Some(found) => Ok(found.to_owned()),
-        None => Err(format!("exit status {}; {}", output.status, few(&output.stderr_tail()))),
+        None => Err(format!(
+            "exit status {}; {}",
+            output.status,
+            shortened(&output.stderr_tail())
+        )),
     }
 }
 
@@ -234,7 +238,7 @@ pub async fn serve_traffic(
     session: &Session,
     program: &TrafficProgram,
     setup: &TrafficSetup,
-) -> Result<Served, TrafficError> {
+) -> Result<TrafficServer, TrafficError> {
     serve_traffic_below(session, program, setup, &FOLDERS).await
 }
 
@@ -247,9 +251,9 @@ pub async fn serve_traffic_below(
     program: &TrafficProgram,
     setup: &TrafficSetup,
     parents: &[&str],
-) -> Result<Served, TrafficError> {
+) -> Result<TrafficServer, TrafficError> {
     let variables = format!("step=sweep\nparents='{}'\nfolder=''\n", parents.join(" "));
-    removed(session, &step(session, &variables, LIMIT).await?, "swept", "sweep")?;
+    check_removed(session, &step(session, &variables, LIMIT).await?, "swept", "sweep")?;
     let mut why = String::new();
     for parent in parents {
         let folder = format!("{parent}/rackwright-traffic-{}", setup.id);
@@ -273,10 +277,10 @@ async fn serve_in(
     program: &TrafficProgram,
     setup: &TrafficSetup,
     folder: &str,
-) -> Result<Result<Served, String>, TrafficError> {
+) -> Result<Result<TrafficServer, String>, TrafficError> {
     let put = session.put(folder, "program", &program.bytes, SEND_LIMIT).await?;
     if put.status != 0 {
-        return Ok(Err(few(&put.stderr_tail())));
+        return Ok(Err(shortened(&put.stderr_tail())));
     }
     let variables = format!(
         "step=start\nfolder='{folder}'\nsha256='{}'\nbytes={}\ntoken='{}'\ndeadline_s={}\nport={}\n",
@@ -300,7 +304,7 @@ async fn serve_in(
         .lanes
         .into_iter()
         .filter(|lane| is_plain(&lane.name) && !lane.name.contains('/') && lane.name.len() <= 64);
-    Ok(Ok(Served {
+    Ok(Ok(TrafficServer {
         folder: folder.to_owned(),
         port: ready.port,
         pid: ready.pid,
@@ -314,41 +318,41 @@ async fn serve_in(
 /// No login, or no answer. A lane that fails is not an error: its result has the reason.
 pub async fn measure(
     session: &Session,
-    here: &Served,
+    here: &TrafficServer,
     setup: &TrafficSetup,
-    order: &Order,
+    request: &MeasureRequest,
 ) -> Result<Vec<Measured>, TrafficError> {
-    let goal = |goal: &Goal| {
-        let peer = goal.peer.as_ref().map_or(String::new(), |peer| format!("/{peer}"));
-        let at = SocketAddr::new(goal.address, goal.port);
-        format!("{}{peer}={at}", goal.lane)
+    let target = |target: &LaneTarget| {
+        let peer = target.peer.as_ref().map_or(String::new(), |peer| format!("/{peer}"));
+        let at = SocketAddr::new(target.address, target.port);
+        format!("{}{peer}={at}", target.lane)
     };
-    let lanes: Vec<String> = order.lanes.iter().map(goal).collect();
+    let lanes: Vec<String> = request.lanes.iter().map(target).collect();
     let variables = format!(
         "step=run\nfolder='{}'\ntoken='{}'\nms={}\nstreams={}\nfurther='{}'\nlanes='{}'\n",
         here.folder,
         setup.token,
-        order.ms,
-        order.streams,
-        further(order),
+        request.ms,
+        request.streams,
+        extra_flags(request),
         lanes.join(" ")
     );
-    let limit = LIMIT + Duration::from_millis(order.ms.saturating_mul(2));
+    let limit = LIMIT + Duration::from_millis(request.ms.saturating_mul(2));
     let output = step(session, &variables, limit).await?;
     let wrong = |why: String| TrafficError::Answer { at: session.at(), why };
     let report = value(&output, "report", "run").map_err(wrong)?;
     let report: Report = serde_json::from_str(&report).map_err(|e| wrong(e.to_string()))?;
-    let asked = |lane: &Measured| order.lanes.iter().any(|goal| goal.lane == lane.lane);
+    let asked = |lane: &Measured| request.lanes.iter().any(|target| target.lane == lane.lane);
     let lanes = report.lanes.into_iter().filter(asked).map(|mut lane| {
-        lane.error = lane.error.map(|error| few(&error));
-        lane.no_rdma = lane.no_rdma.map(|why| few(&why));
+        lane.error = lane.error.map(|error| shortened(&error));
+        lane.no_rdma = lane.no_rdma.map(|why| shortened(&why));
         lane
     });
-    Ok(lanes.take(order.lanes.len()).collect())
+    Ok(lanes.take(request.lanes.len()).collect())
 }
 
-fn further(order: &Order) -> &'static str {
-    match (order.one_way, order.tcp) {
+fn extra_flags(request: &MeasureRequest) -> &'static str {
+    match (request.one_way, request.tcp) {
         (false, false) => "",
         (true, false) => "--one-way",
         (false, true) => "--tcp",
@@ -360,7 +364,7 @@ fn further(order: &Order) -> &'static str {
 ///
 /// # Errors
 /// The connection or the command failed, or the server has ended.
-pub async fn keep_traffic(session: &Session, served: &Served) -> Result<(), TrafficError> {
+pub async fn keep_traffic(session: &Session, served: &TrafficServer) -> Result<(), TrafficError> {
     let output = step(session, &format!("step=keep\nfolder='{}'\n", served.folder), LIMIT).await?;
     let wrong = |why: String| TrafficError::Answer { at: session.at(), why };
     value(&output, "kept", "keep").map(drop).map_err(wrong)
@@ -370,7 +374,7 @@ pub async fn keep_traffic(session: &Session, served: &Served) -> Result<(), Traf
 ///
 /// # Errors
 /// The connection or the command failed, or a part is still there.
-pub async fn stop_traffic(session: &Session, served: &Served) -> Result<(), TrafficError> {
+pub async fn stop_traffic(session: &Session, served: &TrafficServer) -> Result<(), TrafficError> {
     stop_in(session, &served.folder).await
 }
 
@@ -378,7 +382,7 @@ pub async fn stop_traffic(session: &Session, served: &Served) -> Result<(), Traf
 ///
 /// # Errors
 /// Those of [`stop_traffic`], of the second try.
-pub async fn clear_traffic(session: &Session, target: &SshTarget, served: &Served) -> Result<(), TrafficError> {
+pub async fn clear_traffic(session: &Session, target: &SshTarget, served: &TrafficServer) -> Result<(), TrafficError> {
     let Err(error) = stop_traffic(session, served).await else {
         return Ok(());
     };
@@ -391,10 +395,10 @@ pub async fn clear_traffic(session: &Session, target: &SshTarget, served: &Serve
 
 async fn stop_in(session: &Session, folder: &str) -> Result<(), TrafficError> {
     let output = step(session, &format!("step=stop\nfolder='{folder}'\n"), LIMIT).await?;
-    removed(session, &output, "stopped", "stop")
+    check_removed(session, &output, "stopped", "stop")
 }
 
-fn removed(session: &Session, output: &Output, key: &str, step: &str) -> Result<(), TrafficError> {
-    let left = |why| TrafficError::Left { at: session.at(), why };
-    value(output, key, step).map(drop).map_err(left)
+fn check_removed(session: &Session, output: &Output, key: &str, step: &str) -> Result<(), TrafficError> {
+    let not_removed = |why| TrafficError::NotRemoved { at: session.at(), why };
+    value(output, key, step).map(drop).map_err(not_removed)
 }

@@ -338,7 +338,7 @@ async fn probes_this_machine() {
     assert!(clock.time + clock.resolution >= before && clock.time <= read.clock.received);
 
     let expected = Expected {
-        image_says: Default::default(),
+        image_patterns: Default::default(),
         inventory: rackwright_api::v1::Inventory::default(),
         former_boot_id: Some(now.boot_id.clone()),
         image_digest: "b3-00".into(),
@@ -416,7 +416,7 @@ async fn hand_over_removes_the_key_and_proves_it() {
     Session::connect(&customers).await.unwrap();
 
     let again = hand_over(&server.target(), &extra).await.unwrap();
-    assert_eq!((again.removed_from.len(), again.seed), (0, SeedScrub::NotLookedAt));
+    assert_eq!((again.removed_from.len(), again.seed), (0, SeedScrub::NotChecked));
 }
 
 #[tokio::test]

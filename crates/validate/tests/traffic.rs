@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use rackwright_validate::{
-    Goal, Order, Served, Session, SshTarget, TrafficError, TrafficProgram, TrafficSetup, clear_traffic, keep_traffic,
-    measure, serve_traffic_below, stop_traffic, wait_reachable,
+    LaneTarget, MeasureRequest, Session, SshTarget, TrafficError, TrafficProgram, TrafficServer, TrafficSetup,
+    clear_traffic, keep_traffic, measure, serve_traffic_below, stop_traffic, wait_reachable,
 };
 use support::{LIMIT, Server, sshd};
 use tokio::time::Instant;
@@ -60,7 +60,7 @@ async fn serve_in(
     session: &Session,
     program: &TrafficProgram,
     id: &str,
-) -> Result<Served, TrafficError> {
+) -> Result<TrafficServer, TrafficError> {
     let parents: Vec<&str> = folders.iter().map(|folder| folder.to_str().unwrap()).collect();
     serve_traffic_below(session, program, &setup(id), &parents).await
 }
@@ -101,12 +101,12 @@ async fn it_is_brought_run_and_removed() {
     assert_eq!((served.port, served.lanes.len()), (4242, 1), "{served:?}");
     let folder = Path::new(&served.folder);
     assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
-    let order = Order {
+    let order = MeasureRequest {
         ms: 100,
         streams: 2,
         one_way: true,
         tcp: false,
-        lanes: vec![Goal {
+        lanes: vec![LaneTarget {
             lane: "-".into(),
             peer: Some("mlx5_1".into()),
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -185,7 +185,7 @@ async fn a_server_is_ended_by_its_program_whatever_number_it_said_it_had() {
     let (server, dir) = (sshd(""), tempfile::tempdir().unwrap());
     let session = login(&server).await;
     let mut left = Left::below(dir.path(), "test");
-    let served = Served {
+    let served = TrafficServer {
         folder: left.folder.to_str().unwrap().to_owned(),
         port: 1,
         pid: 0,
@@ -207,7 +207,7 @@ async fn a_session_that_broke_is_replaced_for_the_cleaning() {
     assert!(!Path::new(&served.folder).exists());
     assert!(!left.ended(), "another test's");
     drop(server);
-    let gone = Served {
+    let gone = TrafficServer {
         folder: left.folder.to_str().unwrap().to_owned(),
         ..served
     };

@@ -25,7 +25,7 @@ const CLUSTERS: &str = "clusters:\n\
                         - {name: alpha, customer: acme, sku: dgx-h100, nodes: 48}\n\
                         - {name: beta, customer: bolt, sku: dgx-h100, nodes: 32}\n";
 /// Time limit until the control plane has noticed a change of a cable.
-const SOON: Duration = Duration::from_secs(120);
+const TEST_LIMIT: Duration = Duration::from_secs(120);
 /// Seconds of the machines' time per real second.
 const SPEED: &str = "40";
 
@@ -292,10 +292,10 @@ impl Demo {
     /// Waits until a cluster is in a state.
     async fn until(&mut self, cluster: &str, state: &str) {
         let word = state.trim_start_matches("CLUSTER_STATE_").to_lowercase();
-        let deadline = Instant::now() + SOON;
+        let deadline = Instant::now() + TEST_LIMIT;
         while self.site.json(["cluster", "get", cluster])["status"]["state"] != state {
             if Instant::now() > deadline {
-                println!("{cluster} is not {word} after {} s", SOON.as_secs());
+                println!("{cluster} is not {word} after {} s", TEST_LIMIT.as_secs());
                 self.failed = true;
                 return;
             }

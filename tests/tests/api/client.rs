@@ -35,7 +35,7 @@ pub const SERVER: &str = "https://10.77.0.1:7070";
 /// An address without a BMC: the node stays discovered.
 pub const NO_BMC: &str = "https://10.77.0.1:9";
 /// Long for everything that needs no machine.
-pub const SOON: Duration = Duration::from_secs(15);
+pub const TEST_LIMIT: Duration = Duration::from_secs(15);
 /// A stream that is silent for this long has no more messages.
 const SILENCE: Duration = Duration::from_millis(700);
 
@@ -82,7 +82,7 @@ impl Api {
             .tls_config(tls)
             .expect("the files are PEM");
         Self {
-            channel: endpoint.timeout(SOON).connect_lazy(),
+            channel: endpoint.timeout(TEST_LIMIT).connect_lazy(),
         }
     }
 
@@ -247,12 +247,15 @@ pub fn precondition<T: Debug>(answer: Result<Response<T>, Status>, subject: &str
 
 /// Repeats `ask` until it returns an answer.
 pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn() -> F) -> T {
-    let deadline = tokio::time::Instant::now() + SOON;
+    let deadline = tokio::time::Instant::now() + TEST_LIMIT;
     loop {
         if let Some(answer) = ask().await {
             return answer;
         }
-        assert!(tokio::time::Instant::now() < deadline, "{what}: not within {SOON:?}");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{what}: not within {TEST_LIMIT:?}"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -5,7 +5,7 @@ use rackwright_sim::lab::{self, Machine, PowerState};
 use tonic::Code;
 
 use crate::client::{
-    Api, SOON, done, enrolment, events, fields, fresh, make_available, node, precondition, refused, start, until,
+    Api, TEST_LIMIT, done, enrolment, events, fields, fresh, make_available, node, precondition, refused, start, until,
     until_state,
 };
 
@@ -66,7 +66,10 @@ fn power_is_switched_and_states_refuse() {
         ] {
             let ended = switch(&api, "n1", action).await;
             assert_eq!(ended.error, None, "{action:?}");
-            machine.wait_power(power, SOON).await.expect("the machine follows");
+            machine
+                .wait_power(power, TEST_LIMIT)
+                .await
+                .expect("the machine follows");
             let status = node(&api, "n1").await.status.expect("a node has a status");
             assert_eq!(
                 (status.power.as_str(), status.state()),
@@ -222,7 +225,7 @@ fn a_deploy_is_cancelled_while_it_is_under_way() {
             };
             let deploy = api.nodes().deploy_node(deploy).await.expect("a free node").into_inner();
             until_state(&api, "n1", v1::NodeState::Imaging).await;
-            let on = machine.wait_power(PowerState::On, SOON).await;
+            let on = machine.wait_power(PowerState::On, TEST_LIMIT).await;
             on.expect("it is booted into the agent");
 
             let asked = api.operations().cancel_operation(cancel(&deploy)).await;
@@ -233,10 +236,10 @@ fn a_deploy_is_cancelled_while_it_is_under_way() {
             assert_eq!(error.code, Code::Cancelled as i32, "{ended:?}");
             assert!(error.message.contains("safe state"), "{ended:?}");
             until_state(&api, "n1", v1::NodeState::Reclaiming).await;
-            let off = machine.wait_power(PowerState::Off, SOON).await;
+            let off = machine.wait_power(PowerState::Off, TEST_LIMIT).await;
             let boots = off.expect("what ran on it is ended").boots;
             machine
-                .wait_for("a boot of its own", SOON, |view| view.boots > boots)
+                .wait_for("a boot of its own", TEST_LIMIT, |view| view.boots > boots)
                 .await
                 .expect("it is booted to be erased");
             let status = node(&api, "n1").await.status.expect("a node has a status");

@@ -11,7 +11,7 @@ use rackwright_store::{Store, UnknownMachineRow};
 use rackwright_tests::site::Site;
 use tonic::{Code, Streaming};
 
-use crate::client::{Api, SOON, enrolment, fields, fresh, mask, node, refused, start, version};
+use crate::client::{Api, TEST_LIMIT, enrolment, fields, fresh, mask, node, refused, start, version};
 
 /// More than one page of the default size.
 const NODES: usize = 57;
@@ -324,7 +324,7 @@ async fn unknown_machines(api: &Api, site: &Site) {
             system_uuid: String::new(),
             inventory: None,
         };
-        tx.saw_unknown(&row).await.expect("it is noted");
+        tx.record_unknown_machine(&row).await.expect("it is noted");
     }
     tx.commit().await.expect("the change stays");
     store.close().await;
@@ -416,7 +416,9 @@ async fn next(
             }
         }
     };
-    tokio::time::timeout(SOON, reading).await.expect("the change is told")
+    tokio::time::timeout(TEST_LIMIT, reading)
+        .await
+        .expect("the change is told")
 }
 
 fn is_about(message: &v1::WatchNodesResponse, id: &str) -> bool {

@@ -13,7 +13,7 @@ use tonic::transport::Identity;
 use tonic::{Code, Status};
 
 use crate::access::new_key;
-use crate::client::{Api, SOON, authority, enrolment, events, methods, refused, start, until_state};
+use crate::client::{Api, TEST_LIMIT, authority, enrolment, events, methods, refused, start, until_state};
 
 /// The kind of a secret and its text.
 type Secret = (&'static str, String);
@@ -26,7 +26,7 @@ fn secrets_are_not_found_again() {
         machine.boot_hang(true).await.expect("the machine hangs");
         site.enroll("n1", machine);
         machine
-            .wait_power(PowerState::On, SOON)
+            .wait_power(PowerState::On, TEST_LIMIT)
             .await
             .expect("the machine is switched on");
         until_state(&api, "n1", v1::NodeState::Inspecting).await;

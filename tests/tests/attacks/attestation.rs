@@ -16,7 +16,7 @@ use tonic::Code;
 
 use crate::impostor::host::{Host, Key};
 
-const SOON: Duration = Duration::from_secs(180);
+const TEST_LIMIT: Duration = Duration::from_secs(180);
 pub const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA9Nf8gnELrYx6K/bPXBRt0Q3kQb6ujVbhL6rVQIzJgo customer";
 const REFUSED: &str = "security.attestation-refused";
 
@@ -112,7 +112,7 @@ impl Bench {
     }
 
     async fn until(&self, states: &[&str]) -> String {
-        self.site.until(&self.id(), states, SOON).await
+        self.site.until(&self.id(), states, TEST_LIMIT).await
     }
 
     fn deploy(&self) {
@@ -130,8 +130,8 @@ impl Bench {
             .collect()
     }
 
-    async fn until_told(&self, kind: &str, count: usize) -> Vec<Value> {
-        let deadline = Instant::now() + SOON;
+    async fn until_reported(&self, kind: &str, count: usize) -> Vec<Value> {
+        let deadline = Instant::now() + TEST_LIMIT;
         loop {
             let events = self.events(kind);
             if events.len() >= count {
@@ -244,7 +244,7 @@ async fn a_host_without_a_tpm_is_not_taken_for_a_machine_that_has_one() {
     let bench = Bench::inspected(Profile::Vm).await;
     let attacker = Host::with_mac(bench.dhcp, &bench.node().mac()).await;
     bench.deploy();
-    let plan = attacker.plan_as_soon_as_possible(SOON).await;
+    let plan = attacker.plan_as_soon_as_possible(TEST_LIMIT).await;
     let agent = plan
         .register(&Key::new("attacker"))
         .await
@@ -252,7 +252,7 @@ async fn a_host_without_a_tpm_is_not_taken_for_a_machine_that_has_one() {
     let refused = agent.connect("10.66.6.6").await.map(drop).unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
     assert!(refused.message().contains("no TPM answered"), "{refused}");
-    let told = bench.until_told(REFUSED, 1).await;
+    let told = bench.until_reported(REFUSED, 1).await;
     assert!(told[0].to_string().contains(&bench.node().mac()), "{told:?}");
     // The real machine, after a power cycle.
     bench.until(&["active"]).await;
@@ -267,7 +267,7 @@ async fn a_host_with_a_tpm_of_its_own_is_refused_before_it_hears_anything_else()
     let bench = Bench::inspected(Profile::Vm).await;
     let attacker = Host::with_mac(bench.dhcp, &bench.node().mac()).await;
     bench.deploy();
-    let plan = attacker.plan_as_soon_as_possible(SOON).await;
+    let plan = attacker.plan_as_soon_as_possible(TEST_LIMIT).await;
     let key = Key::new("attacker");
     let agent = plan.register(&key).await.expect("nobody has registered");
     let own = SimTpm::new(b"a TPM of the attacker");
@@ -276,13 +276,13 @@ async fn a_host_with_a_tpm_of_its_own_is_refused_before_it_hears_anything_else()
         .await
         .expect("the stream opens for the challenge");
     // Messages before the answer are ignored.
-    session.say(Up::Inventory(v1::Inventory::default())).await;
-    let ended = session.answer_with(&own, &key.sha256(), SOON).await;
+    session.send_message(Up::Inventory(v1::Inventory::default())).await;
+    let ended = session.answer_with(&own, &key.sha256(), TEST_LIMIT).await;
     assert!(
         ended.code() == Code::Unauthenticated && ended.message().contains(&own.digest()),
         "{ended}"
     );
-    bench.until_told(REFUSED, 1).await;
+    bench.until_reported(REFUSED, 1).await;
     bench.until(&["active"]).await;
     assert_eq!(bench.status()["tpm_ek"], bench.tpm().digest());
     bench.end().await;
@@ -297,7 +297,7 @@ async fn a_quote_that_another_key_signed_is_refused() {
         answer.signature[end] ^= 1;
     });
     bench.is_quarantined_for("not signed by the attestation key").await;
-    bench.node().forge_nothing();
+    bench.node().end_forgeries();
     bench.gets_through(&[]).await;
     bench.end().await;
 }
@@ -398,7 +398,7 @@ async fn a_machine_that_started_something_else_is_refused_where_a_measured_boot_
         reason.contains("require a measured boot") && reason.contains("an EFI program that is not served"),
         "{reason}"
     );
-    bench.until_told(REFUSED, 2).await;
+    bench.until_reported(REFUSED, 2).await;
     bench.end().await;
 
     // Without that setting the difference is only recorded.

@@ -12,7 +12,7 @@ use rackwright_identity::{ClientIdentity, ClientKey, KeyFiles, SystemRng};
 use rackwright_sim::fleet::{Fleet, FleetConfig};
 use rackwright_sim::lab::install_crypto;
 use rackwright_store::Store;
-use rackwright_tests::plane::{Plane, SOON};
+use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, program, texts};
 use rackwright_tests::wire::{self, methods};
@@ -37,7 +37,7 @@ fn rotate(dir: &Path, words: &[&str]) -> Result<String, String> {
 
 /// Waits until a condition holds, which may take some rounds of the daemon.
 async fn until(site: &Site, what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TEST_LIMIT;
     while !holds() {
         assert!(Instant::now() < deadline, "{what}\n{}", site.log_tail());
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -66,7 +66,7 @@ impl Thief {
     fn copy(dir: &Path) -> Self {
         let copied = dir.join("stolen");
         std::fs::create_dir(&copied).expect("a folder");
-        KeyFiles::put_set(&dir.join("data/keys"), &copied, &SystemRng).expect("the keys can be copied");
+        KeyFiles::install_set(&dir.join("data/keys"), &copied, &SystemRng).expect("the keys can be copied");
         let keys = KeyFiles::read_set(&copied.join("keys"), Arc::new(SystemRng));
         Self {
             keys: keys.expect("the copy is whole"),
@@ -268,10 +268,13 @@ async fn honest_members_and_machines_go_on_through_a_rotation_of_the_authority()
     // A machine is in use before, during and after the rotation.
     plane.site.cli(["node", "deploy", &id, "--image", "disk"]);
     begin(&mut plane, dir).await;
-    plane.site.until(&id, &["active"], SOON).await;
+    plane.site.until(&id, &["active"], TEST_LIMIT).await;
     plane.site.cli(["node", "release", "--yes", &id]);
-    plane.site.until(&id, &["reclaiming"], SOON).await;
-    plane.site.until_traced(&fleet.node(0).mac(), "connected", SOON).await;
+    plane.site.until(&id, &["reclaiming"], TEST_LIMIT).await;
+    plane
+        .site
+        .until_traced(&fleet.node(0).mac(), "connected", TEST_LIMIT)
+        .await;
     assert!(cli_of(&plane.site, &ann, &["member", "list"]).status.success());
     let bob = join(&plane.site, "bob");
     assert_eq!((authorities(&ann), authorities(&bob)), (2, 2));
@@ -284,7 +287,7 @@ async fn honest_members_and_machines_go_on_through_a_rotation_of_the_authority()
     );
     let said = rotate(dir, &["--finish", "--leave-behind", "--reason", "by rule"]).expect("the rotation ends");
     assert!(said.contains("1 members and agents were left behind"), "{said}");
-    plane.site.until(&id, &["available"], SOON).await;
+    plane.site.until(&id, &["available"], TEST_LIMIT).await;
     for home in [&ann, &bob] {
         let output = cli_of(&plane.site, home, &["member", "list"]);
         assert!(output.status.success(), "{:?}", texts(&output));
@@ -296,9 +299,9 @@ async fn honest_members_and_machines_go_on_through_a_rotation_of_the_authority()
     plane.site.cli(["node", "deploy", &id, "--image", "disk"]);
     plane
         .site
-        .until(&id, &["imaging", "rebooting", "validating", "active"], SOON)
+        .until(&id, &["imaging", "rebooting", "validating", "active"], TEST_LIMIT)
         .await;
-    plane.site.until(&id, &["active"], SOON).await;
+    plane.site.until(&id, &["active"], TEST_LIMIT).await;
     plane.site.stop().await;
     fleet.stop().await;
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rackwright_sim::fleet::{AccessFault, Fleet, FleetConfig, SimNode};
 use rackwright_sim::lab::install_crypto;
-use rackwright_tests::plane::{Plane, SOON};
+use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, texts};
 
@@ -58,12 +58,12 @@ impl Hall {
         }
         for index in 0..self.fleet.nodes() {
             let id = self.fleet.node(index).name();
-            self.site().until(&id, &["active"], SOON).await;
+            self.site().until(&id, &["active"], TEST_LIMIT).await;
         }
     }
 
     /// Releases or readmits a machine and returns its final state.
-    fn taken_back(&self, verb: &str, node: &SimNode) -> String {
+    fn state_after(&self, verb: &str, node: &SimNode) -> String {
         let output = self.site().try_cli(["node", verb, "--yes", "--wait", &node.name()]);
         let ended = output.status.code().is_some_and(|code| matches!(code, 0 | 7));
         assert!(ended, "{:?}", texts(&output));
@@ -88,12 +88,12 @@ async fn a_back_door_on_the_bmc_is_gone_before_the_next_customer_gets_the_machin
     let site = hall.site();
     hall.hand_over().await;
     let (robbed, honest) = (hall.fleet.node(0), hall.fleet.node(1));
-    robbed.leave_account("evil", PASSWORD);
-    robbed.leave_key("ssh-ed25519 AAAA-the-attackers-key");
-    robbed.leave_subscription("https://evil.example/events?token=the-attackers-token");
-    robbed.leave_directory("ldaps://evil.example");
-    robbed.leave_media("http://evil.example/rescue.iso");
-    let token = robbed.leave_session("evil").expect("a session");
+    robbed.add_account("evil", PASSWORD);
+    robbed.add_key("ssh-ed25519 AAAA-the-attackers-key");
+    robbed.add_subscription("https://evil.example/events?token=the-attackers-token");
+    robbed.add_directory("ldaps://evil.example");
+    robbed.add_media("http://evil.example/rescue.iso");
+    let token = robbed.add_session("evil").expect("a session");
     assert!(robbed.opens("evil", PASSWORD) && robbed.admits_token(&token));
 
     // The customer's system still runs when the node is released. It creates a second account after the first one was
@@ -103,11 +103,11 @@ async fn a_back_door_on_the_bmc_is_gone_before_the_next_customer_gets_the_machin
     let implant = tokio::spawn(async move {
         again.wait_for(|view| view.boots > boots).await;
         let was_clean = !again.opens("evil", PASSWORD);
-        again.leave_account("evil-again", PASSWORD);
+        again.add_account("evil-again", PASSWORD);
         was_clean
     });
     assert_eq!(
-        hall.taken_back("release", &robbed),
+        hall.state_after("release", &robbed),
         "available",
         "{}",
         site.reason(&robbed.name())
@@ -137,7 +137,7 @@ async fn a_back_door_on_the_bmc_is_gone_before_the_next_customer_gets_the_machin
     assert!(explained.contains("removed: account \"evil"), "{explained}");
 
     assert_eq!(
-        hall.taken_back("release", &honest),
+        hall.state_after("release", &honest),
         "available",
         "{}",
         site.reason(&honest.name())
@@ -195,10 +195,10 @@ async fn a_bmc_that_keeps_a_back_door_or_hides_its_accounts_sends_the_node_to_qu
     ];
     for (index, (fault, words)) in cases.iter().enumerate() {
         let node = hall.fleet.node(index);
-        node.leave_account("evil", PASSWORD);
+        node.add_account("evil", PASSWORD);
         node.set_access_fault(*fault);
         let boots = node.view().boots;
-        assert_eq!(hall.taken_back("release", &node), "quarantined", "{fault:?}");
+        assert_eq!(hall.state_after("release", &node), "quarantined", "{fault:?}");
         let reason = site.reason(&node.name());
         for word in *words {
             assert!(
@@ -218,7 +218,7 @@ async fn a_bmc_that_keeps_a_back_door_or_hides_its_accounts_sends_the_node_to_qu
     let hidden = hall.fleet.node(2);
     site.cli(["node", "label", &hidden.name(), "rackwright.bmc-state=unknown-allowed"]);
     assert_eq!(
-        hall.taken_back("readmit", &hidden),
+        hall.state_after("readmit", &hidden),
         "available",
         "{}",
         site.reason(&hidden.name())
@@ -230,11 +230,11 @@ async fn a_bmc_that_keeps_a_back_door_or_hides_its_accounts_sends_the_node_to_qu
         let node = hall.fleet.node(index);
         site.cli(["node", "label", &node.name(), "rackwright.bmc-state=unknown-allowed"]);
         if index == 0 {
-            assert_eq!(hall.taken_back("readmit", &node), "quarantined");
+            assert_eq!(hall.state_after("readmit", &node), "quarantined");
         }
         node.set_access_fault(AccessFault::None);
         assert_eq!(
-            hall.taken_back("readmit", &node),
+            hall.state_after("readmit", &node),
             "available",
             "{}",
             site.reason(&node.name())
@@ -249,8 +249,8 @@ async fn accounts_of_the_site_stay_and_those_of_nobody_are_told_at_the_enrolment
     let dir = tempfile::tempdir().expect("a folder");
     let further = "bmc_state: {keep_accounts: [monitor], in_band: close}\n";
     let hall = Hall::start(dir.path(), 1, further, |node| {
-        node.leave_account("monitor", PASSWORD);
-        node.leave_account("forgotten", PASSWORD);
+        node.add_account("monitor", PASSWORD);
+        node.add_account("forgotten", PASSWORD);
         node.open_host_interface();
     })
     .await;
@@ -272,7 +272,7 @@ async fn accounts_of_the_site_stay_and_those_of_nobody_are_told_at_the_enrolment
     }
     hall.hand_over().await;
     assert_eq!(
-        hall.taken_back("release", &node),
+        hall.state_after("release", &node),
         "available",
         "{}",
         site.reason(&node.name())

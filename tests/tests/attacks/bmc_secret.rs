@@ -15,7 +15,7 @@ use tonic::Code;
 use crate::attestation::{KEY, equip, settings};
 use crate::impostor::host::{Host, Key, get};
 
-const SOON: Duration = Duration::from_secs(180);
+const TEST_LIMIT: Duration = Duration::from_secs(180);
 const REFUSED: &str = "security.attestation-refused";
 const REQUIRED: &str = "identity: {bmc: required}\n";
 /// The address of the machine's BMC.
@@ -66,7 +66,7 @@ impl Bench {
     }
 
     async fn until(&self, state: &str) {
-        self.site.until(&self.id(), &[state], SOON).await;
+        self.site.until(&self.id(), &[state], TEST_LIMIT).await;
     }
 
     fn deploy(&self) {
@@ -102,7 +102,7 @@ impl Bench {
 
     /// The address of the medium in the virtual drive, once there is one.
     async fn medium(&self) -> String {
-        let deadline = Instant::now() + SOON;
+        let deadline = Instant::now() + TEST_LIMIT;
         loop {
             if let Some(url) = self.node().media() {
                 return url;
@@ -115,14 +115,14 @@ impl Bench {
     /// A host registers with the machine's MAC address in its place and answers the challenge; returns the end of the
     /// stream.
     async fn pose(&self, attacker: &Host, proof: &[u8]) -> tonic::Status {
-        let plan = attacker.plan_as_soon_as_possible(SOON).await;
+        let plan = attacker.plan_as_soon_as_possible(TEST_LIMIT).await;
         let agent = plan
             .register(&Key::new("attacker"))
             .await
             .expect("nobody has registered before");
         let mut session = agent.connect("10.66.6.6").await.expect("it opens for the challenge");
         // Messages before the answer are ignored.
-        session.say(Up::Inventory(v1::Inventory::default())).await;
+        session.send_message(Up::Inventory(v1::Inventory::default())).await;
         let answer = |challenge: &v1::Challenge| {
             assert!(
                 challenge.bmc_secret && challenge.credential_blob.is_empty(),
@@ -134,7 +134,7 @@ impl Bench {
                 ..v1::Attestation::default()
             }
         };
-        session.answer_by(answer, SOON).await
+        session.answer_by(answer, TEST_LIMIT).await
     }
 
     async fn end(self) {

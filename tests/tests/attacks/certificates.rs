@@ -11,7 +11,7 @@ use rackwright_api::v1;
 use rackwright_identity::{EraseRecord, KeyFiles, SystemRng, chain_hash, payload_hash};
 use rackwright_sim::fleet::{Fleet, FleetConfig};
 use rackwright_sim::lab::install_crypto;
-use rackwright_tests::plane::{Plane, SOON};
+use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, texts};
 
@@ -82,10 +82,10 @@ impl Hall {
         let id = self.fleet.node(0).name();
         self.site().cli(["node", "deploy", &id, "--image", "disk"]);
         let states = ["imaging", "rebooting", "validating", "active"];
-        self.site().until(&id, &states, SOON).await;
+        self.site().until(&id, &states, TEST_LIMIT).await;
         self.site().cli(["node", "release", "--yes", &id]);
-        self.site().until(&id, &["reclaiming"], SOON).await;
-        self.site().until(&id, &["available"], SOON).await;
+        self.site().until(&id, &["reclaiming"], TEST_LIMIT).await;
+        self.site().until(&id, &["available"], TEST_LIMIT).await;
     }
 
     fn sql(&self, text: &str) -> String {

@@ -10,7 +10,7 @@ use rackwright_sim::lab::install_crypto;
 use rackwright_site::file::{Source, check};
 use rackwright_site::generate::{ReferenceSku, Request, site_file};
 use rackwright_site::model::Redundancy;
-use rackwright_tests::plane::{Plane, SOON};
+use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, texts};
 
@@ -60,7 +60,7 @@ async fn hall(dir: &Path) -> Hall {
     std::fs::write(&file, described).expect("the nodes");
     site.cli(["apply".as_ref(), "-f".as_ref(), file.as_os_str()]);
     for node in &nodes {
-        site.until(node, &["available"], SOON).await;
+        site.until(node, &["available"], TEST_LIMIT).await;
     }
     let image = dir.join("disk.raw");
     std::fs::write(&image, vec![7; 1 << 20]).expect("an image");
@@ -90,7 +90,7 @@ fn claim(site: &Site, node: &str) -> (String, String, bool) {
 }
 
 async fn until_cluster(site: &Site, cluster: &str, state: &str) {
-    let deadline = std::time::Instant::now() + SOON;
+    let deadline = std::time::Instant::now() + TEST_LIMIT;
     loop {
         let found = site.json(["cluster", "get", cluster]);
         if found["status"]["state"] == state {
@@ -171,7 +171,7 @@ async fn a_claim_keeps_its_customer_and_a_cluster_its_nodes() {
 
     // Another customer gets a machine after release and erase, but not by a reimage.
     site.cli(["node", "deploy", single, "--image", "disk", "--customer", "acme"]);
-    site.until(single, &["active"], SOON).await;
+    site.until(single, &["active"], TEST_LIMIT).await;
     let held = claim(site, single);
     let why = refused(
         site,
@@ -198,7 +198,7 @@ async fn a_claim_keeps_its_customer_and_a_cluster_its_nodes() {
         "--customer",
         "acme",
     ]);
-    site.until(single, &["active"], SOON).await;
+    site.until(single, &["active"], TEST_LIMIT).await;
     assert_eq!(claim(site, single), held, "its own customer may be named");
 
     hall.plane.site.stop().await;
@@ -236,9 +236,9 @@ async fn a_held_node_whose_cluster_is_gone_is_erased_only_when_an_operator_says_
     // The other node is put on hold first, so that the cluster finds no replacement for the held one.
     let other = &hall.nodes[1 - index];
     site.cli(["node", "hold", other, "--reason", "apart"]);
-    site.until(other, &["maintenance"], SOON).await;
+    site.until(other, &["maintenance"], TEST_LIMIT).await;
     site.cli(["node", "hold", node, "--reason", "keep the evidence"]);
-    site.until(node, &["maintenance"], SOON).await;
+    site.until(node, &["maintenance"], TEST_LIMIT).await;
     site.cli(["cluster", "release", "alpha", "--yes", "--wait"]);
     assert_eq!(site.state(node), "maintenance");
     assert!(claim(site, node).2, "its claim has ended");
@@ -252,15 +252,15 @@ async fn a_held_node_whose_cluster_is_gone_is_erased_only_when_an_operator_says_
     assert!(machine.installed().is_some(), "the evidence is there");
 
     site.cli(["node", "resume", "--yes", node]);
-    site.until(node, &["available"], SOON).await;
+    site.until(node, &["available"], TEST_LIMIT).await;
     assert!(machine.installed().is_none());
 
     // Without the confirmation the API erases nothing, for any client.
     site.cli(["node", "quarantine", node, "--reason", "odd"]);
-    site.until(node, &["quarantined"], SOON).await;
+    site.until(node, &["quarantined"], TEST_LIMIT).await;
     assert!(refused(site, &["node", "readmit", node]).contains("destroys what is on the drives"));
     site.cli(["node", "readmit", node, "--yes"]);
-    site.until(node, &["available"], SOON).await;
+    site.until(node, &["available"], TEST_LIMIT).await;
 
     hall.plane.site.stop().await;
     hall.fleet.stop().await;

@@ -4,7 +4,7 @@
 use rackwright_sim::fleet::{Concealed, FleetConfig};
 use serde_json::Value;
 
-use super::erase::{SOON, Target};
+use super::erase::{TEST_LIMIT, Target};
 
 /// Bytes of the simulated machine's drive.
 const BYTES: u64 = 100_000_000_000 - 100_000_000_000 % 4096;
@@ -161,7 +161,7 @@ async fn a_machine_whose_bmc_never_says_off_is_not_erased_and_an_honest_one_says
     let policy = ", power_off_s: 2, bmc_s: 8";
     let target = Target::start_with(dir.path(), machines(2), policy, |_, _| {}).await;
     let id = target.fleet.node(1).name();
-    target.fleet.node(1).say_on(true);
+    target.fleet.node(1).report_power_on(true);
     target.site.cli(["node", "release", "--yes", &id]);
 
     target.is_erased(0, &["release"]);
@@ -180,7 +180,7 @@ async fn a_machine_whose_bmc_never_says_off_is_not_erased_and_an_honest_one_says
         .cli(["node", "certificates", "--verify", &target.fleet.node(0).name()]);
 
     assert_eq!(
-        target.site.until(&id, &["available", "quarantined"], SOON).await,
+        target.site.until(&id, &["available", "quarantined"], TEST_LIMIT).await,
         "quarantined"
     );
     let reason = target.site.reason(&id);

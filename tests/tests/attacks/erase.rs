@@ -13,7 +13,7 @@ use rackwright_tests::site::{Site, texts};
 use serde_json::Value;
 
 /// Generous: the control plane shares the computer with other tests.
-pub(crate) const SOON: Duration = Duration::from_secs(120);
+pub(crate) const TEST_LIMIT: Duration = Duration::from_secs(120);
 
 /// A control plane on the loopback interface, and machines with an installed system.
 pub(crate) struct Target {
@@ -82,12 +82,12 @@ impl Target {
         std::fs::write(&image, content).expect("the image can be written");
         site.cli(["image", "add", "disk", "--file", &image.display().to_string()]);
         for id in self.names() {
-            let state = site.until(&id, &["available", "failed"], SOON).await;
+            let state = site.until(&id, &["available", "failed"], TEST_LIMIT).await;
             assert_eq!(state, "available", "{id}: {}", site.reason(&id));
             site.cli(["node", "deploy", &id, "--image", "disk"]);
         }
         for id in self.names() {
-            site.until(&id, &["rebooting"], SOON).await;
+            site.until(&id, &["rebooting"], TEST_LIMIT).await;
         }
     }
 
@@ -282,7 +282,7 @@ async fn an_agent_that_lies_about_an_erase_gets_no_certificate_and_an_honest_age
         let node = target.fleet.node(index);
         let state = target
             .site
-            .until(&node.name(), &["available", "quarantined"], SOON)
+            .until(&node.name(), &["available", "quarantined"], TEST_LIMIT)
             .await;
         assert_eq!(state, "quarantined", "{what}");
         target.is_refused(index, words).await;
@@ -291,7 +291,7 @@ async fn an_agent_that_lies_about_an_erase_gets_no_certificate_and_an_honest_age
     let node = target.fleet.node(honest);
     let state = target
         .site
-        .until(&node.name(), &["available", "quarantined"], SOON)
+        .until(&node.name(), &["available", "quarantined"], TEST_LIMIT)
         .await;
     assert_eq!(state, "available", "{}", target.site.reason(&node.name()));
     let certificates = target.certificates(honest);
@@ -322,7 +322,7 @@ async fn a_drive_that_the_bmc_lists_cannot_be_hidden() {
             .await;
     }
     // The agent is honest again: every drive is erased and certified.
-    node.forge_nothing();
+    node.end_forgeries();
     target.is_erased(0, &["readmit"]);
     let certificates = target.certificates(0);
     assert_eq!(certificates.len(), 10, "{certificates:?}");
@@ -371,9 +371,12 @@ async fn an_inspection_that_the_bmc_contradicts_is_not_accepted() {
         .node(0)
         .forge_inventory(|inventory| inventory.drives[0].size_bytes *= 11);
     target.site.cli(["node", "hold", &id, "--reason", "a look at it"]);
-    target.site.until(&id, &["maintenance"], SOON).await;
+    target.site.until(&id, &["maintenance"], TEST_LIMIT).await;
     target.site.cli(["node", "resume", &id]);
-    assert_eq!(target.site.until(&id, &["available", "failed"], SOON).await, "failed");
+    assert_eq!(
+        target.site.until(&id, &["available", "failed"], TEST_LIMIT).await,
+        "failed"
+    );
     let reason = target.site.reason(&id);
     assert!(
         reason.contains("1099999977472 bytes reported") && reason.contains("by the BMC on"),

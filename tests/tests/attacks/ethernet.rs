@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use rackwright_sim::fleet::{Fleet, FleetConfig, SimNode};
 use rackwright_sim::lab::install_crypto;
-use rackwright_sim::switch::{Answers, BRIDGE, Switch};
-use rackwright_tests::plane::{Plane, SOON};
+use rackwright_sim::switch::{AnswerMode, BRIDGE, Switch};
+use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, texts};
 
@@ -92,7 +92,7 @@ impl Hall {
 
     async fn hand_over(&self, node: &SimNode) {
         self.deploy(node);
-        self.site().until(&node.name(), &["active"], SOON).await;
+        self.site().until(&node.name(), &["active"], TEST_LIMIT).await;
     }
 
     fn release(&self, node: &SimNode) {
@@ -109,7 +109,7 @@ impl Hall {
                 return explained;
             }
             assert!(
-                begun.elapsed() < SOON,
+                begun.elapsed() < TEST_LIMIT,
                 "no {words:?}:\n{explained}\n{}",
                 self.site().log_tail()
             );
@@ -118,7 +118,7 @@ impl Hall {
     }
 
     /// Waits for an event of that kind about a target.
-    async fn until_told(&self, target: &str, kind: &str) -> String {
+    async fn until_reported(&self, target: &str, kind: &str) -> String {
         let begun = Instant::now();
         loop {
             let events = self.site().cli(["events", "--target", target, "-o", "json"]);
@@ -126,7 +126,7 @@ impl Hall {
                 return events;
             }
             assert!(
-                begun.elapsed() < SOON,
+                begun.elapsed() < TEST_LIMIT,
                 "no {kind}:\n{events}\n{}",
                 self.site().log_tail()
             );
@@ -139,7 +139,7 @@ impl Hall {
         let begun = Instant::now();
         while self.switch.port(&port(index)) != Some(wanted) {
             assert!(
-                begun.elapsed() < SOON,
+                begun.elapsed() < TEST_LIMIT,
                 "{:?}\n{}",
                 self.switch.port(&port(index)),
                 self.site().log_tail()
@@ -170,7 +170,7 @@ async fn each_customer_has_a_network_of_its_own_and_a_released_machine_leaves_it
         "{explained}"
     );
     hall.release(&one);
-    hall.site().until(&one.name(), &["available"], SOON).await;
+    hall.site().until(&one.name(), &["available"], TEST_LIMIT).await;
     assert_eq!(hall.switch.history(&port(0)), [10, 100, 20, 10]);
     assert_eq!(hall.switch.port(&port(1)), Some((101, false)), "nobody else is moved");
     hall.end().await;
@@ -193,7 +193,7 @@ async fn a_port_that_the_switch_leaves_with_the_customer_holds_the_machine_befor
     );
     assert_eq!(hall.site().state(&node.name()), "validating", "it is not handed over");
     hall.switch.keep(&port(0), false);
-    hall.site().until(&node.name(), &["active"], SOON).await;
+    hall.site().until(&node.name(), &["active"], TEST_LIMIT).await;
     // The same at the release: the machine is powered off, and does not boot in the customer's network.
     hall.switch.keep(&port(0), true);
     let boots = node.view().boots;
@@ -205,7 +205,7 @@ async fn a_port_that_the_switch_leaves_with_the_customer_holds_the_machine_befor
     assert_eq!(node.view().boots, boots, "it is not booted");
     assert_eq!(hall.site().state(&node.name()), "reclaiming");
     hall.switch.keep(&port(0), false);
-    hall.site().until(&node.name(), &["available"], SOON).await;
+    hall.site().until(&node.name(), &["available"], TEST_LIMIT).await;
     hall.until_port(0, PROVISIONING).await;
     hall.end().await;
 }
@@ -216,19 +216,19 @@ async fn a_switch_that_says_nothing_or_lies_gets_no_machine_imaged() {
     let hall = Hall::start(dir.path(), 1).await;
     let node = hall.node(0);
     let boots = node.view().boots;
-    hall.switch.answer(Answers::None);
-    hall.until_told("switches/leaf-1", "ethernet.unread").await;
+    hall.switch.answer(AnswerMode::None);
+    hall.until_reported("switches/leaf-1", "ethernet.unread").await;
     hall.deploy(&node);
     hall.until_explained(&node, "switch leaf-1 did not answer within 2 s")
         .await;
-    hall.switch.answer(Answers::Noise);
+    hall.switch.answer(AnswerMode::Noise);
     hall.until_explained(&node, "switch leaf-1 gave an answer that is not understood")
         .await;
     assert_eq!(hall.site().state(&node.name()), "imaging");
     assert_eq!(node.view().boots, boots, "it is not booted");
-    hall.switch.answer(Answers::Good);
-    hall.site().until(&node.name(), &["active"], SOON).await;
-    hall.until_told("switches/leaf-1", "ethernet.read-again").await;
+    hall.switch.answer(AnswerMode::Good);
+    hall.site().until(&node.name(), &["active"], TEST_LIMIT).await;
+    hall.until_reported("switches/leaf-1", "ethernet.read-again").await;
     hall.end().await;
 }
 
@@ -242,7 +242,7 @@ async fn a_port_that_is_moved_by_hand_is_noticed_and_moved_back() {
     // An operator moves a customer's machine into another customer's network by hand.
     hall.switch.set_vlan(&port(1), 100);
     let target = format!("nodes/{}", two.name());
-    let events = hall.until_told(&target, "security.port-moved").await;
+    let events = hall.until_reported(&target, "security.port-moved").await;
     assert!(
         events.contains("switch leaf-1, port swp1: read in VLAN 100, and VLAN 101 was proven"),
         "{events}"
@@ -269,7 +269,7 @@ async fn two_cables_that_are_exchanged_are_named_on_both_machines_and_hold_them_
         hall.deploy(node);
     }
     // A switch without LLDP does not hold up a machine.
-    hall.site().until(&silent.name(), &["active"], SOON).await;
+    hall.site().until(&silent.name(), &["active"], TEST_LIMIT).await;
     for (node, other, found, wanted) in [(&one, &two, "swp1", "swp0"), (&two, &one, "swp0", "swp1")] {
         let difference = format!(
             "net0 is cabled to leaf-1/{found}, the port of {}, net0; the site file says leaf-1/{wanted}",
@@ -288,7 +288,7 @@ async fn two_cables_that_are_exchanged_are_named_on_both_machines_and_hold_them_
             .await;
         assert!(explained.contains("cabling"), "{explained}");
         let events = hall
-            .until_told(&format!("nodes/{}", node.name()), "ethernet.cabling")
+            .until_reported(&format!("nodes/{}", node.name()), "ethernet.cabling")
             .await;
         assert_eq!(events.matches(&difference).count(), 1, "{events}");
         assert_eq!(hall.site().state(&node.name()), "imaging");
@@ -300,8 +300,8 @@ async fn two_cables_that_are_exchanged_are_named_on_both_machines_and_hold_them_
     one.cable_to("leaf-1.dc.example", "swp0");
     two.cable_to("leaf-1.dc.example", "swp1");
     for (node, port) in [(&one, "swp0"), (&two, "swp1")] {
-        hall.site().until(&node.name(), &["active"], SOON).await;
-        hall.until_told(&format!("nodes/{}", node.name()), "ethernet.cabling-right")
+        hall.site().until(&node.name(), &["active"], TEST_LIMIT).await;
+        hall.until_reported(&format!("nodes/{}", node.name()), "ethernet.cabling-right")
             .await;
         let explained = hall.site().cli(["node", "explain", &node.name()]);
         assert!(
@@ -321,7 +321,7 @@ async fn what_a_wire_says_moves_no_port_and_stops_no_machine_of_a_site_that_reco
     one.cable_to("leaf-1", "swp1");
     hall.hand_over(&one).await;
     let events = hall
-        .until_told(&format!("nodes/{}", one.name()), "ethernet.cabling")
+        .until_reported(&format!("nodes/{}", one.name()), "ethernet.cabling")
         .await;
     assert!(
         events.contains(&format!(
@@ -358,7 +358,7 @@ async fn a_rogue_dhcp_server_on_the_boot_network_is_told_and_machines_boot_on() 
     rogue
         .send_to(&offer([192, 0, 2, 66]), hall.plane.dhcp)
         .expect("an offer that reaches us, too");
-    let events = hall.until_told("boot-network", "security.rogue-dhcp").await;
+    let events = hall.until_reported("boot-network", "security.rogue-dhcp").await;
     assert!(events.contains("another DHCP server, 192.0.2.66"), "{events}");
     hall.hand_over(&hall.node(0)).await;
     hall.end().await;

@@ -22,7 +22,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use flood::{Flood, HTTP, Speed, TLS, raise_open_files};
-use plane::{Plane, SOON, announced, image};
+use plane::{Plane, TEST_LIMIT, announced, image};
 
 const MIB: u64 = 1 << 20;
 /// Most memory that an attack without a certificate may cost.
@@ -100,14 +100,16 @@ async fn calls_that_are_never_finished_cost_little_and_end() {
             largest = largest.max(plane.memory());
         }
     };
-    timeout(SOON, all).await.expect("calls that are never finished end");
+    timeout(TEST_LIMIT, all)
+        .await
+        .expect("calls that are never finished end");
     assert!(largest < before + MEMORY, "{before} bytes grew to {largest}");
     plane.site.cli(["whoami"]);
     plane.site.stop().await;
 }
 
 /// Inspects, images and erases a machine and answers a member, while sockets are held open against the listeners.
-async fn life_beside(further: &str, flood: impl AsyncFnOnce(&Plane) -> Vec<Flood>) {
+async fn life_during_flood(further: &str, flood: impl AsyncFnOnce(&Plane) -> Vec<Flood>) {
     install_crypto();
     raise_open_files();
     let dir = tempfile::tempdir().expect("a folder");
@@ -120,9 +122,9 @@ async fn life_beside(further: &str, flood: impl AsyncFnOnce(&Plane) -> Vec<Flood
     let id = fleet.node(0).name();
     site.cli(["image", "add", "disk", "--file", &file]);
     site.cli(["node", "deploy", &id, "--image", "disk"]);
-    site.until(&id, &["rebooting"], SOON).await;
+    site.until(&id, &["rebooting"], TEST_LIMIT).await;
     site.cli(["node", "release", "--yes", &id]);
-    site.until(&id, &["available"], SOON).await;
+    site.until(&id, &["available"], TEST_LIMIT).await;
     for flood in &floods {
         assert!(flood.opened() > 0, "{flood:?}");
     }
@@ -137,7 +139,7 @@ async fn life_beside(further: &str, flood: impl AsyncFnOnce(&Plane) -> Vec<Flood
 async fn thousands_of_idle_sockets_of_one_address_keep_nobody_out() {
     // More than boot HTTP accepts in total.
     const SOCKETS: usize = 5000;
-    life_beside("", async |plane| {
+    life_during_flood("", async |plane| {
         let mut floods = Vec::new();
         for (port, sockets) in [(plane.http, SOCKETS), (plane.api, 1500), (plane.store, 1500)] {
             floods.push(Flood::start(port, sockets, 1, Speed::Silent).await);
@@ -150,7 +152,7 @@ async fn thousands_of_idle_sockets_of_one_address_keep_nobody_out() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn slow_bytes_from_many_addresses_keep_nobody_out() {
     let limits = "connections: {unauthenticated: 48, boot_http: 48, per_address: 4}\n";
-    life_beside(limits, async |plane| {
+    life_during_flood(limits, async |plane| {
         let mut floods = Vec::new();
         for (port, head) in [(plane.http, HTTP), (plane.api, TLS), (plane.store, TLS)] {
             floods.push(Flood::start(port, 60, 30, Speed::Slow(head)).await);
@@ -211,7 +213,7 @@ async fn site_files_in_too_many_parts_are_refused_early_and_one_set_at_a_time() 
         .unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
     // An unfinished set blocks a second one of the same member, but no other member's.
-    let (sender, first) = timeout(SOON, unfinished_set(&sites))
+    let (sender, first) = timeout(TEST_LIMIT, unfinished_set(&sites))
         .await
         .expect("the second is refused");
     drop(sender);
@@ -307,9 +309,9 @@ async fn an_upload_ends_before_the_disk_is_full_and_stored_images_are_deployed()
     assert_eq!(left, 0, "no part of the firmware file is left");
     // Stored data is served as before, and changes are stored.
     site.cli(["node", "deploy", &id, "--image", "disk"]);
-    site.until(&id, &["rebooting"], SOON).await;
+    site.until(&id, &["rebooting"], TEST_LIMIT).await;
     site.cli(["node", "release", "--yes", &id]);
-    site.until(&id, &["available"], SOON).await;
+    site.until(&id, &["available"], TEST_LIMIT).await;
     plane.site.stop().await;
     fleet.stop().await;
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::attestation::{KEY, equip, settings};
 
-const SOON: Duration = Duration::from_secs(180);
+const TEST_LIMIT: Duration = Duration::from_secs(180);
 const NOT_GOLDEN: &str = "security.firmware-not-golden";
 
 /// A control plane and two machines of one SKU with the same firmware.
@@ -56,7 +56,7 @@ impl Bench {
     }
 
     pub async fn until(&self, id: &str, state: &str) {
-        self.site.until(id, &[state], SOON).await;
+        self.site.until(id, &[state], TEST_LIMIT).await;
     }
 
     pub fn deploy(&self, id: &str) {

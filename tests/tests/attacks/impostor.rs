@@ -19,7 +19,7 @@ use tonic::Code;
 use crate::attestation::equip;
 use host::{Agent, Host, Key, Plan, Session};
 
-const SOON: Duration = Duration::from_secs(180);
+const TEST_LIMIT: Duration = Duration::from_secs(180);
 /// A customer's login key, which is a part of the seed.
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA9Nf8gnELrYx6K/bPXBRt0Q3kQb6ujVbhL6rVQIzJgo customer";
 
@@ -79,7 +79,7 @@ impl Bench {
     }
 
     async fn until(&self, states: &[&str]) -> String {
-        self.site.until(&self.node().name(), states, SOON).await
+        self.site.until(&self.node().name(), states, TEST_LIMIT).await
     }
 
     fn deploy(&self) {
@@ -106,8 +106,8 @@ impl Bench {
             .collect()
     }
 
-    async fn until_told(&self, kind: &str, count: usize) -> Vec<Value> {
-        let deadline = Instant::now() + SOON;
+    async fn until_reported(&self, kind: &str, count: usize) -> Vec<Value> {
+        let deadline = Instant::now() + TEST_LIMIT;
         loop {
             let events = self.events(kind);
             if events.len() >= count {
@@ -124,13 +124,13 @@ impl Bench {
 
     /// Registers and connects before the machine itself has booted.
     async fn wins_the_race(&self, attacker: &Host, boot_id: &str) -> (Agent, Session) {
-        let plan = attacker.plan_as_soon_as_possible(SOON).await;
+        let plan = attacker.plan_as_soon_as_possible(TEST_LIMIT).await;
         let agent = plan
             .register(&Key::new(boot_id))
             .await
             .expect("nobody has registered before");
         let session = agent.connect("10.66.6.6").await.expect("the boot is its own");
-        session.say(Up::Inventory(v1::Inventory::default())).await;
+        session.send_message(Up::Inventory(v1::Inventory::default())).await;
         (agent, session)
     }
 
@@ -148,8 +148,8 @@ async fn an_early_bird_gets_no_plan_before_our_power_on() {
     let lease = attacker.lease().await.expect("a known machine has an address");
     assert_eq!(lease.boot_file, None, "the node is available: nothing is booted");
     bench.deploy();
-    let plan = attacker.plan_as_soon_as_possible(SOON).await;
-    let deadline = Instant::now() + SOON;
+    let plan = attacker.plan_as_soon_as_possible(TEST_LIMIT).await;
+    let deadline = Instant::now() + TEST_LIMIT;
     while bench.node().view().phase == Phase::Off {
         // The plan exists only after the control plane has begun the power-on.
         assert!(Instant::now() < deadline, "{plan:?} without a power-on");
@@ -169,9 +169,9 @@ async fn whoever_is_faster_than_the_machine_after_a_deploy_gets_no_seed_and_the_
     let attacker = bench.attacker().await;
     bench.deploy();
     let (agent, mut session) = bench.wins_the_race(&attacker, "attacker").await;
-    let job = session.job_before_the_end(SOON).await;
+    let job = session.job_before_the_end(TEST_LIMIT).await;
     assert!(job.is_none(), "the attacker was given a job: {job:?}");
-    let told = bench.until_told("security.boot-contested", 1).await;
+    let told = bench.until_reported("security.boot-contested", 1).await;
     let words = told[0].to_string();
     assert!(
         words.contains(&bench.node().mac()) && words.contains("switches"),
@@ -197,7 +197,7 @@ async fn an_impostor_during_an_erase_gets_no_certificate_and_quarantines_the_nod
     bench.release();
     for boot in ["first", "second"] {
         let (_, mut session) = bench.wins_the_race(&attacker, boot).await;
-        let job = session.job_before_the_end(SOON).await;
+        let job = session.job_before_the_end(TEST_LIMIT).await;
         assert!(
             job.is_none(),
             "the attacker was told to erase in the {boot} boot: {job:?}"
@@ -237,17 +237,17 @@ async fn an_old_certificate_neither_sits_on_a_free_node_nor_gets_the_next_custom
     // The attacker gets a certificate in a boot that is contested afterwards.
     bench.deploy();
     let (agent, mut session) = bench.wins_the_race(&attacker, "squatter").await;
-    assert!(session.job_before_the_end(SOON).await.is_none());
+    assert!(session.job_before_the_end(TEST_LIMIT).await.is_none());
     bench.until(&["rebooting", "validating", "active"]).await;
     bench.release();
     bench.until(&["available"]).await;
     let refused = agent.connect("10.66.6.6").await.map(drop).unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
     assert!(refused.message().contains("of generation 1"), "{refused}");
-    bench.until_told("security.agent-refused", 1).await;
+    bench.until_reported("security.agent-refused", 1).await;
     bench.deploy();
     // The attacker tries at every moment of the imaging.
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TEST_LIMIT;
     while !["rebooting", "validating", "active"].contains(&bench.site.state(&id).as_str()) {
         assert!(
             agent.connect("10.66.6.6").await.is_err(),
@@ -270,7 +270,7 @@ async fn a_replayed_token_and_a_second_registration_are_refused_and_end_the_firs
     let bench = Bench::start().await;
     let attacker = bench.attacker().await;
     bench.deploy();
-    let plan: Plan = attacker.plan_as_soon_as_possible(SOON).await;
+    let plan: Plan = attacker.plan_as_soon_as_possible(TEST_LIMIT).await;
     let key = Key::new("first");
     let agent = plan.register(&key).await.expect("nobody has registered before");
     let mut session = agent.connect("10.66.6.6").await.expect("the boot is its own");
@@ -285,7 +285,7 @@ async fn a_replayed_token_and_a_second_registration_are_refused_and_end_the_firs
     let replay = plan.register(&Key::new("second")).await.map(drop).unwrap_err();
     assert_eq!(replay.code(), Code::Unauthenticated);
     assert!(session.job_before_the_end(Duration::from_secs(5)).await.is_none());
-    let told = bench.until_told("security.boot-contested", 1).await;
+    let told = bench.until_reported("security.boot-contested", 1).await;
     assert!(told[0]["message"].to_string().contains("another key"), "{told:?}");
     let again = plan.register(&key).await.map(drop).unwrap_err();
     assert_eq!(again.code(), Code::Unauthenticated, "nobody is believed in this boot");
@@ -300,7 +300,7 @@ async fn one_mac_address_in_two_places_is_contested_whoever_was_first() {
     let attacker = bench.attacker().await;
     bench.deploy();
     // A token of the script, used from a second address.
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TEST_LIMIT;
     let lease = loop {
         let lease = attacker.lease().await.expect("a known machine has an address");
         if lease.boot_file.is_some() {
@@ -310,7 +310,7 @@ async fn one_mac_address_in_two_places_is_contested_whoever_was_first() {
     };
     let url = lease.boot_file.expect("it is there");
     assert!(attacker.plan_at(&url, elsewhere).await.is_none());
-    let told = bench.until_told("security.boot-contested", 1).await;
+    let told = bench.until_reported("security.boot-contested", 1).await;
     assert_eq!(
         told[0]["attributes"]["second_address"],
         elsewhere.to_string(),
@@ -321,7 +321,7 @@ async fn one_mac_address_in_two_places_is_contested_whoever_was_first() {
         "not in this boot"
     );
     // A token of the agent, used from a second address: the second occurrence quarantines the node.
-    let plan = attacker.plan_as_soon_as_possible(SOON).await;
+    let plan = attacker.plan_as_soon_as_possible(TEST_LIMIT).await;
     let refused = plan
         .register_from(&Key::new("boot"), elsewhere)
         .await

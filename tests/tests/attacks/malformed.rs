@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::Code;
 
-use crate::exhaustion::plane::{Plane, SOON};
+use crate::exhaustion::plane::{Plane, TEST_LIMIT};
 use crate::impostor::host::Host;
 
 /// Inputs for each listener.
@@ -104,7 +104,7 @@ async fn one_connection(port: u16, from: Ipv4Addr, input: &[u8]) -> std::io::Res
     stream.shutdown().await?;
     let mut answer = Vec::new();
     // A server that closes without reading everything resets the connection, which also counts as an answer.
-    let read = timeout(SOON, (&mut stream).take(64 << 10).read_to_end(&mut answer)).await;
+    let read = timeout(TEST_LIMIT, (&mut stream).take(64 << 10).read_to_end(&mut answer)).await;
     read.expect("the server ends the connection").map_or(Ok(()), |_| Ok(()))
 }
 
@@ -149,7 +149,9 @@ async fn tftp_answers(socket: &UdpSocket, port: u16) -> bool {
 /// Repeats until there is an answer: a datagram may be lost on a busy computer.
 async fn until_answered(mut is_answered: impl AsyncFnMut() -> bool) {
     let asked = async { while !is_answered().await {} };
-    timeout(SOON, asked).await.expect("the server answers a good question");
+    timeout(TEST_LIMIT, asked)
+        .await
+        .expect("the server answers a good question");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -201,6 +203,6 @@ async fn a_hundred_thousand_malformed_inputs_for_each_listener_harm_nothing() {
     plane.site.until(&id, &["available"], Duration::from_secs(30)).await;
     plane.site.cli(["node", "quarantine", &id, "--reason", "a test"]);
     plane.site.cli(["node", "readmit", &id, "--yes"]);
-    plane.site.until(&id, &["available"], SOON).await;
+    plane.site.until(&id, &["available"], TEST_LIMIT).await;
     plane.site.stop().await;
 }

@@ -22,7 +22,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, Status};
 
 /// Time limit for everything that needs no machine.
-const SOON: Duration = Duration::from_secs(30);
+const TEST_LIMIT: Duration = Duration::from_secs(30);
 /// Open calls end within this time on the replica that ends the rights: a second, and time for a busy computer. The
 /// replicas' check for changes, every five seconds, is too slow for that.
 const AT_ONCE: Duration = Duration::from_secs(3);
@@ -271,7 +271,7 @@ async fn a_deleted_members_certificate_opens_nothing_on_any_listener() {
     assert_eq!(plane.fetch(&credentials[0], "/metrics"), "200");
     assert_eq!(plane.fetch(&credentials[1], &chunk), "404", "a cache is let in");
     let mut console = plane.ssh(&key);
-    console.sees("[rackwright: ", SOON).await;
+    console.wait_for_text("[rackwright: ", TEST_LIMIT).await;
 
     plane.site.cli(["member", "delete", "mallory"]);
     plane.site.cli(["member", "delete", "cache-1"]);
@@ -287,7 +287,7 @@ async fn a_deleted_members_certificate_opens_nothing_on_any_listener() {
         assert_eq!(plane.fetch(credential, &chunk), "403");
     }
     let mut again = plane.ssh(&key);
-    assert_eq!(again.ended(SOON).await, Some(255), "{}", again.text());
+    assert_eq!(again.ended(TEST_LIMIT).await, Some(255), "{}", again.text());
     // Invitations and keys by the member have ended too.
     let words = [
         "login",
@@ -401,7 +401,7 @@ async fn a_name_that_is_invited_again_does_not_revive_old_certificates_and_keys(
     assert_eq!(plane.fetch(&former.join("default.pem"), "/metrics"), "403");
     assert_eq!(plane.fetch(&present.join("default.pem"), "/metrics"), "200");
     let mut ssh = plane.ssh(&key);
-    assert_eq!(ssh.ended(SOON).await, Some(255), "{}", ssh.text());
+    assert_eq!(ssh.ended(TEST_LIMIT).await, Some(255), "{}", ssh.text());
     // A certificate without an epoch is not valid for a member that has one.
     let (certificate, key) = plane.forge(&ClientIdentity::member("ann", 0).expect("a name"));
     let old = plane.connect_as(Identity::from_pem(certificate, key));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Phase};
 use rackwright_sim::lab::install_crypto;
-use rackwright_tests::plane::{Plane, SOON};
+use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::site::{Site, program, texts};
 
 /// Settings with which idle nodes are polled every second.
@@ -61,7 +61,7 @@ fn does_not_start(config: &Path) -> String {
         .stderr(std::fs::File::create(&log).expect("a log"))
         .spawn()
         .expect("rackwrightd can be started");
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TEST_LIMIT;
     loop {
         if let Some(status) = child.try_wait().expect("its state can be read") {
             assert!(!status.success());
@@ -149,7 +149,7 @@ async fn a_restored_database_gives_no_used_machine_away_and_asks_no_bmc_before_a
     plane
         .site
         .cli(["node", "deploy", &id, "--image", "disk", "--customer", "acme"]);
-    plane.site.until(&id, &["rebooting"], SOON).await;
+    plane.site.until(&id, &["rebooting"], TEST_LIMIT).await;
     machine.wait_for(|view| view.phase == Phase::Up(BootSource::Disk)).await;
     let written = machine.installed().expect("acme's system");
     plane.site.halt().await;
@@ -194,11 +194,11 @@ async fn a_restored_database_gives_no_used_machine_away_and_asks_no_bmc_before_a
     assert_eq!(fleet.totals().requests, asked);
     assert!(refused(site, &["node", "readmit", &id]).contains("destroys what is on the drives"));
     site.cli(["node", "readmit", &id, "--yes"]);
-    site.until(&id, &["reclaiming"], SOON).await;
-    site.until(&id, &["available"], SOON).await;
+    site.until(&id, &["reclaiming"], TEST_LIMIT).await;
+    site.until(&id, &["available"], TEST_LIMIT).await;
     assert!(machine.installed().is_none(), "acme's system is gone");
     site.cli(["node", "deploy", &id, "--image", "disk", "--customer", "zeta"]);
-    site.until(&id, &["rebooting"], SOON).await;
+    site.until(&id, &["rebooting"], TEST_LIMIT).await;
     assert!(machine.installed().expect("zeta's system").generation > written.generation);
     plane.site.stop().await;
     fleet.stop().await;
@@ -239,7 +239,7 @@ async fn a_backup_of_a_running_control_plane_is_restored_and_gives_no_used_machi
     plane
         .site
         .cli(["node", "deploy", &id, "--image", "disk", "--customer", "acme"]);
-    plane.site.until(&id, &["rebooting"], SOON).await;
+    plane.site.until(&id, &["rebooting"], TEST_LIMIT).await;
     machine.wait_for(|view| view.phase == Phase::Up(BootSource::Disk)).await;
 
     // A restore is refused while the control plane runs, and over an existing site without the operator's confirmation.
@@ -267,11 +267,11 @@ async fn a_backup_of_a_running_control_plane_is_restored_and_gives_no_used_machi
 
     // The restored keys open the secrets of the restored database: the machine is reached, erased and given out again.
     site.cli(["node", "readmit", &id, "--yes"]);
-    site.until(&id, &["reclaiming"], SOON).await;
-    site.until(&id, &["available"], SOON).await;
+    site.until(&id, &["reclaiming"], TEST_LIMIT).await;
+    site.until(&id, &["available"], TEST_LIMIT).await;
     assert!(machine.installed().is_none(), "acme's system is gone");
     site.cli(["node", "deploy", &id, "--image", "disk", "--customer", "zeta"]);
-    site.until(&id, &["rebooting"], SOON).await;
+    site.until(&id, &["rebooting"], TEST_LIMIT).await;
     plane.site.stop().await;
     fleet.stop().await;
 }
@@ -302,7 +302,7 @@ async fn a_restored_record_is_acted_on_again_when_an_operator_believes_it() {
     assert_eq!(site.json(["control", "show"])["doubted_nodes"], 0);
     let events = site.cli(["events", "--target", &format!("nodes/{id}")]);
     assert!(events.contains("nothing happened since"), "{events}");
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TEST_LIMIT;
     while fleet.totals().requests == asked {
         assert!(Instant::now() < deadline, "the node is not watched again");
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -341,14 +341,14 @@ async fn a_paused_control_plane_reads_and_does_nothing_until_an_operator_resumes
     drop(UdpSocket::bind(plane.dhcp).expect("DHCP is not answered"));
 
     site.cli(["control", "resume", "--yes"]);
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TEST_LIMIT;
     while fleet.totals().requests == asked {
         assert!(Instant::now() < deadline, "the node is not watched again");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert!(UdpSocket::bind(plane.dhcp).is_err(), "DHCP is answered again");
     site.cli(["node", "deploy", &id, "--image", "disk"]);
-    site.until(&id, &["rebooting"], SOON).await;
+    site.until(&id, &["rebooting"], TEST_LIMIT).await;
     plane.site.stop().await;
     fleet.stop().await;
 }

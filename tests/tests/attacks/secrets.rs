@@ -17,7 +17,7 @@ use rackwright_site::file::{Source, check};
 use rackwright_site::generate::{ReferenceSku, Request, site_file};
 use rackwright_site::model::Redundancy;
 use rackwright_store::{Scope, Store};
-use rackwright_tests::plane::{Plane, SOON};
+use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, program, texts};
 use serde_json::Value;
@@ -82,7 +82,7 @@ async fn enrol(plane: &Plane, fleet: &Fleet, names: &[String]) {
     let file = file.display().to_string();
     tokio::task::block_in_place(|| plane.site.cli(["apply", "-f", &file]));
     for name in names {
-        plane.site.until(name, &["available"], SOON).await;
+        plane.site.until(name, &["available"], TEST_LIMIT).await;
     }
 }
 
@@ -167,7 +167,7 @@ async fn user_data_of_a_customer_is_in_no_file_and_no_answer() {
     assert_eq!(holders(dir.path(), PLANTED, except), [""; 0], "after a crash");
     hall.plane.site.restart_logging("trace").await;
     let site = &hall.plane.site;
-    site.until(id, &["active"], SOON).await;
+    site.until(id, &["active"], TEST_LIMIT).await;
     assert_eq!(
         kept(&store(dir.path()).await, id).await,
         (false, false),
@@ -183,7 +183,7 @@ async fn user_data_of_a_customer_is_in_no_file_and_no_answer() {
     assert_eq!(kept(&store(dir.path()).await, id).await, (false, true));
     let node = site.json(["node", "get", id]);
     assert_ne!(node["status"]["claim"]["has_user_data"], true, "{node}");
-    site.until_active_anew(id, &before, SOON).await;
+    site.until_active_again(id, &before, TEST_LIMIT).await;
     let said = [
         site.cli(["events", "-o", "json"]),
         site.cli(["node", "explain", id]),
@@ -241,7 +241,7 @@ async fn user_data_of_a_cluster_is_kept_sealed_and_goes_with_the_cluster() {
 }
 
 async fn until_cluster(site: &Site, wanted: &str) {
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TEST_LIMIT;
     loop {
         let cluster = site.json(["cluster", "get", "alpha"]);
         let state = cluster["status"]["state"]
@@ -264,7 +264,7 @@ async fn user_data_that_an_older_version_stored_is_gone_after_the_next_start() {
     let mut hall = hall(dir.path(), 1).await;
     let id = hall.nodes[0].clone();
     hall.plane.site.cli(["node", "deploy", &id, "--image", "disk"]);
-    hall.plane.site.until(&id, &["active"], SOON).await;
+    hall.plane.site.until(&id, &["active"], TEST_LIMIT).await;
     hall.plane.site.halt().await;
     let database = dir.path().join("data");
     let plain = format!("#cloud-config\n# {}\n{PLANTED}\n", "x".repeat(50_000));
@@ -384,7 +384,7 @@ fn rotate(dir: &Path, arguments: &[&str]) -> Result<String, String> {
 
 /// Waits until a condition holds, which may take some rounds of the daemon.
 async fn until(site: &Site, what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TEST_LIMIT;
     while !holds() {
         assert!(Instant::now() < deadline, "{what}\n{}", site.log_tail());
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -466,11 +466,11 @@ async fn a_stolen_sealing_key_is_replaced_though_the_daemon_is_killed_in_the_mid
 /// Erases a node by a deploy and a release.
 async fn erase(site: &Site, id: &str) {
     site.cli(["node", "deploy", id, "--image", "disk"]);
-    site.until(id, &["imaging", "rebooting", "validating", "active"], SOON)
+    site.until(id, &["imaging", "rebooting", "validating", "active"], TEST_LIMIT)
         .await;
     site.cli(["node", "release", "--yes", id]);
-    site.until(id, &["reclaiming"], SOON).await;
-    site.until(id, &["available"], SOON).await;
+    site.until(id, &["reclaiming"], TEST_LIMIT).await;
+    site.until(id, &["available"], TEST_LIMIT).await;
 }
 
 fn certificates(site: &Site, id: &str) -> Vec<Value> {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rackwright_sim::fleet::{Fleet, FleetConfig, SimNode, UefiFault};
 use rackwright_sim::lab::install_crypto;
-use rackwright_tests::plane::{Plane, SOON};
+use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, texts};
 
@@ -52,7 +52,7 @@ impl Hall {
         }
         for index in 0..nodes {
             let id = hall.fleet.node(index).name();
-            hall.site().until(&id, &["active"], SOON).await;
+            hall.site().until(&id, &["active"], TEST_LIMIT).await;
         }
         hall
     }
@@ -62,7 +62,7 @@ impl Hall {
     }
 
     /// Releases or readmits a machine and returns its final state.
-    fn taken_back(&self, verb: &str, node: &SimNode) -> String {
+    fn state_after(&self, verb: &str, node: &SimNode) -> String {
         let output = self.site().try_cli(["node", verb, "--yes", "--wait", &node.name()]);
         let ended = output.status.code().is_some_and(|code| matches!(code, 0 | 7));
         assert!(ended, "{:?}", texts(&output));
@@ -100,16 +100,16 @@ async fn a_boot_option_and_a_key_of_a_customer_are_gone_before_the_next_one_gets
     let hall = Hall::start(dir.path(), 3, "", |node| node.switch_secure_boot(true)).await;
     let (site, robbed, slow, honest) = (hall.site(), hall.fleet.node(0), hall.fleet.node(1), hall.fleet.node(2));
     for node in [&robbed, &slow] {
-        node.leave_boot_option(BOOTKIT, DEVICE);
+        node.add_boot_option(BOOTKIT, DEVICE);
         assert_eq!(node.uefi().0[0], BOOTKIT);
     }
-    robbed.leave_key_in_db(&own_key());
+    robbed.add_key_in_db(&own_key());
     robbed.switch_secure_boot(false);
     // This BMC does not remove boot options, and applies a new boot order from the next start.
     slow.set_uefi_fault(UefiFault::KeepsOptions);
 
     assert_eq!(
-        hall.taken_back("release", &robbed),
+        hall.state_after("release", &robbed),
         "available",
         "{}",
         site.reason(&robbed.name())
@@ -126,7 +126,7 @@ async fn a_boot_option_and_a_key_of_a_customer_are_gone_before_the_next_one_gets
     }
 
     assert_eq!(
-        hall.taken_back("release", &slow),
+        hall.state_after("release", &slow),
         "available",
         "{}",
         site.reason(&slow.name())
@@ -142,7 +142,7 @@ async fn a_boot_option_and_a_key_of_a_customer_are_gone_before_the_next_one_gets
     );
 
     assert_eq!(
-        hall.taken_back("release", &honest),
+        hall.state_after("release", &honest),
         "available",
         "{}",
         site.reason(&honest.name())
@@ -182,11 +182,11 @@ async fn a_machine_whose_boot_order_or_keys_cannot_be_put_right_goes_to_quaranti
     ];
     for (index, (fault, words)) in cases.iter().enumerate() {
         let node = hall.fleet.node(index);
-        node.leave_boot_option(BOOTKIT, DEVICE);
-        node.leave_key_in_db(&own_key());
+        node.add_boot_option(BOOTKIT, DEVICE);
+        node.add_key_in_db(&own_key());
         node.set_uefi_fault(*fault);
         let boots = node.view().boots;
-        let ended = hall.taken_back("release", &node);
+        let ended = hall.state_after("release", &node);
         let reason = site.reason(&node.name());
         if words.is_empty() {
             assert_eq!(ended, "available", "{fault:?}: {reason}");
@@ -204,7 +204,7 @@ async fn a_machine_whose_boot_order_or_keys_cannot_be_put_right_goes_to_quaranti
         let node = hall.fleet.node(index);
         node.set_uefi_fault(UefiFault::None);
         assert_eq!(
-            hall.taken_back("readmit", &node),
+            hall.state_after("readmit", &node),
             "available",
             "{}",
             site.reason(&node.name())

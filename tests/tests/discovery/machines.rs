@@ -9,7 +9,7 @@ use rackwright_sim::lab::install_crypto;
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::texts;
 
-use super::strangers::{Manner, made_up, second_address, stranger};
+use super::strangers::{Behaviour, made_up, second_address, stranger};
 use super::{discovery, ended, findings, found, plane, start, until, write};
 
 const QUICK: &str = "connect_timeout_ms: 1000, answer_timeout_s: 3";
@@ -321,9 +321,9 @@ async fn what_is_no_bmc_is_told_and_gets_no_password() {
     let port = free_port();
     let at = |host: u32| format!("127.67.0.{host}:{port}");
     let strangers = [
-        stranger(&at(1), Manner::Page).await,
-        stranger(&at(2), Manner::Silence).await,
-        stranger(&at(3), Manner::Drip).await,
+        stranger(&at(1), Behaviour::Page).await,
+        stranger(&at(2), Behaviour::Silence).await,
+        stranger(&at(3), Behaviour::Drip).await,
     ];
     let empty = dir.path().join("empty");
     std::fs::create_dir_all(empty.join("redfish/v1/Nothing")).unwrap();
@@ -361,8 +361,8 @@ async fn what_is_no_bmc_is_told_and_gets_no_password() {
     assert_eq!(found(&all, &url), ("login-refused", "the login was refused"));
     let one = all.iter().find(|one| one["address"] == url.as_str()).unwrap();
     assert_eq!(one["login_tries"], 1);
-    for heard in &strangers {
-        assert!(!heard.is_empty() && !heard.has("secret-of-the-test"));
+    for received in &strangers {
+        assert!(!received.is_empty() && !received.has("secret-of-the-test"));
     }
     let shown = site.cli(["discover", "show", &id]);
     assert!(

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// A stranger's reaction to a connection.
 #[derive(Debug, Clone, Copy)]
-pub enum Manner {
+pub enum Behaviour {
     /// Answers every request with a page, without TLS.
     Page,
     /// Accepts connections and stays silent.
@@ -24,9 +24,9 @@ pub enum Manner {
 
 /// All data that a listener received.
 #[derive(Debug, Default)]
-pub struct Heard(std::sync::Mutex<Vec<u8>>);
+pub struct Received(std::sync::Mutex<Vec<u8>>);
 
-impl Heard {
+impl Received {
     /// Whether the data contains a text.
     pub fn has(&self, text: &str) -> bool {
         let bytes = self.0.lock().unwrap();
@@ -40,32 +40,32 @@ impl Heard {
 }
 
 /// Listens until the test ends.
-pub async fn stranger(address: &str, manner: Manner) -> Arc<Heard> {
+pub async fn stranger(address: &str, behaviour: Behaviour) -> Arc<Received> {
     let listener = TcpListener::bind(address).await.unwrap();
-    let heard = Arc::new(Heard::default());
-    let kept = heard.clone();
+    let received = Arc::new(Received::default());
+    let kept = received.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(behave(stream, manner, kept.clone()));
+            tokio::spawn(serve_connection(stream, behaviour, kept.clone()));
         }
     });
-    heard
+    received
 }
 
-async fn behave(mut stream: TcpStream, manner: Manner, heard: Arc<Heard>) {
+async fn serve_connection(mut stream: TcpStream, behaviour: Behaviour, received: Arc<Received>) {
     let mut bytes = [0; 4096];
     let length = stream.read(&mut bytes).await.unwrap_or(0);
-    heard.0.lock().unwrap().extend(&bytes[..length]);
-    match manner {
-        Manner::Page => {
+    received.0.lock().unwrap().extend(&bytes[..length]);
+    match behaviour {
+        Behaviour::Page => {
             let page =
                 "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 21\r\n\r\n<html>a page</html>\r\n";
             let _ = stream.write_all(page.as_bytes()).await;
         }
-        Manner::Silence => {
+        Behaviour::Silence => {
             let _ = stream.read(&mut bytes).await;
         }
-        Manner::Drip => {
+        Behaviour::Drip => {
             let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{";
             let _ = stream.write_all(head.as_bytes()).await;
             while stream.write_all(b" ").await.is_ok() {

@@ -22,7 +22,7 @@ pub(super) fn known(site: &Site, id: &str) -> (String, String) {
 }
 
 /// The stored login opens the BMC, and the factory's password does not.
-fn is_ours(site: &Site, node: &SimNode) -> (String, String) {
+fn check_own_password(site: &Site, node: &SimNode) -> (String, String) {
     let (user, password) = known(site, &node.name());
     assert!(node.opens(&user, &password), "{user} is refused");
     assert!(
@@ -45,11 +45,11 @@ async fn life(rules: AccountRules, settings: &str, user: &str) {
     let fleet = plane.machines(config, Arc::new(Seen::default())).await;
     let node = fleet.node(0);
     let id = node.name();
-    let (name, first) = is_ours(&plane.site, &node);
+    let (name, first) = check_own_password(&plane.site, &node);
     assert_eq!(name, user);
 
     plane.site.cli(["node", "bmc-password", "rotate", &id, "--wait"]);
-    let (_, second) = is_ours(&plane.site, &node);
+    let (_, second) = check_own_password(&plane.site, &node);
     assert_ne!(first, second);
     assert!(!node.opens(user, &first), "the former password is refused");
 
@@ -58,20 +58,20 @@ async fn life(rules: AccountRules, settings: &str, user: &str) {
     plane.site.kill().await;
     plane.site.restart().await;
     let site = &plane.site;
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TEST_LIMIT;
     while node.opens(user, &second) || known(site, &id).1 == second {
         assert!(Instant::now() < deadline, "{}", site.cli(["node", "explain", &id]));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let (_, third) = is_ours(site, &node);
+    let (_, third) = check_own_password(site, &node);
 
     let file = image(dir.path()).display().to_string();
     site.cli(["image", "add", "disk", "--file", &file]);
     site.cli(["node", "deploy", &id, "--image", "disk"]);
-    site.until(&id, &["rebooting"], SOON).await;
+    site.until(&id, &["rebooting"], TEST_LIMIT).await;
     site.cli(["node", "release", "--yes", &id]);
-    site.until(&id, &["available"], SOON).await;
-    let (_, fourth) = is_ours(site, &node);
+    site.until(&id, &["available"], TEST_LIMIT).await;
+    let (_, fourth) = check_own_password(site, &node);
     assert_ne!(third, fourth, "whoever had the node may have read its BMC's password");
     assert!(!node.opens(user, &third));
 
@@ -164,8 +164,8 @@ async fn a_machine_without_a_given_password_is_entered_with_one_of_the_factory_l
         "{listed}"
     );
     enrol_unknown(&plane, &node);
-    site.until(&node.name(), &["available"], SOON).await;
-    is_ours(site, &node);
+    site.until(&node.name(), &["available"], TEST_LIMIT).await;
+    check_own_password(site, &node);
     // Stopped first: the control plane logs out of each BMC.
     plane.site.stop().await;
     fleet.stop().await;
@@ -192,7 +192,7 @@ async fn a_password_that_is_refused_is_sent_once_and_not_again_after_a_restart()
     let wrong = wrong.display().to_string();
     plane.site.cli(["node", "update", &id, "--password-file", &wrong]);
     let refused = "security.bmc-login-refused";
-    until_told(&plane.site, &id, &["security.bmc-"], &[refused]).await;
+    until_reported(&plane.site, &id, &["security.bmc-"], &[refused]).await;
     // Name and password are sent with the request, and once for a session if the request is refused.
     let (sent, is_locked) = node.refusals("admin");
     assert!((1..=2).contains(&sent) && !is_locked, "{sent}");

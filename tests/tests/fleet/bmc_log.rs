@@ -66,7 +66,7 @@ async fn the_event_log_of_a_bmc_is_read_and_cleared_and_no_power_is_cut_that_has
         (1, Some("The event log was cleared.")),
         "{cleared}"
     );
-    until_told(site, &id, &["bmc.clear"], &["bmc.clear"]).await;
+    until_reported(site, &id, &["bmc.clear"], &["bmc.clear"]).await;
 
     let err = refusal(site, &["node", "bmc-log", "clear", &id, "--log", "Lclog"]);
     assert!(err.contains("does not offer clearing Lclog; it offers: SEL"), "{err}");

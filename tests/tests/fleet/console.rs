@@ -39,20 +39,20 @@ async fn the_console_of_an_ipmi_node_is_shown_typed_to_and_recorded() {
     let site = &plane.site;
     enrol(site, "n1", &bmc);
     let mut client = at(site, &["n1"]);
-    client.sees("the console is open", SOON).await;
-    bmc.prints("kernel: here I am\r\nn1 login: ").await;
-    client.sees("n1 login: ", SOON).await;
-    client.types("root\r");
-    bmc.is_told("root\r").await;
+    client.wait_for_text("the console is open", TEST_LIMIT).await;
+    bmc.print_text("kernel: here I am\r\nn1 login: ").await;
+    client.wait_for_text("n1 login: ", TEST_LIMIT).await;
+    client.type_text("root\r");
+    bmc.wait_for_typed("root\r").await;
     // A second client only reads and does not type.
     let watcher = at(site, &["n1", "--read-only"]);
-    watcher.sees("the console is open", SOON).await;
-    bmc.prints("Password:").await;
-    watcher.sees("Password:", SOON).await;
-    client.types("~.");
-    assert_eq!(client.ended(SOON).await, Some(0), "{}", client.text());
+    watcher.wait_for_text("the console is open", TEST_LIMIT).await;
+    bmc.print_text("Password:").await;
+    watcher.wait_for_text("Password:", TEST_LIMIT).await;
+    client.type_text("~.");
+    assert_eq!(client.ended(TEST_LIMIT).await, Some(0), "{}", client.text());
 
-    let log = site.until_recorded("n1", "Password:", SOON).await;
+    let log = site.until_recorded("n1", "Password:", TEST_LIMIT).await;
     assert!(log.contains("kernel: here I am"), "{log}");
     let boots = site.cli(["node", "console", "boots", "n1"]);
     assert!(boots.contains("FIRST OUTPUT") && boots.lines().count() > 1, "{boots}");
@@ -81,11 +81,11 @@ async fn a_redfish_bmc_that_has_its_console_over_ipmi_alone_shows_it_by_its_own_
     let host = node.bmc_address();
     let mut bmc = IpmiSim::start(&dir.path().join("bmc"), host, port, &user, &password).await;
     let mut client = at(site, &[&node.name()]);
-    client.sees("the console is open", SOON).await;
-    bmc.prints("a machine behind Redfish\r\n").await;
-    client.sees("a machine behind Redfish", SOON).await;
-    client.types("hello\r");
-    bmc.is_told("hello\r").await;
+    client.wait_for_text("the console is open", TEST_LIMIT).await;
+    bmc.print_text("a machine behind Redfish\r\n").await;
+    client.wait_for_text("a machine behind Redfish", TEST_LIMIT).await;
+    client.type_text("hello\r");
+    bmc.wait_for_typed("hello\r").await;
     drop(client);
     // Stopped first: the control plane logs out of each BMC.
     plane.site.stop().await;
@@ -103,19 +103,19 @@ async fn an_open_line_ends_when_the_node_gets_another_bmc() {
     let site = &plane.site;
     enrol(site, "n1", &former);
     let mut client = at(site, &["n1"]);
-    client.sees("the console is open", SOON).await;
-    former.prints("the former machine\r\n").await;
-    client.sees("the former machine", SOON).await;
+    client.wait_for_text("the console is open", TEST_LIMIT).await;
+    former.print_text("the former machine\r\n").await;
+    client.wait_for_text("the former machine", TEST_LIMIT).await;
 
     site.cli(["node", "update", "n1", "--bmc", &present.address()]);
-    client.sees("the node has another BMC now", SOON).await;
-    former.prints(SECRET).await;
+    client.wait_for_text("the node has another BMC now", TEST_LIMIT).await;
+    former.print_text(SECRET).await;
     // The machine's output is lost until the line is open again.
-    client.sees_times("the console is open", 2, SOON).await;
-    present.prints("the present machine\r\n").await;
-    client.sees("the present machine", SOON).await;
-    client.types("hello\r");
-    present.is_told("hello\r").await;
+    client.wait_for_count("the console is open", 2, TEST_LIMIT).await;
+    present.print_text("the present machine\r\n").await;
+    client.wait_for_text("the present machine", TEST_LIMIT).await;
+    client.type_text("hello\r");
+    present.wait_for_typed("hello\r").await;
     assert!(!client.text().contains(SECRET), "{}", client.text());
     drop(client);
     plane.site.stop().await;
@@ -154,7 +154,7 @@ fn prompts(dir: &Path) -> usize {
 
 async fn is_refused(dir: &Path, port: u16, node: &str, password: &str) {
     let mut client = ssh(dir, port, node, password);
-    assert_eq!(client.ended(SOON).await, Some(255), "{}", client.text());
+    assert_eq!(client.ended(TEST_LIMIT).await, Some(255), "{}", client.text());
     assert!(client.text().contains("Permission denied"), "{}", client.text());
 }
 
@@ -181,12 +181,12 @@ async fn a_token_is_the_password_of_one_login_at_one_console() {
     is_refused(dir, port, "no-such-node", &token).await;
     prompts(dir);
     let mut client = ssh(dir, port, "n1", &token);
-    client.sees("the console is open", SOON).await;
+    client.wait_for_text("the console is open", TEST_LIMIT).await;
     assert_eq!(prompts(dir), 1);
-    bmc.prints("n1 login: ").await;
-    client.sees("n1 login: ", SOON).await;
-    client.types("root\r");
-    bmc.is_told("root\r").await;
+    bmc.print_text("n1 login: ").await;
+    client.wait_for_text("n1 login: ", TEST_LIMIT).await;
+    client.type_text("root\r");
+    bmc.wait_for_typed("root\r").await;
     drop(client);
     is_refused(dir, port, "n1", &token).await;
 

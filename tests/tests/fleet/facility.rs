@@ -53,7 +53,7 @@ pub(super) fn apply(site: &Site, text: &str) {
 }
 
 async fn until(what: &str, mut is_so: impl FnMut() -> Result<(), String>) {
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TEST_LIMIT;
     loop {
         let Err(why) = tokio::task::block_in_place(&mut is_so) else {
             return;
@@ -134,14 +134,14 @@ async fn a_leak_holds_machines_back_until_it_is_dry_and_a_tripped_breaker_its_br
     assert_eq!(events.matches("facility.leak").count(), 1, "{events}");
     assert!(events.contains(&first), "{events}");
     // A detector that no longer reports does not count as dry.
-    cdu.change_cdu(|cdu| (cdu.is_mute, cdu.is_leaking) = (true, false));
+    cdu.change_cdu(|cdu| (cdu.is_leak_unknown, cdu.is_leaking) = (true, false));
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(alarms(site), ["alarms/leak cdu/cdu-1"]);
     assert_eq!(fleet.node(0).view().phase, Phase::Off);
 
-    cdu.change_cdu(|cdu| cdu.is_mute = false);
+    cdu.change_cdu(|cdu| cdu.is_leak_unknown = false);
     let node = fleet.node(0);
-    let dry = tokio::time::timeout(SOON, node.wait_for(|view| view.phase != Phase::Off));
+    let dry = tokio::time::timeout(TEST_LIMIT, node.wait_for(|view| view.phase != Phase::Off));
     dry.await.expect("it is switched on once the alarm has cleared");
     until_alarms(site, &[]).await;
 
@@ -194,7 +194,7 @@ async fn no_more_machines_boot_at_once_than_their_circuit_bears_and_all_come_up(
     for index in 0..8 {
         let up = fleet.node(index);
         let up = tokio::time::timeout(
-            SOON,
+            TEST_LIMIT,
             up.wait_for(|view| matches!(view.phase, Phase::Booting(_) | Phase::Up(_))),
         );
         up.await.unwrap_or_else(|_| panic!("machine {index} does not come up"));

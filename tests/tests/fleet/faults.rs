@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rackwright_sim::fleet::{BootFiles, BootSource, BootWay, Fleet, FleetConfig, ImageData, Phase, Script};
+use rackwright_sim::fleet::{BootFiles, BootMethod, BootSource, Fleet, FleetConfig, ImageData, Phase, Script};
 use rackwright_sim::lab::install_crypto;
 
-use super::{Plane, SOON, Seen, image};
+use super::{Plane, Seen, TEST_LIMIT, image};
 
 /// A fault of the script, and the number of boots that a machine with this fault needs in the test.
 type Case = (&'static str, u32);
@@ -27,7 +27,7 @@ fn suffering(cases: &[Case]) -> FleetConfig {
 fn check(fleet: &Fleet, cases: &[Case]) {
     for (index, (fault, boots)) in cases.iter().enumerate() {
         let node = fleet.node(index);
-        assert!(node.faults_struck() > 0, "{fault} did not strike");
+        assert!(node.faults_triggered() > 0, "{fault} did not strike");
         assert_eq!(node.view().boots, *boots, "boots with {fault}");
     }
 }
@@ -52,7 +52,10 @@ async fn imaged(cases: &[Case], config: FleetConfig) {
     }
     for (index, (fault, _)) in cases.iter().enumerate() {
         let node = fleet.node(index);
-        let state = plane.site.until(&node.name(), &["rebooting", "failed"], SOON).await;
+        let state = plane
+            .site
+            .until(&node.name(), &["rebooting", "failed"], TEST_LIMIT)
+            .await;
         assert_eq!(state, "rebooting", "{fault}: {}", plane.site.reason(&node.name()));
         node.wait_for(|view| view.phase == Phase::Up(BootSource::Disk)).await;
     }
@@ -95,7 +98,7 @@ async fn machines_boot_from_firmwares_first_message_on_and_packets_may_be_lost()
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
     let config = FleetConfig {
-        boot_way: BootWay::Pxe,
+        boot_method: BootMethod::Pxe,
         boot_files: BootFiles::Fetch,
         ..suffering(&cases)
     };
@@ -109,7 +112,7 @@ async fn machines_boot_from_firmwares_first_message_on_and_packets_may_be_lost()
             "vmlinuz",
             "initrd",
         ] {
-            plane.site.until_traced(&mac, stage, SOON).await;
+            plane.site.until_traced(&mac, stage, TEST_LIMIT).await;
         }
     }
     end(plane, fleet).await;
@@ -121,13 +124,13 @@ async fn a_machine_boots_its_first_stage_by_http() {
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start_with(dir.path(), "uefi-http", "").await;
     let config = FleetConfig {
-        boot_way: BootWay::Pxe,
+        boot_method: BootMethod::Pxe,
         ..FleetConfig::default()
     };
     let fleet = plane.machines(config, Arc::new(Seen::default())).await;
     let mac = fleet.node(0).mac();
     for stage in ["HTTP firmware UEFI HTTP x86-64", "ipxe.efi by HTTP", "iPXE script"] {
-        plane.site.until_traced(&mac, stage, SOON).await;
+        plane.site.until_traced(&mac, stage, TEST_LIMIT).await;
     }
     end(plane, fleet).await;
 }
@@ -189,7 +192,7 @@ async fn a_machine_does_not_boot_an_image_whose_chunks_are_wrong() {
     assert!(spoil(&dir.path().join("data/images/chunks")) > 0);
     let id = fleet.node(0).name();
     plane.site.cli(["node", "deploy", &id, "--image", "disk"]);
-    plane.site.until(&id, &["failed"], SOON).await;
+    plane.site.until(&id, &["failed"], TEST_LIMIT).await;
     let reason = plane.site.reason(&id);
     assert!(reason.contains("chunk"), "{reason}");
     assert!(fleet.node(0).installed().is_none());
@@ -224,11 +227,11 @@ async fn machines_whose_agents_crash_are_erased_all_the_same() {
         plane.site.cli(["node", "deploy", &node.name(), "--image", "disk"]);
     }
     for node in &nodes {
-        plane.site.until(&node.name(), &["rebooting"], SOON).await;
+        plane.site.until(&node.name(), &["rebooting"], TEST_LIMIT).await;
         plane.site.cli(["node", "release", "--yes", &node.name()]);
     }
     for node in &nodes {
-        plane.site.until(&node.name(), &["available"], SOON).await;
+        plane.site.until(&node.name(), &["available"], TEST_LIMIT).await;
         assert!(node.installed().is_none(), "{}", node.name());
     }
     check(&fleet, &cases);
@@ -255,7 +258,7 @@ async fn machines_that_cannot_be_imaged_fail_and_say_why() {
     }
     for (index, word) in ["Input/output error", "not fetched"].into_iter().enumerate() {
         let id = fleet.node(index).name();
-        plane.site.until(&id, &["failed"], SOON).await;
+        plane.site.until(&id, &["failed"], TEST_LIMIT).await;
         let reason = plane.site.reason(&id);
         assert!(reason.contains(word), "{reason}");
         assert!(fleet.node(index).installed().is_none());

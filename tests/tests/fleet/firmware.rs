@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rackwright_sim::fleet::{Fleet, FleetConfig, UpdateWays};
+use rackwright_sim::fleet::{Fleet, FleetConfig, UpdateSettings};
 use rackwright_sim::lab::install_crypto;
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::texts;
 
-use super::{Plane, SOON, Seen, image};
+use super::{Plane, Seen, TEST_LIMIT, image};
 
-pub(super) const MULTIPART: UpdateWays = UpdateWays {
+pub(super) const MULTIPART: UpdateSettings = UpdateSettings {
     multipart: true,
     push: false,
     simple: false,
@@ -35,12 +35,12 @@ pub(super) fn file(dir: &Path, component: &str, version: &str, fails: &str) -> S
 }
 
 /// Adds files, and makes a site require them for the SKU of the simulated machines.
-pub(super) fn want(plane: &Plane, wanted: &[(&str, &str, &str)]) {
-    want_with(plane, wanted, "");
+pub(super) fn set_wanted(plane: &Plane, wanted: &[(&str, &str, &str)]) {
+    set_wanted_with(plane, wanted, "");
 }
 
-/// Like `want`, with further fields of each.
-pub(super) fn want_with(plane: &Plane, wanted: &[(&str, &str, &str)], further: &str) {
+/// Like `set_wanted`, with further fields of each.
+pub(super) fn set_wanted_with(plane: &Plane, wanted: &[(&str, &str, &str)], further: &str) {
     let dir = plane.site.dir().to_owned();
     let mut firmware = String::new();
     for (component, version, fails) in wanted {
@@ -75,10 +75,10 @@ pub(super) fn versions(fleet: &Fleet, index: usize) -> Vec<String> {
         .collect()
 }
 
-pub(super) async fn fleet_with(plane: &Plane, nodes: usize, ways: UpdateWays) -> Fleet {
+pub(super) async fn fleet_with(plane: &Plane, nodes: usize, settings: UpdateSettings) -> Fleet {
     let config = FleetConfig {
         nodes,
-        updates: Some(ways),
+        updates: Some(settings),
         ..FleetConfig::default()
     };
     plane.machines(config, Arc::new(Seen::default())).await
@@ -87,7 +87,7 @@ pub(super) async fn fleet_with(plane: &Plane, nodes: usize, ways: UpdateWays) ->
 pub(super) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < SOON, "{what} did not come");
+        assert!(begun.elapsed() < TEST_LIMIT, "{what} did not come");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -99,7 +99,7 @@ async fn a_control_plane_that_is_killed_in_the_middle_goes_on_and_begins_nothing
     let mut plane = Plane::start(dir.path()).await;
     let fleet = fleet_with(&plane, 1, MULTIPART).await;
     let id = fleet.node(0).name();
-    want(&plane, &[("NIC", "3.0", ""), ("BIOS", "2.0", ""), ("BMC", "2.0", "")]);
+    set_wanted(&plane, &[("NIC", "3.0", ""), ("BIOS", "2.0", ""), ("BMC", "2.0", "")]);
     let report = cli(&plane, ["firmware", "report"]);
     assert!(report.contains("0 of 1 nodes"), "{report}");
     cli(&plane, ["node", "firmware", "update", &id]);
@@ -132,7 +132,7 @@ async fn a_bmc_fetches_the_file_by_itself_and_a_failure_tells_what_the_task_said
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
-    let simple = UpdateWays {
+    let simple = UpdateSettings {
         multipart: false,
         simple: true,
         lasts: Duration::from_secs(1),
@@ -140,10 +140,10 @@ async fn a_bmc_fetches_the_file_by_itself_and_a_failure_tells_what_the_task_said
     };
     let fleet = fleet_with(&plane, 1, simple).await;
     let id = fleet.node(0).name();
-    want(&plane, &[("NIC", "3.0", "")]);
+    set_wanted(&plane, &[("NIC", "3.0", "")]);
     cli(&plane, ["node", "firmware", "update", &id, "--wait"]);
     assert_eq!(versions(&fleet, 0), ["BMC 1.0", "BIOS 1.0", "NIC 3.0"]);
-    want(&plane, &[("NIC", "4.0", "the flash is worn out")]);
+    set_wanted(&plane, &[("NIC", "4.0", "the flash is worn out")]);
     let refused = tokio::task::block_in_place(|| plane.site.try_cli(["node", "firmware", "update", &id, "--wait"]));
     let (_, said) = texts(&refused);
     assert!(!refused.status.success());
@@ -161,7 +161,7 @@ async fn machine_with_systems(plane: &Plane, ssh: u16) -> Fleet {
         boot_server: Some(plane.dhcp),
         tftp_port: plane.tftp_port,
         ssh_listen: Some(SocketAddrV4::new([0, 0, 0, 0].into(), ssh)),
-        updates: Some(UpdateWays {
+        updates: Some(UpdateSettings {
             lasts: Duration::from_secs(1),
             ..MULTIPART
         }),
@@ -177,7 +177,7 @@ async fn machine_with_systems(plane: &Plane, ssh: u16) -> Fleet {
 /// Hands the machine to a customer.
 async fn hand_over(plane: &Plane, id: &str) {
     cli(plane, ["node", "deploy", "--image", "disk", "--customer", "acme", id]);
-    plane.site.until(id, &["active"], SOON).await;
+    plane.site.until(id, &["active"], TEST_LIMIT).await;
 }
 
 /// A day of the week other than yesterday, today and tomorrow.
@@ -201,7 +201,7 @@ async fn a_machine_that_somebody_has_is_updated_within_its_window_and_not_before
     let id = fleet.node(0).name();
     let target = format!("nodes/{id}");
     hand_over(&plane, &id).await;
-    want(&plane, &[("NIC", "3.0", "")]);
+    set_wanted(&plane, &[("NIC", "3.0", "")]);
     cli(&plane, ["node", "firmware", "update", &id]);
     // What the node waits for, and the time of the next check.
     let waits = || {
@@ -248,7 +248,7 @@ async fn the_window_of_a_node_ends_with_the_claim_and_is_not_that_of_the_next_no
         cli(&plane, ["firmware", "window", &target, "--now-for", "1h"]);
         assert!(!is_never(), "life {life}");
         cli(&plane, ["node", "release", "--yes", &id]);
-        plane.site.until(&id, &["available"], SOON).await;
+        plane.site.until(&id, &["available"], TEST_LIMIT).await;
         assert!(is_never(), "life {life}: nobody has it");
         let refused =
             tokio::task::block_in_place(|| plane.site.try_cli(["firmware", "window", &target, "--now-for", "1h"]));

@@ -4,13 +4,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rackwright_sim::facility::{Cdu, Equipment};
-use rackwright_sim::fleet::{SimNode, UpdateWays};
+use rackwright_sim::fleet::{SimNode, UpdateSettings};
 
 use super::facility::{apply, pace, site_file, until_alarms};
-use super::firmware::{MULTIPART, cli, file, fleet_with, until, versions, want, want_with};
+use super::firmware::{MULTIPART, cli, file, fleet_with, set_wanted, set_wanted_with, until, versions};
 use super::*;
 
-const QUICK: UpdateWays = UpdateWays {
+const QUICK: UpdateSettings = UpdateSettings {
     lasts: Duration::from_secs(1),
     ..MULTIPART
 };
@@ -34,7 +34,7 @@ fn is_on(node: &SimNode) -> bool {
 async fn switched_on(node: &SimNode) {
     assert!(node.press_button(), "it was off");
     let on = node.wait_for(|view| format!("{:?}", view.power) == "On");
-    tokio::time::timeout(SOON, on).await.expect("it comes on");
+    tokio::time::timeout(TEST_LIMIT, on).await.expect("it comes on");
 }
 
 async fn end(plane: Plane, fleet: Fleet) {
@@ -49,9 +49,9 @@ async fn a_version_that_needs_an_ac_cycle_gets_it_where_the_bmc_has_a_way() {
     for ac_cycle in [true, false] {
         let dir = tempfile::tempdir().expect("a folder");
         let plane = Plane::start(dir.path()).await;
-        let fleet = fleet_with(&plane, 1, UpdateWays { ac_cycle, ..QUICK }).await;
+        let fleet = fleet_with(&plane, 1, UpdateSettings { ac_cycle, ..QUICK }).await;
         let (node, id) = (fleet.node(0), fleet.node(0).name());
-        want_with(&plane, &[("NIC", "3.0", "after-ac-cycle")], ", activation: ac_cycle");
+        set_wanted_with(&plane, &[("NIC", "3.0", "after-ac-cycle")], ", activation: ac_cycle");
         switched_on(&node).await;
         let boots = node.view().boots;
         let failed = update(&plane, &id);
@@ -79,18 +79,18 @@ async fn a_machine_that_was_switched_off_for_nothing_runs_again() {
     let plane = Plane::start(dir.path()).await;
     let faults = "faults:\n- {fault: bmc-wrong, answer: internal-error, method: POST, \
                   path: /redfish/v1/Chassis/1/Actions/Chassis.Reset}\n";
-    let ways = UpdateWays {
+    let settings = UpdateSettings {
         ac_cycle: true,
         ..QUICK
     };
     let config = FleetConfig {
-        updates: Some(ways),
+        updates: Some(settings),
         faults: Script::parse("faults", faults, 1).expect("a script"),
         ..FleetConfig::default()
     };
     let fleet = plane.machines(config, Arc::new(Seen::default())).await;
     let (node, id) = (fleet.node(0), fleet.node(0).name());
-    want_with(&plane, &[("NIC", "3.0", "after-ac-cycle")], ", activation: ac_cycle");
+    set_wanted_with(&plane, &[("NIC", "3.0", "after-ac-cycle")], ", activation: ac_cycle");
     switched_on(&node).await;
     let boots = node.view().boots;
     let said = update(&plane, &id).expect("the action fails");
@@ -108,12 +108,12 @@ async fn a_bmc_that_says_completed_and_keeps_its_version_is_not_believed() {
     let plane = Plane::start(dir.path()).await;
     let fleet = fleet_with(&plane, 1, QUICK).await;
     let (node, id) = (fleet.node(0), fleet.node(0).name());
-    want(&plane, &[("NIC", "3.0", "unchanged")]);
+    set_wanted(&plane, &[("NIC", "3.0", "unchanged")]);
     let said = update(&plane, &id).expect("the version is not there");
     assert!(said.contains("took version 3.0 and still reads another"), "{said}");
     assert_eq!(fleet.firmware(0).0, 1);
     let off = node.wait_for(|view| view.phase == Phase::Off);
-    tokio::time::timeout(SOON, off)
+    tokio::time::timeout(TEST_LIMIT, off)
         .await
         .expect("it is off again, as it was found");
     let report = cli(&plane, ["firmware", "report"]);
@@ -126,9 +126,9 @@ async fn a_bmc_that_starts_and_refuses_good_logins_is_waited_for() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
-    let fleet = fleet_with(&plane, 1, UpdateWays { refuses: 1, ..QUICK }).await;
+    let fleet = fleet_with(&plane, 1, UpdateSettings { refuses: 1, ..QUICK }).await;
     let id = fleet.node(0).name();
-    want(&plane, &[("BMC", "2.0", "")]);
+    set_wanted(&plane, &[("BMC", "2.0", "")]);
     assert_eq!(update(&plane, &id), None);
     assert_eq!((fleet.firmware(0).0, versions(&fleet, 0)[0].as_str()), (1, "BMC 2.0"));
     let told = events(&plane, &id);
@@ -176,12 +176,12 @@ async fn so_many_machines_and_no_more_are_updated_at_once() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
-    let ways = UpdateWays {
+    let settings = UpdateSettings {
         lasts: Duration::from_secs(15),
         ..MULTIPART
     };
-    let fleet = Arc::new(fleet_with(&plane, NODES, ways).await);
-    want(&plane, &[("NIC", "3.0", "")]);
+    let fleet = Arc::new(fleet_with(&plane, NODES, settings).await);
+    set_wanted(&plane, &[("NIC", "3.0", "")]);
     let most = Arc::new(AtomicUsize::new(0));
     let watch = {
         let (fleet, most) = (fleet.clone(), most.clone());
@@ -213,13 +213,13 @@ async fn an_update_that_is_cancelled_ends_after_the_piece_at_hand() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
-    let ways = UpdateWays {
+    let settings = UpdateSettings {
         lasts: Duration::from_secs(20),
         ..MULTIPART
     };
-    let fleet = fleet_with(&plane, 1, ways).await;
+    let fleet = fleet_with(&plane, 1, settings).await;
     let id = fleet.node(0).name();
-    want(&plane, &[("NIC", "3.0", ""), ("BMC", "2.0", "")]);
+    set_wanted(&plane, &[("NIC", "3.0", ""), ("BMC", "2.0", "")]);
     let operations = || -> Vec<Value> {
         let all = tokio::task::block_in_place(|| plane.site.json(["operation", "list"]));
         let rows = all.as_array().expect("a list").iter();

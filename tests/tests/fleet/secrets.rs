@@ -136,9 +136,9 @@ async fn no_secret_is_written_where_somebody_reads() {
     .expect("a file");
     let file = user_data.display().to_string();
     site.cli(["node", "deploy", &id, "--image", "disk", "--user-data", &file]);
-    site.until(&id, &["rebooting"], SOON).await;
+    site.until(&id, &["rebooting"], TEST_LIMIT).await;
     site.cli(["node", "release", "--yes", &id]);
-    site.until(&id, &["available"], SOON).await;
+    site.until(&id, &["available"], TEST_LIMIT).await;
     let (_, third) = known(site, &id);
     let said = [
         site.cli(["events", "-o", "json"]),

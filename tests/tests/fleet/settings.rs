@@ -78,7 +78,7 @@ fn standings(site: &Site, id: &str) -> Vec<(String, String)> {
 }
 
 async fn until_drift(site: &Site, wanted: &[&str]) {
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TEST_LIMIT;
     loop {
         let told = tokio::task::block_in_place(|| site.json(["node", "settings", "drift"]));
         let rows = told.as_array().expect("a list").iter();
@@ -210,7 +210,7 @@ async fn enrolled(plane: &Plane, fleet: &Fleet, names: &[String]) {
     tokio::task::block_in_place(|| plane.site.cli(["apply".as_ref(), "-f".as_ref(), file.as_os_str()]));
     for (index, name) in names.iter().enumerate() {
         let wanted = if index == 2 { "failed" } else { "available" };
-        let state = plane.site.until(name, &["available", "failed"], SOON).await;
+        let state = plane.site.until(name, &["available", "failed"], TEST_LIMIT).await;
         assert_eq!(state, wanted, "{name}: {}", plane.site.reason(name));
     }
 }

@@ -17,7 +17,7 @@ use crate::client::Client;
 /// Debian's folder of server programs.
 const PROGRAMS: &str = "/usr/lib/postgresql";
 /// Long for every start.
-const PATIENCE: Duration = Duration::from_secs(90);
+const WAIT_LIMIT: Duration = Duration::from_secs(90);
 
 fn ok(command: &mut Command) {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -73,7 +73,7 @@ impl Postgres {
                 return;
             }
             assert!(
-                start.elapsed() < PATIENCE,
+                start.elapsed() < WAIT_LIMIT,
                 "PostgreSQL does not answer: see {:?}",
                 self.dir.path()
             );
@@ -177,7 +177,7 @@ impl Replica {
         let begun = Instant::now();
         while !self.try_start().await {
             assert!(
-                begun.elapsed() < PATIENCE,
+                begun.elapsed() < WAIT_LIMIT,
                 "{} does not start:\n{}",
                 self.url,
                 self.log_tail()

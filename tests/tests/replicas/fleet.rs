@@ -93,7 +93,7 @@ pub struct Account {
 }
 
 impl Account {
-    fn saw(&mut self, node: &v1::Node) {
+    fn record_node(&mut self, node: &v1::Node) {
         let version = node.metadata.as_ref().and_then(|m| m.resource_version.parse().ok());
         let version = version.expect("a version is a number");
         assert!(
@@ -168,7 +168,7 @@ async fn want(client: &Client, account: &mut Account, turn: u32) {
             });
             if let Some(node) = unless_refused(asked.await) {
                 account.holds += 1;
-                account.saw(&node);
+                account.record_node(&node);
             }
         }
         2 => {
@@ -218,7 +218,7 @@ async fn label(client: &Client, account: &mut Account, turn: u32) {
         NodeServiceClient::new(channel).update_node(request).await
     });
     let node = asked.await.expect("labels can be written at any time");
-    account.saw(&node);
+    account.record_node(&node);
     account.label = turn;
 }
 
@@ -265,7 +265,7 @@ pub async fn settle(client: Arc<Client>, mut account: Account) -> Account {
             account.id
         );
     }
-    account.saw(&node);
+    account.record_node(&node);
     until_held(&client, &mut account).await;
     account
 }

@@ -18,11 +18,11 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
-struct Inbox(mpsc::UnboundedSender<Vec<Told>>);
+struct Inbox(mpsc::UnboundedSender<Vec<ReceivedSpan>>);
 
 /// A span, and the process that sent it.
 #[derive(Debug, Clone)]
-pub struct Told {
+pub struct ReceivedSpan {
     pub span: Span,
     pub attributes: BTreeMap<String, String>,
     pub resource: BTreeMap<String, String>,
@@ -83,11 +83,11 @@ impl TraceService for Inbox {
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         let header = request.metadata().get("x-scope").and_then(|value| value.to_str().ok());
         let scope_header = header.map(str::to_owned);
-        let mut told = Vec::new();
+        let mut received = Vec::new();
         for resource_spans in request.into_inner().resource_spans {
             let resource = texts(&resource_spans.resource.unwrap_or_default().attributes);
             for span in resource_spans.scope_spans.into_iter().flat_map(|scope| scope.spans) {
-                told.push(Told {
+                received.push(ReceivedSpan {
                     attributes: texts(&span.attributes),
                     span,
                     resource: resource.clone(),
@@ -95,7 +95,7 @@ impl TraceService for Inbox {
                 });
             }
         }
-        let _ = self.0.send(told);
+        let _ = self.0.send(received);
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }
@@ -105,8 +105,8 @@ pub struct Collector {
     pub url: String,
     /// Its certificate, in PEM.
     pub certificate: String,
-    inbox: mpsc::UnboundedReceiver<Vec<Told>>,
-    pub seen: Vec<Told>,
+    inbox: mpsc::UnboundedReceiver<Vec<ReceivedSpan>>,
+    pub seen: Vec<ReceivedSpan>,
     /// Log records, in order of arrival.
     pub logs: mpsc::UnboundedReceiver<Log>,
     /// While true, log records are refused.
@@ -146,19 +146,19 @@ impl Collector {
     }
 
     /// Waits for the first span that `wanted` accepts.
-    pub async fn until(&mut self, what: &str, wanted: impl Fn(&Told) -> bool) -> Told {
+    pub async fn until(&mut self, what: &str, wanted: impl Fn(&ReceivedSpan) -> bool) -> ReceivedSpan {
         let limit = std::time::Duration::from_secs(60);
         let found = async {
             loop {
-                if let Some(told) = self.seen.iter().find(|told| wanted(told)) {
-                    return told.clone();
+                if let Some(received) = self.seen.iter().find(|received| wanted(received)) {
+                    return received.clone();
                 }
                 let more = self.inbox.recv().await.expect("the collector runs");
                 self.seen.extend(more);
             }
         };
         match tokio::time::timeout(limit, found).await {
-            Ok(told) => told,
+            Ok(received) => received,
             Err(_) => panic!("{what} did not come; what came: {:#?}", self.seen),
         }
     }

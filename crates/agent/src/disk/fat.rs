@@ -62,8 +62,8 @@ impl<'a> Fat<'a> {
         let per_cluster = u64::from(head[13]);
         let (reserved, tables) = (u64::from(le16(&head, 14)), u64::from(head[16]));
         let root_entries = u64::from(le16(&head, 17));
-        let sane = [512, 1024, 2048, 4096].contains(&sector) && per_cluster.is_power_of_two();
-        if !sane || head[510..] != [0x55, 0xAA] || reserved == 0 || !(1..=2).contains(&tables) {
+        let is_plausible = [512, 1024, 2048, 4096].contains(&sector) && per_cluster.is_power_of_two();
+        if !is_plausible || head[510..] != [0x55, 0xAA] || reserved == 0 || !(1..=2).contains(&tables) {
             return Err(wrong());
         }
         let either = |small: u16, large: u32| if small == 0 { u64::from(large) } else { u64::from(small) };

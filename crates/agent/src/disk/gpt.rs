@@ -361,7 +361,7 @@ mod tests {
     const LINUX: Guid = [0xAF; 16];
 
     #[test]
-    fn the_last_partition_grows_unless_nobody_grows_such_a_one() {
+    fn the_last_partition_grows_if_its_type_may() {
         for (kind, grows) in [(LINUX, true), (TYPE_ESP, false), (TYPE_BIOS_BOOT, false)] {
             let mut gpt = Gpt::read(&table(&[(2048, 4095, LINUX), (4096, 6000, kind)]), SECTOR).unwrap();
             let seed = gpt.fit(1 << 30, 32 << 20, [9; 16], "CIDATA").unwrap();
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told() {
+    fn damage_is_reported() {
         let good = table(&[(2048, 4095, LINUX)]);
         for (at, what) in [
             (512, "signature"),

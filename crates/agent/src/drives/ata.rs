@@ -33,7 +33,7 @@ const ERASE_MARGIN: Duration = Duration::from_secs(1800);
 const ERASE_UNKNOWN: Duration = Duration::from_secs(12 * 3600);
 
 /// Sends an ATA command; tests use a fake.
-pub trait Pass {
+pub trait AtaTransport {
     /// # Errors
     /// The drive or the kernel refuses the command.
     fn pass(&self, command: &[u8; 16], data: ScsiData<'_>, timeout: Duration) -> io::Result<()>;
@@ -45,7 +45,7 @@ pub trait Pass {
     fn registers(&self, command: &[u8; 16], timeout: Duration) -> io::Result<[u8; 14]>;
 }
 
-impl Pass for File {
+impl AtaTransport for File {
     fn pass(&self, command: &[u8; 16], data: ScsiData<'_>, timeout: Duration) -> io::Result<()> {
         ioctl::scsi(self, command, data, timeout)
     }
@@ -94,7 +94,12 @@ impl Ata {
     ///
     /// # Errors
     /// [`MethodError`]
-    pub fn execute(&self, drive: &dyn Pass, method: EraseMethod, control: &JobControl) -> Result<(), MethodError> {
+    pub fn execute(
+        &self,
+        drive: &dyn AtaTransport,
+        method: EraseMethod,
+        control: &JobControl,
+    ) -> Result<(), MethodError> {
         let enhanced = method == EraseMethod::AtaSecureEraseEnhanced;
         if !self.methods().contains(&method) {
             return Err(MethodError::Unsupported("the drive does not offer it".into()));
@@ -151,7 +156,7 @@ impl Ata {
     }
 }
 
-fn identify(drive: &dyn Pass) -> Result<(Ata, Security), MethodError> {
+fn identify(drive: &dyn AtaTransport) -> Result<(Ata, Security), MethodError> {
     let mut data = [0; SECTOR];
     drive.pass(
         &command(IDENTIFY_DEVICE, PROTOCOL_PIO_IN),
@@ -231,7 +236,7 @@ mod tests {
         }
     }
 
-    impl Pass for Fake {
+    impl AtaTransport for Fake {
         fn pass(&self, command: &[u8; 16], data: ScsiData<'_>, _: Duration) -> io::Result<()> {
             self.log.borrow_mut().push(command[14]);
             match (command[14], data) {
@@ -264,7 +269,7 @@ mod tests {
 
     fn run(fake: &Fake, method: EraseMethod) -> Result<(), MethodError> {
         let (ata, _) = identify(fake).unwrap();
-        ata.execute(fake, method, &JobControl::unheard())
+        ata.execute(fake, method, &JobControl::without_listener())
     }
 
     #[test]
@@ -317,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_cut_off_goes_on() {
+    fn an_interrupted_erase_is_resumed() {
         let fake = Fake::new(0x03);
         run(&fake, EraseMethod::AtaSecureErase).unwrap();
         assert!(!fake.log.borrow().contains(&SECURITY_SET_PASSWORD));

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rackwright_api::v1::EraseMethod;
 
-use super::ata::{IDENTIFY_DEVICE, PASS_THROUGH_16, PROTOCOL_NON_DATA, PROTOCOL_PIO_IN, Pass, SECTOR, command};
+use super::ata::{AtaTransport, IDENTIFY_DEVICE, PASS_THROUGH_16, PROTOCOL_NON_DATA, PROTOCOL_PIO_IN, SECTOR, command};
 use crate::disk::{le16, le64};
 use crate::ioctl::ScsiData;
 
@@ -30,8 +30,8 @@ const LBA: u8 = 0x40;
 const PERSISTENT: u16 = 1;
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// SECURITY ERASE UNIT erases up to the native size. Only the enhanced mode reaches the area hidden by the overlay.
-const TO_NATIVE: &[EraseMethod] = &[EraseMethod::AtaSecureEraseEnhanced, EraseMethod::AtaSecureErase];
-const BEYOND: &[EraseMethod] = &[EraseMethod::AtaSecureEraseEnhanced];
+const SECURE_ERASE_METHODS: &[EraseMethod] = &[EraseMethod::AtaSecureEraseEnhanced, EraseMethod::AtaSecureErase];
+const ENHANCED_METHODS: &[EraseMethod] = &[EraseMethod::AtaSecureEraseEnhanced];
 
 /// A hidden area, opened or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Registers {
     }
 
     /// Sends the command and returns the address in the drive's answer.
-    fn send(self, drive: &dyn Pass) -> io::Result<u64> {
+    fn send(self, drive: &dyn AtaTransport) -> io::Result<u64> {
         let back = drive.registers(&self.pass_through(), TIMEOUT)?;
         let mut lba = [back[7], back[9], back[11], back[6], back[8], back[10], 0, 0];
         if !self.is_48_bit {
@@ -124,7 +124,7 @@ impl Registers {
     }
 }
 
-fn sizes(drive: &dyn Pass) -> io::Result<Sizes> {
+fn sizes(drive: &dyn AtaTransport) -> io::Result<Sizes> {
     let mut data = [0; SECTOR];
     drive.pass(
         &command(IDENTIFY_DEVICE, PROTOCOL_PIO_IN),
@@ -152,7 +152,7 @@ fn sizes(drive: &dyn Pass) -> io::Result<Sizes> {
 }
 
 /// Number of sectors that can be opened without changing the device configuration.
-fn native_sectors(drive: &dyn Pass, sizes: &Sizes) -> io::Result<u64> {
+fn native_sectors(drive: &dyn AtaTransport, sizes: &Sizes) -> io::Result<u64> {
     let native = if sizes.accessible_max {
         Registers::of(ACCESSIBLE_MAX, GET_NATIVE, true).send(drive)?
     } else if sizes.host_protected && sizes.is_48_bit {
@@ -172,7 +172,7 @@ pub fn native_bytes(drive: &File) -> u64 {
     native.unwrap_or(0)
 }
 
-fn set_sectors(drive: &dyn Pass, sizes: &Sizes, sectors: u64) -> io::Result<()> {
+fn set_sectors(drive: &dyn AtaTransport, sizes: &Sizes, sectors: u64) -> io::Result<()> {
     let set = |command, features, is_48_bit| Registers {
         count: if features == 0 { PERSISTENT } else { 0 },
         lba: sectors.saturating_sub(1),
@@ -188,7 +188,7 @@ fn set_sectors(drive: &dyn Pass, sizes: &Sizes, sectors: u64) -> io::Result<()> 
 }
 
 /// Number of sectors after a restore of the drive's configuration.
-fn configured_sectors(drive: &dyn Pass) -> io::Result<u64> {
+fn configured_sectors(drive: &dyn AtaTransport) -> io::Result<u64> {
     let mut data = [0; SECTOR];
     let mut pass = command(DEVICE_CONFIGURATION, PROTOCOL_PIO_IN);
     pass[4] = DCO_IDENTIFY as u8;
@@ -200,7 +200,7 @@ fn configured_sectors(drive: &dyn Pass) -> io::Result<u64> {
 ///
 /// # Errors
 /// The drive does not answer as ATA.
-pub fn open(drive: &dyn Pass) -> io::Result<(Vec<Area>, bool)> {
+pub fn open(drive: &dyn AtaTransport) -> io::Result<(Vec<Area>, bool)> {
     let before = sizes(drive)?;
     let mut areas = Vec::new();
     let native = match native_sectors(drive, &before) {
@@ -209,7 +209,7 @@ pub fn open(drive: &dyn Pass) -> io::Result<(Vec<Area>, bool)> {
             areas.push(Area {
                 what: "capacity beyond what the drive shows".into(),
                 closed: Some(format!("its native size cannot be read: {error}")),
-                reached_by: TO_NATIVE,
+                reached_by: SECURE_ERASE_METHODS,
             });
             return Ok((areas, false));
         }
@@ -220,7 +220,7 @@ pub fn open(drive: &dyn Pass) -> io::Result<(Vec<Area>, bool)> {
         areas.push(Area {
             what: format!("host protected area of {} bytes", bytes(native - before.sectors)),
             closed: closed.map(|error| format!("it could not be opened: {error}; a power cycle may help")),
-            reached_by: TO_NATIVE,
+            reached_by: SECURE_ERASE_METHODS,
         });
     }
     let mut wanted = native;
@@ -236,7 +236,7 @@ pub fn open(drive: &dyn Pass) -> io::Result<(Vec<Area>, bool)> {
                 bytes(configured - native)
             ),
             closed: restored.err().map(|error| format!("it could not be restored: {error}")),
-            reached_by: BEYOND,
+            reached_by: ENHANCED_METHODS,
         });
         wanted = configured;
     }
@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    impl Pass for Fake {
+    impl AtaTransport for Fake {
         fn pass(&self, command: &[u8; 16], data: ScsiData<'_>, _: Duration) -> io::Result<()> {
             let ScsiData::In(data) = data else { panic!() };
             match command[14] {
@@ -311,14 +311,14 @@ mod tests {
             if self.refuses == Some(code) {
                 return Err(io::Error::other("aborted"));
             }
-            let asked = u64::from_le_bytes([command[8], command[10], command[12], command[7], 0, 0, 0, 0]);
+            let requested_max = u64::from_le_bytes([command[8], command[10], command[12], command[7], 0, 0, 0, 0]);
             match (code, command[4]) {
                 (SET_MAX_EXT, _) => {
                     assert_eq!((before, command[1], command[6]), (Some(READ_NATIVE_MAX_EXT), 7, 1));
-                    self.shown.set(asked + 1);
+                    self.shown.set(requested_max + 1);
                 }
-                (SET_MAX, _) => self.shown.set(asked + 1),
-                (ACCESSIBLE_MAX, 1) => self.shown.set(asked + 1),
+                (SET_MAX, _) => self.shown.set(requested_max + 1),
+                (ACCESSIBLE_MAX, 1) => self.shown.set(requested_max + 1),
                 (DEVICE_CONFIGURATION, 0xC0) => {
                     self.native.set(self.real);
                     self.shown.set(self.real);
@@ -377,7 +377,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_opened_or_read_is_said() {
-        for (code, reached_by) in [(SET_MAX_EXT, TO_NATIVE), (READ_NATIVE_MAX_EXT, TO_NATIVE)] {
+        for (code, reached_by) in [
+            (SET_MAX_EXT, SECURE_ERASE_METHODS),
+            (READ_NATIVE_MAX_EXT, SECURE_ERASE_METHODS),
+        ] {
             let mut fake = fake([HPA, BITS_48, 0], 600, 1000);
             fake.refuses = Some(code);
             let (areas, changed) = open(&fake).unwrap();

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use rackwright_api::v1::{EraseMethod, ExcludedDevice};
 
 use super::ata::Ata;
-use super::hidden::Hidden;
+use super::hidden::HiddenArea;
 use super::nvme::Nvme;
 use super::{DriveError, DriveFacts, Drives, MethodError, RawDrive, ata_area, excluded, hidden, namespaces, sysfs};
 use crate::ioctl;
@@ -38,7 +38,7 @@ impl Drives for BlockDrives {
         excluded::list(&self.root)
     }
 
-    fn open_hidden(&self) -> Vec<Hidden> {
+    fn open_hidden(&self) -> Vec<HiddenArea> {
         let mut hidden = namespaces::open_all(&self.root);
         let listed = sysfs::list(&self.root);
         let sata = listed.iter().filter(|facts| facts.drive.transport == "sata");
@@ -56,14 +56,14 @@ impl Drives for BlockDrives {
 }
 
 /// Opens the hidden areas of an ATA drive. If its size has changed, makes the kernel detect the drive again.
-fn open_areas(root: &SysRoot, facts: &DriveFacts) -> Vec<Hidden> {
+fn open_areas(root: &SysRoot, facts: &DriveFacts) -> Vec<HiddenArea> {
     let opened = File::open(&facts.node).and_then(|file| ata_area::open(&file));
     // A device that does not answer as ATA has no such areas: a SAS drive, or a volume that claims to be ATA.
     let Ok((areas, is_changed)) = opened else {
         return Vec::new();
     };
-    let found = if is_changed { find_anew(root, facts) } else { Ok(()) };
-    let hidden = areas.into_iter().map(|area| Hidden {
+    let found = if is_changed { rescan_device(root, facts) } else { Ok(()) };
+    let hidden = areas.into_iter().map(|area| HiddenArea {
         drive: format!(
             "drive {} (serial number {})",
             facts.drive.name, facts.drive.serial_number
@@ -77,9 +77,9 @@ fn open_areas(root: &SysRoot, facts: &DriveFacts) -> Vec<Hidden> {
 }
 
 /// Makes the kernel detect the drive again, because it reads the size of a drive only then.
-fn find_anew(root: &SysRoot, facts: &DriveFacts) -> Result<(), String> {
+fn rescan_device(root: &SysRoot, facts: &DriveFacts) -> Result<(), String> {
     let device = root.sys.join("block").join(&facts.drive.name).join("device");
-    let path = hidden::resolved(&device);
+    let path = hidden::canonical_path(&device);
     let host = path
         .split('/')
         .find(|part| part.strip_prefix("host").is_some_and(|n| n.parse::<u32>().is_ok()));
@@ -96,7 +96,7 @@ fn find_anew(root: &SysRoot, facts: &DriveFacts) -> Result<(), String> {
             .filter(same)
             .any(|other| other.drive.size_bytes > facts.drive.size_bytes)
     };
-    if hidden::until_shown(is_shown) {
+    if hidden::wait_until_shown(is_shown) {
         Ok(())
     } else {
         Err(failed("it shows no larger drive".into()))

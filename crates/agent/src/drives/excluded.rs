@@ -7,7 +7,7 @@ use crate::root::SysRoot;
 use crate::text;
 
 /// Maximum number of entries in a report.
-const MOST: usize = 64;
+const MAX_DEVICES: usize = 64;
 /// Kernel name prefixes of devices that are not drives, and why they contain no customer data of their own.
 const KINDS: [(&str, &str); 10] = [
     ("loop", "a file or a drive that is listed itself"),
@@ -81,5 +81,5 @@ pub fn list(root: &SysRoot) -> Vec<ExcludedDevice> {
         size_bytes: 0,
         reason: RPMB.to_owned(),
     });
-    blocks.chain(areas).take(MOST).collect()
+    blocks.chain(areas).take(MAX_DEVICES).collect()
 }

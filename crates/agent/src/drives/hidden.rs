@@ -6,12 +6,12 @@ use std::time::Duration;
 use rackwright_api::v1::EraseMethod;
 
 /// Time limit for the kernel to show an opened area.
-const SHOWN_WITHIN: Duration = Duration::from_secs(30);
+const SHOW_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
 
 /// A hidden area of a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hidden {
+pub struct HiddenArea {
     /// Description of the drive.
     pub drive: String,
     /// The controllers of the drive, in the form of [`super::DriveFacts::controller`].
@@ -24,7 +24,7 @@ pub struct Hidden {
     pub reached_by: &'static [EraseMethod],
 }
 
-impl Hidden {
+impl HiddenArea {
     /// Whether the area is still hidden and `method` does not reach it.
     pub fn is_missed_by(&self, method: EraseMethod) -> bool {
         self.closed.is_some() && !self.reached_by.contains(&method)
@@ -46,10 +46,10 @@ impl Hidden {
 }
 
 /// Waits until the kernel shows an opened area. Returns false after the time limit.
-pub fn until_shown(is_shown: impl Fn() -> bool) -> bool {
+pub fn wait_until_shown(is_shown: impl Fn() -> bool) -> bool {
     let began = std::time::Instant::now();
     while !is_shown() {
-        if began.elapsed() > SHOWN_WITHIN {
+        if began.elapsed() > SHOW_TIMEOUT {
             return false;
         }
         // The kernel announces new block devices by uevents, but PID 1 does not listen to them.
@@ -60,7 +60,7 @@ pub fn until_shown(is_shown: impl Fn() -> bool) -> bool {
 }
 
 /// The path without symbolic links, as text.
-pub fn resolved(path: &Path) -> String {
+pub fn canonical_path(path: &Path) -> String {
     std::fs::canonicalize(path)
         .unwrap_or_else(|_| path.to_owned())
         .to_string_lossy()
@@ -68,7 +68,7 @@ pub fn resolved(path: &Path) -> String {
 }
 
 /// The hidden areas of the drives at a controller.
-pub fn of_controller<'a>(hidden: &'a [Hidden], controller: &str) -> Vec<&'a Hidden> {
-    let of_controller = |area: &&Hidden| area.controllers.iter().any(|own| own == controller);
+pub fn of_controller<'a>(hidden: &'a [HiddenArea], controller: &str) -> Vec<&'a HiddenArea> {
+    let of_controller = |area: &&HiddenArea| area.controllers.iter().any(|own| own == controller);
     hidden.iter().filter(of_controller).collect()
 }

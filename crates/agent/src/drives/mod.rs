@@ -17,9 +17,9 @@ use std::path::PathBuf;
 use rackwright_api::v1::{Drive, EraseMethod, ExcludedDevice};
 use thiserror::Error;
 
-use self::hidden::Hidden;
+use self::hidden::HiddenArea;
 use crate::disk::marker::{self, Marker};
-use crate::jobs::control::{JobControl, Stop};
+use crate::jobs::control::{JobControl, StopReason};
 
 /// A listed drive.
 #[derive(Clone, Debug)]
@@ -75,11 +75,11 @@ pub enum MethodError {
     Io(#[from] io::Error),
     /// The job must end.
     #[error("stopped")]
-    Stopped(Stop),
+    Stopped(StopReason),
 }
 
-impl From<Stop> for MethodError {
-    fn from(stop: Stop) -> Self {
+impl From<StopReason> for MethodError {
+    fn from(stop: StopReason) -> Self {
         Self::Stopped(stop)
     }
 }
@@ -96,7 +96,7 @@ pub trait Drives: Send + Sync {
 
     /// Opens the hidden areas of all drives, so that [`Drives::list`] includes them. Returns each hidden area, opened or
     /// not.
-    fn open_hidden(&self) -> Vec<Hidden> {
+    fn open_hidden(&self) -> Vec<HiddenArea> {
         Vec::new()
     }
 
@@ -209,13 +209,13 @@ pub fn describe(drives: &[DriveFacts]) -> String {
 }
 
 /// Whether a text from the control plane names this drive.
-fn is_meant(facts: &DriveFacts, wanted: &str) -> bool {
+fn has_identifier(facts: &DriveFacts, wanted: &str) -> bool {
     let drive = &facts.drive;
     let bare = |text: &str| text.strip_prefix("/dev/").unwrap_or(text).to_owned();
-    let matches = |have: &str| !have.is_empty() && bare(have) == bare(wanted);
+    let matches = |identifier: &str| !identifier.is_empty() && bare(identifier) == bare(wanted);
     [&drive.name, &drive.serial_number, &drive.stable_id, &drive.wwn]
         .into_iter()
-        .any(|have| matches(have))
+        .any(|identifier| matches(identifier))
 }
 
 /// The one drive that the text names.
@@ -223,15 +223,15 @@ fn is_meant(facts: &DriveFacts, wanted: &str) -> bool {
 /// # Errors
 /// [`DriveError::Missing`] if no drive or several drives match.
 pub fn find<'a>(drives: &'a [DriveFacts], wanted: &str) -> Result<&'a DriveFacts, DriveError> {
-    let mut meant = drives.iter().filter(|facts| is_meant(facts, wanted));
+    let mut matching = drives.iter().filter(|facts| has_identifier(facts, wanted));
     let missing = |why: String| DriveError::Missing {
         why,
         present: describe(drives),
     };
-    let first = meant
+    let first = matching
         .next()
         .ok_or_else(|| missing(format!("no drive has the name, serial number or id {wanted:?}")))?;
-    let others = meant.count();
+    let others = matching.count();
     if others > 0 {
         return Err(missing(format!(
             "{} drives have the name, serial number or id {wanted:?}",

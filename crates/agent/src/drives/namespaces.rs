@@ -11,7 +11,7 @@ use std::path::Path;
 use rackwright_api::v1::EraseMethod;
 
 use super::MethodError;
-use super::hidden::{Hidden, resolved, until_shown};
+use super::hidden::{HiddenArea, canonical_path, wait_until_shown};
 use super::nvme::{Admin, IDENTIFY, IDENTIFY_BYTES, IDENTIFY_CONTROLLER, succeed};
 use crate::disk::{le16, le32, le64};
 use crate::ioctl::{self, NvmeCommand};
@@ -27,10 +27,10 @@ const LIST_ENTRIES: usize = 1024;
 /// Maximum number of pages read from a list: more namespaces than any controller has.
 const LIST_PAGES: usize = 16;
 /// Sanitize reaches the whole subsystem, attached or not.
-const WHOLE: &[EraseMethod] = &[EraseMethod::NvmeSanitizeCrypto, EraseMethod::NvmeSanitizeBlock];
+const SANITIZE_METHODS: &[EraseMethod] = &[EraseMethod::NvmeSanitizeCrypto, EraseMethod::NvmeSanitizeBlock];
 /// Capacity outside of all namespaces that is not reported as unallocated is ignored up to this fraction of the total:
 /// 1/100.
-const UNACCOUNTED_PART: u64 = 100;
+const UNACCOUNTED_DIVISOR: u64 = 100;
 
 /// Properties of a controller, as it reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ struct Controller {
 
 /// Namespaces of a controller, as it reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct NamespaceLists {
     controller: Controller,
     active: BTreeSet<u32>,
     /// All namespaces of the subsystem, with their sizes.
@@ -103,11 +103,11 @@ fn bytes(data: &[u8]) -> u64 {
     le64(data, 48).max(le64(data, 0).saturating_mul(block))
 }
 
-fn look(admin: &dyn Admin) -> Result<Seen, MethodError> {
+fn read_lists(admin: &dyn Admin) -> Result<NamespaceLists, MethodError> {
     let controller = controller(admin)?;
     if !controller.manages {
         // Such drives have no command that creates or detaches a namespace.
-        return Ok(Seen {
+        return Ok(NamespaceLists {
             controller,
             active: BTreeSet::new(),
             allocated: BTreeMap::new(),
@@ -117,14 +117,14 @@ fn look(admin: &dyn Admin) -> Result<Seen, MethodError> {
     let sized = allocated
         .into_iter()
         .map(|id| Ok((id, bytes(&identify(admin, id, ALLOCATED_NAMESPACE)?))));
-    Ok(Seen {
+    Ok(NamespaceLists {
         controller,
         active,
         allocated: sized.collect::<Result<_, MethodError>>()?,
     })
 }
 
-impl Seen {
+impl NamespaceLists {
     /// Bytes that are neither in a namespace nor unallocated, if they exceed the tolerated fraction.
     fn unaccounted(&self) -> Option<u64> {
         let total = self.controller.total_bytes;
@@ -136,7 +136,7 @@ impl Seen {
             .values()
             .fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
         let left = total.saturating_sub(known.saturating_add(self.controller.unallocated_bytes));
-        (left > total / UNACCOUNTED_PART).then_some(left)
+        (left > total / UNACCOUNTED_DIVISOR).then_some(left)
     }
 }
 
@@ -164,7 +164,7 @@ struct Subsystem {
 }
 
 /// Attaches every detached namespace of all NVMe drives. Returns the hidden areas.
-pub fn open_all(root: &SysRoot) -> Vec<Hidden> {
+pub fn open_all(root: &SysRoot) -> Vec<HiddenArea> {
     subsystems(root)
         .iter()
         .flat_map(|one| one.open_detached(root))
@@ -183,20 +183,20 @@ fn subsystems(root: &SysRoot) -> Vec<Subsystem> {
             paths: Vec::new(),
             controllers: Vec::new(),
         });
-        one.paths.push(resolved(&folder));
+        one.paths.push(canonical_path(&folder));
         // With multipath, a drive's path is that of the subsystem.
         let groups = root.sys.join("class/nvme-subsystem");
         let groups = text::names(&groups).into_iter().map(|group| groups.join(group));
         let of_this = groups.filter(|group| group.join(&name).exists());
-        one.paths.extend(of_this.map(|group| resolved(&group)));
+        one.paths.extend(of_this.map(|group| canonical_path(&group)));
         one.controllers.push(name);
     }
     found.into_values().collect()
 }
 
 impl Subsystem {
-    fn hidden(&self, what: String, closed: Option<String>, reached_by: &'static [EraseMethod]) -> Hidden {
-        Hidden {
+    fn hidden(&self, what: String, closed: Option<String>, reached_by: &'static [EraseMethod]) -> HiddenArea {
+        HiddenArea {
             drive: self.words.clone(),
             controllers: self.paths.clone(),
             what,
@@ -205,27 +205,34 @@ impl Subsystem {
         }
     }
 
-    fn open_detached(&self, root: &SysRoot) -> Vec<Hidden> {
-        let mut seen = Vec::new();
+    fn open_detached(&self, root: &SysRoot) -> Vec<HiddenArea> {
+        let mut lists = Vec::new();
         for name in &self.controllers {
-            let looked = open(&root.dev.join(name)).and_then(|file| Ok((look(&file)?, file)));
-            match looked {
-                Ok(found) => seen.push(found),
+            let result = open(&root.dev.join(name)).and_then(|file| Ok((read_lists(&file)?, file)));
+            match result {
+                Ok(found) => lists.push(found),
                 Err(error) => {
                     let why = format!("the controller does not say which namespaces it has: {error}");
                     return vec![self.hidden("every namespace".into(), Some(why), &[])];
                 }
             }
         }
-        let active: BTreeSet<u32> = seen.iter().flat_map(|(seen, _)| seen.active.iter().copied()).collect();
-        let Some((first, file)) = seen.first() else {
+        let active: BTreeSet<u32> = lists
+            .iter()
+            .flat_map(|(lists, _)| lists.active.iter().copied())
+            .collect();
+        let Some((first, file)) = lists.first() else {
             return Vec::new();
         };
         let detached = first.allocated.iter().filter(|(id, _)| !active.contains(*id));
-        let mut hidden: Vec<Hidden> = detached
+        let mut hidden: Vec<HiddenArea> = detached
             .map(|(id, bytes)| {
                 let closed = self.attached(root, file, *id, first.controller.id).err();
-                self.hidden(format!("detached namespace {id} of {bytes} bytes"), closed, WHOLE)
+                self.hidden(
+                    format!("detached namespace {id} of {bytes} bytes"),
+                    closed,
+                    SANITIZE_METHODS,
+                )
             })
             .collect();
         if let Some(bytes) = first.unaccounted() {
@@ -233,7 +240,11 @@ impl Subsystem {
                 "the controller has {} bytes, and its namespaces and what is unallocated are {bytes} bytes less",
                 first.controller.total_bytes
             );
-            hidden.push(self.hidden(format!("{bytes} bytes outside of every namespace"), Some(why), WHOLE));
+            hidden.push(self.hidden(
+                format!("{bytes} bytes outside of every namespace"),
+                Some(why),
+                SANITIZE_METHODS,
+            ));
         }
         hidden
     }
@@ -245,12 +256,12 @@ impl Subsystem {
         let is_shown = || {
             text::names(&root.sys.join("block")).into_iter().any(|name| {
                 let folder = root.sys.join("block").join(name);
-                self.paths.contains(&resolved(&folder.join("device")))
+                self.paths.contains(&canonical_path(&folder.join("device")))
                     && text::number::<u32>(&folder.join("nsid")) == Some(namespace)
                     && text::number::<u64>(&folder.join("size")).is_some_and(|size| size > 0)
             })
         };
-        if until_shown(is_shown) {
+        if wait_until_shown(is_shown) {
             Ok(())
         } else {
             Err("it was attached, and the kernel does not show it".to_owned())
@@ -281,7 +292,7 @@ mod tests {
     impl Admin for Fake {
         fn admin(&self, command: &NvmeCommand, data: &mut [u8]) -> io::Result<u16> {
             let mut namespaces = self.namespaces.borrow_mut();
-            let asked = command.namespace;
+            let requested_id = command.namespace;
             match (command.opcode, command.dwords[0]) {
                 (IDENTIFY, IDENTIFY_CONTROLLER) => {
                     data[78] = 7;
@@ -291,19 +302,19 @@ mod tests {
                 }
                 (IDENTIFY, list @ (ACTIVE_LIST | ALLOCATED_LIST)) => {
                     let listed = namespaces.iter().filter(|(_, _, on)| *on || list == ALLOCATED_LIST);
-                    let ids = listed.map(|(id, ..)| *id).filter(|id| *id > asked);
+                    let ids = listed.map(|(id, ..)| *id).filter(|id| *id > requested_id);
                     for (n, id) in ids.take(LIST_ENTRIES).enumerate() {
                         data[n * 4..n * 4 + 4].copy_from_slice(&id.to_le_bytes());
                     }
                 }
                 (IDENTIFY, ALLOCATED_NAMESPACE) => {
-                    let bytes = namespaces.iter().find(|(id, ..)| *id == asked).unwrap().1;
+                    let bytes = namespaces.iter().find(|(id, ..)| *id == requested_id).unwrap().1;
                     data[..8].copy_from_slice(&(bytes / 512).to_le_bytes());
                     data[130] = 9;
                 }
                 (NAMESPACE_ATTACHMENT, 0) => {
                     assert_eq!(data[..4], [1, 0, 7, 0]);
-                    namespaces.iter_mut().find(|(id, ..)| *id == asked).unwrap().2 = true;
+                    namespaces.iter_mut().find(|(id, ..)| *id == requested_id).unwrap().2 = true;
                 }
                 other => panic!("{other:?}"),
             }
@@ -324,33 +335,41 @@ mod tests {
     #[test]
     fn a_detached_namespace_is_found_and_attached() {
         let fake = fake(&[(1, 1 << 30, true), (3, 1 << 20, false)]);
-        let seen = look(&fake).unwrap();
-        assert_eq!(seen.active, [1].into());
-        assert_eq!(seen.allocated, [(1, 1 << 30), (3, 1 << 20)].into());
-        assert_eq!((seen.unaccounted(), seen.controller.id), (None, 7));
+        let lists = read_lists(&fake).unwrap();
+        assert_eq!(lists.active, [1].into());
+        assert_eq!(lists.allocated, [(1, 1 << 30), (3, 1 << 20)].into());
+        assert_eq!((lists.unaccounted(), lists.controller.id), (None, 7));
         attach(&fake, 3, 7).unwrap();
-        assert_eq!(look(&fake).unwrap().active, [1, 3].into());
+        assert_eq!(read_lists(&fake).unwrap().active, [1, 3].into());
     }
 
     #[test]
     fn a_list_of_more_than_a_page_is_read_to_its_end() {
         let many: Vec<(u32, u64, bool)> = (1..=2500).map(|id| (id, 512, id % 2 == 0)).collect();
-        let seen = look(&fake(&many)).unwrap();
-        assert_eq!((seen.active.len(), seen.allocated.len()), (1250, 2500));
+        let lists = read_lists(&fake(&many)).unwrap();
+        assert_eq!((lists.active.len(), lists.allocated.len()), (1250, 2500));
     }
 
     #[test]
     fn capacity_that_no_namespace_has_is_noticed_unless_it_is_unallocated() {
         let mut fake = fake(&[(1, 1 << 30, true)]);
         fake.total = 3 << 30;
-        assert_eq!(look(&fake).unwrap().unaccounted(), Some(2 << 30));
+        assert_eq!(read_lists(&fake).unwrap().unaccounted(), Some(2 << 30));
         fake.unallocated = 2 << 30;
-        assert_eq!(look(&fake).unwrap().unaccounted(), None);
+        assert_eq!(read_lists(&fake).unwrap().unaccounted(), None);
         (fake.total, fake.unallocated) = (0, 0);
-        assert_eq!(look(&fake).unwrap().unaccounted(), None, "the controller does not say");
+        assert_eq!(
+            read_lists(&fake).unwrap().unaccounted(),
+            None,
+            "the controller does not say"
+        );
         assert_eq!(total_bytes(&fake), 0);
         (fake.total, fake.manages) = (3 << 30, false);
-        assert_eq!(look(&fake).unwrap().unaccounted(), None, "nothing can be created on it");
+        assert_eq!(
+            read_lists(&fake).unwrap().unaccounted(),
+            None,
+            "nothing can be created on it"
+        );
     }
 
     #[test]

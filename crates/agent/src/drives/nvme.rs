@@ -240,7 +240,7 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::jobs::control::Stop;
+    use crate::jobs::control::StopReason;
 
     /// A controller that follows the specification: offers the methods in its identify data, and sanitizes for two polls.
     #[derive(Default)]
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(Nvme::identify(&fake, 1).unwrap().methods(), all);
         let none = Nvme::identify(&Fake::default(), 1).unwrap();
         assert!(none.methods().is_empty());
-        let refused = none.execute(&Fake::default(), NvmeFormatCrypto, &[], &JobControl::unheard());
+        let refused = none.execute(&Fake::default(), NvmeFormatCrypto, &[], &JobControl::without_listener());
         assert!(matches!(refused, Err(MethodError::Unsupported(_))));
     }
 
@@ -306,8 +306,13 @@ mod tests {
             ..Fake::default()
         };
         let nvme = Nvme::identify(&fake, 1).unwrap();
-        nvme.execute(&fake, EraseMethod::NvmeSanitizeCrypto, &[], &JobControl::unheard())
-            .unwrap();
+        nvme.execute(
+            &fake,
+            EraseMethod::NvmeSanitizeCrypto,
+            &[],
+            &JobControl::without_listener(),
+        )
+        .unwrap();
         let sanitizes: Vec<u32> = fake
             .sent
             .borrow()
@@ -323,12 +328,17 @@ mod tests {
                 ..Fake::default()
             };
             let error = nvme
-                .execute(&fake, EraseMethod::NvmeSanitizeCrypto, &[], &JobControl::unheard())
+                .execute(
+                    &fake,
+                    EraseMethod::NvmeSanitizeCrypto,
+                    &[],
+                    &JobControl::without_listener(),
+                )
                 .unwrap_err();
             assert!(error.to_string().contains(what), "{error}");
         }
-        let stopped = JobControl::unheard();
-        stopped.stop(Stop::Deadline);
+        let stopped = JobControl::without_listener();
+        stopped.stop(StopReason::Deadline);
         let fake = Fake {
             sanicap: 1,
             log: vec![1, 2].into(),
@@ -337,7 +347,7 @@ mod tests {
         let error = nvme
             .execute(&fake, EraseMethod::NvmeSanitizeCrypto, &[], &stopped)
             .unwrap_err();
-        assert!(matches!(error, MethodError::Stopped(Stop::Deadline)));
+        assert!(matches!(error, MethodError::Stopped(StopReason::Deadline)));
     }
 
     #[test]
@@ -353,7 +363,7 @@ mod tests {
         let nvme = Nvme::identify(&fake, 1).unwrap();
         for method in nvme.methods() {
             let error = nvme
-                .execute(&fake, method, &others, &JobControl::unheard())
+                .execute(&fake, method, &others, &JobControl::without_listener())
                 .unwrap_err();
             assert!(error.to_string().contains("nvme0n2"), "{error}");
         }
@@ -366,7 +376,7 @@ mod tests {
             &own_only,
             EraseMethod::NvmeFormatUserData,
             &others,
-            &JobControl::unheard(),
+            &JobControl::without_listener(),
         )
         .unwrap();
     }
@@ -380,8 +390,13 @@ mod tests {
             ..Fake::default()
         };
         let nvme = Nvme::identify(&fake, 5).unwrap();
-        nvme.execute(&fake, EraseMethod::NvmeFormatCrypto, &[], &JobControl::unheard())
-            .unwrap();
+        nvme.execute(
+            &fake,
+            EraseMethod::NvmeFormatCrypto,
+            &[],
+            &JobControl::without_listener(),
+        )
+        .unwrap();
         let sent = *fake.sent.borrow().last().unwrap();
         assert_eq!(sent, (FORMAT, 5, 1 << 12 | 2 << 9 | 1 << 4 | 2));
     }

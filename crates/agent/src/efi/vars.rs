@@ -74,24 +74,24 @@ impl EfiVars {
     /// # Errors
     /// The variable that could not be removed or changed.
     pub fn remove_entries(&self) -> Result<Vec<u16>, EfiError> {
-        let is_ours = |number: &u16| {
+        let is_own = |number: &u16| {
             let label = self.read(&boot_name(*number)).as_deref().and_then(label_of);
             label.is_some_and(|label| label.starts_with(LABEL_PREFIX))
         };
-        let ours: Vec<u16> = self.boot_numbers().into_iter().filter(is_ours).collect();
-        if ours.is_empty() {
-            return Ok(ours);
+        let own_entries: Vec<u16> = self.boot_numbers().into_iter().filter(is_own).collect();
+        if own_entries.is_empty() {
+            return Ok(own_entries);
         }
         let mut order = self.order();
-        order.retain(|number| !ours.contains(number));
+        order.retain(|number| !own_entries.contains(number));
         self.write_order(&order)?;
-        for number in &ours {
+        for number in &own_entries {
             let name = boot_name(*number);
             let path = self.path(&name);
             ioctl::clear_immutable(&path);
             fs::remove_file(&path).map_err(|source| self.error(&name, source))?;
         }
-        Ok(ours)
+        Ok(own_entries)
     }
 
     /// Numbers of the `Boot####` variables, ascending.

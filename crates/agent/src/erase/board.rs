@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::drives::DriveFacts;
-use crate::jobs::control::{JobControl, Stop};
+use crate::jobs::control::{JobControl, StopReason};
 
 #[derive(Clone, Debug, Default)]
 struct Row {
@@ -15,12 +15,12 @@ struct Row {
 
 /// One row per drive.
 #[derive(Debug)]
-pub struct Board<'a> {
+pub struct ProgressBoard<'a> {
     control: &'a JobControl,
     rows: Mutex<BTreeMap<String, Row>>,
 }
 
-impl<'a> Board<'a> {
+impl<'a> ProgressBoard<'a> {
     /// Creates a board for the drives with these names.
     pub fn new<'n>(control: &'a JobControl, names: impl Iterator<Item = &'n str>) -> Self {
         let rows = names.map(|name| (name.to_owned(), Row::default())).collect();
@@ -31,8 +31,8 @@ impl<'a> Board<'a> {
     }
 
     /// Returns the row of a drive.
-    pub fn line(&'a self, facts: &DriveFacts, control: &'a JobControl) -> Line<'a> {
-        Line {
+    pub fn progress(&'a self, facts: &DriveFacts, control: &'a JobControl) -> DriveProgress<'a> {
+        DriveProgress {
             board: self,
             name: facts.drive.name.clone(),
             control,
@@ -51,19 +51,19 @@ impl<'a> Board<'a> {
         let sum = |value: fn(&Row) -> u64| rows.values().map(value).fold(0, u64::saturating_add);
         let (done, total) = (sum(|row| row.done), sum(|row| row.total));
         drop(rows);
-        self.control.overall(step, done, total);
+        self.control.report_total(step, done, total);
     }
 }
 
 /// The row of one drive.
 #[derive(Debug)]
-pub struct Line<'a> {
-    board: &'a Board<'a>,
+pub struct DriveProgress<'a> {
+    board: &'a ProgressBoard<'a>,
     name: String,
     control: &'a JobControl,
 }
 
-impl Line<'_> {
+impl DriveProgress<'_> {
     /// Starts a step of `total` bytes; 0 if the step has no measure.
     pub fn step(&self, step: impl Into<String>, total: u64) {
         self.board.set(&self.name, |row| {
@@ -76,7 +76,7 @@ impl Line<'_> {
     }
 
     /// Reports bytes of the step done since the last call.
-    pub fn advanced(&self, bytes: u64) {
+    pub fn advance(&self, bytes: u64) {
         self.board
             .set(&self.name, |row| row.done = row.done.saturating_add(bytes));
     }
@@ -90,7 +90,7 @@ impl Line<'_> {
     ///
     /// # Errors
     /// The job must end.
-    pub fn check(&self) -> Result<(), Stop> {
+    pub fn check(&self) -> Result<(), StopReason> {
         self.control.check()
     }
 }

@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 use rackwright_api::v1::{DriveErase, EraseDrives, EraseDrivesResult, EraseMethod, JobError};
 
 use crate::clock;
-use crate::drives::hidden::{self, Hidden};
+use crate::drives::hidden::{self, HiddenArea};
 use crate::drives::{self, DriveFacts, Drives, MethodError, RawDrive, method_name};
-use crate::jobs::control::{JobControl, Stop};
+use crate::jobs::control::{JobControl, StopReason};
 use crate::jobs::job_error;
-use board::{Board, Line};
+use board::{DriveProgress, ProgressBoard};
 use proof::Samples;
 
 /// Default number of samples read back per drive of a real machine, if the job specifies none.
@@ -28,7 +28,7 @@ pub const DEFAULT_SAMPLES: u32 = 4096;
 /// Maximum number of samples: their digests stay in memory.
 const MAX_SAMPLES: u32 = 1 << 20;
 /// Advice for the operator about a hidden area that cannot be opened.
-const TAKE_OUT: &str =
+const MANUAL_ERASE_ADVICE: &str =
     "Open the area with the drive's own tools, or take the drive out and destroy it, then readmit the node";
 /// Bytes that are zeroed at both ends of a drive after a method that leaves arbitrary bytes, so that nothing there looks
 /// like a partition table.
@@ -75,7 +75,7 @@ impl Eraser for DriveEraser {
 /// Why a drive was not erased.
 #[derive(Debug)]
 enum DriveFailure {
-    Stopped(Stop),
+    Stopped(StopReason),
     Failed {
         code: &'static str,
         message: String,
@@ -106,11 +106,11 @@ pub fn erase(drives: &dyn Drives, job: &EraseDrives, control: &JobControl) -> Re
     for facts in &targets {
         groups.entry(&facts.controller).or_default().push(facts);
     }
-    let board = Board::new(control, targets.iter().map(|facts| facts.drive.name.as_str()));
+    let board = ProgressBoard::new(control, targets.iter().map(|facts| facts.drive.name.as_str()));
     let outcomes: Vec<(&DriveFacts, Result<DriveErase, DriveFailure>)> = std::thread::scope(|scope| {
         let one = |facts| {
-            let line = board.line(facts, control);
-            (facts, erase_one(drives, facts, &hidden, samples, &line))
+            let progress = board.progress(facts, control);
+            (facts, erase_one(drives, facts, &hidden, samples, &progress))
         };
         let threads: Vec<_> = groups
             .into_values()
@@ -132,14 +132,14 @@ pub fn erase(drives: &dyn Drives, job: &EraseDrives, control: &JobControl) -> Re
 }
 
 /// Refuses a hidden area that could not be opened on a drive that is not listed: no erase reaches that area.
-fn all_have_a_drive(hidden: &[Hidden], targets: &[DriveFacts]) -> Result<(), JobError> {
-    let has_drive = |area: &&Hidden| targets.iter().any(|facts| area.controllers.contains(&facts.controller));
+fn all_have_a_drive(hidden: &[HiddenArea], targets: &[DriveFacts]) -> Result<(), JobError> {
+    let has_drive = |area: &&HiddenArea| targets.iter().any(|facts| area.controllers.contains(&facts.controller));
     let lost = hidden.iter().filter(|area| area.closed.is_some() && !has_drive(area));
-    let lost: Vec<String> = lost.map(Hidden::failure).collect();
+    let lost: Vec<String> = lost.map(HiddenArea::failure).collect();
     if lost.is_empty() {
         return Ok(());
     }
-    let message = format!("{}. {TAKE_OUT}", lost.join("; "));
+    let message = format!("{}. {MANUAL_ERASE_ADVICE}", lost.join("; "));
     Err(job_error("erase-unsupported", message, true))
 }
 
@@ -214,9 +214,9 @@ fn conclude(
 fn erase_one(
     drives: &dyn Drives,
     facts: &DriveFacts,
-    hidden: &[Hidden],
+    hidden: &[HiddenArea],
     samples: u32,
-    line: &Line<'_>,
+    progress: &DriveProgress<'_>,
 ) -> Result<DriveErase, DriveFailure> {
     let start_time = Some(clock::timestamp());
     let hidden = hidden::of_controller(hidden, &facts.controller);
@@ -228,8 +228,8 @@ fn erase_one(
     let raw = drives
         .open(facts)
         .map_err(|error| failed("erase-unsupported", error.to_string()))?;
-    line.step("samples before", 0);
-    let mut before = Samples::take(&*raw, samples, line).map_err(|error| match error {
+    progress.step("samples before", 0);
+    let mut before = Samples::take(&*raw, samples, progress).map_err(|error| match error {
         MethodError::Stopped(stop) => DriveFailure::Stopped(stop),
         other => failed("erase-not-proven", format!("reading samples before the erase: {other}")),
     })?;
@@ -245,8 +245,8 @@ fn erase_one(
             ));
             continue;
         }
-        line.step(method_name(method), raw.size_bytes());
-        let performed = passes::perform(&*raw, method, line);
+        progress.step(method_name(method), raw.size_bytes());
+        let performed = passes::perform(&*raw, method, progress);
         if let Err(error) = performed {
             let MethodError::Stopped(stop) = error else {
                 rejected.push(format!("{}: {error}", method_name(method)));
@@ -254,14 +254,17 @@ fn erase_one(
             };
             return Err(DriveFailure::Stopped(stop));
         }
-        line.step(format!("samples after {}", method_name(method)), 0);
-        match before.prove(&*raw, method, line).and_then(|()| finish(&*raw, method)) {
+        progress.step(format!("samples after {}", method_name(method)), 0);
+        match before
+            .prove(&*raw, method, progress)
+            .and_then(|()| finish(&*raw, method))
+        {
             Ok(()) => {
                 let (samples, sample_bytes) = before.counts();
                 return Ok(certificate(
                     facts,
                     &*raw,
-                    Done {
+                    EraseDetails {
                         method,
                         samples,
                         sample_bytes,
@@ -282,7 +285,7 @@ fn erase_one(
 }
 
 /// The failure of a drive without a further method.
-fn not_erased(claimed: bool, hidden: &[&Hidden], rejected: &[String]) -> DriveFailure {
+fn not_erased(claimed: bool, hidden: &[&HiddenArea], rejected: &[String]) -> DriveFailure {
     let code = if claimed {
         "erase-not-proven"
     } else {
@@ -292,7 +295,7 @@ fn not_erased(claimed: bool, hidden: &[&Hidden], rejected: &[String]) -> DriveFa
     let closed: Vec<String> = hidden
         .iter()
         .filter(|area| area.closed.is_some())
-        .map(|area| format!("{}. {TAKE_OUT}. ", area.failure()))
+        .map(|area| format!("{}. {MANUAL_ERASE_ADVICE}. ", area.failure()))
         .collect();
     DriveFailure::Failed {
         code,
@@ -304,7 +307,7 @@ fn not_erased(claimed: bool, hidden: &[&Hidden], rejected: &[String]) -> DriveFa
 /// Final steps after the proof: zeroes both ends if arbitrary bytes are left, checks for partition tables, and rereads the
 /// table.
 fn finish(raw: &dyn RawDrive, method: EraseMethod) -> Result<(), MethodError> {
-    if proof::leaves(method) == proof::Left::Changed {
+    if proof::expected_residue(method) == proof::Residue::Changed {
         let size = raw.size_bytes();
         let ends = ENDS_BYTES.min(size);
         for offset in [0, size - ends] {
@@ -319,7 +322,7 @@ fn finish(raw: &dyn RawDrive, method: EraseMethod) -> Result<(), MethodError> {
 }
 
 /// Details of a completed erase.
-struct Done {
+struct EraseDetails {
     method: EraseMethod,
     samples: u64,
     sample_bytes: u64,
@@ -328,7 +331,7 @@ struct Done {
     hidden_areas: Vec<String>,
 }
 
-fn certificate(facts: &DriveFacts, raw: &dyn RawDrive, done: Done) -> DriveErase {
+fn certificate(facts: &DriveFacts, raw: &dyn RawDrive, done: EraseDetails) -> DriveErase {
     DriveErase {
         drive_name: facts.drive.name.clone(),
         model: facts.drive.model.clone(),

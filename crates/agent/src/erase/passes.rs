@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rackwright_api::v1::EraseMethod;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
-use super::board::Line;
+use super::board::DriveProgress;
 use crate::drives::aligned::Aligned;
 use crate::drives::{MethodError, RawDrive};
 
@@ -24,32 +24,32 @@ const PATTERN_READ_BACK: u64 = 16;
 ///
 /// # Errors
 /// [`MethodError`]
-pub fn perform(raw: &dyn RawDrive, method: EraseMethod, line: &Line<'_>) -> Result<(), MethodError> {
+pub fn perform(raw: &dyn RawDrive, method: EraseMethod, progress: &DriveProgress<'_>) -> Result<(), MethodError> {
     match method {
-        EraseMethod::DiscardZeroed => discard(raw, line),
-        EraseMethod::Overwrite => overwrite(raw, line),
-        _ => raw.execute(method, line.control()),
+        EraseMethod::DiscardZeroed => discard(raw, progress),
+        EraseMethod::Overwrite => overwrite(raw, progress),
+        _ => raw.execute(method, progress.control()),
     }
 }
 
 /// Discards everything. If a block then does not read zero (a drive need not promise that), zeroes everything and checks
 /// again.
-fn discard(raw: &dyn RawDrive, line: &Line<'_>) -> Result<(), MethodError> {
-    in_pieces(raw.size_bytes(), DISCARD_BYTES, line, |offset, length| {
+fn discard(raw: &dyn RawDrive, progress: &DriveProgress<'_>) -> Result<(), MethodError> {
+    in_pieces(raw.size_bytes(), DISCARD_BYTES, progress, |offset, length| {
         raw.discard(offset, length)
     })?;
     raw.flush()?;
-    line.step("zero check", raw.size_bytes());
-    let Some(first) = first_nonzero(raw, line)? else {
+    progress.step("zero check", raw.size_bytes());
+    let Some(first) = first_nonzero(raw, progress)? else {
         return Ok(());
     };
-    line.step("zero-out", raw.size_bytes());
-    in_pieces(raw.size_bytes(), DISCARD_BYTES, line, |offset, length| {
+    progress.step("zero-out", raw.size_bytes());
+    in_pieces(raw.size_bytes(), DISCARD_BYTES, progress, |offset, length| {
         raw.zero_out(offset, length)
     })?;
     raw.flush()?;
-    line.step("zero check", raw.size_bytes());
-    match first_nonzero(raw, line)? {
+    progress.step("zero check", raw.size_bytes());
+    match first_nonzero(raw, progress)? {
         None => Ok(()),
         Some(again) => Err(MethodError::Failed(format!(
             "after discard byte {first} was not zero, and after zeroing byte {again} is not"
@@ -60,15 +60,15 @@ fn discard(raw: &dyn RawDrive, line: &Line<'_>) -> Result<(), MethodError> {
 fn in_pieces(
     size: u64,
     piece: u64,
-    line: &Line<'_>,
+    progress: &DriveProgress<'_>,
     call: impl Fn(u64, u64) -> std::io::Result<()>,
 ) -> Result<(), MethodError> {
     let mut offset = 0;
     while offset < size {
-        line.check()?;
+        progress.check()?;
         let length = piece.min(size - offset);
         call(offset, length)?;
-        line.advanced(length);
+        progress.advance(length);
         offset += length;
     }
     Ok(())
@@ -76,17 +76,17 @@ fn in_pieces(
 
 /// Writes pseudo-random bytes under a key that exists only here and reads a part back. Then writes zeros and reads all of
 /// them back.
-fn overwrite(raw: &dyn RawDrive, line: &Line<'_>) -> Result<(), MethodError> {
+fn overwrite(raw: &dyn RawDrive, progress: &DriveProgress<'_>) -> Result<(), MethodError> {
     let pattern = Pattern::new()?;
-    line.step("overwrite, pattern", raw.size_bytes());
-    each_chunk(raw, line, |index, offset, buffer| {
+    progress.step("overwrite, pattern", raw.size_bytes());
+    each_chunk(raw, progress, |index, offset, buffer| {
         pattern.fill(index, buffer);
         raw.write_at(buffer, offset)?;
         Ok(())
     })?;
     raw.flush()?;
-    line.step("overwrite, pattern read back", raw.size_bytes());
-    each_chunk(raw, line, |index, offset, buffer| {
+    progress.step("overwrite, pattern read back", raw.size_bytes());
+    each_chunk(raw, progress, |index, offset, buffer| {
         if !index.is_multiple_of(PATTERN_READ_BACK) {
             return Ok(());
         }
@@ -97,15 +97,15 @@ fn overwrite(raw: &dyn RawDrive, line: &Line<'_>) -> Result<(), MethodError> {
         same.then_some(())
             .ok_or_else(|| MethodError::Failed(format!("the pattern written at byte {offset} reads back differently")))
     })?;
-    line.step("overwrite, zeros", raw.size_bytes());
-    each_chunk(raw, line, |_, offset, buffer| {
+    progress.step("overwrite, zeros", raw.size_bytes());
+    each_chunk(raw, progress, |_, offset, buffer| {
         buffer.fill(0);
         raw.write_at(buffer, offset)?;
         Ok(())
     })?;
     raw.flush()?;
-    line.step("zero check", raw.size_bytes());
-    match first_nonzero(raw, line)? {
+    progress.step("zero check", raw.size_bytes());
+    match first_nonzero(raw, progress)? {
         None => Ok(()),
         Some(byte) => Err(MethodError::Failed(format!(
             "byte {byte} is not zero after zeros were written"
@@ -125,9 +125,9 @@ pub fn write_zeros(raw: &dyn RawDrive, offset: u64, length: u64) -> std::io::Res
 ///
 /// # Errors
 /// [`MethodError`] if a block cannot be read: an unreadable block is not known to be zero.
-pub fn first_nonzero(raw: &dyn RawDrive, line: &Line<'_>) -> Result<Option<u64>, MethodError> {
+pub fn first_nonzero(raw: &dyn RawDrive, progress: &DriveProgress<'_>) -> Result<Option<u64>, MethodError> {
     let found = AtomicU64::new(u64::MAX);
-    each_chunk(raw, line, |_, offset, buffer| {
+    each_chunk(raw, progress, |_, offset, buffer| {
         if found.load(Ordering::Relaxed) < offset {
             return Ok(());
         }
@@ -153,7 +153,7 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 /// Calls `work(index, offset, buffer)` for every chunk of the drive on several threads. The first error stops it.
 fn each_chunk(
     raw: &dyn RawDrive,
-    line: &Line<'_>,
+    progress: &DriveProgress<'_>,
     work: impl Fn(u64, u64, &mut [u8]) -> Result<(), MethodError> + Sync,
 ) -> Result<(), MethodError> {
     let size = raw.size_bytes();
@@ -167,10 +167,10 @@ fn each_chunk(
             if offset >= size {
                 return Ok(());
             }
-            line.check()?;
+            progress.check()?;
             let length = CHUNK_BYTES.min(size - offset);
             work(index, offset, &mut buffer[..length as usize])?;
-            line.advanced(length);
+            progress.advance(length);
         }
     };
     std::thread::scope(|scope| {
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zero_is_told_from_nearly_zero() {
+    fn nearly_zero_is_not_zero() {
         let mut bytes = vec![0; 9001];
         assert!(is_zero(&bytes));
         for at in [0, 7, 8, 4095, 4096, 9000] {

@@ -5,7 +5,7 @@ use std::io;
 
 use rackwright_api::v1::EraseMethod;
 
-use super::board::Line;
+use super::board::DriveProgress;
 use crate::drives::aligned::Aligned;
 use crate::drives::{MethodError, RawDrive};
 
@@ -18,7 +18,7 @@ const TABLE_BYTES: u64 = 256 << 10;
 
 /// The content that a method leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum Residue {
     /// Only zeros.
     Zeros,
     /// Zeros or ones: the state of the medium after erasing its cells.
@@ -28,26 +28,28 @@ pub enum Left {
 }
 
 /// The content that must be read after a method.
-pub fn leaves(method: EraseMethod) -> Left {
+pub fn expected_residue(method: EraseMethod) -> Residue {
     match method {
-        EraseMethod::DiscardZeroed | EraseMethod::Overwrite => Left::Zeros,
-        EraseMethod::NvmeSanitizeBlock | EraseMethod::NvmeFormatUserData | EraseMethod::AtaSecureErase => Left::Blank,
+        EraseMethod::DiscardZeroed | EraseMethod::Overwrite => Residue::Zeros,
+        EraseMethod::NvmeSanitizeBlock | EraseMethod::NvmeFormatUserData | EraseMethod::AtaSecureErase => {
+            Residue::Blank
+        }
         EraseMethod::NvmeSanitizeCrypto
         | EraseMethod::NvmeFormatCrypto
         | EraseMethod::AtaSecureEraseEnhanced
-        | EraseMethod::Unspecified => Left::Changed,
+        | EraseMethod::Unspecified => Residue::Changed,
     }
 }
 
 /// The content at one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum SampleContent {
     Zeros,
     Ones,
     Data([u8; 16]),
 }
 
-impl Seen {
+impl SampleContent {
     fn of(bytes: &[u8]) -> Self {
         match bytes.first() {
             Some(0) if are_all(bytes, 0) => Self::Zeros,
@@ -70,7 +72,7 @@ fn are_all(bytes: &[u8], value: u8) -> bool {
 /// The samples of a drive from before the erase.
 #[derive(Debug)]
 pub struct Samples {
-    seen: BTreeMap<u64, Seen>,
+    seen: BTreeMap<u64, SampleContent>,
     sample_bytes: u64,
 }
 
@@ -79,15 +81,20 @@ impl Samples {
     ///
     /// # Errors
     /// A sample cannot be read, or the job must end.
-    pub fn take(raw: &dyn RawDrive, count: u32, line: &Line<'_>) -> Result<Self, MethodError> {
+    pub fn take(raw: &dyn RawDrive, count: u32, progress: &DriveProgress<'_>) -> Result<Self, MethodError> {
         let sample_bytes = SAMPLE_BYTES.max(u64::from(raw.block_bytes()));
-        let places = places(raw.size_bytes(), sample_bytes, u64::from(count), &mut Draw::new()?)?;
+        let places = places(
+            raw.size_bytes(),
+            sample_bytes,
+            u64::from(count),
+            &mut RandomSource::new()?,
+        )?;
         let mut buffer = Aligned::new(sample_bytes as usize);
         let mut seen = BTreeMap::new();
         for place in places {
-            line.check()?;
+            progress.check()?;
             raw.read_at(&mut buffer, place)?;
-            seen.insert(place, Seen::of(&buffer));
+            seen.insert(place, SampleContent::of(&buffer));
         }
         Ok(Self { seen, sample_bytes })
     }
@@ -102,7 +109,7 @@ impl Samples {
         let stride = (self.seen.len() / CANARIES).max(1);
         let places: Vec<u64> = self.seen.keys().copied().step_by(stride).collect();
         let mut buffer = Aligned::new(self.sample_bytes as usize);
-        if let Ok(mut draw) = Draw::new() {
+        if let Ok(mut draw) = RandomSource::new() {
             for place in &places {
                 draw.fill(&mut buffer);
                 if raw.write_at(&buffer, *place).is_err() {
@@ -114,7 +121,7 @@ impl Samples {
         // The sample is the content that reads back, whether or not the write succeeded.
         for place in places {
             if raw.read_at(&mut buffer, place).is_ok() {
-                self.seen.insert(place, Seen::of(&buffer));
+                self.seen.insert(place, SampleContent::of(&buffer));
             }
         }
     }
@@ -123,21 +130,30 @@ impl Samples {
     ///
     /// # Errors
     /// [`MethodError::Failed`] names the first place that disproves the erase, or states that nothing can be proven.
-    pub fn prove(&self, raw: &dyn RawDrive, method: EraseMethod, line: &Line<'_>) -> Result<(), MethodError> {
-        let left = leaves(method);
-        let known = self.seen.values().filter(|seen| matches!(seen, Seen::Data(_))).count();
-        if left == Left::Changed && known == 0 {
+    pub fn prove(
+        &self,
+        raw: &dyn RawDrive,
+        method: EraseMethod,
+        progress: &DriveProgress<'_>,
+    ) -> Result<(), MethodError> {
+        let residue = expected_residue(method);
+        let known = self
+            .seen
+            .values()
+            .filter(|seen| matches!(seen, SampleContent::Data(_)))
+            .count();
+        if residue == Residue::Changed && known == 0 {
             return Err(MethodError::Failed(
                 "no known data were on the drive before, so that nothing shows a change".into(),
             ));
         }
         let mut buffer = Aligned::new(self.sample_bytes as usize);
         for (place, before) in &self.seen {
-            line.check()?;
+            progress.check()?;
             let read = raw.read_at(&mut buffer, *place);
             read.map_err(|error| MethodError::Failed(format!("the sample at byte {place} cannot be read: {error}")))?;
-            let after = Seen::of(&buffer);
-            if let Some(why) = disproved(left, *before, after) {
+            let after = SampleContent::of(&buffer);
+            if let Some(why) = disproof(residue, *before, after) {
                 return Err(MethodError::Failed(format!("the sample at byte {place} {why}")));
             }
         }
@@ -145,20 +161,22 @@ impl Samples {
     }
 }
 
-fn disproved(left: Left, before: Seen, after: Seen) -> Option<&'static str> {
-    match (left, before, after) {
-        (_, Seen::Data(before), Seen::Data(after)) if before == after => {
+fn disproof(residue: Residue, before: SampleContent, after: SampleContent) -> Option<&'static str> {
+    match (residue, before, after) {
+        (_, SampleContent::Data(before), SampleContent::Data(after)) if before == after => {
             Some("still has the bytes from before the erase")
         }
-        (_, _, Seen::Zeros) | (Left::Blank | Left::Changed, _, Seen::Ones) | (Left::Changed, _, Seen::Data(_)) => None,
-        (Left::Zeros, _, _) => Some("is not zero"),
-        (Left::Blank, _, Seen::Data(_)) => Some("is neither all zeros nor all ones"),
+        (_, _, SampleContent::Zeros)
+        | (Residue::Blank | Residue::Changed, _, SampleContent::Ones)
+        | (Residue::Changed, _, SampleContent::Data(_)) => None,
+        (Residue::Zeros, _, _) => Some("is not zero"),
+        (Residue::Blank, _, SampleContent::Data(_)) => Some("is neither all zeros nor all ones"),
     }
 }
 
 /// Places of the samples, ascending. The last one is the end of the drive. All other places are multiples of the sample
 /// size.
-fn places(size: u64, sample_bytes: u64, count: u64, draw: &mut Draw) -> io::Result<Vec<u64>> {
+fn places(size: u64, sample_bytes: u64, count: u64, draw: &mut RandomSource) -> io::Result<Vec<u64>> {
     let blocks = size / sample_bytes;
     if blocks == 0 {
         return Err(io::Error::other(format!(
@@ -177,9 +195,9 @@ fn places(size: u64, sample_bytes: u64, count: u64, draw: &mut Draw) -> io::Resu
 }
 
 /// Unpredictable bytes: a random key from the kernel, expanded as needed.
-struct Draw(blake3::OutputReader);
+struct RandomSource(blake3::OutputReader);
 
-impl Draw {
+impl RandomSource {
     fn new() -> io::Result<Self> {
         let mut key = [0; blake3::KEY_LEN];
         crate::random::fill(&mut key)?;
@@ -226,7 +244,7 @@ mod tests {
     #[test]
     fn samples_are_spread_over_all_of_the_drive() {
         let size = 100 << 20;
-        let places = places(size, 4096, 64, &mut Draw::new().unwrap()).unwrap();
+        let places = places(size, 4096, 64, &mut RandomSource::new().unwrap()).unwrap();
         assert!(places.len() >= 64 && places.len() <= 66);
         let part = size / 64;
         for index in 0..64 {
@@ -238,35 +256,35 @@ mod tests {
         }
         assert_eq!((places[0], *places.last().unwrap()), (0, size - 4096));
         assert_eq!(
-            super::places(8192 + 512, 4096, 4096, &mut Draw::new().unwrap()).unwrap(),
+            super::places(8192 + 512, 4096, 4096, &mut RandomSource::new().unwrap()).unwrap(),
             [0, 4096, 4608],
             "a small drive is read whole"
         );
-        assert!(super::places(100, 4096, 5, &mut Draw::new().unwrap()).is_err());
+        assert!(super::places(100, 4096, 5, &mut RandomSource::new().unwrap()).is_err());
     }
 
     #[test]
     fn what_disproves_an_erase() {
-        use Left::{Blank, Changed, Zeros};
-        let (a, b) = (Seen::Data([1; 16]), Seen::Data([2; 16]));
+        use Residue::{Blank, Changed, Zeros};
+        let (a, b) = (SampleContent::Data([1; 16]), SampleContent::Data([2; 16]));
         let table = [
-            (Zeros, a, Seen::Zeros, true),
-            (Zeros, a, Seen::Ones, false),
+            (Zeros, a, SampleContent::Zeros, true),
+            (Zeros, a, SampleContent::Ones, false),
             (Zeros, a, b, false),
-            (Zeros, Seen::Zeros, b, false),
-            (Blank, a, Seen::Ones, true),
+            (Zeros, SampleContent::Zeros, b, false),
+            (Blank, a, SampleContent::Ones, true),
             (Blank, a, b, false),
             (Changed, a, b, true),
             (Changed, a, a, false),
-            (Changed, Seen::Zeros, b, true),
-            (Changed, Seen::Zeros, Seen::Zeros, true),
-            (Changed, a, Seen::Ones, true),
+            (Changed, SampleContent::Zeros, b, true),
+            (Changed, SampleContent::Zeros, SampleContent::Zeros, true),
+            (Changed, a, SampleContent::Ones, true),
         ];
-        for (left, before, after, fine) in table {
+        for (residue, before, after, fine) in table {
             assert_eq!(
-                disproved(left, before, after).is_none(),
+                disproof(residue, before, after).is_none(),
                 fine,
-                "{left:?} {before:?} {after:?}"
+                "{residue:?} {before:?} {after:?}"
             );
         }
     }

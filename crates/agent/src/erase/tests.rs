@@ -12,7 +12,7 @@ const SIZE: usize = 12 << 20;
 
 /// A fake drive's reaction to a method.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Does {
+enum Behaviour {
     Refuses,
     /// Reports success and leaves all bytes unchanged.
     Nothing,
@@ -21,41 +21,44 @@ enum Does {
     /// Changes every byte.
     Scrambles,
     /// Fills all blocks but one in the middle with zeros.
-    ForgetsOne,
+    SkipsOne,
 }
 
 struct Fake {
     data: Mutex<Vec<u8>>,
-    does: BTreeMap<i32, Does>,
-    zero_out: Does,
+    behaviour: BTreeMap<i32, Behaviour>,
+    zero_out: Behaviour,
     writes: bool,
 }
 
 impl Fake {
-    fn new(does: &[(EraseMethod, Does)]) -> Arc<Self> {
+    fn new(behaviour: &[(EraseMethod, Behaviour)]) -> Arc<Self> {
         let data = (0..SIZE)
             .map(|at| if at % 5 == 0 { 0 } else { (at / 3) as u8 })
             .collect();
-        let does = does.iter().map(|(method, does)| (i32::from(*method), *does)).collect();
+        let behaviour = behaviour
+            .iter()
+            .map(|(method, behaviour)| (i32::from(*method), *behaviour))
+            .collect();
         Arc::new(Self {
             data: Mutex::new(data),
-            does,
-            zero_out: Does::Refuses,
+            behaviour,
+            zero_out: Behaviour::Refuses,
             writes: true,
         })
     }
 
-    fn perform(&self, does: Does) -> io::Result<()> {
+    fn perform(&self, behaviour: Behaviour) -> io::Result<()> {
         let mut data = self.data.lock().unwrap();
-        match does {
-            Does::Refuses => return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
-            Does::Nothing => {}
-            Does::Fills(byte) => data.fill(byte),
-            Does::Scrambles => data
+        match behaviour {
+            Behaviour::Refuses => return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+            Behaviour::Nothing => {}
+            Behaviour::Fills(byte) => data.fill(byte),
+            Behaviour::Scrambles => data
                 .iter_mut()
                 .enumerate()
                 .for_each(|(at, byte)| *byte = byte.wrapping_add((at % 7) as u8 + 1)),
-            Does::ForgetsOne => {
+            Behaviour::SkipsOne => {
                 let (start, kept) = (SIZE / 2, data[SIZE / 2..SIZE / 2 + 512].to_vec());
                 data.fill(0);
                 data[start..start + 512].copy_from_slice(&kept);
@@ -64,8 +67,11 @@ impl Fake {
         Ok(())
     }
 
-    fn does(&self, method: EraseMethod) -> Does {
-        self.does.get(&method.into()).copied().unwrap_or(Does::Refuses)
+    fn behaviour(&self, method: EraseMethod) -> Behaviour {
+        self.behaviour
+            .get(&method.into())
+            .copied()
+            .unwrap_or(Behaviour::Refuses)
     }
 }
 
@@ -91,7 +97,7 @@ impl RawDrive for Arc<Fake> {
     }
     fn discard(&self, offset: u64, _: u64) -> io::Result<()> {
         if offset == 0 {
-            self.perform(self.does(EraseMethod::DiscardZeroed))
+            self.perform(self.behaviour(EraseMethod::DiscardZeroed))
         } else {
             Ok(())
         }
@@ -104,13 +110,13 @@ impl RawDrive for Arc<Fake> {
         }
     }
     fn methods(&self) -> Vec<EraseMethod> {
-        self.does
+        self.behaviour
             .keys()
             .filter_map(|method| EraseMethod::try_from(*method).ok())
             .collect()
     }
     fn execute(&self, method: EraseMethod, _: &JobControl) -> Result<(), MethodError> {
-        Ok(self.perform(self.does(method))?)
+        Ok(self.perform(self.behaviour(method))?)
     }
     fn reread_partitions(&self) -> io::Result<()> {
         Ok(())
@@ -120,7 +126,7 @@ impl RawDrive for Arc<Fake> {
 struct Fakes(Vec<Arc<Fake>>);
 
 /// Fake drives, one with a hidden area.
-struct Hiding(Fakes, Hidden);
+struct Hiding(Fakes, HiddenArea);
 
 impl Drives for Hiding {
     fn list(&self) -> Vec<DriveFacts> {
@@ -129,7 +135,7 @@ impl Drives for Hiding {
     fn open(&self, facts: &DriveFacts) -> Result<Box<dyn RawDrive>, DriveError> {
         self.0.open(facts)
     }
-    fn open_hidden(&self) -> Vec<Hidden> {
+    fn open_hidden(&self) -> Vec<HiddenArea> {
         vec![self.1.clone()]
     }
 }
@@ -163,7 +169,7 @@ fn run(fake: &Arc<Fake>) -> Result<DriveErase, JobError> {
         samples: 512,
         ..EraseDrives::default()
     };
-    erase(&drives, &job, &JobControl::unheard())
+    erase(&drives, &job, &JobControl::without_listener())
         .map(|mut result| result.drives.remove(0))
         .map_err(|failure| failure.error)
 }
@@ -172,7 +178,10 @@ use EraseMethod::{DiscardZeroed, NvmeFormatUserData, NvmeSanitizeBlock, NvmeSani
 
 #[test]
 fn the_strongest_honest_method_is_taken() {
-    let fake = Fake::new(&[(NvmeSanitizeCrypto, Does::Scrambles), (Overwrite, Does::Nothing)]);
+    let fake = Fake::new(&[
+        (NvmeSanitizeCrypto, Behaviour::Scrambles),
+        (Overwrite, Behaviour::Nothing),
+    ]);
     let erased = run(&fake).unwrap();
     assert_eq!(erased.method(), NvmeSanitizeCrypto);
     assert!(erased.rejected_methods.is_empty() && erased.samples >= 512);
@@ -190,8 +199,8 @@ fn the_strongest_honest_method_is_taken() {
 #[test]
 fn a_refused_method_is_written_down_and_the_next_is_tried() {
     let fake = Fake::new(&[
-        (NvmeSanitizeBlock, Does::Refuses),
-        (NvmeFormatUserData, Does::Fills(0xFF)),
+        (NvmeSanitizeBlock, Behaviour::Refuses),
+        (NvmeFormatUserData, Behaviour::Fills(0xFF)),
     ]);
     let erased = run(&fake).unwrap();
     assert_eq!(erased.method(), NvmeFormatUserData);
@@ -204,7 +213,10 @@ fn a_refused_method_is_written_down_and_the_next_is_tried() {
 
 #[test]
 fn a_drive_that_lies_is_found_out() {
-    let fake = Fake::new(&[(NvmeSanitizeCrypto, Does::Nothing), (NvmeSanitizeBlock, Does::Nothing)]);
+    let fake = Fake::new(&[
+        (NvmeSanitizeCrypto, Behaviour::Nothing),
+        (NvmeSanitizeBlock, Behaviour::Nothing),
+    ]);
     let error = run(&fake).unwrap_err();
     assert_eq!((error.code.as_str(), error.retryable), ("erase-not-proven", false));
     assert!(
@@ -217,7 +229,7 @@ fn a_drive_that_lies_is_found_out() {
 #[test]
 fn a_blank_drive_that_lies_is_found_out_by_the_canaries() {
     for method in [NvmeSanitizeCrypto, NvmeSanitizeBlock] {
-        let fake = Fake::new(&[(method, Does::Nothing)]);
+        let fake = Fake::new(&[(method, Behaviour::Nothing)]);
         fake.data.lock().unwrap().fill(0);
         assert_eq!(run(&fake).unwrap_err().code, "erase-not-proven", "{method:?}");
     }
@@ -225,7 +237,7 @@ fn a_blank_drive_that_lies_is_found_out_by_the_canaries() {
 
 #[test]
 fn a_blank_drive_that_takes_no_writes_proves_no_crypto_erase() {
-    let mut fake = Fake::new(&[(NvmeSanitizeCrypto, Does::Nothing)]);
+    let mut fake = Fake::new(&[(NvmeSanitizeCrypto, Behaviour::Nothing)]);
     Arc::get_mut(&mut fake).unwrap().writes = false;
     fake.data.lock().unwrap().fill(0);
     let error = run(&fake).unwrap_err();
@@ -238,7 +250,7 @@ fn a_blank_drive_that_takes_no_writes_proves_no_crypto_erase() {
 
 #[test]
 fn a_lie_is_made_good_by_an_honest_method_and_written_down() {
-    let fake = Fake::new(&[(NvmeSanitizeBlock, Does::Nothing), (Overwrite, Does::Nothing)]);
+    let fake = Fake::new(&[(NvmeSanitizeBlock, Behaviour::Nothing), (Overwrite, Behaviour::Nothing)]);
     let erased = run(&fake).unwrap();
     assert_eq!(erased.method(), Overwrite);
     assert!(
@@ -251,25 +263,25 @@ fn a_lie_is_made_good_by_an_honest_method_and_written_down() {
 
 #[test]
 fn one_forgotten_block_disproves_a_discard_and_zeroing_makes_it_good() {
-    let fake = Fake::new(&[(DiscardZeroed, Does::ForgetsOne)]);
+    let fake = Fake::new(&[(DiscardZeroed, Behaviour::SkipsOne)]);
     let error = run(&fake).unwrap_err();
     assert_eq!(error.code, "erase-unsupported", "{}", error.message);
-    let mut fake = Fake::new(&[(DiscardZeroed, Does::ForgetsOne)]);
-    Arc::get_mut(&mut fake).unwrap().zero_out = Does::ForgetsOne;
+    let mut fake = Fake::new(&[(DiscardZeroed, Behaviour::SkipsOne)]);
+    Arc::get_mut(&mut fake).unwrap().zero_out = Behaviour::SkipsOne;
     assert!(
         run(&fake)
             .unwrap_err()
             .message
             .contains(&format!("byte {}", SIZE / 2 / 1000))
     );
-    let mut fake = Fake::new(&[(DiscardZeroed, Does::ForgetsOne)]);
-    Arc::get_mut(&mut fake).unwrap().zero_out = Does::Fills(0);
+    let mut fake = Fake::new(&[(DiscardZeroed, Behaviour::SkipsOne)]);
+    Arc::get_mut(&mut fake).unwrap().zero_out = Behaviour::Fills(0);
     assert_eq!(run(&fake).unwrap().method(), DiscardZeroed);
 }
 
 #[test]
 fn overwriting_a_drive_that_takes_no_writes_fails() {
-    let mut fake = Fake::new(&[(Overwrite, Does::Nothing)]);
+    let mut fake = Fake::new(&[(Overwrite, Behaviour::Nothing)]);
     Arc::get_mut(&mut fake).unwrap().writes = false;
     let error = run(&fake).unwrap_err();
     assert_eq!(error.code, "erase-unsupported");
@@ -285,10 +297,10 @@ fn a_drive_without_methods_is_unsupported() {
 #[test]
 fn one_bad_drive_fails_the_job_and_the_good_ones_keep_their_evidence() {
     let drives = Fakes(vec![
-        Fake::new(&[(DiscardZeroed, Does::Fills(0))]),
-        Fake::new(&[(NvmeSanitizeBlock, Does::Nothing)]),
+        Fake::new(&[(DiscardZeroed, Behaviour::Fills(0))]),
+        Fake::new(&[(NvmeSanitizeBlock, Behaviour::Nothing)]),
     ]);
-    let failure = erase(&drives, &EraseDrives::default(), &JobControl::unheard()).unwrap_err();
+    let failure = erase(&drives, &EraseDrives::default(), &JobControl::without_listener()).unwrap_err();
     assert_eq!(failure.error.code, "erase-not-proven");
     assert!(failure.error.message.contains("fake1") && !failure.error.message.contains("fake0"));
     assert_eq!(failure.erased.drives.len(), 1);
@@ -297,7 +309,10 @@ fn one_bad_drive_fails_the_job_and_the_good_ones_keep_their_evidence() {
         ..EraseDrives::default()
     };
     assert_eq!(
-        erase(&drives, &job, &JobControl::unheard()).unwrap().drives.len(),
+        erase(&drives, &job, &JobControl::without_listener())
+            .unwrap()
+            .drives
+            .len(),
         1,
         "named twice, erased once"
     );
@@ -305,17 +320,22 @@ fn one_bad_drive_fails_the_job_and_the_good_ones_keep_their_evidence() {
 
 #[test]
 fn missing_drives_and_stopped_jobs() {
-    let none = erase(&Fakes(Vec::new()), &EraseDrives::default(), &JobControl::unheard()).unwrap_err();
+    let none = erase(
+        &Fakes(Vec::new()),
+        &EraseDrives::default(),
+        &JobControl::without_listener(),
+    )
+    .unwrap_err();
     assert_eq!(none.error.code, "disk-missing");
-    let drives = Fakes(vec![Fake::new(&[(Overwrite, Does::Nothing)])]);
+    let drives = Fakes(vec![Fake::new(&[(Overwrite, Behaviour::Nothing)])]);
     let job = EraseDrives {
         drives: vec!["nvme9n1".into()],
         ..EraseDrives::default()
     };
-    let missing = erase(&drives, &job, &JobControl::unheard()).unwrap_err();
+    let missing = erase(&drives, &job, &JobControl::without_listener()).unwrap_err();
     assert!(missing.error.code == "disk-missing" && missing.error.message.contains("fake0 (S0"));
-    let control = JobControl::unheard();
-    control.stop(Stop::Deadline);
+    let control = JobControl::without_listener();
+    control.stop(StopReason::Deadline);
     assert_eq!(
         erase(&drives, &EraseDrives::default(), &control)
             .unwrap_err()
@@ -325,8 +345,8 @@ fn missing_drives_and_stopped_jobs() {
     );
 }
 
-fn hiding(controller: &str, closed: Option<&str>) -> Hidden {
-    Hidden {
+fn hiding(controller: &str, closed: Option<&str>) -> HiddenArea {
+    HiddenArea {
         drive: "drive fake0 (serial number S0)".into(),
         controllers: vec![controller.into()],
         what: "detached namespace 2 of 4096 bytes".into(),
@@ -335,9 +355,9 @@ fn hiding(controller: &str, closed: Option<&str>) -> Hidden {
     }
 }
 
-fn run_hiding(does: &[(EraseMethod, Does)], hidden: Hidden) -> Result<DriveErase, JobError> {
-    let drives = Hiding(Fakes(vec![Fake::new(does)]), hidden);
-    let erased = erase(&drives, &EraseDrives::default(), &JobControl::unheard());
+fn run_hiding(behaviour: &[(EraseMethod, Behaviour)], hidden: HiddenArea) -> Result<DriveErase, JobError> {
+    let drives = Hiding(Fakes(vec![Fake::new(behaviour)]), hidden);
+    let erased = erase(&drives, &EraseDrives::default(), &JobControl::without_listener());
     erased
         .map(|mut result| result.drives.remove(0))
         .map_err(|failure| failure.error)
@@ -346,8 +366,8 @@ fn run_hiding(does: &[(EraseMethod, Does)], hidden: Hidden) -> Result<DriveErase
 #[test]
 fn a_hidden_area_is_opened_or_reached_by_the_method_or_the_drive_is_not_erased() {
     let both = [
-        (NvmeSanitizeCrypto, Does::Scrambles),
-        (NvmeFormatUserData, Does::Fills(0)),
+        (NvmeSanitizeCrypto, Behaviour::Scrambles),
+        (NvmeFormatUserData, Behaviour::Fills(0)),
     ];
     let opened = run_hiding(&both[1..], hiding("fake0", None)).unwrap();
     assert_eq!(opened.hidden_areas, ["detached namespace 2 of 4096 bytes: opened"]);

@@ -8,7 +8,7 @@ use rackwright_api::v1::{JobError, JobProgress};
 use tokio::sync::Notify;
 
 /// Minimum time between two progress reports in a step.
-const PROGRESS_PERIOD: Duration = Duration::from_millis(500);
+const REPORT_PERIOD: Duration = Duration::from_millis(500);
 
 const RUNNING: u8 = 0;
 const CANCELLED: u8 = 1;
@@ -17,7 +17,7 @@ const ABANDONED: u8 = 3;
 
 /// Why a job must end early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopReason {
     /// The control plane cancelled the job.
     Cancelled,
     /// The `deadline_s` of the job has passed.
@@ -26,7 +26,7 @@ pub enum Stop {
     Abandoned,
 }
 
-impl Stop {
+impl StopReason {
     /// The error for the report: code `cancelled`, `deadline` or `interrupted`.
     pub fn error(self, doing: &str) -> JobError {
         let (code, why) = match self {
@@ -46,21 +46,21 @@ impl Stop {
 pub struct JobControl {
     stop: AtomicU8,
     flag: Arc<AtomicBool>,
-    told: Notify,
-    rests: Mutex<Vec<Rest>>,
+    notify: Notify,
+    pending: Mutex<Vec<PendingWork>>,
     progress: Mutex<Progress>,
     changed: Box<dyn Fn() + Send + Sync>,
 }
 
 /// Work that hardware completes after its call: the remaining time, and the function that applies the result.
-type Rest = (Duration, Box<dyn FnOnce() + Send>);
+type PendingWork = (Duration, Box<dyn FnOnce() + Send>);
 
 #[derive(Debug)]
 struct Progress {
-    shown: JobProgress,
+    reported: JobProgress,
     step_began: Instant,
     done_before: u64,
-    passed_on: Option<Instant>,
+    reported_at: Option<Instant>,
 }
 
 impl std::fmt::Debug for JobControl {
@@ -76,47 +76,47 @@ impl JobControl {
     /// `changed` is called for new progress, at most twice a second and at each new step.
     pub fn new(changed: impl Fn() + Send + Sync + 'static) -> Self {
         let progress = Progress {
-            shown: JobProgress::default(),
+            reported: JobProgress::default(),
             step_began: Instant::now(),
             done_before: 0,
-            passed_on: None,
+            reported_at: None,
         };
         let flag = Arc::new(AtomicBool::new(false));
         Self {
             stop: AtomicU8::new(RUNNING),
             flag,
-            told: Notify::new(),
-            rests: Mutex::default(),
+            notify: Notify::new(),
+            pending: Mutex::default(),
             progress: Mutex::new(progress),
             changed: Box::new(changed),
         }
     }
 
     /// A control without a listener.
-    pub fn unheard() -> Self {
+    pub fn without_listener() -> Self {
         Self::new(|| {})
     }
 
     /// Requests the end of the job. Only the first reason is stored.
-    pub fn stop(&self, why: Stop) {
+    pub fn stop(&self, why: StopReason) {
         let why = match why {
-            Stop::Cancelled => CANCELLED,
-            Stop::Deadline => LATE,
-            Stop::Abandoned => ABANDONED,
+            StopReason::Cancelled => CANCELLED,
+            StopReason::Deadline => LATE,
+            StopReason::Abandoned => ABANDONED,
         };
         let _ = self
             .stop
             .compare_exchange(RUNNING, why, Ordering::SeqCst, Ordering::SeqCst);
         self.flag.store(true, Ordering::SeqCst);
-        self.told.notify_waiters();
+        self.notify.notify_waiters();
     }
 
     /// The reason why the job must end, if any.
-    pub fn stopped(&self) -> Option<Stop> {
+    pub fn stopped(&self) -> Option<StopReason> {
         match self.stop.load(Ordering::SeqCst) {
-            CANCELLED => Some(Stop::Cancelled),
-            LATE => Some(Stop::Deadline),
-            ABANDONED => Some(Stop::Abandoned),
+            CANCELLED => Some(StopReason::Cancelled),
+            LATE => Some(StopReason::Deadline),
+            ABANDONED => Some(StopReason::Abandoned),
             _ => None,
         }
     }
@@ -125,45 +125,45 @@ impl JobControl {
     ///
     /// # Errors
     /// The job must end.
-    pub fn check(&self) -> Result<(), Stop> {
+    pub fn check(&self) -> Result<(), StopReason> {
         self.stopped().map_or(Ok(()), Err)
     }
 
     /// Waits until the job must end.
-    pub async fn stopping(&self) -> Stop {
+    pub async fn wait_for_stop(&self) -> StopReason {
         loop {
-            let told = self.told.notified();
-            tokio::pin!(told);
-            told.as_mut().enable();
+            let notify = self.notify.notified();
+            tokio::pin!(notify);
+            notify.as_mut().enable();
             if let Some(stop) = self.stopped() {
                 return stop;
             }
-            told.await;
+            notify.await;
         }
     }
 
     /// Registers work that hardware completes after its call: it takes another `time`, then `end` applies the result,
     /// unless the job is stopped before. For simulated hardware, which so occupies no thread; real hardware completes
     /// within the call.
-    pub fn outlasts(&self, time: Duration, end: impl FnOnce() + Send + 'static) {
-        let mut rests = self.rests.lock().unwrap_or_else(PoisonError::into_inner);
-        rests.push((time, Box::new(end)));
+    pub fn complete_later(&self, time: Duration, end: impl FnOnce() + Send + 'static) {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.push((time, Box::new(end)));
     }
 
     /// Waits for all registered work at the same time.
     ///
     /// # Errors
     /// The job must end before.
-    pub async fn rest(&self) -> Result<(), Stop> {
-        let rests = std::mem::take(&mut *self.rests.lock().unwrap_or_else(PoisonError::into_inner));
-        let Some(longest) = rests.iter().map(|(time, _)| *time).max() else {
+    pub async fn settle(&self) -> Result<(), StopReason> {
+        let pending = std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner));
+        let Some(longest) = pending.iter().map(|(time, _)| *time).max() else {
             return Ok(());
         };
         tokio::select! {
             () = tokio::time::sleep(longest) => {}
-            stop = self.stopping() => return Err(stop),
+            stop = self.wait_for_stop() => return Err(stop),
         }
-        rests.into_iter().for_each(|(_, end)| end());
+        pending.into_iter().for_each(|(_, end)| end());
         Ok(())
     }
 
@@ -175,42 +175,42 @@ impl JobControl {
     /// Starts a step of `total` bytes (0: not measured in bytes).
     pub fn step(&self, name: impl Into<String>, total: u64) {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        progress.shown = JobProgress {
+        progress.reported = JobProgress {
             step: name.into(),
             logical_bytes_total: total,
             ..JobProgress::default()
         };
         progress.step_began = Instant::now();
-        progress.passed_on = Some(Instant::now());
+        progress.reported_at = Some(Instant::now());
         drop(progress);
         (self.changed)();
     }
 
     /// Sets the progress of a job with parallel parts: text, bytes done, and total bytes. The rate covers the time since
     /// the last change of the total.
-    pub fn overall(&self, step: String, done: u64, total: u64) {
+    pub fn report_total(&self, step: String, done: u64, total: u64) {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        if progress.shown.logical_bytes_total != total {
+        if progress.reported.logical_bytes_total != total {
             progress.step_began = Instant::now();
             progress.done_before = done;
         }
         let elapsed_ms = progress.step_began.elapsed().as_millis().max(1);
         let rate = u128::from(done.saturating_sub(progress.done_before)) * 1000 / elapsed_ms;
         drop(progress);
-        self.update(|shown| {
-            shown.bytes_per_second = u64::try_from(rate).unwrap_or(u64::MAX);
-            shown.step = step;
-            shown.logical_bytes = done;
-            shown.real_bytes = done;
-            shown.logical_bytes_total = total;
+        self.update(|reported| {
+            reported.bytes_per_second = u64::try_from(rate).unwrap_or(u64::MAX);
+            reported.step = step;
+            reported.logical_bytes = done;
+            reported.real_bytes = done;
+            reported.logical_bytes_total = total;
         });
     }
 
     /// Sets the progress of work that measures its own rate: image bytes done and in total, bytes written to the drive, and
     /// bytes per second.
-    pub fn measured(&self, step: String, (logical, total): (u64, u64), real: u64, rate: u64) {
-        self.update(|shown| {
-            *shown = JobProgress {
+    pub fn report_measured(&self, step: String, (logical, total): (u64, u64), real: u64, rate: u64) {
+        self.update(|reported| {
+            *reported = JobProgress {
                 step,
                 logical_bytes: logical,
                 logical_bytes_total: total,
@@ -221,10 +221,10 @@ impl JobControl {
     }
 
     /// Appends a remark for people to the step's name: an irregularity that is not a failure.
-    pub fn remark(&self, text: &str) {
-        self.update(|shown| {
-            shown.step.push_str("; ");
-            shown.step.push_str(text);
+    pub fn add_remark(&self, text: &str) {
+        self.update(|reported| {
+            reported.step.push_str("; ");
+            reported.step.push_str(text);
         });
     }
 
@@ -233,17 +233,17 @@ impl JobControl {
         self.progress
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .shown
+            .reported
             .clone()
     }
 
     fn update(&self, change: impl FnOnce(&mut JobProgress)) {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut progress.shown);
-        if progress.passed_on.is_some_and(|at| at.elapsed() < PROGRESS_PERIOD) {
+        change(&mut progress.reported);
+        if progress.reported_at.is_some_and(|at| at.elapsed() < REPORT_PERIOD) {
             return;
         }
-        progress.passed_on = Some(Instant::now());
+        progress.reported_at = Some(Instant::now());
         drop(progress);
         (self.changed)();
     }
@@ -257,36 +257,36 @@ mod tests {
 
     #[test]
     fn the_first_reason_to_stop_counts() {
-        let control = JobControl::unheard();
+        let control = JobControl::without_listener();
         assert_eq!(control.check(), Ok(()));
-        control.stop(Stop::Deadline);
-        control.stop(Stop::Cancelled);
-        assert_eq!(control.check(), Err(Stop::Deadline));
+        control.stop(StopReason::Deadline);
+        control.stop(StopReason::Cancelled);
+        assert_eq!(control.check(), Err(StopReason::Deadline));
         assert!(control.flag().load(Ordering::SeqCst));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_outlasts_its_call_ends_in_time_or_not_at_all() {
+    async fn pending_work_completes_unless_stopped() {
         for stopped in [false, true] {
-            let (control, ended) = (JobControl::unheard(), Arc::new(AtomicUsize::new(0)));
+            let (control, ended) = (JobControl::without_listener(), Arc::new(AtomicUsize::new(0)));
             for seconds in [3, 20] {
                 let ended = Arc::clone(&ended);
                 let end = move || _ = ended.fetch_add(1, Ordering::SeqCst);
-                control.outlasts(Duration::from_secs(seconds), end);
+                control.complete_later(Duration::from_secs(seconds), end);
             }
             let begun = tokio::time::Instant::now();
-            let (rest, ()) = tokio::join!(control.rest(), async {
+            let (settle, ()) = tokio::join!(control.settle(), async {
                 tokio::time::sleep(Duration::from_secs(5)).await;
                 if stopped {
-                    control.stop(Stop::Abandoned);
+                    control.stop(StopReason::Abandoned);
                 }
             });
             let (expected, seconds, count) = if stopped {
-                (Err(Stop::Abandoned), 5, 0)
+                (Err(StopReason::Abandoned), 5, 0)
             } else {
                 (Ok(()), 20, 2)
             };
-            assert_eq!((rest, begun.elapsed().as_secs()), (expected, seconds));
+            assert_eq!((settle, begun.elapsed().as_secs()), (expected, seconds));
             assert_eq!(ended.load(Ordering::SeqCst), count);
         }
     }
@@ -300,16 +300,16 @@ mod tests {
         });
         control.step("write", 1000);
         for _ in 0..100 {
-            control.overall("write".into(), 10, 1000);
+            control.report_total("write".into(), 10, 1000);
         }
         control.step("verify", 0);
         assert!(calls.load(Ordering::SeqCst) < 10);
         assert_eq!(control.progress().step, "verify");
-        control.measured("write".into(), (7, 9), 3, 5);
-        control.remark("and more");
-        let shown = control.progress();
+        control.report_measured("write".into(), (7, 9), 3, 5);
+        control.add_remark("and more");
+        let reported = control.progress();
         assert_eq!(
-            (shown.logical_bytes, shown.real_bytes, shown.step.as_str()),
+            (reported.logical_bytes, reported.real_bytes, reported.step.as_str()),
             (7, 3, "write; and more")
         );
     }

@@ -1,8 +1,8 @@
 //! Jobs: accepts them, runs them one at a time, and reports them.
 
 pub mod control;
-pub mod desk;
 pub mod power;
+pub mod runner;
 pub mod write;
 pub mod writer;
 

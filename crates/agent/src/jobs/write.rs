@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use super::control::JobControl;
 use super::job_error;
-use super::writer::{Credentials, ImageWriter, Order, Written};
+use super::writer::{Credentials, ImageWriter, WriteRequest, WriteSummary};
 use crate::disk::gpt::{Gpt, GptError, random_guid};
 use crate::disk::seed::{self, SEED_BYTES, SEED_LABEL, SeedError};
 use crate::drives::{DriveError, DriveFacts, Drives, choose};
@@ -89,7 +89,7 @@ pub fn write(
     let begun = Instant::now();
     let files = seed_files(job, generation);
     seed::check(&files).map_err(|error| FinishError::from(error).job_error("any"))?;
-    let order = Order {
+    let request = WriteRequest {
         store_urls: job.store_urls.clone(),
         image_digest: job.image_digest.clone(),
         verify_whole_disk: job.verify_whole_disk,
@@ -99,16 +99,16 @@ pub fn write(
     control.step("fetching the index", 0);
     let logical = tools
         .writer
-        .logical_bytes(&order, control)
-        .map_err(|error| stopped_or(control, error))?;
+        .logical_bytes(&request, control)
+        .map_err(|error| stop_error_or(control, error))?;
     let needed = logical.saturating_add(SEED_BYTES + TABLE_ROOM_BYTES);
     let drives = tools.drives.list();
     let facts = choose(&drives, &job.root_drive, needed).map_err(drive_error)?;
     control.step(format!("writing to {}", facts.drive.name), logical);
-    let written = tools
+    let summary = tools
         .writer
-        .write(&order, &facts.node, control)
-        .map_err(|error| stopped_or(control, error))?;
+        .write(&request, &facts.node, control)
+        .map_err(|error| stop_error_or(control, error))?;
     control.step("partition table and seed", 0);
     let finished = control.check().map_err(|stop| stop.error("writing")).and_then(|()| {
         let finished = tools.writer.finish(facts, &files);
@@ -116,7 +116,7 @@ pub fn write(
     });
     if finished.is_err() {
         // The original error is reported; a further failure here has no remedy.
-        let _ = tools.writer.spoil(facts);
+        let _ = tools.writer.invalidate(facts);
     }
     finished?;
     control.step("boot entry", 0);
@@ -127,27 +127,27 @@ pub fn write(
     };
     let entry = set_boot_entry(tools.efivars.as_ref(), facts, label);
     control.step("done", 0);
-    control.remark(&entry.unwrap_or_else(|why| format!("boot entry not set: {why}")));
-    Ok(result(facts, &written, begun))
+    control.add_remark(&entry.unwrap_or_else(|why| format!("boot entry not set: {why}")));
+    Ok(result(facts, &summary, begun))
 }
 
-fn result(facts: &DriveFacts, written: &Written, begun: Instant) -> WriteImageResult {
+fn result(facts: &DriveFacts, summary: &WriteSummary, begun: Instant) -> WriteImageResult {
     WriteImageResult {
         drive_name: facts.drive.name.clone(),
         drive_serial: facts.drive.serial_number.clone(),
-        logical_bytes: written.logical_bytes,
-        fetched_bytes: written.fetched_bytes,
-        written_bytes: written.written_bytes,
-        zeros_skipped: written.zeros_skipped,
-        verified_whole_disk: written.verified_whole_disk,
+        logical_bytes: summary.logical_bytes,
+        fetched_bytes: summary.fetched_bytes,
+        written_bytes: summary.written_bytes,
+        zeros_skipped: summary.zeros_skipped,
+        verified_whole_disk: summary.verified_whole_disk,
         duration_s: begun.elapsed().as_secs_f64(),
-        resumed_downloads: written.resumed_downloads,
-        io_uring: written.io_uring,
+        resumed_downloads: summary.resumed_downloads,
+        io_uring: summary.io_uring,
     }
 }
 
 /// A stopped writer reports "cancelled" for any reason; the control has the real reason.
-fn stopped_or(control: &JobControl, error: JobError) -> JobError {
+fn stop_error_or(control: &JobControl, error: JobError) -> JobError {
     match control.stopped() {
         Some(stop) if error.code == "cancelled" => stop.error("writing the image"),
         _ => error,
@@ -164,8 +164,8 @@ fn drive_error(error: DriveError) -> JobError {
 
 /// The files of the seed. Adds the generation to the marker, where the agent will look for it.
 fn seed_files(job: &WriteImage, generation: u64) -> BTreeMap<String, Vec<u8>> {
-    let given = job.seed.as_ref().map(|seed| seed.files.clone()).unwrap_or_default();
-    let mut files: BTreeMap<String, Vec<u8>> = given.into_iter().collect();
+    let job_files = job.seed.as_ref().map(|seed| seed.files.clone()).unwrap_or_default();
+    let mut files: BTreeMap<String, Vec<u8>> = job_files.into_iter().collect();
     let marker = files
         .entry(MARKER.to_owned())
         .or_insert_with(|| format!("digest={}\n", job.image_digest).into_bytes());

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::disk::marker;
 use crate::drives::file::{FileDrive, FileDrives};
-use crate::jobs::control::Stop;
+use crate::jobs::control::StopReason;
 use secrecy::SecretString;
 
 const MIB: u64 = 1 << 20;
@@ -72,8 +72,8 @@ start=4096,size=32768,type=uefi,uuid=AAAAAAAA-BBBB-CCCC-DDDD-EEEEEEEEEEEE\nstart
 struct Copy {
     image: Vec<u8>,
     fails: Option<JobError>,
-    stops: Option<Stop>,
-    order: Mutex<Option<Order>>,
+    stops: Option<StopReason>,
+    request: Mutex<Option<WriteRequest>>,
 }
 
 impl Copy {
@@ -82,17 +82,17 @@ impl Copy {
             image,
             fails: None,
             stops: None,
-            order: Mutex::new(None),
+            request: Mutex::new(None),
         }
     }
 }
 
 impl ImageWriter for Copy {
-    fn logical_bytes(&self, order: &Order, _: &JobControl) -> Result<u64, JobError> {
-        *self.order.lock().unwrap() = Some(order.clone());
+    fn logical_bytes(&self, request: &WriteRequest, _: &JobControl) -> Result<u64, JobError> {
+        *self.request.lock().unwrap() = Some(request.clone());
         Ok(self.image.len() as u64)
     }
-    fn write(&self, _: &Order, drive: &Path, control: &JobControl) -> Result<Written, JobError> {
+    fn write(&self, _: &WriteRequest, drive: &Path, control: &JobControl) -> Result<WriteSummary, JobError> {
         if let Some(stop) = self.stops {
             control.stop(stop);
             return Err(job_error("cancelled", "stopped", false));
@@ -102,11 +102,11 @@ impl ImageWriter for Copy {
         }
         let disk = OpenOptions::new().write(true).open(drive).unwrap();
         disk.write_all_at(&self.image, 0).unwrap();
-        Ok(Written {
+        Ok(WriteSummary {
             logical_bytes: self.image.len() as u64,
             written_bytes: 7,
             fetched_bytes: 5,
-            ..Written::default()
+            ..WriteSummary::default()
         })
     }
 }
@@ -158,7 +158,7 @@ fn run(
         certificate_pem: String::new(),
         key_pem: SecretString::from(""),
     };
-    let control = JobControl::unheard();
+    let control = JobControl::without_listener();
     let tools = Tools {
         drives: &bench.drives,
         writer,
@@ -316,7 +316,7 @@ fn the_writers_errors_are_passed_on() {
         ..Copy::of(vec![0; 1 << 20])
     };
     assert_eq!(run(&bench, &writer, &job(), None).0.unwrap_err(), error);
-    for (stop, code) in [(Stop::Deadline, "deadline"), (Stop::Cancelled, "cancelled")] {
+    for (stop, code) in [(StopReason::Deadline, "deadline"), (StopReason::Cancelled, "cancelled")] {
         let writer = Copy {
             stops: Some(stop),
             ..Copy::of(vec![0; 1 << 20])
@@ -339,8 +339,8 @@ fn the_order_and_the_marker_carry_what_the_job_says() {
     job.memory_budget_bytes = 99;
     let (result, step) = run(&bench, &writer, &job, None);
     result.unwrap();
-    let order = writer.order.lock().unwrap().clone().unwrap();
-    assert_eq!((order.store_urls, order.memory_budget_bytes), (job.store_urls, 99));
+    let request = writer.request.lock().unwrap().clone().unwrap();
+    assert_eq!((request.store_urls, request.memory_budget_bytes), (job.store_urls, 99));
     assert!(step.contains("BIOS"), "{step}");
     assert_eq!(marker::read("vda", &bench.drive, 512).unwrap().generation, 42);
 }

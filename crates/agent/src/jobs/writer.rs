@@ -31,7 +31,7 @@ pub struct Credentials {
 
 /// The image to write.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct WriteRequest {
     /// Base URLs of the chunk stores, in order of preference.
     pub store_urls: Vec<String>,
     /// `b3-` and 64 hexadecimal digits.
@@ -46,7 +46,7 @@ pub struct Order {
 
 /// Result of a write.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Written {
+pub struct WriteSummary {
     /// Size of the image in bytes.
     pub logical_bytes: u64,
     /// Fetched bytes.
@@ -69,13 +69,13 @@ pub trait ImageWriter: Send + Sync {
     ///
     /// # Errors
     /// For example `download-failed` or `digest-mismatch`.
-    fn logical_bytes(&self, order: &Order, control: &JobControl) -> Result<u64, JobError>;
+    fn logical_bytes(&self, request: &WriteRequest, control: &JobControl) -> Result<u64, JobError>;
 
     /// Writes the image to the start of the drive. On failure the drive must not boot.
     ///
     /// # Errors
     /// The error for the report; `cancelled` if the control stopped it.
-    fn write(&self, order: &Order, drive: &Path, control: &JobControl) -> Result<Written, JobError>;
+    fn write(&self, request: &WriteRequest, drive: &Path, control: &JobControl) -> Result<WriteSummary, JobError>;
 
     /// Fits the written image to the drive: its partition table, and the seed's files. When it returns, both are on the
     /// medium.
@@ -90,7 +90,7 @@ pub trait ImageWriter: Send + Sync {
     ///
     /// # Errors
     /// The kernel's error.
-    fn spoil(&self, facts: &DriveFacts) -> io::Result<()> {
+    fn invalidate(&self, facts: &DriveFacts) -> io::Result<()> {
         write::zero_ends(&facts.node)
     }
 }
@@ -106,26 +106,26 @@ impl StoreWriter {
     /// # Errors
     /// Same as [`ImageWriter::write`].
     pub fn stream(
-        order: &Order,
+        request: &WriteRequest,
         drive: &Path,
         control: &JobControl,
         take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
-    ) -> Result<Written, JobError> {
-        let (source, digest) = Self::source(order)?;
+    ) -> Result<WriteSummary, JobError> {
+        let (source, digest) = Self::source(request)?;
         let streamed = fetch_image(&source, &digest, drive, &control.flag(), take);
         let streamed = streamed.map_err(|error| job_error(error.code(), with_causes(&error), error.retryable()))?;
-        Ok(Written {
+        Ok(WriteSummary {
             logical_bytes: streamed.logical_bytes,
             fetched_bytes: streamed.fetched_bytes,
             written_bytes: streamed.written_bytes,
             resumed_downloads: streamed.resumed_downloads,
-            ..Written::default()
+            ..WriteSummary::default()
         })
     }
 
-    fn source(order: &Order) -> Result<(HttpSource, ImageDigest), JobError> {
+    fn source(request: &WriteRequest) -> Result<(HttpSource, ImageDigest), JobError> {
         let invalid = |what: &str, why: String| job_error("invalid-job", format!("{what}: {why}"), false);
-        let digest = order
+        let digest = request
             .image_digest
             .parse()
             .map_err(|error| invalid("image digest", format!("{error}")))?;
@@ -133,11 +133,11 @@ impl StoreWriter {
             ca_pem,
             certificate_pem,
             key_pem,
-        } = &order.credentials;
+        } = &request.credentials;
         let tls = Tls::with_ca(ca_pem.as_bytes())
             .and_then(|tls| tls.with_identity(certificate_pem.as_bytes(), key_pem.expose_secret().as_bytes()))
             .map_err(|error| job_error("internal", format!("the agent's own certificate: {error}"), false))?;
-        let source = HttpSource::new(&order.store_urls, Some(&tls), HttpOptions::default());
+        let source = HttpSource::new(&request.store_urls, Some(&tls), HttpOptions::default());
         Ok((
             source.map_err(|error| invalid("store URLs", error.to_string()))?,
             digest,
@@ -146,8 +146,8 @@ impl StoreWriter {
 }
 
 impl ImageWriter for StoreWriter {
-    fn logical_bytes(&self, order: &Order, control: &JobControl) -> Result<u64, JobError> {
-        let (source, digest) = Self::source(order)?;
+    fn logical_bytes(&self, request: &WriteRequest, control: &JobControl) -> Result<u64, JobError> {
+        let (source, digest) = Self::source(request)?;
         let (fetched, resumes, cancel) = (AtomicU64::new(0), AtomicU32::new(0), control.flag());
         let fetch = FetchControl {
             cancel: &cancel,
@@ -180,32 +180,32 @@ impl ImageWriter for StoreWriter {
         }
     }
 
-    fn write(&self, order: &Order, drive: &Path, control: &JobControl) -> Result<Written, JobError> {
-        let (source, digest) = Self::source(order)?;
+    fn write(&self, request: &WriteRequest, drive: &Path, control: &JobControl) -> Result<WriteSummary, JobError> {
+        let (source, digest) = Self::source(request)?;
         let options = Options {
-            memory_budget_bytes: order.memory_budget_bytes,
-            verify_whole_disk: order.verify_whole_disk,
+            memory_budget_bytes: request.memory_budget_bytes,
+            verify_whole_disk: request.verify_whole_disk,
             cancel: control.flag(),
             ..Options::default()
         };
         let report = |progress: rackwright_image::Progress| {
-            control.measured(
+            control.report_measured(
                 format!("image: {}", progress.step.name()),
                 (progress.logical_bytes, progress.logical_bytes_total),
                 progress.written_bytes,
                 progress.bytes_per_second,
             );
         };
-        let written = write_image(&source, &digest, drive, &options, &report);
-        let written = written.map_err(|error| job_error(error.code(), with_causes(&error), error.retryable()))?;
-        Ok(Written {
-            logical_bytes: written.logical_bytes,
-            fetched_bytes: written.fetched_bytes,
-            written_bytes: written.written_bytes,
-            zeros_skipped: written.zeros_skipped,
-            verified_whole_disk: written.verified_whole_disk,
-            resumed_downloads: written.resumed_downloads,
-            io_uring: written.io_uring,
+        let summary = write_image(&source, &digest, drive, &options, &report);
+        let summary = summary.map_err(|error| job_error(error.code(), with_causes(&error), error.retryable()))?;
+        Ok(WriteSummary {
+            logical_bytes: summary.logical_bytes,
+            fetched_bytes: summary.fetched_bytes,
+            written_bytes: summary.written_bytes,
+            zeros_skipped: summary.zeros_skipped,
+            verified_whole_disk: summary.verified_whole_disk,
+            resumed_downloads: summary.resumed_downloads,
+            io_uring: summary.io_uring,
         })
     }
 }

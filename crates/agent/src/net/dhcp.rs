@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::NetError;
-use crate::clock::{any_number, jittered};
+use crate::clock::{jittered, random_number};
 use crate::cmdline::{Addressing, Mac, prefix_of_mask};
 
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
 const OPTIONS_AT: usize = 240;
 /// Minimum size of a BOOTP message in bytes; some relays drop shorter ones.
-const LEAST_BYTES: usize = 300;
+const MIN_BYTES: usize = 300;
 const BROADCAST_FLAG: u16 = 0x8000;
 const MASK: u8 = 1;
 const ROUTER: u8 = 3;
 const REQUESTED: u8 = 50;
 const LEASE_TIME: u8 = 51;
 const OVERLOAD: u8 = 52;
-const KIND: u8 = 53;
+const MESSAGE_TYPE: u8 = 53;
 const SERVER: u8 = 54;
 const PARAMETERS: u8 = 55;
 const VENDOR_CLASS: u8 = 60;
@@ -35,7 +35,7 @@ const REQUEST: u8 = 3;
 const ACK: u8 = 5;
 const NAK: u8 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-const LONGEST_WAIT: Duration = Duration::from_secs(8);
+const MAX_WAIT: Duration = Duration::from_secs(8);
 /// Lease time if the server states none.
 const DEFAULT_LEASE: Duration = Duration::from_secs(3600);
 
@@ -69,25 +69,25 @@ pub fn obtain(nic: &str, mac: Mac, wanted: Option<Ipv4Addr>, deadline: Instant) 
         let exchange = Exchange {
             socket: &socket,
             mac,
-            id: any_number() as u32,
+            id: random_number() as u32,
             begun,
         };
         let turn = jittered(wait);
         let offer = exchange
-            .ask(DISCOVER, wanted, None, OFFER, turn)
+            .request(DISCOVER, wanted, None, OFFER, turn)
             .map_err(NetError::io("DHCP"))?;
         if let Some(Answer { lease, .. }) = offer {
             let IpAddr::V4(address) = lease.addressing.address else {
                 continue;
             };
             let acknowledged = exchange
-                .ask(REQUEST, Some(address), Some(lease.server), ACK, turn)
+                .request(REQUEST, Some(address), Some(lease.server), ACK, turn)
                 .map_err(NetError::io("DHCP"))?;
             if let Some(Answer { lease, .. }) = acknowledged {
                 return Ok(lease);
             }
         }
-        wait = (wait * 2).min(LONGEST_WAIT);
+        wait = (wait * 2).min(MAX_WAIT);
     }
     Err(NetError::NoLease {
         nic: nic.to_owned(),
@@ -112,7 +112,7 @@ struct Exchange<'a> {
 
 impl Exchange<'_> {
     /// Sends one message and waits for an answer of the wanted kind; `None` after a timeout or a refusal.
-    fn ask(
+    fn request(
         &self,
         kind: u8,
         address: Option<Ipv4Addr>,
@@ -159,7 +159,7 @@ fn message(kind: u8, id: u32, seconds: u16, mac: Mac, address: Option<Ipv4Addr>,
         message.extend_from_slice(&[code, value.len() as u8]);
         message.extend_from_slice(value);
     };
-    option(KIND, &[kind]);
+    option(MESSAGE_TYPE, &[kind]);
     option(CLIENT_ID, &[&[1], &mac.0[..]].concat());
     option(VENDOR_CLASS, b"rackwright-agent");
     option(PARAMETERS, &[MASK, ROUTER, LEASE_TIME, SERVER]);
@@ -170,17 +170,17 @@ fn message(kind: u8, id: u32, seconds: u16, mac: Mac, address: Option<Ipv4Addr>,
         option(SERVER, &server.octets());
     }
     message.push(255);
-    message.resize(message.len().max(LEAST_BYTES), 0);
+    message.resize(message.len().max(MIN_BYTES), 0);
     message
 }
 
 /// Parses an answer; `None` if it does not belong to this client and transaction.
 fn parse(message: &[u8], id: u32, mac: Mac) -> Option<Answer> {
-    let ours = message.first() == Some(&2)
+    let is_expected = message.first() == Some(&2)
         && message.get(4..8)? == id.to_be_bytes()
         && message.get(28..34)? == mac.0
         && message.get(236..240)? == COOKIE;
-    if !ours {
+    if !is_expected {
         return None;
     }
     let address = ipv4(message.get(16..20)?)?;
@@ -191,7 +191,7 @@ fn parse(message: &[u8], id: u32, mac: Mac) -> Option<Answer> {
             .find(|(found, _)| *found == code)
             .map(|(_, value)| *value)
     };
-    let kind = *option(KIND)?.first()?;
+    let kind = *option(MESSAGE_TYPE)?.first()?;
     let prefix = option(MASK).and_then(ipv4).and_then(prefix_of_mask).unwrap_or(24);
     let gateway = option(ROUTER)
         .and_then(|routers| ipv4(routers.get(..4)?))
@@ -263,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    const US: Mac = Mac([0x52, 0x54, 0, 1, 2, 3]);
+    const CLIENT_MAC: Mac = Mac([0x52, 0x54, 0, 1, 2, 3]);
 
     fn answer(kind: u8, id: u32, mac: Mac) -> Vec<u8> {
         let mut answer = message(kind, id, 0, mac, None, Some(Ipv4Addr::new(10, 0, 0, 1)));
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn answers_are_read() {
-        let parsed = parse(&answer(ACK, 9, US), 9, US).unwrap();
+        let parsed = parse(&answer(ACK, 9, CLIENT_MAC), 9, CLIENT_MAC).unwrap();
         assert_eq!((parsed.kind, parsed.lease.time), (ACK, Duration::from_secs(120)));
         let Addressing {
             address,
@@ -293,38 +293,38 @@ mod tests {
 
     #[test]
     fn answers_to_others_are_left_alone() {
-        assert_eq!(parse(&answer(ACK, 9, US), 8, US), None);
-        assert_eq!(parse(&answer(ACK, 9, Mac([9; 6])), 9, US), None);
+        assert_eq!(parse(&answer(ACK, 9, CLIENT_MAC), 8, CLIENT_MAC), None);
+        assert_eq!(parse(&answer(ACK, 9, Mac([9; 6])), 9, CLIENT_MAC), None);
         assert_eq!(
-            parse(&message(DISCOVER, 9, 0, US, None, None), 9, US),
+            parse(&message(DISCOVER, 9, 0, CLIENT_MAC, None, None), 9, CLIENT_MAC),
             None,
             "a request"
         );
-        let mut without_address = answer(ACK, 9, US);
+        let mut without_address = answer(ACK, 9, CLIENT_MAC);
         without_address[16..20].fill(0);
-        assert_eq!(parse(&without_address, 9, US), None);
+        assert_eq!(parse(&without_address, 9, CLIENT_MAC), None);
     }
 
     #[test]
     fn overloaded_fields_are_read() {
-        let mut packed = answer(OFFER, 9, US);
+        let mut packed = answer(OFFER, 9, CLIENT_MAC);
         packed.truncate(OPTIONS_AT);
         packed.extend_from_slice(&[OVERLOAD, 1, 3, 255]);
-        packed[108..112].copy_from_slice(&[KIND, 1, OFFER, 255]);
+        packed[108..112].copy_from_slice(&[MESSAGE_TYPE, 1, OFFER, 255]);
         packed[44..51].copy_from_slice(&[MASK, 4, 255, 0, 0, 0, 255]);
-        let parsed = parse(&packed, 9, US).unwrap();
+        let parsed = parse(&packed, 9, CLIENT_MAC).unwrap();
         assert_eq!((parsed.kind, parsed.lease.addressing.prefix), (OFFER, 8));
     }
 
     proptest! {
         #[test]
         fn any_answer_is_survived(mut bytes in proptest::collection::vec(any::<u8>(), 0..600), cut in 0_usize..600) {
-            let mut answer = answer(OFFER, 9, US);
+            let mut answer = answer(OFFER, 9, CLIENT_MAC);
             for (at, byte) in bytes.drain(..).enumerate().filter(|(at, _)| *at >= OPTIONS_AT) {
                 if at < answer.len() { answer[at] = byte } else { answer.push(byte) }
             }
             answer.truncate(cut);
-            let _ = parse(&answer, 9, US);
+            let _ = parse(&answer, 9, CLIENT_MAC);
         }
     }
 }

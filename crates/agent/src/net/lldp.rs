@@ -21,7 +21,7 @@ const PORT_MAC: u8 = 3;
 
 /// Content of a frame. Texts are printable ASCII; other characters become `?`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Said {
+pub struct Announcement {
     /// A name, or a MAC address with colons.
     pub chassis_id: String,
     /// A name, or a MAC address with colons.
@@ -44,7 +44,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
 
 /// Parses the data after the Ethernet header. `None` if it is not a valid LLDP frame.
 #[must_use]
-pub fn parse(frame: &[u8]) -> Option<Said> {
+pub fn parse(frame: &[u8]) -> Option<Announcement> {
     let (CHASSIS_ID, chassis, rest) = element(frame)? else {
         return None;
     };
@@ -54,11 +54,11 @@ pub fn parse(frame: &[u8]) -> Option<Said> {
     let (TIME_TO_LIVE, ttl, mut rest) = element(rest)? else {
         return None;
     };
-    let mut said = Said {
+    let mut announcement = Announcement {
         chassis_id: id(chassis, CHASSIS_MAC)?,
         port_id: id(port, PORT_MAC)?,
         ttl_s: u16::from_be_bytes(*ttl.first_chunk()?),
-        ..Said::default()
+        ..Announcement::default()
     };
     // A padded frame and a frame without an end element are valid too.
     while !rest.is_empty() {
@@ -66,13 +66,13 @@ pub fn parse(frame: &[u8]) -> Option<Said> {
         match kind {
             END => break,
             CHASSIS_ID | PORT_ID | TIME_TO_LIVE => return None,
-            PORT_DESCRIPTION if said.port_description.is_empty() => said.port_description = text(value),
-            SYSTEM_NAME if said.system_name.is_empty() => said.system_name = text(value),
+            PORT_DESCRIPTION if announcement.port_description.is_empty() => announcement.port_description = text(value),
+            SYSTEM_NAME if announcement.system_name.is_empty() => announcement.system_name = text(value),
             _ => {}
         }
         rest = next;
     }
-    Some(said)
+    Some(announcement)
 }
 
 /// Parses a Chassis ID or Port ID: a subtype, then 1 to 255 octets.
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_frame_of_a_real_switch_is_read() {
-        let said = Said {
+        let announcement = Announcement {
             chassis_id: "66:26:d9:b1:f1:cc".into(),
             port_id: "p1".into(),
             ttl_s: 120,
@@ -131,7 +131,7 @@ mod tests {
             system_name: "eth-leaf-1".into(),
         };
         let bytes = hex::decode(OPEN_VSWITCH).unwrap();
-        assert_eq!(parse(&bytes), Some(said));
+        assert_eq!(parse(&bytes), Some(announcement));
         for length in 0..18 {
             assert_eq!(parse(&bytes[..length]), None, "cut at {length}");
         }
@@ -148,15 +148,15 @@ mod tests {
             (5, &long),
             (5, b"another"),
         ];
-        let said = parse(&frame(&elements)).unwrap();
-        assert_eq!(said.chassis_id, "leaf?[31m");
-        assert_eq!((said.port_id.as_str(), said.ttl_s), ("swp1", 9));
-        assert_eq!(said.port_description, "???eno1?");
-        assert_eq!(said.system_name, "x".repeat(TEXT_MAX));
+        let announcement = parse(&frame(&elements)).unwrap();
+        assert_eq!(announcement.chassis_id, "leaf?[31m");
+        assert_eq!((announcement.port_id.as_str(), announcement.ttl_s), ("swp1", 9));
+        assert_eq!(announcement.port_description, "???eno1?");
+        assert_eq!(announcement.system_name, "x".repeat(TEXT_MAX));
     }
 
     #[test]
-    fn frames_that_are_not_as_the_standard_asks_say_nothing() {
+    fn malformed_frames_are_ignored() {
         let chassis: Element<'_> = (1, b"\x07leaf");
         let port: Element<'_> = (2, b"\x05swp1");
         let ttl: Element<'_> = (3, &[0, 9]);

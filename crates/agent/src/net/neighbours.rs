@@ -24,18 +24,18 @@ use crate::root::SysRoot;
 use crate::text;
 
 /// The known neighbours of the cards; `None` before the first report.
-pub type Heard = Option<Neighbours>;
+pub type NeighbourReport = Option<Neighbours>;
 
 /// Interval between searches for new cards; also the longest wait before expired neighbours are removed.
-const LOOK: Duration = Duration::from_secs(2);
+const SCAN_PERIOD: Duration = Duration::from_secs(2);
 /// Minimum time between two reports, even if a switch changes its announcement in each frame.
-const REPORT: Duration = Duration::from_secs(5);
+const REPORT_PERIOD: Duration = Duration::from_secs(5);
 /// The protocol number of LLDP in Ethernet frames.
 const ETHERTYPE: u16 = 0x88cc;
 /// Largest accepted frame in bytes.
-const FRAME: usize = 2048;
+const FRAME_BYTES: usize = 2048;
 /// Maximum number of frames handled at once.
-const FRAMES: usize = 64;
+const FRAMES_PER_POLL: usize = 64;
 /// `IFF_UP`.
 const UP: u32 = 1;
 /// Every LLDP agent sends to the first group (nearest bridge); the other two groups are used too (IEEE 802.1AB-2016 table
@@ -53,24 +53,24 @@ struct Card {
 }
 
 /// A neighbour and the end of its validity.
-struct Known {
+struct KnownNeighbour {
     neighbour: Neighbour,
     until: Instant,
 }
 
 /// State of the listening thread.
-struct Ear {
+struct LldpListener {
     root: SysRoot,
     socket: OwnedFd,
     /// By the kernel's interface number.
     cards: BTreeMap<usize, Card>,
-    known: BTreeMap<usize, Known>,
+    known: BTreeMap<usize, KnownNeighbour>,
 }
 
 /// Listens until the receiver is dropped. Logs the name of a card that cannot listen.
-pub fn hear(root: &SysRoot, told: watch::Sender<Heard>) {
-    let mut ear = match Ear::open(root.clone()) {
-        Ok(ear) => ear,
+pub fn listen(root: &SysRoot, sender: watch::Sender<NeighbourReport>) {
+    let mut listener = match LldpListener::open(root.clone()) {
+        Ok(listener) => listener,
         Err(error) => {
             tracing::warn!("LLDP is not heard: {error}");
             return;
@@ -78,13 +78,13 @@ pub fn hear(root: &SysRoot, told: watch::Sender<Heard>) {
     };
     let started = thread::Builder::new()
         .name("lldp".to_owned())
-        .spawn(move || ear.run(&told));
+        .spawn(move || listener.run(&sender));
     if let Err(error) = started {
         tracing::warn!("LLDP is not heard: {error}");
     }
 }
 
-impl Ear {
+impl LldpListener {
     fn open(root: SysRoot) -> io::Result<Self> {
         // Not bound to a card: it receives the frames of all cards, each with its card.
         let lldp = Protocol::from(i32::from(ETHERTYPE.to_be()));
@@ -98,28 +98,28 @@ impl Ear {
         })
     }
 
-    fn run(&mut self, told: &watch::Sender<Heard>) {
+    fn run(&mut self, sender: &watch::Sender<NeighbourReport>) {
         let mut report_at = Instant::now();
-        let mut look_at = Instant::now();
-        while !told.is_closed() {
-            if Instant::now() >= look_at {
-                self.find_cards();
-                look_at = Instant::now() + LOOK;
+        let mut scan_at = Instant::now();
+        while !sender.is_closed() {
+            if Instant::now() >= scan_at {
+                self.scan_cards();
+                scan_at = Instant::now() + SCAN_PERIOD;
             }
-            if let Err(error) = self.take() {
+            if let Err(error) = self.receive_frames() {
                 tracing::warn!("LLDP is not heard any more: {error}");
                 return;
             }
             let now = Instant::now();
             self.known.retain(|_, known| known.until > now);
-            if now >= report_at && self.report(told) {
-                report_at = now + REPORT;
+            if now >= report_at && self.report(sender) {
+                report_at = now + REPORT_PERIOD;
             }
         }
     }
 
     /// Joins the groups on new cards and sets those cards up.
-    fn find_cards(&mut self) {
+    fn scan_cards(&mut self) {
         let mut cards = BTreeMap::new();
         for (name, mac) in ethernet(&self.root) {
             let number = index(&self.root, &name);
@@ -158,19 +158,19 @@ impl Ear {
         Netlink::open()?.set_up(number)
     }
 
-    /// Waits up to [`LOOK`] for frames and handles those that arrived.
-    fn take(&mut self) -> io::Result<()> {
+    /// Waits up to [`SCAN_PERIOD`] for frames and handles those that arrived.
+    fn receive_frames(&mut self) -> io::Result<()> {
         let mut polled = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-        let wait = PollTimeout::try_from(LOOK).unwrap_or(PollTimeout::ZERO);
+        let wait = PollTimeout::try_from(SCAN_PERIOD).unwrap_or(PollTimeout::ZERO);
         match poll(&mut polled, wait) {
             Ok(0) | Err(nix::errno::Errno::EINTR) => return Ok(()),
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
-        let mut frame = [0; FRAME];
-        for _ in 0..FRAMES {
+        let mut frame = [0; FRAME_BYTES];
+        for _ in 0..FRAMES_PER_POLL {
             match recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut frame) {
-                Ok((length, Some(from))) => self.heard(from.ifindex(), frame.get(..length).unwrap_or_default()),
+                Ok((length, Some(from))) => self.handle_frame(from.ifindex(), frame.get(..length).unwrap_or_default()),
                 Ok((_, None)) => {}
                 // The kernel reports a card that went down once; the other cards continue.
                 Err(nix::errno::Errno::ENETDOWN | nix::errno::Errno::EINTR) => {}
@@ -181,32 +181,32 @@ impl Ear {
         Ok(())
     }
 
-    fn heard(&mut self, place: usize, frame: &[u8]) {
-        let (Some(card), Some(said)) = (self.cards.get(&place), lldp::parse(frame)) else {
+    fn handle_frame(&mut self, place: usize, frame: &[u8]) {
+        let (Some(card), Some(announcement)) = (self.cards.get(&place), lldp::parse(frame)) else {
             return;
         };
-        if said.ttl_s == 0 {
+        if announcement.ttl_s == 0 {
             self.known.remove(&place);
             return;
         }
-        let known = Known {
-            until: Instant::now() + Duration::from_secs(said.ttl_s.into()),
+        let known = KnownNeighbour {
+            until: Instant::now() + Duration::from_secs(announcement.ttl_s.into()),
             neighbour: Neighbour {
                 nic: card.name.clone(),
                 mac: card.mac.clone(),
-                chassis_id: said.chassis_id,
-                port_id: said.port_id,
-                port_description: said.port_description,
-                system_name: said.system_name,
+                chassis_id: announcement.chassis_id,
+                port_id: announcement.port_id,
+                port_description: announcement.port_description,
+                system_name: announcement.system_name,
             },
         };
         self.known.insert(place, known);
     }
 
     /// Sends the neighbours if they changed. Returns whether they did.
-    fn report(&self, told: &watch::Sender<Heard>) -> bool {
+    fn report(&self, sender: &watch::Sender<NeighbourReport>) -> bool {
         let neighbours = self.known.values().map(|known| known.neighbour.clone()).collect();
-        told.send_if_modified(|last| {
+        sender.send_if_modified(|last| {
             let all = Neighbours { neighbours };
             let is_same = last.as_ref().map_or(all.neighbours.is_empty(), |last| *last == all);
             if !is_same {

@@ -22,7 +22,7 @@ const ETHERNET: u32 = 1;
 
 /// The network after bring-up.
 #[derive(Debug)]
-pub struct Up {
+pub struct ActiveNic {
     /// Name of the interface.
     pub nic: String,
     /// Ethernet address of the interface.
@@ -37,7 +37,7 @@ pub struct Up {
 ///
 /// # Errors
 /// [`NetError`]
-pub fn bring_up(root: &SysRoot, mac: Option<Mac>, addressing: Option<Addressing>) -> Result<Up, NetError> {
+pub fn bring_up(root: &SysRoot, mac: Option<Mac>, addressing: Option<Addressing>) -> Result<ActiveNic, NetError> {
     let listener = Netlink::listen().map_err(NetError::io("netlink"))?;
     let mut netlink = Netlink::open().map_err(NetError::io("netlink"))?;
     let (nic, mac) = wait_for_nic(root, &listener, &mut netlink, mac)?;
@@ -62,7 +62,7 @@ pub fn bring_up(root: &SysRoot, mac: Option<Mac>, addressing: Option<Addressing>
             .set_default_route(index, gateway)
             .map_err(NetError::io(format!("default route by {gateway}")))?;
     }
-    Ok(Up {
+    Ok(ActiveNic {
         nic,
         mac,
         addressing,
@@ -98,8 +98,8 @@ fn wait_for_nic(
         if let Some((name, mac)) = is_up.iter().find(|(name, _)| has_link(name)) {
             return Ok((name.clone(), *mac));
         }
-        let heard = listener.wait(deadline).map_err(NetError::io("netlink"))?;
-        if !heard && Instant::now() >= deadline {
+        let has_event = listener.wait(deadline).map_err(NetError::io("netlink"))?;
+        if !has_event && Instant::now() >= deadline {
             break;
         }
     }

@@ -17,7 +17,7 @@ use rackwright_agent::host::KernelHost;
 use rackwright_agent::jobs::control::JobControl;
 use rackwright_agent::jobs::job_error;
 use rackwright_agent::jobs::power::{Power, PowerAction};
-use rackwright_agent::jobs::writer::{ImageWriter, Order, Written};
+use rackwright_agent::jobs::writer::{ImageWriter, WriteRequest, WriteSummary};
 use rackwright_agent::machine::Machine;
 use rackwright_agent::root::SysRoot;
 use rackwright_api::v1::agent_message::Message as Up;
@@ -268,7 +268,7 @@ pub struct Gate {
     pub image: Vec<u8>,
     pub begun: AtomicUsize,
     pub turns: Mutex<Vec<std::sync::mpsc::Sender<()>>>,
-    pub orders: Mutex<Vec<Order>>,
+    pub orders: Mutex<Vec<WriteRequest>>,
 }
 
 impl Gate {
@@ -289,12 +289,12 @@ impl Gate {
 pub struct GateWriter(pub Arc<Gate>);
 
 impl ImageWriter for GateWriter {
-    fn logical_bytes(&self, order: &Order, _: &JobControl) -> Result<u64, JobError> {
-        self.0.orders.lock().unwrap().push(order.clone());
+    fn logical_bytes(&self, request: &WriteRequest, _: &JobControl) -> Result<u64, JobError> {
+        self.0.orders.lock().unwrap().push(request.clone());
         Ok(self.0.image.len() as u64)
     }
 
-    fn write(&self, _: &Order, drive: &Path, control: &JobControl) -> Result<Written, JobError> {
+    fn write(&self, _: &WriteRequest, drive: &Path, control: &JobControl) -> Result<WriteSummary, JobError> {
         use std::os::unix::fs::FileExt as _;
         self.0.begun.fetch_add(1, Ordering::SeqCst);
         let (turn, wait) = std::sync::mpsc::channel();
@@ -311,9 +311,9 @@ impl ImageWriter for GateWriter {
         }
         let disk = std::fs::File::options().write(true).open(drive).unwrap();
         disk.write_all_at(&self.0.image, 0).unwrap();
-        Ok(Written {
+        Ok(WriteSummary {
             logical_bytes: self.0.image.len() as u64,
-            ..Written::default()
+            ..WriteSummary::default()
         })
     }
 }

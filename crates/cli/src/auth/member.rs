@@ -96,7 +96,7 @@ fn table(members: &[Member], paint: Paint, width: Option<usize>) -> String {
 }
 
 /// Shows a changed member: a sentence for people, otherwise the member.
-fn told(cx: &Cx, member: &Member, sentence: &str) -> Result<(), CliError> {
+fn show_member(cx: &Cx, member: &Member, sentence: &str) -> Result<(), CliError> {
     if cx.ui.format() != Format::Table {
         return cx.ui.item(member, |_| String::new());
     }
@@ -113,7 +113,7 @@ async fn set_role(cx: &Cx, name: &str, role: RoleArg, mutation: &MutationArgs) -
     };
     let member = rpc!(client, AuthServiceClient.set_member_role, doing, request).await?;
     let sentence = format!("{} is {} now", short(&member.name), role_name(member.role));
-    told(cx, &member, &sentence)
+    show_member(cx, &member, &sentence)
 }
 
 async fn revoke(cx: &Cx, name: &str, mutation: &MutationArgs) -> Result<(), CliError> {
@@ -133,7 +133,7 @@ async fn revoke(cx: &Cx, name: &str, mutation: &MutationArgs) -> Result<(), CliE
         "all certificates, SSH keys and tokens of {name} have ended; `rackwright token create {name} --role \
          {role}{customer}` lets {name} in again"
     );
-    told(cx, &member, &sentence)
+    show_member(cx, &member, &sentence)
 }
 
 async fn delete(cx: &Cx, name: &str, mutation: &MutationArgs) -> Result<(), CliError> {

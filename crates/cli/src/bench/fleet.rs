@@ -13,7 +13,7 @@ use super::meter::Usage;
 use super::phases;
 use super::progress::{Edge, Passage, Progress, Tally};
 use super::report::{Cost, PhaseReport, TotalReport, Watch};
-use super::stand::Stand;
+use super::test_bed::TestBed;
 use crate::args::Cx;
 use crate::error::CliError;
 use crate::units;
@@ -200,23 +200,28 @@ async fn compared_with_few(cx: &Cx, args: &FleetArgs) -> Result<Spending, CliErr
 async fn life(cx: &Cx, args: &FleetArgs, is_quiet: bool) -> Result<(Times, Spending), CliError> {
     cx.ui
         .note(&format!("starting the control plane and {} machines", args.nodes));
-    let mut stand = Stand::start(cx, args).await?;
+    let mut test_bed = TestBed::start(cx, args).await?;
     let is_image_needed = |phase: &PhaseArg| matches!(phase, PhaseArg::Deploy | PhaseArg::Life);
     if args.phases.iter().any(is_image_needed) {
-        phases::add_image(&cx.ui, &stand).await?;
+        phases::add_image(&cx.ui, &test_bed).await?;
     }
-    let watched: Vec<_> = stand.machines.iter().take(args.alone).map(|m| m.id.clone()).collect();
+    let watched: Vec<_> = test_bed
+        .machines
+        .iter()
+        .take(args.alone)
+        .map(|m| m.id.clone())
+        .collect();
     // The watched machines come last, after all others.
-    stand.machines.reverse();
+    test_bed.machines.reverse();
     let (passed, passages) = mpsc::channel(args.parallel);
     let passed = args.phases.contains(&PhaseArg::Life).then_some(passed);
-    let progress = Progress::follow(stand.client.clone(), watched.iter().cloned(), passed);
+    let progress = Progress::follow(test_bed.client.clone(), watched.iter().cloned(), passed);
     let mut run = Run {
         cx,
         progress,
         passages,
         begun: Instant::now(),
-        start: Spent::of(&stand)?,
+        start: Spent::of(&test_bed)?,
         peak: Peak::default(),
         right: args.nodes,
         args,
@@ -226,9 +231,9 @@ async fn life(cx: &Cx, args: &FleetArgs, is_quiet: bool) -> Result<(Times, Spend
     };
     for phase in &args.phases {
         cx.ui.note(&format!("phase {}", name(*phase)));
-        run.phase(&mut stand, *phase).await?;
+        run.phase(&mut test_bed, *phase).await?;
     }
-    let spending = run.total(&stand).await?;
+    let spending = run.total(&test_bed).await?;
     let tally = run.progress.now();
     if run.right == args.nodes && tally.failed() == 0 {
         return Ok((run.times, spending));
@@ -264,10 +269,10 @@ struct Spent {
 }
 
 impl Spent {
-    fn of(stand: &Stand) -> Result<Self, CliError> {
+    fn of(test_bed: &TestBed) -> Result<Self, CliError> {
         Ok(Self {
-            control: stand.control_plane().usage()?,
-            simulator: stand.simulator().usage()?,
+            control: test_bed.control_plane().usage()?,
+            simulator: test_bed.simulator().usage()?,
         })
     }
 }
@@ -296,41 +301,41 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn phase(&mut self, stand: &mut Stand, phase: PhaseArg) -> Result<(), CliError> {
-        stand.control_plane().reset_peak()?;
-        stand.simulator().reset_peak()?;
-        let before = Spent::of(stand)?;
+    async fn phase(&mut self, test_bed: &mut TestBed, phase: PhaseArg) -> Result<(), CliError> {
+        test_bed.control_plane().reset_peak()?;
+        test_bed.simulator().reset_peak()?;
+        let before = Spent::of(test_bed)?;
         let begun = Instant::now();
         let begun_s = units::now();
         let mut listing = None;
         let mut seconds = None;
         match phase {
-            PhaseArg::Enrol => phases::enrol(&stand.client, &stand.machines).await?,
+            PhaseArg::Enrol => phases::enrol(&test_bed.client, &test_bed.machines).await?,
             PhaseArg::Inspect => drop(self.until(Edge::Inspected).await?),
-            PhaseArg::List => listing = Some(phases::listing(&stand.client).await?),
+            PhaseArg::List => listing = Some(phases::listing(&test_bed.client).await?),
             // No event is expected in this phase: only the time ends it.
             PhaseArg::Idle => tokio::time::sleep(self.args.idle).await,
             PhaseArg::Deploy => {
-                phases::deploy(&stand.client, &stand.machines, self.args.parallel).await?;
+                phases::deploy(&test_bed.client, &test_bed.machines, self.args.parallel).await?;
                 let tally = self.until(Edge::Validated).await?;
                 self.validated(&tally)?;
             }
             PhaseArg::Release => {
-                phases::release(&stand.client, &stand.machines, self.args.parallel).await?;
+                phases::release(&test_bed.client, &test_bed.machines, self.args.parallel).await?;
                 self.until(Edge::Erased).await?;
             }
-            PhaseArg::Restart => seconds = Some(stand.crash().await?),
+            PhaseArg::Restart => seconds = Some(test_bed.crash().await?),
             PhaseArg::Life => {
                 let (args, passages) = (self.args, &mut self.passages);
                 let over = self.progress.until(Edge::Erased, args.nodes, args.patience);
-                phases::life(&stand.client, &stand.machines, args.parallel, passages, over).await?;
+                phases::life(&test_bed.client, &test_bed.machines, args.parallel, passages, over).await?;
             }
         }
         let seconds = seconds.unwrap_or_else(|| begun.elapsed().as_secs_f64());
-        self.check(stand, phase).await?;
+        self.check(test_bed, phase).await?;
         let tally = self.progress.now();
         self.times.take(phase, begun_s, &self.watched, &tally);
-        let after = Spent::of(stand)?;
+        let after = Spent::of(test_bed)?;
         let fresh = phase == PhaseArg::Restart;
         let control_before = if fresh { 0.0 } else { before.control.cpu_s };
         self.peak.control = self.peak.control.max(after.control.peak_resident_bytes);
@@ -358,7 +363,7 @@ impl Run<'_> {
                 control_cpu_s,
                 control_cpu_ms_per_node: control_cpu_s * 1e3 / self.args.nodes as f64,
                 control_peak_resident_bytes: after.control.peak_resident_bytes,
-                database_bytes: stand.database_bytes().await?,
+                database_bytes: test_bed.database_bytes().await?,
                 simulator_cpu_s: after.simulator.cpu_s - before.simulator.cpu_s,
                 simulator_peak_resident_bytes: after.simulator.peak_resident_bytes,
             }),
@@ -389,18 +394,18 @@ impl Run<'_> {
     }
 
     /// Checks by the list of nodes that the nodes are in the state to which the phase should bring them.
-    async fn check(&mut self, stand: &Stand, phase: PhaseArg) -> Result<(), CliError> {
+    async fn check(&mut self, test_bed: &TestBed, phase: PhaseArg) -> Result<(), CliError> {
         let state = match phase {
             PhaseArg::Inspect | PhaseArg::Release | PhaseArg::Life => "available",
             PhaseArg::Deploy => "active",
             PhaseArg::Enrol | PhaseArg::List | PhaseArg::Idle | PhaseArg::Restart => return Ok(()),
         };
-        self.right = self.right.min(phases::in_state(&stand.client, state).await?);
+        self.right = self.right.min(phases::in_state(&test_bed.client, state).await?);
         Ok(())
     }
 
-    async fn total(&self, stand: &Stand) -> Result<Spending, CliError> {
-        let now = Spent::of(stand)?;
+    async fn total(&self, test_bed: &TestBed) -> Result<Spending, CliError> {
+        let now = Spent::of(test_bed)?;
         let control_cpu_s = now.control.cpu_s - self.start.control.cpu_s;
         let spending = Spending {
             seconds: self.begun.elapsed().as_secs_f64(),
@@ -411,14 +416,14 @@ impl Run<'_> {
             nodes: self.args.nodes,
             right: self.right,
             profile: self.args.profile.name(),
-            store: stand.store().name(),
+            store: test_bed.store().name(),
             identity: self.args.identity.name(),
             seconds: spending.seconds,
             cost: Cost {
                 control_cpu_s,
                 control_cpu_ms_per_node: spending.control_cpu_ms_per_node,
                 control_peak_resident_bytes: self.peak.control,
-                database_bytes: stand.database_bytes().await?,
+                database_bytes: test_bed.database_bytes().await?,
                 simulator_cpu_s: now.simulator.cpu_s - self.start.simulator.cpu_s,
                 simulator_peak_resident_bytes: self.peak.simulator,
             },

@@ -7,7 +7,7 @@ mod meter;
 mod phases;
 mod progress;
 mod report;
-mod stand;
+mod test_bed;
 
 use clap::Subcommand;
 use tokio::signal::unix::{SignalKind, signal};
@@ -35,11 +35,11 @@ pub async fn run(cx: &Cx, command: BenchCommand) -> Result<(), CliError> {
     tokio::select! {
         done = work => done,
         // Dropping the future ends the started processes.
-        ended = told_to_end() => Err(ended),
+        ended = wait_for_signal() => Err(ended),
     }
 }
 
-async fn told_to_end() -> CliError {
+async fn wait_for_signal() -> CliError {
     let listen = |kind| signal(kind).map_err(|e| CliError::io("listen for signals", e));
     let heard = async {
         let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);

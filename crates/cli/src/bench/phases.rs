@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use super::progress::{Edge, Passage, Tally};
 use super::report::Listing;
-use super::stand::{Machine, Stand};
+use super::test_bed::{Machine, TestBed};
 use crate::client::{Client, rpc};
 use crate::error::CliError;
 use crate::image::upload;
@@ -38,12 +38,12 @@ fn mutation() -> Option<Mutation> {
 }
 
 /// Adds the image that [`deploy`] deploys.
-pub async fn add_image(ui: &Ui, stand: &Stand) -> Result<(), CliError> {
-    let file = stand.folder().join("image.raw");
+pub async fn add_image(ui: &Ui, test_bed: &TestBed) -> Result<(), CliError> {
+    let file = test_bed.folder().join("image.raw");
     let bytes = noise(IMAGE_MIB << 20);
     std::fs::write(&file, &bytes).map_err(|e| CliError::file("write", &file, e))?;
     let sha256 = hex::encode(ring::digest::digest(&ring::digest::SHA256, &bytes));
-    let client = &stand.client;
+    let client = &test_bed.client;
     let request = StartUploadRequest {
         image_id: IMAGE.to_owned(),
         size_bytes: bytes.len() as u64,
@@ -133,7 +133,7 @@ pub async fn life(
                     Some((_, Edge::Enrolled | Edge::HostUp | Edge::Erased)) => {}
                     None => std::future::pending().await,
                 },
-                ended = calls.one_ends(), if !calls.under_way.is_empty() => ended?,
+                ended = calls.one_ends(), if !calls.running.is_empty() => ended?,
             }
         }
     };
@@ -175,14 +175,14 @@ async fn release_one(client: Arc<Client>, id: String) -> Result<(), CliError> {
 
 /// A limited number of concurrent calls; the first failure ends all.
 struct Calls {
-    under_way: JoinSet<Result<(), CliError>>,
+    running: JoinSet<Result<(), CliError>>,
     most: usize,
 }
 
 impl Calls {
     fn new(most: usize) -> Self {
         Self {
-            under_way: JoinSet::new(),
+            running: JoinSet::new(),
             most,
         }
     }
@@ -191,22 +191,22 @@ impl Calls {
         &mut self,
         call: impl Future<Output = Result<(), CliError>> + Send + 'static,
     ) -> Result<(), CliError> {
-        while self.under_way.len() >= self.most {
+        while self.running.len() >= self.most {
             self.one_ends().await?;
         }
-        self.under_way.spawn(call);
+        self.running.spawn(call);
         Ok(())
     }
 
     async fn end(mut self) -> Result<(), CliError> {
-        while !self.under_way.is_empty() {
+        while !self.running.is_empty() {
             self.one_ends().await?;
         }
         Ok(())
     }
 
     async fn one_ends(&mut self) -> Result<(), CliError> {
-        match self.under_way.join_next().await {
+        match self.running.join_next().await {
             Some(Ok(done)) => done,
             Some(Err(e)) => Err(CliError::BadAnswer(format!("a call broke off: {e}"))),
             None => Ok(()),

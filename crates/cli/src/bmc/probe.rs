@@ -20,7 +20,7 @@ pub struct ProbeArgs {
 
 /// Probes the BMC and shows the result.
 pub async fn run(cx: &Cx, args: ProbeArgs) -> Result<(), CliError> {
-    if IpmiAddress::is_meant(args.access.address()) {
+    if IpmiAddress::is_ipmi(args.access.address()) {
         return super::ipmi::probe(cx, args.access).await;
     }
     let access = Access::open(cx, args.access).await?;

@@ -35,7 +35,7 @@ pub struct RecordArgs {
 
 /// Walks, scrubs and writes.
 pub async fn run(cx: &Cx, args: RecordArgs) -> Result<(), CliError> {
-    refuse_filled(&args.dir)?;
+    refuse_non_empty(&args.dir)?;
     let access = Access::open(cx, args.access).await?;
     let limits = RecordLimits {
         resources: args.max_resources,
@@ -56,10 +56,10 @@ pub async fn run(cx: &Cx, args: RecordArgs) -> Result<(), CliError> {
     let known = [access.password.expose_secret().to_owned(), access.host.clone()];
     let recording = recording.scrubbed(&known, &access.user);
     let written = write(&args.dir, &recording)?;
-    tell(cx, &args.dir, &recording, written)
+    print_summary(cx, &args.dir, &recording, written)
 }
 
-fn refuse_filled(dir: &Path) -> Result<(), CliError> {
+fn refuse_non_empty(dir: &Path) -> Result<(), CliError> {
     match fs::read_dir(dir) {
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
@@ -86,7 +86,7 @@ fn write(dir: &Path, recording: &Recording) -> Result<usize, CliError> {
     Ok(written)
 }
 
-fn tell(cx: &Cx, dir: &Path, recording: &Recording, written: usize) -> Result<(), CliError> {
+fn print_summary(cx: &Cx, dir: &Path, recording: &Recording, written: usize) -> Result<(), CliError> {
     let left_out = recording.resources.len() - written;
     if cx.ui.format() != Format::Table {
         return cx.ui.value(&json!({

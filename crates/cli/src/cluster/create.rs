@@ -7,7 +7,7 @@ use prost_types::Timestamp;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
 use rackwright_api::v1::{ClusterSpec, CreateClusterRequest, Deployment};
 
-use super::wanted::{self, Asked};
+use super::wanted::{self, ClusterRequest};
 use crate::args::Cx;
 use crate::client::rpc;
 use crate::error::CliError;
@@ -65,14 +65,14 @@ pub struct CreateArgs {
 
 /// Creates clusters; a refusal of one does not stop the others.
 pub async fn run(cx: &Cx, args: CreateArgs) -> Result<(), CliError> {
-    let asked = match &args.file {
+    let cluster_requests = match &args.file {
         Some(file) => of_file(file)?,
         None => vec![of_options(&args)?],
     };
-    let mutations = args.mutation.each(asked.len())?;
+    let mutations = args.mutation.each(cluster_requests.len())?;
     let client = cx.client().await?;
     let (mut started, mut errors) = (Vec::new(), Vec::new());
-    let mut waiting = asked.into_iter();
+    let mut waiting = cluster_requests.into_iter();
     for one in waiting.by_ref() {
         let doing = format!("create cluster {}", one.name);
         let request = CreateClusterRequest {
@@ -104,25 +104,28 @@ pub async fn run(cx: &Cx, args: CreateArgs) -> Result<(), CliError> {
 }
 
 /// All clusters of a file, each with an image.
-fn of_file(file: &std::path::Path) -> Result<Vec<Asked>, CliError> {
-    let asked = wanted::asked(file, &load::read_file(file)?)?;
-    let missing = asked.iter().enumerate().filter(|(_, one)| one.image().is_empty());
+fn of_file(file: &std::path::Path) -> Result<Vec<ClusterRequest>, CliError> {
+    let cluster_requests = wanted::cluster_requests(file, &load::read_file(file)?)?;
+    let missing = cluster_requests
+        .iter()
+        .enumerate()
+        .filter(|(_, one)| one.image().is_empty());
     let fault = |place| {
         let message = format!("{}: clusters[{place}].image: is needed", file.display());
         CliError::usage(message, "`rackwright image list` shows what there is")
     };
     CliError::gather(missing.map(|(place, _)| fault(place)).collect())?;
-    if asked.is_empty() {
+    if cluster_requests.is_empty() {
         return Err(CliError::usage(
             format!("{}: there is no cluster in it", file.display()),
             "",
         ));
     }
-    Ok(asked)
+    Ok(cluster_requests)
 }
 
 /// The one cluster that the options describe.
-fn of_options(args: &CreateArgs) -> Result<Asked, CliError> {
+fn of_options(args: &CreateArgs) -> Result<ClusterRequest, CliError> {
     let user_data = args.user_data.as_deref().map(read_text).transpose()?;
     let deployment = Deployment {
         image: args.image.as_deref().map(names::image).unwrap_or_default(),
@@ -131,7 +134,7 @@ fn of_options(args: &CreateArgs) -> Result<Asked, CliError> {
         ..Deployment::default()
     };
     let name = args.name.as_deref().unwrap_or_default();
-    Ok(Asked {
+    Ok(ClusterRequest {
         name: super::short(name).to_owned(),
         spec: ClusterSpec {
             customer: args.customer.clone().unwrap_or_default(),

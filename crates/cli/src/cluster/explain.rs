@@ -34,12 +34,12 @@ fn screen(cluster: &Cluster, paint: Paint, width: Option<usize>, now: f64) -> St
         .map(|(place, hint)| format!("  {}. {}\n", place + 1, clean(hint)))
         .collect();
     section(&mut text, paint, "What you can do", &hints);
-    let amiss: Vec<ClusterMember> = amiss(&status.members).take(MOST).cloned().collect();
+    let deviating: Vec<ClusterMember> = deviating(&status.members).take(MOST).cloned().collect();
     section(
         &mut text,
         paint,
         "Nodes it waits for",
-        &members_table(&amiss, paint, width),
+        &members_table(&deviating, paint, width),
     );
     let earlier = status.replaced.len().saturating_sub(MOST);
     let replaced = status.replaced[earlier..].iter();
@@ -91,7 +91,7 @@ fn standing(cluster: &Cluster, now: f64) -> Table {
         table.row(["network".into(), (&status.network).into()]);
     }
     table.row(["lease".into(), lease_text(&spec, now).into()]);
-    if let Some(took) = hand_over_took(cluster) {
+    if let Some(took) = hand_over_duration(cluster) {
         let words = format!("{} after it was asked for", units::duration(took));
         table.row(["first ready".into(), words.into()]);
     }
@@ -99,7 +99,7 @@ fn standing(cluster: &Cluster, now: f64) -> Table {
 }
 
 /// Seconds from the request to the first hand-over, if the history still contains both.
-fn hand_over_took(cluster: &Cluster) -> Option<f64> {
+fn hand_over_duration(cluster: &Cluster) -> Option<f64> {
     let created = cluster.metadata.as_ref()?.create_time?;
     let history = &cluster.status.as_ref()?.history;
     let is_first = |step: &&rackwright_api::v1::ClusterTransition| {
@@ -110,7 +110,7 @@ fn hand_over_took(cluster: &Cluster) -> Option<f64> {
 }
 
 /// Nodes in another standing than those of a cluster in its state should have.
-fn amiss(members: &[ClusterMember]) -> impl Iterator<Item = &ClusterMember> {
+fn deviating(members: &[ClusterMember]) -> impl Iterator<Item = &ClusterMember> {
     // A node in use has a reason while its link to the fabric is broken.
     let is_settled = |member: &&ClusterMember| {
         matches!(member.standing.as_str(), "handed-over" | "checked" | "freed") && member.reason.is_empty()

@@ -93,7 +93,7 @@ fn of_state(cluster: &Cluster, state: ClusterState) -> Option<String> {
              `rackwright cluster watch {name}` shows when"
         )),
         ClusterState::Releasing => {
-            let mut held = status.members.iter().filter(|member| is_held_up(member));
+            let mut held = status.members.iter().filter(|member| is_delayed(member));
             match held.next().map(|member| names::short("nodes", &member.node)) {
                 Some(node) => Some(format!(
                     "{node} is not erased: `rackwright node explain {node}` says what is in the way"
@@ -128,7 +128,7 @@ fn is_stuck(member: &ClusterMember) -> bool {
 }
 
 /// Whether the node's erase does not continue by itself.
-fn is_held_up(member: &ClusterMember) -> bool {
+fn is_delayed(member: &ClusterMember) -> bool {
     let state = NodeState::try_from(member.state);
     matches!(
         state,

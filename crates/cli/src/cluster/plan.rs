@@ -11,7 +11,7 @@ use rackwright_site::placement::Placement;
 use rackwright_site::planner::Planner;
 use serde_json::{Map, Value, json};
 
-use super::wanted::{self, Asked, Wanted};
+use super::wanted::{self, ClusterRequest, PlacementRequest};
 use crate::args::Cx;
 use crate::client::{Client, rpc};
 use crate::error::{CliError, plural};
@@ -61,10 +61,10 @@ pub async fn run(cx: &Cx, args: &PlanArgs) -> Result<(), CliError> {
         let wanted = wanted::read(&args.file, &text, &site)?;
         return show(cx, &in_files(&site, wanted)?);
     }
-    let asked = wanted::asked(&args.file, &text)?;
+    let cluster_requests = wanted::cluster_requests(&args.file, &text)?;
     let client = cx.client().await?;
     let (mut planned, mut errors) = (Vec::new(), Vec::new());
-    for one in asked {
+    for one in cluster_requests {
         match ask(&client, one).await {
             Ok(one) => planned.push(one),
             // Without a server the other calls would only fail in the same way, slowly.
@@ -86,10 +86,10 @@ pub async fn run(cx: &Cx, args: &PlanArgs) -> Result<(), CliError> {
 }
 
 /// Places the clusters in turn; each leaves less for the later ones.
-fn in_files(site: &Site, wanted: Vec<Wanted>) -> Result<Vec<Planned>, CliError> {
+fn in_files(site: &Site, wanted: Vec<PlacementRequest>) -> Result<Vec<Planned>, CliError> {
     let hint = "clusters are placed in fat-trees in which all leaves of a pod are cabled alike";
     let mut planner = Planner::new(site).map_err(|unfit| CliError::usage(unfit.to_string(), hint))?;
-    let plan = |one: Wanted| {
+    let plan = |one: PlacementRequest| {
         // Drawn at once, so that the picture does not contain later clusters.
         let placed = planner.place(one.request.clone()).map(|placement| Found {
             nodes: names_of(site, &placement.nodes),
@@ -112,7 +112,7 @@ fn in_files(site: &Site, wanted: Vec<Wanted>) -> Result<Vec<Planned>, CliError> 
 }
 
 /// Asks the control plane for a plan.
-async fn ask(client: &Client, one: Asked) -> Result<Planned, CliError> {
+async fn ask(client: &Client, one: ClusterRequest) -> Result<Planned, CliError> {
     let request = PlanClusterRequest {
         cluster_id: one.name.clone(),
         spec: Some(one.spec.clone()),

@@ -48,7 +48,7 @@ struct Item {
 
 /// A cluster requested in a site from files.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct PlacementRequest {
     pub name: String,
     pub customer: String,
     pub sku: String,
@@ -58,13 +58,13 @@ pub struct Wanted {
 
 /// A cluster requested from the control plane.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct ClusterRequest {
     pub name: String,
     pub spec: ClusterSpec,
     pub labels: HashMap<String, String>,
 }
 
-impl Asked {
+impl ClusterRequest {
     /// The image; empty if the file names none.
     pub fn image(&self) -> &str {
         self.spec.deployment.as_ref().map_or("", |deployment| &deployment.image)
@@ -72,12 +72,12 @@ impl Asked {
 }
 
 /// Reads the file and reports every name in it that the site does not have.
-pub fn read(path: &Path, text: &str, site: &Site) -> Result<Vec<Wanted>, CliError> {
+pub fn read(path: &Path, text: &str, site: &Site) -> Result<Vec<PlacementRequest>, CliError> {
     each(path, text, |place, item| item.resolve(place, site))
 }
 
 /// Reads the file for the control plane, which checks the names against its site.
-pub fn asked(path: &Path, text: &str) -> Result<Vec<Asked>, CliError> {
+pub fn cluster_requests(path: &Path, text: &str) -> Result<Vec<ClusterRequest>, CliError> {
     each(path, text, |_, item| item.ask())
 }
 
@@ -136,7 +136,7 @@ impl Item {
         (words, bandwidth)
     }
 
-    fn resolve(self, place: usize, site: &Site) -> Result<Wanted, Vec<Fault>> {
+    fn resolve(self, place: usize, site: &Site) -> Result<PlacementRequest, Vec<Fault>> {
         let mut faults = Vec::new();
         let customer = site.customer_named(&self.customer);
         if customer.is_none() {
@@ -158,7 +158,7 @@ impl Item {
         };
         let cluster = ClusterId(place as u64 + 1);
         let plain = Request::plain(cluster, CustomerId(customer.0), PlacedSku(sku.0), self.nodes);
-        Ok(Wanted {
+        Ok(PlacementRequest {
             name: self.name,
             customer: self.customer,
             sku: self.sku,
@@ -171,7 +171,7 @@ impl Item {
         })
     }
 
-    fn ask(self) -> Result<Asked, Vec<Fault>> {
+    fn ask(self) -> Result<ClusterRequest, Vec<Fault>> {
         let mut faults = Vec::new();
         let (bandwidth, _) = self.check(&mut faults);
         if self.name.is_empty() {
@@ -197,7 +197,7 @@ impl Item {
             user_data: self.user_data,
             ..Deployment::default()
         };
-        Ok(Asked {
+        Ok(ClusterRequest {
             name: self.name,
             spec: ClusterSpec {
                 customer: self.customer,
@@ -243,19 +243,19 @@ mod tests {
         let text = "clusters:\n- {name: a, customer: acme, sku: h100, nodes: 4}\n- name: b\n  customer: zeta\n  sku: h100\n  \
                     nodes: 8\n  spares: 1\n  bandwidth: '2:1'\n  image: debian@b3-00\n  ssh_authorized_keys: [ssh-ed25519 AAAA]\n  \
                     user_data: |\n    #cloud-config\n  lease_end: 2030-01-01T00:00:00Z\n  labels: {team: ml}\n";
-        let asked = asked(Path::new("f"), text).unwrap();
+        let cluster_requests = cluster_requests(Path::new("f"), text).unwrap();
         assert_eq!(
-            (asked[0].image(), asked[0].spec.bandwidth.as_str()),
+            (cluster_requests[0].image(), cluster_requests[0].spec.bandwidth.as_str()),
             ("", "non-blocking")
         );
-        assert_eq!(asked[0].spec.lease_end, None);
-        let spec = &asked[1].spec;
+        assert_eq!(cluster_requests[0].spec.lease_end, None);
+        let spec = &cluster_requests[1].spec;
         assert_eq!((spec.nodes, spec.spares, spec.bandwidth.as_str()), (8, 1, "2:1"));
-        assert_eq!(asked[1].image(), "images/debian/versions/b3-00");
+        assert_eq!(cluster_requests[1].image(), "images/debian/versions/b3-00");
         let deployment = spec.deployment.as_ref().unwrap();
         assert_eq!(deployment.user_data, "#cloud-config\n");
         assert_eq!(deployment.ssh_authorized_keys, ["ssh-ed25519 AAAA"]);
         assert_eq!(spec.lease_end.unwrap().seconds, 1_893_456_000);
-        assert_eq!(asked[1].labels["team"], "ml");
+        assert_eq!(cluster_requests[1].labels["team"], "ml");
     }
 }

@@ -89,7 +89,7 @@ pub async fn run(cx: &Cx, args: StartArgs) -> Result<(), CliError> {
     let mut targets = Vec::new();
     if let Some(path) = &args.csv {
         let rows = parse_targets(&read(path)?).map_err(|faults| faulty(path, &faults))?;
-        let mut own = Own::default();
+        let mut own = RowLogins::default();
         targets.extend(rows.into_iter().map(|row| own.target(row)));
         logins.extend(own.logins);
     }
@@ -141,11 +141,11 @@ fn logins(args: &StartArgs) -> Result<Vec<DiscoveryLogin>, CliError> {
 
 /// Logins in a table's rows, without repetition.
 #[derive(Default)]
-struct Own {
+struct RowLogins {
     logins: Vec<DiscoveryLogin>,
 }
 
-impl Own {
+impl RowLogins {
     fn target(&mut self, row: TargetRow) -> DiscoveryTarget {
         let login = match row.user.as_str() {
             "" => row.credential,
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn logins_of_rows_are_sent_once_each() {
         let rows = parse_targets("address,user,password,credential\na,u,p,\nb,u,p,\nc,u,q,\nd,,,factory\n").unwrap();
-        let mut own = Own::default();
+        let mut own = RowLogins::default();
         let names: Vec<String> = rows.into_iter().map(|row| own.target(row).login).collect();
         assert_eq!(names, ["table login 1", "table login 1", "table login 2", "factory"]);
         assert_eq!(own.logins.len(), 2);

@@ -82,10 +82,10 @@ pub async fn run(cx: &Cx, args: WindowArgs) -> Result<(), CliError> {
         let request = GetMaintenanceWindowRequest { target: args.target };
         rpc!(client, FirmwareServiceClient.get_maintenance_window, doing, request).await?
     };
-    cx.ui.item(&window, |_| told(&window))
+    cx.ui.item(&window, |_| describe(&window))
 }
 
-fn told(window: &MaintenanceWindow) -> String {
+fn describe(window: &MaintenanceWindow) -> String {
     let mut lines = Vec::new();
     for one in &window.weekly {
         let day = usize::try_from(one.day)

@@ -34,7 +34,7 @@ fn screen(explanation: &Explanation, paint: Paint, width: Option<usize>, now: f6
     if !explanation.summary.is_empty() {
         text.push_str(&format!("{}\n", clean(&explanation.summary)));
     }
-    text.push_str(&standing(&node, &explanation.summary, now).render(paint, width));
+    text.push_str(&status_table(&node, &explanation.summary, now).render(paint, width));
     let mut section = |title: &str, body: String| {
         if !body.is_empty() {
             text.push_str(&format!("\n{}\n{body}", paint.tone(Tone::Strong, title)));
@@ -71,7 +71,7 @@ fn heading(node: &Node, paint: Paint, now: f64) -> String {
 }
 
 /// Facts that the summary does not contain.
-fn standing(node: &Node, summary: &str, now: f64) -> Table {
+fn status_table(node: &Node, summary: &str, now: f64) -> Table {
     let status = node.status.clone().unwrap_or_default();
     let mut table = Table::pairs().indented(2);
     if !status.reason.is_empty() && !summary.contains(&status.reason) {

@@ -115,7 +115,7 @@ fn words(told: &ExplainPowerResponse, render: impl FnOnce(&Table) -> String) -> 
         );
     }
     for psu in &told.psus {
-        let _ = writeln!(out, "{}", psu_words(psu));
+        let _ = writeln!(out, "{}", psu_text(psu));
     }
     let _ = writeln!(out);
     let mut table = Table::new(&[
@@ -145,19 +145,19 @@ fn words(told: &ExplainPowerResponse, render: impl FnOnce(&Table) -> String) -> 
         let _ = writeln!(out);
     }
     for loss in &told.losses {
-        let _ = writeln!(out, "{}", loss_words(loss));
+        let _ = writeln!(out, "{}", loss_text(loss));
     }
     out
 }
 
-fn psu_words(psu: &PowerPsu) -> String {
+fn psu_text(psu: &PowerPsu) -> String {
     match psu.outlet.as_str() {
         "" => format!("PSU {} is not plugged in", psu.psu),
         outlet => format!("PSU {} draws {} from outlet {}", psu.psu, kw(psu.watts), clean(outlet)),
     }
 }
 
-fn loss_words(loss: &PowerLoss) -> String {
+fn loss_text(loss: &PowerLoss) -> String {
     let end = if loss.survives {
         "the node lives on"
     } else {

@@ -59,7 +59,7 @@ fn words(cx: &Cx, site: &Site, explanation: &Explanation) -> String {
     // PSUs on one PDU share one path.
     let mut groups: Vec<Vec<&PsuPath>> = Vec::new();
     for psu in psus {
-        match groups.iter_mut().find(|group| same_way(group[0], psu)) {
+        match groups.iter_mut().find(|group| same_path(group[0], psu)) {
             Some(group) => group.push(psu),
             None => groups.push(vec![psu]),
         }
@@ -67,13 +67,13 @@ fn words(cx: &Cx, site: &Site, explanation: &Explanation) -> String {
     for group in groups {
         let _ = writeln!(out);
         for psu in &group {
-            let _ = writeln!(out, "{}", psu_words(psu));
+            let _ = writeln!(out, "{}", psu_text(psu));
         }
         out.push_str(&steps(cx, site, group[0]));
     }
     let _ = writeln!(out);
     for loss in &explanation.losses {
-        let _ = writeln!(out, "{}", loss_words(loss));
+        let _ = writeln!(out, "{}", loss_text(loss));
     }
     let survives = if explanation.survives_psu_loss {
         "the node lives on"
@@ -84,12 +84,12 @@ fn words(cx: &Cx, site: &Site, explanation: &Explanation) -> String {
     out
 }
 
-fn same_way(a: &PsuPath, b: &PsuPath) -> bool {
+fn same_path(a: &PsuPath, b: &PsuPath) -> bool {
     let last = |psu: &PsuPath| psu.steps.last().map(|step| step.domain);
     last(a) == last(b)
 }
 
-fn psu_words(psu: &PsuPath) -> String {
+fn psu_text(psu: &PsuPath) -> String {
     let Some(outlet) = &psu.outlet else {
         return format!("PSU {} is not plugged in", psu.psu);
     };
@@ -141,7 +141,7 @@ fn steps(cx: &Cx, site: &Site, psu: &PsuPath) -> String {
     table.render(cx.ui.paint(), cx.ui.width())
 }
 
-fn loss_words(loss: &LossOutcome) -> String {
+fn loss_text(loss: &LossOutcome) -> String {
     let LossOutcome {
         feed,
         live,

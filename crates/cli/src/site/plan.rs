@@ -9,7 +9,7 @@ use rackwright_api::v1::{ApplySiteRequest, Mutation, PlanSiteRequest, PlanSiteRe
 use tonic::{Request, Status};
 
 use super::load::refused;
-use super::sent::{self, MAX_PLAN_BYTES, Sent};
+use super::sent::{self, MAX_PLAN_BYTES, SentFiles};
 use super::{Paths, diff, show};
 use crate::args::Cx;
 use crate::client::Client;
@@ -31,7 +31,7 @@ pub struct ApplyArgs {
 
 /// Shows the changes. Ends with an error if the files could not be applied.
 pub async fn run(cx: &Cx, paths: &[PathBuf]) -> Result<(), CliError> {
-    let sent = Sent::read(paths)?;
+    let sent = SentFiles::read(paths)?;
     let plan = ask(&*cx.client().await?, &sent).await?;
     match cx.ui.format() {
         // Each change has its own name; without changes nothing is printed.
@@ -44,7 +44,7 @@ pub async fn run(cx: &Cx, paths: &[PathBuf]) -> Result<(), CliError> {
 
 /// Applies exactly what was shown: if the site has changed meanwhile, the server refuses.
 pub async fn apply(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
-    let sent = Sent::read(&args.paths.paths)?;
+    let sent = SentFiles::read(&args.paths.paths)?;
     let client = cx.client().await?;
     let plan = ask(&client, &sent).await?;
     let verdict = verdict(&sent, &plan);
@@ -61,7 +61,7 @@ pub async fn apply(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
     if mutation.resource_version.is_empty() {
         mutation.resource_version = plan.resource_version;
     } else if mutation.resource_version != plan.resource_version {
-        let found = version_words(&plan.resource_version);
+        let found = version_text(&plan.resource_version);
         let status = Status::aborted(format!("{found}, not version {}", mutation.resource_version));
         return Err(CliError::rpc("apply the site", status));
     }
@@ -96,7 +96,7 @@ pub async fn apply(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
 }
 
 /// The server's plan for the files.
-async fn ask(client: &Client, sent: &Sent) -> Result<PlanSiteResponse, CliError> {
+async fn ask(client: &Client, sent: &SentFiles) -> Result<PlanSiteResponse, CliError> {
     let send = |channel, request: Request<Arc<[SiteFile]>>| async move {
         let request = request.map(|files| {
             let messages = sent::parts(files).map(|part| PlanSiteRequest { part: Some(part) });
@@ -111,7 +111,7 @@ async fn ask(client: &Client, sent: &Sent) -> Result<PlanSiteResponse, CliError>
 }
 
 /// Findings, then changes, then conflicts.
-fn text(sent: &Sent, plan: &PlanSiteResponse, paint: Paint) -> String {
+fn text(sent: &SentFiles, plan: &PlanSiteResponse, paint: Paint) -> String {
     let findings = sent.findings(&plan.findings);
     let mut text = sent.local().render(&findings, paint);
     if findings.errors == 0 {
@@ -131,7 +131,7 @@ fn text(sent: &Sent, plan: &PlanSiteResponse, paint: Paint) -> String {
 }
 
 /// `the site has version 7`
-fn version_words(version: &str) -> String {
+fn version_text(version: &str) -> String {
     match version {
         "" | "0" => "there is no site yet".to_owned(),
         version => format!("the site has version {}", clean(version)),
@@ -139,7 +139,7 @@ fn version_words(version: &str) -> String {
 }
 
 /// An error if the files could not be applied.
-fn verdict(sent: &Sent, plan: &PlanSiteResponse) -> Result<(), CliError> {
+fn verdict(sent: &SentFiles, plan: &PlanSiteResponse) -> Result<(), CliError> {
     let findings = sent.findings(&plan.findings);
     if findings.errors > 0 {
         return Err(refused(&findings));

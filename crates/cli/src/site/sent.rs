@@ -20,7 +20,7 @@ const PART_BYTES: usize = 1 << 20;
 
 /// The files with their local and their sent names.
 #[derive(Debug)]
-pub struct Sent {
+pub struct SentFiles {
     pub files: Arc<[SiteFile]>,
     /// By the sent name: the given name.
     shown: HashMap<String, String>,
@@ -28,7 +28,7 @@ pub struct Sent {
     local: Files,
 }
 
-impl Sent {
+impl SentFiles {
     /// Reads files and directories. A file is sent under its own name. Only if several files share a name, the name of
     /// the directory is added, so that the site does not depend on the place from which it was applied.
     pub fn read(paths: &[PathBuf]) -> Result<Self, CliError> {
@@ -116,12 +116,12 @@ pub fn parts(files: Arc<[SiteFile]>) -> impl Iterator<Item = SiteFilePart> + Sen
 
 /// Files that arrive in parts.
 #[derive(Debug, Default)]
-pub struct Received {
+pub struct ReceivedFiles {
     files: Vec<(String, Vec<u8>)>,
     total: usize,
 }
 
-impl Received {
+impl ReceivedFiles {
     /// Adds a part.
     pub fn take(&mut self, part: SiteFilePart) -> Result<(), Status> {
         self.total += part.data.len();
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     fn names(paths: &[PathBuf]) -> Result<Vec<String>, String> {
-        let sent = Sent::read(paths).map_err(|e| e.to_string())?;
+        let sent = SentFiles::read(paths).map_err(|e| e.to_string())?;
         Ok(sent.files.iter().map(|file| file.name.clone()).collect())
     }
 
@@ -212,7 +212,7 @@ mod tests {
             file("c", "y".repeat(PART_BYTES)),
         ]
         .into();
-        let mut received = Received::default();
+        let mut received = ReceivedFiles::default();
         let (mut count, mut largest) = (0, 0);
         for part in parts(files.clone()) {
             (count, largest) = (count + 1, largest.max(part.data.len()));
@@ -227,7 +227,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("racks.yaml");
         std::fs::write(&path, "racks: 1\n").unwrap();
-        let sent = Sent::read(std::slice::from_ref(&path)).unwrap();
+        let sent = SentFiles::read(std::slice::from_ref(&path)).unwrap();
         let found = |file: &str, is_error, line| SiteFinding {
             is_error,
             file: file.into(),

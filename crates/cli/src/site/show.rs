@@ -5,7 +5,7 @@ use rackwright_api::v1::site_service_client::SiteServiceClient;
 use rackwright_api::v1::{GetSiteRequest, GetSiteResponse, Site};
 use tonic::Response;
 
-use super::sent::Received;
+use super::sent::ReceivedFiles;
 use crate::args::Cx;
 use crate::client::Client;
 use crate::error::{CliError, plural};
@@ -28,7 +28,7 @@ pub async fn run(cx: &Cx) -> Result<(), CliError> {
 pub async fn get(client: &Client) -> Result<Site, CliError> {
     let send = |channel, request| async move {
         let mut messages = SiteServiceClient::new(channel).get_site(request).await?.into_inner();
-        let (mut site, mut received) = (Site::default(), Received::default());
+        let (mut site, mut received) = (Site::default(), ReceivedFiles::default());
         while let Some(GetSiteResponse { message }) = messages.message().await? {
             match message {
                 Some(Message::Site(first)) => site = first,

@@ -146,7 +146,7 @@ Ca	1 "H-00000000000000d1"		# "gpu-2 mlx5_3"
 
 /// The fault of the played NetBox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trouble {
+enum ServerFault {
     None,
     /// `next` leads to another host.
     Elsewhere,
@@ -165,7 +165,7 @@ enum Trouble {
 /// Objects by table, in the form of NetBox's serializers.
 type Objects = BTreeMap<&'static str, Vec<Value>>;
 
-struct Played {
+struct FakeNetbox {
     url: String,
     /// The requested paths, with the values of `Authorization`.
     asked: Arc<Mutex<Vec<(String, String)>>>,
@@ -187,7 +187,7 @@ fn acceptor(authority: &Authority) -> TlsAcceptor {
 }
 
 /// Serves pages of two objects until the test ends, below /netbox, with TLS if there is an acceptor.
-async fn play(objects: Objects, trouble: Trouble, tls: Option<TlsAcceptor>) -> Played {
+async fn serve(objects: Objects, server_fault: ServerFault, tls: Option<TlsAcceptor>) -> FakeNetbox {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let url = if tls.is_some() {
@@ -195,11 +195,11 @@ async fn play(objects: Objects, trouble: Trouble, tls: Option<TlsAcceptor>) -> P
     } else {
         format!("http://127.0.0.1:{port}")
     };
-    let played = Played {
+    let netbox = FakeNetbox {
         url: url.clone(),
         asked: Arc::default(),
     };
-    let (asked, objects) = (played.asked.clone(), Arc::new(objects));
+    let (asked, objects) = (netbox.asked.clone(), Arc::new(objects));
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
@@ -208,21 +208,21 @@ async fn play(objects: Objects, trouble: Trouble, tls: Option<TlsAcceptor>) -> P
                 match tls {
                     Some(tls) => {
                         if let Ok(stream) = tls.accept(stream).await {
-                            answer(stream, &objects, trouble, &url, &asked).await;
+                            answer(stream, &objects, server_fault, &url, &asked).await;
                         }
                     }
-                    None => answer(stream, &objects, trouble, &url, &asked).await,
+                    None => answer(stream, &objects, server_fault, &url, &asked).await,
                 }
             });
         }
     });
-    played
+    netbox
 }
 
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     objects: &Objects,
-    trouble: Trouble,
+    server_fault: ServerFault,
     url: &str,
     asked: &Mutex<Vec<(String, String)>>,
 ) {
@@ -246,13 +246,13 @@ async fn answer(
             }
         }
         asked.lock().unwrap().push((path.clone(), authorization.clone()));
-        let denied = authorization != format!("Bearer {TOKEN}") || trouble == Trouble::Forbidden;
-        let (status, body) = match trouble {
+        let denied = authorization != format!("Bearer {TOKEN}") || server_fault == ServerFault::Forbidden;
+        let (status, body) = match server_fault {
             _ if denied => ("403 Forbidden", json!({"detail": "Invalid token"}).to_string()),
-            Trouble::Moved => ("302 Found", String::new()),
-            _ => page(objects, trouble, url, &path),
+            ServerFault::Moved => ("302 Found", String::new()),
+            _ => page(objects, server_fault, url, &path),
         };
-        if trouble == Trouble::Endless {
+        if server_fault == ServerFault::Endless {
             let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
             let _ = stream.write_all(head.as_bytes()).await;
             let chunk = format!("100000\r\n{}\r\n", " ".repeat(0x100000));
@@ -270,7 +270,7 @@ async fn answer(
 }
 
 /// NetBox's answer to a list request, with at most two objects a page, as with a MAX_PAGE_SIZE of 2.
-fn page(objects: &Objects, trouble: Trouble, url: &str, path: &str) -> (&'static str, String) {
+fn page(objects: &Objects, server_fault: ServerFault, url: &str, path: &str) -> (&'static str, String) {
     let Some((table, query)) = path
         .strip_prefix("/netbox/api/dcim/")
         .and_then(|rest| rest.split_once("/?"))
@@ -289,16 +289,16 @@ fn page(objects: &Objects, trouble: Trouble, url: &str, path: &str) -> (&'static
     let offset: usize = parameter("offset").parse().unwrap_or(0);
     let all = objects.get(table).cloned().unwrap_or_default();
     let results: Vec<&Value> = all.iter().skip(offset).take(2).collect();
-    let next = match trouble {
-        Trouble::Elsewhere => json!(format!(
+    let next = match server_fault {
+        ServerFault::Elsewhere => json!(format!(
             "https://evil.example/netbox/api/dcim/{table}/?limit=2&offset=2"
         )),
-        Trouble::Circle => json!(format!("{url}/netbox/api/dcim/{table}/?limit=2&offset=99")),
+        ServerFault::Circle => json!(format!("{url}/netbox/api/dcim/{table}/?limit=2&offset=99")),
         _ if offset + 2 < all.len() => json!(format!("{url}/netbox/api/dcim/{table}/?limit=2&offset={}", offset + 2)),
         _ => Value::Null,
     };
     let text = json!({"count": all.len(), "next": next, "previous": null, "results": results}).to_string();
-    let end = if trouble == Trouble::Cut {
+    let end = if server_fault == ServerFault::Cut {
         text.len() / 2
     } else {
         text.len()
@@ -489,8 +489,8 @@ async fn the_api_gives_the_same_site_as_the_exports() {
     let program = program();
     let authority = Authority::new("site");
     program.file("ca.pem", &authority.pem);
-    let played = play(objects(), Trouble::None, Some(acceptor(&authority))).await;
-    let url = format!("{}/netbox", played.url);
+    let netbox = serve(objects(), ServerFault::None, Some(acceptor(&authority))).await;
+    let url = format!("{}/netbox", netbox.url);
     let more = [&["--ca-file", "ca.pem", "--file", "api.yaml"][..], &LETTERS].concat();
     let finished = run(&program, import(&url, &more)).await;
     assert_eq!(finished.code, 0, "{finished:?}");
@@ -519,7 +519,7 @@ async fn the_api_gives_the_same_site_as_the_exports() {
         !format!("{finished:?}").contains("abcdefghijkl"),
         "the token is shown: {finished:?}"
     );
-    let asked = played.asked.lock().unwrap();
+    let asked = netbox.asked.lock().unwrap();
     assert!(
         asked
             .iter()
@@ -543,11 +543,11 @@ async fn the_api_gives_the_same_site_as_the_exports() {
 async fn a_certificate_of_nobody_known_is_refused_before_the_token_is_sent() {
     let program = program();
     program.file("ca.pem", Authority::new("one").pem);
-    let played = play(objects(), Trouble::None, Some(acceptor(&Authority::new("other")))).await;
-    let finished = run(&program, import(&played.url, &["--ca-file", "ca.pem"])).await;
+    let netbox = serve(objects(), ServerFault::None, Some(acceptor(&Authority::new("other")))).await;
+    let finished = run(&program, import(&netbox.url, &["--ca-file", "ca.pem"])).await;
     assert_eq!(finished.code, 6, "{finished:?}");
     assert!(finished.stderr.contains("certificate"), "{finished:?}");
-    assert_eq!(played.asked.lock().unwrap().len(), 0);
+    assert_eq!(netbox.asked.lock().unwrap().len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -555,27 +555,27 @@ async fn what_a_server_does_wrong_is_told_and_bounded() {
     let program = program();
     program.file("other", "0123456789\n");
     program.file("none", "\n");
-    for (trouble, code, words) in [
+    for (server_fault, code, words) in [
         (
-            Trouble::Elsewhere,
+            ServerFault::Elsewhere,
             5,
             "the next page of api/dcim/sites is at https://evil.example",
         ),
-        (Trouble::Circle, 1, "is empty and names a next page"),
-        (Trouble::Forbidden, 5, "403 Forbidden"),
-        (Trouble::Moved, 2, "redirects are not followed"),
-        (Trouble::Endless, 1, "length limit exceeded"),
-        (Trouble::Cut, 1, "is no JSON"),
+        (ServerFault::Circle, 1, "is empty and names a next page"),
+        (ServerFault::Forbidden, 5, "403 Forbidden"),
+        (ServerFault::Moved, 2, "redirects are not followed"),
+        (ServerFault::Endless, 1, "length limit exceeded"),
+        (ServerFault::Cut, 1, "is no JSON"),
     ] {
-        let played = play(objects(), trouble, None).await;
-        let finished = run(&program, import(&format!("{}/netbox", played.url), &[])).await;
-        assert_eq!(finished.code, code, "{trouble:?}: {finished:?}");
-        assert!(finished.stderr.contains(words), "{trouble:?}: {finished:?}");
+        let netbox = serve(objects(), server_fault, None).await;
+        let finished = run(&program, import(&format!("{}/netbox", netbox.url), &[])).await;
+        assert_eq!(finished.code, code, "{server_fault:?}: {finished:?}");
+        assert!(finished.stderr.contains(words), "{server_fault:?}: {finished:?}");
         assert!(
             !format!("{finished:?}").contains("abcdefghijkl"),
-            "{trouble:?}: the token is shown: {finished:?}"
+            "{server_fault:?}: the token is shown: {finished:?}"
         );
-        let evil = played
+        let evil = netbox
             .asked
             .lock()
             .unwrap()
@@ -583,11 +583,11 @@ async fn what_a_server_does_wrong_is_told_and_bounded() {
             .any(|(path, _)| path.contains("evil"));
         assert!(!evil);
     }
-    let played = play(objects(), Trouble::None, None).await;
-    let finished = run(&program, import(&played.url, &[])).await;
+    let netbox = serve(objects(), ServerFault::None, None).await;
+    let finished = run(&program, import(&netbox.url, &[])).await;
     assert_eq!(finished.code, 2, "the path /netbox is missing: {finished:?}");
     for token in ["other", "none"] {
-        let mut arguments = import(&format!("{}/netbox", played.url), &[]);
+        let mut arguments = import(&format!("{}/netbox", netbox.url), &[]);
         arguments[4] = token.to_owned();
         assert_eq!(run(&program, arguments).await.code, 5);
     }

@@ -5,7 +5,7 @@ use super::*;
 use crate::testing::{self, TestCore};
 
 const MAC: &str = "52:54:00:00:00:01";
-const HERE: Asker<'static> = Asker {
+const HERE: BootRequester<'static> = BootRequester {
     mac: MAC,
     address: "10.0.0.9",
 };
@@ -22,9 +22,9 @@ async fn bench(state: State) -> TestCore {
     core
 }
 
-async fn plan(core: &Core, asker: Asker<'_>) -> Result<String, Refused> {
+async fn plan(core: &Core, requester: BootRequester<'_>) -> Result<String, Refused> {
     let mut tx = core.store.write().await.unwrap();
-    let given = give_plan(core, &mut tx, "n1", asker).await.unwrap();
+    let given = give_plan(core, &mut tx, "n1", requester).await.unwrap();
     core.commit(tx).await.unwrap();
     given
 }
@@ -34,15 +34,15 @@ async fn registers(
     token: &str,
     kernel: &str,
     key: &str,
-    asker: Asker<'_>,
+    requester: BootRequester<'_>,
 ) -> Result<AgentSession, Refused> {
     let mut tx = core.store.write().await.unwrap();
     let hash = token_hash(token).unwrap();
     let Some((row, _)) = tx.token(&hash, "agent").await.unwrap() else {
         return Err(Refused("there is no such token".into()));
     };
-    let who = Registering {
-        asker,
+    let who = Registration {
+        requester,
         kernel_boot_id: kernel,
         key_sha256: key,
     };
@@ -204,7 +204,7 @@ async fn a_registration_comes_from_where_the_plan_was_fetched() {
     ] {
         let core = bench(State::Imaging).await;
         testing::switched_on(&core, "n1").await;
-        let at = |address| Asker { mac: MAC, address };
+        let at = |address| BootRequester { mac: MAC, address };
         let token = plan(&core, at(fetched)).await.unwrap();
         let answer = registers(&core, &token, "kernel", "key", at(registered)).await;
         assert_eq!(answer.is_ok(), is_good, "{fetched} {registered}");
@@ -222,7 +222,9 @@ async fn a_contest_ends_the_session_counts_once_a_boot_and_is_forgotten_with_the
         let token = plan(&core, HERE).await.unwrap();
         let of = registers(&core, &token, "kernel", "key", HERE).await.unwrap();
         let mut tx = core.store.write().await.unwrap();
-        tx.hold_agent("n1", &core.replica, &of, "address only").await.unwrap();
+        tx.connect_agent("n1", &core.replica, &of, "address only")
+            .await
+            .unwrap();
         tx.commit().await.unwrap();
         assert!(plan(&core, HERE).await.is_err());
         let record = core.store.node(&Scope::Site, "n1").await.unwrap();
@@ -279,13 +281,13 @@ async fn the_usual_time_is_that_of_the_last_boot_that_was_not_contested() {
 async fn an_agent_that_is_refused_again_and_again_makes_one_event_an_hour() {
     let refusals = Refusals::default();
     let begin = Timestamp(1_000_000_000);
-    assert!(refusals.may_tell("n1", begin) && refusals.may_tell("n2", begin));
+    assert!(refusals.may_report("n1", begin) && refusals.may_report("n2", begin));
     for s in 0..REFUSAL_EVENT_S {
-        assert!(!refusals.may_tell("n1", begin.plus(seconds(s))));
+        assert!(!refusals.may_report("n1", begin.plus(seconds(s))));
     }
-    assert!(refusals.may_tell("n1", begin.plus(seconds(REFUSAL_EVENT_S))));
+    assert!(refusals.may_report("n1", begin.plus(seconds(REFUSAL_EVENT_S))));
     for n in 0..2 * REFUSALS_KEPT {
-        refusals.may_tell(&n.to_string(), begin);
+        refusals.may_report(&n.to_string(), begin);
     }
     assert!(refusals.0.lock().unwrap().len() <= REFUSALS_KEPT);
 }

@@ -18,11 +18,11 @@ const FAILURES: u32 = 200;
 /// Records of sensitive reads of one member in a window.
 const READS: u32 = 1000;
 /// Records of calls without a certificate from one address in a window.
-const OF_ADDRESS: u32 = 10;
+const ADDRESS_MAX: u32 = 10;
 /// Records of calls without a certificate from all addresses in a window.
-const OF_STRANGERS: u32 = 100;
+const ANONYMOUS_MAX: u32 = 100;
 /// Callers and addresses that are counted separately in a window; further ones share one count.
-const COUNTED: usize = 10_000;
+const COUNTED_MAX: usize = 10_000;
 /// Pause between two checks for the end of the window.
 pub const ROUND: Duration = Duration::from_secs(60);
 
@@ -36,7 +36,7 @@ struct Window {
     failures: HashMap<String, Count>,
     reads: HashMap<String, Count>,
     addresses: HashMap<String, Count>,
-    strangers: u32,
+    anonymous: u32,
 }
 
 #[derive(Debug, Default)]
@@ -60,10 +60,10 @@ impl Budget {
         if !caller.is_empty() {
             return count(&mut window.failures, caller, FAILURES);
         }
-        let is_room = window.strangers < OF_STRANGERS;
-        let most = if is_room { OF_ADDRESS } else { 0 };
-        let allowed = count(&mut window.addresses, address, most);
-        window.strangers += u32::from(allowed);
+        let is_room = window.anonymous < ANONYMOUS_MAX;
+        let limit = if is_room { ADDRESS_MAX } else { 0 };
+        let allowed = count(&mut window.addresses, address, limit);
+        window.anonymous += u32::from(allowed);
         allowed
     }
 
@@ -117,14 +117,14 @@ impl Budget {
     }
 }
 
-fn count(counts: &mut HashMap<String, Count>, name: &str, most: u32) -> bool {
-    let name = if counts.len() < COUNTED || counts.contains_key(name) {
+fn count(counts: &mut HashMap<String, Count>, name: &str, limit: u32) -> bool {
+    let name = if counts.len() < COUNTED_MAX || counts.contains_key(name) {
         name
     } else {
         "others"
     };
     let count = counts.entry(name.to_owned()).or_default();
-    let allowed = count.written < most;
+    let allowed = count.written < limit;
     match allowed {
         true => count.written += 1,
         false => count.left_out += 1,
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_have_few_records_and_the_rest_is_one_count() {
+    fn anonymous_calls_have_few_records_and_one_count() {
         let budget = Budget::default();
         let allowed = (0..1000).filter(|_| budget.allows("", "192.0.2.1")).count();
         assert_eq!(allowed, 10);

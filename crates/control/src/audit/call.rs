@@ -12,11 +12,11 @@ use super::request;
 use crate::clock;
 
 tokio::task_local! {
-    static PRESENT: Arc<Call>;
+    static CURRENT: Arc<Call>;
 }
 
 /// Bytes of a request that are kept so that fields can be read from them.
-const KEPT: usize = 16 << 10;
+const REQUEST_MAX: usize = 16 << 10;
 
 /// Which outcomes of a call are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Recorded {
     /// All outcomes, in the transaction of the call's change.
     WithChange,
     /// All outcomes, in a transaction of their own.
-    Apart,
+    Separately,
     /// Only refusals.
     IfRefused,
 }
@@ -45,12 +45,12 @@ pub struct Call {
     /// Which outcomes are recorded.
     pub recorded: Recorded,
     request: Mutex<Vec<u8>>,
-    learned: Mutex<Learned>,
+    details: Mutex<CallDetails>,
     is_written: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Learned {
+struct CallDetails {
     caller: String,
     role: String,
     epoch: String,
@@ -71,7 +71,7 @@ impl Call {
             trace: String::new(),
             recorded,
             request: Mutex::default(),
-            learned: Mutex::default(),
+            details: Mutex::default(),
             is_written: AtomicBool::new(false),
         }
     }
@@ -79,36 +79,36 @@ impl Call {
     /// The call that runs in this task.
     #[must_use]
     pub fn present() -> Option<Arc<Self>> {
-        PRESENT.try_with(Arc::clone).ok()
+        CURRENT.try_with(Arc::clone).ok()
     }
 
     /// Runs a call, so that [`Call::present`] returns this one inside `call`.
     pub async fn run<F: Future>(self: Arc<Self>, call: F) -> F::Output {
-        PRESENT.scope(self, call).await
+        CURRENT.scope(self, call).await
     }
 
-    fn learned(&self) -> MutexGuard<'_, Learned> {
-        self.learned.lock().unwrap_or_else(PoisonError::into_inner)
+    fn details(&self) -> MutexGuard<'_, CallDetails> {
+        self.details.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps further bytes of the request, up to a limit.
     pub fn read(&self, bytes: &[u8]) {
         let mut kept = self.request.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = KEPT.saturating_sub(kept.len());
+        let room = REQUEST_MAX.saturating_sub(kept.len());
         kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
     /// Sets the caller from the certificate.
     pub fn set_caller(&self, caller: String, epoch: Option<u64>) {
-        let mut learned = self.learned();
-        learned.caller = caller;
-        learned.epoch = epoch.map(|epoch| epoch.to_string()).unwrap_or_default();
+        let mut details = self.details();
+        details.caller = caller;
+        details.epoch = epoch.map(|epoch| epoch.to_string()).unwrap_or_default();
     }
 
     /// The caller; empty if it is unknown.
     #[must_use]
     pub fn caller(&self) -> String {
-        self.learned().caller.clone()
+        self.details().caller.clone()
     }
 
     /// Whether the call changes something and its record is not stored yet.
@@ -133,18 +133,18 @@ impl Call {
     pub fn record(&self, outcome: &str, message: &str) -> AuditRecord {
         let kept = self.request.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let request = request::shown(&self.method, &kept);
-        let learned = self.learned();
-        let target = match learned.target.as_str() {
+        let details = self.details();
+        let target = match details.target.as_str() {
             "" => request::target(&request),
             target => target.to_owned(),
         };
         AuditRecord {
             time_us: clock::now().0,
             call: self.id.clone(),
-            caller: learned.caller.clone(),
-            role: learned.role.clone(),
-            epoch: learned.epoch.clone(),
-            customer: learned.customer.clone(),
+            caller: details.caller.clone(),
+            role: details.role.clone(),
+            epoch: details.epoch.clone(),
+            customer: details.customer.clone(),
             address: self.address.clone(),
             client: self.client.clone(),
             method: self.method.clone(),
@@ -152,7 +152,7 @@ impl Call {
             request: serde_json::Value::Object(request).to_string(),
             outcome: outcome.to_owned(),
             message: message.to_owned(),
-            operation: learned.operation.clone(),
+            operation: details.operation.clone(),
             trace: self.trace.clone(),
             calls: 1,
             ..AuditRecord::default()
@@ -160,33 +160,33 @@ impl Call {
     }
 }
 
-fn learn(change: impl FnOnce(&mut Learned)) {
+fn update_details(change: impl FnOnce(&mut CallDetails)) {
     if let Some(call) = Call::present() {
-        change(&mut call.learned());
+        change(&mut call.details());
     }
 }
 
 /// Notes the member of the current call, with role and customer.
 pub fn note_member(name: &str, epoch: u64, role: &str, customer: &str) {
-    learn(|learned| {
-        learned.caller = format!("members/{name}");
-        learned.epoch = epoch.to_string();
-        learned.role = role.to_owned();
-        learned.customer = customer.to_owned();
+    update_details(|details| {
+        details.caller = format!("members/{name}");
+        details.epoch = epoch.to_string();
+        details.role = role.to_owned();
+        details.customer = customer.to_owned();
     });
 }
 
 /// Notes the agent of the current call as its caller.
 pub fn note_agent(name: &str) {
-    learn(|learned| learned.caller = format!("agents/{name}"));
+    update_details(|details| details.caller = format!("agents/{name}"));
 }
 
 /// Notes the resource that the current call is about.
 pub fn note_target(name: &str) {
-    learn(|learned| learned.target = name.to_owned());
+    update_details(|details| details.target = name.to_owned());
 }
 
 /// Notes the operation that the current call begins.
 pub fn note_operation(id: &str) {
-    learn(|learned| learned.operation = format!("operations/{id}"));
+    update_details(|details| details.operation = format!("operations/{id}"));
 }

@@ -28,7 +28,7 @@ use crate::telemetry::Collector;
 /// Rows read per page.
 const PAGE: i64 = 500;
 /// Pause between two looks for new records.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_PAUSE: Duration = Duration::from_secs(1);
 /// Pause before a failed export is tried again.
 const RETRY: Duration = Duration::from_secs(10);
 /// Bytes at the end of a file that are certain to hold its last line.
@@ -239,7 +239,7 @@ async fn follow(core: Arc<Core>, target: impl Target) {
         let done = step(&core, &mut target).await;
         let pause = match &done {
             Ok(true) => Duration::ZERO,
-            Ok(false) => LOOK,
+            Ok(false) => POLL_PAUSE,
             Err(_) => RETRY,
         };
         match done {
@@ -280,7 +280,7 @@ async fn step<T: Target>(core: &Arc<Core>, slot: &mut Option<T>) -> std::io::Res
     let name = target.name();
     let named = |error: std::io::Error| std::io::Error::new(error.kind(), format!("{name}: {error}"));
     let rows = match last {
-        Ok(last) => behind(core, &last).await,
+        Ok(last) => rows_after(core, &last).await,
         Err(error) => Err(error),
     };
     let rows = match rows {
@@ -302,7 +302,7 @@ async fn step<T: Target>(core: &Arc<Core>, slot: &mut Option<T>) -> std::io::Res
 }
 
 /// A page of the records after the target's last record.
-async fn behind(core: &Core, last: &Last) -> std::io::Result<Vec<AuditRow>> {
+async fn rows_after(core: &Core, last: &Last) -> std::io::Result<Vec<AuditRow>> {
     let all = AuditFilter::default();
     if last.position > 0 && !last.hash.is_empty() {
         let there = core.store.audit(&all, last.position - 1, 1).await;
@@ -424,7 +424,7 @@ pub(super) fn line(row: &AuditRow) -> std::io::Result<RecordLine> {
 /// A syslog server. A file in the data folder stores the position of the export.
 struct ToSyslog {
     server: SocketAddr,
-    place: Place,
+    exported: ExportPosition,
     socket: Option<std::net::UdpSocket>,
 }
 
@@ -432,7 +432,7 @@ impl ToSyslog {
     fn new(server: SocketAddr, position: PathBuf) -> Self {
         Self {
             server,
-            place: Place(position),
+            exported: ExportPosition(position),
             socket: None,
         }
     }
@@ -444,7 +444,7 @@ impl Target for ToSyslog {
     }
 
     fn last(&mut self) -> std::io::Result<Last> {
-        self.place.last()
+        self.exported.last()
     }
 
     fn add(&mut self, _: &Core, rows: &[AuditRow]) -> std::io::Result<()> {
@@ -460,7 +460,7 @@ impl Target for ToSyslog {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         for row in rows {
             socket.send(syslog(&line(row)?, host.trim())?.as_bytes())?;
-            self.place.keep(row)?;
+            self.exported.keep(row)?;
         }
         self.socket = Some(socket);
         Ok(())
@@ -468,9 +468,9 @@ impl Target for ToSyslog {
 }
 
 /// A file that stores the position of an export.
-pub(super) struct Place(pub(super) PathBuf);
+pub(super) struct ExportPosition(pub(super) PathBuf);
 
-impl Place {
+impl ExportPosition {
     pub(super) fn last(&self) -> std::io::Result<Last> {
         let text = match std::fs::read_to_string(&self.0) {
             Ok(text) => text,

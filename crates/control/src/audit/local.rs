@@ -33,7 +33,7 @@ pub async fn record(
     let replica = replica_name(&config.data_dir);
     let audit = Audit::open(&config.data_dir, &config.site, &replica, keys)?;
     let record: AuditRecord = local_record(Some(user), method, target, message);
-    audit.add_alone(store, keys, record).await?;
-    audit.keep_head(&keys.signer)?;
+    audit.add_and_commit(store, keys, record).await?;
+    audit.write_head_file(&keys.signer)?;
     Ok(())
 }

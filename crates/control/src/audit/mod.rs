@@ -48,7 +48,7 @@ pub struct Audit {
     replica: String,
     genesis: AuditHead,
     file: HeadFile,
-    known: Mutex<Known>,
+    known: Mutex<KnownHead>,
     /// Bounds records of refused calls.
     pub budget: Budget,
     added: Notify,
@@ -56,7 +56,7 @@ pub struct Audit {
 
 /// The newest head that this process has seen committed.
 #[derive(Debug, Clone, Copy, Default)]
-struct Known {
+struct KnownHead {
     head: Option<AuditHead>,
     /// Number of gaps that this process has found. After a gap, the head with the lower position is the newer head.
     gaps: u64,
@@ -65,7 +65,7 @@ struct Known {
 /// A record that is part of a change which is not committed yet.
 #[derive(Debug)]
 #[must_use]
-pub struct Added {
+pub struct PendingRecord {
     head: AuditHead,
     gaps: u64,
 }
@@ -83,13 +83,13 @@ impl Audit {
             replica: replica.to_owned(),
             genesis: AuditHead::genesis(&keys.authority.site_id()),
             file,
-            known: Mutex::new(Known { head, gaps: 0 }),
+            known: Mutex::new(KnownHead { head, gaps: 0 }),
             budget: Budget::default(),
             added: Notify::new(),
         })
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownHead> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -109,7 +109,7 @@ impl Audit {
         tx: &mut WriteTx,
         signer: &CertificateSigner,
         record: AuditRecord,
-    ) -> Result<Added, StoreError> {
+    ) -> Result<PendingRecord, StoreError> {
         let (position, hash) = tx.audit_head().await?;
         let position = u64::try_from(position).unwrap_or(0);
         let mut head = match position {
@@ -123,14 +123,14 @@ impl Audit {
         let known = *self.known();
         let mut gaps = known.gaps;
         if let Some(known) = known.head
-            && !stands(tx, &known, &head).await?
+            && !contains_head(tx, &known, &head).await?
         {
             gaps += 1;
             head = self.link(tx, signer, head, self.gap(&known, &head)).await?;
-            tx.add_event(&lost(&known)).await?;
+            tx.add_event(&gap_event(&known)).await?;
         }
         let head = self.link(tx, signer, head, record).await?;
-        Ok(Added { head, gaps })
+        Ok(PendingRecord { head, gaps })
     }
 
     async fn link(
@@ -140,14 +140,14 @@ impl Audit {
         head: AuditHead,
         record: AuditRecord,
     ) -> Result<AuditHead, StoreError> {
-        let mut record = self.finished(record);
+        let mut record = self.complete_record(record);
         let (entry, head) = AuditEntry::link(&head, &mut record, signer);
         tx.add_audit(&row(&entry, &record)).await?;
         Ok(head)
     }
 
     /// Fills in the fields that all records have, and cuts long texts from callers.
-    fn finished(&self, mut record: AuditRecord) -> AuditRecord {
+    fn complete_record(&self, mut record: AuditRecord) -> AuditRecord {
         record.site.clone_from(&self.site);
         record.replica.clone_from(&self.replica);
         record.calls = record.calls.max(1);
@@ -201,11 +201,11 @@ impl Audit {
     }
 
     /// Notes that the change of this record was committed.
-    pub fn stored(&self, added: &Added) {
+    pub fn stored(&self, added: &PendingRecord) {
         let mut known = self.known();
         let is_newer = known.head.is_none_or(|head| head.position < added.head.position);
         if added.gaps > known.gaps || (added.gaps == known.gaps && is_newer) {
-            *known = Known {
+            *known = KnownHead {
                 head: Some(added.head),
                 gaps: added.gaps,
             };
@@ -219,7 +219,7 @@ impl Audit {
     ///
     /// # Errors
     /// The file cannot be read or written.
-    pub fn keep_head(&self, signer: &CertificateSigner) -> std::io::Result<()> {
+    pub fn write_head_file(&self, signer: &CertificateSigner) -> std::io::Result<()> {
         let Some(head) = self.newest() else {
             return Ok(());
         };
@@ -239,7 +239,7 @@ impl Audit {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn add_alone(&self, store: &Store, keys: &KeyFiles, record: AuditRecord) -> Result<(), StoreError> {
+    pub async fn add_and_commit(&self, store: &Store, keys: &KeyFiles, record: AuditRecord) -> Result<(), StoreError> {
         let mut tx = store.write().await?;
         let added = self.add(&mut tx, &keys.signer, record).await?;
         tx.commit().await?;
@@ -249,7 +249,7 @@ impl Audit {
 }
 
 /// Whether the chain that ends at `found` contains the known head.
-async fn stands(tx: &mut WriteTx, known: &AuditHead, found: &AuditHead) -> Result<bool, StoreError> {
+async fn contains_head(tx: &mut WriteTx, known: &AuditHead, found: &AuditHead) -> Result<bool, StoreError> {
     if known.position == found.position {
         return Ok(known.hash == found.hash);
     }
@@ -260,7 +260,7 @@ async fn stands(tx: &mut WriteTx, known: &AuditHead, found: &AuditHead) -> Resul
     Ok(tx.audit_hash(position).await? == Some(known.hash_hex()))
 }
 
-fn lost(known: &AuditHead) -> EventRow {
+fn gap_event(known: &AuditHead) -> EventRow {
     EventRow {
         at: clock::now(),
         kind: EventKind::SecurityAuditGap,
@@ -335,7 +335,7 @@ impl Core {
     ///
     /// # Errors
     /// The database failed.
-    pub(crate) async fn audit_with(&self, tx: &mut WriteTx) -> Result<Option<(Added, Arc<Call>)>, StoreError> {
+    pub(crate) async fn audit_with(&self, tx: &mut WriteTx) -> Result<Option<(PendingRecord, Arc<Call>)>, StoreError> {
         let Some(call) = Call::present().filter(|call| call.is_due()) else {
             return Ok(None);
         };
@@ -379,7 +379,7 @@ pub async fn run(core: Arc<Core>) {
             return;
         }
         summarise(&core, false).await;
-        let kept = keep_head(&core).await;
+        let kept = write_head_file(&core).await;
         if let Err(error) = &kept
             && !failed
         {
@@ -393,10 +393,10 @@ pub async fn run(core: Arc<Core>) {
     }
 }
 
-/// Runs [`Audit::keep_head`], which blocks on the disk, outside the async threads.
-async fn keep_head(core: &Arc<Core>) -> std::io::Result<()> {
+/// Runs [`Audit::write_head_file`], which blocks on the disk, outside the async threads.
+async fn write_head_file(core: &Arc<Core>) -> std::io::Result<()> {
     let of = core.clone();
-    let kept = tokio::task::spawn_blocking(move || of.audit.keep_head(&of.keys.signer)).await;
+    let kept = tokio::task::spawn_blocking(move || of.audit.write_head_file(&of.keys.signer)).await;
     kept.unwrap_or_else(|error| Err(std::io::Error::other(error)))
 }
 
@@ -423,7 +423,7 @@ pub async fn end(core: &Arc<Core>) {
     if let Err(error) = stored {
         tracing::warn!(%error, "the end of this process is not in the audit");
     }
-    if let Err(error) = keep_head(core).await {
+    if let Err(error) = write_head_file(core).await {
         tracing::error!(%error, "the head of the audit cannot be written beside the keys");
     }
 }

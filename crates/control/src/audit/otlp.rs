@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tonic::transport::Channel;
 use tonic::{Extensions, Request, Status};
 
-use super::export::{Last, Line, Place, RecordLine, Target, line};
+use super::export::{ExportPosition, Last, Line, RecordLine, Target, line};
 use crate::config::Config;
 use crate::core::Core;
 use crate::telemetry::{self, Collector};
@@ -30,7 +30,7 @@ const BATCH_BYTES: usize = 1 << 20;
 pub(super) struct ToOtlp {
     collector: Collector,
     resource: Resource,
-    place: Place,
+    exported: ExportPosition,
     client: Option<LogsServiceClient<Channel>>,
 }
 
@@ -43,7 +43,7 @@ impl ToOtlp {
                 attributes: attributes.map(|(name, value)| text(name, &value)).to_vec(),
                 ..Resource::default()
             },
-            place: Place(config.data_dir.join("audit-otlp")),
+            exported: ExportPosition(config.data_dir.join("audit-otlp")),
             client: None,
         }
     }
@@ -101,7 +101,7 @@ impl Target for ToOtlp {
     }
 
     fn last(&mut self) -> io::Result<Last> {
-        self.place.last()
+        self.exported.last()
     }
 
     fn add(&mut self, _: &Core, rows: &[AuditRow]) -> io::Result<()> {
@@ -112,7 +112,7 @@ impl Target for ToOtlp {
             batch.push(record);
             if bytes >= BATCH_BYTES || number + 1 == rows.len() {
                 self.send(std::mem::take(&mut batch))?;
-                self.place.keep(row)?;
+                self.exported.keep(row)?;
                 bytes = 0;
             }
         }

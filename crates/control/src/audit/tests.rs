@@ -33,18 +33,18 @@ async fn records_of_several_processes_are_one_chain() {
     let other = again(&core);
     for message in ["two", "three"] {
         let record = local_record(None, "test", "site", message);
-        other.add_alone(&core.store, &core.keys, record).await.unwrap();
+        other.add_and_commit(&core.store, &core.keys, record).await.unwrap();
         add(&core, message).await;
     }
     assert_eq!(records(&core).await.len(), 5);
-    core.audit.keep_head(&core.keys.signer).unwrap();
+    core.audit.write_head_file(&core.keys.signer).unwrap();
     let told = verified(&core).await.unwrap();
     assert!(
         told.contains("5 records") && told.contains("record 5 with hash"),
         "{told}"
     );
     // A process with an older head does not overwrite a newer head file.
-    other.keep_head(&core.keys.signer).unwrap();
+    other.write_head_file(&core.keys.signer).unwrap();
     assert_eq!(again(&core).newest(), core.audit.newest());
 }
 
@@ -79,9 +79,9 @@ async fn a_database_that_ends_before_the_known_head_gets_a_record_that_says_so_o
     let later = again(&core);
     for message in ["two", "three"] {
         let record = local_record(None, "test", "site", message);
-        later.add_alone(&core.store, &core.keys, record).await.unwrap();
+        later.add_and_commit(&core.store, &core.keys, record).await.unwrap();
     }
-    later.keep_head(&core.keys.signer).unwrap();
+    later.write_head_file(&core.keys.signer).unwrap();
     let records = records(&core).await;
     let methods: Vec<&str> = records.iter().map(|record| record.method.as_str()).collect();
     assert_eq!(methods, ["local/test", GAP, "local/test", "local/test"]);
@@ -98,7 +98,7 @@ async fn a_database_that_ends_before_the_known_head_gets_a_record_that_says_so_o
 async fn a_head_file_that_the_site_has_not_signed_is_refused() {
     let core = testing::core().await;
     add(&core, "one").await;
-    core.audit.keep_head(&core.keys.signer).unwrap();
+    core.audit.write_head_file(&core.keys.signer).unwrap();
     let path = core.config.data_dir.join("audit-head");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replacen('1', "2", 1)).unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rackwright_identity::{
-    AuditBroken, AuditFault, AuditHead, AuditRecord, AuditVerifier, KeyFileError, KeyFiles, SigningKey, SystemRng,
+    AuditChainError, AuditFault, AuditHead, AuditRecord, AuditVerifier, KeyFileError, KeyFiles, SigningKey, SystemRng,
 };
 use rackwright_lifecycle::Timestamp;
 use rackwright_store::{AuditFilter, AuditRow, Store, StoreError};
@@ -25,7 +25,7 @@ const LINE_MAX: usize = 512 << 10;
 pub enum VerifyError {
     /// The chain is broken.
     #[error("the audit is not whole: {0}")]
-    Broken(#[from] AuditBroken),
+    Broken(#[from] AuditChainError),
     /// The database failed.
     #[error("the database does not answer, so nothing can be checked")]
     Store(#[from] StoreError),
@@ -61,13 +61,13 @@ pub enum VerifyError {
 
 /// The range of records that was found intact.
 #[derive(Debug, Default)]
-struct Whole {
+struct CheckedRecords {
     records: u64,
     first: i64,
     last: i64,
 }
 
-impl Whole {
+impl CheckedRecords {
     fn add(&mut self, record: &AuditRecord) {
         if self.records == 0 {
             self.first = record.time_us;
@@ -76,7 +76,7 @@ impl Whole {
         self.last = record.time_us;
     }
 
-    fn told(&self, head: &AuditHead) -> String {
+    fn summary(&self, head: &AuditHead) -> String {
         if self.records == 0 {
             return "the audit is whole: it has no record\n".into();
         }
@@ -93,18 +93,18 @@ impl Whole {
 }
 
 /// Refuses a record that reports lost records, unless the caller names its position as known.
-fn check_gap(record: &AuditRecord, known_gaps: &[u64]) -> Result<(), AuditBroken> {
+fn check_gap(record: &AuditRecord, known_gaps: &[u64]) -> Result<(), AuditChainError> {
     if record.method != GAP || known_gaps.contains(&record.position) {
         return Ok(());
     }
-    Err(AuditBroken {
+    Err(AuditChainError {
         position: record.position,
         fault: AuditFault::Gap(record.message.clone()),
     })
 }
 
-fn check_columns(row: &AuditRow, record: &AuditRecord) -> Result<(), AuditBroken> {
-    let beside = (
+fn check_columns(row: &AuditRow, record: &AuditRecord) -> Result<(), AuditChainError> {
+    let in_columns = (
         row.at.0,
         &row.caller,
         &row.customer,
@@ -112,7 +112,7 @@ fn check_columns(row: &AuditRow, record: &AuditRecord) -> Result<(), AuditBroken
         &row.target,
         &row.outcome,
     );
-    let inside = (
+    let in_record = (
         record.time_us,
         &record.caller,
         &record.customer,
@@ -120,9 +120,9 @@ fn check_columns(row: &AuditRow, record: &AuditRecord) -> Result<(), AuditBroken
         &record.target,
         &record.outcome,
     );
-    match beside == inside {
+    match in_columns == in_record {
         true => Ok(()),
-        false => Err(AuditBroken {
+        false => Err(AuditChainError {
             position: record.position,
             fault: AuditFault::Columns,
         }),
@@ -149,15 +149,15 @@ pub async fn database(config: &Config, known_gaps: &[u64]) -> Result<String, Ver
     let store = Store::open(config.database.clone()).await?;
     let checked = check(&store, &keys, kept, known_gaps).await;
     store.close().await;
-    let mut told = checked?;
+    let mut summary = checked?;
     if kept.is_none() {
-        told.push_str(&format!(
+        summary.push_str(&format!(
             "{} does not exist, so records that are missing at the end would not be noticed\n",
             file.path().display()
         ));
     }
-    told.push_str(&format!("public key {}\n", hex(&keys.signer.public_key())));
-    Ok(told)
+    summary.push_str(&format!("public key {}\n", hex(&keys.signer.public_key())));
+    Ok(summary)
 }
 
 /// Does the same as [`database`] with an open database and the head from the head file.
@@ -181,7 +181,7 @@ pub async fn check(
     let anchors: Vec<AuditHead> = kept.into_iter().chain((position > 0).then_some(row)).collect();
     let public = keys.signer.keys().into_iter().map(|key| key.public_key);
     let mut verifier = AuditVerifier::new(genesis, public);
-    let mut whole = Whole::default();
+    let mut checked = CheckedRecords::default();
     loop {
         let after = i64::try_from(verifier.head().position).unwrap_or(i64::MAX);
         // The page starts at the verified head, so a replaced record is not skipped.
@@ -190,30 +190,30 @@ pub async fn check(
             break;
         }
         for row in &rows {
-            let record = verifier.follow(&entry_of(row))?;
+            let record = verifier.verify_next(&entry_of(row))?;
             check_columns(row, &record)?;
             check_gap(&record, known_gaps)?;
             check_anchors(&anchors, &verifier.head())?;
-            whole.add(&record);
+            checked.add(&record);
         }
     }
     let head = verifier.head();
-    let beyond = anchors.iter().find(|anchor| anchor.position > head.position);
-    if let Some(beyond) = beyond {
-        return Err(AuditBroken {
-            position: beyond.position,
+    let missing = anchors.iter().find(|anchor| anchor.position > head.position);
+    if let Some(missing) = missing {
+        return Err(AuditChainError {
+            position: missing.position,
             fault: AuditFault::Cut { last: head.position },
         }
         .into());
     }
-    Ok(whole.told(&head))
+    Ok(checked.summary(&head))
 }
 
-fn check_anchors(anchors: &[AuditHead], head: &AuditHead) -> Result<(), AuditBroken> {
+fn check_anchors(anchors: &[AuditHead], head: &AuditHead) -> Result<(), AuditChainError> {
     let differs = |anchor: &&AuditHead| anchor.position == head.position && anchor.hash != head.hash;
     match anchors.iter().find(differs) {
         None => Ok(()),
-        Some(anchor) => Err(AuditBroken {
+        Some(anchor) => Err(AuditChainError {
             position: anchor.position,
             fault: AuditFault::Replaced,
         }),
@@ -234,7 +234,7 @@ pub fn file(path: &Path, key: &str, known_gaps: &[u64]) -> Result<String, Verify
     let file = std::fs::File::open(path).map_err(failed)?;
     let mut reader = std::io::BufReader::new(file);
     let mut verifier: Option<AuditVerifier> = None;
-    let mut whole = Whole::default();
+    let mut checked = CheckedRecords::default();
     for number in 1.. {
         let mut line = Vec::new();
         let mut bounded = std::io::Read::take(&mut reader, LINE_MAX as u64);
@@ -255,9 +255,9 @@ pub fn file(path: &Path, key: &str, known_gaps: &[u64]) -> Result<String, Verify
                 return Err(at("the first line must name the chain and its keys".into()));
             }
             (export::Line::Record(line), Some(verifier)) => {
-                let record = verifier.follow(&line.entry())?;
+                let record = verifier.verify_next(&line.entry())?;
                 check_gap(&record, known_gaps)?;
-                whole.add(&record);
+                checked.add(&record);
             }
         }
     }
@@ -267,9 +267,10 @@ pub fn file(path: &Path, key: &str, known_gaps: &[u64]) -> Result<String, Verify
         line: 1,
         fault: "the file is empty".into(),
     })?;
-    let mut told = whole.told(&head);
-    told.push_str("a file cannot tell whether later records exist: compare its last record with the control plane's\n");
-    Ok(told)
+    let mut summary = checked.summary(&head);
+    summary
+        .push_str("a file cannot tell whether later records exist: compare its last record with the control plane's\n");
+    Ok(summary)
 }
 
 /// A verifier for the records after a line that names the chain.

@@ -12,7 +12,7 @@ use rackwright_identity::{KeyFiles, LockedKeys, SystemRng};
 use rackwright_lifecycle::EventKind;
 use rackwright_store::{Database, DatabaseSite, EventRow, Store};
 
-use super::manifest::{Described, FILE, Kind, Manifest};
+use super::manifest::{FILE, Kind, Manifest, ManifestFacts};
 use super::{BackupError, KEYS, failed, stamp};
 use crate::audit::local;
 use crate::clock;
@@ -28,7 +28,7 @@ pub async fn create(config: &Config, to: &Path) -> Result<String, BackupError> {
     check_schema(&site)?;
     let taken = stamp(clock::now());
     let target = to.join(format!("rackwright-backup-{taken}"));
-    announce(config, &target).await?;
+    record_backup(config, &target).await?;
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -38,13 +38,13 @@ pub async fn create(config: &Config, to: &Path) -> Result<String, BackupError> {
     let folder = &partial.0;
     let kind = Kind::of(&config.database);
     let found = copy(config, kind, folder).await?;
-    let described = Described {
+    let facts = ManifestFacts {
         taken: &taken,
         site: &config.site,
         kind,
         found,
     };
-    let manifest = Manifest::of(folder, described)?;
+    let manifest = Manifest::of(folder, facts)?;
     write_manifest(folder, &manifest)?;
     partial.finish(&target)?;
     let bytes: u64 = manifest.files.values().map(|entry| entry.bytes).sum();
@@ -70,7 +70,7 @@ pub(super) fn check_schema(site: &DatabaseSite) -> Result<(), BackupError> {
 }
 
 /// Stores an audit record and an event, because a backup contains every secret.
-async fn announce(config: &Config, target: &Path) -> Result<(), BackupError> {
+async fn record_backup(config: &Config, target: &Path) -> Result<(), BackupError> {
     let set = config.data_dir.join(KEYS);
     let keys = KeyFiles::read_set(&set, Arc::new(SystemRng))?;
     check_authority(&config.database.site().await?, &keys, &set)?;
@@ -150,9 +150,9 @@ impl Partial {
         let synced = fs::File::open(&self.0).and_then(|folder| folder.sync_all());
         synced.map_err(failed(&self.0))?;
         fs::rename(&self.0, target).map_err(failed(target))?;
-        let above = target.parent().unwrap_or(Path::new("."));
-        let synced = fs::File::open(above).and_then(|folder| folder.sync_all());
-        synced.map_err(failed(above))
+        let parent = target.parent().unwrap_or(Path::new("."));
+        let synced = fs::File::open(parent).and_then(|folder| folder.sync_all());
+        synced.map_err(failed(parent))
     }
 }
 

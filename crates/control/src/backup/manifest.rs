@@ -93,17 +93,17 @@ pub struct Manifest {
 
 impl Manifest {
     /// The manifest of the files in a folder.
-    pub fn of(folder: &Path, described: Described<'_>) -> Result<Self, BackupError> {
+    pub fn of(folder: &Path, facts: ManifestFacts<'_>) -> Result<Self, BackupError> {
         let mut files = BTreeMap::new();
         for name in names(folder)? {
             files.insert(name.clone(), entry(&folder.join(&name))?);
         }
-        let Described {
+        let ManifestFacts {
             taken,
             site,
             kind,
             found,
-        } = described;
+        } = facts;
         Ok(Self {
             version: VERSION,
             rackwrightd: env!("CARGO_PKG_VERSION").to_owned(),
@@ -136,9 +136,9 @@ impl Manifest {
                 "{FILE} has version {version}, and this rackwrightd reads {VERSION}"
             )));
         }
-        let (there, said) = (names(folder)?, manifest.files.keys().cloned().collect());
-        if let Some(name) = there.symmetric_difference(&said).next() {
-            let what = if said.contains(name) {
+        let (present, listed) = (names(folder)?, manifest.files.keys().cloned().collect());
+        if let Some(name) = present.symmetric_difference(&listed).next() {
+            let what = if listed.contains(name) {
                 "is missing"
             } else {
                 "is not in the manifest"
@@ -146,16 +146,16 @@ impl Manifest {
             return Err(broken(format!("{name} {what}")));
         }
         let wanted = manifest.database.file();
-        if !said.contains(wanted) {
+        if !listed.contains(wanted) {
             return Err(broken(format!("{wanted} is not in the manifest")));
         }
         // The file of the first authority or of a later one.
         let is_authority = |name: &String| name.starts_with(&format!("{KEYS}/authority")) && name.ends_with(".pem");
-        if !said.iter().any(is_authority) {
+        if !listed.iter().any(is_authority) {
             return Err(broken(format!("{KEYS}/authority.pem is not in the manifest")));
         }
-        for (name, said) in &manifest.files {
-            if entry(&folder.join(name))? != *said {
+        for (name, listed) in &manifest.files {
+            if entry(&folder.join(name))? != *listed {
                 return Err(broken(format!("{name} is not what was backed up: its digest differs")));
             }
         }
@@ -164,7 +164,7 @@ impl Manifest {
 }
 
 /// The facts in a manifest other than its files.
-pub struct Described<'a> {
+pub struct ManifestFacts<'a> {
     /// Time of the backup, as in its name.
     pub taken: &'a str,
     /// Name of the site.

@@ -39,25 +39,34 @@ pub async fn restore(config: &Config, from: &Path, replace: bool) -> Result<Stri
     if is_occupied && !replace {
         return Err(BackupError::Occupied(data_dir.display().to_string()));
     }
-    let aside = data_dir.join(format!("before-restore-{}", stamp(clock::now())));
+    let former_dir = data_dir.join(format!("before-restore-{}", stamp(clock::now())));
     if is_occupied {
-        DirBuilder::new().mode(0o700).create(&aside).map_err(failed(&aside))?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&former_dir)
+            .map_err(failed(&former_dir))?;
     }
     // Stored first: after a failure of any later step, the next start still doubts every node.
     let expected = restored::expect_newer(data_dir, &manifest.database_id, manifest.age);
     expected.map_err(failed(data_dir))?;
-    put_database(config, from, &manifest, present.is_some().then_some(aside.as_path())).await?;
+    put_database(
+        config,
+        from,
+        &manifest,
+        present.is_some().then_some(former_dir.as_path()),
+    )
+    .await?;
     let set = data_dir.join(KEYS);
     if set.exists() {
-        fs::rename(&set, aside.join(KEYS)).map_err(failed(&set))?;
+        fs::rename(&set, former_dir.join(KEYS)).map_err(failed(&set))?;
     }
-    KeyFiles::put_set(&from.join(KEYS), data_dir, &SystemRng)?;
+    KeyFiles::install_set(&from.join(KEYS), data_dir, &SystemRng)?;
     let store = Store::open(config.database.clone()).await?;
     let what = format!("the backup of {} is put in place", manifest.taken);
     local::record(config, &keys, &store, &LocalUser::present(), ("restore", "site", &what)).await?;
     store.close().await;
     let moved = match is_occupied {
-        true => format!("What was there before is in {}.\n", aside.display()),
+        true => format!("What was there before is in {}.\n", former_dir.display()),
         false => String::new(),
     };
     Ok(format!(
@@ -79,16 +88,16 @@ fn checked(config: &Config, from: &Path) -> Result<(KeyFiles, Manifest), BackupE
             settings: settings.name(),
         });
     }
-    let said = DatabaseSite {
+    let backup_site = DatabaseSite {
         authority: manifest.authority.clone(),
         id: manifest.database_id.clone(),
         age: manifest.age,
         schema: manifest.schema,
     };
-    check_schema(&said)?;
+    check_schema(&backup_site)?;
     let set = from.join(KEYS);
     let keys = KeyFiles::read_set(&set, Arc::new(SystemRng))?;
-    check_authority(&said, &keys, &set)?;
+    check_authority(&backup_site, &keys, &set)?;
     Ok((keys, manifest))
 }
 
@@ -110,39 +119,42 @@ async fn present(config: &Config) -> Result<Option<DatabaseSite>, BackupError> {
     }
 }
 
-/// Puts the database in place; the former one moves to the folder `aside`.
+/// Puts the database in place; the former one moves to the folder `former_dir`.
 async fn put_database(
     config: &Config,
     from: &Path,
     manifest: &Manifest,
-    aside: Option<&Path>,
+    former_dir: Option<&Path>,
 ) -> Result<(), BackupError> {
     let copy = from.join(manifest.database.file());
     let Some(file) = config.database.file() else {
-        if let Some(aside) = aside {
-            config.database.back_up(&aside.join(manifest.database.file())).await?;
+        if let Some(former_dir) = former_dir {
+            config
+                .database
+                .back_up(&former_dir.join(manifest.database.file()))
+                .await?;
         }
         return Ok(config.database.put_back(&copy).await?);
     };
-    let new = beside(file, ".restored");
+    let new = with_ending(file, ".restored");
     let copied = fs::copy(&copy, &new).and_then(|_| fs::File::open(&new)?.sync_all());
     copied.map_err(failed(&new))?;
-    if let Some(aside) = aside {
+    if let Some(former_dir) = former_dir {
         // The write-ahead log belongs to the file. If it stayed, SQLite would apply it to the restored file.
-        for part in ["", "-wal", "-shm"].map(|ending| beside(file, ending)) {
+        for part in ["", "-wal", "-shm"].map(|ending| with_ending(file, ending)) {
             if part.exists() {
                 let name = part.file_name().unwrap_or_default();
-                fs::rename(&part, aside.join(name)).map_err(failed(&part))?;
+                fs::rename(&part, former_dir.join(name)).map_err(failed(&part))?;
             }
         }
     }
     fs::rename(&new, file).map_err(failed(file))?;
-    let above = file.parent().unwrap_or(Path::new("."));
-    let synced = fs::File::open(above).and_then(|folder| folder.sync_all());
-    synced.map_err(failed(above))
+    let parent = file.parent().unwrap_or(Path::new("."));
+    let synced = fs::File::open(parent).and_then(|folder| folder.sync_all());
+    synced.map_err(failed(parent))
 }
 
-fn beside(file: &Path, ending: &str) -> PathBuf {
+fn with_ending(file: &Path, ending: &str) -> PathBuf {
     let mut path = file.as_os_str().to_owned();
     path.push(ending);
     path.into()

@@ -144,6 +144,6 @@ async fn a_backup_that_is_not_whole_changes_nothing() {
 }
 
 #[test]
-fn a_time_stands_in_a_name() {
+fn the_backup_name_has_the_time() {
     assert_eq!(stamp(Timestamp(1_795_515_300_000_000)), "20261124T101500Z");
 }

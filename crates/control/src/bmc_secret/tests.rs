@@ -1,7 +1,7 @@
 use rackwright_lifecycle::State;
 
 use super::*;
-use crate::attestation::{self, BmcWish, Policy, Shown, Wish};
+use crate::attestation::{self, BmcRequirement, Policy, TpmEvidence, TpmRequirement};
 use crate::testing;
 
 fn of(generation: u64, boot: &str) -> AgentSession {
@@ -86,21 +86,21 @@ async fn an_answer_counts_for_its_boot_and_its_key_where_the_bmc_has_the_medium(
 }
 
 #[test]
-fn who_is_taken_by_policy_tpm_and_secret() {
-    let nothing = Shown::Nothing(String::new());
+fn policy_tpm_and_secret_decide_identity() {
+    let nothing = TpmEvidence::Nothing(String::new());
     let cases = [
-        (BmcWish::None, "", &nothing, false, "address only"),
-        (BmcWish::Preferred, "", &nothing, false, "address only"),
-        (BmcWish::Preferred, "", &nothing, true, "bmc"),
-        (BmcWish::Required, "", &nothing, true, "bmc"),
+        (BmcRequirement::None, "", &nothing, false, "address only"),
+        (BmcRequirement::Preferred, "", &nothing, false, "address only"),
+        (BmcRequirement::Preferred, "", &nothing, true, "bmc"),
+        (BmcRequirement::Required, "", &nothing, true, "bmc"),
         (
-            BmcWish::Required,
+            BmcRequirement::Required,
             "",
             &nothing,
             false,
             "require a TPM or a secret of the BMC",
         ),
-        (BmcWish::Required, "sha256:aa", &nothing, true, "no TPM answered"),
+        (BmcRequirement::Required, "sha256:aa", &nothing, true, "no TPM answered"),
     ];
     for (bmc, enrolled, shown, has_secret, expected) in cases {
         let mut record = testing::node("n1", State::Imaging, None);
@@ -127,11 +127,14 @@ fn a_bmc_is_asked_where_no_enrolled_tpm_vouches_for_the_machine() {
         };
         policy.asks_bmc(record)
     };
-    assert!(asks(&record, BmcWish::Preferred, Wish::Preferred));
-    assert!(!asks(&record, BmcWish::None, Wish::Preferred));
+    assert!(asks(&record, BmcRequirement::Preferred, TpmRequirement::Preferred));
+    assert!(!asks(&record, BmcRequirement::None, TpmRequirement::Preferred));
     record.spec.tpm_ek = "sha256:aa".into();
-    assert!(!asks(&record, BmcWish::Required, Wish::Preferred));
-    assert!(asks(&record, BmcWish::Required, Wish::None), "no TPM is asked");
+    assert!(!asks(&record, BmcRequirement::Required, TpmRequirement::Preferred));
+    assert!(
+        asks(&record, BmcRequirement::Required, TpmRequirement::None),
+        "no TPM is asked"
+    );
 }
 
 #[test]

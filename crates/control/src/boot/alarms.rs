@@ -15,34 +15,34 @@ use crate::core::Core;
 use crate::text::{SENTENCE_MAX, cut};
 
 /// An alarm is not repeated within this time.
-const AGAIN: Duration = Duration::from_secs(600);
+const REPEAT_AFTER: Duration = Duration::from_secs(600);
 /// Most different alarms within that time: a flood of packets does not fill the event log.
-const MOST: usize = 32;
+const ALARMS_MAX: usize = 32;
 
 /// Queues alarms without blocking.
 #[derive(Debug)]
 pub(super) struct Alarms {
     events: mpsc::Sender<EventRow>,
-    told: Mutex<HashMap<(EventKind, IpAddr), Instant>>,
+    reported: Mutex<HashMap<(EventKind, IpAddr), Instant>>,
 }
 
 impl Alarms {
     pub(super) fn new() -> (Self, mpsc::Receiver<EventRow>) {
-        let (events, receiver) = mpsc::channel(MOST);
-        let told = Mutex::default();
-        (Self { events, told }, receiver)
+        let (events, receiver) = mpsc::channel(ALARMS_MAX);
+        let reported = Mutex::default();
+        (Self { events, reported }, receiver)
     }
 
     /// Queues a boot stage that is an alarm. For another DHCP server, `remote` is its address.
-    pub(super) fn saw(&self, stage: Stage, detail: &str, remote: IpAddr, now: Instant) {
+    pub(super) fn note(&self, stage: Stage, detail: &str, remote: IpAddr, now: Instant) {
         let kind = match stage {
             Stage::RogueDhcp => EventKind::SecurityRogueDhcp,
             Stage::DhcpDecline | Stage::AddressConflict => EventKind::SecurityAddressConflict,
             _ => return,
         };
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.retain(|_, at| now.duration_since(*at) < AGAIN);
-        if told.len() >= MOST || told.contains_key(&(kind.clone(), remote)) {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.retain(|_, at| now.duration_since(*at) < REPEAT_AFTER);
+        if reported.len() >= ALARMS_MAX || reported.contains_key(&(kind.clone(), remote)) {
             return;
         }
         let event = EventRow {
@@ -53,7 +53,7 @@ impl Alarms {
             ..EventRow::default()
         };
         if self.events.try_send(event).is_ok() {
-            told.insert((kind, remote), now);
+            reported.insert((kind, remote), now);
         }
     }
 }
@@ -70,19 +70,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_alarm_is_told_once_and_a_flood_of_them_is_bounded() {
+    fn alarms_are_reported_once_and_bounded() {
         let (alarms, mut events) = Alarms::new();
         let (now, server) = (Instant::now(), IpAddr::from([192, 0, 2, 1]));
-        alarms.saw(Stage::RogueDhcp, "another DHCP server", server, now);
-        alarms.saw(Stage::RogueDhcp, "another DHCP server", server, now);
-        alarms.saw(Stage::DhcpDiscover, "a machine", server, now);
+        alarms.note(Stage::RogueDhcp, "another DHCP server", server, now);
+        alarms.note(Stage::RogueDhcp, "another DHCP server", server, now);
+        alarms.note(Stage::DhcpDiscover, "a machine", server, now);
         assert_eq!(events.try_recv().unwrap().kind, "security.rogue-dhcp");
         assert!(events.try_recv().is_err());
         for last in 2..=255 {
-            alarms.saw(Stage::DhcpDecline, "in use", IpAddr::from([192, 0, 2, last]), now);
+            alarms.note(Stage::DhcpDecline, "in use", IpAddr::from([192, 0, 2, last]), now);
         }
-        assert_eq!(std::iter::from_fn(|| events.try_recv().ok()).count(), MOST - 1);
-        alarms.saw(Stage::RogueDhcp, "another DHCP server", server, now + AGAIN);
+        assert_eq!(std::iter::from_fn(|| events.try_recv().ok()).count(), ALARMS_MAX - 1);
+        alarms.note(Stage::RogueDhcp, "another DHCP server", server, now + REPEAT_AFTER);
         assert!(events.try_recv().is_ok());
     }
 }

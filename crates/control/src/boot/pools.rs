@@ -14,7 +14,7 @@ use rackwright_store::{Store, StoreError};
 use crate::clock;
 
 /// A pool without free addresses is read again after this time: a failed change may have held an address.
-const AGAIN: Duration = Duration::from_secs(10);
+const REREAD_AFTER: Duration = Duration::from_secs(10);
 
 /// The known given addresses.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ impl Pools {
                 continue;
             };
             let mut tx = store.write().await?;
-            match tx.give_address(mac, &free.to_string(), clock::now()).await {
+            match tx.assign_address(mac, &free.to_string(), clock::now()).await {
                 Ok(()) => {
                     tx.commit().await?;
                     return Ok(Some(free));
@@ -65,7 +65,7 @@ impl Pools {
     fn is_fresh(&self) -> bool {
         self.known()
             .as_ref()
-            .is_some_and(|known| known.read_at.elapsed() < AGAIN)
+            .is_some_and(|known| known.read_at.elapsed() < REREAD_AFTER)
     }
 
     async fn read(&self, store: &Store) -> Result<(), StoreError> {

@@ -13,9 +13,9 @@ use crate::clock;
 use crate::core::Core;
 
 /// Least time between two stores of one machine.
-const AGAIN_S: i64 = 30;
+const REWRITE_AFTER_S: i64 = 30;
 /// Most machines remembered as stored or queued. While it is full, further machines are not stored.
-const REMEMBERED: usize = 4096;
+const RECENT_MAX: usize = 4096;
 /// Pause between two commits.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Most events in an hour; further machines are only listed.
@@ -34,13 +34,13 @@ pub(super) type Queue = mpsc::Receiver<UnknownMachineRow>;
 
 impl Sightings {
     pub(super) fn new() -> (Self, Queue) {
-        let (queue, waiting) = mpsc::channel(REMEMBERED);
+        let (queue, waiting) = mpsc::channel(RECENT_MAX);
         let recent = Mutex::default();
         (Self { recent, queue }, waiting)
     }
 
     /// Queues a machine; costs one look-up in memory.
-    pub(super) fn saw(&self, row: UnknownMachineRow) {
+    pub(super) fn note(&self, row: UnknownMachineRow) {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if recent.is_due(&row.mac, row.last_seen) && self.queue.try_send(row).is_err() {
             tracing::debug!("a machine of no node was not written down: too many wait");
@@ -58,17 +58,17 @@ struct Recent {
 impl Recent {
     /// Whether to store it now. If so, it counts as stored.
     fn is_due(&mut self, mac: &str, now: Timestamp) -> bool {
-        let is_recent = |at: &Timestamp| *at <= now && now < at.plus(seconds(AGAIN_S));
+        let is_recent = |at: &Timestamp| *at <= now && now < at.plus(seconds(REWRITE_AFTER_S));
         if self.written.get(mac).is_some_and(is_recent) {
             return false;
         }
-        if self.written.len() >= REMEMBERED && !self.written.contains_key(mac) {
+        if self.written.len() >= RECENT_MAX && !self.written.contains_key(mac) {
             if self.swept <= now && now < self.swept.plus(seconds(1)) {
                 return false;
             }
             self.swept = now;
             self.written.retain(|_, at| is_recent(at));
-            if self.written.len() >= REMEMBERED {
+            if self.written.len() >= RECENT_MAX {
                 return false;
             }
         }
@@ -79,14 +79,14 @@ impl Recent {
 
 /// Number of events in the present hour.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct EventBudget {
     since: Timestamp,
     count: u32,
 }
 
-impl Told {
+impl EventBudget {
     /// Whether another event is allowed. If so, it counts.
-    pub fn may(&mut self, now: Timestamp) -> bool {
+    pub fn try_take(&mut self, now: Timestamp) -> bool {
         if now < self.since || now >= self.since.plus(seconds(HOUR_S)) {
             *self = Self { since: now, count: 0 };
         }
@@ -103,11 +103,11 @@ impl Told {
 /// Stores the queue until its senders are gone.
 pub(super) async fn store(core: Arc<Core>, mut queue: Queue) {
     let mut batch = Vec::new();
-    let mut told = Told::default();
-    while queue.recv_many(&mut batch, REMEMBERED).await > 0 {
+    let mut budget = EventBudget::default();
+    while queue.recv_many(&mut batch, RECENT_MAX).await > 0 {
         // All replicas hear the same broadcasts. They store in the same order, so that they cannot deadlock.
         batch.sort_by(|a, b| a.mac.cmp(&b.mac));
-        if let Err(error) = store_batch(&core, &batch, &mut told).await {
+        if let Err(error) = store_batch(&core, &batch, &mut budget).await {
             tracing::error!(%error, lost = batch.len(), "machines of no node could not be stored");
         }
         batch.clear();
@@ -115,11 +115,11 @@ pub(super) async fn store(core: Arc<Core>, mut queue: Queue) {
     }
 }
 
-async fn store_batch(core: &Core, batch: &[UnknownMachineRow], told: &mut Told) -> Result<(), StoreError> {
+async fn store_batch(core: &Core, batch: &[UnknownMachineRow], budget: &mut EventBudget) -> Result<(), StoreError> {
     let now = clock::now();
     let mut tx = core.store.write().await?;
     for row in batch {
-        if tx.saw_unknown(row).await? && told.may(now) {
+        if tx.record_unknown_machine(row).await? && budget.try_take(now) {
             let mac = &row.mac;
             let event = EventRow {
                 at: now,
@@ -162,29 +162,29 @@ mod tests {
         let (sightings, mut queue) = Sightings::new();
         let begin = Timestamp(1_000_000_000);
         for ms in 0..29_999 {
-            sightings.saw(row(1, begin.plus(ms * 1000)));
+            sightings.note(row(1, begin.plus(ms * 1000)));
         }
         assert_eq!(waiting(&mut queue), 1);
-        sightings.saw(row(1, begin.plus(seconds(30))));
-        sightings.saw(row(2, begin.plus(seconds(30))));
+        sightings.note(row(1, begin.plus(seconds(30))));
+        sightings.note(row(2, begin.plus(seconds(30))));
         assert_eq!(waiting(&mut queue), 2);
         // The clock was set back: the machine is stored again, before the clock reaches its former time.
-        sightings.saw(row(1, Timestamp(5)));
+        sightings.note(row(1, Timestamp(5)));
         assert_eq!(waiting(&mut queue), 1);
     }
 
     #[test]
-    fn a_flood_is_bounded_and_whoever_is_there_afterwards_is_written() {
+    fn machines_are_recorded_after_a_flood() {
         let (sightings, mut queue) = Sightings::new();
         let begin = Timestamp(1_000_000_000);
         for n in 0..20_000 {
-            sightings.saw(row(n, begin));
+            sightings.note(row(n, begin));
         }
-        assert_eq!(waiting(&mut queue), REMEMBERED);
-        assert!(sightings.recent.lock().unwrap().written.len() <= REMEMBERED);
-        sightings.saw(row(20_001, begin.plus(seconds(29))));
+        assert_eq!(waiting(&mut queue), RECENT_MAX);
+        assert!(sightings.recent.lock().unwrap().written.len() <= RECENT_MAX);
+        sightings.note(row(20_001, begin.plus(seconds(29))));
         assert_eq!(waiting(&mut queue), 0);
-        sightings.saw(row(20_001, begin.plus(seconds(31))));
+        sightings.note(row(20_001, begin.plus(seconds(31))));
         assert_eq!(waiting(&mut queue), 1);
     }
 
@@ -194,7 +194,7 @@ mod tests {
         let (sightings, queue) = Sightings::new();
         let now = clock::now();
         for n in 0..1000 {
-            sightings.saw(row(n, now));
+            sightings.note(row(n, now));
         }
         drop(sightings);
         store(core.clone(), queue).await;
@@ -202,8 +202,8 @@ mod tests {
         let events = core.store.events(&Scope::Site, 0, "", 2000).await.unwrap();
         assert_eq!(events.len(), 256);
         assert_eq!(events[0].target, "machines/52:54:00:00:00:00");
-        let mut told = Told::default();
-        assert!(!(0..257).all(|_| told.may(now)));
-        assert!(told.may(now.plus(seconds(HOUR_S))));
+        let mut budget = EventBudget::default();
+        assert!(!(0..257).all(|_| budget.try_take(now)));
+        assert!(budget.try_take(now.plus(seconds(HOUR_S))));
     }
 }

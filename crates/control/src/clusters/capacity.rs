@@ -6,10 +6,10 @@ use rackwright_site::placement::{Bandwidth, ClusterId, CustomerId, Request, SkuI
 use rackwright_site::planner::{Planner, Refused};
 
 use super::reserve::ReserveError;
-use crate::hall::Picture;
+use crate::hall::HallSnapshot;
 
 /// The id of a cluster that is placed on trial and released again.
-const TRIED: ClusterId = ClusterId(u64::MAX);
+const TRIAL_CLUSTER: ClusterId = ClusterId(u64::MAX);
 /// Most tries with the smaller size that a refusal names.
 const TRIES: usize = 4;
 
@@ -18,7 +18,7 @@ const TRIES: usize = 4;
 ///
 /// # Errors
 /// The site has no such customer, or no cluster can be placed in it.
-pub async fn capacity(picture: Picture, customer: &str) -> Result<Vec<v1::SkuCapacity>, ReserveError> {
+pub async fn capacity(picture: HallSnapshot, customer: &str) -> Result<Vec<v1::SkuCapacity>, ReserveError> {
     let customer = picture.site.customer_named(customer).ok_or(ReserveError::Field {
         field: "customer",
         fault: "the site has no such customer".into(),
@@ -68,11 +68,11 @@ fn largest(planner: &mut Planner<'_>, customer: SiteCustomer, sku: SkuId, class:
         }
         let request = Request {
             bandwidth: class,
-            ..Request::plain(TRIED, CustomerId(customer.0), sku, nodes)
+            ..Request::plain(TRIAL_CLUSTER, CustomerId(customer.0), sku, nodes)
         };
         match planner.place(request) {
             Ok(_) => {
-                planner.release(TRIED);
+                planner.release(TRIAL_CLUSTER);
                 return nodes;
             }
             Err(refused) => nodes = nearest(&refused, class, nodes),

@@ -14,9 +14,9 @@ use super::tests::{
 };
 use crate::api_error::ApiError;
 use crate::core::Core;
-use crate::grpc::said::{
-    Wish, create_cluster, reimage_cluster, resize_cluster, resume_cluster_reimage, retry_cluster, roll_back_cluster,
-    wish,
+use crate::grpc::test_calls::{
+    NodeRequest, create_cluster, reimage_cluster, resize_cluster, resume_cluster_reimage, retry_cluster,
+    roll_back_cluster, wish,
 };
 
 fn size(nodes: Option<u32>, spares: Option<u32>, leave: &[&str]) -> v1::ResizeClusterRequest {
@@ -169,7 +169,7 @@ async fn nodes_that_leave_are_the_clusters_until_they_are_erased() {
         "ports may still have its key"
     );
     assert_eq!(names(&core, "alpha").await, before);
-    let early = wish(&core, "d", &named, Wish::Deploy, "images/noble").await;
+    let early = wish(&core, "d", &named, NodeRequest::Deploy, "images/noble").await;
     assert!(
         early.unwrap_err().to_string().contains("about to leave"),
         "its ports may still have the key"

@@ -31,7 +31,7 @@ pub struct Watch {
     /// Cables between switches that plans must not use.
     pub broken: BTreeSet<String>,
     /// Nodes of clusters without their full connection.
-    pub impaired: BTreeMap<String, Impairment>,
+    pub impaired: BTreeMap<String, ImpairedNode>,
     /// Ports of members that were missing in the fabric, from the last evaluated reading.
     pub absent: BTreeSet<Guid>,
     /// The time of that reading.
@@ -53,7 +53,7 @@ pub struct Open {
 
 /// A node without its full connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Impairment {
+pub struct ImpairedNode {
     since: Timestamp,
     seen: Timestamp,
     why: String,
@@ -61,7 +61,7 @@ pub struct Impairment {
 
 /// The result of a comparison.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub struct FabricComparison {
     /// Faults by id.
     pub faults: Faults,
     /// The cluster of each node with a running system.
@@ -76,7 +76,7 @@ pub struct Found {
 
 /// Changes since the last comparison.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct News {
+pub struct FaultChanges {
     /// New faults.
     pub opened: Vec<Open>,
     /// Faults that are gone.
@@ -89,7 +89,7 @@ pub struct News {
 
 impl Watch {
     /// Replaces the known state by the result.
-    pub fn settle(&mut self, found: &Found, now: Timestamp) -> News {
+    pub fn settle(&mut self, found: &FabricComparison, now: Timestamp) -> FaultChanges {
         let mut open: Vec<(String, Open)> = found
             .faults
             .iter()
@@ -112,7 +112,7 @@ impl Watch {
         let nodes_changed = self.impair(found, now);
         (self.absent, self.read_at) = found.absent.clone();
         self.checked_at = Some(now);
-        News {
+        FaultChanges {
             opened,
             closed,
             links_changed,
@@ -120,7 +120,7 @@ impl Watch {
         }
     }
 
-    fn opened(&self, id: &str, fault: &Fault, found: &Found, now: Timestamp) -> Open {
+    fn opened(&self, id: &str, fault: &Fault, found: &FabricComparison, now: Timestamp) -> Open {
         let nodes = fault.nodes.iter();
         let counting = fault.broken.iter().filter_map(|cable| found.counting.get(cable));
         Open {
@@ -140,14 +140,14 @@ impl Watch {
     }
 
     /// Returns true if another node is impaired, or a known impairment was seen again later.
-    fn impair(&mut self, found: &Found, now: Timestamp) -> bool {
+    fn impair(&mut self, found: &FabricComparison, now: Timestamp) -> bool {
         let nodes = impaired(&found.faults).into_iter();
         let ours = nodes.filter(|(node, _)| found.clusters.contains_key(node));
-        let next: BTreeMap<String, Impairment> = ours
+        let next: BTreeMap<String, ImpairedNode> = ours
             .map(|(node, why)| {
                 let since = self.impaired.get(&node).map_or(now, |known| known.since);
                 let seen = found.seen.max(since);
-                (node, Impairment { since, seen, why })
+                (node, ImpairedNode { since, seen, why })
             })
             .collect();
         let changed = next != self.impaired;
@@ -167,7 +167,7 @@ impl Watch {
     }
 }
 
-impl News {
+impl FaultChanges {
     /// The events of the changes. Beyond `MAX_EVENTS`, one event has the number of the rest.
     #[must_use]
     pub fn events(&self, now: Timestamp) -> Vec<EventRow> {
@@ -191,7 +191,7 @@ impl News {
     }
 }
 
-fn some<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
+fn list_some<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
     let more = names.len().saturating_sub(MAX_NAMES);
     let mut words: Vec<String> = names.take(MAX_NAMES).cloned().collect();
     if more > 0 {
@@ -205,37 +205,37 @@ fn some<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
 pub fn counting_words(open: &Open) -> String {
     match open.counting.len() {
         0 => String::new(),
-        1 => format!("cluster {} counts on a broken link", some(open.counting.iter())),
-        _ => format!("clusters {} count on a broken link", some(open.counting.iter())),
+        1 => format!("cluster {} counts on a broken link", list_some(open.counting.iter())),
+        _ => format!("clusters {} count on a broken link", list_some(open.counting.iter())),
     }
 }
 
-fn event(open: &Open, is_mended: bool, now: Timestamp) -> EventRow {
+fn event(open: &Open, is_closed: bool, now: Timestamp) -> EventRow {
     let fault = &open.fault;
-    let kind = match (fault.kind, is_mended) {
+    let kind = match (fault.kind, is_closed) {
         (Kind::Cable, false) => EventKind::FabricCable,
         (Kind::Cable, true) => EventKind::FabricCableMended,
         (Kind::PortAbsent, false) => EventKind::FabricPortAbsent,
         (Kind::PortAbsent, true) => EventKind::FabricPortBack,
     };
-    let mut message = match is_mended {
+    let mut message = match is_closed {
         true => format!("no longer: {}", fault.text),
         false => fault.text.clone(),
     };
-    if !is_mended && !open.clusters.is_empty() {
-        message = format!("{message}; nodes of {} are on it", some(open.clusters.iter()));
+    if !is_closed && !open.clusters.is_empty() {
+        message = format!("{message}; nodes of {} are on it", list_some(open.clusters.iter()));
     }
-    if !is_mended && !open.counting.is_empty() {
+    if !is_closed && !open.counting.is_empty() {
         message = format!("{message}; {}", counting_words(open));
     }
     let ends: Vec<String> = fault.ends.iter().map(|[a, b]| format!("{a} - {b}")).collect();
     let clusters: BTreeSet<String> = open.clusters.union(&open.counting).cloned().collect();
     let attributes = [
         ("fault", fault.what.clone()),
-        ("cables", some(fault.cables.iter())),
-        ("ends", some(ends.iter())),
-        ("nodes", some(fault.nodes.iter())),
-        ("clusters", some(clusters.iter())),
+        ("cables", list_some(fault.cables.iter())),
+        ("ends", list_some(ends.iter())),
+        ("nodes", list_some(fault.nodes.iter())),
+        ("clusters", list_some(clusters.iter())),
     ];
     EventRow {
         at: now,
@@ -269,8 +269,8 @@ mod tests {
         }
     }
 
-    fn found(faults: &[(&str, Fault)], seen: i64) -> Found {
-        Found {
+    fn found(faults: &[(&str, Fault)], seen: i64) -> FabricComparison {
+        FabricComparison {
             faults: faults
                 .iter()
                 .map(|(id, fault)| ((*id).to_owned(), fault.clone()))
@@ -278,12 +278,12 @@ mod tests {
             clusters: [("n1".to_owned(), "alpha".to_owned())].into(),
             counting: [("up1".to_owned(), ["beta".to_owned()].into())].into(),
             seen: Timestamp(seen),
-            ..Found::default()
+            ..FabricComparison::default()
         }
     }
 
     #[test]
-    fn a_fault_is_told_when_it_comes_and_when_it_goes_and_not_between() {
+    fn a_fault_is_reported_when_it_opens_and_closes() {
         let mut watch = Watch::default();
         let faults = [
             ("cable/missing/up1", fault(Kind::Cable, "up1", "")),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_and_told_is_bounded_and_what_nobody_can_count_on_is_not() {
+    fn faults_and_events_are_bounded() {
         let mut watch = Watch::default();
         let mut faults: Vec<(String, Fault)> = (0..3000)
             .map(|n| {

@@ -21,13 +21,13 @@ mod change_tests;
 pub mod faults;
 pub mod manager;
 pub mod network;
+pub mod node_claims;
 pub mod pack;
 pub mod partitions;
 pub mod reconcile;
 pub mod reserve;
 pub mod resize;
 pub mod rollout;
-pub mod seats;
 mod step;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -134,7 +134,7 @@ impl Fabric {
     }
 
     /// Notes that version `applied` was brought to the fabric and read back.
-    pub fn proven(&mut self, applied: u64, absent: BTreeSet<Guid>, tables: Option<&Tables>, now: Timestamp) {
+    pub fn record_proof(&mut self, applied: u64, absent: BTreeSet<Guid>, tables: Option<&Tables>, now: Timestamp) {
         self.applied = self.applied.max(applied);
         self.proven_at = Some(now);
         self.fault.clear();
@@ -157,11 +157,11 @@ impl Fabric {
 
     /// The state of a cluster's partition.
     pub fn fact(&self, cluster: &ClusterRecord) -> Fact {
-        self.fact_besides(cluster, &BTreeSet::new())
+        self.fact_excusing(cluster, &BTreeSet::new())
     }
 
     /// The same without a wait for the ports in `excused`: their nodes are in use, and get the key when they return.
-    pub fn fact_besides(&self, cluster: &ClusterRecord, excused: &BTreeSet<Guid>) -> Fact {
+    pub fn fact_excusing(&self, cluster: &ClusterRecord, excused: &BTreeSet<Guid>) -> Fact {
         if cluster.partition.is_none() {
             return Fact::None;
         }
@@ -295,10 +295,10 @@ mod tests {
         let mut fabric = Fabric::new(key(1), key(9)).unwrap();
         let (_, first) = fabric.hold("a", "a", [guid(1)].into()).unwrap();
         let (_, second) = fabric.hold("b", "b", [guid(2)].into()).unwrap();
-        fabric.proven(first, BTreeSet::new(), None, Timestamp(5));
+        fabric.record_proof(first, BTreeSet::new(), None, Timestamp(5));
         assert_eq!(fabric.fact(&cluster("a", first)), Fact::Proven);
         assert_eq!(fabric.fact(&cluster("b", second)), Fact::Pending(String::new()));
-        fabric.proven(second, [guid(2)].into(), None, Timestamp(6));
+        fabric.record_proof(second, [guid(2)].into(), None, Timestamp(6));
         assert_eq!(fabric.fact(&cluster("a", first)), Fact::Proven);
         let absent = fabric.fact(&cluster("b", second));
         assert!(
@@ -317,7 +317,7 @@ mod tests {
         let mut fabric = Fabric::new(key(1), key(1)).unwrap();
         let (given, version) = fabric.hold("a", "a", [guid(1), guid(2)].into()).unwrap();
         let entry = given.number() | 0x8000;
-        fabric.proven(
+        fabric.record_proof(
             version,
             BTreeSet::new(),
             Some(&tables(&[(1, &[entry]), (2, &[entry])])),
@@ -332,7 +332,7 @@ mod tests {
             "the only key is not free yet"
         );
         // One port still has the key; then one port gives no answer.
-        fabric.proven(
+        fabric.record_proof(
             version,
             BTreeSet::new(),
             Some(&tables(&[(1, &[entry]), (2, &[])])),
@@ -341,12 +341,12 @@ mod tests {
         assert!(matches!(fabric.fact(&record), Fact::Pending(_)));
         let mut silent = tables(&[(2, &[])]);
         silent.unread.insert(guid(1), "no answer".into());
-        fabric.proven(version, BTreeSet::new(), Some(&silent), Timestamp(3));
+        fabric.record_proof(version, BTreeSet::new(), Some(&silent), Timestamp(3));
         assert!(matches!(fabric.fact(&record), Fact::Pending(_)));
         // The manager's belief frees nothing.
-        fabric.proven(version, BTreeSet::new(), None, Timestamp(4));
+        fabric.record_proof(version, BTreeSet::new(), None, Timestamp(4));
         assert!(fabric.is_draining());
-        fabric.proven(version, BTreeSet::new(), Some(&tables(&[(1, &[0x7fff])])), Timestamp(5));
+        fabric.record_proof(version, BTreeSet::new(), Some(&tables(&[(1, &[0x7fff])])), Timestamp(5));
         assert_eq!(fabric.fact(&record), Fact::Gone);
         assert!(fabric.hold("b", "b", [guid(3)].into()).is_ok());
     }
@@ -356,7 +356,7 @@ mod tests {
         let mut fabric = Fabric::new(key(1), key(1)).unwrap();
         let (given, version) = fabric.hold("a", "a", [guid(1), guid(2)].into()).unwrap();
         let entry = given.number() | 0x8000;
-        fabric.proven(
+        fabric.record_proof(
             version,
             BTreeSet::new(),
             Some(&tables(&[(1, &[entry]), (2, &[entry])])),
@@ -364,7 +364,7 @@ mod tests {
         );
         let version = fabric.drop_cluster("a");
         let record = cluster("a", version);
-        fabric.proven(version, BTreeSet::new(), Some(&tables(&[(2, &[])])), Timestamp(2));
+        fabric.record_proof(version, BTreeSet::new(), Some(&tables(&[(2, &[])])), Timestamp(2));
         assert_eq!(fabric.fact(&record), Fact::Gone);
         assert!(!fabric.is_draining(), "nothing is to be read again at once");
         assert!(
@@ -372,9 +372,9 @@ mod tests {
             "port 1 may have the key"
         );
         // The port is back with its old key, and is read with all others from time to time.
-        fabric.proven(version, BTreeSet::new(), Some(&tables(&[(1, &[entry])])), Timestamp(3));
+        fabric.record_proof(version, BTreeSet::new(), Some(&tables(&[(1, &[entry])])), Timestamp(3));
         assert!(fabric.is_draining());
-        fabric.proven(version, BTreeSet::new(), Some(&tables(&[(1, &[])])), Timestamp(4));
+        fabric.record_proof(version, BTreeSet::new(), Some(&tables(&[(1, &[])])), Timestamp(4));
         assert!(fabric.hold("b", "b", [guid(3)].into()).is_ok());
     }
 

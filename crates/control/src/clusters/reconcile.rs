@@ -23,7 +23,7 @@ const LONGEST_AGAIN_S: i64 = 60;
 
 /// The result of the last try.
 #[derive(Debug, Default)]
-struct Last {
+struct Schedule {
     failures: u32,
     next: Timestamp,
 }
@@ -37,8 +37,8 @@ pub async fn run(core: Arc<Core>, settings: Settings) {
             return core.stop.cancelled().await;
         }
     };
-    let mut last = Last::default();
-    let mut looked = watch::Last::default();
+    let mut last = Schedule::default();
+    let mut looked = watch::Schedule::default();
     loop {
         tokio::select! {
             () = core.stop.cancelled() => return,
@@ -54,20 +54,20 @@ pub async fn run(core: Arc<Core>, settings: Settings) {
                 continue;
             }
         }
-        if let Err(error) = turn(&core, &settings, &manager, &mut last).await {
+        if let Err(error) = run_round(&core, &settings, &manager, &mut last).await {
             tracing::warn!(%error, "what is known of the fabric could not be read or stored");
         }
-        if let Err(error) = watch::turn(&core, &settings, &manager, &mut looked).await {
+        if let Err(error) = watch::run_round(&core, &settings, &manager, &mut looked).await {
             tracing::warn!(%error, "the fabric was not watched");
         }
     }
 }
 
-async fn turn(
+async fn run_round(
     core: &Arc<Core>,
     settings: &Settings,
     manager: &Arc<dyn FabricManager>,
-    last: &mut Last,
+    last: &mut Schedule,
 ) -> Result<(), StoreError> {
     let text = core.store.hall().await?.fabric;
     // No partition was ever requested.
@@ -98,15 +98,15 @@ async fn turn(
     {
         return Ok(());
     }
-    bring(core, manager, fabric, last).await
+    apply_partitions(core, manager, fabric, last).await
 }
 
 /// Brings a version to the fabric and stores the result.
-async fn bring(
+async fn apply_partitions(
     core: &Arc<Core>,
     manager: &Arc<dyn FabricManager>,
     fabric: Fabric,
-    last: &mut Last,
+    last: &mut Schedule,
 ) -> Result<(), StoreError> {
     let (version, wanted) = (fabric.wanted, fabric.partitions());
     let begun = clock::now();
@@ -127,7 +127,7 @@ async fn bring(
     match applied {
         Ok(applied) => {
             let is_proof = applied.reading.proof == Proof::Ports;
-            fabric.proven(
+            fabric.record_proof(
                 version,
                 applied.absent,
                 is_proof.then_some(&applied.reading.tables),
@@ -139,7 +139,7 @@ async fn bring(
                 let message = format!("partitions of version {version} are in place: {ports} ports read in {ms} ms");
                 tx.add_event(&event(EventKind::FabricProven, &message, now)).await?;
             }
-            *last = Last::default();
+            *last = Schedule::default();
             if fabric.is_draining() {
                 last.next = now.plus(seconds(AGAIN_S));
             }

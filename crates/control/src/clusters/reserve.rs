@@ -13,9 +13,9 @@ use rackwright_store::{ClusterRecord, ClusterSpec, EventRow, Replaced, StoreErro
 
 use super::partitions::{self, Fabric};
 use crate::clock;
-use crate::clusters::seats;
+use crate::clusters::node_claims;
 use crate::core::Core;
-use crate::hall::{self, HallError, Picture};
+use crate::hall::{self, HallError, HallSnapshot};
 use crate::user_data;
 
 /// Tries against concurrent reservations.
@@ -118,7 +118,12 @@ pub(super) fn watts(site: &Site, placement: &NamedPlacement) -> f64 {
 }
 
 /// The site's nodes of the SKU that are not available, and the links that are broken, in words; empty: none.
-fn beside(site: &Site, picture_out: &BTreeSet<rackwright_site::model::NodeId>, links: usize, sku: &str) -> String {
+fn unavailable_words(
+    site: &Site,
+    picture_out: &BTreeSet<rackwright_site::model::NodeId>,
+    links: usize,
+    sku: &str,
+) -> String {
     let of_sku = picture_out.iter().filter(|id| *site.sku_of(**id).name == *sku);
     let mut words = match of_sku.count() {
         0 => String::new(),
@@ -136,12 +141,15 @@ fn beside(site: &Site, picture_out: &BTreeSet<rackwright_site::model::NodeId>, l
 ///
 /// # Errors
 /// The fault of the request, or the obstacle.
-pub async fn plan(picture: Picture, asked: &Asked) -> Result<Planned, ReserveError> {
+pub async fn plan(picture: HallSnapshot, asked: &Asked) -> Result<Planned, ReserveError> {
     let (asked, out, links) = (asked.clone(), picture.out.clone(), picture.broken.len());
     let planned = picture.plan(move |site: &Site, planner: &mut Planner<'_>| {
         let request = request(site, &asked)?;
         let placement = planner.place(request).map_err(|refused| {
-            ReserveError::Refused(format!("{refused}{}", beside(site, &out, links, &asked.spec.sku)))
+            ReserveError::Refused(format!(
+                "{refused}{}",
+                unavailable_words(site, &out, links, &asked.spec.sku)
+            ))
         })?;
         let named = planner.named(&placement);
         Ok(Planned {
@@ -190,7 +198,7 @@ pub(super) async fn seat(
         build: cluster.cluster.build,
     };
     let wanted = deployment(core, cluster)?;
-    let taken = seats::take(core, &mut record, &wanted, &cluster.spec.image_digest, seat);
+    let taken = node_claims::take(core, &mut record, &wanted, &cluster.spec.image_digest, seat);
     let Some((generation, number, keys)) = taken.map_err(|fault| field("spec.deployment", fault))? else {
         return Ok(false);
     };
@@ -258,7 +266,7 @@ pub(super) fn stored(placement: &NamedPlacement) -> Result<String, ReserveError>
 async fn reserve(
     core: &Core,
     tx: &mut WriteTx,
-    picture: &Picture,
+    picture: &HallSnapshot,
     planned: &Planned,
     mut record: ClusterRecord,
     now: Timestamp,
@@ -312,12 +320,12 @@ pub async fn create(
             Err(other) => return Err(other),
         }
     }
-    Err(crowded())
+    Err(contended())
 }
 
 /// The refusal after concurrent reservations won `TRIES` times.
 #[must_use]
-pub fn crowded() -> ReserveError {
+pub fn contended() -> ReserveError {
     ReserveError::Refused(format!(
         "others reserved nodes of the hall at the same time, {TRIES} times in a row; try again"
     ))
@@ -346,7 +354,7 @@ pub async fn replace(core: &Core, mut record: ClusterRecord, node: &str, reason:
     let now = clock::now();
     match found.await? {
         Ok((placement, by, was_spare)) => {
-            let change = Change {
+            let change = Exchange {
                 placement,
                 by,
                 was_spare,
@@ -375,7 +383,7 @@ pub async fn replace(core: &Core, mut record: ClusterRecord, node: &str, reason:
 }
 
 /// The exchange of one node for another.
-struct Change<'a> {
+struct Exchange<'a> {
     placement: NamedPlacement,
     by: String,
     was_spare: bool,
@@ -385,12 +393,12 @@ struct Change<'a> {
 
 async fn exchange(
     core: &Core,
-    picture: &Picture,
+    picture: &HallSnapshot,
     mut record: ClusterRecord,
-    change: &Change<'_>,
+    change: &Exchange<'_>,
     now: Timestamp,
 ) -> Result<(), ReserveError> {
-    let Change {
+    let Exchange {
         placement,
         by,
         was_spare,
@@ -409,7 +417,7 @@ async fn exchange(
     for name in BTreeSet::from([*node, by.as_str()]) {
         if name == *node {
             let why = format!("replaced in cluster {}: {reason}", record.id);
-            let failed = put_out(&mut tx, node, &why, now).await?;
+            let failed = evict(&mut tx, node, &why, now).await?;
             if let Some(rollout) = &mut record.cluster.rollout {
                 let is_again = rollout.again.remove(*node);
                 rollout.failed += u32::from(failed == Some(record.cluster.build) && !is_again);
@@ -437,7 +445,7 @@ async fn exchange(
         .await?;
     core.commit(tx).await?;
     for due in [*node, by.as_str()] {
-        core.is_due(due);
+        core.notify_due(due);
     }
     core.clusters.partitions.notify_one();
     Ok(())
@@ -445,7 +453,7 @@ async fn exchange(
 
 /// Takes a node out of its cluster and out of service: it is erased before its next claim. Returns the build of the cluster
 /// with which it failed, if it failed.
-async fn put_out(tx: &mut WriteTx, node: &str, why: &str, now: Timestamp) -> Result<Option<u32>, StoreError> {
+async fn evict(tx: &mut WriteTx, node: &str, why: &str, now: Timestamp) -> Result<Option<u32>, StoreError> {
     let mut record = match tx.node(node).await {
         Err(StoreError::NotFound { .. }) => return Ok(None),
         other => other?,

@@ -10,11 +10,11 @@ use rackwright_store::{ClusterRecord, StoreError, WriteTx};
 
 use super::reserve::{self, ReserveError, event, field};
 use crate::core::Core;
-use crate::hall::{self, Picture};
+use crate::hall::{self, HallSnapshot};
 
 /// The wanted size of a cluster.
 #[derive(Debug, Clone, Default)]
-pub struct Wish {
+pub struct SizeRequest {
     /// Nodes in use. `None`: the present number, less those in `leave`.
     pub nodes: Option<u32>,
     /// Spares. `None`: the present number, less those in `leave`.
@@ -25,7 +25,7 @@ pub struct Wish {
 
 /// The changes for a wish.
 #[derive(Debug, Clone)]
-pub struct Resize {
+pub struct ResizePlan {
     /// The placement with the joining nodes. It has the leaving nodes until they are erased.
     pub placement: NamedPlacement,
     /// Nodes and spares that join.
@@ -50,11 +50,15 @@ fn count(names: usize) -> u32 {
 ///
 /// # Errors
 /// The fault of the wish, or the obstacle.
-pub async fn plan(picture: Picture, record: &ClusterRecord, wish: &Wish) -> Result<Resize, ReserveError> {
-    let (number, wish) = (hall::number(&record.uid), wish.clone());
+pub async fn plan(
+    picture: HallSnapshot,
+    record: &ClusterRecord,
+    size_request: &SizeRequest,
+) -> Result<ResizePlan, ReserveError> {
+    let (number, size_request) = (hall::number(&record.uid), size_request.clone());
     let going = record.cluster.wanted.leave.clone();
-    let planned =
-        picture.plan(move |site: &Site, planner: &mut Planner<'_>| planned(site, planner, number, &going, &wish));
+    let planned = picture
+        .plan(move |site: &Site, planner: &mut Planner<'_>| planned(site, planner, number, &going, &size_request));
     planned.await?
 }
 
@@ -63,8 +67,8 @@ fn planned(
     planner: &mut Planner<'_>,
     cluster: ClusterId,
     going: &BTreeSet<String>,
-    wish: &Wish,
-) -> Result<Resize, ReserveError> {
+    size_request: &SizeRequest,
+) -> Result<ResizePlan, ReserveError> {
     let Some(before) = planner.placement(cluster).cloned() else {
         return Err(ReserveError::Refused("nothing is reserved for it".into()));
     };
@@ -72,7 +76,7 @@ fn planned(
     let stays =
         |names: &[String]| -> Vec<String> { names.iter().filter(|name| !going.contains(*name)).cloned().collect() };
     let (in_use, spares) = (stays(&named.nodes), stays(&named.spares));
-    if let Some(other) = wish
+    if let Some(other) = size_request
         .leave
         .iter()
         .find(|name| !in_use.contains(name) && !spares.contains(name))
@@ -82,28 +86,31 @@ fn planned(
             format!("{other} is no node of it, or leaves already"),
         ));
     }
-    let is_leaving = |name: &&String| wish.leave.contains(*name);
+    let is_leaving = |name: &&String| size_request.leave.contains(*name);
     let left = |names: &[String]| count(names.iter().filter(|name| !is_leaving(name)).count());
     let (nodes_now, spares_now) = (left(&in_use), left(&spares));
-    let (nodes, spares_wanted) = (wish.nodes.unwrap_or(nodes_now), wish.spares.unwrap_or(spares_now));
+    let (nodes, spares_wanted) = (
+        size_request.nodes.unwrap_or(nodes_now),
+        size_request.spares.unwrap_or(spares_now),
+    );
     if nodes == 0 {
         return Err(field(
             "size.nodes",
             "at least 1 node stays; a release gives all back".into(),
         ));
     }
-    let mut leave = wish.leave.clone();
+    let mut leave = size_request.leave.clone();
     // The nodes that the placement would miss least, then the last spares.
     let surplus = nodes_now.saturating_sub(nodes) as usize;
-    let all = planner.leavers(cluster, usize::MAX).into_iter();
+    let all = planner.release_candidates(cluster, usize::MAX).into_iter();
     let names = all.map(|node| site.node(node).name.to_string());
     let chosen: Vec<String> = names
-        .filter(|name| !going.contains(name) && !wish.leave.contains(name))
+        .filter(|name| !going.contains(name) && !size_request.leave.contains(name))
         .take(surplus)
         .collect();
     leave.extend(chosen);
     let surplus = spares_now.saturating_sub(spares_wanted) as usize;
-    let last = spares.iter().rev().filter(|name| !wish.leave.contains(*name));
+    let last = spares.iter().rev().filter(|name| !size_request.leave.contains(*name));
     leave.extend(last.take(surplus).cloned());
 
     let refused = |refused: rackwright_site::planner::Refused| ReserveError::Refused(refused.to_string());
@@ -129,7 +136,7 @@ fn planned(
     if !ids.is_empty() {
         planner.shrink(cluster, &ids).map_err(refused)?;
     }
-    Ok(Resize {
+    Ok(ResizePlan {
         picture: planner
             .placement(cluster)
             .map(|after| planner.draw(after))
@@ -151,11 +158,11 @@ fn planned(
 pub async fn resize(
     core: &Core,
     seen: ClusterRecord,
-    wish: &Wish,
+    size_request: &SizeRequest,
     now: Timestamp,
-) -> Result<Option<(WriteTx, ClusterRecord, Resize)>, ReserveError> {
+) -> Result<Option<(WriteTx, ClusterRecord, ResizePlan)>, ReserveError> {
     let picture = core.sites.picture(&core.store).await?;
-    let planned = plan(picture.clone(), &seen, wish).await?;
+    let planned = plan(picture.clone(), &seen, size_request).await?;
     let mut tx = core.store.write().await?;
     match reserve(core, &mut tx, &picture, (seen, &planned), now).await {
         Ok(Some(record)) => Ok(Some((tx, record, planned))),
@@ -167,8 +174,8 @@ pub async fn resize(
 async fn reserve(
     core: &Core,
     tx: &mut WriteTx,
-    picture: &Picture,
-    (mut record, planned): (ClusterRecord, &Resize),
+    picture: &HallSnapshot,
+    (mut record, planned): (ClusterRecord, &ResizePlan),
     now: Timestamp,
 ) -> Result<Option<ClusterRecord>, ReserveError> {
     let mut row = tx.hall().await?;
@@ -199,7 +206,7 @@ async fn reserve(
 ///
 /// # Errors
 /// The database failed, or a concurrent change won.
-pub async fn cut_off(
+pub async fn isolate_nodes(
     core: &Core,
     mut record: ClusterRecord,
     nodes: &[String],
@@ -226,7 +233,7 @@ pub async fn cut_off(
 ///
 /// # Errors
 /// The database failed, or a concurrent change won.
-pub async fn part(
+pub async fn remove_nodes(
     core: &Core,
     mut record: ClusterRecord,
     nodes: &[String],

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 
 use rackwright_lifecycle::cluster::{Member, Rollout};
 use rackwright_lifecycle::{EventKind, OperationKind, Timestamp};
-use rackwright_store::{ClusterRecord, ClusterSpec, Former, StoreError, WriteTx};
+use rackwright_store::{ClusterRecord, ClusterSpec, FormerSpec, StoreError, WriteTx};
 use tonic::Code;
 
 use super::reserve::{self, ReserveError, event, field};
-use crate::clusters::seats;
+use crate::clusters::node_claims;
 use crate::core::Core;
 
 /// Sets the build of `spec` as the wanted one for all nodes.
 pub fn begin(record: &mut ClusterRecord, spec: &ClusterSpec, rollout: Rollout) {
-    let former = Former {
+    let former = FormerSpec {
         build: record.cluster.build,
         spec: record.spec.clone(),
     };
@@ -47,11 +47,11 @@ pub fn resume(record: &mut ClusterRecord, members: &[Member], wanted: Option<Rol
 }
 
 /// Sets the former build as the wanted one. Returns false if there is none.
-pub fn back(record: &mut ClusterRecord, rollout: Rollout) -> bool {
+pub fn swap_builds(record: &mut ClusterRecord, rollout: Rollout) -> bool {
     let Some(former) = record.former.take() else {
         return false;
     };
-    record.former = Some(Former {
+    record.former = Some(FormerSpec {
         build: record.cluster.build,
         spec: record.spec.clone(),
     });
@@ -84,7 +84,7 @@ pub async fn rewrite(
             other => other?,
         };
         let digest = &record.spec.image_digest;
-        let written = seats::rewrite(core, &mut node, &wanted, digest, record.cluster.build);
+        let written = node_claims::rewrite(core, &mut node, &wanted, digest, record.cluster.build);
         let Some((generation, number, keys)) = written.map_err(|fault| field("deployment", fault))? else {
             continue;
         };
@@ -108,7 +108,7 @@ pub async fn rewrite(
         .await?;
     core.commit(tx).await?;
     for name in written_to {
-        core.is_due(name);
+        core.notify_due(name);
     }
     Ok(())
 }
@@ -145,7 +145,7 @@ pub async fn roll_back(
         return Ok(());
     };
     let failed = 0;
-    if !back(&mut record, Rollout { failed, ..rollout }) {
+    if !swap_builds(&mut record, Rollout { failed, ..rollout }) {
         return stop(core, record, why, now).await;
     }
     let mut tx = core.store.write().await?;

@@ -162,7 +162,7 @@ async fn partition(
         let guids = ids.flat_map(|id| site.node(id).port_guids.iter().flatten());
         excused.extend(guids.filter_map(|guid| Guid::new(*guid)));
     }
-    Ok(fabric.fact_besides(record, &excused))
+    Ok(fabric.fact_excusing(record, &excused))
 }
 
 async fn step(core: &Arc<Core>, id: &str) -> Result<Next, ReserveError> {
@@ -343,17 +343,17 @@ async fn act(
             let nodes = network::checked(&members(&record.id, nodes, &Units::new()), nodes);
             network::begin(core, record, nodes, now).await
         }
-        Effect::LetHandOver => {
+        Effect::AllowHandOver => {
             network::note_skipped(core, &record, now).await?;
             let let_go = |node: &mut NodeRecord| {
                 let seat = node.node.claim.as_mut().and_then(|claim| claim.cluster.as_mut());
                 seat.filter(|seat| seat.cluster == record.id && seat.let_go.is_none())
                     .is_some_and(|seat| seat.let_go.replace(now).is_none())
             };
-            each(core, nodes, now, let_go).await
+            for_each_node(core, nodes, now, let_go).await
         }
-        Effect::CutOff(gone) => resize::cut_off(core, record, &gone, now).await,
-        Effect::Part(gone) => resize::part(core, record, &gone, now).await,
+        Effect::IsolateNodes(gone) => resize::isolate_nodes(core, record, &gone, now).await,
+        Effect::RemoveNodes(gone) => resize::remove_nodes(core, record, &gone, now).await,
         Effect::Reimage(batch) => rollout::rewrite(core, record, &batch, now).await,
         Effect::StopRollout(why) => rollout::stop(core, record, why, now).await,
         Effect::RollBack(why) => rollout::roll_back(core, record, why, now).await,
@@ -368,7 +368,7 @@ async fn act(
                     ours && !std::mem::replace(&mut claim.release_requested, true)
                 })
             };
-            each(core, nodes, now, release).await
+            for_each_node(core, nodes, now, release).await
         }
         Effect::Notice { given, lease_end } => {
             record.cluster.notices = given;
@@ -387,7 +387,7 @@ async fn act(
 }
 
 /// Changes several nodes of a cluster in one change.
-async fn each(
+async fn for_each_node(
     core: &Core,
     nodes: &[NodeRecord],
     now: Timestamp,
@@ -408,7 +408,7 @@ async fn each(
     }
     core.commit(tx).await?;
     for node in changed {
-        core.is_due(node);
+        core.notify_due(node);
     }
     Ok(())
 }

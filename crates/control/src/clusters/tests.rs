@@ -15,7 +15,7 @@ use super::step;
 use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::said::{apply_site, create_cluster, release_cluster};
+use crate::grpc::test_calls::{apply_site, create_cluster, release_cluster};
 use crate::testing::{self, TestCore};
 
 /// Enough settings of OpenSM for a configuration. These tests never contact it.
@@ -124,7 +124,7 @@ pub(super) async fn prove(core: &Core) {
     for port in ports.filter_map(|guid| rackwright_site::fabric::Guid::new(*guid)) {
         tables.read.entry(port).or_insert_with(|| vec![0x7fff]);
     }
-    fabric.proven(fabric.wanted, BTreeSet::new(), Some(&tables), clock::now());
+    fabric.record_proof(fabric.wanted, BTreeSet::new(), Some(&tables), clock::now());
     tx.put_fabric(&fabric.text().unwrap()).await.unwrap();
     tx.commit().await.unwrap();
 }
@@ -346,7 +346,7 @@ async fn what_does_not_fit_is_refused_with_what_would_and_nothing_is_taken() {
 }
 
 #[tokio::test]
-async fn two_who_reserve_at_once_do_not_get_the_same() {
+async fn concurrent_reservations_get_different_nodes() {
     let core = hall(64, FABRIC).await;
     let make = |n: u32| {
         let core: Arc<Core> = Arc::clone(&core);

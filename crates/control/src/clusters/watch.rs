@@ -18,9 +18,9 @@ use rackwright_site::import;
 use rackwright_site::model::{NodeId, Site};
 use rackwright_site::planner::{NamedPlacement, Planner};
 use rackwright_site::watch::{absent, broken, compare, together};
-use rackwright_store::SeatedNode;
+use rackwright_store::ClusterNode;
 
-use super::faults::Found;
+use super::faults::FabricComparison;
 use super::manager::{Settings, chain};
 use super::partitions::Fabric;
 use super::reconcile::LEASE_S;
@@ -34,29 +34,29 @@ const AGAIN_S: i64 = 60;
 
 /// The next comparison of this process.
 #[derive(Debug, Default)]
-pub(super) struct Last {
+pub(super) struct Schedule {
     next: Timestamp,
 }
 
 /// The input of a comparison, which runs apart from all waits.
-struct Look {
+struct FabricReading {
     site: Arc<Site>,
     /// `None`: this fabric cannot be discovered.
     discovered: Option<Discovered>,
     /// Ports of members that were missing in the last reading of the fabric, and the time of that reading.
     absent: BTreeSet<Guid>,
     read_at: Option<Timestamp>,
-    seated: Vec<SeatedNode>,
+    seated: Vec<ClusterNode>,
     /// Clusters by id, with their placements.
     live: Vec<(String, NamedPlacement)>,
 }
 
 /// Makes a comparison if it is due.
-pub(super) async fn turn(
+pub(super) async fn run_round(
     core: &Arc<Core>,
     settings: &Settings,
     manager: &Arc<dyn FabricManager>,
-    last: &mut Last,
+    last: &mut Schedule,
 ) -> Result<(), ReserveError> {
     let now = clock::now();
     let Some(fabric) = reserve::fabric(core, &core.store.hall().await?.fabric)? else {
@@ -122,14 +122,14 @@ async fn look(
     site: Arc<Site>,
     discovered: Option<Discovered>,
     fabric: &Fabric,
-) -> Result<Look, ReserveError> {
+) -> Result<FabricReading, ReserveError> {
     let live = hall::live(&core.store).await?;
     let live = live
         .iter()
         .map(|record| Ok((record.id.clone(), hall::placement_of(record)?)));
-    Ok(Look {
+    Ok(FabricReading {
         live: live.collect::<Result<_, HallError>>()?,
-        seated: core.store.seated_nodes().await?,
+        seated: core.store.list_cluster_nodes().await?,
         site,
         discovered,
         absent: fabric.absent().clone(),
@@ -139,7 +139,7 @@ async fn look(
 
 /// Whether a node's system should run: handed over, or checked and waiting for the others. A node that its customer
 /// switched off has no links, which is not a fault.
-fn is_up(node: &SeatedNode) -> bool {
+fn is_up(node: &ClusterNode) -> bool {
     let runs = match node.state {
         State::Active => true,
         State::Validating => node.wait == Wait::Cluster,
@@ -149,9 +149,9 @@ fn is_up(node: &SeatedNode) -> bool {
     runs && !is_off
 }
 
-fn find(look: &Look, now: Timestamp) -> Result<Found, String> {
+fn find(look: &FabricReading, now: Timestamp) -> Result<FabricComparison, String> {
     let site = &*look.site;
-    let seated: Vec<&SeatedNode> = look.seated.iter().filter(|node| is_up(node)).collect();
+    let seated: Vec<&ClusterNode> = look.seated.iter().filter(|node| is_up(node)).collect();
     let up: BTreeSet<NodeId> = seated.iter().filter_map(|node| site.node_named(&node.node)).collect();
     let mut ports = look.absent.clone();
     let mut cables = BTreeMap::new();
@@ -179,8 +179,8 @@ fn find(look: &Look, now: Timestamp) -> Result<Found, String> {
             counting.insert(cable, ids.collect());
         }
     }
-    let of = |node: &&SeatedNode| (node.node.clone(), node.cluster.clone());
-    Ok(Found {
+    let of = |node: &&ClusterNode| (node.node.clone(), node.cluster.clone());
+    Ok(FabricComparison {
         clusters: seated.iter().map(of).collect(),
         faults,
         counting,
@@ -190,7 +190,7 @@ fn find(look: &Look, now: Timestamp) -> Result<Found, String> {
 }
 
 /// Stores the result, and reports the changes.
-async fn store(core: &Arc<Core>, found: Option<Found>, problem: String) -> Result<(), ReserveError> {
+async fn store(core: &Arc<Core>, found: Option<FabricComparison>, problem: String) -> Result<(), ReserveError> {
     let now = clock::now();
     let mut tx = core.store.write().await?;
     let mut row = tx.hall().await?;

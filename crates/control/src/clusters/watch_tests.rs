@@ -19,10 +19,10 @@ use rackwright_store::Scope;
 
 use super::partitions::Fabric;
 use super::tests::{FABRIC, build, check, cluster, ended, hall, hand_over, names, put, spec, step};
-use super::watch::{Last, turn};
+use super::watch::{Schedule, run_round};
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::said::{create_cluster, replace_cluster_node};
+use crate::grpc::test_calls::{create_cluster, replace_cluster_node};
 use crate::testing::TestCore;
 
 /// A fabric as in the site, except for these cables.
@@ -109,7 +109,7 @@ impl Stage {
         let manager: Arc<dyn FabricManager> = self.played.clone();
         let settings = self.core.config.fabric.clone().unwrap();
         self.known(|fabric| fabric.watch.checked_at = None).await;
-        turn(&self.core, &settings, &manager, &mut Last::default())
+        run_round(&self.core, &settings, &manager, &mut Schedule::default())
             .await
             .unwrap();
         let fabric = Fabric::parse(&self.core.store.hall().await.unwrap().fabric).unwrap();
@@ -132,7 +132,7 @@ impl Stage {
 
     /// All partitions are in place, except for these ports, which are missing.
     async fn read(&self, absent: BTreeSet<Guid>) {
-        self.known(|fabric| fabric.proven(fabric.wanted, absent, None, clock::now()))
+        self.known(|fabric| fabric.record_proof(fabric.wanted, absent, None, clock::now()))
             .await;
     }
 

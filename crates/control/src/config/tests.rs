@@ -75,7 +75,7 @@ fn a_fault_in_each_part_is_reported_with_its_field_and_a_line_each() {
 }
 
 #[test]
-fn a_faulty_profile_of_the_operators_own_is_told_with_file_and_field() {
+fn a_faulty_profile_names_file_and_field() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!("data_dir: /x\nbmc_quirks: {}\n", folder.path().display());
     let config = Config::parse(&text, Path::new("test.yaml")).unwrap();
@@ -176,7 +176,7 @@ fn a_file_that_cannot_be_read_is_named_with_its_cause() {
 }
 
 #[test]
-fn what_is_given_is_taken() {
+fn given_values_are_used() {
     let text = "data_dir: /x\nsite: lab\napi: {listen: \"127.0.0.1:1\", names: [a, b]}\n\
                 store: {listen: \"127.0.0.1:2\"}\npolicy: {tries: 1}\nssh_port: 8022\n";
     let config = Config::parse(text, Path::new("t")).unwrap();
@@ -223,7 +223,7 @@ fn the_database_is_a_file_or_a_server_and_its_password_is_not_shown() {
 }
 
 #[test]
-fn agents_are_told_of_every_replica_and_of_this_one_first() {
+fn agents_get_all_replicas_this_one_first() {
     let api = |endpoints: &str| {
         format!("data_dir: /x\napi: {{names: [10.0.0.2], listen: \"0.0.0.0:7070\", endpoints: [{endpoints}]}}\n")
     };
@@ -246,7 +246,7 @@ fn agents_are_told_of_every_replica_and_of_this_one_first() {
 }
 
 #[test]
-fn little_is_needed() {
+fn a_minimal_file_is_accepted() {
     let config = Config::parse("data_dir: /x\n", Path::new("t")).unwrap();
     assert_eq!(config.store_urls, ["https://localhost:7443/store/v1"]);
     assert_eq!(config.shared_dir, Path::new("/x"));

@@ -38,14 +38,14 @@ pub fn claimant(record: &NodeRecord) -> Holder {
 
 /// Permission of a caller at one console.
 #[derive(Debug, Clone)]
-pub struct Pass {
+pub struct ConsoleAccess {
     /// The member.
     pub caller: Caller,
     /// The node at the time of the check.
     pub record: NodeRecord,
 }
 
-impl Pass {
+impl ConsoleAccess {
     /// Checks whether a member may look at a node's console or, with `types`, type. Nodes of other customers are not
     /// found.
     ///

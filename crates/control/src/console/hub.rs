@@ -12,17 +12,17 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex, broadcast, mpsc, watch};
 use tokio::time::Instant;
 
-use super::lock::Held;
-use super::way::{self, WayError};
+use super::dial::{self, LineError};
+use super::lock::ConsoleLock;
 use crate::clock;
 use crate::core::Core;
 
 /// Output pieces that a watcher may lag behind. A watcher further behind misses some and gets a notice.
-const BEHIND: usize = 1024;
+const OUTPUT_QUEUE: usize = 1024;
 /// Bytes per read.
 const READ: usize = 4096;
 /// Input pieces that may wait for the serial port.
-const AHEAD: usize = 16;
+const INPUT_QUEUE: usize = 16;
 /// Interval of writes to the recording; also the most that a dying process loses.
 const WRITE_EVERY: Duration = Duration::from_millis(200);
 /// Bytes after which the recording is written sooner.
@@ -30,7 +30,7 @@ const WRITE_AT: usize = 64 * 1024;
 /// A BMC that accepts no input for this long counts as a broken line.
 const TYPE_LIMIT: Duration = Duration::from_secs(10);
 /// Interval of checks that the node still has this machine, and who owns the node.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// First and longest pause between two connections.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -39,7 +39,7 @@ const LONG_PAUSE: Duration = Duration::from_secs(300);
 
 /// The demand for a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Want {
+pub struct Demand {
     /// The console is recorded.
     pub record: bool,
     /// Owner of the output.
@@ -52,7 +52,7 @@ pub struct Want {
     pub hurry: u64,
 }
 
-impl Want {
+impl Demand {
     fn is_any(&self) -> bool {
         self.record || self.watchers > 0
     }
@@ -89,10 +89,10 @@ pub enum LineState {
 
 /// The client that types.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seat {
+pub struct Typist {
     id: u64,
     /// Name of the member.
-    pub who: String,
+    pub name: String,
 }
 
 /// One node's line.
@@ -102,9 +102,9 @@ pub struct Hub {
     output: broadcast::Sender<Arc<[u8]>>,
     input: mpsc::Sender<Vec<u8>>,
     typed: Mutex<mpsc::Receiver<Vec<u8>>>,
-    want: watch::Sender<Want>,
+    demand: watch::Sender<Demand>,
     state: watch::Sender<LineState>,
-    seat: watch::Sender<Option<Seat>>,
+    typist: watch::Sender<Option<Typist>>,
     /// The machine to which the line goes or is being opened.
     machine: StdMutex<Option<Machine>>,
     next: AtomicU64,
@@ -118,9 +118,9 @@ pub struct Attachment {
     /// State of the line.
     pub state: watch::Receiver<LineState>,
     /// The client that types.
-    pub seat: watch::Receiver<Option<Seat>>,
+    pub typist: watch::Receiver<Option<Typist>>,
     /// The demand for the line; it changes when the node changes hands.
-    pub want: watch::Receiver<Want>,
+    pub demand: watch::Receiver<Demand>,
     own: Option<u64>,
 }
 
@@ -128,15 +128,15 @@ impl Hub {
     /// A line that is not open yet.
     #[must_use]
     pub fn new(node: &str) -> Arc<Self> {
-        let (input, typed) = mpsc::channel(AHEAD);
+        let (input, typed) = mpsc::channel(INPUT_QUEUE);
         Arc::new(Self {
             node: node.to_owned(),
-            output: broadcast::Sender::new(BEHIND),
+            output: broadcast::Sender::new(OUTPUT_QUEUE),
             input,
             typed: Mutex::new(typed),
-            want: watch::Sender::new(Want::default()),
+            demand: watch::Sender::new(Demand::default()),
             state: watch::Sender::new(LineState::Opening),
-            seat: watch::Sender::new(None),
+            typist: watch::Sender::new(None),
             machine: StdMutex::default(),
             next: AtomicU64::new(1),
         })
@@ -145,16 +145,16 @@ impl Hub {
     /// Whether the line is in demand.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
-        self.want.borrow().is_any()
+        self.demand.borrow().is_any()
     }
 
-    pub(super) fn goes_to(&self, machine: Option<Machine>) {
+    pub(super) fn set_machine(&self, machine: Option<Machine>) {
         *self.machine.lock().unwrap_or_else(PoisonError::into_inner) = machine;
     }
 
     /// Whether the line goes to this machine, or to none at the moment.
     #[must_use]
-    pub fn is_to(&self, machine: &Machine) -> bool {
+    pub fn may_serve(&self, machine: &Machine) -> bool {
         let now = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
         now.as_ref().is_none_or(|now| now == machine)
     }
@@ -162,61 +162,61 @@ impl Hub {
     /// Whether the console is recorded.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
-        self.want.borrow().record
+        self.demand.borrow().record
     }
 
     /// Sets whether the console is recorded, and the owner of the output.
     pub fn set(&self, record: bool, holder: &Holder) {
-        self.want.send_if_modified(|want| {
-            if want.record == record && want.holder == *holder {
+        self.demand.send_if_modified(|demand| {
+            if demand.record == record && demand.holder == *holder {
                 return false;
             }
-            want.record = record;
-            want.holder.clone_from(holder);
+            demand.record = record;
+            demand.holder.clone_from(holder);
             true
         });
     }
 
     /// Notes a power-on of the machine: another boot begins.
-    pub fn boots(&self, now_us: i64) {
-        self.want.send_modify(|want| want.boot_us = now_us);
+    pub fn note_boot(&self, now_us: i64) {
+        self.demand.send_modify(|demand| demand.boot_us = now_us);
     }
 
     /// Attaches a client. The error is the name of the client that types.
     ///
     /// # Errors
     /// Another client types, and `entry` does not take over.
-    pub fn attach(self: &Arc<Self>, entry: Entry, who: &str) -> Result<Attachment, String> {
+    pub fn attach(self: &Arc<Self>, entry: Entry, name: &str) -> Result<Attachment, String> {
         let own = match entry {
             Entry::ReadOnly => None,
-            Entry::Write | Entry::TakeOver => Some(self.sit(entry == Entry::TakeOver, who)?),
+            Entry::Write | Entry::TakeOver => Some(self.take_keyboard(entry == Entry::TakeOver, name)?),
         };
         let attachment = Attachment {
             output: self.output.subscribe(),
             state: self.state.subscribe(),
-            seat: self.seat.subscribe(),
-            want: self.want.subscribe(),
+            typist: self.typist.subscribe(),
+            demand: self.demand.subscribe(),
             own,
             hub: Arc::clone(self),
         };
-        self.want.send_modify(|want| {
-            want.watchers += 1;
-            want.hurry += 1;
+        self.demand.send_modify(|demand| {
+            demand.watchers += 1;
+            demand.hurry += 1;
         });
         Ok(attachment)
     }
 
-    fn sit(&self, takes_over: bool, who: &str) -> Result<u64, String> {
+    fn take_keyboard(&self, takes_over: bool, name: &str) -> Result<u64, String> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut taken = None;
-        self.seat.send_if_modified(|seat| {
-            if let Some(seat) = seat.as_ref().filter(|_| !takes_over) {
-                taken = Some(seat.who.clone());
+        self.typist.send_if_modified(|typist| {
+            if let Some(typist) = typist.as_ref().filter(|_| !takes_over) {
+                taken = Some(typist.name.clone());
                 return false;
             }
-            *seat = Some(Seat {
+            *typist = Some(Typist {
                 id,
-                who: who.to_owned(),
+                name: name.to_owned(),
             });
             true
         });
@@ -233,21 +233,21 @@ impl Attachment {
 
     /// The name of the client that took the keyboard from this one; reported once.
     pub fn displaced(&mut self) -> Option<String> {
-        let seat = self.seat.borrow_and_update().clone();
-        let is_own = seat.as_ref().map(|seat| seat.id) == self.own;
+        let typist = self.typist.borrow_and_update().clone();
+        let is_own = typist.as_ref().map(|typist| typist.id) == self.own;
         if self.own.is_none() || is_own {
             return None;
         }
         self.own = None;
-        Some(seat.map_or_else(|| "somebody".to_owned(), |seat| seat.who))
+        Some(typist.map_or_else(|| "somebody".to_owned(), |typist| typist.name))
     }
 
     /// Sends input, if this client types.
     pub async fn type_in(&self, bytes: Vec<u8>) {
-        let seat = self.hub.seat.borrow().as_ref().map(|seat| seat.id);
+        let typist = self.hub.typist.borrow().as_ref().map(|typist| typist.id);
         // A line that is not open discards input: old keystrokes must not arrive later.
         let is_open = *self.hub.state.borrow() == LineState::Open;
-        if self.own.is_some() && seat == self.own && is_open {
+        if self.own.is_some() && typist == self.own && is_open {
             let _ = self.hub.input.send_timeout(bytes, TYPE_LIMIT).await;
         }
     }
@@ -256,20 +256,20 @@ impl Attachment {
 impl Drop for Attachment {
     fn drop(&mut self) {
         let own = self.own;
-        self.hub.seat.send_if_modified(|seat| {
-            let is_own = seat.as_ref().is_some_and(|seat| Some(seat.id) == own);
+        self.hub.typist.send_if_modified(|typist| {
+            let is_own = typist.as_ref().is_some_and(|typist| Some(typist.id) == own);
             if is_own {
-                *seat = None;
+                *typist = None;
             }
             is_own
         });
-        self.hub.want.send_modify(|want| want.watchers -= 1);
+        self.hub.demand.send_modify(|demand| demand.watchers -= 1);
     }
 }
 
 /// Keeps the line open as long as it is in demand.
 pub async fn run(core: Arc<Core>, hub: Arc<Hub>) {
-    let mut want = hub.want.subscribe();
+    let mut demand = hub.demand.subscribe();
     let mut typed = hub.typed.lock().await;
     let mut pause = FIRST_PAUSE;
     while !core.consoles.retire(&hub) {
@@ -279,10 +279,10 @@ pub async fn run(core: Arc<Core>, hub: Arc<Hub>) {
                 hub.state.send_replace(LineState::Open);
                 let opened = Instant::now();
                 let folder = core.consoles.folder(&record.uid);
-                let recording = Recording::new(&core, folder, want.borrow().clone());
-                let moved = moved(&core, &hub, &record);
-                let ended = pump(line, &hub, &mut typed, &mut want, recording, moved).await;
-                hub.goes_to(None);
+                let recording = Recording::new(&core, folder, demand.borrow().clone());
+                let machine_changed = machine_changed(&core, &hub, &record);
+                let ended = carry_bytes(line, &hub, &mut typed, &mut demand, recording, machine_changed).await;
+                hub.set_machine(None);
                 drop(held);
                 let Some(why) = ended else { continue };
                 if opened.elapsed() > LONGEST_PAUSE {
@@ -291,21 +291,21 @@ pub async fn run(core: Arc<Core>, hub: Arc<Hub>) {
                 (why, pause)
             }
             Err((why, is_retryable)) => {
-                hub.goes_to(None);
+                hub.set_machine(None);
                 (why, if is_retryable { pause } else { LONG_PAUSE })
             }
         };
         pause = (pause * 2).min(LONGEST_PAUSE);
         tracing::debug!(node = %hub.node, why, "the console's line is broken");
         hub.state.send_replace(LineState::Broken(why));
-        wait(&mut want, jittered(&core, rest)).await;
+        wait(&mut demand, jittered(&core, rest)).await;
     }
 }
 
 /// Waits until the pause ends, a client attaches, or the demand ends.
-async fn wait(want: &mut watch::Receiver<Want>, pause: Duration) {
-    let hurry = want.borrow_and_update().hurry;
-    let changed = want.wait_for(|want| want.hurry != hurry || !want.is_any());
+async fn wait(demand: &mut watch::Receiver<Demand>, pause: Duration) {
+    let hurry = demand.borrow_and_update().hurry;
+    let changed = demand.wait_for(|demand| demand.hurry != hurry || !demand.is_any());
     let _ = tokio::time::timeout(pause, changed).await;
 }
 
@@ -316,7 +316,7 @@ fn jittered(core: &Core, pause: Duration) -> Duration {
     pause / 2 + pause * u32::from(byte[0]) / 510
 }
 
-type Opened = (Line, NodeRecord, Held);
+type Opened = (Line, NodeRecord, ConsoleLock);
 
 /// Opens the line. The error is the reason, and whether a retry may help soon.
 async fn open(core: &Core, hub: &Hub) -> Result<Opened, (String, bool)> {
@@ -325,13 +325,13 @@ async fn open(core: &Core, hub: &Hub) -> Result<Opened, (String, bool)> {
     if let Some(doubt) = &record.node.doubt {
         return Err((format!("the node is doubted: {}", doubt.why), false));
     }
-    hub.goes_to(Some(Machine::of(&record)));
+    hub.set_machine(Some(Machine::of(&record)));
     core.consoles.seen(&record);
     let folder = core.consoles.folder(&record.uid);
-    let held = Held::take(folder, core.replica.clone()).await;
+    let held = ConsoleLock::take(folder, core.replica.clone()).await;
     let held = held.map_err(|why| (why, true))?;
-    let opened = way::open(core, &record).await;
-    let line = opened.map_err(|error: WayError| (error.to_string(), error.is_retryable()))?;
+    let opened = dial::open(core, &record).await;
+    let line = opened.map_err(|error: LineError| (error.to_string(), error.is_retryable()))?;
     // Opening takes a while: the node may have another machine by now, and output of the former one must not be shown.
     match look(core, hub, &record).await {
         None => Ok((line, record, held)),
@@ -359,26 +359,26 @@ async fn look(core: &Core, hub: &Hub, opened: &NodeRecord) -> Option<String> {
 }
 
 /// Waits until the line must end, and returns the reason.
-async fn moved(core: &Core, hub: &Hub, opened: &NodeRecord) -> String {
+async fn machine_changed(core: &Core, hub: &Hub, opened: &NodeRecord) -> String {
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         if let Some(why) = look(core, hub, opened).await {
             return why;
         }
     }
 }
 
-/// Carries bytes in both directions until the line breaks or `moved` ends it. Returns the reason, or `None` when the
+/// Carries bytes in both directions until the line breaks or `machine_changed` ends it. Returns the reason, or `None` when the
 /// demand ended.
-async fn pump(
+async fn carry_bytes(
     line: Line,
     hub: &Hub,
     typed: &mut mpsc::Receiver<Vec<u8>>,
-    want: &mut watch::Receiver<Want>,
+    demand: &mut watch::Receiver<Demand>,
     mut recording: Recording,
-    moved: impl Future<Output = String>,
+    machine_changed: impl Future<Output = String>,
 ) -> Option<String> {
-    let mut moved = std::pin::pin!(moved);
+    let mut machine_changed = std::pin::pin!(machine_changed);
     let (mut reader, mut writer): (ReadHalf<Line>, WriteHalf<Line>) = tokio::io::split(line);
     let mut buffer = vec![0; READ];
     // Input for an earlier line is discarded.
@@ -387,14 +387,14 @@ async fn pump(
         let due = recording.due();
         tokio::select! {
             biased;
-            changed = want.changed() => {
-                let wanted = want.borrow_and_update().clone();
-                recording.turn(&wanted).await;
+            changed = demand.changed() => {
+                let wanted = demand.borrow_and_update().clone();
+                recording.apply_demand(&wanted).await;
                 if changed.is_err() || !wanted.is_any() {
                     return None;
                 }
             }
-            why = &mut moved => {
+            why = &mut machine_changed => {
                 recording.write().await;
                 return Some(why);
             }
@@ -439,15 +439,15 @@ struct Recording {
 }
 
 impl Recording {
-    fn new(core: &Core, folder: std::path::PathBuf, want: Want) -> Self {
+    fn new(core: &Core, folder: std::path::PathBuf, demand: Demand) -> Self {
         let bounds = core.consoles.settings().bounds();
-        let mut recorder = Recorder::new(folder.clone(), bounds, want.holder.clone());
-        recorder.boot(want.boot_us);
+        let mut recorder = Recorder::new(folder.clone(), bounds, demand.holder.clone());
+        recorder.boot(demand.boot_us);
         Self {
             recorder: Some(recorder),
-            is_on: want.record,
-            holder: want.holder,
-            boot_us: want.boot_us,
+            is_on: demand.record,
+            holder: demand.holder,
+            boot_us: demand.boot_us,
             pending: Vec::new(),
             since: None,
             node: folder,
@@ -491,19 +491,19 @@ impl Recording {
     }
 
     /// Changes the boot, the holder or whether to record. Pending bytes are written first, under the former values.
-    async fn turn(&mut self, want: &Want) {
-        if want.boot_us == self.boot_us && want.holder == self.holder && want.record == self.is_on {
+    async fn apply_demand(&mut self, demand: &Demand) {
+        if demand.boot_us == self.boot_us && demand.holder == self.holder && demand.record == self.is_on {
             return;
         }
         self.write().await;
         if let Some(recorder) = &mut self.recorder {
-            if want.boot_us != self.boot_us {
-                recorder.boot(want.boot_us);
+            if demand.boot_us != self.boot_us {
+                recorder.boot(demand.boot_us);
             }
-            recorder.hand(want.holder.clone());
+            recorder.set_holder(demand.holder.clone());
         }
-        self.boot_us = want.boot_us;
-        self.holder.clone_from(&want.holder);
-        self.is_on = want.record;
+        self.boot_us = demand.boot_us;
+        self.holder.clone_from(&demand.holder);
+        self.is_on = demand.record;
     }
 }

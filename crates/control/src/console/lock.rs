@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 /// Name of the lock file.
 const NAME: &str = "line.lock";
 /// Longest replica name that is read, in bytes.
-const WHO_MAX: u64 = 256;
+const REPLICA_MAX: u64 = 256;
 
 /// A console that this process holds. Dropping it releases the lock.
 #[derive(Debug)]
-pub struct Held {
+pub struct ConsoleLock {
     _file: File,
 }
 
-impl Held {
+impl ConsoleLock {
     /// Locks a console for a replica.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Held {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut who = String::new();
-                let _ = file.take(WHO_MAX).read_to_string(&mut who);
+                let _ = file.take(REPLICA_MAX).read_to_string(&mut who);
                 return Err(format!(
                     "replica {} has this console: attach there, or wait until it lets go",
                     crate::text::cut(&who, 80)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rackwright_serial::record::{Boot, Piece, Reader, boots};
 
-use super::access::Pass;
+use super::access::ConsoleAccess;
 use crate::api_error::ApiError;
 use crate::core::Core;
 
@@ -14,7 +14,7 @@ const BATCH: usize = 64;
 
 /// The wanted part of a recording. Times are in microseconds since 1970 UTC.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wanted {
+pub struct LogFilter {
     /// Only from this time on.
     pub since_us: Option<i64>,
     /// Only before this time.
@@ -23,7 +23,7 @@ pub struct Wanted {
     pub boot_us: Option<i64>,
 }
 
-impl Wanted {
+impl LogFilter {
     fn has(&self, piece: &Piece) -> bool {
         self.since_us.is_none_or(|since| piece.at_us >= since)
             && self.until_us.is_none_or(|until| piece.at_us < until)
@@ -44,9 +44,9 @@ async fn blocking<T: Send + 'static>(
 ///
 /// # Errors
 /// The file system failed.
-pub async fn list(core: &Core, pass: &Pass) -> Result<Vec<Boot>, ApiError> {
-    let (folder, pass) = (core.consoles.folder(&pass.record.uid), pass.clone());
-    blocking(move || boots(&folder, |head| pass.may_read(head))).await
+pub async fn list(core: &Core, access: &ConsoleAccess) -> Result<Vec<Boot>, ApiError> {
+    let (folder, access) = (core.consoles.folder(&access.record.uid), access.clone());
+    blocking(move || boots(&folder, |head| access.may_read(head))).await
 }
 
 /// The boot with this number: 1 is the oldest, -1 the last.
@@ -71,20 +71,20 @@ pub fn numbered(boots: &[Boot], number: i32) -> Result<Boot, ApiError> {
 }
 
 /// Reads a recording in batches.
-pub struct Pages {
+pub struct LogPages {
     reader: Option<Reader>,
-    pass: Arc<Pass>,
-    wanted: Wanted,
+    access: Arc<ConsoleAccess>,
+    filter: LogFilter,
 }
 
-impl Pages {
+impl LogPages {
     /// Starts at the beginning of the recording.
     #[must_use]
-    pub fn new(folder: PathBuf, pass: Pass, wanted: Wanted) -> Self {
+    pub fn new(folder: PathBuf, access: ConsoleAccess, filter: LogFilter) -> Self {
         Self {
             reader: Some(Reader::new(folder)),
-            pass: Arc::new(pass),
-            wanted,
+            access: Arc::new(access),
+            filter,
         }
     }
 
@@ -96,12 +96,12 @@ impl Pages {
         let Some(mut reader) = self.reader.take() else {
             return Ok(Vec::new());
         };
-        let (pass, wanted) = (Arc::clone(&self.pass), self.wanted);
+        let (access, filter) = (Arc::clone(&self.access), self.filter);
         let (reader, found) = blocking(move || {
             let mut found = Vec::new();
             while found.len() < BATCH {
-                match reader.next(&|head| pass.may_read(head))? {
-                    Some(piece) if wanted.has(&piece) => found.push(piece),
+                match reader.next(&|head| access.may_read(head))? {
+                    Some(piece) if filter.has(&piece) => found.push(piece),
                     Some(_) => {}
                     None => break,
                 }

@@ -5,15 +5,15 @@
 //! node's claim ([`access`]).
 
 pub mod access;
-pub mod door;
+pub mod dial;
 pub mod hub;
 mod lock;
 pub mod log;
 mod refused;
 pub mod session;
 mod settings;
+pub mod ssh_server;
 pub mod token;
-pub mod way;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -53,33 +53,33 @@ pub struct Consoles {
     /// Whether recordings may exist: the settings record consoles, or the folder exists.
     is_kept: bool,
     inner: Mutex<Inner>,
-    begin: Notify,
+    hub_added: Notify,
 }
 
 #[derive(Default)]
 struct Inner {
     hubs: HashMap<String, Arc<Hub>>,
     /// Lines without a running task yet.
-    fresh: Vec<Arc<Hub>>,
+    new_hubs: Vec<Arc<Hub>>,
     /// Nodes as they were last seen, by id.
-    kept: HashMap<String, Kept>,
+    known: HashMap<String, SeenNode>,
     refused: Refusals,
 }
 
-struct Kept {
+struct SeenNode {
     uid: String,
     version: i64,
     /// Owner of the recordings that were kept.
-    keeper: Holder,
+    claimant: Holder,
 }
 
 /// Why a client cannot attach to a console.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotLet {
+pub enum AttachRefused {
     /// Another client types: its name.
-    Typed(String),
+    KeyboardTaken(String),
     /// The line still goes to the node's former BMC.
-    Moved,
+    BmcChanged,
 }
 
 impl Consoles {
@@ -97,7 +97,7 @@ impl Consoles {
             settings,
             folder,
             inner: Mutex::default(),
-            begin: Notify::new(),
+            hub_added: Notify::new(),
         }
     }
 
@@ -123,8 +123,8 @@ impl Consoles {
         }
         let hub = Hub::new(node);
         inner.hubs.insert(node.to_owned(), Arc::clone(&hub));
-        inner.fresh.push(Arc::clone(&hub));
-        self.begin.notify_one();
+        inner.new_hubs.push(Arc::clone(&hub));
+        self.hub_added.notify_one();
         hub
     }
 
@@ -138,13 +138,13 @@ impl Consoles {
             }
             return;
         }
-        let (holder, keeper) = (access::holder(record), access::claimant(record));
+        let (holder, claimant) = (access::holder(record), access::claimant(record));
         let is_wanted = self.settings.records(record.node.state);
         let has_changed = {
             let mut inner = self.inner();
-            let former = inner.kept.get(&record.id);
+            let former = inner.known.get(&record.id);
             // The record was read before a step changed the node and arrives late. A newer record was seen already.
-            if former.is_some_and(|kept| kept.uid == record.uid && kept.version > record.version) {
+            if former.is_some_and(|known| known.uid == record.uid && known.version > record.version) {
                 return;
             }
             let recorded = || inner.hubs.values().filter(|hub| hub.is_recorded()).count();
@@ -158,17 +158,17 @@ impl Consoles {
                 }
                 None => {}
             }
-            let now = Kept {
+            let now = SeenNode {
                 uid: record.uid.clone(),
                 version: record.version,
-                keeper: keeper.clone(),
+                claimant: claimant.clone(),
             };
-            let former = inner.kept.insert(record.id.clone(), now);
-            former.is_none_or(|former| (former.uid, former.keeper) != (record.uid.clone(), keeper.clone()))
+            let former = inner.known.insert(record.id.clone(), now);
+            former.is_none_or(|former| (former.uid, former.claimant) != (record.uid.clone(), claimant.clone()))
         };
         if has_changed {
             let (folder, node) = (self.folder(&record.uid), record.id.clone());
-            tokio::task::spawn_blocking(move || match remove_held(&folder, &keeper) {
+            tokio::task::spawn_blocking(move || match remove_held(&folder, &claimant) {
                 Ok(0) => {}
                 Ok(count) => tracing::info!(node, count, "recordings of who had the node before were removed"),
                 Err(error) => {
@@ -179,9 +179,9 @@ impl Consoles {
     }
 
     /// Notes that a node is about to be switched on.
-    pub fn powers_on(&self, node: &str, now: Timestamp) {
+    pub fn note_power_on(&self, node: &str, now: Timestamp) {
         if let Some(hub) = self.inner().hubs.get(node) {
-            hub.boots(now.0);
+            hub.note_boot(now.0);
         }
     }
 
@@ -189,17 +189,17 @@ impl Consoles {
     ///
     /// # Errors
     /// Another client types and `entry` does not take over, or the line still goes to the node's former machine.
-    pub fn attach(&self, record: &NodeRecord, entry: Entry, who: &str) -> Result<Attachment, NotLet> {
+    pub fn attach(&self, record: &NodeRecord, entry: Entry, who: &str) -> Result<Attachment, AttachRefused> {
         let mut inner = self.inner();
         let hub = self.hub_of(&mut inner, &record.id);
         // The line's task will notice the change and end the line. Until then no output of the former machine is shown.
-        if !hub.is_to(&Machine::of(record)) {
-            return Err(NotLet::Moved);
+        if !hub.may_serve(&Machine::of(record)) {
+            return Err(AttachRefused::BmcChanged);
         }
         if !hub.is_wanted() {
             hub.set(false, &access::holder(record));
         }
-        hub.attach(entry, who).map_err(NotLet::Typed)
+        hub.attach(entry, who).map_err(AttachRefused::KeyboardTaken)
     }
 
     /// Notes that the SSH server of a node's BMC refused the login.
@@ -218,7 +218,7 @@ impl Consoles {
         if hub.is_wanted() {
             return false;
         }
-        if inner.hubs.get(&hub.node).is_some_and(|kept| Arc::ptr_eq(kept, hub)) {
+        if inner.hubs.get(&hub.node).is_some_and(|known| Arc::ptr_eq(known, hub)) {
             inner.hubs.remove(&hub.node);
         }
         true
@@ -249,13 +249,13 @@ pub async fn run(core: Arc<Core>) {
     let mut lines = JoinSet::new();
     let mut sweeps = tokio::time::interval(SWEEP);
     loop {
-        let fresh = std::mem::take(&mut core.consoles.inner().fresh);
-        for hub in fresh {
+        let new_hubs = std::mem::take(&mut core.consoles.inner().new_hubs);
+        for hub in new_hubs {
             lines.spawn(hub::run(core.clone(), hub));
         }
         tokio::select! {
             () = core.stop.cancelled() => break,
-            () = core.consoles.begin.notified() => {}
+            () = core.consoles.hub_added.notified() => {}
             _ = sweeps.tick(), if core.consoles.is_kept => {
                 let (folder, age_us) = (core.consoles.folder.clone(), core.consoles.settings.bounds().age_us);
                 tokio::task::spawn_blocking(move || sweep(&folder, age_us, clock::now().0));

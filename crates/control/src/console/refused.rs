@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// A refused login is held back for this long.
 const HOLD: Duration = Duration::from_secs(300);
 /// Most refusals that are kept; the oldest is dropped first.
-const KNOWN: usize = 4096;
+const REFUSALS_MAX: usize = 4096;
 
 /// Refusals by node id.
 #[derive(Default)]
@@ -19,19 +19,19 @@ pub struct Refusals(HashMap<String, Refusal>);
 
 struct Refusal {
     at: Instant,
-    tried: Tried,
+    tried: TriedLogin,
     why: String,
 }
 
 /// The fields that an operator changes so that the login is tried at once.
 #[derive(PartialEq, Eq)]
-struct Tried {
+struct TriedLogin {
     address: String,
     username: String,
     password: Vec<u8>,
 }
 
-impl Tried {
+impl TriedLogin {
     fn of(spec: &Spec) -> Self {
         Self {
             address: spec.bmc_address.clone(),
@@ -45,13 +45,13 @@ impl Refusals {
     /// Stores a refusal from now, with the message to report.
     pub fn keep(&mut self, record: &NodeRecord, why: String) {
         self.0.retain(|_, refusal| refusal.at.elapsed() < HOLD);
-        if self.0.len() >= KNOWN {
+        if self.0.len() >= REFUSALS_MAX {
             let oldest = self.0.iter().min_by_key(|(_, refusal)| refusal.at);
             if let Some(oldest) = oldest.map(|(node, _)| node.clone()) {
                 self.0.remove(&oldest);
             }
         }
-        let (at, tried) = (Instant::now(), Tried::of(&record.spec));
+        let (at, tried) = (Instant::now(), TriedLogin::of(&record.spec));
         self.0.insert(record.id.clone(), Refusal { at, tried, why });
     }
 
@@ -59,7 +59,7 @@ impl Refusals {
     #[must_use]
     pub fn find(&self, record: &NodeRecord) -> Option<String> {
         let known = self.0.get(&record.id)?;
-        let holds = known.at.elapsed() < HOLD && known.tried == Tried::of(&record.spec);
+        let holds = known.at.elapsed() < HOLD && known.tried == TriedLogin::of(&record.spec);
         holds.then(|| known.why.clone())
     }
 }

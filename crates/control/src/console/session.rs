@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_lifecycle::EventKind;
-use rackwright_serial::{Entry, Guest, Said};
+use rackwright_serial::{ConsoleChannels, ConsoleOutput, Entry};
 use rackwright_store::Scope;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
-use super::NotLet;
-use super::access::Pass;
+use super::AttachRefused;
+use super::access::ConsoleAccess;
 use super::hub::{Attachment, LineState};
 use crate::api_error::ApiError;
 use crate::audit::call;
@@ -27,22 +27,22 @@ const QUEUE: usize = 64;
 ///
 /// # Errors
 /// The member has no permission, or another client types.
-pub async fn enter(core: &Arc<Core>, caller: Caller, node: &str, entry: Entry) -> Result<Guest, ApiError> {
+pub async fn enter(core: &Arc<Core>, caller: Caller, node: &str, entry: Entry) -> Result<ConsoleChannels, ApiError> {
     call::note_target(&format!("nodes/{node}"));
     let grant = core.rights.open(&caller.name, caller.epoch, None);
     // Checked under the grant: from here on a loss of rights ends the session.
     let caller = rights::admit(core, &caller.name, caller.epoch, &grant).await?;
-    let pass = Pass::new(core, caller, node, entry != Entry::ReadOnly).await?;
-    let who = pass.caller.name.clone();
+    let access = ConsoleAccess::new(core, caller, node, entry != Entry::ReadOnly).await?;
+    let who = access.caller.name.clone();
     // Recorded before the console opens, because input cannot be undone.
     core.audit_now().await?;
-    let attached = core.consoles.attach(&pass.record, entry, &who).map_err(|why| {
+    let attached = core.consoles.attach(&access.record, entry, &who).map_err(|why| {
         let (message, advice) = match why {
-            NotLet::Typed(other) => (
+            AttachRefused::KeyboardTaken(other) => (
                 format!("{other} types at the console of {node}"),
                 "look on read-only, or take over",
             ),
-            NotLet::Moved => (
+            AttachRefused::BmcChanged => (
                 format!("the BMC of {node} was changed just now: the line to the former one is being closed"),
                 "try again in a few seconds",
             ),
@@ -57,39 +57,39 @@ pub async fn enter(core: &Arc<Core>, caller: Caller, node: &str, entry: Entry) -
     let (target, message) = (format!("nodes/{node}"), format!("{who} {verb} the console"));
     core.event(EventKind::ConsoleAttached, &target, &message).await;
     let (input, typed) = mpsc::channel(QUEUE);
-    let (said, output) = mpsc::channel(QUEUE);
+    let (sender, output) = mpsc::channel(QUEUE);
     let core = Arc::clone(core);
     tokio::spawn(async move {
         let end = tokio::select! {
             () = core.stop.cancelled() => Some("the server is stopping; connect again".to_owned()),
             end = grant.ended() => Some(end.to_string()),
-            end = attend(&core, &pass, attached, typed, &said) => end,
+            end = serve(&core, &access, attached, typed, &sender) => end,
         };
         if let Some(end) = end {
-            let _ = said.send(Said::End(end)).await;
+            let _ = sender.send(ConsoleOutput::End(end)).await;
         }
     });
-    Ok(Guest { input, output })
+    Ok(ConsoleChannels { input, output })
 }
 
 /// Runs the session. Returns `None` when the client leaves, otherwise the reason why the session has to end.
-async fn attend(
+async fn serve(
     core: &Core,
-    pass: &Pass,
+    access: &ConsoleAccess,
     mut at: Attachment,
     mut typed: mpsc::Receiver<Vec<u8>>,
-    said: &mpsc::Sender<Said>,
+    sender: &mpsc::Sender<ConsoleOutput>,
 ) -> Option<String> {
     let mut recheck = tokio::time::interval(RECHECK);
-    let (mut may_type, mut holder) = (at.types(), at.want.borrow().holder.clone());
-    let (mut told, is_site) = (None, pass.caller.scope == Scope::Site);
+    let (mut may_type, mut holder) = (at.types(), at.demand.borrow().holder.clone());
+    let (mut last_notice, is_site) = (None, access.caller.scope == Scope::Site);
     at.state.mark_changed();
     loop {
         let next = tokio::select! {
             biased;
             // First in the order: output for the next holder must not reach this client.
-            changed = at.want.changed() => {
-                let now = at.want.borrow_and_update().holder.clone();
+            changed = at.demand.changed() => {
+                let now = at.demand.borrow_and_update().holder.clone();
                 if changed.is_err() {
                     return Some("the console is closed".into());
                 }
@@ -97,23 +97,23 @@ async fn attend(
                     continue;
                 }
                 holder = now;
-                if let Err(why) = pass.recheck(core, false).await {
+                if let Err(why) = access.recheck(core, false).await {
                     return Some(why);
                 }
                 continue;
             }
-            _ = recheck.tick() => match pass.recheck(core, may_type).await {
+            _ = recheck.tick() => match access.recheck(core, may_type).await {
                 Ok(()) => continue,
                 Err(why) => return Some(why),
             },
-            _ = at.seat.changed() => match at.displaced() {
+            _ = at.typist.changed() => match at.displaced() {
                 Some(other) => {
                     may_type = false;
-                    Said::Notice(format!("{other} has taken over; you look on from here"))
+                    ConsoleOutput::Notice(format!("{other} has taken over; you look on from here"))
                 }
                 None => continue,
             },
-            _ = at.state.changed() => match line_notice(&at.state.borrow_and_update().clone(), is_site, &mut told) {
+            _ = at.state.changed() => match line_notice(&at.state.borrow_and_update().clone(), is_site, &mut last_notice) {
                 Some(notice) => notice,
                 None => continue,
             },
@@ -126,12 +126,12 @@ async fn attend(
                 Some(_) => continue,
             },
             piece = at.output.recv() => match piece {
-                Ok(bytes) => Said::Data(bytes.to_vec()),
-                Err(RecvError::Lagged(count)) => Said::Notice(format!("{count} pieces of output were too fast and are left out")),
+                Ok(bytes) => ConsoleOutput::Data(bytes.to_vec()),
+                Err(RecvError::Lagged(count)) => ConsoleOutput::Notice(format!("{count} pieces of output were too fast and are left out")),
                 Err(RecvError::Closed) => return Some("the console is closed".into()),
             },
         };
-        if said.send(next).await.is_err() {
+        if sender.send(next).await.is_err() {
             return None;
         }
     }
@@ -139,16 +139,16 @@ async fn attend(
 
 /// The notice when the line's state changes; a lasting failure is reported once. Only members of the site see the
 /// reason: it names addresses and users of BMCs, and replicas.
-pub(super) fn line_notice(state: &LineState, is_site: bool, told: &mut Option<String>) -> Option<Said> {
+pub(super) fn line_notice(state: &LineState, is_site: bool, last_notice: &mut Option<String>) -> Option<ConsoleOutput> {
     let notice = match state {
         LineState::Opening => return None,
         LineState::Open => "the console is open".to_owned(),
         LineState::Broken(why) if is_site => format!("{why}; it is tried again"),
         LineState::Broken(_) => "the console cannot be reached now; it is tried again".to_owned(),
     };
-    if told.as_ref() == Some(&notice) {
+    if last_notice.as_ref() == Some(&notice) {
         return None;
     }
-    *told = Some(notice.clone());
-    Some(Said::Notice(notice))
+    *last_notice = Some(notice.clone());
+    Some(ConsoleOutput::Notice(notice))
 }

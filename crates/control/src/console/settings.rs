@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rackwright_lifecycle::State;
-use rackwright_serial::DoorLimits;
+use rackwright_serial::ServerLimits;
 use rackwright_serial::record::Bounds;
 use serde::Deserialize;
 
@@ -126,8 +126,8 @@ impl SshSettings {
 
     /// Limits of the SSH server.
     #[must_use]
-    pub fn limits(&self) -> DoorLimits {
-        DoorLimits {
+    pub fn limits(&self) -> ServerLimits {
+        ServerLimits {
             connections: self.connections,
             login: LOGIN,
             idle: Duration::from_secs(self.idle_s.into()),

@@ -6,8 +6,8 @@ use rackwright_serial::record::{Holder, Recorder};
 use rackwright_store::{MemberRow, NodeRecord, Scope};
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::NotLet;
-use super::access::{Pass, claimant, holder};
+use super::AttachRefused;
+use super::access::{ConsoleAccess, claimant, holder};
 use super::hub::{Hub, LineState};
 use super::{log, token};
 use crate::api_error::ApiError;
@@ -26,7 +26,7 @@ fn claimed(state: State, customer: &str, generation: u64) -> NodeRecord {
     record
 }
 
-fn theirs(customer: &str, generation: u64) -> Holder {
+fn customer_holder(customer: &str, generation: u64) -> Holder {
     Holder {
         held: true,
         customer: customer.into(),
@@ -46,8 +46,8 @@ async fn member(core: &Core, name: &str, role: &str, customer: &str) -> Caller {
 }
 
 #[test]
-fn a_console_is_its_holders_while_we_do_nothing_with_the_machine() {
-    let acme = theirs("acme", 3);
+fn a_console_belongs_to_the_holder_outside_of_our_work() {
+    let acme = customer_holder("acme", 3);
     for state in [State::Active, State::Maintenance] {
         assert_eq!(holder(&claimed(state, "acme", 3)), acme);
     }
@@ -80,7 +80,7 @@ fn a_console_is_its_holders_while_we_do_nothing_with_the_machine() {
 }
 
 #[tokio::test]
-async fn one_types_and_is_told_when_another_takes_over() {
+async fn a_typist_is_notified_of_a_takeover() {
     let hub = Hub::new("n1");
     let mut ann = hub.attach(Entry::Write, "ann").unwrap();
     assert!(ann.types() && hub.is_wanted());
@@ -100,41 +100,42 @@ async fn one_types_and_is_told_when_another_takes_over() {
 }
 
 #[tokio::test]
-async fn customers_come_to_what_is_theirs_and_leave_when_it_is_not() {
+async fn customers_reach_only_consoles_that_they_hold() {
     let core = testing::core_with("console: {record: always}\n").await;
     testing::add(&core, &claimed(State::Active, "acme", 1)).await;
     let ann = member(&core, "ann", "customer-user", "acme").await;
     let bob = member(&core, "bob", "customer-user", "bolt").await;
     let vera = member(&core, "vera", "viewer", "").await;
-    let pass = Pass::new(&core, ann.clone(), "n1", true).await.unwrap();
-    pass.recheck(&core, true).await.unwrap();
-    let refused = Pass::new(&core, bob, "n1", false).await.unwrap_err();
+    let access = ConsoleAccess::new(&core, ann.clone(), "n1", true).await.unwrap();
+    access.recheck(&core, true).await.unwrap();
+    let refused = ConsoleAccess::new(&core, bob, "n1", false).await.unwrap_err();
     assert!(refused.to_string().contains("does not exist"), "{refused}");
     assert!(matches!(
-        Pass::new(&core, vera.clone(), "n1", true).await,
+        ConsoleAccess::new(&core, vera.clone(), "n1", true).await,
         Err(ApiError::Forbidden(_))
     ));
-    Pass::new(&core, vera, "n1", false).await.unwrap();
+    ConsoleAccess::new(&core, vera, "n1", false).await.unwrap();
 
     // The same customer holds the node again under another claim: the former session's permission ends.
     let mut tx = core.store.write().await.unwrap();
-    let mut record = pass.record.clone();
+    let mut record = access.record.clone();
     record.node.claim.as_mut().unwrap().generation = 2;
     tx.save_node(&mut record, clock::now()).await.unwrap();
     tx.commit().await.unwrap();
-    assert!(pass.recheck(&core, true).await.unwrap_err().contains("changed hands"));
+    assert!(access.recheck(&core, true).await.unwrap_err().contains("changed hands"));
     let mut tx = core.store.write().await.unwrap();
     record.node.state = State::Reclaiming;
     tx.save_node(&mut record, clock::now()).await.unwrap();
     tx.commit().await.unwrap();
     assert!(
-        pass.recheck(&core, false)
+        access
+            .recheck(&core, false)
             .await
             .unwrap_err()
             .contains("not handed over")
     );
     assert!(matches!(
-        Pass::new(&core, ann, "n1", false).await,
+        ConsoleAccess::new(&core, ann, "n1", false).await,
         Err(ApiError::Precondition { .. })
     ));
 }
@@ -148,9 +149,9 @@ async fn recordings_are_read_by_their_holder_and_go_with_the_claim() {
     let bounds = core.consoles.settings().bounds();
     for (at, boot, holder) in [
         (10, 10, Holder::default()),
-        (20, 20, theirs("bolt", 1)),
-        (30, 30, theirs("acme", 1)),
-        (40, 40, theirs("acme", 2)),
+        (20, 20, customer_holder("bolt", 1)),
+        (30, 30, customer_holder("acme", 1)),
+        (40, 40, customer_holder("acme", 2)),
     ] {
         let mut recorder = Recorder::new(folder.clone(), bounds, holder);
         recorder.boot(boot);
@@ -158,8 +159,8 @@ async fn recordings_are_read_by_their_holder_and_go_with_the_claim() {
     }
     let boots_of = async |name: &str, role: &str, customer: &str| -> Vec<i64> {
         let caller = member(&core, name, role, customer).await;
-        let pass = Pass::new(&core, caller, "n1", false).await.unwrap();
-        let boots = log::list(&core, &pass).await.unwrap();
+        let access = ConsoleAccess::new(&core, caller, "n1", false).await.unwrap();
+        let boots = log::list(&core, &access).await.unwrap();
         boots.iter().map(|boot| boot.boot_us).collect()
     };
     assert_eq!(boots_of("ann", "customer-user", "acme").await, [40]);
@@ -209,10 +210,10 @@ async fn nodes_are_recorded_as_the_settings_say() {
 }
 
 #[tokio::test]
-async fn the_site_alone_is_told_why_a_line_is_broken() {
+async fn only_the_site_sees_why_a_line_broke() {
     let broken = LineState::Broken("BMC https://10.0.0.9 refuses admin".into());
     let said = |is_site| match super::session::line_notice(&broken, is_site, &mut None) {
-        Some(rackwright_serial::Said::Notice(notice)) => notice,
+        Some(rackwright_serial::ConsoleOutput::Notice(notice)) => notice,
         _ => panic!("nothing is said"),
     };
     assert!(said(true).contains("10.0.0.9"));
@@ -220,33 +221,33 @@ async fn the_site_alone_is_told_why_a_line_is_broken() {
 }
 
 #[tokio::test]
-async fn a_line_to_the_former_bmc_is_shown_to_nobody() {
+async fn a_line_to_the_former_bmc_is_not_shown() {
     let core = testing::core_with("console: {record: always}\n").await;
     let mut record = claimed(State::Active, "acme", 1);
     testing::add(&core, &record).await;
     let former = core.consoles.attach(&record, Entry::ReadOnly, "ann").unwrap();
     // The line's opening notes the machine.
-    core.consoles.inner().hubs["n1"].goes_to(Some(super::Machine::of(&record)));
+    core.consoles.inner().hubs["n1"].set_machine(Some(super::Machine::of(&record)));
     core.consoles.attach(&record, Entry::ReadOnly, "ann").unwrap();
     record.spec.bmc_address = "https://10.99.0.1".into();
     let refused = core.consoles.attach(&record, Entry::Write, "bob").err();
-    assert_eq!(refused, Some(NotLet::Moved));
+    assert_eq!(refused, Some(AttachRefused::BmcChanged));
     drop(former);
 }
 
 #[tokio::test]
-async fn who_looks_on_is_told_of_another_holder_also_where_nothing_is_recorded() {
+async fn watchers_see_a_change_of_holder_without_recording() {
     let core = testing::core().await;
     let mut record = claimed(State::Active, "acme", 1);
     let attached = core.consoles.attach(&record, Entry::ReadOnly, "ann").unwrap();
-    assert_eq!(attached.want.borrow().holder, theirs("acme", 1));
+    assert_eq!(attached.demand.borrow().holder, customer_holder("acme", 1));
     record.node.state = State::Reclaiming;
     core.consoles.seen(&record);
-    assert_eq!(attached.want.borrow().holder, Holder::default());
+    assert_eq!(attached.demand.borrow().holder, Holder::default());
 }
 
 #[tokio::test]
-async fn what_was_read_before_a_step_does_not_undo_it() {
+async fn a_stale_record_does_not_undo_a_step() {
     let core = testing::core_with("console: {record: booting}\n").await;
     let mut record = testing::node("n1", State::Inspecting, None);
     core.consoles.seen(&record);

@@ -15,15 +15,15 @@ use rackwright_redfish::AccountPolicy;
 use rackwright_store::{BmcAccount, EventRow, NodeRecord, PendingPassword, Spec, StoreError};
 use secrecy::SecretString;
 
-use super::door::{Door, Inside, Knock};
-use super::factory::{Tried, candidates, try_candidates};
+use super::bmc_access::{AccountError, BmcAccess, BmcSession};
+use super::factory::{TryOutcome, candidates, try_candidates};
 use super::settings::FormerAccount;
 use super::{password, tries};
 use crate::bmc::bmc_password_purpose;
 use crate::bmc::refused_event;
 use crate::clock;
 use crate::core::Core;
-use crate::perform::{Done, Learned};
+use crate::perform::{EffectResult, LearnedFact};
 
 /// Most logins and settings of one effect: enough to set a password twice.
 const ROUNDS: usize = 6;
@@ -32,7 +32,7 @@ const REFUSALS: u32 = 2;
 
 /// The result of a change, stored with the end of its effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AccountNews {
+pub enum AccountOutcome {
     /// The pending password works.
     Proven {
         /// The proven password.
@@ -49,7 +49,7 @@ pub enum AccountNews {
     },
 }
 
-impl AccountNews {
+impl AccountOutcome {
     /// Writes the result into a node's spec, unless its credential was changed meanwhile.
     pub fn apply(&self, spec: &mut Spec, now: Timestamp) {
         match self {
@@ -89,7 +89,7 @@ fn keep_certificate(spec: &mut Spec, seen: Option<&String>) {
 /// A change in progress.
 struct Work<'a> {
     core: &'a Core,
-    door: &'a dyn Door,
+    bmc_access: &'a dyn BmcAccess,
     /// The node as last stored.
     record: NodeRecord,
     /// The end of this effect's lease.
@@ -97,26 +97,26 @@ struct Work<'a> {
 }
 
 /// The error ends the effect.
-type Step<T> = Result<T, Done>;
+type Step<T> = Result<T, EffectResult>;
 /// The same for functions outside a boxed future.
-type Boxed<T> = Result<T, Box<Done>>;
+type Boxed<T> = Result<T, Box<EffectResult>>;
 
-impl From<Box<Done>> for Done {
-    fn from(done: Box<Done>) -> Self {
+impl From<Box<EffectResult>> for EffectResult {
+    fn from(done: Box<EffectResult>) -> Self {
         *done
     }
 }
 
-/// Changes the password of a node's BMC through `door`, or finds the password that works.
-pub async fn change_with(core: &Core, record: &NodeRecord, door: &dyn Door) -> Done {
+/// Changes the password of a node's BMC through `bmc_access`, or finds the password that works.
+pub async fn change_with(core: &Core, record: &NodeRecord, bmc_access: &dyn BmcAccess) -> EffectResult {
     let patience = Duration::from_secs(u64::from(core.config.policy.bmc_s));
     let Ok(Ok(_turn)) = tokio::time::timeout(patience, core.changing.acquire()).await else {
         // Other changes were first: the effect queues again.
-        return Done::failed_as(Outcome::Interrupted);
+        return EffectResult::with_outcome(Outcome::Interrupted);
     };
     let mut work = Work {
         core,
-        door,
+        bmc_access,
         record: record.clone(),
         due: record.due_at,
     };
@@ -134,8 +134,8 @@ impl Work<'_> {
         let written = self.try_write(events, change).await;
         match written {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Done::failed_as(Outcome::Interrupted)),
-            Err(error) => Err(Done::unread(&error)),
+            Ok(false) => Err(EffectResult::with_outcome(Outcome::Interrupted)),
+            Err(error) => Err(EffectResult::unread(&error)),
         }
     }
 
@@ -165,7 +165,7 @@ impl Work<'_> {
             .keys
             .sealer
             .open(sealed, &bmc_password_purpose(&self.record.id));
-        opened.map_err(|error| Box::new(Done::failed("bmc-credential", error.to_string(), false)))
+        opened.map_err(|error| Box::new(EffectResult::failed("bmc-credential", error.to_string(), false)))
     }
 
     fn seal(&self, password: &SecretString) -> Boxed<Vec<u8>> {
@@ -174,40 +174,40 @@ impl Work<'_> {
             .keys
             .sealer
             .seal(password, &bmc_password_purpose(&self.record.id));
-        sealed.map_err(|error| Box::new(Done::failed("bmc-credential", error.to_string(), true)))
+        sealed.map_err(|error| Box::new(EffectResult::failed("bmc-credential", error.to_string(), true)))
     }
 
     /// Changes a known password to a generated one.
-    async fn begin(&mut self) -> Step<Done> {
+    async fn begin(&mut self) -> Step<EffectResult> {
         let present = self.open(&self.record.spec.bmc_password)?;
         let username = self.record.spec.bmc_username.clone();
-        let inside = match self.door.enter(&username, &present).await {
-            Ok(inside) => inside,
-            Err(Knock::Refused(text)) => return self.refused(&text).await,
-            Err(knock) => return Err(failed(&knock)),
+        let session = match self.bmc_access.enter(&username, &present).await {
+            Ok(session) => session,
+            Err(AccountError::Refused(text)) => return self.refused(&text).await,
+            Err(account_error) => return Err(failed(&account_error)),
         };
-        let begun = self.begin_inside(inside.as_ref(), &username).await;
-        inside.leave().await;
+        let begun = self.begin_with_session(session.as_ref(), &username).await;
+        session.leave().await;
         match begun {
             Ok(()) => self.resume().await,
             Err(done) => Err(done),
         }
     }
 
-    async fn begin_inside(&mut self, inside: &dyn Inside, username: &str) -> Step<()> {
-        let policy = match inside.policy().await {
+    async fn begin_with_session(&mut self, session: &dyn BmcSession, username: &str) -> Step<()> {
+        let policy = match session.policy().await {
             Ok(policy) => policy,
             // Some BMCs do not show it before the password is changed.
-            Err(_) if inside.must_change() => AccountPolicy::default(),
-            Err(knock) => return Err(failed(&knock)),
+            Err(_) if session.must_change() => AccountPolicy::default(),
+            Err(account_error) => return Err(failed(&account_error)),
         };
         let made = password::generate(self.core.rng.as_ref(), &policy);
-        let new = made.map_err(|error| Done::failed("no-randomness", error.to_string(), true))?;
+        let new = made.map_err(|error| EffectResult::failed("no-randomness", error.to_string(), true))?;
         let settings = self.core.config.bmc_accounts.as_ref();
         // First the account that requires a change. The next change makes the account of this site.
         let wanted = settings
             .and_then(|settings| settings.username.clone())
-            .filter(|_| !inside.must_change());
+            .filter(|_| !session.must_change());
         let pending = PendingPassword {
             username: wanted.unwrap_or_else(|| username.to_owned()),
             password: self.seal(&new)?,
@@ -215,8 +215,8 @@ impl Work<'_> {
             refused_new: 0,
             refused_old: 0,
         };
-        let certificate = inside.fingerprint();
-        let lockout = (!inside.must_change()).then(|| tries::lockout_of(&policy));
+        let certificate = session.fingerprint();
+        let lockout = (!session.must_change()).then(|| tries::lockout_of(&policy));
         self.write_down(&[], |spec| {
             spec.account.pending = Some(pending);
             spec.account.tries.clear();
@@ -224,24 +224,30 @@ impl Work<'_> {
             keep_certificate(spec, certificate.as_ref());
         })
         .await?;
-        self.set(inside, &new).await
+        self.set(session, &new).await
     }
 
     /// Sets the pending password. A login checks every result except a definite refusal.
-    async fn set(&mut self, inside: &dyn Inside, new: &SecretString) -> Step<()> {
+    async fn set(&mut self, session: &dyn BmcSession, new: &SecretString) -> Step<()> {
         let pending = self.pending()?;
         let is_own = pending.username == self.record.spec.bmc_username;
         let set = if is_own {
-            inside.set_own(new).await
+            session.set_own(new).await
         } else {
-            inside.put(&pending.username, new).await
+            session.put(&pending.username, new).await
         };
-        let Err(Knock::Denied(why)) = set else { return Ok(()) };
+        let Err(AccountError::Denied(why)) = set else {
+            return Ok(());
+        };
         // If an earlier unanswered request succeeded, its repetition looks like a refusal, too. So the present password
         // decides.
         let present = self.open(&self.record.spec.bmc_password)?;
         let username = self.record.spec.bmc_username.clone();
-        if self.enter(Which::Present, &username, &present).await?.is_none() {
+        if self
+            .enter(PasswordChoice::Present, &username, &present)
+            .await?
+            .is_none()
+        {
             return Ok(());
         }
         self.write_down(&[], |spec| {
@@ -250,16 +256,16 @@ impl Work<'_> {
         })
         .await?;
         let message = format!("the BMC does not take a new password, and keeps the one that it has: {why}");
-        Err(Done::failed("bmc-password-denied", message, false))
+        Err(EffectResult::failed("bmc-password-denied", message, false))
     }
 
     fn pending(&self) -> Boxed<PendingPassword> {
         let pending = self.record.spec.account.pending.clone();
-        pending.ok_or_else(|| Box::new(Done::failed("bug", "no password is pending", false)))
+        pending.ok_or_else(|| Box::new(EffectResult::failed("bug", "no password is pending", false)))
     }
 
     /// Finds out which of the two passwords works, and continues from there.
-    async fn resume(&mut self) -> Step<Done> {
+    async fn resume(&mut self) -> Step<EffectResult> {
         for _ in 0..ROUNDS {
             let pending = self.pending()?;
             if pending.refused_new >= REFUSALS && pending.refused_old >= REFUSALS {
@@ -269,26 +275,26 @@ impl Work<'_> {
             }
             if pending.refused_new <= pending.refused_old {
                 let new = self.open(&pending.password)?;
-                if let Some(inside) = self.enter(Which::New, &pending.username, &new).await? {
-                    return Ok(self.proven(inside.as_ref(), pending).await);
+                if let Some(session) = self.enter(PasswordChoice::New, &pending.username, &new).await? {
+                    return Ok(self.proven(session.as_ref(), pending).await);
                 }
                 continue;
             }
             let present = self.open(&self.record.spec.bmc_password)?;
             let username = self.record.spec.bmc_username.clone();
-            let Some(inside) = self.enter(Which::Present, &username, &present).await? else {
+            let Some(session) = self.enter(PasswordChoice::Present, &username, &present).await? else {
                 continue;
             };
-            let set = self.set_again(inside.as_ref(), &pending).await;
-            inside.leave().await;
+            let set = self.set_again(session.as_ref(), &pending).await;
+            session.leave().await;
             set?;
         }
         let message = "the BMC said that it had taken the new password, and still lets in only the old one";
-        Err(Done::failed("bmc-password-not-taken", message, true))
+        Err(EffectResult::failed("bmc-password-not-taken", message, true))
     }
 
-    async fn set_again(&mut self, inside: &dyn Inside, pending: &PendingPassword) -> Step<()> {
-        let policy = inside.policy().await.ok();
+    async fn set_again(&mut self, session: &dyn BmcSession, pending: &PendingPassword) -> Step<()> {
+        let policy = session.policy().await.ok();
         self.write_down(&[], |spec| {
             spec.account.tries.clear();
             if let Some(pending) = &mut spec.account.pending {
@@ -298,50 +304,55 @@ impl Work<'_> {
         })
         .await?;
         let new = self.open(&pending.password)?;
-        self.set(inside, &new).await
+        self.set(session, &new).await
     }
 
     /// One login that may be refused. `None`: it was refused.
-    async fn enter(&mut self, which: Which, username: &str, password: &SecretString) -> Step<Option<Box<dyn Inside>>> {
+    async fn enter(
+        &mut self,
+        which: PasswordChoice,
+        username: &str,
+        password: &SecretString,
+    ) -> Step<Option<Box<dyn BmcSession>>> {
         let now = clock::now();
         if let Some(until) = tries::closed_until(&self.record.spec.account, now) {
             self.write_down(&[], |spec| spec.account.closed_until = Some(until))
                 .await?;
             let s = until.since(now) / 1_000_000;
             let message = format!("one more refused login might lock the BMC's account: the next try is in {s} s");
-            return Err(Done::failed("bmc-lockout", message, true));
+            return Err(EffectResult::failed("bmc-lockout", message, true));
         }
         self.write_down(&[], |spec| tries::note(&mut spec.account, now)).await?;
-        match self.door.enter(username, password).await {
-            Ok(inside) => Ok(Some(inside)),
-            Err(Knock::Refused(_)) => {
+        match self.bmc_access.enter(username, password).await {
+            Ok(session) => Ok(Some(session)),
+            Err(AccountError::Refused(_)) => {
                 self.write_down(&[], |spec| {
                     if let Some(pending) = &mut spec.account.pending {
                         match which {
-                            Which::New => pending.refused_new += 1,
-                            Which::Present => pending.refused_old += 1,
+                            PasswordChoice::New => pending.refused_new += 1,
+                            PasswordChoice::Present => pending.refused_old += 1,
                         }
                     }
                 })
                 .await?;
                 Ok(None)
             }
-            Err(knock) => {
-                if matches!(knock, Knock::Unreached(_)) {
+            Err(account_error) => {
+                if matches!(account_error, AccountError::Unreached(_)) {
                     // The request did not arrive, so it does not count.
                     self.write_down(&[], |spec| {
                         spec.account.tries.pop();
                     })
                     .await?;
                 }
-                Err(failed(&knock))
+                Err(failed(&account_error))
             }
         }
     }
 
     /// The result after a login with the new password. Takes care of the former account. The end of the effect makes the
     /// new password the present one.
-    async fn proven(&self, inside: &dyn Inside, pending: PendingPassword) -> Done {
+    async fn proven(&self, session: &dyn BmcSession, pending: PendingPassword) -> EffectResult {
         let (id, former) = (&self.record.id, &self.record.spec.bmc_username);
         let now = clock::now();
         let event = |kind: EventKind, message: String| EventRow {
@@ -351,7 +362,7 @@ impl Work<'_> {
             message,
             ..EventRow::default()
         };
-        let mut done = Done::succeeded();
+        let mut done = EffectResult::succeeded();
         done.events.push(event(
             EventKind::BmcPasswordChanged,
             format!("the BMC of {id} has a new password for {}", pending.username),
@@ -359,44 +370,48 @@ impl Work<'_> {
         let settings = self.core.config.bmc_accounts.as_ref();
         let is_disabled = settings.is_some_and(|settings| settings.former_account == FormerAccount::Disable);
         if *former != pending.username && is_disabled {
-            match inside.disable(former).await {
+            match session.disable(former).await {
                 Ok(()) => {
                     let message = format!("the account {former} of the BMC of {id} can log in no more");
                     done.events.push(event(EventKind::BmcAccountDisabled, message));
                 }
-                Err(knock) => {
+                Err(account_error) => {
                     let message = format!(
                         "the account {former} of the BMC of {id} could not be disabled and still has its password: {}",
-                        knock.text()
+                        account_error.text()
                     );
                     done.events.push(event(EventKind::SecurityBmcAccountLeft, message));
                 }
             }
         }
-        done.learned = Some(Learned::Account(AccountNews::Proven {
+        done.learned = Some(LearnedFact::Account(AccountOutcome::Proven {
             pending,
-            must_change: inside.must_change(),
-            certificate: inside.fingerprint(),
+            must_change: session.must_change(),
+            certificate: session.fingerprint(),
         }));
-        inside.leave().await;
+        session.leave().await;
         done
     }
 
     /// Stores that no known password works: no further login until the credential is changed or an operator asks.
-    async fn refused(&mut self, text: &str) -> Step<Done> {
+    async fn refused(&mut self, text: &str) -> Step<EffectResult> {
         let now = clock::now();
         let message = format!("BMC {}: {text}", self.record.spec.bmc_address);
         let event = refused_event(&self.record.id, &message, now);
         self.write_down(&[event], |spec| spec.account.refused_at = Some(now))
             .await?;
-        Err(Done::failed("bmc-login-refused", message, false))
+        Err(EffectResult::failed("bmc-login-refused", message, false))
     }
 
     /// Finds the working factory credential.
-    async fn find(&mut self) -> Step<Done> {
-        let facts = self.door.facts().await.map_err(|knock| failed(&knock))?;
+    async fn find(&mut self) -> Step<EffectResult> {
+        let facts = self
+            .bmc_access
+            .facts()
+            .await
+            .map_err(|account_error| failed(&account_error))?;
         let all = candidates(&self.core.store, &facts).await;
-        let mut all = all.map_err(|error| Done::unread(&error))?;
+        let mut all = all.map_err(|error| EffectResult::unread(&error))?;
         all.retain(|one| !self.record.spec.account.refused_factory.contains(&one.id));
         if all.is_empty() {
             let message = format!(
@@ -404,7 +419,7 @@ impl Work<'_> {
                  `rackwright bmc credentials add` adds one, `rackwright node update` gives the password itself",
                 facts.vendor, facts.product
             );
-            return Err(Done::failed("bmc-no-credential", message, true));
+            return Err(EffectResult::failed("bmc-no-credential", message, true));
         }
         for candidate in all {
             let now = clock::now();
@@ -412,49 +427,50 @@ impl Work<'_> {
                 self.write_down(&[], |spec| spec.account.closed_until = Some(until))
                     .await?;
                 let message = "the next password of the factory list is tried later, so that no account is locked";
-                return Err(Done::failed("bmc-lockout", message, true));
+                return Err(EffectResult::failed("bmc-lockout", message, true));
             }
             self.write_down(&[], |spec| tries::note(&mut spec.account, now)).await?;
             let id = candidate.id.clone();
-            match try_candidates(self.door, &self.core.keys.sealer, &[candidate], 1).await {
-                Tried::Found(found, inside) => {
+            match try_candidates(self.bmc_access, &self.core.keys.sealer, &[candidate], 1).await {
+                TryOutcome::Found(found, session) => {
                     let password = found.password(&self.core.keys.sealer);
-                    let password = password.map_err(|e| Done::failed("bmc-credential", e.to_string(), false))?;
+                    let password =
+                        password.map_err(|e| EffectResult::failed("bmc-credential", e.to_string(), false))?;
                     let sealed = self.seal(&password)?;
-                    let certificate = inside.fingerprint();
-                    inside.leave().await;
+                    let certificate = session.fingerprint();
+                    session.leave().await;
                     self.write_down(&[], |spec| {
                         (spec.bmc_username, spec.bmc_password) = (found.username, sealed);
                         spec.account.tries.clear();
                         keep_certificate(spec, certificate.as_ref());
                     })
                     .await?;
-                    return Ok(Done::succeeded());
+                    return Ok(EffectResult::succeeded());
                 }
-                Tried::Refused { .. } => {
+                TryOutcome::Refused { .. } => {
                     self.write_down(&[], |spec| spec.account.refused_factory.push(id))
                         .await?;
                 }
-                Tried::Knock(knock) => return Err(failed(&knock)),
+                TryOutcome::AccountError(account_error) => return Err(failed(&account_error)),
             }
         }
         let message = "the BMC refused every password of the factory list that fits it";
-        Err(Done::failed("bmc-no-credential", message, true))
+        Err(EffectResult::failed("bmc-no-credential", message, true))
     }
 }
 
 /// Which of the two passwords of a change.
 #[derive(Debug, Clone, Copy)]
-enum Which {
+enum PasswordChoice {
     New,
     Present,
 }
 
-fn failed(knock: &Knock) -> Done {
-    let (code, retryable) = match knock {
-        Knock::Unreached(_) | Knock::Unclear(_) => ("bmc-unreachable", true),
-        Knock::Refused(_) => ("bmc-login-refused", false),
-        Knock::Denied(_) => ("bmc-refused", false),
+fn failed(account_error: &AccountError) -> EffectResult {
+    let (code, retryable) = match account_error {
+        AccountError::Unreached(_) | AccountError::Unclear(_) => ("bmc-unreachable", true),
+        AccountError::Refused(_) => ("bmc-login-refused", false),
+        AccountError::Denied(_) => ("bmc-refused", false),
     };
-    Done::failed(code, knock.text().to_owned(), retryable)
+    EffectResult::failed(code, account_error.text().to_owned(), retryable)
 }

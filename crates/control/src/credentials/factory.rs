@@ -4,7 +4,7 @@ use rackwright_identity::{SealError, Sealer};
 use rackwright_store::{Store, StoreError};
 use secrecy::SecretString;
 
-use super::door::{Door, Inside, Knock, ServiceRootFacts};
+use super::bmc_access::{AccountError, BmcAccess, BmcSession, ServiceRootFacts};
 
 /// The purpose to which a sealed factory password is bound.
 #[must_use]
@@ -54,9 +54,9 @@ pub async fn candidates(store: &Store, identity: &ServiceRootFacts) -> Result<Ve
 }
 
 /// The result of the tries.
-pub enum Tried {
+pub enum TryOutcome {
     /// This credential works. The caller ends the session.
-    Found(Candidate, Box<dyn Inside>),
+    Found(Candidate, Box<dyn BmcSession>),
     /// The BMC refused these credentials. The others were not tried, so that no account is locked; they remain for later.
     Refused {
         /// Their ids.
@@ -65,24 +65,29 @@ pub enum Tried {
         left: usize,
     },
     /// A failure other than a refusal.
-    Knock(Knock),
+    AccountError(AccountError),
 }
 
 /// Tries up to `budget` candidates one after the other. The caller waits before the next ones, or the account may be
 /// locked. Without a known policy, 2 within 10 minutes are safe (see `tries`).
-pub async fn try_candidates(door: &dyn Door, sealer: &Sealer, candidates: &[Candidate], budget: usize) -> Tried {
+pub async fn try_candidates(
+    bmc_access: &dyn BmcAccess,
+    sealer: &Sealer,
+    candidates: &[Candidate],
+    budget: usize,
+) -> TryOutcome {
     let mut refused = Vec::new();
     for candidate in candidates.iter().take(budget) {
         let password = match candidate.password(sealer) {
             Ok(password) => password,
-            Err(error) => return Tried::Knock(Knock::Unreached(error.to_string())),
+            Err(error) => return TryOutcome::AccountError(AccountError::Unreached(error.to_string())),
         };
-        match door.enter(&candidate.username, &password).await {
-            Ok(inside) => return Tried::Found(candidate.clone(), inside),
-            Err(Knock::Refused(_)) => refused.push(candidate.id.clone()),
-            Err(knock) => return Tried::Knock(knock),
+        match bmc_access.enter(&candidate.username, &password).await {
+            Ok(session) => return TryOutcome::Found(candidate.clone(), session),
+            Err(AccountError::Refused(_)) => refused.push(candidate.id.clone()),
+            Err(account_error) => return TryOutcome::AccountError(account_error),
         }
     }
     let left = candidates.len().saturating_sub(refused.len());
-    Tried::Refused { refused, left }
+    TryOutcome::Refused { refused, left }
 }

@@ -7,7 +7,7 @@ use rackwright_lifecycle::{Timestamp, seconds};
 use rackwright_redfish::AccountPolicy;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::door::{Door, Inside, Knock, ServiceRootFacts};
+use super::bmc_access::{AccountError, BmcAccess, BmcSession, ServiceRootFacts};
 use crate::clock;
 
 /// The accounts of one BMC.
@@ -61,7 +61,7 @@ impl Accounts {
         self.list.iter().any(is_it)
     }
 
-    fn log_in(&mut self, user: &str, password: &str) -> Result<(), Knock> {
+    fn log_in(&mut self, user: &str, password: &str) -> Result<(), AccountError> {
         let now = clock::now();
         self.logins += 1;
         if now >= self.refused_at.plus(seconds(self.window_s)) {
@@ -77,12 +77,12 @@ impl Accounts {
         if self.threshold > 0 && self.refused >= self.threshold {
             self.locked += 1;
         }
-        Err(Knock::Refused("user name or password refused".into()))
+        Err(AccountError::Refused("user name or password refused".into()))
     }
 
-    fn set(&mut self, user: &str, password: &str) -> Result<(), Knock> {
+    fn set(&mut self, user: &str, password: &str) -> Result<(), AccountError> {
         if self.is_stubborn {
-            return Err(Knock::Denied("the password was used before".into()));
+            return Err(AccountError::Denied("the password was used before".into()));
         }
         self.must_change = false;
         match self.list.iter_mut().find(|(name, ..)| name == user) {
@@ -95,15 +95,15 @@ impl Accounts {
 
 /// The access to it.
 #[derive(Debug, Clone)]
-pub struct FakeDoor(pub Arc<Mutex<Accounts>>);
+pub struct FakeBmcAccess(pub Arc<Mutex<Accounts>>);
 
-struct Room {
-    door: FakeDoor,
+struct FakeBmcSession {
+    bmc_access: FakeBmcAccess,
     user: String,
     must_change: bool,
 }
 
-impl FakeDoor {
+impl FakeBmcAccess {
     pub fn new(accounts: Accounts) -> Self {
         Self(Arc::new(Mutex::new(accounts)))
     }
@@ -112,15 +112,15 @@ impl FakeDoor {
         self.0.lock().unwrap()
     }
 
-    fn exchange<T>(&self, act: impl FnOnce(&mut Accounts) -> Result<T, Knock>) -> Result<T, Knock> {
+    fn exchange<T>(&self, act: impl FnOnce(&mut Accounts) -> Result<T, AccountError>) -> Result<T, AccountError> {
         let mut accounts = self.accounts();
         let number = accounts.exchanges;
         accounts.exchanges += 1;
         match accounts.lost {
-            Some((at, Lost::Request)) if at == number => Err(Knock::Unreached("no answer".into())),
+            Some((at, Lost::Request)) if at == number => Err(AccountError::Unreached("no answer".into())),
             Some((at, Lost::Answer)) if at == number => {
                 let _ = act(&mut accounts);
-                Err(Knock::Unclear("the answer was lost".into()))
+                Err(AccountError::Unclear("the answer was lost".into()))
             }
             _ => act(&mut accounts),
         }
@@ -128,8 +128,8 @@ impl FakeDoor {
 }
 
 #[async_trait]
-impl Door for FakeDoor {
-    async fn facts(&self) -> Result<ServiceRootFacts, Knock> {
+impl BmcAccess for FakeBmcAccess {
+    async fn facts(&self) -> Result<ServiceRootFacts, AccountError> {
         self.exchange(|_| {
             Ok(ServiceRootFacts {
                 vendor: "Acme Corp.".into(),
@@ -138,13 +138,13 @@ impl Door for FakeDoor {
         })
     }
 
-    async fn enter(&self, username: &str, password: &SecretString) -> Result<Box<dyn Inside>, Knock> {
+    async fn enter(&self, username: &str, password: &SecretString) -> Result<Box<dyn BmcSession>, AccountError> {
         let must_change = self.exchange(|accounts| {
             accounts.log_in(username, password.expose_secret())?;
             Ok(accounts.must_change)
         })?;
-        Ok(Box::new(Room {
-            door: self.clone(),
+        Ok(Box::new(FakeBmcSession {
+            bmc_access: self.clone(),
             user: username.to_owned(),
             must_change,
         }))
@@ -152,7 +152,7 @@ impl Door for FakeDoor {
 }
 
 #[async_trait]
-impl Inside for Room {
+impl BmcSession for FakeBmcSession {
     fn must_change(&self) -> bool {
         self.must_change
     }
@@ -161,10 +161,10 @@ impl Inside for Room {
         Some(format!("sha256:{}", "ab".repeat(32)))
     }
 
-    async fn policy(&self) -> Result<AccountPolicy, Knock> {
-        self.door.exchange(|accounts| {
+    async fn policy(&self) -> Result<AccountPolicy, AccountError> {
+        self.bmc_access.exchange(|accounts| {
             if accounts.must_change {
-                return Err(Knock::Denied("change the password first".into()));
+                return Err(AccountError::Denied("change the password first".into()));
             }
             Ok(AccountPolicy {
                 min_length: Some(13),
@@ -177,18 +177,18 @@ impl Inside for Room {
         })
     }
 
-    async fn set_own(&self, password: &SecretString) -> Result<(), Knock> {
-        self.door
+    async fn set_own(&self, password: &SecretString) -> Result<(), AccountError> {
+        self.bmc_access
             .exchange(|accounts| accounts.set(&self.user, password.expose_secret()))
     }
 
-    async fn put(&self, username: &str, password: &SecretString) -> Result<(), Knock> {
-        self.door
+    async fn put(&self, username: &str, password: &SecretString) -> Result<(), AccountError> {
+        self.bmc_access
             .exchange(|accounts| accounts.set(username, password.expose_secret()))
     }
 
-    async fn disable(&self, username: &str) -> Result<(), Knock> {
-        self.door.exchange(|accounts| {
+    async fn disable(&self, username: &str) -> Result<(), AccountError> {
+        self.bmc_access.exchange(|accounts| {
             let found = accounts.list.iter_mut().find(|(name, ..)| name == username);
             if let Some(account) = found {
                 account.2 = false;

@@ -5,8 +5,8 @@
 //! deleted only after a new login with the new one. In between, no other request goes to the BMC, and both are tried, but
 //! never often enough to lock the account. A refused credential is not sent again before it is changed or an operator asks.
 
+pub mod bmc_access;
 mod change;
-pub mod door;
 mod factory;
 #[cfg(test)]
 pub mod fake;
@@ -21,11 +21,11 @@ use rackwright_store::{NodeRecord, Spec, StoreError};
 use crate::bmc::{self, BmcError, is_unknown, refused_event};
 use crate::clock;
 use crate::core::Core;
-use crate::perform::Done;
+use crate::perform::EffectResult;
 
-pub use change::{AccountNews, change_with};
-pub use door::{Door, ServiceRootFacts};
-pub use factory::{Candidate, Tried, candidates, factory_password_purpose, try_candidates};
+pub use bmc_access::{BmcAccess, ServiceRootFacts};
+pub use change::{AccountOutcome, change_with};
+pub use factory::{Candidate, TryOutcome, candidates, factory_password_purpose, try_candidates};
 pub use settings::Settings;
 
 /// Rules skip nodes with this label: their operators manage the password themselves.
@@ -59,20 +59,20 @@ pub fn account_of(core: &Core, record: &NodeRecord) -> Account {
 }
 
 /// Changes the password of a node's BMC, or finds the password that works.
-pub async fn change(core: &Core, record: &NodeRecord) -> Done {
+pub async fn change(core: &Core, record: &NodeRecord) -> EffectResult {
     if bmc::is_ipmi(&record.spec) {
         let why = "its BMC is asked over IPMI, where passwords are not changed; change it at the BMC, then tell `rackwright node update`";
-        return Done::failed("bmc-no-redfish", why.to_owned(), false);
+        return EffectResult::failed("bmc-no-redfish", why.to_owned(), false);
     }
     let target = match bmc::target_without_login(&record.spec) {
         Ok(target) => target,
         Err(error) => {
             let (code, retryable) = error.code();
-            return Done::failed(code, error.told(&record.spec.bmc_address), retryable);
+            return EffectResult::failed(code, error.description(&record.spec.bmc_address), retryable);
         }
     };
-    let door = door::Redfish::new(target, core.config.bmc_quirks.clone());
-    let done = change_with(core, record, &door).await;
+    let bmc_access = bmc_access::Redfish::new(target, core.config.bmc_quirks.clone());
+    let done = change_with(core, record, &bmc_access).await;
     // Its session may have been opened with the former password.
     core.bmcs.forget(&record.id).await;
     done
@@ -113,7 +113,7 @@ pub async fn store_refusal(core: &Core, node: &str, tried: &Spec, error: &BmcErr
         return Ok(());
     }
     tx.save_node(&mut record, now).await?;
-    tx.add_event(&refused_event(node, &error.told(&tried.bmc_address), now))
+    tx.add_event(&refused_event(node, &error.description(&tried.bmc_address), now))
         .await?;
     core.commit(tx).await
 }

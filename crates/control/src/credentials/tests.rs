@@ -11,7 +11,7 @@ use rackwright_store::{FactoryCredential, MemberRow, NodeRecord, Scope};
 use secrecy::{ExposeSecret as _, SecretString};
 use tonic::{Code, Request, Status};
 
-use super::fake::{Accounts, FakeDoor, Lost};
+use super::fake::{Accounts, FakeBmcAccess, Lost};
 use super::*;
 use crate::bmc::bmc_password_purpose;
 use crate::bmc::target;
@@ -25,7 +25,7 @@ const OLD: &str = "as it was enrolled";
 /// A BMC, its node, and a control plane with a simulated clock.
 struct Lab {
     core: TestCore,
-    door: FakeDoor,
+    bmc_access: FakeBmcAccess,
     now: Timestamp,
 }
 
@@ -33,7 +33,7 @@ impl Lab {
     async fn new(settings: &str) -> Self {
         let lab = Self {
             core: testing::core_with(settings).await,
-            door: FakeDoor::new(Accounts::new("root", OLD)),
+            bmc_access: FakeBmcAccess::new(Accounts::new("root", OLD)),
             now: Timestamp(1_800_000_000_000_000),
         };
         simulated::set(lab.now);
@@ -48,8 +48,8 @@ impl Lab {
     }
 
     /// Resets the machine to its enrolment and the BMC to its factory state.
-    async fn anew(&mut self) {
-        self.door = FakeDoor::new(Accounts::new("root", OLD));
+    async fn reset(&mut self) {
+        self.bmc_access = FakeBmcAccess::new(Accounts::new("root", OLD));
         let mut record = self.record().await;
         let sealed = self.core.keys.sealer.seal(&OLD.into(), &bmc_password_purpose("n1"));
         record.spec.bmc_password = sealed.unwrap();
@@ -59,7 +59,7 @@ impl Lab {
         tx.commit().await.unwrap();
     }
 
-    fn later(&mut self, s: i64) {
+    fn advance(&mut self, s: i64) {
         self.now = self.now.plus(seconds(s));
         simulated::set(self.now);
     }
@@ -71,7 +71,7 @@ impl Lab {
     /// One effect. Its end is stored unless the process is killed before that.
     async fn change(&self, is_killed: bool) -> Outcome {
         let record = self.record().await;
-        let done = change_with(&self.core, &record, &self.door).await;
+        let done = change_with(&self.core, &record, &self.bmc_access).await;
         if !is_killed && let Some(learned) = &done.learned {
             let mut tx = self.core.store.write().await.unwrap();
             let mut record = tx.node("n1").await.unwrap();
@@ -90,7 +90,7 @@ impl Lab {
     async fn is_settled(&self) -> bool {
         let spec = self.record().await.spec;
         let password = self.open(&spec.bmc_password);
-        spec.account.pending.is_none() && self.door.accounts().opens(&spec.bmc_username, &password)
+        spec.account.pending.is_none() && self.bmc_access.accounts().opens(&spec.bmc_username, &password)
     }
 
     async fn events(&self) -> Vec<String> {
@@ -112,7 +112,7 @@ async fn a_password_is_changed_and_the_old_one_opens_nothing() {
     let lab = Lab::new("").await;
     assert_eq!(lab.change(false).await, Outcome::Succeeded);
     assert!(lab.is_settled().await);
-    assert!(!lab.door.accounts().opens("root", OLD));
+    assert!(!lab.bmc_access.accounts().opens("root", OLD));
     let spec = lab.record().await.spec;
     assert_eq!(spec.account.changed_at, Some(lab.now));
     assert!(spec.bmc_certificate.starts_with("sha256:ab"));
@@ -124,13 +124,13 @@ async fn a_password_is_changed_and_the_old_one_opens_nothing() {
 /// Any exchange may be lost, before or after its arrival, and the process may be killed anywhere. In the end there is one
 /// password, it is stored, and no account was ever locked.
 #[tokio::test]
-async fn whatever_is_lost_one_password_is_good_in_the_end() {
+async fn lost_messages_leave_one_good_password() {
     let (mut most, mut lab) = (0, Lab::new("").await);
     for lost in 0..12 {
         for what in [Lost::Request, Lost::Answer] {
             for is_killed in [false, true] {
-                lab.anew().await;
-                lab.door.accounts().lost = Some((lost, what));
+                lab.reset().await;
+                lab.bmc_access.accounts().lost = Some((lost, what));
                 let mut rounds = 0;
                 let mut is_killed = is_killed;
                 while rounds == 0 || !lab.is_settled().await || lab.record().await.spec.account.changed_at.is_none() {
@@ -140,10 +140,10 @@ async fn whatever_is_lost_one_password_is_good_in_the_end() {
                     assert!(rounds < 8, "{lost} {what:?}: {outcome:?}");
                     let closed = lab.record().await.spec.account.closed_until;
                     let wait = closed.map_or(1, |until| until.since(lab.now) / 1_000_000 + 1);
-                    lab.later(wait.max(1));
+                    lab.advance(wait.max(1));
                 }
                 most = most.max(rounds);
-                let accounts = lab.door.accounts().clone();
+                let accounts = lab.bmc_access.accounts().clone();
                 assert_eq!(accounts.locked, 0, "{lost} {what:?}");
                 assert!(!accounts.opens("root", OLD), "{lost} {what:?}");
             }
@@ -158,18 +158,21 @@ async fn an_account_of_our_own_takes_the_place_of_the_former_one() {
     assert_eq!(lab.change(false).await, Outcome::Succeeded);
     assert!(lab.is_settled().await);
     assert_eq!(lab.record().await.spec.bmc_username, "rackwright");
-    assert!(!lab.door.accounts().opens("root", OLD), "the former one is disabled");
+    assert!(
+        !lab.bmc_access.accounts().opens("root", OLD),
+        "the former one is disabled"
+    );
     let kept =
         Lab::new("bmc_accounts: {username: rackwright, former_account: keep}\nbmc_state: {keep_accounts: [root]}")
             .await;
     assert_eq!(kept.change(false).await, Outcome::Succeeded);
-    assert!(kept.door.accounts().opens("root", OLD));
+    assert!(kept.bmc_access.accounts().opens("root", OLD));
 }
 
 #[tokio::test]
 async fn a_password_that_must_be_changed_is_changed_before_our_account_is_made() {
     let lab = Lab::new("bmc_accounts: {username: rackwright}").await;
-    lab.door.accounts().must_change = true;
+    lab.bmc_access.accounts().must_change = true;
     assert_eq!(lab.change(false).await, Outcome::Succeeded);
     assert!(lab.is_settled().await);
     let record = lab.record().await;
@@ -184,11 +187,11 @@ async fn a_password_that_must_be_changed_is_changed_before_our_account_is_made()
 }
 
 #[tokio::test]
-async fn what_is_refused_is_sent_once() {
+async fn a_refused_password_is_sent_once() {
     let lab = Lab::new("").await;
-    lab.door.accounts().list[0].1 = "somebody else's".into();
+    lab.bmc_access.accounts().list[0].1 = "somebody else's".into();
     assert_eq!(code(&lab.change(false).await), "bmc-login-refused");
-    assert_eq!(lab.door.accounts().logins, 1);
+    assert_eq!(lab.bmc_access.accounts().logins, 1);
     let record = lab.record().await;
     assert_eq!(record.spec.account.refused_at, Some(lab.now));
     let refused = target("n1", &record.spec, &lab.core.keys.sealer).unwrap_err();
@@ -205,20 +208,20 @@ async fn what_is_refused_is_sent_once() {
 async fn where_neither_password_is_good_no_account_is_locked() {
     let mut lab = Lab::new("").await;
     // The change is begun, its answer is lost, and a third password is set at the BMC.
-    lab.door.accounts().lost = Some((3, Lost::Answer));
+    lab.bmc_access.accounts().lost = Some((3, Lost::Answer));
     assert_eq!(code(&lab.change(true).await), "bmc-unreachable");
-    lab.door.accounts().list[0].1 = "somebody else's".into();
+    lab.bmc_access.accounts().list[0].1 = "somebody else's".into();
     let mut codes = Vec::new();
     while codes.last().is_none_or(|code| code == "bmc-lockout") {
         codes.push(code(&lab.change(false).await).to_owned());
         let record = lab.record().await;
         let until = account_of(&lab.core, &record).closed_until;
-        lab.later(until.map_or(1, |until| until.since(lab.now) / 1_000_000));
+        lab.advance(until.map_or(1, |until| until.since(lab.now) / 1_000_000));
         assert!(codes.len() < 9, "{codes:?}");
     }
     assert_eq!(codes.last().unwrap(), "bmc-login-refused", "{codes:?}");
     assert!(codes.len() > 1, "it waited for the BMC to forget");
-    assert_eq!(lab.door.accounts().locked, 0);
+    assert_eq!(lab.bmc_access.accounts().locked, 0);
     let record = lab.record().await;
     assert!(record.spec.account.pending.is_some(), "both are kept for whoever looks");
     assert_eq!(account_of(&lab.core, &record).due(&record.node), None);
@@ -227,7 +230,7 @@ async fn where_neither_password_is_good_no_account_is_locked() {
 #[tokio::test]
 async fn a_bmc_that_takes_no_new_password_keeps_its_old_one() {
     let lab = Lab::new("").await;
-    lab.door.accounts().is_stubborn = true;
+    lab.bmc_access.accounts().is_stubborn = true;
     assert_eq!(code(&lab.change(false).await), "bmc-password-denied");
     assert!(lab.is_settled().await);
     assert!(target("n1", &lab.record().await.spec, &lab.core.keys.sealer).is_ok());
@@ -236,7 +239,7 @@ async fn a_bmc_that_takes_no_new_password_keeps_its_old_one() {
 #[tokio::test]
 async fn what_an_operator_gives_during_a_change_counts() {
     let lab = Lab::new("").await;
-    lab.door.accounts().lost = Some((2, Lost::Answer));
+    lab.bmc_access.accounts().lost = Some((2, Lost::Answer));
     lab.change(true).await;
     let pending = lab.record().await.spec.account.pending.unwrap();
     let mut record = lab.record().await;
@@ -244,7 +247,7 @@ async fn what_an_operator_gives_during_a_change_counts() {
     record.spec.bmc_password = sealer.seal(&"given".into(), &bmc_password_purpose("n1")).unwrap();
     record.spec.account = Default::default();
     let given = record.spec.clone();
-    let news = AccountNews::Proven {
+    let news = AccountOutcome::Proven {
         pending,
         must_change: false,
         certificate: None,
@@ -308,11 +311,11 @@ async fn update(lab: &Lab, address: &str, password: &str) -> Result<(), Status> 
 /// A change with a stored new password and a lost end.
 async fn half_changed(has_new: bool) -> Lab {
     let lab = Lab::new("").await;
-    lab.door.accounts().lost = Some((3, Lost::Answer));
+    lab.bmc_access.accounts().lost = Some((3, Lost::Answer));
     assert_eq!(code(&lab.change(true).await), "bmc-unreachable");
     assert!(lab.record().await.spec.account.pending.is_some());
     if !has_new {
-        lab.door.accounts().list[0].1 = OLD.into();
+        lab.bmc_access.accounts().list[0].1 = OLD.into();
     }
     lab
 }
@@ -328,7 +331,7 @@ async fn what_an_operator_gives_while_a_change_is_pending_locks_no_account() {
             }
             update(&lab, "", given).await.unwrap();
             lab.change(false).await;
-            assert_eq!(lab.door.accounts().locked, 0, "{given}");
+            assert_eq!(lab.bmc_access.accounts().locked, 0, "{given}");
         }
         assert_eq!(lab.is_settled().await, has_new);
         if !has_new {
@@ -337,13 +340,13 @@ async fn what_an_operator_gives_while_a_change_is_pending_locks_no_account() {
         let mut rounds = 0;
         while !lab.is_settled().await {
             let outcome = lab.change(false).await;
-            assert_eq!(lab.door.accounts().locked, 0, "{outcome:?}");
+            assert_eq!(lab.bmc_access.accounts().locked, 0, "{outcome:?}");
             let closed = lab.record().await.spec.account.closed_until;
-            lab.later(closed.map_or(1, |until| until.since(lab.now) / 1_000_000 + 1));
+            lab.advance(closed.map_or(1, |until| until.since(lab.now) / 1_000_000 + 1));
             rounds += 1;
             assert!(rounds < 8, "{outcome:?}");
         }
-        assert!(!lab.door.accounts().opens("root", OLD), "the change was ended");
+        assert!(!lab.bmc_access.accounts().opens("root", OLD), "the change was ended");
     }
 }
 
@@ -411,12 +414,12 @@ async fn factory_passwords_that_fit_are_tried_in_order_and_never_too_often() {
     while is_unknown(&lab.record().await.spec) {
         let outcome = lab.change(rounds % 2 == 1).await;
         let until = lab.record().await.spec.account.closed_until;
-        lab.later(until.map_or(1, |until| until.since(lab.now) / 1_000_000));
+        lab.advance(until.map_or(1, |until| until.since(lab.now) / 1_000_000));
         rounds += 1;
         assert!(rounds < 9, "{outcome:?}");
     }
     assert!(lab.is_settled().await);
-    let accounts = lab.door.accounts().clone();
+    let accounts = lab.bmc_access.accounts().clone();
     assert_eq!(
         (accounts.locked, accounts.logins),
         (0, 4),
@@ -433,7 +436,7 @@ async fn factory_passwords_that_fit_are_tried_in_order_and_never_too_often() {
 }
 
 #[tokio::test]
-async fn the_host_of_the_keys_tells_a_password_and_writes_that_down() {
+async fn revealing_a_password_is_recorded() {
     let lab = Lab::new("").await;
     let (store, sealer) = (&lab.core.store, &lab.core.keys.sealer);
     let told = reveal::reveal_from(store, sealer, "n1", "the control plane is down")
@@ -442,7 +445,7 @@ async fn the_host_of_the_keys_tells_a_password_and_writes_that_down() {
     assert!(told.lines().contains(OLD) && told.pending.is_none());
     assert!(!format!("{told:?}").contains(OLD));
     assert_eq!(lab.events().await, ["security.bmc-password-shown"]);
-    lab.door.accounts().lost = Some((2, Lost::Answer));
+    lab.bmc_access.accounts().lost = Some((2, Lost::Answer));
     lab.change(true).await;
     let told = reveal::reveal_from(store, sealer, "n1", "again").await.unwrap();
     assert!(told.pending.is_some(), "one of the two is good");

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_tries_ends_one_short_of_the_lock() {
+    fn tries_end_before_the_lockout() {
         for (threshold, tries, now, expected) in [
             (3, &[][..], 0, None),
             (3, &[0], 1, None),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_bmc_says_of_its_locks_is_understood() {
+    fn lockout_policies_are_parsed() {
         let policy = |threshold, lockout_s, counter_reset_s| AccountPolicy {
             lockout_threshold: threshold,
             lockout_s,

@@ -9,7 +9,7 @@ use rackwright_store::{FindingRow, NodeRecord, Scope, StoreError};
 use tokio::task::JoinSet;
 
 use super::look::Body;
-use super::wanted::normal;
+use super::spec::normal;
 use crate::core::Core;
 use crate::stored;
 use crate::text::{SENTENCE_MAX, cut};
@@ -17,13 +17,13 @@ use crate::text::{SENTENCE_MAX, cut};
 /// Rows read or stored at once.
 const PAGE: i64 = 1000;
 /// Longest time for a node's former address to answer, when the node seems to have moved.
-const FORMER: Duration = Duration::from_secs(5);
+const FORMER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Former addresses that are tried in total, and in parallel.
 const FORMER_MAX: usize = 1000;
 const FORMER_AT_ONCE: usize = 16;
 
 /// States that stay when the machine is judged to be new.
-const ALSO_LOCKED: [&str; 3] = ["login-needed", "login-refused", "unreadable"];
+const LOCKED_STATES: [&str; 3] = ["login-needed", "login-refused", "unreadable"];
 
 /// All findings of a discovery, in order.
 ///
@@ -64,7 +64,7 @@ pub struct Nodes {
 
 impl Nodes {
     /// Why a BMC that answers at its node's address but shows another certificate is suspect.
-    fn stranger(&self, node: &str, row: &FindingRow, body: &Body) -> Option<String> {
+    fn certificate_conflict(&self, node: &str, row: &FindingRow, body: &Body) -> Option<String> {
         let (address, pin) = self.pins.get(node)?;
         let is_another = *address == row.address && !body.certificate.is_empty() && *pin != body.certificate;
         is_another.then(|| {
@@ -135,7 +135,7 @@ pub async fn judge_all(core: &Core, discovery: &str) -> Result<Vec<FindingRow>, 
     let nodes = nodes(core).await?;
     let known = &nodes.known;
     let first = judge(&all, known, &HashSet::new());
-    let answering = former_that_answer(core, &first).await;
+    let answering = answering_addresses(core, &first).await;
     let judged = match answering.is_empty() {
         true => first,
         false => judge(&all, known, &answering),
@@ -147,7 +147,7 @@ pub async fn judge_all(core: &Core, discovery: &str) -> Result<Vec<FindingRow>, 
         let before = row.clone();
         apply(&mut row, &judgement, &places);
         if let Judgement::Known { node } = &judgement
-            && let Some(why) = nodes.stranger(node, &row, &bodies[index])
+            && let Some(why) = nodes.certificate_conflict(node, &row, &bodies[index])
         {
             "conflict".clone_into(&mut row.state);
             row.why = cut(&why, SENTENCE_MAX);
@@ -182,7 +182,7 @@ async fn taken_macs(core: &Core, bodies: &[Body], judged: &[Judgement]) -> Resul
 }
 
 fn apply(row: &mut FindingRow, judgement: &Judgement, places: &[String]) {
-    let is_locked = ALSO_LOCKED.contains(&row.state.as_str());
+    let is_locked = LOCKED_STATES.contains(&row.state.as_str());
     row.first = String::new();
     row.node = String::new();
     let mut set = |state: &str, node: &str, why: &str| {
@@ -207,7 +207,7 @@ fn apply(row: &mut FindingRow, judgement: &Judgement, places: &[String]) {
 }
 
 /// Former addresses of nodes that seem to have moved, where a Redfish service still answers.
-async fn former_that_answer(core: &Core, judged: &[Judgement]) -> HashSet<String> {
+async fn answering_addresses(core: &Core, judged: &[Judgement]) -> HashSet<String> {
     let former: HashSet<String> = judged
         .iter()
         .filter_map(|one| match one {
@@ -217,8 +217,8 @@ async fn former_that_answer(core: &Core, judged: &[Judgement]) -> HashSet<String
         .take(FORMER_MAX)
         .collect();
     let settings = Settings {
-        connect_timeout: FORMER,
-        request_timeout: FORMER,
+        connect_timeout: FORMER_TIMEOUT,
+        request_timeout: FORMER_TIMEOUT,
         retry: RetryPolicy {
             retries: 0,
             busy_retries: 0,
@@ -227,7 +227,7 @@ async fn former_that_answer(core: &Core, judged: &[Judgement]) -> HashSet<String
         quirks: core.config.bmc_quirks.clone(),
         ..Settings::default()
     };
-    let asked = each(former, FORMER_AT_ONCE, move |address| {
+    let asked = map_concurrently(former, FORMER_AT_ONCE, move |address| {
         let settings = settings.clone();
         async move {
             let survey = BmcClient::survey(&address, settings).await;
@@ -238,7 +238,7 @@ async fn former_that_answer(core: &Core, judged: &[Judgement]) -> HashSet<String
 }
 
 /// Runs `work` on each item, at most `at_once` in parallel. The results have no order.
-async fn each<T, R, F>(items: impl IntoIterator<Item = T>, at_once: usize, work: impl Fn(T) -> F) -> Vec<R>
+async fn map_concurrently<T, R, F>(items: impl IntoIterator<Item = T>, at_once: usize, work: impl Fn(T) -> F) -> Vec<R>
 where
     R: Send + 'static,
     F: Future<Output = R> + Send + 'static,

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use url::{Host, Url};
 
 use super::settings::Settings;
-use super::wanted::{Heard, Wanted, WantedTarget, normal};
+use super::spec::{DiscoverySpec, SourceResults, TargetSpec, normal};
 
 /// Multicast groups in which Redfish services listen for searches (DSP0266): IPv4, and IPv6 link-local.
 const GROUP_V4: Ipv4Addr = Ipv4Addr::new(239, 255, 255, 250);
@@ -32,76 +32,76 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Reads the wanted sources. A source that fails adds a note and does not stop the others.
 ///
 /// `given` are the addresses that Rackwright's own DHCP has given out; `None` if that DHCP does not run here.
-pub async fn listen(wanted: &Wanted, settings: &Settings, given: Option<Vec<Ipv4Addr>>) -> Heard {
-    let mut heard = Heard::default();
-    if wanted.ssdp {
-        by_ssdp(settings, &mut heard).await;
+pub async fn listen(spec: &DiscoverySpec, settings: &Settings, given: Option<Vec<Ipv4Addr>>) -> SourceResults {
+    let mut results = SourceResults::default();
+    if spec.ssdp {
+        by_ssdp(settings, &mut results).await;
     }
-    if wanted.leases {
+    if spec.leases {
         for path in &settings.leases {
-            by_leases(path, &mut heard).await;
+            by_leases(path, &mut results).await;
         }
         let is_nothing = settings.leases.is_empty() && given.is_none();
         let given = given.unwrap_or_default().into_iter();
         let given = given.filter_map(|address| normal(&address.to_string()).ok());
-        heard.targets.extend(given.map(|address| known("lease", address)));
+        results.targets.extend(given.map(|address| known("lease", address)));
         if is_nothing {
             let note = "no leases: discovery.leases names no file in the daemon's settings, and it serves no DHCP";
-            heard.notes.push(note.to_owned());
+            results.notes.push(note.to_owned());
         }
     }
-    let most = usize::try_from(settings.max_addresses).unwrap_or(usize::MAX);
-    if heard.targets.len() > most {
+    let limit = usize::try_from(settings.max_addresses).unwrap_or(usize::MAX);
+    if results.targets.len() > limit {
         let note = format!(
-            "of {} addresses that others know only the first {most} are looked at",
-            heard.targets.len()
+            "of {} addresses that others know only the first {limit} are looked at",
+            results.targets.len()
         );
-        heard.notes.push(note);
-        heard.targets.truncate(most);
+        results.notes.push(note);
+        results.targets.truncate(limit);
     }
-    heard
+    results
 }
 
-async fn by_leases(path: &Path, heard: &mut Heard) {
+async fn by_leases(path: &Path, results: &mut SourceResults) {
     let note = |what: String| format!("{}: {what}", path.display());
     let too_long = format!("it is larger than {} MiB", LEASES_BYTES >> 20);
     let text = match tokio::fs::metadata(path).await {
-        Ok(meta) if meta.len() > LEASES_BYTES => return heard.notes.push(note(too_long)),
+        Ok(meta) if meta.len() > LEASES_BYTES => return results.notes.push(note(too_long)),
         Ok(_) => tokio::fs::read_to_string(path).await,
         Err(error) => Err(error),
     };
     let text = match text {
         Ok(text) => text,
-        Err(error) => return heard.notes.push(note(error.to_string())),
+        Err(error) => return results.notes.push(note(error.to_string())),
     };
     match parse_leases(&text) {
-        Ok(leases) => heard.targets.extend(leases.into_iter().filter_map(|lease| {
+        Ok(leases) => results.targets.extend(leases.into_iter().filter_map(|lease| {
             let address = normal(&lease.address.to_string()).ok()?;
             Some(known("lease", address))
         })),
-        Err(fault) => heard.notes.push(note(fault.to_string())),
+        Err(fault) => results.notes.push(note(fault.to_string())),
     }
 }
 
-fn known(source: &str, address: String) -> WantedTarget {
-    WantedTarget {
+fn known(source: &str, address: String) -> TargetSpec {
+    TargetSpec {
         address,
         source: source.to_owned(),
-        ..WantedTarget::default()
+        ..TargetSpec::default()
     }
 }
 
 /// Source address of a search, and its destination.
-type Way = io::Result<(SocketAddr, SocketAddr)>;
+type SearchRoute = io::Result<(SocketAddr, SocketAddr)>;
 
 /// The ways to search, each with the name of its source.
 #[expect(clippy::disallowed_methods, reason = "sysfs answers from memory")]
-fn ways(settings: &Settings) -> Vec<(String, Way)> {
+fn search_routes(settings: &Settings) -> Vec<(String, SearchRoute)> {
     let v4 = |from: Ipv4Addr| (SocketAddr::from((from, 0)), SocketAddr::from((GROUP_V4, SSDP_PORT)));
     if settings.ssdp_from.is_empty() {
         return vec![("the default interface".to_owned(), Ok(v4(Ipv4Addr::UNSPECIFIED)))];
     }
-    let way = |from: &String| match from.parse::<Ipv4Addr>() {
+    let route = |from: &String| match from.parse::<Ipv4Addr>() {
         // Linux sends multicast from the interface that owns the socket's bound address.
         Ok(address) => Ok(v4(address)),
         Err(_) => {
@@ -114,16 +114,16 @@ fn ways(settings: &Settings) -> Vec<(String, Way)> {
     settings
         .ssdp_from
         .iter()
-        .map(|from| (from.clone(), way(from)))
+        .map(|from| (from.clone(), route(from)))
         .collect()
 }
 
-async fn by_ssdp(settings: &Settings, heard: &mut Heard) {
+async fn by_ssdp(settings: &Settings, results: &mut SourceResults) {
     let mut asking = JoinSet::new();
-    for (name, way) in ways(settings) {
+    for (name, route) in search_routes(settings) {
         let wait_s = settings.ssdp_wait_s;
         asking.spawn(async move {
-            let answered = match way {
+            let answered = match route {
                 Ok((from, group)) => ask(from, group, wait_s).await,
                 Err(error) => Err(error),
             };
@@ -134,11 +134,11 @@ async fn by_ssdp(settings: &Settings, heard: &mut Heard) {
     for (name, answered) in asking.join_all().await {
         match answered {
             Ok(addresses) => found.extend(addresses),
-            Err(error) => heard.notes.push(format!("SSDP from {name}: {error}")),
+            Err(error) => results.notes.push(format!("SSDP from {name}: {error}")),
         }
     }
     let addresses = found.into_keys().take(ANSWERS_MAX);
-    heard.targets.extend(addresses.map(|address| known("ssdp", address)));
+    results.targets.extend(addresses.map(|address| known("ssdp", address)));
 }
 
 /// Sends the search several times from one address. Returns the addresses of the service roots that answered.
@@ -158,7 +158,7 @@ async fn ask(from: SocketAddr, group: SocketAddr, wait_s: u8) -> io::Result<BTre
         let mut datagram = vec![0; DATAGRAM];
         while let Ok(received) = timeout_at(until, socket.recv_from(&mut datagram)).await {
             let (length, sender) = received?;
-            if let Some(address) = located(&datagram[..length], sender.ip())
+            if let Some(address) = answered_address(&datagram[..length], sender.ip())
                 && found.len() < ANSWERS_MAX
             {
                 found.insert(address, ());
@@ -170,7 +170,7 @@ async fn ask(from: SocketAddr, group: SocketAddr, wait_s: u8) -> io::Result<BTre
 
 /// The address in an answer. Only a numeric address counts: a name could resolve to any host. A service that names
 /// plain HTTP is looked at over TLS.
-fn located(datagram: &[u8], sender: IpAddr) -> Option<String> {
+fn answered_address(datagram: &[u8], sender: IpAddr) -> Option<String> {
     let answer = parse_answer(datagram)?;
     let url = Url::parse(&answer.location).ok()?;
     let ip: IpAddr = match url.host()? {
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn answers_lead_to_numbers_over_tls_only() {
         let lan: IpAddr = [10, 0, 0, 5].into();
-        let at = |location: &str, sender| located(answer(location).as_bytes(), sender);
+        let at = |location: &str, sender| answered_address(answer(location).as_bytes(), sender);
         assert_eq!(
             at("https://10.0.0.5/redfish/v1/", lan).as_deref(),
             Some("https://10.0.0.5")
@@ -262,16 +262,16 @@ mod tests {
             leases: vec![good, bad, dir.path().join("none")],
             ..Settings::default()
         };
-        let wanted = Wanted {
+        let spec = DiscoverySpec {
             leases: true,
-            ..Wanted::default()
+            ..DiscoverySpec::default()
         };
-        let heard = listen(&wanted, &settings, Some(vec![[10, 0, 0, 8].into()])).await;
-        assert_eq!(heard.targets.len(), 2);
-        assert_eq!(heard.targets[1].address, "https://10.0.0.8");
-        assert_eq!(heard.targets[0].address, "https://10.0.0.7");
-        assert_eq!(heard.notes.len(), 2, "{:?}", heard.notes);
-        let heard = listen(&wanted, &Settings::default(), None).await;
-        assert!(heard.notes[0].contains("discovery.leases"));
+        let results = listen(&spec, &settings, Some(vec![[10, 0, 0, 8].into()])).await;
+        assert_eq!(results.targets.len(), 2);
+        assert_eq!(results.targets[1].address, "https://10.0.0.8");
+        assert_eq!(results.targets[0].address, "https://10.0.0.7");
+        assert_eq!(results.notes.len(), 2, "{:?}", results.notes);
+        let results = listen(&spec, &Settings::default(), None).await;
+        assert!(results.notes[0].contains("discovery.leases"));
     }
 }

@@ -5,7 +5,7 @@ use secrecy::SecretString;
 
 use std::sync::Arc;
 
-use super::wanted::Secrets;
+use super::spec::Secrets;
 use crate::core::Core;
 use crate::credentials::{ServiceRootFacts, candidates};
 
@@ -21,17 +21,17 @@ pub struct Candidate {
 /// A source of logins. The logins are tried in order, and only the first few: BMCs lock accounts.
 #[async_trait::async_trait]
 pub trait Logins: Send + Sync {
-    /// The logins for a BMC with these `facts`. `named` is the login that the address table names for it, or empty.
-    async fn candidates(&self, facts: &ServiceFacts, named: &str) -> Vec<Candidate>;
+    /// The logins for a BMC with these `facts`. `login_name` is the login that the address table names for it, or empty.
+    async fn candidates(&self, facts: &ServiceFacts, login_name: &str) -> Vec<Candidate>;
 }
 
 /// The logins from the request.
-pub struct Given(pub Secrets);
+pub struct GivenLogins(pub Secrets);
 
 #[async_trait::async_trait]
-impl Logins for Given {
-    async fn candidates(&self, _: &ServiceFacts, named: &str) -> Vec<Candidate> {
-        let meant = self.0.logins.iter().filter(|login| login.name == named);
+impl Logins for GivenLogins {
+    async fn candidates(&self, _: &ServiceFacts, login_name: &str) -> Vec<Candidate> {
+        let meant = self.0.logins.iter().filter(|login| login.name == login_name);
         meant
             .map(|login| Candidate {
                 username: login.username.clone(),
@@ -42,17 +42,17 @@ impl Logins for Given {
 }
 
 /// The logins from the request, then factory logins.
-pub struct WithFactory {
+pub struct FactoryLogins {
     core: Arc<Core>,
-    given: Given,
+    given: GivenLogins,
 }
 
-impl WithFactory {
+impl FactoryLogins {
     /// Factory logins are tried after `given`.
     pub fn new(core: Arc<Core>, given: Secrets) -> Self {
         Self {
             core,
-            given: Given(given),
+            given: GivenLogins(given),
         }
     }
 
@@ -77,10 +77,10 @@ impl WithFactory {
 }
 
 #[async_trait::async_trait]
-impl Logins for WithFactory {
-    async fn candidates(&self, facts: &ServiceFacts, named: &str) -> Vec<Candidate> {
-        let mut all = self.given.candidates(facts, named).await;
-        if named.is_empty() {
+impl Logins for FactoryLogins {
+    async fn candidates(&self, facts: &ServiceFacts, login_name: &str) -> Vec<Candidate> {
+        let mut all = self.given.candidates(facts, login_name).await;
+        if login_name.is_empty() {
             match self.factory(facts).await {
                 Ok(factory) => all.extend(factory),
                 Err(error) => tracing::warn!(%error, "the factory credentials cannot be read; none is tried"),

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::logins::{Candidate, Logins};
-use super::wanted::Target;
+use super::spec::Target;
 use crate::bmc::BmcError;
 use crate::core::Core;
 use crate::text::{NAME_MAX, SENTENCE_MAX, cut};
@@ -86,7 +86,7 @@ pub fn login_purpose(discovery: &str, place: &str) -> String {
 }
 
 /// Result of a look.
-pub enum Looked {
+pub enum LookResult {
     /// Nothing answers.
     Silent,
     /// A service answers.
@@ -143,11 +143,11 @@ impl Looker {
     }
 
     /// Looks at a target.
-    pub async fn look(&self, target: &Target) -> Looked {
+    pub async fn look(&self, target: &Target) -> LookResult {
         let limit = Duration::from_millis(self.core.config.discovery.connect_timeout_ms);
         match timeout(limit, TcpStream::connect((target.host.as_str(), target.port))).await {
             Ok(Ok(stream)) => drop(stream),
-            Ok(Err(error)) if is_local(&error, target) => return Looked::Local(error),
+            Ok(Err(error)) if is_local(&error, target) => return LookResult::Local(error),
             Ok(Err(error)) => return self.silent(target, &error.to_string()),
             Err(_) => return self.silent(target, &format!("no connection within {} ms", limit.as_millis())),
         }
@@ -160,36 +160,36 @@ impl Looker {
         };
         // The semaphore is never closed; if it were, all BMCs would be contacted at once.
         let _turn = self.turns.acquire().await;
-        let mut body = known(target);
+        let mut body = details(target);
         let asked = timeout(LOOK_MAX, self.ask(target, &mut row, &mut body)).await;
         match asked {
             Ok(true) => {}
             Ok(false) => return self.silent(target, "it took a connection and no second one"),
-            Err(_) => tell(
+            Err(_) => set_state(
                 &mut row,
                 "unreadable",
                 &format!("it was not read within {} s", LOOK_MAX.as_secs()),
             ),
         }
         row.body = serde_json::to_string(&body).unwrap_or_else(|_| "{}".to_owned());
-        Looked::Found(Box::new(row))
+        LookResult::Found(Box::new(row))
     }
 
     /// The result for a target that does not answer. A target from the address table becomes a finding; others are only
     /// counted.
-    fn silent(&self, target: &Target, why: &str) -> Looked {
-        if target.known.source != "csv" {
-            return Looked::Silent;
+    fn silent(&self, target: &Target, why: &str) -> LookResult {
+        if target.details.source != "csv" {
+            return LookResult::Silent;
         }
         let mut row = FindingRow {
             discovery: self.discovery.clone(),
             place: target.place.clone(),
             address: target.url.clone(),
-            body: serde_json::to_string(&known(target)).unwrap_or_else(|_| "{}".to_owned()),
+            body: serde_json::to_string(&details(target)).unwrap_or_else(|_| "{}".to_owned()),
             ..FindingRow::default()
         };
-        tell(&mut row, "unreachable", why);
-        Looked::Found(Box::new(row))
+        set_state(&mut row, "unreachable", why);
+        LookResult::Found(Box::new(row))
     }
 
     /// Returns false if the address does not answer after all.
@@ -198,21 +198,21 @@ impl Looker {
             Ok(survey) => survey,
             Err(RedfishError::Unreachable { .. }) => return false,
             Err(error) => {
-                tell(row, "unreadable", &told(error, &target.url));
+                set_state(row, "unreadable", &description(error, &target.url));
                 return true;
             }
         };
         body.certificate = survey.certificate.map(|c| format!("sha256:{c}")).unwrap_or_default();
         let Some(service) = &survey.service else {
-            tell(row, "not-redfish", &survey.why_not);
+            set_state(row, "not-redfish", &survey.reason);
             return true;
         };
         note_service(body, service);
         if self.nodes.contains(&row.address) {
-            tell(row, "read", "");
+            set_state(row, "read", "");
             return true;
         }
-        let candidates = self.logins.candidates(service, &target.known.login).await;
+        let candidates = self.logins.candidates(service, &target.details.login).await;
         self.log_in(row, body, survey.certificate, candidates).await;
         true
     }
@@ -243,7 +243,7 @@ impl Looker {
     ) {
         if candidates.is_empty() {
             let why = "no login was given for it: its machine is not known";
-            return tell(row, "login-needed", why);
+            return set_state(row, "login-needed", why);
         }
         let had = row.tries;
         for candidate in candidates {
@@ -251,8 +251,8 @@ impl Looker {
                 break;
             }
             // Stored first: if this process ends now, the next one does not exceed the allowed tries.
-            if let Err(error) = self.core.store.note_login_try(row).await {
-                return tell(row, "unreadable", &format!("no login was tried: {error}"));
+            if let Err(error) = self.core.store.record_login_try(row).await {
+                return set_state(row, "unreadable", &format!("no login was tried: {error}"));
             }
             row.tries += 1;
             let bmc = BmcTarget {
@@ -266,9 +266,9 @@ impl Looker {
                 Ok(machine) => return self.note_machine(row, body, machine, &candidate),
                 Err(RedfishError::Unauthorized { .. }) => {}
                 Err(error @ RedfishError::PasswordChangeRequired { .. }) => {
-                    return tell(row, "login-refused", &told(error, &row.address.clone()));
+                    return set_state(row, "login-refused", &description(error, &row.address.clone()));
                 }
-                Err(error) => return tell(row, "unreadable", &told(error, &row.address.clone())),
+                Err(error) => return set_state(row, "unreadable", &description(error, &row.address.clone())),
             }
         }
         let why = match row.tries - had {
@@ -276,7 +276,7 @@ impl Looker {
             1 => "the login was refused".to_owned(),
             some => format!("{some} logins were refused"),
         };
-        tell(row, "login-refused", &why);
+        set_state(row, "login-refused", &why);
     }
 
     async fn read(&self, bmc: BmcTarget) -> Result<Machine, RedfishError> {
@@ -308,32 +308,32 @@ impl Looker {
         match self.core.keys.sealer.seal(&text.into(), &purpose) {
             Ok(sealed) => {
                 row.login = sealed;
-                tell(row, "read", "");
+                set_state(row, "read", "");
             }
-            Err(error) => tell(row, "unreadable", &format!("its login cannot be kept: {error}")),
+            Err(error) => set_state(row, "unreadable", &format!("its login cannot be kept: {error}")),
         }
     }
 }
 
-fn told(error: RedfishError, address: &str) -> String {
-    BmcError::Redfish(error).told(address)
+fn description(error: RedfishError, address: &str) -> String {
+    BmcError::Redfish(error).description(address)
 }
 
-fn tell(row: &mut FindingRow, state: &str, why: &str) {
+fn set_state(row: &mut FindingRow, state: &str, why: &str) {
     state.clone_into(&mut row.state);
     row.why = cut(why, SENTENCE_MAX);
 }
 
-fn known(target: &Target) -> Body {
-    let known = &target.known;
+fn details(target: &Target) -> Body {
+    let details = &target.details;
     Body {
-        name: known.name.clone(),
-        rack: known.rack.clone(),
-        unit: known.unit,
-        sku: known.sku.clone(),
-        system: known.system.clone(),
-        labels: known.labels.clone(),
-        source: known.source.clone(),
+        name: details.name.clone(),
+        rack: details.rack.clone(),
+        unit: details.unit,
+        sku: details.sku.clone(),
+        system: details.system.clone(),
+        labels: details.labels.clone(),
+        source: details.source.clone(),
         ..Body::default()
     }
 }

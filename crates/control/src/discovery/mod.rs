@@ -15,7 +15,7 @@ pub mod logins;
 pub mod look;
 mod scan;
 pub mod settings;
-pub mod wanted;
+pub mod spec;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,10 +30,10 @@ use tonic::Code;
 
 pub use settings::Settings;
 
-use self::logins::{Given, WithFactory};
+use self::logins::{FactoryLogins, GivenLogins};
 use self::look::Looker;
-use self::scan::{End, LEASE_S, Scan};
-use self::wanted::{Heard, Plan, Secrets, Wanted};
+use self::scan::{LEASE_S, Scan, ScanEnd};
+use self::spec::{DiscoverySpec, Plan, Secrets, SourceResults};
 use crate::clock;
 use crate::core::Core;
 use crate::stored;
@@ -123,7 +123,7 @@ impl Tasks {
         if let Some(error) = panicked {
             tracing::error!(discovery = id, %error, "a discovery panicked");
             let why = "it ended by a fault of the control plane; the log has more".to_owned();
-            let failed = async { end(core, core.store.discovery(&id).await?, &End::Failed(why)).await };
+            let failed = async { end(core, core.store.discovery(&id).await?, &ScanEnd::Failed(why)).await };
             if let Err(error) = failed.await {
                 tracing::warn!(discovery = id, %error, "that a discovery has failed was not stored");
             }
@@ -137,13 +137,13 @@ async fn take_up(core: &Arc<Core>, tasks: &mut Tasks) -> Result<(), StoreError> 
     if core.store.is_restored().await? {
         return Ok(());
     }
-    for id in core.store.discoveries_to_take(&core.replica, clock::now()).await? {
+    for id in core.store.claimable_discoveries(&core.replica, clock::now()).await? {
         if !core.discoveries.begin(&id) {
             continue;
         }
         let now = clock::now();
         let until = now.plus(seconds(LEASE_S));
-        match core.store.take_discovery(&id, &core.replica, now, until).await {
+        match core.store.lease_discovery(&id, &core.replica, now, until).await {
             Ok(true) => {}
             other => {
                 core.discoveries.end(&id);
@@ -167,32 +167,32 @@ async fn take_up(core: &Arc<Core>, tasks: &mut Tasks) -> Result<(), StoreError> 
 async fn work(core: &Arc<Core>, id: &str) -> Result<(), StoreError> {
     let mut row = core.store.discovery(id).await?;
     let max = core.config.discovery.max_addresses;
-    let (wanted, secrets) = match opened(core, &row) {
+    let (spec, secrets) = match opened(core, &row) {
         Ok(opened) => opened,
-        Err(why) => return end(core, row, &End::Failed(why)).await,
+        Err(why) => return end(core, row, &ScanEnd::Failed(why)).await,
     };
     if row.phase == "listening" {
         let boot = core.boot_counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let given = boot.map(|boot| (boot.addresses)());
-        let heard = listen::listen(&wanted, &core.config.discovery, given).await;
+        let heard = listen::listen(&spec, &core.config.discovery, given).await;
         row.heard = serde_json::to_string(&heard).unwrap_or_default();
-        row.total = i64::try_from(Plan::new(&wanted, &heard, max).count()).unwrap_or(i64::MAX);
+        row.total = i64::try_from(Plan::new(&spec, &heard, max).count()).unwrap_or(i64::MAX);
         "looking".clone_into(&mut row.phase);
         if !save(core, &mut row, &[]).await? {
             return Ok(());
         }
     }
     if row.phase == "looking" {
-        let heard: Heard = stored::json("discovery", id, &row.heard)?;
-        let plan = Plan::new(&wanted, &heard, max);
+        let heard: SourceResults = stored::json("discovery", id, &row.heard)?;
+        let plan = Plan::new(&spec, &heard, max);
         let looker = Looker {
             core: core.clone(),
             discovery: row.id.clone(),
-            logins: match wanted.factory_credentials {
-                true => Box::new(WithFactory::new(core.clone(), secrets)),
-                false => Box::new(Given(secrets)),
+            logins: match spec.factory_credentials {
+                true => Box::new(FactoryLogins::new(core.clone(), secrets)),
+                false => Box::new(GivenLogins(secrets)),
             },
-            tries: i64::from(wanted.login_tries.clamp(1, TRIES_MAX)),
+            tries: i64::from(spec.login_tries.clamp(1, TRIES_MAX)),
             tried: core.store.finding_tries(id).await?,
             nodes: finish::nodes(core)
                 .await?
@@ -207,8 +207,8 @@ async fn work(core: &Arc<Core>, id: &str) -> Result<(), StoreError> {
         let how = scan.run().await?;
         row = scan.row;
         match how {
-            End::Lost | End::Stopped => return Ok(()),
-            End::Done => {}
+            ScanEnd::Lost | ScanEnd::Stopped => return Ok(()),
+            ScanEnd::Done => {}
             // The findings so far are judged, too.
             other => {
                 if judge(core, &mut row).await? {
@@ -225,21 +225,21 @@ async fn work(core: &Arc<Core>, id: &str) -> Result<(), StoreError> {
     if !judge(core, &mut row).await? {
         return Ok(());
     }
-    end(core, row, &End::Done).await
+    end(core, row, &ScanEnd::Done).await
 }
 
 /// Judges the findings and stores the result, under a lease that is renewed meanwhile. False: another replica has the
 /// discovery now.
 async fn judge(core: &Core, row: &mut DiscoveryRow) -> Result<bool, StoreError> {
     let id = row.id.clone();
-    match renewing(core, row, RENEW, finish::judge_all(core, &id)).await? {
+    match with_renewed_lease(core, row, RENEW, finish::judge_all(core, &id)).await? {
         Some(judged) => store_all(core, row, &judged).await,
         None => Ok(false),
     }
 }
 
 /// Runs `work` under a lease that is renewed after each `every`. `None`: another replica has the discovery now.
-async fn renewing<T>(
+async fn with_renewed_lease<T>(
     core: &Core,
     row: &mut DiscoveryRow,
     every: Duration,
@@ -258,14 +258,14 @@ async fn renewing<T>(
     }
 }
 
-fn opened(core: &Core, row: &DiscoveryRow) -> Result<(Wanted, Secrets), String> {
-    let wanted = serde_json::from_str(&row.spec).map_err(|e| format!("what was asked for cannot be read: {e}"))?;
+fn opened(core: &Core, row: &DiscoveryRow) -> Result<(DiscoverySpec, Secrets), String> {
+    let spec = serde_json::from_str(&row.spec).map_err(|e| format!("what was asked for cannot be read: {e}"))?;
     let text = core.keys.sealer.open(&row.secrets, &secrets_purpose(&row.id));
     let text = text.map_err(|e| format!("the logins that were given cannot be opened: {e}"))?;
     let secrets = serde_json::from_str(secrecy::ExposeSecret::expose_secret(&text));
     // The error's message would show a part of the logins.
     let secrets = secrets.map_err(|_| "the logins that were given cannot be read".to_owned())?;
-    Ok((wanted, secrets))
+    Ok((spec, secrets))
 }
 
 async fn save(core: &Core, row: &mut DiscoveryRow, findings: &[FindingRow]) -> Result<bool, StoreError> {
@@ -289,16 +289,16 @@ async fn store_all(core: &Core, row: &mut DiscoveryRow, findings: &[FindingRow])
 }
 
 /// Ends a discovery and its operation, and deletes its logins.
-async fn end(core: &Core, mut row: DiscoveryRow, how: &End) -> Result<(), StoreError> {
+async fn end(core: &Core, mut row: DiscoveryRow, how: &ScanEnd) -> Result<(), StoreError> {
     let now = clock::now();
     let (code, message) = match how {
-        End::Cancelled => (
+        ScanEnd::Cancelled => (
             Code::Cancelled,
             "it was cancelled; what was found until then is listed".to_owned(),
         ),
-        End::Overdue => (Code::DeadlineExceeded, "it was not done by its deadline".to_owned()),
-        End::Failed(why) => (Code::Unavailable, why.clone()),
-        End::Done | End::Lost | End::Stopped => (Code::Ok, String::new()),
+        ScanEnd::Overdue => (Code::DeadlineExceeded, "it was not done by its deadline".to_owned()),
+        ScanEnd::Failed(why) => (Code::Unavailable, why.clone()),
+        ScanEnd::Done | ScanEnd::Lost | ScanEnd::Stopped => (Code::Ok, String::new()),
     };
     "done".clone_into(&mut row.phase);
     row.message.clone_from(&message);

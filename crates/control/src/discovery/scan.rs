@@ -10,8 +10,8 @@ use rackwright_store::{DiscoveryRow, FindingRow, StoreError};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::look::{Looked, Looker};
-use super::wanted::Plan;
+use super::look::{LookResult, Looker};
+use super::spec::Plan;
 use crate::clock;
 use crate::core::Core;
 
@@ -29,7 +29,7 @@ const LOCAL_PAUSE: Duration = Duration::from_millis(250);
 
 /// Why a scan ends.
 #[derive(Debug)]
-pub enum End {
+pub enum ScanEnd {
     /// All targets are done.
     Done,
     /// A caller cancelled it.
@@ -46,14 +46,14 @@ pub enum End {
 
 /// The rate of new connections: even, with a short burst after a pause.
 struct Pace {
-    each: Duration,
+    interval: Duration,
     next: Instant,
 }
 
 impl Pace {
     fn new(per_second: u32) -> Self {
         Self {
-            each: Duration::from_secs(1) / per_second.max(1),
+            interval: Duration::from_secs(1) / per_second.max(1),
             next: Instant::now(),
         }
     }
@@ -61,9 +61,9 @@ impl Pace {
     /// The moment at which the next connection may begin.
     fn take(&mut self) -> Instant {
         let now = Instant::now();
-        let earliest = now.checked_sub(self.each * BURST).unwrap_or(now);
+        let earliest = now.checked_sub(self.interval * BURST).unwrap_or(now);
         let at = self.next.max(earliest);
-        self.next = at + self.each;
+        self.next = at + self.interval;
         at
     }
 }
@@ -112,7 +112,7 @@ impl Scan {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn run(&mut self) -> Result<End, StoreError> {
+    pub async fn run(&mut self) -> Result<ScanEnd, StoreError> {
         let settings = &self.core.config.discovery;
         let (at_once, mut pace) = (settings.at_once, Pace::new(settings.connections_per_s));
         let (mut next, total) = (u64::try_from(self.row.reached).unwrap_or(0), self.plan.count());
@@ -126,7 +126,7 @@ impl Scan {
                 biased;
                 () = stop.cancelled() => {
                     self.flush(next).await?;
-                    return Ok(End::Stopped);
+                    return Ok(ScanEnd::Stopped);
                 }
                 () = sleep_until(flush_at) => {
                     if let Some(end) = self.flush(next).await? {
@@ -134,9 +134,9 @@ impl Scan {
                     }
                     flush_at = Instant::now() + FLUSH;
                 }
-                Some(looked) = looks.join_next() => match looked {
-                    Ok((index, looked)) => {
-                        if let Some(end) = self.note(index, looked) {
+                Some(result) = looks.join_next() => match result {
+                    Ok((index, result)) => {
+                        if let Some(end) = self.note(index, result) {
                             self.flush(next).await?;
                             return Ok(end);
                         }
@@ -144,14 +144,14 @@ impl Scan {
                             flush_at = Instant::now();
                         }
                     }
-                    Err(error) => return Ok(End::Failed(format!("a look ended in the middle: {error}"))),
+                    Err(error) => return Ok(ScanEnd::Failed(format!("a look ended in the middle: {error}"))),
                 },
                 () = due(begin_at), if may_begin => {
                     let target = self.plan.nth(next);
                     if let Some(target) = target.filter(|target| !self.done.contains(&target.place)) {
                         self.open.insert(next);
                         let (looker, index) = (self.looker.clone(), next);
-                        looks.spawn(async move { (index, patiently(&looker, &target).await) });
+                        looks.spawn(async move { (index, look_with_retries(&looker, &target).await) });
                         begin_at = pace.take();
                     }
                     next += 1;
@@ -162,30 +162,30 @@ impl Scan {
                 break;
             }
         }
-        Ok(self.flush(next).await?.unwrap_or(End::Done))
+        Ok(self.flush(next).await?.unwrap_or(ScanEnd::Done))
     }
 
-    fn note(&mut self, index: u64, looked: Looked) -> Option<End> {
+    fn note(&mut self, index: u64, result: LookResult) -> Option<ScanEnd> {
         self.open.remove(&index);
-        match looked {
-            Looked::Silent => {
+        match result {
+            LookResult::Silent => {
                 self.silent.insert(index);
             }
-            Looked::Found(row) => self.found.push(*row),
-            Looked::Local(error) => {
+            LookResult::Found(row) => self.found.push(*row),
+            LookResult::Local(error) => {
                 self.open.insert(index);
                 let why = format!(
                     "this machine can open no more connections: {error}; lower discovery.at_once, or give rackwrightd more \
                      file descriptors"
                 );
-                return Some(End::Failed(why));
+                return Some(ScanEnd::Failed(why));
             }
         }
         None
     }
 
     /// Stores the progress. Returns the reason if the scan has to end.
-    async fn flush(&mut self, next: u64) -> Result<Option<End>, StoreError> {
+    async fn flush(&mut self, next: u64) -> Result<Option<ScanEnd>, StoreError> {
         let reached = self.open.first().copied().unwrap_or(next);
         let later = self.silent.split_off(&reached);
         let silent = std::mem::replace(&mut self.silent, later).len();
@@ -195,25 +195,25 @@ impl Scan {
         let found = std::mem::take(&mut self.found);
         let mut tx = self.core.store.write().await?;
         if !tx.save_discovery(&self.row).await? {
-            return Ok(Some(End::Lost));
+            return Ok(Some(ScanEnd::Lost));
         }
         tx.put_findings(&found).await?;
         let operation = tx.operation(&self.row.id).await?;
         self.core.commit(tx).await?;
         Ok(match (operation.ended_at, operation.cancel_requested) {
-            (Some(_), _) => Some(End::Overdue),
-            (None, true) => Some(End::Cancelled),
+            (Some(_), _) => Some(ScanEnd::Overdue),
+            (None, true) => Some(ScanEnd::Cancelled),
             _ => None,
         })
     }
 }
 
 /// Looks at a target, and tries again while this process cannot open a connection.
-async fn patiently(looker: &Looker, target: &super::wanted::Target) -> Looked {
+async fn look_with_retries(looker: &Looker, target: &super::spec::Target) -> LookResult {
     for _ in 0..LOCAL_TRIES {
         match looker.look(target).await {
-            Looked::Local(error) => tracing::debug!(%error, "no connection to spare"),
-            looked => return looked,
+            LookResult::Local(error) => tracing::debug!(%error, "no connection to spare"),
+            result => return result,
         }
         sleep(LOCAL_PAUSE).await;
     }

@@ -2,7 +2,7 @@ use rackwright_lifecycle::{OperationKind, Timestamp};
 use rackwright_store::OperationRow;
 use tokio::net::TcpListener;
 
-use super::wanted::{Target, WantedTarget};
+use super::spec::{Target, TargetSpec};
 use super::*;
 use crate::testing::{self, TestCore};
 
@@ -11,20 +11,20 @@ const EVERY: Duration = Duration::from_millis(5);
 
 /// A discovery of these addresses that this replica began long ago.
 async fn begun(core: &TestCore, addresses: &[String]) -> DiscoveryRow {
-    let target = |address: &String| WantedTarget {
+    let target = |address: &String| TargetSpec {
         address: address.clone(),
-        ..WantedTarget::default()
+        ..TargetSpec::default()
     };
-    let wanted = Wanted {
+    let spec = DiscoverySpec {
         targets: addresses.iter().map(target).collect(),
-        ..Wanted::default()
+        ..DiscoverySpec::default()
     };
     let secrets = serde_json::to_string(&Secrets::default()).unwrap();
     let row = DiscoveryRow {
         id: "d1".into(),
         created_at: clock::now(),
         phase: "looking".into(),
-        spec: serde_json::to_string(&wanted).unwrap(),
+        spec: serde_json::to_string(&spec).unwrap(),
         heard: "{}".into(),
         secrets: core.keys.sealer.seal(&secrets.into(), &secrets_purpose("d1")).unwrap(),
         total: addresses.len() as i64,
@@ -45,7 +45,7 @@ async fn begun(core: &TestCore, addresses: &[String]) -> DiscoveryRow {
     let (now, until) = (Timestamp(1), Timestamp(2));
     assert!(
         core.store
-            .take_discovery("d1", &core.replica, now, until)
+            .lease_discovery("d1", &core.replica, now, until)
             .await
             .unwrap()
     );
@@ -68,19 +68,19 @@ async fn the_lease_is_renewed_while_findings_are_judged_for_long() {
         }
         Ok(until)
     };
-    let judged = tokio::time::timeout(LIMIT, renewing(&core, &mut row, EVERY, judging)).await;
+    let judged = tokio::time::timeout(LIMIT, with_renewed_lease(&core, &mut row, EVERY, judging)).await;
     let until = judged.expect("the lease is renewed").unwrap().expect("it is ours");
     assert!(until > clock::now(), "nobody else takes it up");
 }
 
 #[tokio::test]
-async fn what_another_replica_took_up_is_judged_no_further() {
+async fn a_discovery_lost_to_another_replica_is_not_judged() {
     let core = testing::core().await;
     let mut row = begun(&core, &[]).await;
     let (now, until) = (clock::now(), clock::now().plus(seconds(60)));
-    assert!(core.store.take_discovery("d1", "another", now, until).await.unwrap());
+    assert!(core.store.lease_discovery("d1", "another", now, until).await.unwrap());
     let for_ever = std::future::pending::<Result<(), StoreError>>();
-    let judged = tokio::time::timeout(LIMIT, renewing(&core, &mut row, EVERY, for_ever)).await;
+    let judged = tokio::time::timeout(LIMIT, with_renewed_lease(&core, &mut row, EVERY, for_ever)).await;
     assert_eq!(judged.expect("it is given up").unwrap(), None);
     assert_eq!(core.store.discovery("d1").await.unwrap().owner, "another");
 }
@@ -105,9 +105,9 @@ async fn places_that_a_former_process_finished_are_not_looked_at_again() {
     let core = testing::core().await;
     let (first, second) = (door().await, door().await);
     let row = begun(&core, &[first.0.clone(), second.0.clone()]).await;
-    let target = WantedTarget {
+    let target = TargetSpec {
         address: first.0.clone(),
-        ..WantedTarget::default()
+        ..TargetSpec::default()
     };
     let place = Target::parse(target).unwrap().place;
     let finding = FindingRow {

@@ -14,7 +14,7 @@ use rackwright_store::{EventRow, NodeNeighbours, NodeRecord, StoreError};
 
 use super::Settings;
 use super::settings::Cabling;
-use crate::agents::Speaker;
+use crate::agents::AdmittedAgent;
 use crate::clock;
 use crate::core::Core;
 use crate::text::{NAME_MAX, cut};
@@ -26,9 +26,9 @@ const CARDS_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Finding {
     /// The card heard the port of the site file.
-    Right(EthernetPort),
+    Matches(EthernetPort),
     /// The card heard another port.
-    Elsewhere {
+    Differs {
         /// The port of the site file.
         port: EthernetPort,
         /// The port that the card heard, `SWITCH/PORT`.
@@ -39,19 +39,19 @@ enum Finding {
         owner: Option<(String, String)>,
     },
     /// The card heard no port.
-    Silent(EthernetPort),
+    NoNeighbour(EthernetPort),
 }
 
 impl Finding {
     fn nic(&self) -> &str {
         match self {
-            Self::Right(port) | Self::Silent(port) | Self::Elsewhere { port, .. } => &port.nic,
+            Self::Matches(port) | Self::NoNeighbour(port) | Self::Differs { port, .. } => &port.nic,
         }
     }
 
     /// The difference as a sentence, if there is one. The same difference gives the same text.
     fn difference(&self) -> Option<String> {
-        let Self::Elsewhere {
+        let Self::Differs {
             port,
             heard,
             card,
@@ -74,9 +74,9 @@ impl Finding {
 /// Whether the neighbour is this switch. A switch that sends a fully qualified name also matches by its first part.
 fn is_switch(settings: &Settings, switch: &str, neighbour: &v1::Neighbour) -> bool {
     let known = settings.lldp_name(switch);
-    let said = &neighbour.system_name;
-    let first = said.split('.').next().unwrap_or_default();
-    [said, first, &neighbour.chassis_id]
+    let received = &neighbour.system_name;
+    let first = received.split('.').next().unwrap_or_default();
+    [received, first, &neighbour.chassis_id]
         .iter()
         .any(|name| name.eq_ignore_ascii_case(known))
 }
@@ -114,7 +114,7 @@ fn named(neighbour: &v1::Neighbour, known: Option<&EthernetPort>) -> String {
 fn compare(site: &Site, settings: &Settings, ports: &[EthernetPort], heard: &[v1::Neighbour]) -> Vec<Finding> {
     let elsewhere = |port: &EthernetPort, neighbour: &v1::Neighbour, card: String| {
         let known = owner(site, settings, neighbour);
-        Finding::Elsewhere {
+        Finding::Differs {
             port: port.clone(),
             heard: named(neighbour, known.map(|(_, port)| port)),
             card,
@@ -126,21 +126,21 @@ fn compare(site: &Site, settings: &Settings, ports: &[EthernetPort], heard: &[v1
     let nameless = heard.iter().filter(|n| !ports.iter().any(|port| is_card(&port.nic, n)));
     let mut nameless: Vec<&v1::Neighbour> = nameless.collect();
     let mut findings = Vec::with_capacity(ports.len());
-    let mut open = Vec::new();
+    let mut unmatched = Vec::new();
     for port in ports {
         if let Some(neighbour) = by_name(port) {
             findings.push(match is_port(settings, port, neighbour) {
-                true => Finding::Right(port.clone()),
+                true => Finding::Matches(port.clone()),
                 false => elsewhere(port, neighbour, String::new()),
             });
         } else if let Some(place) = nameless.iter().position(|n| is_port(settings, port, n)) {
             nameless.remove(place);
-            findings.push(Finding::Right(port.clone()));
+            findings.push(Finding::Matches(port.clone()));
         } else {
-            open.push(port);
+            unmatched.push(port);
         }
     }
-    for port in open {
+    for port in unmatched {
         // A card in a network outside the site file is no evidence. The card has to be on a switch of this node, or on
         // a port of another node.
         let place = nameless.iter().position(|neighbour| {
@@ -152,7 +152,7 @@ fn compare(site: &Site, settings: &Settings, ports: &[EthernetPort], heard: &[v1
                 let neighbour = nameless.remove(place);
                 elsewhere(port, neighbour, format!(" (card {}, {})", neighbour.nic, neighbour.mac))
             }
-            None => Finding::Silent(port.clone()),
+            None => Finding::NoNeighbour(port.clone()),
         });
     }
     findings
@@ -174,7 +174,7 @@ fn neighbours(row: &NodeNeighbours) -> Vec<v1::Neighbour> {
 }
 
 /// Neighbours with texts and counts limited, as an agent is not trusted.
-fn bounded(said: v1::Neighbours) -> v1::Neighbours {
+fn bounded(received: v1::Neighbours) -> v1::Neighbours {
     let bounded = |neighbour: v1::Neighbour| v1::Neighbour {
         nic: cut(&neighbour.nic, NAME_MAX),
         mac: cut(&neighbour.mac, NAME_MAX),
@@ -183,7 +183,7 @@ fn bounded(said: v1::Neighbours) -> v1::Neighbours {
         port_description: cut(&neighbour.port_description, NAME_MAX),
         system_name: cut(&neighbour.system_name, NAME_MAX),
     };
-    let kept = said.neighbours.into_iter().take(CARDS_MAX).map(bounded);
+    let kept = received.neighbours.into_iter().take(CARDS_MAX).map(bounded);
     v1::Neighbours {
         neighbours: kept.collect(),
     }
@@ -191,7 +191,7 @@ fn bounded(said: v1::Neighbours) -> v1::Neighbours {
 
 /// A note that two cables are exchanged, if the other node heard this node's port; otherwise empty.
 async fn exchanged(core: &Core, site: &Site, finding: &Finding) -> Result<String, StoreError> {
-    let Finding::Elsewhere {
+    let Finding::Differs {
         port,
         owner: Some((node, nic)),
         ..
@@ -201,15 +201,15 @@ async fn exchanged(core: &Core, site: &Site, finding: &Finding) -> Result<String
     };
     let row = core.store.node_neighbours(node).await?;
     let settings = &core.config.ethernet;
-    let theirs = row.map(|row| neighbours(&row)).unwrap_or_default();
-    let findings = compare(site, settings, ports(site, node), &theirs);
-    let ours = format!("{}/{}", port.switch, port.port);
-    let is_so = findings.iter().any(|finding| match finding {
-        Finding::Elsewhere { port, heard, .. } => *port.nic == **nic && *heard == ours,
+    let other_neighbours = row.map(|row| neighbours(&row)).unwrap_or_default();
+    let findings = compare(site, settings, ports(site, node), &other_neighbours);
+    let own_port = format!("{}/{}", port.switch, port.port);
+    let is_exchanged = findings.iter().any(|finding| match finding {
+        Finding::Differs { port, heard, .. } => *port.nic == **nic && *heard == own_port,
         _ => false,
     });
-    Ok(match is_so {
-        true => format!("; the two cables are exchanged: {node}, {nic} is cabled to {ours}"),
+    Ok(match is_exchanged {
+        true => format!("; the two cables are exchanged: {node}, {nic} is cabled to {own_port}"),
         false => String::new(),
     })
 }
@@ -218,39 +218,44 @@ async fn exchanged(core: &Core, site: &Site, finding: &Finding) -> Result<String
 ///
 /// # Errors
 /// The database failed.
-pub(crate) async fn heard(core: &Core, speaker: &Speaker, said: v1::Neighbours) -> Result<(), StoreError> {
-    let node = speaker.node.as_str();
-    let said = bounded(said);
+pub(crate) async fn heard(
+    core: &Core,
+    admitted_agent: &AdmittedAgent,
+    received: v1::Neighbours,
+) -> Result<(), StoreError> {
+    let node = admitted_agent.node.as_str();
+    let received = bounded(received);
     let findings = match site(core).await {
         Some(site) => {
-            let findings = compare(&site, &core.config.ethernet, ports(&site, node), &said.neighbours);
-            let mut told = Vec::with_capacity(findings.len());
+            let findings = compare(&site, &core.config.ethernet, ports(&site, node), &received.neighbours);
+            let mut reported = Vec::with_capacity(findings.len());
             for finding in findings {
                 let more = exchanged(core, &site, &finding).await?;
-                told.push((finding, more));
+                reported.push((finding, more));
             }
-            told
+            reported
         }
         None => Vec::new(),
     };
     let now = clock::now();
     let mut tx = core.store.write().await?;
-    if tx.node(node).await?.hold.session != speaker.number {
+    if tx.node(node).await?.hold.session != admitted_agent.number {
         // The report came on a connection that has ended.
         return Ok(());
     }
     let before = tx.node_neighbours(node).await?;
-    let told = before.as_ref().map_or("", |row| row.told.as_str());
-    let (told, events) = news(told, &findings);
+    let reported = before.as_ref().map_or("", |row| row.reported.as_str());
+    let (reported, events) = news(reported, &findings);
     let row = NodeNeighbours {
         node: node.to_owned(),
-        boot_id: speaker.boot_id.clone(),
+        boot_id: admitted_agent.boot_id.clone(),
         heard_at: now,
-        body: said.encode_to_vec(),
-        told,
+        body: received.encode_to_vec(),
+        reported,
     };
-    let is_same =
-        |before: &NodeNeighbours| before.boot_id == row.boot_id && before.body == row.body && before.told == row.told;
+    let is_same = |before: &NodeNeighbours| {
+        before.boot_id == row.boot_id && before.body == row.body && before.reported == row.reported
+    };
     if before.as_ref().is_some_and(is_same) {
         return Ok(());
     }
@@ -275,19 +280,19 @@ pub(crate) async fn heard(core: &Core, speaker: &Speaker, said: v1::Neighbours) 
 /// difference adds one event regardless of boots in between.
 fn news(before: &str, findings: &[(Finding, String)]) -> (String, Vec<(EventKind, String)>) {
     let before: BTreeSet<&str> = before.lines().collect();
-    let (mut told, mut events) = (Vec::new(), Vec::new());
+    let (mut reported, mut events) = (Vec::new(), Vec::new());
     for (finding, more) in findings {
         let card = format!("{} ", finding.nic());
         let of_card = |line: &&&str| line.starts_with(&card);
         match finding {
-            Finding::Silent(_) => told.extend(before.iter().filter(of_card).map(|line| (*line).to_owned())),
-            Finding::Right(EthernetPort { nic, switch, port }) => {
+            Finding::NoNeighbour(_) => reported.extend(before.iter().filter(of_card).map(|line| (*line).to_owned())),
+            Finding::Matches(EthernetPort { nic, switch, port }) => {
                 if before.iter().any(|line| of_card(&line)) {
                     let message = format!("{nic} is cabled to {switch}/{port} now, as the site file says");
                     events.push((EventKind::EthernetCablingRight, message));
                 }
             }
-            Finding::Elsewhere { .. } => {
+            Finding::Differs { .. } => {
                 let Some(difference) = finding.difference() else {
                     continue;
                 };
@@ -295,11 +300,11 @@ fn news(before: &str, findings: &[(Finding, String)]) -> (String, Vec<(EventKind
                     let message = format!("{difference}{more}. Move the cable, or correct the site file");
                     events.push((EventKind::EthernetCabling, message));
                 }
-                told.push(difference);
+                reported.push(difference);
             }
         }
     }
-    (told.join("\n"), events)
+    (reported.join("\n"), events)
 }
 
 /// Why a node must not be imaged, if the settings hold nodes with wrong cables. Only frames of the current boot count:
@@ -353,9 +358,11 @@ pub async fn explain(core: &Core, record: &NodeRecord) -> Result<(String, Option
     let mut words = Vec::with_capacity(ports.len());
     for finding in compare(site, &core.config.ethernet, ports, &neighbours(&row)) {
         words.push(match &finding {
-            Finding::Right(EthernetPort { nic, switch, port }) => format!("{nic} is cabled to {switch}/{port}"),
-            Finding::Silent(EthernetPort { nic, switch, port }) => format!("{nic} heard nothing ({switch}/{port})"),
-            Finding::Elsewhere { .. } => {
+            Finding::Matches(EthernetPort { nic, switch, port }) => format!("{nic} is cabled to {switch}/{port}"),
+            Finding::NoNeighbour(EthernetPort { nic, switch, port }) => {
+                format!("{nic} heard nothing ({switch}/{port})")
+            }
+            Finding::Differs { .. } => {
                 finding.difference().unwrap_or_default() + &exchanged(core, site, &finding).await?
             }
         });

@@ -1,8 +1,8 @@
 use rackwright_site::file::{Source, check};
 
 use super::*;
-use crate::agents::Speaker;
-use crate::grpc::said::apply_site;
+use crate::agents::AdmittedAgent;
+use crate::grpc::test_calls::apply_site;
 use crate::testing;
 
 const SITE: &str = "site: {name: lab}\nrooms: [{name: hall}]\nracks: [{name: r, room: hall}]\n\
@@ -37,9 +37,9 @@ fn found(node: &str, heard: &[v1::Neighbour]) -> Vec<Finding> {
 
 fn words(findings: &[Finding]) -> Vec<String> {
     let words = |finding: &Finding| match finding {
-        Finding::Right(port) => format!("{} right", port.nic),
-        Finding::Silent(port) => format!("{} silent", port.nic),
-        Finding::Elsewhere { .. } => finding.difference().unwrap(),
+        Finding::Matches(port) => format!("{} right", port.nic),
+        Finding::NoNeighbour(port) => format!("{} silent", port.nic),
+        Finding::Differs { .. } => finding.difference().unwrap(),
     };
     findings.iter().map(words).collect()
 }
@@ -113,7 +113,7 @@ fn a_card_that_the_machine_names_otherwise_is_found_by_its_port_and_foreign_netw
 }
 
 #[test]
-fn a_difference_is_told_once_and_its_end_is_told() {
+fn a_difference_and_its_end_are_reported_once() {
     let with = |findings: Vec<Finding>| {
         findings
             .into_iter()
@@ -140,19 +140,21 @@ async fn what_an_agent_says_is_kept_short_and_counts_in_its_own_session_and_boot
     let core = testing::core_with("ethernet: {cabling: hold}\n").await;
     let record = testing::node("n2", State::Imaging, Some("b3-1"));
     testing::add(&core, &record).await;
-    let speaker = |number, boot_id: &str| Speaker {
+    let admitted_agent = |number, boot_id: &str| AdmittedAgent {
         node: "n2".into(),
         number,
         of: rackwright_store::AgentSession::default(),
         boot_id: boot_id.into(),
     };
     let long = "x\n".repeat(10_000);
-    let said = v1::Neighbours {
+    let message = v1::Neighbours {
         neighbours: vec![heard(&long, &long, &long); 1000],
     };
-    super::heard(&core, &speaker(77, "b1"), said.clone()).await.unwrap();
+    super::heard(&core, &admitted_agent(77, "b1"), message.clone())
+        .await
+        .unwrap();
     assert_eq!(core.store.node_neighbours("n2").await.unwrap(), None, "another session");
-    super::heard(&core, &speaker(record.hold.session, "b1"), said)
+    super::heard(&core, &admitted_agent(record.hold.session, "b1"), message)
         .await
         .unwrap();
     let row = core.store.node_neighbours("n2").await.unwrap().unwrap();
@@ -168,7 +170,7 @@ async fn only_a_difference_of_the_present_boot_holds_a_node_that_is_imaged() {
     apply_site(&core, "site", SITE).await.unwrap();
     let record = testing::node("n2", State::Imaging, Some("b3-1"));
     testing::add(&core, &record).await;
-    let speaker = Speaker {
+    let admitted_agent = AdmittedAgent {
         node: "n2".into(),
         number: record.hold.session,
         of: rackwright_store::AgentSession::default(),
@@ -182,8 +184,8 @@ async fn only_a_difference_of_the_present_boot_holds_a_node_that_is_imaged() {
         at: Timestamp(1),
     };
     let say = async |neighbours: Vec<v1::Neighbour>| {
-        let said = v1::Neighbours { neighbours };
-        super::heard(&core, &speaker, said).await.unwrap();
+        let message = v1::Neighbours { neighbours };
+        super::heard(&core, &admitted_agent, message).await.unwrap();
         holds(&core, &record, &agent("b1")).await.unwrap()
     };
     assert_eq!(say(Vec::new()).await, None, "a card that hears nothing holds nobody");

@@ -26,13 +26,13 @@ pub async fn of_node(core: &Core, record: &NodeRecord) -> Result<(String, Option
         .iter()
         .flat_map(|(switch, ports)| ports.iter().map(move |port| format!("{switch}/{port}")));
     let named = named.collect::<Vec<_>>().join(", ");
-    let wished = core.store.node_network(&record.id).await?;
-    let wish = wished.map_or_else(String::new, |row| {
+    let row = core.store.node_network(&record.id).await?;
+    let wanted = row.map_or_else(String::new, |row| {
         format!("{}, VLAN {}", row.network.as_str(), row.vlan)
     });
     Ok(match &record.readings.network {
-        Reading::Known { at, .. } => (format!("{wish}: {named} proven"), Some(*at)),
-        Reading::Unknown { since } => (format!("not proven: {named}; wished: {wish}"), Some(*since)),
+        Reading::Known { at, .. } => (format!("{wanted}: {named} proven"), Some(*at)),
+        Reading::Unknown { since } => (format!("not proven: {named}; wished: {wanted}"), Some(*since)),
         Reading::Never => (format!("never read: {named}"), None),
     })
 }

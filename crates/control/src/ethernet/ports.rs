@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_lifecycle::Network;
-use rackwright_ports::{Access, Version, Wishes, report};
+use rackwright_ports::{Access, SwitchConfig, Version, report};
 use rackwright_site::model::Site;
 use rackwright_store::{NodeRecord, StoreError};
 
@@ -22,7 +22,7 @@ pub enum MoveError {
     Store(#[from] StoreError),
     /// A sentence for an operator: the switch, the port and what to do.
     #[error("{0}")]
-    Words(String),
+    Explained(String),
 }
 
 /// The ports of a node in the site file.
@@ -59,9 +59,9 @@ pub async fn move_to(
     network: Network,
 ) -> Result<(), MoveError> {
     let site = core.sites.current(&core.store).await;
-    let site = site.map_err(|error| MoveError::Words(error.to_string()))?;
-    let ports = of_node(site.as_ref().map(|(_, site)| &**site), &record.id).map_err(MoveError::Words)?;
-    let (vlan, version) = wish(core, managed, record, network).await?;
+    let site = site.map_err(|error| MoveError::Explained(error.to_string()))?;
+    let ports = of_node(site.as_ref().map(|(_, site)| &**site), &record.id).map_err(MoveError::Explained)?;
+    let (vlan, version) = store_wanted_network(core, managed, record, network).await?;
     let access = managed.access(network, vlan);
     let mut faults = Vec::new();
     for (switch, ports) in &ports {
@@ -71,7 +71,7 @@ pub async fn move_to(
     }
     match faults.is_empty() {
         true => Ok(()),
-        false => Err(MoveError::Words(faults.join("; "))),
+        false => Err(MoveError::Explained(faults.join("; "))),
     }
 }
 
@@ -85,7 +85,7 @@ async fn on_switch(
     let switch = core.switches.0.get(name);
     let switch =
         switch.ok_or_else(|| format!("switch {name} is not in the settings: add it to `ethernet.switches`"))?;
-    let wishes = Wishes {
+    let wishes = SwitchConfig {
         version,
         ports: ports.iter().map(|port| (port.clone(), access)).collect(),
     };
@@ -108,7 +108,7 @@ fn owner(record: &NodeRecord) -> Option<String> {
 }
 
 /// Stores the wanted network, with a VLAN for the node's owner. Returns the VLAN and the version of the wish.
-async fn wish(
+async fn store_wanted_network(
     core: &Core,
     managed: Managed<'_>,
     record: &NodeRecord,
@@ -119,18 +119,18 @@ async fn wish(
     let vlan = match managed.vlan_of(network) {
         Some(vlan) => vlan,
         None => {
-            let owner = owner(record).ok_or_else(|| MoveError::Words("nobody has the node".into()))?;
+            let owner = owner(record).ok_or_else(|| MoveError::Explained("nobody has the node".into()))?;
             let (first, last) = managed.customers();
             let given = tx.vlan_of(&owner, (first, last), now).await?;
             given.ok_or_else(|| {
-                MoveError::Words(format!(
+                MoveError::Explained(format!(
                     "no VLAN of ethernet.customers ({first}-{last}) is free for {owner}: widen the range; a VLAN is given \
                      again only when every switch was read without it"
                 ))
             })?
         }
     };
-    let step = tx.wish_network(&record.id, network, vlan, now).await?;
+    let step = tx.request_network(&record.id, network, vlan, now).await?;
     core.commit(tx).await?;
     let generation = record.node.generation;
     Ok((vlan, Version { generation, step }))

@@ -41,7 +41,7 @@ pub async fn run(core: Arc<Core>) {
         }
         tokio::select! {
             () = core.stop.cancelled() => return,
-            turned = turn(&core, managed, &mut silent) => if let Err(error) = turned {
+            checked = check_switches(&core, managed, &mut silent) => if let Err(error) = checked {
                 tracing::warn!(%error, "the switch ports were not compared with what was proven");
             }
         }
@@ -49,20 +49,24 @@ pub async fn run(core: Arc<Core>) {
 }
 
 /// One reading of all switches. Switches that did not answer are missing.
-struct Look {
+struct SwitchScan {
     begun: Timestamp,
     readings: BTreeMap<String, SwitchReading>,
     is_whole: bool,
 }
 
-async fn turn(core: &Arc<Core>, managed: Managed<'_>, silent: &mut BTreeSet<String>) -> Result<(), StoreError> {
+async fn check_switches(
+    core: &Arc<Core>,
+    managed: Managed<'_>,
+    silent: &mut BTreeSet<String>,
+) -> Result<(), StoreError> {
     let alive = core.store.replicas(alive_since(clock::now())).await?;
     let share = Share::new(&core.replica, alive.into_iter().map(|replica| replica.id));
     // After a restore the ports may belong to customers that are unknown to this database.
     if !share.has(WATCH) || core.store.is_restored().await? {
         return Ok(());
     }
-    let look = look(core, silent).await;
+    let scan = scan(core, silent).await;
     let site = match core.sites.current(&core.store).await {
         Ok(site) => site.map(|(_, site)| site),
         Err(error) => {
@@ -76,8 +80,8 @@ async fn turn(core: &Arc<Core>, managed: Managed<'_>, silent: &mut BTreeSet<Stri
             continue;
         };
         let access = managed.access(row.network, row.vlan);
-        if let Some(words) = stray(&ports, access, &look.readings) {
-            strayed(core, &row, &words, look.begun).await?;
+        if let Some(words) = moved_ports(&ports, access, &scan.readings) {
+            handle_moved_ports(core, &row, &words, scan.begun).await?;
         }
         known.extend(
             ports
@@ -85,8 +89,8 @@ async fn turn(core: &Arc<Core>, managed: Managed<'_>, silent: &mut BTreeSet<Stri
                 .flat_map(|(switch, ports)| ports.into_iter().map(move |port| (switch.clone(), port))),
         );
     }
-    if look.is_whole {
-        free_vlans(core, &look, &all_ports(site.as_deref(), known)).await?;
+    if scan.is_whole {
+        free_vlans(core, &scan, &all_ports(site.as_deref(), known)).await?;
     }
     Ok(())
 }
@@ -99,7 +103,7 @@ fn all_ports(site: Option<&Site>, mut known: BTreeSet<(String, String)>) -> BTre
     known
 }
 
-async fn look(core: &Arc<Core>, silent: &mut BTreeSet<String>) -> Look {
+async fn scan(core: &Arc<Core>, silent: &mut BTreeSet<String>) -> SwitchScan {
     let begun = clock::now();
     let names: Vec<String> = core.switches.0.keys().cloned().collect();
     let (mut reading, mut left, mut readings) = (JoinSet::new(), names.into_iter(), BTreeMap::new());
@@ -142,7 +146,7 @@ async fn look(core: &Arc<Core>, silent: &mut BTreeSet<String>) -> Look {
             }
         }
     }
-    Look {
+    SwitchScan {
         begun,
         is_whole: readings.len() == count && readings.values().all(|reading| reading.in_effect),
         readings,
@@ -150,7 +154,7 @@ async fn look(core: &Arc<Core>, silent: &mut BTreeSet<String>) -> Look {
 }
 
 /// The ports with another reading, as a sentence. Ports of switches without a reading do not count.
-fn stray(ports: &ports::Ports, access: Access, readings: &BTreeMap<String, SwitchReading>) -> Option<String> {
+fn moved_ports(ports: &ports::Ports, access: Access, readings: &BTreeMap<String, SwitchReading>) -> Option<String> {
     let mut words = Vec::new();
     for (switch, ports) in ports {
         let Some(reading) = readings.get(switch) else { continue };
@@ -171,7 +175,7 @@ fn stray(ports: &ports::Ports, access: Access, readings: &BTreeMap<String, Switc
 }
 
 /// Handles ports that left their network: the node's network becomes unknown, and the node moves the ports back.
-async fn strayed(core: &Core, row: &NodeNetwork, words: &str, begun: Timestamp) -> Result<(), StoreError> {
+async fn handle_moved_ports(core: &Core, row: &NodeNetwork, words: &str, begun: Timestamp) -> Result<(), StoreError> {
     let now = clock::now();
     let mut tx = core.store.write().await?;
     let record = match tx.node(&row.node).await {
@@ -197,19 +201,19 @@ async fn strayed(core: &Core, row: &NodeNetwork, words: &str, begun: Timestamp) 
     tx.add_event(&event).await?;
     tx.save_readings(&row.node, &readings, now).await?;
     core.commit(tx).await?;
-    core.is_due(&row.node);
+    core.notify_due(&row.node);
     Ok(())
 }
 
 /// Frees VLANs that no node is wished into and that no machine's port may carry. Trunks between switches do not count:
 /// they lead to ports.
-async fn free_vlans(core: &Core, look: &Look, nodes: &BTreeSet<(String, String)>) -> Result<(), StoreError> {
+async fn free_vlans(core: &Core, scan: &SwitchScan, nodes: &BTreeSet<(String, String)>) -> Result<(), StoreError> {
     for row in core.store.vlans().await? {
-        if is_used(look, nodes, row.vlan) {
+        if is_used(scan, nodes, row.vlan) {
             continue;
         }
         let mut tx = core.store.write().await?;
-        if tx.free_vlan(row.vlan, look.begun).await? {
+        if tx.free_vlan(row.vlan, scan.begun).await? {
             core.commit(tx).await?;
             tracing::info!(
                 vlan = row.vlan,
@@ -222,8 +226,8 @@ async fn free_vlans(core: &Core, look: &Look, nodes: &BTreeSet<(String, String)>
 }
 
 /// Whether a port that leads to a machine may carry the VLAN.
-fn is_used(look: &Look, nodes: &BTreeSet<(String, String)>, vlan: u16) -> bool {
-    for (switch, reading) in &look.readings {
+fn is_used(scan: &SwitchScan, nodes: &BTreeSet<(String, String)>, vlan: u16) -> bool {
+    for (switch, reading) in &scan.readings {
         for (port, state) in &reading.ports {
             let is_machine = matches!(state.vlan, Vlan::Access(_)) || nodes.contains(&(switch.clone(), port.clone()));
             if is_machine && state.may_carry(vlan) {
@@ -252,7 +256,7 @@ mod tests {
         }
     }
 
-    fn seen(begun: Timestamp, vlan: Vlan) -> Look {
+    fn seen(begun: Timestamp, vlan: Vlan) -> SwitchScan {
         let reading = SwitchReading {
             ports: [
                 ("p1".to_owned(), port(vlan)),
@@ -261,7 +265,7 @@ mod tests {
             .into(),
             in_effect: true,
         };
-        Look {
+        SwitchScan {
             begun,
             readings: [("leaf-1".to_owned(), reading)].into(),
             is_whole: true,
@@ -288,11 +292,17 @@ mod tests {
             core.store.node(&scope, "n1").await.unwrap().readings.network
         };
         // The node was moved after this reading began.
-        strayed(&core, &row, "read in VLAN 7", Timestamp(50)).await.unwrap();
+        handle_moved_ports(&core, &row, "read in VLAN 7", Timestamp(50))
+            .await
+            .unwrap();
         assert!(matches!(network().await, Reading::Known { .. }));
-        strayed(&core, &row, "read in VLAN 7", Timestamp(51)).await.unwrap();
+        handle_moved_ports(&core, &row, "read in VLAN 7", Timestamp(51))
+            .await
+            .unwrap();
         assert!(matches!(network().await, Reading::Unknown { .. }));
-        strayed(&core, &row, "read in VLAN 7", Timestamp(99)).await.unwrap();
+        handle_moved_ports(&core, &row, "read in VLAN 7", Timestamp(99))
+            .await
+            .unwrap();
         assert!(matches!(network().await, Reading::Unknown { .. }));
     }
 
@@ -325,7 +335,7 @@ mod tests {
             vlan: 101,
             isolated: false,
         };
-        let found = |vlan| stray(&ports, access, &seen(Timestamp(1), Vlan::Access(vlan)).readings);
+        let found = |vlan| moved_ports(&ports, access, &seen(Timestamp(1), Vlan::Access(vlan)).readings);
         assert_eq!(found(101), None);
         assert_eq!(
             found(100).unwrap(),

@@ -21,9 +21,9 @@ use crate::share::{Share, number_of};
 /// Pause between two looks for new readings.
 const TICK: Duration = Duration::from_secs(2);
 /// Longest time between two judgements, because reservations change and readings become stale.
-const ANEW_S: i64 = 60;
+const REJUDGE_S: i64 = 60;
 /// A lasting alarm is stored again after this time, to update its figures.
-const STILL_S: i64 = 60;
+const REFRESH_S: i64 = 60;
 /// Readings read per statement.
 const PAGE: i64 = 2000;
 /// Overlap of two reads of new rows. A row may appear behind later rows, because replicas set its time by their own
@@ -32,13 +32,13 @@ const OVERLAP_S: i64 = 120;
 /// Readings of equipment that left the site are deleted after this time.
 const FORGET_S: i64 = 7 * 86_400;
 /// Most names of nodes in an event.
-const NAMED: usize = 32;
+const NAMES_MAX: usize = 32;
 /// Most open alarms. Further alarms open only when others are cleared.
 const ALARMS_MAX: i64 = 20_000;
 
 /// Runs until the core stops.
 pub(super) async fn run(core: Arc<Core>) {
-    let mut bench = Bench::default();
+    let mut alarm_judge = AlarmJudge::default();
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -46,7 +46,7 @@ pub(super) async fn run(core: Arc<Core>) {
             () = core.stop.cancelled() => return,
             _ = tick.tick() => {}
         }
-        if let Err(error) = bench.tick(&core, core.config.facility.as_ref()).await {
+        if let Err(error) = alarm_judge.tick(&core, core.config.facility.as_ref()).await {
             tracing::warn!(%error, "readings are not judged now; tried again in a moment");
         }
     }
@@ -54,7 +54,7 @@ pub(super) async fn run(core: Arc<Core>) {
 
 /// State between two ticks of the judging replica.
 #[derive(Default)]
-struct Bench {
+struct AlarmJudge {
     site: Option<(i64, Arc<Site>, Arc<Below>)>,
     readings: Readings,
     /// Time of the newest reading that was loaded.
@@ -63,7 +63,7 @@ struct Bench {
     forgot_at: Timestamp,
 }
 
-impl Bench {
+impl AlarmJudge {
     async fn tick(&mut self, core: &Core, settings: Option<&Settings>) -> Result<(), HallError> {
         let now = clock::now();
         // Set first, so that the number of parallel starts and the existence of alarms are known before a start asks.
@@ -94,8 +94,8 @@ impl Bench {
             (self.site, self.judged_at) = (Some((version, site, below)), Timestamp::default());
         }
         let has_news = self.take_up(core, now).await?;
-        if has_news || now >= self.judged_at.plus(seconds(ANEW_S)) {
-            self.sit(core, settings, now).await?;
+        if has_news || now >= self.judged_at.plus(seconds(REJUDGE_S)) {
+            self.judge_readings(core, settings, now).await?;
             self.judged_at = now;
         }
         if now >= self.forgot_at.plus(seconds(3600)) {
@@ -115,11 +115,11 @@ impl Bench {
         let mut tx = core.store.write().await?;
         tx.forget_facility_readings(now.plus(-seconds(FORGET_S))).await?;
         for (kind, name) in pins {
-            let is_there = match kind.as_str() {
+            let is_in_site = match kind.as_str() {
                 "cooling" => site.cooling_units.iter().any(|unit| *unit.name == *name),
                 _ => site.domain_named(&name).is_some(),
             };
-            if !is_there {
+            if !is_in_site {
                 tx.forget_facility_pin(&kind, &name).await?;
             }
         }
@@ -149,7 +149,7 @@ impl Bench {
         }
     }
 
-    async fn sit(&self, core: &Core, settings: &Settings, now: Timestamp) -> Result<(), HallError> {
+    async fn judge_readings(&self, core: &Core, settings: &Settings, now: Timestamp) -> Result<(), HallError> {
         let Some((_, site, below)) = &self.site else {
             return Ok(());
         };
@@ -163,20 +163,20 @@ impl Bench {
         let found = found
             .await
             .map_err(|e| HallError::Broken(format!("readings were not judged: {e}")))?;
-        let mut kept: BTreeMap<String, AlarmRow> = BTreeMap::new();
+        let mut stored: BTreeMap<String, AlarmRow> = BTreeMap::new();
         for row in core.store.alarms("", ALARMS_MAX).await? {
-            kept.insert(row.id.clone(), row);
+            stored.insert(row.id.clone(), row);
         }
-        let docket = Docket {
+        let update = AlarmUpdate {
             core,
             site,
             settings,
             live: &live,
             now,
         };
-        docket.close(&found, &kept).await?;
-        docket.ignore(&mut kept).await?;
-        docket.open(&found, &kept).await?;
+        update.close(&found, &stored).await?;
+        update.ignore(&mut stored).await?;
+        update.open(&found, &stored).await?;
         Ok(())
     }
 }
@@ -231,7 +231,7 @@ pub fn reserved<'a>(site: &Site, live: impl IntoIterator<Item = &'a NamedPlaceme
 }
 
 /// Opens and clears alarms according to a judgement.
-struct Docket<'a> {
+struct AlarmUpdate<'a> {
     core: &'a Core,
     site: &'a Site,
     settings: &'a Settings,
@@ -263,8 +263,8 @@ async fn clear(core: &Core, row: &AlarmRow, why: &str, now: Timestamp) -> Result
 }
 
 fn wake(core: &Core) {
-    core.runs.due.notify_one();
-    core.store.say_due();
+    core.running_steps.due.notify_one();
+    core.store.notify_due();
 }
 
 /// Clears all alarms, because without readings no alarm could end.
@@ -281,10 +281,10 @@ async fn clear_all(core: &Core, now: Timestamp) -> Result<(), StoreError> {
     Ok(())
 }
 
-impl Docket<'_> {
+impl AlarmUpdate<'_> {
     /// Clears alarms with a condition that is over, and alarms about subjects that left the site or are not read any
     /// more.
-    async fn close(&self, found: &Judgement, kept: &BTreeMap<String, AlarmRow>) -> Result<(), StoreError> {
+    async fn close(&self, found: &Judgement, stored: &BTreeMap<String, AlarmRow>) -> Result<(), StoreError> {
         let right: HashSet<String> = found
             .right
             .iter()
@@ -292,10 +292,10 @@ impl Docket<'_> {
             .collect();
         let wrong = found.findings.iter();
         let wrong: HashSet<String> = wrong.map(|one| id(one.kind, &one.subject.name(self.site))).collect();
-        for row in kept.values() {
+        for row in stored.values() {
             let why = if right.contains(&row.id) {
                 "what was read says that it is right again"
-            } else if !self.is_there(&row.subject) {
+            } else if !self.is_in_site(&row.subject) {
                 "it is not in the site any more"
             } else if !self.is_read(row) && !wrong.contains(&row.id) {
                 "it has no `bmc` in the site any more, so nothing is read of it"
@@ -308,8 +308,8 @@ impl Docket<'_> {
     }
 
     /// Alarms about subjects in `facility.ignore` stop holding nodes. They stay open while their condition lasts.
-    async fn ignore(&self, kept: &mut BTreeMap<String, AlarmRow>) -> Result<(), StoreError> {
-        for row in kept.values_mut() {
+    async fn ignore(&self, stored: &mut BTreeMap<String, AlarmRow>) -> Result<(), StoreError> {
+        for row in stored.values_mut() {
             let name = row.subject.split_once('/').map_or("", |(_, name)| name);
             if !(row.blocks || row.cordons) || !self.settings.ignore.contains(name) {
                 continue;
@@ -348,7 +348,7 @@ impl Docket<'_> {
         }
     }
 
-    fn is_there(&self, subject: &str) -> bool {
+    fn is_in_site(&self, subject: &str) -> bool {
         let Some((kind, name)) = subject.split_once('/') else {
             return false;
         };
@@ -367,18 +367,18 @@ impl Docket<'_> {
     }
 
     /// Opens new alarms and updates lasting ones.
-    async fn open(&self, found: &Judgement, kept: &BTreeMap<String, AlarmRow>) -> Result<(), StoreError> {
+    async fn open(&self, found: &Judgement, stored: &BTreeMap<String, AlarmRow>) -> Result<(), StoreError> {
         let mut room = usize::try_from(ALARMS_MAX)
             .unwrap_or(usize::MAX)
-            .saturating_sub(kept.len());
+            .saturating_sub(stored.len());
         for finding in &found.findings {
             let row = self.row(finding);
-            let before = kept.get(&row.id);
+            let before = stored.get(&row.id);
             let is_same = before.is_some_and(|before| {
-                let same = |row: &AlarmRow| (row.severity.clone(), row.which.clone(), row.blocks, row.cordons);
+                let same = |row: &AlarmRow| (row.severity.clone(), row.nodes_digest.clone(), row.blocks, row.cordons);
                 same(before) == same(&row)
             });
-            if is_same && before.is_some_and(|before| self.now < before.seen_at.plus(seconds(STILL_S))) {
+            if is_same && before.is_some_and(|before| self.now < before.seen_at.plus(seconds(REFRESH_S))) {
                 continue;
             }
             if before.is_none() {
@@ -397,7 +397,7 @@ impl Docket<'_> {
             let are_due = tx.put_alarm(&row, &nodes).await?;
             if !is_same {
                 tracing::warn!(alarm = row.id, message = row.message, nodes = row.nodes, "alarm");
-                self.tell(&mut tx, &row, &nodes).await?;
+                self.add_events(&mut tx, &row, &nodes).await?;
             }
             self.core.commit(tx).await?;
             if are_due {
@@ -425,7 +425,7 @@ impl Docket<'_> {
             measured: finding.measured.map(thousandths),
             limit: finding.limit.map(thousandths),
             unit: finding.kind.unit().to_owned(),
-            which: format!("{:016x}", number_of(names)),
+            nodes_digest: format!("{:016x}", number_of(names)),
             nodes: i64::try_from(finding.nodes.len()).unwrap_or(i64::MAX),
             blocks: finding.blocks && holds,
             cordons: finding.cordons && holds,
@@ -436,7 +436,7 @@ impl Docket<'_> {
     }
 
     /// Adds events for the alarm's subject, and for each cluster with nodes under a blocking alarm.
-    async fn tell(&self, tx: &mut WriteTx, row: &AlarmRow, nodes: &[String]) -> Result<(), StoreError> {
+    async fn add_events(&self, tx: &mut WriteTx, row: &AlarmRow, nodes: &[String]) -> Result<(), StoreError> {
         let consequence = match (row.blocks, row.cordons) {
             (true, _) => "; what hangs on it is not switched on and not given to new clusters",
             (false, true) => "; what hangs on it is not given to new clusters",
@@ -494,8 +494,8 @@ impl Docket<'_> {
 
 /// Names joined by commas, at most as many as fit an event.
 fn named(nodes: &[String]) -> String {
-    let mut told = nodes.iter().take(NAMED).cloned().collect::<Vec<_>>().join(",");
-    if nodes.len() > NAMED {
+    let mut told = nodes.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>().join(",");
+    if nodes.len() > NAMES_MAX {
         told.push_str(",…");
     }
     told
@@ -504,20 +504,20 @@ fn named(nodes: &[String]) -> String {
 /// Judges once, like a process that has just started.
 #[cfg(test)]
 pub(super) async fn judge_once(core: &Core) -> Result<(), HallError> {
-    judge_by(core, core.config.facility.as_ref()).await
+    judge_with_settings(core, core.config.facility.as_ref()).await
 }
 
 /// Does the same with other settings, like a process that was restarted.
 #[cfg(test)]
-pub(super) async fn judge_by(core: &Core, settings: Option<&Settings>) -> Result<(), HallError> {
-    Bench::default().tick(core, settings).await
+pub(super) async fn judge_with_settings(core: &Core, settings: Option<&Settings>) -> Result<(), HallError> {
+    AlarmJudge::default().tick(core, settings).await
 }
 
 /// Judges twice in one process; `between` runs between the two looks.
 #[cfg(test)]
-pub(super) async fn judge_on(core: &Core, between: impl AsyncFnOnce()) -> Result<(), HallError> {
-    let (mut bench, settings) = (Bench::default(), core.config.facility.as_ref());
-    bench.tick(core, settings).await?;
+pub(super) async fn judge_around(core: &Core, between: impl AsyncFnOnce()) -> Result<(), HallError> {
+    let (mut alarm_judge, settings) = (AlarmJudge::default(), core.config.facility.as_ref());
+    alarm_judge.tick(core, settings).await?;
     between().await;
-    bench.tick(core, settings).await
+    alarm_judge.tick(core, settings).await
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rackwright_lifecycle::{EventKind, Timestamp, seconds};
-use rackwright_redfish::Shortcut;
+use rackwright_redfish::BmcHints;
 use rackwright_site::model::Site;
 use rackwright_site::power::readings::Reading;
 use rackwright_store::{ReadingRow, Scope, StoreError};
@@ -23,7 +23,7 @@ use crate::core::Core;
 use crate::hall::HallError;
 use crate::share::alive_since;
 use crate::share::{Share, number_of};
-use crate::watch_power::look::Turns;
+use crate::watch_power::look::BmcLocks;
 
 /// Pause between two looks for due readings.
 const TICK: Duration = Duration::from_millis(500);
@@ -44,7 +44,7 @@ type Key = (Kind, String);
 #[derive(Debug, Default)]
 struct Entry {
     due: Timestamp,
-    shortcut: Shortcut,
+    hints: BmcHints,
     misses: u32,
     is_under_way: bool,
     address: String,
@@ -52,9 +52,9 @@ struct Entry {
 }
 
 /// Result of one reading.
-struct Done {
+struct PollResult {
     key: Key,
-    shortcut: Shortcut,
+    hints: BmcHints,
     row: Option<ReadingRow>,
     /// Why the reading failed; empty if it needs no report.
     failure: String,
@@ -65,7 +65,7 @@ struct Done {
 /// Runs until the core stops.
 pub(super) async fn run(core: Arc<Core>, settings: Settings) {
     let mut poll = Poll::new(core, settings);
-    let mut reading = Lanes::default();
+    let mut reading = RunningReads::default();
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -88,13 +88,13 @@ pub(super) async fn run(core: Arc<Core>, settings: Settings) {
 
 /// Readings in progress. Nodes and equipment have separate limits.
 #[derive(Default)]
-struct Lanes {
-    nodes: JoinSet<Done>,
-    equipment: JoinSet<Done>,
+struct RunningReads {
+    nodes: JoinSet<PollResult>,
+    equipment: JoinSet<PollResult>,
 }
 
-impl Lanes {
-    fn of(&mut self, kind: Kind) -> &mut JoinSet<Done> {
+impl RunningReads {
+    fn of(&mut self, kind: Kind) -> &mut JoinSet<PollResult> {
         match kind {
             Kind::Node => &mut self.nodes,
             Kind::Pdu | Kind::Cooling => &mut self.equipment,
@@ -114,7 +114,7 @@ struct Poll {
     equipment: BTreeSet<(Timestamp, Key)>,
     listed_at: Timestamp,
     waiting: Vec<ReadingRow>,
-    turns: Arc<Turns>,
+    bmc_locks: Arc<BmcLocks>,
     /// False once the missing account was reported.
     has_account: bool,
 }
@@ -129,13 +129,13 @@ impl Poll {
             equipment: BTreeSet::new(),
             listed_at: Timestamp::default(),
             waiting: Vec::new(),
-            turns: Arc::default(),
+            bmc_locks: Arc::default(),
             has_account: true,
             core,
         }
     }
 
-    async fn tick(&mut self, reading: &mut Lanes) -> Result<(), StoreError> {
+    async fn tick(&mut self, reading: &mut RunningReads) -> Result<(), StoreError> {
         let now = clock::now();
         if now >= self.listed_at.plus(seconds(LIST_S)) {
             self.list(now).await?;
@@ -165,7 +165,7 @@ impl Poll {
         let alive = self.core.store.replicas(alive_since(now)).await?;
         let share = Share::new(&self.core.replica, alive.into_iter().map(|replica| replica.id));
         self.listed_at = now;
-        let mut found = things(&site, &self.settings);
+        let mut found = read_targets(&site, &self.settings);
         found.retain(|(_, name), _| share.has(name));
         self.entries.retain(|key, _| found.contains_key(key));
         self.nodes.retain(|(_, key)| found.contains_key(key));
@@ -194,7 +194,7 @@ impl Poll {
         Ok(())
     }
 
-    fn begin(&mut self, now: Timestamp, reading: &mut Lanes) {
+    fn begin(&mut self, now: Timestamp, reading: &mut RunningReads) {
         while reading.nodes.len() < self.settings.at_once {
             let Some((due, key)) = self.nodes.first().cloned().filter(|(due, _)| *due <= now) else {
                 break;
@@ -215,7 +215,7 @@ impl Poll {
         }
     }
 
-    fn begin_one(&mut self, next: Timestamp, key: Key, reading: &mut Lanes) {
+    fn begin_one(&mut self, next: Timestamp, key: Key, reading: &mut RunningReads) {
         let limit = READING_MAX.min(Duration::from_secs(self.interval_s(key.0).max(1).unsigned_abs()));
         let Some(entry) = self.entries.get_mut(&key) else {
             return;
@@ -224,8 +224,8 @@ impl Poll {
         if entry.is_under_way {
             return;
         }
-        let (core, turns, settings) = (self.core.clone(), self.turns.clone(), self.settings.clone());
-        let shortcut = entry.shortcut.clone();
+        let (core, bmc_locks, settings) = (self.core.clone(), self.bmc_locks.clone(), self.settings.clone());
+        let hints = entry.hints.clone();
         let equipment = Equipment {
             kind: key.0,
             name: key.1.clone(),
@@ -236,15 +236,15 @@ impl Poll {
         let of = key.clone();
         let task = reading.of(key.0).spawn(async move {
             match key.0 {
-                Kind::Node => of_node(&core, &turns, key, shortcut, limit).await,
-                _ => of_equipment(&core, &turns, &settings, key, &equipment, shortcut, limit).await,
+                Kind::Node => of_node(&core, &bmc_locks, key, hints, limit).await,
+                _ => of_equipment(&core, &bmc_locks, &settings, key, &equipment, hints, limit).await,
             }
         });
         self.under_way.insert(task.id(), of);
     }
 
     /// Handles the end of a task. A panic counts as a failed reading; the next one comes at its time.
-    async fn ended(&mut self, ended: Result<(Id, Done), JoinError>) {
+    async fn ended(&mut self, ended: Result<(Id, PollResult), JoinError>) {
         let id = match &ended {
             Ok((id, _)) => *id,
             Err(error) => error.id(),
@@ -255,9 +255,9 @@ impl Poll {
             (Err(error), Some(key)) => {
                 tracing::error!(kind = key.0.as_str(), name = key.1, %error, "a reading panicked");
                 let failure = "the reading ended by a fault of the control plane; its log has more".to_owned();
-                self.done(Done {
+                self.done(PollResult {
                     key,
-                    shortcut: Shortcut::default(),
+                    hints: BmcHints::default(),
                     row: None,
                     failure,
                     is_gone: false,
@@ -268,12 +268,12 @@ impl Poll {
         }
     }
 
-    async fn done(&mut self, done: Done) {
+    async fn done(&mut self, done: PollResult) {
         let Some(entry) = self.entries.get_mut(&done.key) else {
             return;
         };
         entry.is_under_way = false;
-        entry.shortcut = done.shortcut;
+        entry.hints = done.hints;
         let (kind, name) = &done.key;
         if done.is_gone {
             return;
@@ -345,7 +345,7 @@ pub async fn coverage(core: &Core) -> Result<Vec<(&'static str, usize, i64)>, Ha
         return Ok(Vec::new());
     };
     let mut known: BTreeMap<Kind, usize> = BTreeMap::new();
-    for (kind, _) in things(&site, settings).into_keys() {
+    for (kind, _) in read_targets(&site, settings).into_keys() {
         *known.entry(kind).or_default() += 1;
     }
     let since = clock::now().plus(-seconds(settings.fresh_s.into()));
@@ -359,7 +359,7 @@ pub async fn coverage(core: &Core) -> Result<Vec<(&'static str, usize, i64)>, Ha
 
 /// Address and certificate of each readable thing in a site, by kind and name. The address of a node is in its record
 /// instead.
-fn things(site: &Site, settings: &Settings) -> BTreeMap<Key, (String, Option<String>)> {
+fn read_targets(site: &Site, settings: &Settings) -> BTreeMap<Key, (String, Option<String>)> {
     let certificate = |name: &str| settings.certificates.get(name).cloned();
     let nodes = site.nodes.iter().map(|node| (Kind::Node, &node.name, Some("")));
     let pdus = site
@@ -387,7 +387,7 @@ fn row(key: &Key, reading: &Reading) -> Result<ReadingRow, String> {
     })
 }
 
-async fn of_node(core: &Core, turns: &Turns, key: Key, mut shortcut: Shortcut, limit: Duration) -> Done {
+async fn of_node(core: &Core, bmc_locks: &BmcLocks, key: Key, mut hints: BmcHints, limit: Duration) -> PollResult {
     let mut is_gone = false;
     let outcome = async {
         let record = match core.store.node(&Scope::Site, &key.1).await {
@@ -398,41 +398,41 @@ async fn of_node(core: &Core, turns: &Turns, key: Key, mut shortcut: Shortcut, l
             record => record.map_err(|e| e.to_string())?,
         };
         // Another task uses that BMC at the moment: the next try comes after an interval.
-        let Some(_turn) = turns.begin(&record.spec.bmc_address) else {
+        let Some(_bmc_lock) = bmc_locks.begin(&record.spec.bmc_address) else {
             return Ok(None);
         };
-        let read = read::node(core, &record, &mut shortcut, limit).await?;
+        let read = read::node(core, &record, &mut hints, limit).await?;
         row(&key, &read).map(Some)
     };
     let outcome = outcome.await;
-    finished(key, shortcut, outcome, is_gone)
+    poll_result(key, hints, outcome, is_gone)
 }
 
 async fn of_equipment(
     core: &Core,
-    turns: &Turns,
+    bmc_locks: &BmcLocks,
     settings: &Settings,
     key: Key,
     one: &Equipment,
-    mut shortcut: Shortcut,
+    mut hints: BmcHints,
     limit: Duration,
-) -> Done {
+) -> PollResult {
     let outcome = async {
         let account = settings.account()?.ok_or(NO_ACCOUNT)?;
         // Several things may share one address: they take turns.
-        let Some(_turn) = turns.wait(&one.address).await else {
+        let Some(_bmc_lock) = bmc_locks.wait(&one.address).await else {
             return Ok(None);
         };
         let kept = core.store.facility_pin(key.0.as_str(), &key.1).await;
         let kept = kept.map_err(|e| e.to_string())?;
-        let read = read::equipment(core, one, account, kept.as_deref(), &mut shortcut, limit).await;
+        let read = read::equipment(core, one, account, kept.as_deref(), &mut hints, limit).await;
         if let Some(pin) = read.pin.filter(|pin| kept.as_ref() != Some(pin)) {
             keep_pin(core, &key, &pin).await.map_err(|e| e.to_string())?;
         }
         row(&key, &read.reading?).map(Some)
     };
     let outcome = outcome.await;
-    finished(key, shortcut, outcome, false)
+    poll_result(key, hints, outcome, false)
 }
 
 async fn keep_pin(core: &Core, (kind, name): &Key, pin: &str) -> Result<(), StoreError> {
@@ -441,14 +441,14 @@ async fn keep_pin(core: &Core, (kind, name): &Key, pin: &str) -> Result<(), Stor
     tx.commit().await
 }
 
-fn finished(key: Key, shortcut: Shortcut, outcome: Result<Option<ReadingRow>, String>, is_gone: bool) -> Done {
+fn poll_result(key: Key, hints: BmcHints, outcome: Result<Option<ReadingRow>, String>, is_gone: bool) -> PollResult {
     let (row, failure) = match outcome {
         Ok(row) => (row, String::new()),
         Err(failure) => (None, failure),
     };
-    Done {
+    PollResult {
         key,
-        shortcut,
+        hints,
         row,
         failure,
         is_gone,

@@ -24,7 +24,7 @@ async fn slow_nodes_keep_no_equipment_from_being_read() {
     }
     poll.equipment.insert((now, key(Kind::Cooling, "cdu-1")));
     poll.entries.insert(key(Kind::Cooling, "cdu-1"), Entry::default());
-    let mut reading = Lanes::default();
+    let mut reading = RunningReads::default();
     reading.nodes.spawn(std::future::pending());
     poll.begin(now, &mut reading);
     assert_eq!((reading.nodes.len(), reading.equipment.len()), (1, 1));
@@ -34,14 +34,14 @@ async fn slow_nodes_keep_no_equipment_from_being_read() {
 
 #[tokio::test]
 async fn equipment_whose_reading_panicked_is_read_again_and_told_after_some_times() {
-    async fn panics() -> Done {
+    async fn panics() -> PollResult {
         panic!("a body that nobody expected")
     }
     let core = testing::core_with("facility: {}\n").await;
     let mut poll = Poll::new((*core).clone(), core.config.facility.clone().unwrap());
     let of = key(Kind::Cooling, "cdu-1");
     poll.entries.insert(of.clone(), Entry::default());
-    let mut reading = Lanes::default();
+    let mut reading = RunningReads::default();
     for _ in 0..MISSES {
         let now = clock::now();
         poll.equipment = BTreeSet::from([(now, of.clone())]);
@@ -86,7 +86,7 @@ async fn a_reading_that_takes_too_long_is_given_up() {
         stream.read_to_end(&mut heard).await.unwrap();
     });
     let limit = Duration::from_millis(300);
-    let mut known = Shortcut::default();
+    let mut known = BmcHints::default();
     let read = read::equipment(&core, &one, account(), None, &mut known, limit);
     let read = tokio::time::timeout(Duration::from_secs(20), read).await.unwrap();
     assert!(read.reading.unwrap_err().contains("took longer than 0.3 s"));
@@ -122,22 +122,22 @@ async fn mute_tls() -> (String, String, tokio::task::JoinHandle<()>) {
 }
 
 #[tokio::test]
-async fn who_was_spoken_to_first_is_known_even_where_nothing_was_read() {
+async fn the_first_certificate_is_pinned_without_a_reading() {
     let core = testing::core_with("facility: {username: facility, password_file: PASSWORD}\n").await;
     let mut settings = core.config.facility.clone().unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "secret\n").unwrap();
     settings.password_file = Some(file.path().to_owned());
     let (address, pin, task) = mute_tls().await;
-    let (one, turns) = (cdu(address.clone()), Turns::default());
+    let (one, bmc_locks) = (cdu(address.clone()), BmcLocks::default());
     let limit = Duration::from_secs(2);
     let done = of_equipment(
         &core,
-        &turns,
+        &bmc_locks,
         &settings,
         key(Kind::Cooling, "cdu-1"),
         &one,
-        Shortcut::default(),
+        BmcHints::default(),
         limit,
     )
     .await;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rackwright_redfish::{
-    BmcClient, BmcTarget, Breaker, CduReadings, CertificateFingerprint, CircuitReading, ConnectorSide, InventoryGap,
-    LeakReading, LeakState, NodeReadings, PduReadings, PowerState, Shortcut,
+    BmcClient, BmcHints, BmcTarget, Breaker, CduReadings, CertificateFingerprint, CircuitReading, ConnectorSide,
+    InventoryGap, LeakReading, LeakState, NodeReadings, PduReadings, PowerState,
 };
 use rackwright_site::power::readings::{
     BreakerState, CircuitState, CoolingReading, Leak, LeakLevel, NodeReading, PduReading, Reading, Sensor,
@@ -60,16 +60,16 @@ pub(super) struct Equipment {
 pub(super) async fn node(
     core: &Core,
     record: &NodeRecord,
-    known: &mut Shortcut,
+    known: &mut BmcHints,
     limit: Duration,
 ) -> Result<Reading, String> {
     let address = &record.spec.bmc_address;
-    let told = |error: BmcError| error.told(address);
+    let description = |error: BmcError| error.description(address);
     if let Some(doubt) = &record.node.doubt {
-        return Err(told(BmcError::Doubted(doubt.why.clone())));
+        return Err(description(BmcError::Doubted(doubt.why.clone())));
     }
-    let target = bmc::target(&record.id, &record.spec, &core.keys.sealer).map_err(told)?;
-    let client = BmcClient::sparing(target, manners(core), known).map_err(|e| told(e.into()))?;
+    let target = bmc::target(&record.id, &record.spec, &core.keys.sealer).map_err(description)?;
+    let client = BmcClient::for_polling(target, client_settings(core), known).map_err(|e| description(e.into()))?;
     let reading = async {
         let read = client.node_readings().await.map_err(BmcError::from);
         if let Err(error) = &read
@@ -79,15 +79,15 @@ pub(super) async fn node(
         }
         read
     };
-    let read = within(limit, address, reading).await;
-    *known = client.shortcut().await;
+    let read = with_limit(limit, address, reading).await;
+    *known = client.hints().await;
     close(&client).await;
     Ok(Reading::Node(of_node(read?)))
 }
 
 /// Result of reading a PDU or cooling unit.
 #[derive(Debug)]
-pub(super) struct Equipped {
+pub(super) struct EquipmentReading {
     /// The reading, or the reason for the failure.
     pub(super) reading: Result<Reading, String>,
     /// Address and certificate that were seen. They are trusted from then on, unless the settings name a certificate.
@@ -100,33 +100,33 @@ pub(super) async fn equipment(
     one: &Equipment,
     account: (String, SecretString),
     pin: Option<&str>,
-    known: &mut Shortcut,
+    known: &mut BmcHints,
     limit: Duration,
-) -> Equipped {
+) -> EquipmentReading {
     let client = match client_of(core, one, account, pin, known) {
         Ok(client) => client,
         Err(error) => {
-            return Equipped {
-                reading: Err(error.told(&one.address)),
+            return EquipmentReading {
+                reading: Err(error.description(&one.address)),
                 pin: None,
             };
         }
     };
     let reading = match one.kind {
         Kind::Cooling => {
-            let read = within(limit, &one.address, client.cdu_readings(&one.name)).await;
+            let read = with_limit(limit, &one.address, client.cdu_readings(&one.name)).await;
             read.map(|read| Reading::Cooling(of_cdu(read)))
         }
         _ => {
-            let read = within(limit, &one.address, client.pdu_readings(&one.name)).await;
+            let read = with_limit(limit, &one.address, client.pdu_readings(&one.name)).await;
             read.map(|read| Reading::Pdu(of_pdu(read)))
         }
     };
     // Also after a failed reading: the first certificate seen is the trusted one from then on.
     let seen = client.observed_fingerprint();
-    *known = client.shortcut().await;
+    *known = client.hints().await;
     close(&client).await;
-    Equipped {
+    EquipmentReading {
         reading,
         pin: seen.map(|seen| format!("{} {seen}", one.address)),
     }
@@ -137,7 +137,7 @@ fn client_of(
     one: &Equipment,
     account: (String, SecretString),
     pin: Option<&str>,
-    known: &Shortcut,
+    known: &BmcHints,
 ) -> Result<BmcClient, BmcError> {
     let kept = pin.and_then(|pin| pin.strip_prefix(&format!("{} ", one.address)).map(str::to_owned));
     let pin = match one.certificate.clone().or(kept).filter(|text| !text.is_empty()) {
@@ -154,23 +154,23 @@ fn client_of(
         certificate_sha256: pin,
         system: None,
     };
-    Ok(BmcClient::sparing(target, manners(core), known)?)
+    Ok(BmcClient::for_polling(target, client_settings(core), known)?)
 }
 
-fn manners(core: &Core) -> rackwright_redfish::Settings {
+fn client_settings(core: &Core) -> rackwright_redfish::Settings {
     let mut settings = crate::bmc::watch_settings(core);
     settings.limits.body_bytes = BODY_BYTES;
     settings
 }
 
 /// Limits a reading, so that a slow BMC does not keep others from being read.
-async fn within<T, E: Into<BmcError>>(
+async fn with_limit<T, E: Into<BmcError>>(
     limit: Duration,
     address: &str,
     reading: impl Future<Output = Result<T, E>>,
 ) -> Result<T, String> {
     match tokio::time::timeout(limit, reading).await {
-        Ok(read) => read.map_err(|error| error.into().told(address)),
+        Ok(read) => read.map_err(|error| error.into().description(address)),
         Err(_) => Err(format!(
             "BMC {address}: one reading took longer than {} s and was given up",
             limit.as_secs_f64()
@@ -349,10 +349,10 @@ mod tests {
                 gaps,
             })
         };
-        let told = |read: CoolingReading| (read.flow_lpm, read.has_gaps);
-        assert_eq!(told(cdu(Vec::new())), (Some(60.0), false));
-        assert_eq!(told(cdu(gap("/x/LeakDetection"))), (Some(60.0), true));
+        let description = |read: CoolingReading| (read.flow_lpm, read.has_gaps);
+        assert_eq!(description(cdu(Vec::new())), (Some(60.0), false));
+        assert_eq!(description(cdu(gap("/x/LeakDetection"))), (Some(60.0), true));
         // A missing connector makes the sum too small.
-        assert_eq!(told(cdu(gap("/x/SecondaryCoolantConnectors/2"))), (None, true));
+        assert_eq!(description(cdu(gap("/x/SecondaryCoolantConnectors/2"))), (None, true));
     }
 }

@@ -6,12 +6,12 @@ use rackwright_site::power::readings::{
 };
 use rackwright_store::{EventRow, NodeRecord, ReadingRow, Scope};
 
-use super::alarms::{judge_by, judge_on, judge_once};
+use super::alarms::{judge_around, judge_once, judge_with_settings};
 use super::{Settings, coverage};
 use crate::clock;
 use crate::core::Core;
 use crate::grpc::explain::explain;
-use crate::grpc::said::apply_site;
+use crate::grpc::test_calls::apply_site;
 use crate::runner::step_until_rest;
 use crate::testing::{self, TestCore};
 
@@ -50,7 +50,7 @@ async fn hall(further: &str) -> TestCore {
 }
 
 async fn step(core: &TestCore, node: &str) -> NodeRecord {
-    let nudge = core.runs.begin(node).unwrap();
+    let nudge = core.running_steps.begin(node).unwrap();
     step_until_rest((*core).clone(), node.into(), nudge).await;
     core.store.node(&Scope::Site, node).await.unwrap()
 }
@@ -139,7 +139,7 @@ async fn a_leak_keeps_machines_off_and_out_of_clusters_until_it_is_dry() {
 }
 
 #[tokio::test]
-async fn what_is_ignored_is_told_and_holds_nothing() {
+async fn ignored_alarms_are_reported_and_hold_nothing() {
     let core = hall("facility: {ignore: [cdu-1]}\n").await;
     read(&core, "cooling", "cdu-1", &cdu(LeakLevel::Wet)).await;
     let alarm = core.store.alarms("", 1).await.unwrap().remove(0);
@@ -203,14 +203,14 @@ async fn assert_free(core: &Core) {
 #[tokio::test]
 async fn without_settings_every_alarm_is_cleared() {
     let core = silent_leak().await;
-    judge_by(&core, None).await.unwrap();
+    judge_with_settings(&core, None).await.unwrap();
     assert_free(&core).await;
     assert!(core.store.alarms("", 10).await.unwrap().is_empty());
     assert_eq!(events(&core).await.last().unwrap().kind, "facility.leak-cleared");
 }
 
 #[tokio::test]
-async fn what_is_ignored_from_now_on_lets_go_what_it_held() {
+async fn an_alarm_ignored_later_releases_what_it_held() {
     for level in [LeakLevel::Unknown, LeakLevel::Wet] {
         let core = silent_leak().await;
         read(&core, "cooling", "cdu-1", &cdu(level)).await;
@@ -219,7 +219,7 @@ async fn what_is_ignored_from_now_on_lets_go_what_it_held() {
             ..Settings::default()
         };
         for _ in 0..2 {
-            judge_by(&core, Some(&settings)).await.unwrap();
+            judge_with_settings(&core, Some(&settings)).await.unwrap();
         }
         assert_free(&core).await;
         assert_eq!(core.store.alarms("", 10).await.unwrap().len(), 1, "it is still told");
@@ -295,7 +295,7 @@ async fn what_a_replica_stores_behind_others_is_judged() {
     // One clock is far ahead, and one is a minute behind.
     store(&core, "cooling", "cdu-1", &cdu(LeakLevel::Dry), now.plus(3_600_000_000)).await;
     store(&core, "cooling", "cdu-2", &cdu(LeakLevel::Dry), now).await;
-    judge_on(&core, async || {
+    judge_around(&core, async || {
         store(&core, "cooling", "cdu-2", &cdu(LeakLevel::Wet), now.plus(-60_000_000)).await;
     })
     .await

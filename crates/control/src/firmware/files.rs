@@ -20,27 +20,27 @@ pub struct Files {
 }
 
 /// A file that is being written. It is removed on drop, unless it was kept.
-pub struct Writing {
+pub struct PartialFile {
     path: PathBuf,
     file: File,
     hash: Context,
     bytes: u64,
-    is_kept: bool,
+    is_complete: bool,
 }
 
-impl Drop for Writing {
+impl Drop for PartialFile {
     #[expect(
         clippy::disallowed_methods,
         reason = "drop cannot await; a file of an upload that broke off is removed"
     )]
     fn drop(&mut self) {
-        if !self.is_kept {
+        if !self.is_complete {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-impl Writing {
+impl PartialFile {
     /// Appends bytes to the file.
     ///
     /// # Errors
@@ -102,14 +102,14 @@ impl Files {
     ///
     /// # Errors
     /// The file cannot be created.
-    pub async fn begin(&self, id: &str) -> std::io::Result<Writing> {
+    pub async fn begin(&self, id: &str) -> std::io::Result<PartialFile> {
         let path = self.dir.join(format!("{id}.part"));
-        Ok(Writing {
+        Ok(PartialFile {
             file: File::create_new(&path).await?,
             path,
             hash: Context::new(&SHA256),
             bytes: 0,
-            is_kept: false,
+            is_complete: false,
         })
     }
 
@@ -117,12 +117,12 @@ impl Files {
     ///
     /// # Errors
     /// The file cannot be stored.
-    pub async fn keep(&self, mut writing: Writing) -> std::io::Result<String> {
+    pub async fn keep(&self, mut writing: PartialFile) -> std::io::Result<String> {
         writing.file.flush().await?;
         writing.file.sync_all().await?;
         let digits = hex(writing.hash.clone());
         tokio::fs::rename(&writing.path, self.dir.join(&digits)).await?;
-        writing.is_kept = true;
+        writing.is_complete = true;
         let dir = File::open(&self.dir).await?;
         dir.sync_all().await?;
         Ok(format!("sha256:{digits}"))

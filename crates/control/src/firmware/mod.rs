@@ -22,7 +22,7 @@ use crate::hall::HallError;
 pub use files::Files;
 
 /// Longest age of the cached site for the question whether an update begins.
-const LATELY: Duration = Duration::from_secs(5);
+const RECENT: Duration = Duration::from_secs(5);
 
 /// Machines that one process updates in parallel, because each update hashes and sends a whole file.
 const AT_ONCE: usize = 8;
@@ -32,8 +32,8 @@ const AT_ONCE: usize = 8;
 pub struct Firmware {
     /// The firmware files.
     pub files: Files,
-    lately: Mutex<Option<(Instant, Option<Arc<Site>>)>>,
-    told: Mutex<HashMap<String, Told>>,
+    recent_site: Mutex<Option<(Instant, Option<Arc<Site>>)>>,
+    reported: Mutex<HashMap<String, UpdateProgress>>,
     /// Nodes with an unfinished update that this process began.
     begun: Mutex<HashSet<String>>,
     /// Limits the parallel updates.
@@ -42,7 +42,7 @@ pub struct Firmware {
 
 /// Progress of a node's update.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct UpdateProgress {
     /// The current step, for people.
     pub step: String,
     /// Percent of the current file, if the BMC reports it.
@@ -55,8 +55,8 @@ impl Firmware {
     pub fn new(files: Files) -> Self {
         Self {
             files,
-            lately: Mutex::default(),
-            told: Mutex::default(),
+            recent_site: Mutex::default(),
+            reported: Mutex::default(),
             begun: Mutex::default(),
             turns: Semaphore::new(AT_ONCE),
         }
@@ -79,31 +79,31 @@ impl Firmware {
     }
 
     /// Sets the progress of a node's update; `None` after the end.
-    pub fn tell(&self, node: &str, told: Option<Told>) {
-        let mut all = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        match told {
-            Some(told) => all.insert(node.to_owned(), told),
+    pub fn set_progress(&self, node: &str, reported: Option<UpdateProgress>) {
+        let mut all = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        match reported {
+            Some(reported) => all.insert(node.to_owned(), reported),
             None => all.remove(node),
         };
     }
 
     /// The progress of a node's update, if this replica makes it.
     #[must_use]
-    pub fn told(&self, node: &str) -> Option<Told> {
-        self.told
+    pub fn reported(&self, node: &str) -> Option<UpdateProgress> {
+        self.reported
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get(node)
             .cloned()
     }
 
-    async fn site_of_lately(&self, core: &Core) -> Result<Option<Arc<Site>>, StoreError> {
-        let kept = self.lately.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((_, site)) = kept.filter(|(at, _)| at.elapsed() < LATELY) {
+    async fn load_recent_site(&self, core: &Core) -> Result<Option<Arc<Site>>, StoreError> {
+        let kept = self.recent_site.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((_, site)) = kept.filter(|(at, _)| at.elapsed() < RECENT) {
             return Ok(site);
         }
         let site = site(core).await?;
-        *self.lately.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), site.clone()));
+        *self.recent_site.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), site.clone()));
         Ok(site)
     }
 }
@@ -153,7 +153,7 @@ pub async fn facts(core: &Core, record: &NodeRecord, now: Timestamp) -> Result<F
     let mut facts = FirmwareFacts::default();
     // IPMI has no firmware updates.
     if !bmc::is_ipmi(&record.spec) {
-        let site = core.firmware.site_of_lately(core).await?;
+        let site = core.firmware.load_recent_site(core).await?;
         let is_wanted = site.is_some_and(|site| !wanted_in(&site, record).is_empty());
         facts.wanted = is_wanted && matches!(record.node.state, State::Inspecting | State::Reclaiming);
         let is_asked = record.node.wanted.firmware.is_some() || core.firmware.has_begun(&record.id);

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use rackwright_redfish::{BiosState, BmcClient, RedfishError, SecureBootState};
-use rackwright_site::model::{SeenSecureBoot, SeenSettings, SettingRow, Standing, WantedSettings, compare};
+use rackwright_site::model::{SeenSecureBoot, SeenSettings, SettingRow, SettingStatus, WantedSettings, compare};
 
 use super::wanted::bare;
 
 /// The result of a reading.
 #[derive(Debug, Clone)]
-pub struct Look {
+pub struct SettingsReading {
     /// Every wanted setting with the value that was read.
     pub rows: Vec<SettingRow>,
     /// The BIOS. `None`: no BIOS setting is wanted, or the BMC does not offer it.
@@ -21,7 +21,7 @@ pub struct Look {
 ///
 /// # Errors
 /// The BMC failed.
-pub async fn look(client: &BmcClient, wanted: &WantedSettings) -> Result<Look, RedfishError> {
+pub async fn look(client: &BmcClient, wanted: &WantedSettings) -> Result<SettingsReading, RedfishError> {
     let bios = if wanted.bios.is_empty() {
         None
     } else {
@@ -54,14 +54,14 @@ pub async fn look(client: &BmcClient, wanted: &WantedSettings) -> Result<Look, R
     };
     let mut rows = compare(wanted, &seen);
     // The list of read-only settings is long, so it is read only if a setting differs.
-    let is_astray = |row: &SettingRow| row.standing == Standing::Differs && row.name.starts_with("bios/");
+    let is_astray = |row: &SettingRow| row.standing == SettingStatus::Differs && row.name.starts_with("bios/");
     if let Some(bios) = bios.as_ref().filter(|_| rows.iter().any(is_astray)) {
         let rules = client.bios_rules(bios).await?.unwrap_or_default();
         let fixed = rules.into_iter().filter(|(_, rule)| rule.read_only);
         seen.read_only = fixed.map(|(name, _)| name).collect();
         rows = compare(wanted, &seen);
     }
-    Ok(Look {
+    Ok(SettingsReading {
         rows,
         bios,
         secure_boot,
@@ -108,8 +108,8 @@ pub async fn apply(client: &BmcClient, wanted: &WantedSettings) -> Result<Writte
     }
     for (key, row) in wanted.keys.iter().zip(keys_of(&seen.rows)) {
         let fault = match (row.standing, &key.pem) {
-            (Standing::AsWanted, _) => continue,
-            (Standing::Missing, _) => return Err(not_offered("a list of Secure Boot certificates")),
+            (SettingStatus::AsWanted, _) => continue,
+            (SettingStatus::Missing, _) => return Err(not_offered("a list of Secure Boot certificates")),
             (_, Some(pem)) => {
                 client.enrol_secure_boot_certificate(&key.database, pem).await?;
                 written.names.push(row.name.clone());

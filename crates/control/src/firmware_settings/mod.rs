@@ -14,14 +14,14 @@ mod settings;
 mod wanted;
 mod watch;
 
-pub use look::{Look, Written, apply, look};
+pub use look::{SettingsReading, Written, apply, look};
 pub use settings::Settings;
 #[cfg(test)]
 pub use wanted::Wanted;
-pub use wanted::Wishes;
+pub use wanted::WantedCache;
 pub use watch::run;
 
-use rackwright_site::model::{SeenSettings, SettingRow, Standing, WantedSettings, compare, is_as_wanted};
+use rackwright_site::model::{SeenSettings, SettingRow, SettingStatus, WantedSettings, compare, is_as_wanted};
 use rackwright_store::{SettingsRead, StoreError};
 
 use crate::stored::json;
@@ -48,21 +48,21 @@ pub fn rows_of(node: &str, body: &str) -> Result<Vec<SettingRow>, StoreError> {
 /// The present wish with the values of an earlier reading, which may have had another wish. The flag reports whether the
 /// setting was read.
 #[must_use]
-pub fn restated(wanted: &WantedSettings, known: &[SettingRow]) -> Vec<(SettingRow, bool)> {
+pub fn rejudge(wanted: &WantedSettings, known: &[SettingRow]) -> Vec<(SettingRow, bool)> {
     let restate = |row: SettingRow| {
         let Some(before) = known.iter().find(|known| known.name == row.name) else {
             return (row, false);
         };
         let standing = match before.standing {
             same if before.wanted == row.wanted => same,
-            Standing::Missing => Standing::Missing,
+            SettingStatus::Missing => SettingStatus::Missing,
             fixed => {
                 let next = before.pending.as_ref().or(before.seen.as_ref());
                 match (next == Some(&row.wanted), before.pending.is_some()) {
-                    (true, true) => Standing::Pending,
-                    (true, false) => Standing::AsWanted,
-                    (false, _) if fixed == Standing::ReadOnly => Standing::ReadOnly,
-                    (false, _) => Standing::Differs,
+                    (true, true) => SettingStatus::Pending,
+                    (true, false) => SettingStatus::AsWanted,
+                    (false, _) if fixed == SettingStatus::ReadOnly => SettingStatus::ReadOnly,
+                    (false, _) => SettingStatus::Differs,
                 }
             }
         };
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_for_another_wish_is_judged_by_the_present_one() {
+    fn old_readings_are_judged_by_present_settings() {
         let wanted = |value: &str| WantedSettings {
             bios: [("A".into(), value.into())].into(),
             ..WantedSettings::default()
@@ -99,11 +99,11 @@ mod tests {
         for reading in &readings {
             let known = compare(&wanted("x"), reading);
             for value in ["x", "y", "z"] {
-                let now = restated(&wanted(value), &known);
+                let now = rejudge(&wanted(value), &known);
                 assert_eq!(now, [(compare(&wanted(value), reading).remove(0), true)], "{value}");
             }
         }
-        assert!(!restated(&wanted("x"), &[])[0].1);
+        assert!(!rejudge(&wanted("x"), &[])[0].1);
         assert_eq!(
             rows_of("n1", &stored(&compare(&wanted("x"), &readings[1]), false).body)
                 .unwrap()

@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::hall::HallError;
 
 /// How long the site's version is cached, in microseconds, so that thousands of steps a second do not read it each.
-const BELIEVED_US: i64 = 500_000;
+const CACHE_US: i64 = 500_000;
 
 /// The wishes of the site: by the node's own SKU, else by the SKU that the site gives the node. Nodes of a SKU share one
 /// wish.
@@ -54,7 +54,7 @@ impl Wanted {
 
 /// The wishes from the last reading of the site.
 #[derive(Debug, Default)]
-pub struct Wishes {
+pub struct WantedCache {
     kept: Mutex<Option<Kept>>,
     /// A test's wishes, which replace the site's.
     #[cfg(test)]
@@ -69,7 +69,7 @@ struct Kept {
     wanted: Arc<Wanted>,
 }
 
-impl Wishes {
+impl WantedCache {
     /// The wishes for all nodes.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Wishes {
         let now = clock::now();
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(kept) = &kept
-            && (0..BELIEVED_US).contains(&now.since(kept.asked_at))
+            && (0..CACHE_US).contains(&now.since(kept.asked_at))
         {
             return Ok(kept.wanted.clone());
         }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_lifecycle::{EventKind, Timestamp, seconds};
-use rackwright_redfish::{BmcClient, Shortcut};
-use rackwright_site::model::{SettingRow, WantedSettings, told};
+use rackwright_redfish::{BmcClient, BmcHints};
+use rackwright_site::model::{SettingRow, WantedSettings, description};
 use rackwright_store::{EventRow, NodeRecord, Scope, StoreError};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -30,7 +30,7 @@ const TICK_MS: (u64, u64) = (250, 30_000);
 /// lists, the cost of a tick depends only on the due nodes.
 const LIST: i64 = 64;
 /// A busy node, or one that did not answer, is tried again after this share of the interval.
-const AGAIN: i64 = 8;
+const RETRY_SHARE: i64 = 8;
 
 /// Runs until the core stops.
 pub async fn run(core: Arc<Core>) {
@@ -86,7 +86,7 @@ struct Listed {
 struct Next {
     at: Timestamp,
     round: u64,
-    wish: Arc<WantedSettings>,
+    settings: Arc<WantedSettings>,
 }
 
 /// The result of one reading: the node, and whether it was read.
@@ -96,7 +96,7 @@ impl Watch {
     /// Begins the due readings.
     async fn begin(&mut self, looks: &mut JoinSet<Looked>) -> Result<(), StoreError> {
         let now = clock::now();
-        let wanted = self.core.wishes.all(&self.core).await?;
+        let wanted = self.core.wanted_settings.all(&self.core).await?;
         if wanted.is_empty() {
             self.listed = None;
             self.next.clear();
@@ -121,12 +121,12 @@ impl Watch {
             room -= 1;
             // Not due again while it is being read.
             self.reschedule(&node, true, now);
-            let Some(wish) = self.next.get(&node).map(|next| next.wish.clone()) else {
+            let Some(settings) = self.next.get(&node).map(|next| next.settings.clone()) else {
                 continue;
             };
             let core = self.core.clone();
             looks.spawn(async move {
-                let was_read = match read(&core, &node, &wish).await {
+                let was_read = match read(&core, &node, &settings).await {
                     Ok(was_read) => was_read,
                     Err(error) => {
                         tracing::warn!(node, %error, "what was read of the firmware's settings is not stored");
@@ -144,7 +144,7 @@ impl Watch {
         let share = Share::new(&self.core.replica, alive.iter().cloned());
         let mut next = HashMap::new();
         for (node, sku) in self.core.store.node_skus().await? {
-            let Some(wish) = wanted.of(&node, &sku).filter(|_| share.has(&node)).cloned() else {
+            let Some(settings) = wanted.of(&node, &sku).filter(|_| share.has(&node)).cloned() else {
                 continue;
             };
             let (at, round) = match self.next.get(&node) {
@@ -152,7 +152,7 @@ impl Watch {
                 // Spread over the first interval: a start of the daemon does not ask thousands of BMCs at once.
                 None => (now.plus(part(&node, 0, self.interval_us)), 0),
             };
-            next.insert(node, Next { at, round, wish });
+            next.insert(node, Next { at, round, settings });
         }
         self.queue = next.iter().map(|(node, next)| (next.at, node.clone())).collect();
         self.next = next;
@@ -178,7 +178,7 @@ impl Watch {
             let half = self.interval_us / 2;
             next.at = now.plus(self.interval_us - half / 2 + part(node, next.round, half));
         } else {
-            next.at = now.plus((self.interval_us / AGAIN).max(1));
+            next.at = now.plus((self.interval_us / RETRY_SHARE).max(1));
         }
         self.queue.insert((next.at, node.to_owned()));
     }
@@ -194,15 +194,15 @@ fn part(node: &str, round: u64, span: i64) -> i64 {
 /// Reads one node's settings and stores the comparison. Returns false if the node is busy or its BMC does not answer.
 async fn read(core: &Core, node: &str, wanted: &WantedSettings) -> Result<bool, StoreError> {
     let is_at_rest = !core.store.resting(&[node]).await?.is_empty();
-    if !is_at_rest || core.runs.has(node) {
+    if !is_at_rest || core.running_steps.has(node) {
         return Ok(false);
     }
     let record = core.store.node(&Scope::Site, node).await?;
     let rows = match ask(core, &record, wanted).await {
         Ok(rows) => rows,
         Err(error) => {
-            let told = error.told(&record.spec.bmc_address);
-            tracing::info!(node, told, "the firmware's settings cannot be read");
+            let description = error.description(&record.spec.bmc_address);
+            tracing::info!(node, description, "the firmware's settings cannot be read");
             credentials::store_refusal(core, &record.id, &record.spec, &error).await?;
             return Ok(false);
         }
@@ -212,7 +212,7 @@ async fn read(core: &Core, node: &str, wanted: &WantedSettings) -> Result<bool, 
 
 async fn ask(core: &Core, record: &NodeRecord, wanted: &WantedSettings) -> Result<Vec<SettingRow>, BmcError> {
     let target = bmc::target(&record.id, &record.spec, &core.keys.sealer)?;
-    let client = BmcClient::sparing(target, watch_settings(core), &Shortcut::default())?;
+    let client = BmcClient::for_polling(target, watch_settings(core), &BmcHints::default())?;
     let seen = look(&client, wanted).await;
     if let Err(error) = client.close().await {
         tracing::debug!(node = record.id, %error, "a BMC session could not be closed; it will time out");
@@ -247,7 +247,7 @@ fn drift(record: &NodeRecord, rows: &[SettingRow], now: Timestamp) -> EventRow {
         message: format!(
             "settings of the firmware of {} are not as wanted: {}",
             record.id,
-            told(rows)
+            description(rows)
         ),
         ..EventRow::default()
     }
@@ -261,9 +261,9 @@ mod tests {
     use crate::testing;
 
     fn want(core: &Core, nodes: &[&str]) {
-        let wish = Arc::new(WantedSettings::default());
-        let nodes = nodes.iter().map(|node| ((*node).to_owned(), wish.clone()));
-        *core.wishes.always.lock().unwrap() = Some(Arc::new(Wanted::of_nodes(nodes.collect())));
+        let settings = Arc::new(WantedSettings::default());
+        let nodes = nodes.iter().map(|node| ((*node).to_owned(), settings.clone()));
+        *core.wanted_settings.always.lock().unwrap() = Some(Arc::new(Wanted::of_nodes(nodes.collect())));
     }
 
     /// Names of the watched nodes, in order.
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn between_two_lists_a_tick_costs_what_is_due_alone() {
+    async fn a_tick_reads_only_what_is_due() {
         let core = testing::core().await;
         want(&core, &["n1", "n2"]);
         testing::add(&core, &testing::node("n1", State::Available, None)).await;

@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use rackwright_identity::{Rng as _, SystemRng};
-use rackwright_redfish::{BmcClient, ComponentIntegrity, SaidMeasurement};
+use rackwright_redfish::{BmcClient, ComponentIntegrity, ReportedMeasurement};
 use rackwright_spdm::{Key, Measurement, hex, keys, sha256_hex, verify};
 use rackwright_store::{NodeRecord, StoreError};
 use serde::{Deserialize, Serialize};
@@ -112,14 +112,14 @@ pub async fn read(core: &Core, record: &NodeRecord) -> ComponentReading {
 }
 
 async fn through_bmc(core: &Core, record: &NodeRecord) -> Result<Components, String> {
-    let told = |error: BmcError| error.told(&record.spec.bmc_address);
-    let client = core.bmcs.client(record, &core.keys.sealer).await.map_err(told)?;
+    let description = |error: BmcError| error.description(&record.spec.bmc_address);
+    let client = core.bmcs.client(record, &core.keys.sealer).await.map_err(description)?;
     let listed = match client.component_integrity().await {
         Ok(listed) => listed.ok_or_else(|| "the BMC offers no ComponentIntegrity".to_owned())?,
         Err(error) => {
             drop(client);
             core.bmcs.forget(&record.id).await;
-            return Err(told(BmcError::Redfish(error)));
+            return Err(description(BmcError::Redfish(error)));
         }
     };
     let mut components = Components::new();
@@ -140,7 +140,7 @@ async fn ask(client: &BmcClient, one: &ComponentIntegrity) -> Component {
         return Component::unknown("its attestation is switched off (ComponentIntegrityEnabled)");
     }
     if !one.signs() {
-        return said(&one.said);
+        return reported(&one.reported);
     }
     let mut nonce = [0; 32];
     if let Err(error) = SystemRng.fill(&mut nonce) {
@@ -162,8 +162,8 @@ async fn ask(client: &BmcClient, one: &ComponentIntegrity) -> Component {
     }
 }
 
-fn said(list: &[SaidMeasurement]) -> Component {
-    let word = |one: &SaidMeasurement| {
+fn reported(list: &[ReportedMeasurement]) -> Component {
+    let word = |one: &ReportedMeasurement| {
         let what = cut(&one.kind, NAME_MAX);
         let value = value(&one.value);
         (one.index, Measured { what, value })
@@ -235,7 +235,7 @@ impl Ignored {
     }
 
     /// The components without the ignored measurements.
-    pub(super) fn left_of(&self, components: &Components) -> Components {
+    pub(super) fn without_ignored(&self, components: &Components) -> Components {
         let mut left = components.clone();
         for (name, component) in &mut left {
             component.measurements.retain(|index, _| !self.names(name, *index));
@@ -246,18 +246,18 @@ impl Ignored {
 
 /// A component with other values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DifferingComponent {
+pub struct ComponentDifference {
     /// Link of the component.
     pub name: String,
     /// Fault of the whole component; empty if only measurements differ.
     pub fault: String,
     /// Measurements with other values.
-    pub measurements: Vec<DifferingMeasurement>,
+    pub measurements: Vec<MeasurementDifference>,
 }
 
 /// A measurement with another value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DifferingMeasurement {
+pub struct MeasurementDifference {
     /// Index of the measurement.
     pub index: u8,
     /// Kind of the measured object.
@@ -268,7 +268,7 @@ pub struct DifferingMeasurement {
     pub found: String,
 }
 
-impl DifferingComponent {
+impl ComponentDifference {
     /// Number of differences, at least one.
     pub(super) fn weight(&self) -> usize {
         self.measurements.len().max(1)
@@ -276,7 +276,7 @@ impl DifferingComponent {
 }
 
 /// The components that differ. `unread` is the reason why components are missing.
-pub(super) fn differing(found: &Components, golden: &Components, unread: &str) -> Vec<DifferingComponent> {
+pub(super) fn differing(found: &Components, golden: &Components, unread: &str) -> Vec<ComponentDifference> {
     let mut names: Vec<&String> = found.keys().chain(golden.keys()).collect();
     names.sort();
     names.dedup();
@@ -291,9 +291,9 @@ fn differs(
     found: Option<&Component>,
     golden: Option<&Component>,
     unread: &str,
-) -> Option<DifferingComponent> {
+) -> Option<ComponentDifference> {
     let wrong = |fault: String, measurements| {
-        Some(DifferingComponent {
+        Some(ComponentDifference {
             name: name.to_owned(),
             fault,
             measurements,
@@ -325,31 +325,31 @@ fn differs(
     indices.dedup();
     let of = |one: Option<&Measured>| one.map(|one| one.value.clone()).unwrap_or_default();
     let measurement = |index: u8| {
-        let (mine, wanted) = (found.measurements.get(&index), golden.measurements.get(&index));
-        let what = mine.or(wanted).map(|one| one.what.clone()).unwrap_or_default();
-        let (found, expected) = (of(mine), of(wanted));
-        (found != expected || mine.is_some() != wanted.is_some()).then_some(DifferingMeasurement {
+        let (actual, wanted) = (found.measurements.get(&index), golden.measurements.get(&index));
+        let what = actual.or(wanted).map(|one| one.what.clone()).unwrap_or_default();
+        let (found, expected) = (of(actual), of(wanted));
+        (found != expected || actual.is_some() != wanted.is_some()).then_some(MeasurementDifference {
             index,
             what,
             expected,
             found,
         })
     };
-    let measurements: Vec<DifferingMeasurement> = indices.into_iter().filter_map(measurement).collect();
+    let measurements: Vec<MeasurementDifference> = indices.into_iter().filter_map(measurement).collect();
     if fault.is_empty() && measurements.is_empty() {
         return None;
     }
     wrong(fault.to_owned(), measurements)
 }
 
-impl fmt::Display for DifferingComponent {
+impl fmt::Display for ComponentDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "component {}", self.name)?;
         if !self.fault.is_empty() {
             return write!(f, " {}", self.fault);
         }
-        let told = self.measurements.iter().take(CHANGES_MAX).map(|one| {
-            let DifferingMeasurement {
+        let description = self.measurements.iter().take(CHANGES_MAX).map(|one| {
+            let MeasurementDifference {
                 index,
                 what,
                 expected,
@@ -370,7 +370,7 @@ impl fmt::Display for DifferingComponent {
                 }
             }
         });
-        write!(f, ": {}", told.collect::<Vec<_>>().join(", "))?;
+        write!(f, ": {}", description.collect::<Vec<_>>().join(", "))?;
         match self.measurements.len().checked_sub(CHANGES_MAX) {
             None | Some(0) => Ok(()),
             Some(more) => write!(f, ", and {more} more"),
@@ -397,7 +397,7 @@ pub(super) fn other_keys(components: &Components, known: &BTreeMap<String, Strin
 }
 
 /// The source of the components' values, in one sentence.
-pub(super) fn told(components: &Components, fault: &str) -> String {
+pub(super) fn description(components: &Components, fault: &str) -> String {
     if !fault.is_empty() {
         return format!("not read: {fault}");
     }
@@ -417,9 +417,9 @@ pub(super) fn told(components: &Components, fault: &str) -> String {
         part("signed by the component", &|one| one.is_signed()),
         part("the BMC's word", &|one| !one.is_signed() && one.fault.is_empty()),
     ];
-    let told: Vec<String> = parts.into_iter().flatten().chain(faulty).collect();
-    match told.is_empty() {
+    let description: Vec<String> = parts.into_iter().flatten().chain(faulty).collect();
+    match description.is_empty() {
         true => "the BMC lists no component that SPDM measures".to_owned(),
-        false => cut(&told.join(". "), SENTENCE_MAX),
+        false => cut(&description.join(". "), SENTENCE_MAX),
     }
 }

@@ -5,8 +5,8 @@ use super::components::Component;
 use super::*;
 use crate::testing;
 
-fn follow(before: &FirmwareValuesRow, found: &Values, ek: &str, now: Timestamp) -> FirmwareValuesRow {
-    super::follow(before, found, ek, now).unwrap()
+fn next_row(before: &FirmwareValuesRow, found: &Values, ek: &str, now: Timestamp) -> FirmwareValuesRow {
+    super::next_row(before, found, ek, now).unwrap()
 }
 
 const LOG: &[u8] = include_bytes!("../../../tpm/tests/logs/shim-grub.log");
@@ -235,17 +235,17 @@ fn an_update_explains_the_first_change_after_it_and_no_change_of_secure_boot() {
         };
         judgement.fault().unwrap_or_default()
     };
-    let first = follow(&FirmwareValuesRow::default(), &values(&old), "ek", at);
+    let first = next_row(&FirmwareValuesRow::default(), &values(&old), "ek", at);
     assert_eq!((first.first_seen_at, fault(&first)), (at, String::new()));
     assert_eq!(
-        follow(&first, &values(&old), "ek", at.plus(1)),
+        next_row(&first, &values(&old), "ek", at.plus(1)),
         first,
         "the first time is kept"
     );
 
     let mut updated = first.clone();
     (updated.updated_at, updated.updated_to) = (at, "BIOS to 2.1".into());
-    let after = follow(&updated, &values(&flashed), "ek", at.plus(2));
+    let after = next_row(&updated, &values(&flashed), "ek", at.plus(2));
     assert_eq!(after.updated_at, Timestamp(0));
     assert!(
         fault(&after).starts_with("Rackwright updated BIOS to 2.1 at 20"),
@@ -253,18 +253,18 @@ fn an_update_explains_the_first_change_after_it_and_no_change_of_secure_boot() {
         fault(&after)
     );
     assert_eq!(
-        fault(&follow(&after, &values(&flashed), "ek", at.plus(3))),
+        fault(&next_row(&after, &values(&flashed), "ek", at.plus(3))),
         fault(&after)
     );
-    let again = follow(&after, &values(&hacked), "ek", at.plus(4));
+    let again = next_row(&after, &values(&hacked), "ek", at.plus(4));
     assert!(
         fault(&again).contains("No update by Rackwright explains it"),
         "{}",
         fault(&again)
     );
     // After a session with the former values, the update explains no further change.
-    let unchanged = follow(&updated, &values(&old), "ek", at.plus(2));
-    let later = follow(&unchanged, &values(&hacked), "ek", at.plus(3));
+    let unchanged = next_row(&updated, &values(&old), "ek", at.plus(2));
+    let later = next_row(&unchanged, &values(&hacked), "ek", at.plus(3));
     assert!(
         fault(&later).contains("No update by Rackwright explains it"),
         "{}",
@@ -275,7 +275,7 @@ fn an_update_explains_the_first_change_after_it_and_no_change_of_secure_boot() {
         let at = place(events, "variable \"SecureBoot\"");
         events[at].digest = [0; 32];
     });
-    let both = follow(&updated, &values(&policy), "ek", at.plus(2));
+    let both = next_row(&updated, &values(&policy), "ek", at.plus(2));
     assert!(
         fault(&both).contains("does not explain a change of PCR 7"),
         "{}",
@@ -361,8 +361,8 @@ fn the_first_key_of_a_component_is_kept_until_an_operator_approves_another() {
     let at = Timestamp(1_790_000_000_000_000);
     let first = of_components(&[("/c/GPU_0", component("k0", &[(1, "aa")]))]);
     let second = of_components(&[("/c/GPU_0", component("k1", &[(1, "aa")]))]);
-    let row = follow(&FirmwareValuesRow::default(), &first, "", at);
-    let row = follow(&row, &second, "", at.plus(1));
+    let row = next_row(&FirmwareValuesRow::default(), &first, "", at);
+    let row = next_row(&row, &second, "", at.plus(1));
     let keys = |body: &str| {
         let body: Body = serde_json::from_str(body).unwrap();
         components::other_keys(&body.components, &body.keys)
@@ -381,7 +381,7 @@ fn the_first_key_of_a_component_is_kept_until_an_operator_approves_another() {
             ..Component::default()
         },
     );
-    let row = follow(&row, &unknown, "", at.plus(2));
+    let row = next_row(&row, &unknown, "", at.plus(2));
     assert_eq!(
         approve(&row.body).unwrap_err(),
         "component /c/GPU_1 is not known: no signature"

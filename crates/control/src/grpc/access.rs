@@ -56,7 +56,7 @@ enum Access {
     Agents,
     Members,
     /// The call does not exist.
-    Nobody,
+    NoSuchCall,
 }
 
 fn access(path: &str) -> Access {
@@ -67,7 +67,7 @@ fn access(path: &str) -> Access {
     } else if MEMBERS.iter().any(|prefix| path.starts_with(prefix)) {
         Access::Members
     } else {
-        Access::Nobody
+        Access::NoSuchCall
     }
 }
 
@@ -84,7 +84,7 @@ fn refusal(access: Access, peer: Option<ClientKind>) -> Option<Status> {
         (Access::Members, Some(ClientKind::Agent { .. })) => {
             ApiError::Forbidden("an agent's certificate does not open this call".into())
         }
-        (Access::Nobody, Some(_)) => return Some(Status::unimplemented("there is no such call")),
+        (Access::NoSuchCall, Some(_)) => return Some(Status::unimplemented("there is no such call")),
     };
     Some(refusal.into())
 }
@@ -152,7 +152,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let access = access(request.uri().path());
-        let peer = Peer::among(request.extensions());
+        let peer = Peer::from_extensions(request.extensions());
         if let Some(status) = refusal(access, kind(&request)) {
             self.refusals.note(request.uri().path(), peer, &status);
             return Box::pin(std::future::ready(Ok(status.into_http())));
@@ -167,7 +167,7 @@ where
         let refusals = self.refusals.clone();
         Box::pin(async move {
             let (head, body) = request.into_parts();
-            let read = tokio::time::timeout(OPEN_WITHIN, small(body)).await;
+            let read = tokio::time::timeout(OPEN_WITHIN, read_open_body(body)).await;
             let late = |_| Status::deadline_exceeded("the call did not arrive within 5 s");
             match read.map_err(late).flatten() {
                 Ok(bytes) => {
@@ -191,12 +191,12 @@ fn kind<B>(request: &Request<B>) -> Option<ClientKind> {
     if let Some(identity) = request.extensions().get::<rackwright_identity::ClientIdentity>() {
         return Some(identity.kind.clone());
     }
-    let peer = Peer::among(request.extensions())?;
+    let peer = Peer::from_extensions(request.extensions())?;
     peer.identity(clock::now()).map(|identity| identity.kind.clone())
 }
 
 /// Reads the whole body of an open call, but never more than the limit, whatever length the message announces.
-async fn small(mut body: Body) -> Result<Vec<u8>, Status> {
+async fn read_open_body(mut body: Body) -> Result<Vec<u8>, Status> {
     let too_large = || Status::resource_exhausted(format!("this call has at most {OPEN_MAX} bytes"));
     let mut bytes = Vec::new();
     while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {

@@ -22,12 +22,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use self::certificates::{LIFETIME, credential, renew};
-use self::challenge::{Outgoing, Shows};
+use self::challenge::{DialogueOutcome, Outgoing};
 use super::caller;
 use super::connection::Peer;
-use crate::agent_boot::{self, Asker, Refused, Registering, address_text};
-use crate::agent_session::{Arriving, INVENTORY_MAX, arrive, farewell, heard, stage, welcome};
-use crate::agents::{QUEUE, Speaker, ToAgent};
+use crate::agent_boot::{self, BootRequester, Refused, Registration, address_text};
+use crate::agent_session::{ArrivingAgent, INVENTORY_MAX, admit_agent, compare_ledger, heard, note_disconnect, stage};
+use crate::agents::{AdmittedAgent, QUEUE, ToAgent};
 use crate::api_error::ApiError;
 use crate::audit::call;
 use crate::clock;
@@ -111,7 +111,7 @@ impl AgentService for Agents {
         };
         call::note_agent(&name);
         let (identity, answer, authority) = credential(&self.0, &key, &name, &of)?;
-        tx.agent_certified(&name, &authority).await.map_err(ApiError::from)?;
+        tx.record_agent_cert(&name, &authority).await.map_err(ApiError::from)?;
         let detail = format!(
             "registered as {name}, version {}, boot {}",
             cut(&request.agent_version, NAME_MAX),
@@ -147,7 +147,7 @@ impl AgentService for Agents {
         let (refuse, refusal) = oneshot::channel();
         // This task owns the connection, independent of the caller that waits for the answer. When the task ends, so
         // does the state of the session.
-        let agent = Arriving {
+        let agent = ArrivingAgent {
             node,
             of,
             remote,
@@ -181,10 +181,10 @@ impl Agents {
     ) -> Result<Result<(String, AgentSession), Refused>, ApiError> {
         let mac = &token.subject;
         if !token.body.is_empty() {
-            let asker = Asker { mac, address: remote };
+            let requester = BootRequester { mac, address: remote };
             let kernel_boot_id = cut(&request.boot_id, NAME_MAX);
-            let who = Registering {
-                asker,
+            let who = Registration {
+                requester,
                 kernel_boot_id: &kernel_boot_id,
                 key_sha256: key,
             };
@@ -228,7 +228,7 @@ impl Gate {
 /// before its messages count.
 async fn attend(
     core: Arc<Core>,
-    mut agent: Arriving,
+    mut agent: ArrivingAgent,
     sender: mpsc::Sender<ToAgent>,
     mut incoming: Incoming,
     mut gate: Gate,
@@ -239,7 +239,7 @@ async fn attend(
         shows = Box::pin(dialogue) => shows,
         () = core.stop.cancelled() => return,
     };
-    let Shows { shown, early } = match shows {
+    let DialogueOutcome { shown, early } = match shows {
         Ok(Some(shows)) => shows,
         Ok(None) => return,
         Err(error) => return gate.refuse(error.into()),
@@ -249,11 +249,11 @@ async fn attend(
         return;
     }
     // Boxed, so that this one-time step does not enlarge the long-lived future.
-    let arrived = match Box::pin(arrive(&core, &agent, &shown, sender.clone(), end.clone())).await {
+    let arrived = match Box::pin(admit_agent(&core, &agent, &shown, sender.clone(), end.clone())).await {
         Ok(Ok(arrived)) => arrived,
         Ok(Err(why)) => {
-            let Arriving { node, of, remote, .. } = &agent;
-            Box::pin(agent_boot::tell_refusal(&core, node, of, remote, &why)).await;
+            let ArrivingAgent { node, of, remote, .. } = &agent;
+            Box::pin(agent_boot::report_refusal(&core, node, of, remote, &why)).await;
             gate.refuse(ApiError::Unauthenticated(why.0));
             return;
         }
@@ -264,21 +264,21 @@ async fn attend(
         }
     };
     gate.open();
-    let (node, speaker) = (agent.node.as_str(), &arrived.speaker);
+    let (node, admitted_agent) = (agent.node.as_str(), &arrived.admitted_agent);
     let served = async {
-        if let Err(error) = Box::pin(welcome(&core, speaker, &agent.hello, arrived.open)).await {
+        if let Err(error) = Box::pin(compare_ledger(&core, admitted_agent, &agent.hello, arrived.open)).await {
             tracing::error!(node, %error, "an agent could not be taken up");
             return;
         }
         for message in early {
-            if let Err(error) = Box::pin(heard(&core, speaker, message)).await {
+            if let Err(error) = Box::pin(heard(&core, admitted_agent, message)).await {
                 tracing::error!(node, %error, "an agent's message could not be stored");
                 return;
             }
         }
         tokio::select! {
-            () = listen(&core, speaker, incoming) => {}
-            () = renew(&core, speaker, &arrived.key_sha256, &agent.hello.csr_pem, &sender) => {}
+            () = listen(&core, admitted_agent, incoming) => {}
+            () = renew(&core, admitted_agent, &arrived.key_sha256, &agent.hello.csr_pem, &sender) => {}
         }
     };
     tokio::select! {
@@ -286,7 +286,7 @@ async fn attend(
         () = end.cancelled() => {}
         () = core.stop.cancelled() => {}
     }
-    Box::pin(farewell(&core, node, speaker.number)).await;
+    Box::pin(note_disconnect(&core, node, admitted_agent.number)).await;
 }
 
 /// The next message of an agent; `None` when its stream breaks or it is silent for too long.
@@ -306,12 +306,12 @@ async fn next(of: &str, incoming: &mut Incoming) -> Option<v1::AgentMessage> {
 }
 
 /// Handles an agent's messages until its stream ends.
-async fn listen(core: &Core, speaker: &Speaker, mut incoming: Incoming) {
-    let node = speaker.node.as_str();
+async fn listen(core: &Core, admitted_agent: &AdmittedAgent, mut incoming: Incoming) {
+    let node = admitted_agent.node.as_str();
     while let Some(message) = next(node, &mut incoming).await {
-        core.agents.heard(node, speaker.number, clock::now());
+        core.agents.heard(node, admitted_agent.number, clock::now());
         // Boxed, so that this rare step does not enlarge the long-lived future.
-        if let Err(error) = Box::pin(heard(core, speaker, message)).await {
+        if let Err(error) = Box::pin(heard(core, admitted_agent, message)).await {
             tracing::error!(node, %error, "an agent's message could not be stored");
             return;
         }
@@ -325,7 +325,7 @@ mod tests {
     use rackwright_store::Scope;
 
     use super::*;
-    use crate::attestation::Shown;
+    use crate::attestation::TpmEvidence;
     use crate::testing;
 
     fn registering(mac: &str) -> Request<v1::RegisterRequest> {
@@ -366,12 +366,12 @@ mod tests {
             ..v1::Hello::default()
         });
         let of = testing::booted(&core, "n1", &hello.boot_id).await;
-        let agent = Arriving {
+        let agent = ArrivingAgent {
             hello,
-            ..testing::arriving("n1", of, "")
+            ..testing::arriving_agent("n1", of, "")
         };
         let (sender, end) = (mpsc::channel(1).0, CancellationToken::new());
-        arrive(&core, &agent, &Shown::Nothing(String::new()), sender, end)
+        admit_agent(&core, &agent, &TpmEvidence::Nothing(String::new()), sender, end)
             .await
             .unwrap()
             .unwrap();

@@ -169,7 +169,7 @@ async fn follow(
     if sender.send(answer(Message::Chain(chain))).await.is_err() {
         return Ok(());
     }
-    let mut ticks = core.ticks(Duration::from_millis(100));
+    let mut change_ticks = core.change_ticks(Duration::from_millis(100));
     loop {
         let rows = core.store.audit(&filter, after, PAGE).await?;
         let is_all = i64::try_from(rows.len()).unwrap_or(PAGE) < PAGE;
@@ -190,7 +190,7 @@ async fn follow(
         }
         tokio::select! {
             () = sender.closed() => return Ok(()),
-            _ = ticks.next() => {}
+            _ = change_ticks.next() => {}
             () = tokio::time::sleep(LOOK) => {}
         }
     }

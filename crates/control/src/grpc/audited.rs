@@ -42,7 +42,7 @@ const SENSITIVE: &[&str] = &[
     "NodeService/ListEraseChain",
 ];
 /// Calls that commit changes even if they fail, so the outcome is unknown at the commit.
-const APART: &[&str] = &["AgentService/Register", "ControlService/ProveDatabase"];
+const RECORDED_SEPARATELY: &[&str] = &["AgentService/Register", "ControlService/ProveDatabase"];
 /// Longest message about an outcome, in bytes.
 const MESSAGE_MAX: usize = 300;
 
@@ -51,8 +51,8 @@ fn recorded(path: &str) -> Recorded {
     let Some(call) = path.strip_prefix(OURS) else {
         return Recorded::IfRefused;
     };
-    if SENSITIVE.contains(&call) || APART.contains(&call) {
-        return Recorded::Apart;
+    if SENSITIVE.contains(&call) || RECORDED_SEPARATELY.contains(&call) {
+        return Recorded::Separately;
     }
     // An agent's stream is not a single action.
     if paused::is_read(call) || call == "AgentService/Connect" {
@@ -87,7 +87,7 @@ where
             true => request,
             false => request.map(|body| {
                 let call = call.clone();
-                Body::new(Copied { body, call })
+                Body::new(CopiedBody { body, call })
             }),
         };
         let answer = self.services.call(request);
@@ -114,7 +114,7 @@ fn describe<B>(core: &Core, request: &Request<B>) -> Call {
         .get("user-agent")
         .and_then(|agent| agent.to_str().ok());
     call.client = cut(agent.unwrap_or_default(), NAME_MAX);
-    let peer = Peer::among(request.extensions());
+    let peer = Peer::from_extensions(request.extensions());
     let address = peer.and_then(Peer::address);
     call.address = address
         .map(|address| address.to_canonical().to_string())
@@ -140,7 +140,9 @@ fn identity<B>(request: &Request<B>) -> Option<ClientIdentity> {
     if let Some(identity) = request.extensions().get::<ClientIdentity>() {
         return Some(identity.clone());
     }
-    Peer::among(request.extensions())?.identity(clock::now()).cloned()
+    Peer::from_extensions(request.extensions())?
+        .identity(clock::now())
+        .cloned()
 }
 
 /// Stores the record of a call that has ended or whose answer begins, if it is not stored yet.
@@ -152,10 +154,10 @@ async fn record(core: &Core, call: &Call, headers: &HeaderMap) -> Result<(), Sta
     if is_done || (call.recorded == Recorded::IfRefused && !is_refused) {
         return Ok(());
     }
-    if !is_single(core, call, code) {
+    if !has_own_record(core, call, code) {
         return Ok(());
     }
-    let mut record = call.record(word(code), &cut(status.message(), MESSAGE_MAX));
+    let mut record = call.record(code_name(code), &cut(status.message(), MESSAGE_MAX));
     if call.is_written() {
         record.message = format!("after the call was recorded as OK: {}", record.message);
     }
@@ -170,7 +172,7 @@ async fn record(core: &Core, call: &Call, headers: &HeaderMap) -> Result<(), Sta
 }
 
 /// Whether the call gets a record of its own; other calls are only counted.
-fn is_single(core: &Core, call: &Call, code: Code) -> bool {
+fn has_own_record(core: &Core, call: &Call, code: Code) -> bool {
     let (budget, caller) = (&core.audit.budget, call.caller());
     // A machine of no node can choose its name, so its address counts.
     if caller.starts_with("agents/unknown.") {
@@ -179,12 +181,12 @@ fn is_single(core: &Core, call: &Call, code: Code) -> bool {
     if code != Code::Ok || caller.is_empty() {
         return budget.allows(&caller, &call.address);
     }
-    let is_read = call.recorded == Recorded::Apart && caller.starts_with("members/");
+    let is_read = call.recorded == Recorded::Separately && caller.starts_with("members/");
     !is_read || budget.allows_read(&caller)
 }
 
 /// The name of a status code in gRPC.
-fn word(code: Code) -> &'static str {
+fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Cancelled => "CANCELLED",
@@ -207,12 +209,12 @@ fn word(code: Code) -> &'static str {
 }
 
 /// The body of a request; the call keeps its beginning.
-struct Copied {
+struct CopiedBody {
     body: Body,
     call: Arc<Call>,
 }
 
-impl HttpBody for Copied {
+impl HttpBody for CopiedBody {
     type Data = axum::body::Bytes;
     type Error = Status;
 

@@ -10,7 +10,7 @@ use rackwright_lifecycle::{EventKind, seconds};
 use rackwright_store::{EventRow, MemberRecord, MemberRow, Scope, StoreError, WriteTx};
 use tonic::{Request, Response, Status};
 
-use super::asked::Asked;
+use super::call::MutatingCall;
 use super::caller::Caller;
 use super::connection::Peer;
 use super::{caller, convert, members};
@@ -92,7 +92,7 @@ impl Auth {
             .issue_client(&key, &identity, now, MEMBER_LIFETIME);
         let issued = issued.map_err(|e| ApiError::invalid("csr_pem", e.to_string()))?;
         let ends_at = clock::timestamp(issued.validity.not_after);
-        if !tx.certificate_issued(member, epoch, ends_at, &issued.authority).await? {
+        if !tx.record_member_cert(member, epoch, ends_at, &issued.authority).await? {
             let message = format!("the credentials of {member:?} were ended meanwhile; ask for a new token");
             return Err(ApiError::Unauthenticated(message));
         }
@@ -193,9 +193,9 @@ impl Auth {
 }
 
 /// Lets the call finish even if it ends the caller's own rights.
-fn let_finish<T>(request: &Request<T>) {
+fn detach<T>(request: &Request<T>) {
     if let Some(grant) = request.extensions().get::<Grant>() {
-        grant.let_finish();
+        grant.detach();
     }
 }
 
@@ -220,7 +220,7 @@ impl AuthService for Auth {
         let caller = caller::admin(&self.0, &request).await?;
         let request = request.into_inner();
         // The answer contains a secret and is not stored. A repeat with the same key is refused.
-        let asked = Asked::new(&self.0, &caller, "CreateToken", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "CreateToken", request.mutation.as_ref(), &request)?;
         ClientIdentity::member(&request.member, 0).map_err(|e| ApiError::invalid("member", e.to_string()))?;
         let row = self.invitation(&caller, &request).await?;
         let lifetime_s = match request.lifetime.as_ref().map_or(0, |l| l.seconds) {
@@ -228,7 +228,7 @@ impl AuthService for Auth {
             s @ 1..=TOKEN_LIFETIME_MAX_S => s,
             _ => return Err(ApiError::invalid("lifetime", "1 s to 7 days").into()),
         };
-        let mut tx = match asked.begin::<v1::CreateTokenResponse>().await? {
+        let mut tx = match call.begin::<v1::CreateTokenResponse>().await? {
             Ok(tx) => tx,
             Err(_) => {
                 let key = request.mutation.unwrap_or_default().idempotency_key;
@@ -245,7 +245,7 @@ impl AuthService for Auth {
             let fault = "is somebody else's member already; choose another name";
             return Err(ApiError::Taken(vec![("member".into(), fault.into())]).into());
         }
-        let expires_at = asked.now().plus(seconds(lifetime_s));
+        let expires_at = call.now().plus(seconds(lifetime_s));
         let rng = self.0.rng.as_ref();
         let token = new_member_token(rng, &mut tx, &request.member, &row, expires_at, &caller.name).await?;
         let of = match row.customer.as_str() {
@@ -253,13 +253,13 @@ impl AuthService for Auth {
             customer => format!(" of {customer}"),
         };
         let message = format!("{} invited {} as {}{of}", caller.name, request.member, row.role);
-        let event = asked.event(
+        let event = call.event(
             EventKind::SecurityTokenCreated,
             &format!("members/{}", request.member),
             message,
         );
         tx.add_event(&event).await.map_err(ApiError::from)?;
-        asked.end(tx, v1::CreateTokenResponse::default()).await?;
+        call.end(tx, v1::CreateTokenResponse::default()).await?;
         Ok(Response::new(v1::CreateTokenResponse {
             token,
             ca_sha256: self.0.keys.authority.ca_sha256(),
@@ -292,8 +292,8 @@ impl AuthService for Auth {
     async fn delete_token(&self, request: Request<v1::DeleteTokenRequest>) -> Answer<()> {
         let caller = caller::admin(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "DeleteToken", request.mutation.as_ref(), &request)?;
-        Ok(Response::new(members::delete_token(&asked, &request).await?))
+        let call = MutatingCall::new(&self.0, &caller, "DeleteToken", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(members::delete_token(&call, &request).await?))
     }
 
     async fn list_members(&self, request: Request<v1::ListMembersRequest>) -> Answer<v1::ListMembersResponse> {
@@ -303,25 +303,25 @@ impl AuthService for Auth {
 
     async fn set_member_role(&self, request: Request<v1::SetMemberRoleRequest>) -> Answer<v1::Member> {
         let caller = caller::admin(&self.0, &request).await?;
-        let_finish(&request);
+        detach(&request);
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "SetMemberRole", request.mutation.as_ref(), &request)?;
-        Ok(Response::new(members::set_role(&asked, &request).await?))
+        let call = MutatingCall::new(&self.0, &caller, "SetMemberRole", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(members::set_role(&call, &request).await?))
     }
 
     async fn revoke_member(&self, request: Request<v1::RevokeMemberRequest>) -> Answer<v1::Member> {
         let caller = caller::admin(&self.0, &request).await?;
-        let_finish(&request);
+        detach(&request);
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "RevokeMember", request.mutation.as_ref(), &request)?;
-        Ok(Response::new(members::revoke(&self.0, &asked, &request).await?))
+        let call = MutatingCall::new(&self.0, &caller, "RevokeMember", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(members::revoke(&self.0, &call, &request).await?))
     }
 
     async fn delete_member(&self, request: Request<v1::DeleteMemberRequest>) -> Answer<()> {
         let caller = caller::admin(&self.0, &request).await?;
-        let_finish(&request);
+        detach(&request);
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "DeleteMember", request.mutation.as_ref(), &request)?;
-        Ok(Response::new(members::delete(&asked, &request).await?))
+        let call = MutatingCall::new(&self.0, &caller, "DeleteMember", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(members::delete(&call, &request).await?))
     }
 }

@@ -9,7 +9,7 @@ use rackwright_redfish::{EventLog, LogEntry};
 use rackwright_store::{BmcLogRow, NodeRecord, Scope};
 use tonic::{Request, Response, Status};
 
-use super::asked::Asked;
+use super::call::MutatingCall;
 use super::{caller, convert, names};
 use crate::api_error::ApiError;
 use crate::bmc_work::check_free;
@@ -138,18 +138,18 @@ impl Bmc {
     /// Stores a wish. It replaces an earlier wish that has not begun.
     async fn want(
         &self,
-        asked: &Asked<'_>,
+        call: &MutatingCall<'_>,
         name: &str,
         (wanted, argument): (&str, &str),
         check: impl FnOnce(&NodeRecord) -> Result<(), ApiError>,
     ) -> Result<v1::BmcWork, ApiError> {
         let id = names::id_of("name", name, "nodes")?;
-        let mut tx = match asked.begin().await? {
+        let mut tx = match call.begin().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(former),
         };
-        let record = tx.node_of(&asked.caller().scope, id).await?;
-        asked.check_version(name, record.version)?;
+        let record = tx.node_of(&call.caller().scope, id).await?;
+        call.check_version(name, record.version)?;
         check(&record)?;
         let before = tx.bmc_log(id).await?.unwrap_or_default();
         if before.wanted == "ac-cycle" {
@@ -161,17 +161,17 @@ impl Bmc {
             node: id.to_owned(),
             wanted: wanted.to_owned(),
             argument: argument.to_owned(),
-            wanted_at: asked.now(),
-            wanted_by: asked.caller().name.clone(),
-            due_at: asked.now(),
+            wanted_at: call.now(),
+            wanted_by: call.caller().name.clone(),
+            due_at: call.now(),
             ..before
         };
-        tx.want_of_bmc(&row).await?;
+        tx.request_bmc_work(&row).await?;
         if wanted != "read" {
-            let message = format!("{} asked for {wanted} of the BMC of {id}", asked.caller().name);
-            tx.add_event(&asked.event(EventKind::Requested, name, message)).await?;
+            let message = format!("{} asked for {wanted} of the BMC of {id}", call.caller().name);
+            tx.add_event(&call.event(EventKind::Requested, name, message)).await?;
         }
-        let work = asked.end(tx, work_of(&row)).await?;
+        let work = call.end(tx, work_of(&row)).await?;
         self.0.bmc_work.notify_one();
         Ok(work)
     }
@@ -190,20 +190,20 @@ impl BmcService for Bmc {
     async fn read_bmc_log(&self, request: Request<v1::ReadBmcLogRequest>) -> Answer<v1::BmcWork> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "ReadBmcLog", request.mutation.as_ref(), &request)?;
-        let work = self.want(&asked, &request.name, ("read", ""), |_| Ok(())).await?;
+        let call = MutatingCall::new(&self.0, &caller, "ReadBmcLog", request.mutation.as_ref(), &request)?;
+        let work = self.want(&call, &request.name, ("read", ""), |_| Ok(())).await?;
         Ok(Response::new(work))
     }
 
     async fn clear_bmc_log(&self, request: Request<v1::ClearBmcLogRequest>) -> Answer<v1::BmcWork> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "ClearBmcLog", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "ClearBmcLog", request.mutation.as_ref(), &request)?;
         if request.log.len() > LOG_MAX || request.log.chars().any(char::is_control) {
             return Err(ApiError::invalid("log", "the id or path of a log, as the list of logs has it").into());
         }
         let work = self
-            .want(&asked, &request.name, ("clear", &request.log), |_| Ok(()))
+            .want(&call, &request.name, ("clear", &request.log), |_| Ok(()))
             .await?;
         Ok(Response::new(work))
     }
@@ -211,7 +211,7 @@ impl BmcService for Bmc {
     async fn ac_cycle_node(&self, request: Request<v1::AcCycleNodeRequest>) -> Answer<v1::BmcWork> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "AcCycleNode", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "AcCycleNode", request.mutation.as_ref(), &request)?;
         let force = request.force;
         let check = |record: &NodeRecord| match check_free(record) {
             Err(why) if !force => {
@@ -224,7 +224,7 @@ impl BmcService for Bmc {
             _ => Ok(()),
         };
         let argument = if force { "forced" } else { "" };
-        let work = self.want(&asked, &request.name, ("ac-cycle", argument), check).await?;
+        let work = self.want(&call, &request.name, ("ac-cycle", argument), check).await?;
         Ok(Response::new(work))
     }
 }

@@ -12,10 +12,10 @@ use rackwright_lifecycle::{EventKind, OperationKind, Timestamp};
 use rackwright_store::{ClusterHistoryRow, ClusterRecord, ClusterSpec, Replaced, Scope};
 use tonic::{Code, Request, Response, Status};
 
-use super::asked::Asked;
+use super::call::MutatingCall;
 use super::names::Pages;
 use super::nodes::Nodes;
-use super::{caller, convert, doubts, enrolment, names, theirs};
+use super::{caller, convert, customer_view, doubts, enrolment, names};
 use crate::api_error::ApiError;
 use crate::clock;
 use crate::clusters;
@@ -181,7 +181,12 @@ fn spec_faults(spec: &v1::ClusterSpec) -> Vec<(String, String)> {
 
 impl Clusters {
     /// The reservation for a request, with its image resolved if `with_image`.
-    async fn asked(&self, id: &str, spec: &v1::ClusterSpec, with_image: bool) -> Result<reserve::Asked, ApiError> {
+    async fn reserve_request(
+        &self,
+        id: &str,
+        spec: &v1::ClusterSpec,
+        with_image: bool,
+    ) -> Result<reserve::Asked, ApiError> {
         names::check_id("cluster_id", id)?;
         enrolment::none(spec_faults(spec))?;
         let deployment = spec.deployment.clone().unwrap_or_default();
@@ -271,7 +276,7 @@ impl Clusters {
         status.partition = fabric.as_ref().and_then(|fabric| partition(fabric, record));
         let in_use = standings.iter().filter(|one| one.standing == Standing::HandedOver);
         status.ready_nodes = u32::try_from(in_use.count()).unwrap_or(u32::MAX);
-        Ok(theirs::cluster(scope, message))
+        Ok(customer_view::cluster(scope, message))
     }
 
     /// A page of clusters, without the parts from single nodes.
@@ -280,7 +285,7 @@ impl Clusters {
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
             return Ok(Vec::new());
         };
-        let counts = store.count_seated(scope, &first.id, &last.id).await?;
+        let counts = store.count_cluster_nodes(scope, &first.id, &last.id).await?;
         let fabric = match records.iter().any(|record| record.partition.is_some()) {
             true => Some(self.fabric().await?),
             false => None,
@@ -290,7 +295,7 @@ impl Clusters {
             let status = message.status.get_or_insert_default();
             status.ready_nodes = counts.get(&record.id).map_or(0, |count| count.active);
             status.partition = fabric.as_ref().and_then(|fabric| partition(fabric, record));
-            theirs::cluster(scope, message)
+            customer_view::cluster(scope, message)
         };
         Ok(records.iter().map(row).collect())
     }
@@ -302,22 +307,22 @@ impl Clusters {
 
     pub(super) async fn create(
         &self,
-        asked: &Asked<'_>,
+        call: &MutatingCall<'_>,
         request: &v1::CreateClusterRequest,
         caller: &str,
     ) -> Result<v1::Operation, ApiError> {
-        match asked.begin::<v1::Operation>().await? {
+        match call.begin::<v1::Operation>().await? {
             Ok(tx) => drop(tx),
             Err(former) => return Ok(former),
         }
         let labels: HashMap<String, String> = request.labels.clone();
         enrolment::none(enrolment::label_faults(&labels))?;
         let spec = request.spec.clone().unwrap_or_default();
-        let wanted = self.asked(&request.cluster_id, &spec, true).await?;
-        let lease_end = lease(spec.lease_end.as_ref(), asked.now(), "spec.lease_end")?;
+        let wanted = self.reserve_request(&request.cluster_id, &spec, true).await?;
+        let lease_end = lease(spec.lease_end.as_ref(), call.now(), "spec.lease_end")?;
         let labels: BTreeMap<String, String> = labels.into_iter().collect();
-        let (mut tx, record) = reserve::create(&self.0, &wanted, lease_end, labels, asked.now()).await?;
-        let operation = asked.new_operation(
+        let (mut tx, record) = reserve::create(&self.0, &wanted, lease_end, labels, call.now()).await?;
+        let operation = call.new_operation(
             OperationKind::CreateCluster,
             &format!("clusters/{}", record.id),
             OPERATION_MIN,
@@ -328,27 +333,27 @@ impl Clusters {
             "{caller} asked for {}: {nodes} nodes of {} for {customer}",
             record.id, record.spec.sku
         );
-        tx.add_event(&asked.event(EventKind::Requested, &operation.target, message))
+        tx.add_event(&call.event(EventKind::Requested, &operation.target, message))
             .await?;
-        let response = asked.end_in(tx, convert::operation(&operation, None)).await?;
+        let response = call.end_in(tx, convert::operation(&operation, None)).await?;
         self.wake();
-        self.0.runs.due.notify_one();
+        self.0.running_steps.due.notify_one();
         Ok(response)
     }
 
     pub(super) async fn replace(
         &self,
-        asked: &Asked<'_>,
+        call: &MutatingCall<'_>,
         request: &v1::ReplaceClusterNodeRequest,
     ) -> Result<v1::Operation, ApiError> {
         let id = names::id_of("name", &request.name, "clusters")?;
         let node = names::id_of("node", &request.node, "nodes")?;
         let change = |record: &mut ClusterRecord| replace(record, node, &request.reason);
-        self.operation(asked, id, OperationKind::ReplaceNode, change).await
+        self.operation(call, id, OperationKind::ReplaceNode, change).await
     }
 
-    pub(super) async fn release(&self, asked: &Asked<'_>, id: &str) -> Result<v1::Operation, ApiError> {
-        self.operation(asked, id, OperationKind::ReleaseCluster, release).await
+    pub(super) async fn release(&self, call: &MutatingCall<'_>, id: &str) -> Result<v1::Operation, ApiError> {
+        self.operation(call, id, OperationKind::ReleaseCluster, release).await
     }
 
     fn wake(&self) {
@@ -359,26 +364,26 @@ impl Clusters {
     /// Changes the intent of a cluster. Returns the operation that follows it.
     async fn operation(
         &self,
-        asked: &Asked<'_>,
+        call: &MutatingCall<'_>,
         id: &str,
         kind: OperationKind,
         change: impl FnOnce(&mut ClusterRecord) -> Result<(), ApiError>,
     ) -> Result<v1::Operation, ApiError> {
-        let mut tx = match asked.begin().await? {
+        let mut tx = match call.begin().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(former),
         };
-        let mut record = tx.cluster_of(&asked.caller().scope, id).await?;
-        asked.check_version(&format!("clusters/{id}"), record.version)?;
-        doubts::cluster(&self.0, asked, id).await?;
+        let mut record = tx.cluster_of(&call.caller().scope, id).await?;
+        call.check_version(&format!("clusters/{id}"), record.version)?;
+        doubts::cluster(&self.0, call, id).await?;
         change(&mut record)?;
-        tx.save_cluster(&mut record, asked.now()).await?;
-        let operation = asked.new_operation(kind, &format!("clusters/{id}"), OPERATION_MIN);
+        tx.save_cluster(&mut record, call.now()).await?;
+        let operation = call.new_operation(kind, &format!("clusters/{id}"), OPERATION_MIN);
         tx.insert_operation(&operation).await?;
         let message = format!("{kind} of {id} was asked for");
-        tx.add_event(&asked.event(EventKind::Requested, &operation.target, message))
+        tx.add_event(&call.event(EventKind::Requested, &operation.target, message))
             .await?;
-        let response = asked.end(tx, convert::operation(&operation, None)).await?;
+        let response = call.end(tx, convert::operation(&operation, None)).await?;
         self.wake();
         Ok(response)
     }
@@ -446,7 +451,9 @@ impl ClusterService for Clusters {
         } else {
             &request.cluster_id
         };
-        let wanted = self.asked(id, &request.spec.clone().unwrap_or_default(), false).await?;
+        let wanted = self
+            .reserve_request(id, &request.spec.clone().unwrap_or_default(), false)
+            .await?;
         let picture = self.0.sites.picture(&self.0.store).await.map_err(ApiError::from)?;
         let plan = match reserve::plan(picture, &wanted).await {
             Ok(planned) => v1::ClusterPlan {
@@ -472,8 +479,8 @@ impl ClusterService for Clusters {
         let mut plain = request.clone();
         let labels = std::mem::take(&mut plain.labels);
         let mutation = request.mutation.as_ref();
-        let asked = Asked::with_maps(&self.0, &caller, "CreateCluster", mutation, &plain, &[labels])?;
-        Ok(Response::new(self.create(&asked, &request, &caller.name).await?))
+        let call = MutatingCall::with_maps(&self.0, &caller, "CreateCluster", mutation, &plain, &[labels])?;
+        Ok(Response::new(self.create(&call, &request, &caller.name).await?))
     }
 
     async fn get_cluster(&self, request: Request<v1::GetClusterRequest>) -> Answer<v1::Cluster> {
@@ -520,14 +527,14 @@ impl ClusterService for Clusters {
     async fn replace_cluster_node(&self, request: Request<v1::ReplaceClusterNodeRequest>) -> Answer<v1::Operation> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(
+        let call = MutatingCall::new(
             &self.0,
             &caller,
             "ReplaceClusterNode",
             request.mutation.as_ref(),
             &request,
         )?;
-        Ok(Response::new(self.replace(&asked, &request).await?))
+        Ok(Response::new(self.replace(&call, &request).await?))
     }
 
     async fn plan_cluster_resize(
@@ -541,63 +548,61 @@ impl ClusterService for Clusters {
     async fn resize_cluster(&self, request: Request<v1::ResizeClusterRequest>) -> Answer<v1::Operation> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "ResizeCluster", request.mutation.as_ref(), &request)?;
-        Ok(Response::new(self.resize(&asked, &request).await?))
+        let call = MutatingCall::new(&self.0, &caller, "ResizeCluster", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(self.resize(&call, &request).await?))
     }
 
     async fn reimage_cluster(&self, request: Request<v1::ReimageClusterRequest>) -> Answer<v1::Operation> {
         let caller = caller::user(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "ReimageCluster", request.mutation.as_ref(), &request)?;
-        Ok(Response::new(self.reimage(&asked, &request).await?))
+        let call = MutatingCall::new(&self.0, &caller, "ReimageCluster", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(self.reimage(&call, &request).await?))
     }
 
     async fn resume_cluster_reimage(&self, request: Request<v1::ResumeClusterReimageRequest>) -> Answer<v1::Operation> {
         let caller = caller::user(&self.0, &request).await?;
         let request = request.into_inner();
         let mutation = request.mutation.as_ref();
-        let asked = Asked::new(&self.0, &caller, "ResumeClusterReimage", mutation, &request)?;
-        Ok(Response::new(self.resume_reimage(&asked, &request).await?))
+        let call = MutatingCall::new(&self.0, &caller, "ResumeClusterReimage", mutation, &request)?;
+        Ok(Response::new(self.resume_reimage(&call, &request).await?))
     }
 
     async fn roll_back_cluster(&self, request: Request<v1::RollBackClusterRequest>) -> Answer<v1::Operation> {
         let caller = caller::user(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "RollBackCluster", request.mutation.as_ref(), &request)?;
-        Ok(Response::new(self.roll_back(&asked, &request).await?))
+        let call = MutatingCall::new(&self.0, &caller, "RollBackCluster", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(self.roll_back(&call, &request).await?))
     }
 
     async fn retry_cluster(&self, request: Request<v1::RetryClusterRequest>) -> Answer<v1::Operation> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "RetryCluster", request.mutation.as_ref(), &request)?;
-        Ok(Response::new(self.retry(&asked, &request.name).await?))
+        let call = MutatingCall::new(&self.0, &caller, "RetryCluster", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(self.retry(&call, &request.name).await?))
     }
 
     async fn set_cluster_lease(&self, request: Request<v1::SetClusterLeaseRequest>) -> Answer<v1::Cluster> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "SetClusterLease", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "SetClusterLease", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "clusters")?;
-        let mut tx = match asked.begin::<v1::Cluster>().await? {
+        let mut tx = match call.begin::<v1::Cluster>().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
         let mut record = tx.cluster(id).await.map_err(ApiError::from)?;
-        asked.check_version(&request.name, record.version)?;
+        call.check_version(&request.name, record.version)?;
         if Edge::Released.target(record.cluster.state).is_none() {
             return Err(not_now(&record, "its lease has ended", "a new cluster has a new lease").into());
         }
-        record.cluster.lease_end = lease(request.lease_end.as_ref(), asked.now(), "lease_end")?;
+        record.cluster.lease_end = lease(request.lease_end.as_ref(), call.now(), "lease_end")?;
         record.cluster.notices = 0;
-        tx.save_cluster(&mut record, asked.now())
-            .await
-            .map_err(ApiError::from)?;
+        tx.save_cluster(&mut record, call.now()).await.map_err(ApiError::from)?;
         let told = format!("{} set the lease of {id}", caller.name);
-        tx.add_event(&asked.event(EventKind::ClusterLease, &request.name, told))
+        tx.add_event(&call.event(EventKind::ClusterLease, &request.name, told))
             .await
             .map_err(ApiError::from)?;
-        let response = asked.end(tx, message(&record)).await?;
+        let response = call.end(tx, message(&record)).await?;
         self.wake();
         Ok(Response::new(response))
     }
@@ -605,39 +610,39 @@ impl ClusterService for Clusters {
     async fn release_cluster(&self, request: Request<v1::ReleaseClusterRequest>) -> Answer<v1::Operation> {
         let caller = caller::admin(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "ReleaseCluster", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "ReleaseCluster", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "clusters")?;
-        Ok(Response::new(self.release(&asked, id).await?))
+        Ok(Response::new(self.release(&call, id).await?))
     }
 
     async fn delete_cluster(&self, request: Request<v1::DeleteClusterRequest>) -> Answer<()> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "DeleteCluster", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "DeleteCluster", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "clusters")?;
-        let mut tx = match asked.begin::<()>().await? {
+        let mut tx = match call.begin::<()>().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
         let record = tx.cluster(id).await.map_err(ApiError::from)?;
-        asked.check_version(&request.name, record.version)?;
+        call.check_version(&request.name, record.version)?;
         if record.cluster.state != State::Released {
             let hint = format!("`rackwright cluster release {id}` gives it back first");
             return Err(not_now(&record, "only a released cluster can be forgotten", &hint).into());
         }
         for operation in tx.open_operations(&request.name).await.map_err(ApiError::from)? {
             let message = format!("{} forgot the cluster", caller.name);
-            let ended = tx.end_operation(&operation.id, Code::Aborted as i32, &message, asked.now());
+            let ended = tx.end_operation(&operation.id, Code::Aborted as i32, &message, call.now());
             ended.await.map_err(ApiError::from)?;
         }
         tx.delete_cluster(&record).await.map_err(ApiError::from)?;
-        let event = asked.event(
+        let event = call.event(
             EventKind::Deleted,
             &request.name,
             format!("{} forgot {id}", caller.name),
         );
         tx.add_event(&event).await.map_err(ApiError::from)?;
-        asked.end(tx, ()).await?;
+        call.end(tx, ()).await?;
         Ok(Response::new(()))
     }
 
@@ -650,7 +655,7 @@ impl ClusterService for Clusters {
         }
         let nodes = self.0.store.nodes_of_cluster(&scope, id).await;
         let made = clusters::pack::make(&self.0, &record, &nodes.map_err(ApiError::from)?).await;
-        let made = made.map_err(|e| theirs::refusal(&scope, e.into()))?;
+        let made = made.map_err(|e| customer_view::refusal(&scope, e.into()))?;
         let file = |file: rackwright_site::handover::PackFile| v1::HandoverFile {
             name: file.name,
             text: file.text,
@@ -662,8 +667,8 @@ impl ClusterService for Clusters {
 
     async fn get_capacity(&self, request: Request<v1::GetCapacityRequest>) -> Answer<v1::Capacity> {
         let caller = caller::tenant(&self.0, &request).await?;
-        let asked = request.into_inner().customer;
-        let customer = match (caller.scope.customer(), asked.as_str()) {
+        let requested = request.into_inner().customer;
+        let customer = match (caller.scope.customer(), requested.as_str()) {
             (None, "") => return Err(ApiError::invalid("customer", "is needed").into()),
             (None, named) => named,
             (Some(own), "") => own,
@@ -671,7 +676,7 @@ impl ClusterService for Clusters {
             // Customers must not learn whether the site has another customer of this name.
             (Some(_), _) => return Err(ApiError::invalid("customer", "must be empty or your own").into()),
         };
-        let shown = |error: ApiError| theirs::refusal(&caller.scope, error);
+        let shown = |error: ApiError| customer_view::refusal(&caller.scope, error);
         // One at a time, because each computation occupies a processor for as long as several plans.
         let _turn = self.0.clusters.capacity.lock().await;
         let picture = self.0.sites.picture(&self.0.store).await;

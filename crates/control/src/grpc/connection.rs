@@ -83,11 +83,11 @@ impl Connected for Connection {
 impl Peer {
     /// The peer of a request; `None` without a connection, as in tests.
     pub fn of<T>(request: &Request<T>) -> Option<&Self> {
-        Self::among(request.extensions())
+        Self::from_extensions(request.extensions())
     }
 
     /// The peer from a request's extensions.
-    pub fn among(extensions: &Extensions) -> Option<&Self> {
+    pub fn from_extensions(extensions: &Extensions) -> Option<&Self> {
         extensions.get()
     }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_api::v1;
-use rackwright_api::v1::attach_console_request::Message as Asked_;
-use rackwright_api::v1::attach_console_response::Message as Told;
+use rackwright_api::v1::attach_console_request::Message as ClientMessage;
+use rackwright_api::v1::attach_console_response::Message as ServerMessage;
 use rackwright_api::v1::console_service_server::ConsoleService;
 use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_serial::record::Piece;
-use rackwright_serial::{Entry, Guest, Said, public_key};
+use rackwright_serial::{ConsoleChannels, ConsoleOutput, Entry, public_key};
 use rackwright_store::{SSH_KEYS_MAX, Scope, SshKeyRow, StoreError, WriteTx};
 use secrecy::ExposeSecret as _;
 use tokio::sync::mpsc;
@@ -18,12 +18,12 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::asked::Asked;
+use super::call::MutatingCall;
 use super::caller::Caller;
 use super::{caller, convert, names};
 use crate::api_error::ApiError;
-use crate::console::access::Pass;
-use crate::console::{log, session, token, way};
+use crate::console::access::ConsoleAccess;
+use crate::console::{dial, log, session, token};
 use crate::core::Core;
 
 /// Messages that may wait for a slow reader.
@@ -41,7 +41,7 @@ const FOLLOW: Duration = Duration::from_millis(250);
 pub struct Console(pub Arc<Core>);
 
 type Answer<T> = Result<Response<T>, Status>;
-type Stream_<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 fn entry(wanted: &v1::ConsoleEntry) -> Result<Entry, ApiError> {
     match (wanted.read_only, wanted.take_over) {
@@ -58,7 +58,7 @@ fn entry(wanted: &v1::ConsoleEntry) -> Result<Entry, ApiError> {
 async fn take_key(
     core: &Core,
     tx: &mut WriteTx,
-    asked: &Asked<'_>,
+    call: &MutatingCall<'_>,
     caller: &Caller,
     row: &SshKeyRow,
 ) -> Result<bool, ApiError> {
@@ -77,7 +77,7 @@ async fn take_key(
         "{} took over the SSH key {}, which {} had registered",
         caller.name, row.fingerprint, former.member
     );
-    let event = asked.event(
+    let event = call.event(
         EventKind::SecuritySshKeyTaken,
         &format!("members/{}", former.member),
         message,
@@ -89,7 +89,7 @@ async fn take_key(
 /// Passes the client's input on.
 async fn listen(mut typed: Streaming<v1::AttachConsoleRequest>, input: mpsc::Sender<Vec<u8>>) {
     while let Ok(Some(request)) = typed.message().await {
-        let Some(Asked_::Input(bytes)) = request.message else {
+        let Some(ClientMessage::Input(bytes)) = request.message else {
             continue;
         };
         if bytes.len() > INPUT_MAX || input.send(bytes).await.is_err() {
@@ -99,24 +99,30 @@ async fn listen(mut typed: Streaming<v1::AttachConsoleRequest>, input: mpsc::Sen
 }
 
 /// Sends the console's output to the client.
-async fn show(guest: Guest, typed: Streaming<v1::AttachConsoleRequest>, answers: Sender<v1::AttachConsoleResponse>) {
-    let Guest { input, mut output } = guest;
+async fn show(
+    guest: ConsoleChannels,
+    typed: Streaming<v1::AttachConsoleRequest>,
+    answers: Sender<v1::AttachConsoleResponse>,
+) {
+    let ConsoleChannels { input, mut output } = guest;
     let listening = listen(typed, input);
     tokio::pin!(listening);
     loop {
-        let said = tokio::select! {
+        let item = tokio::select! {
             () = &mut listening => return,
             () = answers.closed() => return,
-            said = output.recv() => said,
+            item = output.recv() => item,
         };
-        let told = match said {
+        let response = match item {
             None => return,
-            Some(Said::Data(bytes)) => Ok(Told::Output(bytes)),
-            Some(Said::Notice(text)) => Ok(Told::Notice(text)),
-            Some(Said::End(why)) => Err(Status::aborted(why)),
+            Some(ConsoleOutput::Data(bytes)) => Ok(ServerMessage::Output(bytes)),
+            Some(ConsoleOutput::Notice(text)) => Ok(ServerMessage::Notice(text)),
+            Some(ConsoleOutput::End(why)) => Err(Status::aborted(why)),
         };
-        let is_end = told.is_err();
-        let answer = told.map(|told| v1::AttachConsoleResponse { message: Some(told) });
+        let is_end = response.is_err();
+        let answer = response.map(|response| v1::AttachConsoleResponse {
+            message: Some(response),
+        });
         if answers.send(answer).await.is_err() || is_end {
             return;
         }
@@ -136,7 +142,7 @@ fn micros(field: &str, time: Option<&prost_types::Timestamp>) -> Result<Option<i
     micros.map(Some).ok_or_else(|| ApiError::invalid(field, "is no time"))
 }
 
-fn told(piece: Piece) -> v1::ReadConsoleLogResponse {
+fn response(piece: Piece) -> v1::ReadConsoleLogResponse {
     v1::ReadConsoleLogResponse {
         time: time(piece.at_us),
         boot_time: time(piece.boot_us),
@@ -147,19 +153,19 @@ fn told(piece: Piece) -> v1::ReadConsoleLogResponse {
 /// Sends a recording. With `follow` it continues until the client leaves or loses the permission.
 async fn send(
     core: Arc<Core>,
-    pass: Pass,
-    wanted: log::Wanted,
+    access: ConsoleAccess,
+    wanted: log::LogFilter,
     follow: bool,
     answers: Sender<v1::ReadConsoleLogResponse>,
 ) -> Result<(), ApiError> {
-    let mut pages = log::Pages::new(core.consoles.folder(&pass.record.uid), pass.clone(), wanted);
+    let mut pages = log::LogPages::new(core.consoles.folder(&access.record.uid), access.clone(), wanted);
     let mut ticks = tokio::time::interval(FOLLOW);
     let mut looked = 0_u32;
     loop {
         let found = pages.next().await?;
         let is_all = found.is_empty();
         for piece in found {
-            if answers.send(Ok(told(piece))).await.is_err() {
+            if answers.send(Ok(response(piece))).await.is_err() {
                 return Ok(());
             }
         }
@@ -176,7 +182,7 @@ async fn send(
         }
         looked = looked.wrapping_add(1);
         if looked.is_multiple_of(8) {
-            pass.recheck(&core, false).await.map_err(ApiError::Forbidden)?;
+            access.recheck(&core, false).await.map_err(ApiError::Forbidden)?;
         }
     }
 }
@@ -202,16 +208,16 @@ fn is_fingerprint(text: &str) -> bool {
 }
 
 impl Console {
-    async fn pass(&self, caller: Caller, field: &str, node: &str, types: bool) -> Result<Pass, ApiError> {
+    async fn access(&self, caller: Caller, field: &str, node: &str, types: bool) -> Result<ConsoleAccess, ApiError> {
         let id = names::id_of(field, node, "nodes")?;
-        Pass::new(&self.0, caller, id, types).await
+        ConsoleAccess::new(&self.0, caller, id, types).await
     }
 }
 
 #[tonic::async_trait]
 impl ConsoleService for Console {
-    type AttachConsoleStream = Stream_<v1::AttachConsoleResponse>;
-    type ReadConsoleLogStream = Stream_<v1::ReadConsoleLogResponse>;
+    type AttachConsoleStream = BoxStream<v1::AttachConsoleResponse>;
+    type ReadConsoleLogStream = BoxStream<v1::ReadConsoleLogResponse>;
 
     async fn attach_console(
         &self,
@@ -220,7 +226,7 @@ impl ConsoleService for Console {
         let caller = caller::tenant(&self.0, &request).await?;
         let mut typed = request.into_inner();
         let first = typed.message().await?.and_then(|first| first.message);
-        let Some(Asked_::Enter(wanted)) = first else {
+        let Some(ClientMessage::Enter(wanted)) = first else {
             return Err(ApiError::invalid("enter", "the first message says which console, and how").into());
         };
         let id = names::id_of("enter.node", &wanted.node, "nodes")?;
@@ -236,20 +242,20 @@ impl ConsoleService for Console {
     ) -> Answer<Self::ReadConsoleLogStream> {
         let caller = caller::tenant(&self.0, &request).await?;
         let request = request.into_inner();
-        let pass = self.pass(caller, "node", &request.node, false).await?;
-        let mut wanted = log::Wanted {
+        let access = self.access(caller, "node", &request.node, false).await?;
+        let mut wanted = log::LogFilter {
             since_us: micros("since_time", request.since_time.as_ref())?,
             until_us: micros("until_time", request.until_time.as_ref())?,
             boot_us: None,
         };
         if request.boot != 0 {
-            let boots = log::list(&self.0, &pass).await?;
+            let boots = log::list(&self.0, &access).await?;
             wanted.boot_us = Some(log::numbered(&boots, request.boot)?.boot_us);
         }
         let (answers, receiver) = mpsc::channel(QUEUE);
         let core = Arc::clone(&self.0);
         tokio::spawn(async move {
-            if let Err(error) = send(core, pass, wanted, request.follow, answers.clone()).await {
+            if let Err(error) = send(core, access, wanted, request.follow, answers.clone()).await {
                 let _ = answers.send(Err(error.into())).await;
             }
         });
@@ -261,8 +267,8 @@ impl ConsoleService for Console {
         request: Request<v1::ListConsoleBootsRequest>,
     ) -> Answer<v1::ListConsoleBootsResponse> {
         let caller = caller::tenant(&self.0, &request).await?;
-        let pass = self.pass(caller, "node", &request.get_ref().node, false).await?;
-        let boots = log::list(&self.0, &pass).await?;
+        let access = self.access(caller, "node", &request.get_ref().node, false).await?;
+        let boots = log::list(&self.0, &access).await?;
         let boots = (1..).zip(boots).map(|(number, boot)| v1::ConsoleBoot {
             boot: number,
             power_on_time: time(boot.boot_us),
@@ -275,7 +281,7 @@ impl ConsoleService for Console {
     async fn set_console_host_key(&self, request: Request<v1::SetConsoleHostKeyRequest>) -> Answer<v1::ConsoleHostKey> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(
+        let call = MutatingCall::new(
             &self.0,
             &caller,
             "SetConsoleHostKey",
@@ -288,12 +294,12 @@ impl ConsoleService for Console {
             let fault = "SHA256: and 43 characters, as `ssh-keygen -lf` shows it, or empty";
             return Err(ApiError::invalid("host_key_sha256", fault).into());
         }
-        let mut tx = match asked.begin().await? {
+        let mut tx = match call.begin().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
         let record = self.0.store.node(&Scope::Site, id).await.map_err(ApiError::from)?;
-        let host = way::host_of(&record).ok_or_else(|| {
+        let host = dial::host_of(&record).ok_or_else(|| {
             let message = format!("node {id} has no BMC address with a host");
             ApiError::precondition(format!("nodes/{id}"), message, "`rackwright node update` sets it")
         })?;
@@ -301,22 +307,22 @@ impl ConsoleService for Console {
         pinned.map_err(ApiError::from)?;
         let what = if key.is_empty() { "whichever answers next" } else { key };
         let message = format!("{}: the console's SSH host key of {id} is {what}", caller.name);
-        let event = asked.event(EventKind::SecurityBmcHostKeySet, &format!("nodes/{id}"), message);
+        let event = call.event(EventKind::SecurityBmcHostKeySet, &format!("nodes/{id}"), message);
         tx.add_event(&event).await.map_err(ApiError::from)?;
         let answer = v1::ConsoleHostKey {
             node: request.node.clone(),
             host_key_sha256: request.host_key_sha256.clone(),
         };
-        Ok(Response::new(asked.end(tx, answer).await?))
+        Ok(Response::new(call.end(tx, answer).await?))
     }
 
     async fn add_ssh_key(&self, request: Request<v1::AddSshKeyRequest>) -> Answer<v1::SshKey> {
         let caller = caller::user(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "AddSshKey", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "AddSshKey", request.mutation.as_ref(), &request)?;
         let (fingerprint, text) =
             public_key(&request.public_key).map_err(|fault| ApiError::invalid("public_key", fault))?;
-        let mut tx = match asked.begin().await? {
+        let mut tx = match call.begin().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
@@ -324,23 +330,23 @@ impl ConsoleService for Console {
             fingerprint,
             member: caller.name.clone(),
             public_key: text,
-            created_at: asked.now(),
+            created_at: call.now(),
             epoch: caller.epoch,
         };
         let is_added = tx.add_ssh_key(&row).await.map_err(ApiError::from)?
-            || take_key(&self.0, &mut tx, &asked, &caller, &row).await?;
+            || take_key(&self.0, &mut tx, &call, &caller, &row).await?;
         if !is_added {
             let fault = format!("is registered already, or you have {SSH_KEYS_MAX} keys: remove one");
             return Err(ApiError::Taken(vec![("public_key".into(), fault)]).into());
         }
         let message = format!("{} registered the SSH key {}", caller.name, row.fingerprint);
-        let event = asked.event(
+        let event = call.event(
             EventKind::SecuritySshKeyAdded,
             &format!("members/{}", caller.name),
             message,
         );
         tx.add_event(&event).await.map_err(ApiError::from)?;
-        Ok(Response::new(asked.end(tx, key_message(row)).await?))
+        Ok(Response::new(call.end(tx, key_message(row)).await?))
     }
 
     async fn list_ssh_keys(&self, request: Request<v1::ListSshKeysRequest>) -> Answer<v1::ListSshKeysResponse> {
@@ -353,8 +359,8 @@ impl ConsoleService for Console {
     async fn remove_ssh_key(&self, request: Request<v1::RemoveSshKeyRequest>) -> Answer<()> {
         let caller = caller::user(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "RemoveSshKey", request.mutation.as_ref(), &request)?;
-        let mut tx = match asked.begin().await? {
+        let call = MutatingCall::new(&self.0, &caller, "RemoveSshKey", request.mutation.as_ref(), &request)?;
+        let mut tx = match call.begin().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
@@ -365,13 +371,13 @@ impl ConsoleService for Console {
             return Err(ApiError::NotFound { kind: "ssh key", name }.into());
         }
         let message = format!("{} removed the SSH key {}", caller.name, request.fingerprint);
-        let event = asked.event(
+        let event = call.event(
             EventKind::SecuritySshKeyRemoved,
             &format!("members/{}", caller.name),
             message,
         );
         tx.add_event(&event).await.map_err(ApiError::from)?;
-        Ok(Response::new(asked.end(tx, ()).await?))
+        Ok(Response::new(call.end(tx, ()).await?))
     }
 
     async fn create_console_token(
@@ -382,8 +388,8 @@ impl ConsoleService for Console {
         let request = request.into_inner();
         // The answer contains a secret and is not stored. A repeat with the same key is refused.
         let mutation = request.mutation.as_ref();
-        let asked = Asked::new(&self.0, &caller, "CreateConsoleToken", mutation, &request)?;
-        let pass = self.pass(caller.clone(), "node", &request.node, false).await?;
+        let call = MutatingCall::new(&self.0, &caller, "CreateConsoleToken", mutation, &request)?;
+        let access = self.access(caller.clone(), "node", &request.node, false).await?;
         if !self.0.config.console_ssh.as_ref().is_some_and(|ssh| ssh.tokens) {
             let message = "the site has no SSH port that takes tokens";
             let hint = "`console_ssh: {listen: ..., tokens: true}` in the settings of rackwrightd";
@@ -394,17 +400,17 @@ impl ConsoleService for Console {
             s @ 1..=TOKEN_MAX_S => s,
             _ => return Err(ApiError::invalid("lifetime", "1 s to 1 day").into()),
         };
-        let Ok(mut tx) = asked.begin::<v1::CreateConsoleTokenResponse>().await? else {
+        let Ok(mut tx) = call.begin::<v1::CreateConsoleTokenResponse>().await? else {
             let key = request.mutation.unwrap_or_default().idempotency_key;
             let method = "CreateConsoleToken".to_owned();
             return Err(ApiError::from(StoreError::KeyReused { key, method }).into());
         };
-        let expires_at = asked.now().plus(seconds(lifetime_s));
-        let token = token::make(&self.0, &mut tx, &caller, &pass.record, expires_at).await?;
+        let expires_at = call.now().plus(seconds(lifetime_s));
+        let token = token::make(&self.0, &mut tx, &caller, &access.record, expires_at).await?;
         let message = format!("{} made a token for one login at the console", caller.name);
-        let event = asked.event(EventKind::SecurityConsoleTokenCreated, &request.node, message);
+        let event = call.event(EventKind::SecurityConsoleTokenCreated, &request.node, message);
         tx.add_event(&event).await.map_err(ApiError::from)?;
-        asked.end(tx, v1::CreateConsoleTokenResponse::default()).await?;
+        call.end(tx, v1::CreateConsoleTokenResponse::default()).await?;
         Ok(Response::new(v1::CreateConsoleTokenResponse {
             token: token.expose_secret().to_owned(),
             expire_time: convert::time(expires_at),

@@ -7,7 +7,7 @@ use rackwright_api::v1;
 use rackwright_api::v1::control_service_server::ControlService;
 use tonic::{Request, Response, Status};
 
-use super::asked::Asked;
+use super::call::MutatingCall;
 use super::caller;
 use crate::api_error::ApiError;
 use crate::core::Core;
@@ -61,8 +61,8 @@ impl ControlService for Control {
     async fn resume_control(&self, request: Request<v1::ResumeControlRequest>) -> Answer<v1::Control> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "ResumeControl", request.mutation.as_ref(), &request)?;
-        let tx = match asked.begin().await? {
+        let call = MutatingCall::new(&self.0, &caller, "ResumeControl", request.mutation.as_ref(), &request)?;
+        let tx = match call.begin().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
@@ -78,11 +78,11 @@ impl ControlService for Control {
         }
         let mut tx = self.0.store.write().await.map_err(ApiError::from)?;
         let message = format!("{} ended the pause of {}", caller.name, self.0.replica);
-        tx.add_event(&asked.event(EventKind::SecurityControlResumed, "site", message))
+        tx.add_event(&call.event(EventKind::SecurityControlResumed, "site", message))
             .await
             .map_err(ApiError::from)?;
         let answer = self.state(false).await?;
-        Ok(Response::new(asked.end_in(tx, answer).await?))
+        Ok(Response::new(call.end_in(tx, answer).await?))
     }
 
     async fn prove_database(&self, request: Request<v1::ProveDatabaseRequest>) -> Answer<()> {

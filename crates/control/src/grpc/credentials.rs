@@ -9,7 +9,7 @@ use rackwright_store::{FactoryCredential, NodeRecord};
 use secrecy::SecretString;
 use tonic::{Request, Response, Status};
 
-use super::asked::{Asked, Beside};
+use super::call::{MutatingCall, SideChanges};
 use super::enrolment::{self, Faults};
 use super::{caller, convert, names};
 use crate::api_error::ApiError;
@@ -70,7 +70,7 @@ impl CredentialService for Credentials {
     ) -> Answer<v1::FactoryCredential> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(
+        let call = MutatingCall::new(
             &self.0,
             &caller,
             "AddFactoryCredential",
@@ -97,9 +97,9 @@ impl CredentialService for Credentials {
             username: request.username,
             place: i64::from(order),
             created_by: caller.name.clone(),
-            created_at: asked.now(),
+            created_at: call.now(),
         };
-        let mut tx = match asked.begin().await? {
+        let mut tx = match call.begin().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
@@ -114,10 +114,10 @@ impl CredentialService for Credentials {
             "{} added the factory password of {} on {}",
             caller.name, one.username, one.pattern
         );
-        tx.add_event(&asked.event(EventKind::BmcCredentialAdded, &name, message))
+        tx.add_event(&call.event(EventKind::BmcCredentialAdded, &name, message))
             .await
             .map_err(ApiError::from)?;
-        Ok(Response::new(asked.end(tx, shown(&one)).await?))
+        Ok(Response::new(call.end(tx, shown(&one)).await?))
     }
 
     async fn list_factory_credentials(
@@ -135,9 +135,9 @@ impl CredentialService for Credentials {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let mutation = request.mutation.as_ref();
-        let asked = Asked::new(&self.0, &caller, "RemoveFactoryCredential", mutation, &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "RemoveFactoryCredential", mutation, &request)?;
         let id = names::id_of("name", &request.name, COLLECTION)?;
-        let mut tx = match asked.begin::<()>().await? {
+        let mut tx = match call.begin::<()>().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
@@ -149,17 +149,17 @@ impl CredentialService for Credentials {
             .into());
         }
         let message = format!("{} removed a factory password", caller.name);
-        tx.add_event(&asked.event(EventKind::BmcCredentialRemoved, &request.name, message))
+        tx.add_event(&call.event(EventKind::BmcCredentialRemoved, &request.name, message))
             .await
             .map_err(ApiError::from)?;
-        asked.end(tx, ()).await?;
+        call.end(tx, ()).await?;
         Ok(Response::new(()))
     }
 
     async fn rotate_bmc_password(&self, request: Request<v1::RotateBmcPasswordRequest>) -> Answer<v1::Operation> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(
+        let call = MutatingCall::new(
             &self.0,
             &caller,
             "RotateBmcPassword",
@@ -167,7 +167,7 @@ impl CredentialService for Credentials {
             &request,
         )?;
         let id = names::id_of("name", &request.name, "nodes")?;
-        let now = asked.now();
+        let now = call.now();
         let change = |record: &mut NodeRecord| {
             if bmc::is_ipmi(&record.spec) {
                 let message = "its BMC is asked over IPMI, where passwords are not changed";
@@ -176,10 +176,10 @@ impl CredentialService for Credentials {
             }
             forget_refusals(&mut record.spec);
             record.spec.account.asked_at = Some(now);
-            Ok(Beside::default())
+            Ok(SideChanges::default())
         };
         Ok(Response::new(
-            asked.node_operation(id, OperationKind::BmcPassword, change).await?,
+            call.node_operation(id, OperationKind::BmcPassword, change).await?,
         ))
     }
 }

@@ -12,13 +12,13 @@ use rackwright_site::discovery::{Ranges, TARGETS_MAX};
 use rackwright_store::{DiscoveryRow, FindingRow, StoreError};
 use tonic::{Request, Response, Status};
 
-use super::asked::Asked;
+use super::call::MutatingCall;
 use super::names::Pages;
 use super::{caller, convert, enrolment, names};
 use crate::api_error::ApiError;
 use crate::core::Core;
 use crate::discovery::look::Body;
-use crate::discovery::wanted::{Heard, Plan, SecretLogin, Secrets, Target, Wanted, WantedTarget, overlap};
+use crate::discovery::spec::{DiscoverySpec, Plan, SecretLogin, Secrets, SourceResults, Target, TargetSpec, overlap};
 use crate::discovery::{DEADLINE_MIN, KEPT, TRIES, TRIES_MAX, secrets_purpose};
 use crate::stored;
 
@@ -85,7 +85,7 @@ fn short(field: String, text: &str, faults: &mut Faults) {
 }
 
 /// The request in its stored form. Every fault is added to `faults`.
-fn wanted(request: &v1::StartDiscoveryRequest, max: u64, faults: &mut Faults) -> Wanted {
+fn spec(request: &v1::StartDiscoveryRequest, max: u64, faults: &mut Faults) -> DiscoverySpec {
     if request.ranges.len() > RANGES_MAX {
         faults.push(("ranges".into(), format!("at most {RANGES_MAX}")));
     } else if let Err(list) = Ranges::parse(&request.ranges, max) {
@@ -110,7 +110,7 @@ fn wanted(request: &v1::StartDiscoveryRequest, max: u64, faults: &mut Faults) ->
     }
     let logins: BTreeSet<&str> = request.logins.iter().map(|login| login.name.as_str()).collect();
     let targets = request.targets.iter().take(TARGETS_MAX).enumerate();
-    let wanted = Wanted {
+    let spec = DiscoverySpec {
         ranges: request.ranges.clone(),
         ports: ports.into_iter().collect(),
         targets: targets
@@ -128,7 +128,7 @@ fn wanted(request: &v1::StartDiscoveryRequest, max: u64, faults: &mut Faults) ->
     if request.login_tries > TRIES_MAX {
         faults.push(("login_tries".into(), format!("at most {TRIES_MAX}: BMCs lock accounts")));
     }
-    let is_empty = wanted.ranges.is_empty() && wanted.targets.is_empty() && !wanted.ssdp && !wanted.leases;
+    let is_empty = spec.ranges.is_empty() && spec.targets.is_empty() && !spec.ssdp && !spec.leases;
     if is_empty {
         faults.push((
             "ranges".into(),
@@ -136,18 +136,18 @@ fn wanted(request: &v1::StartDiscoveryRequest, max: u64, faults: &mut Faults) ->
         ));
     }
     if faults.is_empty() {
-        let total = Plan::new(&wanted, &Heard::default(), max).count();
+        let total = Plan::new(&spec, &SourceResults::default(), max).count();
         if total > max {
             let fault = format!("{total} addresses and ports, and at most {max} are looked at in one discovery");
             faults.push(("ranges".into(), fault));
         }
     }
-    wanted
+    spec
 }
 
-fn target(index: usize, one: &v1::DiscoveryTarget, logins: &BTreeSet<&str>, faults: &mut Faults) -> WantedTarget {
+fn target(index: usize, one: &v1::DiscoveryTarget, logins: &BTreeSet<&str>, faults: &mut Faults) -> TargetSpec {
     let field = |name: &str| format!("targets[{index}].{name}");
-    let target = WantedTarget {
+    let target = TargetSpec {
         address: one.address.clone(),
         login: one.login.clone(),
         name: one.node_id.clone(),
@@ -208,8 +208,8 @@ fn internal(error: &dyn std::fmt::Display) -> ApiError {
 }
 
 fn discovery(row: &DiscoveryRow, counts: Vec<(String, i64)>) -> Result<v1::Discovery, StoreError> {
-    let wanted: Wanted = stored::json("discovery", &row.id, &row.spec)?;
-    let heard: Heard = stored::json("discovery", &row.id, &row.heard)?;
+    let spec: DiscoverySpec = stored::json("discovery", &row.id, &row.spec)?;
+    let heard: SourceResults = stored::json("discovery", &row.id, &row.heard)?;
     let notes = std::iter::once(row.message.clone()).chain(heard.notes);
     let notes: Vec<String> = notes.filter(|note| !note.is_empty()).collect();
     Ok(v1::Discovery {
@@ -219,7 +219,7 @@ fn discovery(row: &DiscoveryRow, counts: Vec<(String, i64)>) -> Result<v1::Disco
         end_time: row.ended_at.and_then(convert::time),
         phase: row.phase.clone(),
         message: notes.join("; "),
-        ranges: wanted.ranges,
+        ranges: spec.ranges,
         total: row.total,
         reached: row.reached,
         silent: row.silent,
@@ -286,39 +286,39 @@ impl DiscoveryService for Discovery {
         let request = request.into_inner();
         let (plain, labels) = without_labels(&request);
         let mutation = request.mutation.as_ref();
-        let asked = Asked::with_maps(&self.0, &caller, "StartDiscovery", mutation, &plain, &labels)?;
+        let call = MutatingCall::with_maps(&self.0, &caller, "StartDiscovery", mutation, &plain, &labels)?;
         let max = self.0.config.discovery.max_addresses;
         let mut faults = Faults::new();
-        let wanted = wanted(&request, max, &mut faults);
+        let spec = spec(&request, max, &mut faults);
         let secrets = secrets(&request, &mut faults);
         enrolment::none(faults)?;
-        let mut tx = match asked.begin().await? {
+        let mut tx = match call.begin().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
         let open = tx.open_discoveries().await.map_err(ApiError::from)?;
-        check_open(&open, &wanted, max)?;
-        let mut operation = asked.new_operation(OperationKind::Discover, "", DEADLINE_MIN);
+        check_open(&open, &spec, max)?;
+        let mut operation = call.new_operation(OperationKind::Discover, "", DEADLINE_MIN);
         operation.target = format!("discoveries/{}", operation.id);
         let text = serde_json::to_string(&secrets).map_err(|e| internal(&e))?;
         let sealed = self.0.keys.sealer.seal(&text.into(), &secrets_purpose(&operation.id));
         let row = DiscoveryRow {
             id: operation.id.clone(),
             requested_by: caller.name.clone(),
-            created_at: asked.now(),
+            created_at: call.now(),
             phase: "listening".into(),
-            spec: serde_json::to_string(&wanted).map_err(|e| internal(&e))?,
+            spec: serde_json::to_string(&spec).map_err(|e| internal(&e))?,
             heard: "{}".into(),
             secrets: sealed.map_err(|e| internal(&e))?,
-            total: i64::try_from(Plan::new(&wanted, &Heard::default(), max).count()).unwrap_or(i64::MAX),
+            total: i64::try_from(Plan::new(&spec, &SourceResults::default(), max).count()).unwrap_or(i64::MAX),
             ..DiscoveryRow::default()
         };
         tx.insert_discovery(&row, KEPT).await.map_err(ApiError::from)?;
         tx.insert_operation(&operation).await.map_err(ApiError::from)?;
         let message = format!("{} began a discovery of {} addresses", caller.name, row.total);
-        let event = asked.event(EventKind::Requested, &operation.target, message);
+        let event = call.event(EventKind::Requested, &operation.target, message);
         tx.add_event(&event).await.map_err(ApiError::from)?;
-        let response = asked.end(tx, convert::operation(&operation, None)).await?;
+        let response = call.end(tx, convert::operation(&operation, None)).await?;
         self.0.discoveries.wake();
         Ok(Response::new(response))
     }
@@ -408,10 +408,10 @@ impl DiscoveryService for Discovery {
 }
 
 /// Limits open discoveries, and refuses two that look at the same address.
-fn check_open(open: &[DiscoveryRow], wanted: &Wanted, max: u64) -> Result<(), ApiError> {
+fn check_open(open: &[DiscoveryRow], spec: &DiscoverySpec, max: u64) -> Result<(), ApiError> {
     for row in open {
-        let other: Wanted = stored::json("discovery", &row.id, &row.spec)?;
-        if let Some(both) = overlap(wanted, &other, max) {
+        let other: DiscoverySpec = stored::json("discovery", &row.id, &row.spec)?;
+        if let Some(both) = overlap(spec, &other, max) {
             let subject = format!("discoveries/{}", row.id);
             let message = format!("discovery {} of {} looks at {both} already", row.id, row.requested_by);
             let hint = format!(

@@ -4,7 +4,7 @@ use rackwright_api::v1;
 use rackwright_lifecycle::EventKind;
 use rackwright_store::{NodeRecord, Scope};
 
-use super::asked::Asked;
+use super::call::MutatingCall;
 use super::convert;
 use crate::api_error::ApiError;
 use crate::core::Core;
@@ -14,8 +14,8 @@ use crate::intent;
 ///
 /// # Errors
 /// The node is not doubted.
-fn believed(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
-    intent::worded("reason", reason)?;
+fn end_doubt(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
+    intent::checked_text("reason", reason)?;
     if record.node.doubt.is_none() {
         let hint = format!("`rackwright node explain {}` says where it stands", record.id);
         return Err(intent::refused(record, "it is not doubted", &hint));
@@ -28,25 +28,25 @@ fn believed(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
 ///
 /// # Errors
 /// The node is not doubted, or was changed at the same time.
-pub async fn believe(core: &Core, asked: &Asked<'_>, id: &str, reason: &str) -> Result<v1::Node, ApiError> {
-    let mut tx = match asked.begin().await? {
+pub async fn believe(core: &Core, call: &MutatingCall<'_>, id: &str, reason: &str) -> Result<v1::Node, ApiError> {
+    let mut tx = match call.begin().await? {
         Ok(tx) => tx,
         Err(former) => return Ok(former),
     };
     let mut record = tx.node(id).await?;
-    asked.check_version(&format!("nodes/{id}"), record.version)?;
-    believed(&mut record, reason)?;
-    tx.save_node(&mut record, asked.now()).await?;
-    let message = format!("{} believes the record of {id}: {}", asked.caller().name, reason.trim());
-    let event = asked.event(EventKind::SecurityNodeBelieved, &format!("nodes/{id}"), message);
+    call.check_version(&format!("nodes/{id}"), record.version)?;
+    end_doubt(&mut record, reason)?;
+    tx.save_node(&mut record, call.now()).await?;
+    let message = format!("{} believes the record of {id}: {}", call.caller().name, reason.trim());
+    let event = call.event(EventKind::SecurityNodeBelieved, &format!("nodes/{id}"), message);
     tx.add_event(&event).await?;
     // A cluster pauses while one of its nodes is doubted.
     if let Some(cluster) = core.store.cluster_of_node(id).await? {
-        tx.wake_cluster(&cluster, asked.now()).await?;
+        tx.wake_cluster(&cluster, call.now()).await?;
     }
-    let node = convert::node(core, &record, None, asked.now());
-    let response = asked.end(tx, node).await?;
-    core.is_due(id);
+    let node = convert::node(core, &record, None, call.now());
+    let response = call.end(tx, node).await?;
+    core.notify_due(id);
     core.clusters.due.notify_one();
     Ok(response)
 }
@@ -55,12 +55,12 @@ pub async fn believe(core: &Core, asked: &Asked<'_>, id: &str, reason: &str) -> 
 ///
 /// # Errors
 /// The cluster has a doubted node.
-pub async fn cluster(core: &Core, asked: &Asked<'_>, id: &str) -> Result<(), ApiError> {
+pub async fn cluster(core: &Core, call: &MutatingCall<'_>, id: &str) -> Result<(), ApiError> {
     let Some(node) = core.store.doubted_node_of(id).await? else {
         return Ok(());
     };
     let subject = format!("clusters/{id}");
-    if asked.caller().scope != Scope::Site {
+    if call.caller().scope != Scope::Site {
         let message = format!("the site's operators check the nodes of {id} first");
         return Err(ApiError::precondition(subject, message, "ask the site's operators"));
     }

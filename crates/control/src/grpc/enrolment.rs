@@ -50,7 +50,7 @@ pub fn faults(request: &EnrollNodeRequest) -> Faults {
     }
     let spec = request.spec.clone().unwrap_or_default();
     let bmc = spec.bmc.unwrap_or_default();
-    let is_ipmi = IpmiAddress::is_meant(&bmc.address);
+    let is_ipmi = IpmiAddress::is_ipmi(&bmc.address);
     if bmc.username.is_empty() && bmc.password.is_empty() && !is_ipmi {
         // Without user name and password, the factory list provides both.
         let named = Bmc {
@@ -106,7 +106,7 @@ pub fn batch_faults(request: &BatchEnrollNodesRequest) -> Faults {
 #[must_use]
 pub fn bmc_faults(bmc: &Bmc) -> Faults {
     let mut faults = Faults::new();
-    if IpmiAddress::is_meant(&bmc.address) {
+    if IpmiAddress::is_ipmi(&bmc.address) {
         return ipmi_faults(bmc);
     }
     let url_ok = ["https://", "http://"]
@@ -173,7 +173,7 @@ pub fn password_faults(password: &str) -> Faults {
 /// Faults of a password for a BMC over IPMI; none for other BMCs.
 #[must_use]
 pub fn ipmi_password_faults(address: &str, password: &str) -> Faults {
-    if !IpmiAddress::is_meant(address) {
+    if !IpmiAddress::is_ipmi(address) {
         return Faults::new();
     }
     let fault = match password.len() {

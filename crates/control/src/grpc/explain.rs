@@ -2,7 +2,7 @@
 
 use rackwright_api::v1;
 use rackwright_lifecycle::{Agent, Bmc, BootTarget, Edge, Reading, Scope as Line, State, Timestamp, Wait};
-use rackwright_site::model::told;
+use rackwright_site::model::description;
 use rackwright_store::{NodeRecord, Permit, Readings, Scope, StoreError};
 
 use super::convert;
@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::ethernet;
 use crate::firmware_settings;
 use crate::golden_firmware;
-use crate::runner::{Gathered, gather};
+use crate::runner::{GatheredFacts, gather_facts};
 
 /// Most edges shown.
 const HISTORY: i64 = 20;
@@ -32,7 +32,7 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
     let now = clock::now();
     let mut record = core.store.node(&Scope::Site, id).await?;
     let rows = core.store.attempts(&record.id, record.node.since).await?;
-    let Gathered { facts, permits } = gather(core, &record, &rows, &mut LastBoot::Unread, now).await?;
+    let GatheredFacts { facts, permits } = gather_facts(core, &record, &rows, &mut LastBoot::Unread, now).await?;
     let mut line = String::new();
     if let Some(turn) = turn(core, &record, &permits, now).await? {
         (record.wait, line) = turn;
@@ -89,7 +89,9 @@ async fn bmc_state(core: &Core, record: &NodeRecord) -> Result<v1::FactLine, Sto
     let row = core.store.bmc_state(&record.id).await?;
     Ok(v1::FactLine {
         name: "bmc accounts".to_owned(),
-        value: row.as_ref().map_or_else(|| "never read".to_owned(), bmc_state::told),
+        value: row
+            .as_ref()
+            .map_or_else(|| "never read".to_owned(), bmc_state::description),
         time: row.and_then(|row| convert::time(row.read_at)),
     })
 }
@@ -99,7 +101,7 @@ async fn uefi(core: &Core, record: &NodeRecord) -> Result<Option<v1::FactLine>, 
     let baseline = core.store.uefi_baseline(&record.id).await?;
     Ok(baseline.map(|baseline| v1::FactLine {
         name: "boot options and keys".to_owned(),
-        value: bmc_state::baseline_told(&baseline),
+        value: bmc_state::describe_baseline(&baseline),
         time: convert::time(baseline.read_at),
     }))
 }
@@ -143,7 +145,7 @@ async fn measured_boot(core: &Core, record: &NodeRecord) -> Result<Option<v1::Fa
 
 /// The state of the firmware settings; `None` if no settings are wanted.
 async fn firmware_settings(core: &Core, record: &NodeRecord) -> Result<Option<v1::FactLine>, StoreError> {
-    let Some(wanted) = core.wishes.of(core, record).await? else {
+    let Some(wanted) = core.wanted_settings.of(core, record).await? else {
         return Ok(None);
     };
     let row = core.store.node_settings(&record.id).await?;
@@ -152,13 +154,13 @@ async fn firmware_settings(core: &Core, record: &NodeRecord) -> Result<Option<v1
         .map(|row| firmware_settings::rows_of(&record.id, &row.body))
         .transpose()?
         .unwrap_or_default();
-    let rows = firmware_settings::restated(&wanted, &known);
+    let rows = firmware_settings::rejudge(&wanted, &known);
     let read: Vec<_> = rows
         .iter()
         .filter(|(_, is_read)| *is_read)
         .map(|(row, _)| row.clone())
         .collect();
-    let (value, at) = match (&row, told(&read)) {
+    let (value, at) = match (&row, description(&read)) {
         (None, _) => ("wanted, never read".to_owned(), None),
         (Some(row), stray) if !stray.is_empty() => (stray, row.drifted_at.or(Some(row.read_at))),
         (Some(row), _) if read.len() < rows.len() => {
@@ -188,17 +190,17 @@ async fn turn(
     };
     if let Line::Alarm(node) = &permit.resource.scope {
         let alarms = core.store.alarms_of(node).await?;
-        let told = alarms.iter().filter(|alarm| alarm.blocks);
-        let told: Vec<String> = told
+        let description = alarms.iter().filter(|alarm| alarm.blocks);
+        let description: Vec<String> = description
             .map(|alarm| format!("{} ({})", alarm.message, alarm.advice))
             .collect();
-        return Ok((!told.is_empty()).then(|| {
-            let why = told.join("; ");
+        return Ok((!description.is_empty()).then(|| {
+            let why = description.join("; ");
             (Wait::Alarm { why }, String::new())
         }));
     }
     let queue = core.store.queue(&permit.resource, now).await?;
-    let before = core.store.asked_before(&permit.resource, &record.id).await?;
+    let before = core.store.count_ahead(&permit.resource, &record.id).await?;
     let wait = Wait::Turn {
         resource: permit.resource.clone(),
         taken: queue.taken,
@@ -327,13 +329,13 @@ fn hints(record: &NodeRecord) -> Vec<String> {
         .map(|(verb, what)| format!("rackwright node {verb} {id}: {what}"))
         .collect();
     if record.spec.account.refused_at.is_some() {
-        let told = [
+        let description = [
             format!(
                 "rackwright node update {id} --user USER --password-file FILE: gives the BMC's password, which it refused"
             ),
             format!("rackwright node bmc-password rotate {id}: tries once more what is known, and changes it"),
         ];
-        hints.splice(0..0, told);
+        hints.splice(0..0, description);
     }
     if is_silent {
         hints.insert(
@@ -466,7 +468,7 @@ fn fact_lines(record: &NodeRecord, agent: &Reading<Agent>) -> Vec<v1::FactLine> 
         ),
     ];
     let password = password_line(record);
-    lines.extend(password.map(|(told, at)| plain("bmc password", told.into(), at)));
+    lines.extend(password.map(|(description, at)| plain("bmc password", description.into(), at)));
     lines.extend(customer.map(|name| plain("customer", name, None)));
     lines
 }

@@ -14,7 +14,7 @@ use rackwright_site::model::WantedFirmware;
 use rackwright_store::{FirmwareFileRow, FirmwareSeenRow, NodeRecord, Scope, StoreError};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::asked::{Asked, Beside};
+use super::call::{MutatingCall, SideChanges};
 use super::names::{self, Pages};
 use super::{caller, convert, windows};
 use crate::api_error::ApiError;
@@ -182,8 +182,8 @@ async fn report_of(core: &Core, after: &str, records: &[NodeRecord]) -> Result<V
         .iter()
         .map(|record| (record, firmware::wanted_in(&site, record)))
         .filter(|(_, wanted)| !wanted.is_empty());
-    let told = wanting.map(|(record, wanted)| compliance(record, wanted, seen.get(&*record.id).copied(), &files));
-    told.collect()
+    let reported = wanting.map(|(record, wanted)| compliance(record, wanted, seen.get(&*record.id).copied(), &files));
+    reported.collect()
 }
 
 #[tonic::async_trait]
@@ -229,9 +229,9 @@ impl FirmwareService for Firmware {
     async fn remove_firmware(&self, request: Request<v1::RemoveFirmwareRequest>) -> Answer<()> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "RemoveFirmware", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "RemoveFirmware", request.mutation.as_ref(), &request)?;
         let digest = names::id_of("name", &request.name, "firmware")?;
-        let mut tx = match asked.begin::<()>().await? {
+        let mut tx = match call.begin::<()>().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
@@ -239,13 +239,13 @@ impl FirmwareService for Firmware {
             let hint = "wait for the update, or see `rackwright firmware report`";
             return Err(ApiError::precondition(&request.name, "an update is using it", hint).into());
         }
-        let event = asked.event(
+        let event = call.event(
             EventKind::FirmwareRemoved,
             &request.name,
             format!("{} removed {digest}", caller.name),
         );
         tx.add_event(&event).await.map_err(ApiError::from)?;
-        asked.end(tx, ()).await?;
+        call.end(tx, ()).await?;
         self.0.firmware.files.remove(digest).await;
         Ok(Response::new(()))
     }
@@ -276,8 +276,8 @@ impl FirmwareService for Firmware {
         ];
         let offered = ways.into_iter().filter(|(_, is_offered)| *is_offered);
         answer.ways = offered.map(|(way, _)| way.to_owned()).collect();
-        answer.under_way = match self.0.firmware.told(&record.id) {
-            Some(told) => format!("{} ({} %)", told.step, told.percent),
+        answer.under_way = match self.0.firmware.reported(&record.id) {
+            Some(reported) => format!("{} ({} %)", reported.step, reported.percent),
             None if self
                 .0
                 .store
@@ -296,7 +296,7 @@ impl FirmwareService for Firmware {
     async fn update_node_firmware(&self, request: Request<v1::UpdateNodeFirmwareRequest>) -> Answer<v1::Operation> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(
+        let call = MutatingCall::new(
             &self.0,
             &caller,
             "UpdateNodeFirmware",
@@ -313,12 +313,10 @@ impl FirmwareService for Firmware {
                 "say what is wanted under `firmware:` of its SKU in the site file, and `rackwright site apply` it";
             return Err(ApiError::precondition(&request.name, "its SKU wants no firmware", hint).into());
         }
-        let now = asked.now();
-        let change = |record: &mut NodeRecord| intent::firmware(record, now).map(|()| Beside::default());
+        let now = call.now();
+        let change = |record: &mut NodeRecord| intent::firmware(record, now).map(|()| SideChanges::default());
         Ok(Response::new(
-            asked
-                .node_operation(&record.id, OperationKind::Firmware, change)
-                .await?,
+            call.node_operation(&record.id, OperationKind::Firmware, change).await?,
         ))
     }
 
@@ -345,7 +343,7 @@ impl FirmwareService for Firmware {
     ) -> Answer<v1::MaintenanceWindow> {
         let caller = caller::user(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(
+        let call = MutatingCall::new(
             &self.0,
             &caller,
             "SetMaintenanceWindow",
@@ -353,7 +351,7 @@ impl FirmwareService for Firmware {
             &request,
         )?;
         let window = request.window.clone().unwrap_or_default();
-        Ok(Response::new(windows::set(&self.0, &asked, window).await?))
+        Ok(Response::new(windows::set(&self.0, &call, window).await?))
     }
 
     async fn get_maintenance_window(
@@ -369,8 +367,8 @@ impl FirmwareService for Firmware {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let mutation = request.mutation.as_ref();
-        let asked = Asked::new(&self.0, &caller, "AddGoldenFirmware", mutation, &request)?;
-        Ok(Response::new(golden::add(&asked, &request).await?))
+        let call = MutatingCall::new(&self.0, &caller, "AddGoldenFirmware", mutation, &request)?;
+        Ok(Response::new(golden::add(&call, &request).await?))
     }
 
     async fn list_golden_firmware(
@@ -392,8 +390,8 @@ impl FirmwareService for Firmware {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let mutation = request.mutation.as_ref();
-        let asked = Asked::new(&self.0, &caller, "RemoveGoldenFirmware", mutation, &request)?;
-        golden::remove(&asked, &request).await?;
+        let call = MutatingCall::new(&self.0, &caller, "RemoveGoldenFirmware", mutation, &request)?;
+        golden::remove(&call, &request).await?;
         Ok(Response::new(()))
     }
 }

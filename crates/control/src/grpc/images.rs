@@ -10,7 +10,7 @@ use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt as _;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::asked::Asked;
+use super::call::MutatingCall;
 use super::names::Pages;
 use super::{caller, convert, names};
 use crate::api_error::ApiError;
@@ -207,10 +207,10 @@ impl ImageService for Images {
     async fn start_upload(&self, request: Request<v1::StartUploadRequest>) -> Result<Response<v1::Upload>, Status> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "StartUpload", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "StartUpload", request.mutation.as_ref(), &request)?;
         let body = announced(&request)?;
         let key = request.mutation.clone().unwrap_or_default().idempotency_key;
-        let mut tx = match asked.begin::<v1::Upload>().await? {
+        let mut tx = match call.begin::<v1::Upload>().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(self.upload_as_it_is(former).await?)),
         };
@@ -230,10 +230,10 @@ impl ImageService for Images {
             key,
             body,
             operation: None,
-            created_at: asked.now(),
+            created_at: call.now(),
         };
         tx.insert_upload(&row).await.map_err(ApiError::from)?;
-        Ok(Response::new(asked.end(tx, self.upload(&row)).await?))
+        Ok(Response::new(call.end(tx, self.upload(&row)).await?))
     }
 
     async fn get_upload(&self, request: Request<v1::GetUploadRequest>) -> Result<Response<v1::Upload>, Status> {
@@ -268,8 +268,8 @@ impl ImageService for Images {
     ) -> Result<Response<v1::Operation>, Status> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "FinishUpload", request.mutation.as_ref(), &request)?;
-        let mut tx = match asked.begin().await? {
+        let call = MutatingCall::new(&self.0, &caller, "FinishUpload", request.mutation.as_ref(), &request)?;
+        let mut tx = match call.begin().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
@@ -283,10 +283,10 @@ impl ImageService for Images {
             let hint = "`rackwright operation list` shows it";
             return Err(ApiError::precondition(&request.name, "its import was begun before", hint).into());
         }
-        let operation = asked.new_operation(OperationKind::ImportImage, &format!("images/{}", row.image_id), 24 * 60);
+        let operation = call.new_operation(OperationKind::ImportImage, &format!("images/{}", row.image_id), 24 * 60);
         tx.insert_operation(&operation).await.map_err(ApiError::from)?;
         tx.begin_import(&row.id, &operation.id).await.map_err(ApiError::from)?;
-        let response = asked.end(tx, convert::operation(&operation, None)).await?;
+        let response = call.end(tx, convert::operation(&operation, None)).await?;
         row.operation = Some(operation.id);
         uploads::start_import(&self.0, row);
         Ok(Response::new(response))
@@ -329,18 +329,18 @@ impl ImageService for Images {
     async fn delete_image(&self, request: Request<v1::DeleteImageRequest>) -> Result<Response<()>, Status> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "DeleteImage", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "DeleteImage", request.mutation.as_ref(), &request)?;
         let (image, digest) = match request.name.split_once("/versions/") {
             Some((image, digest)) => (image, Some(digest)),
             None => (request.name.as_str(), None),
         };
         let id = names::id_of("name", image, "images")?;
-        let mut tx = match asked.begin::<()>().await? {
+        let mut tx = match call.begin::<()>().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
         let row = self.0.store.image(id).await.map_err(ApiError::from)?;
-        asked.check_version(image, row.version)?;
+        call.check_version(image, row.version)?;
         let versions = self.0.store.image_versions(id).await.map_err(ApiError::from)?;
         let doomed: Vec<_> = versions
             .iter()
@@ -370,13 +370,13 @@ impl ImageService for Images {
                 .await
                 .map_err(ApiError::from)?;
         }
-        let event = asked.event(
+        let event = call.event(
             EventKind::ImageDeleted,
             &request.name,
             format!("{} deleted {}", caller.name, request.name),
         );
         tx.add_event(&event).await.map_err(ApiError::from)?;
-        asked.end(tx, ()).await?;
+        call.end(tx, ()).await?;
         collect_chunks(&self.0).await;
         Ok(Response::new(()))
     }

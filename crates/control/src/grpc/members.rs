@@ -5,7 +5,7 @@ use rackwright_identity::new_epoch;
 use rackwright_lifecycle::{EventKind, Timestamp};
 use rackwright_store::{MemberRecord, MemberTokenRow, Scope, WriteTx};
 
-use super::asked::Asked;
+use super::call::MutatingCall;
 use super::caller::{self, Caller};
 use super::convert;
 use super::names::{self, Pages};
@@ -104,8 +104,8 @@ struct Target {
 }
 
 impl Target {
-    async fn lock(tx: &mut WriteTx, asked: &Asked<'_>, name: &str) -> Result<Self, ApiError> {
-        let (caller, id) = (asked.caller(), names::id_of("name", name, "members")?);
+    async fn lock(tx: &mut WriteTx, call: &MutatingCall<'_>, name: &str) -> Result<Self, ApiError> {
+        let (caller, id) = (call.caller(), names::id_of("name", name, "members")?);
         let (found, operators) = tx.member_and_operators(&caller.scope, id).await?;
         let is_caller = |one: &MemberRecord| (one.name.as_str(), one.epoch) == (&caller.name, caller.epoch);
         if caller.scope == Scope::Site && !operators.iter().any(is_caller) {
@@ -117,7 +117,7 @@ impl Target {
             kind: "member",
             name: id.to_owned(),
         })?;
-        let is_other = |one: &&MemberRecord| one.name != member.name && can_log_in(one, asked.now());
+        let is_other = |one: &&MemberRecord| one.name != member.name && can_log_in(one, call.now());
         let is_operator = operators.iter().any(|one| one.name == member.name);
         Ok(Self {
             is_last_operator: is_operator && !operators.iter().any(|one| is_other(&one)),
@@ -139,9 +139,9 @@ impl Target {
         ))
     }
 
-    fn event(&self, asked: &Asked<'_>, kind: EventKind, did: &str) -> rackwright_store::EventRow {
-        let message = format!("{} {did}", asked.caller().name);
-        asked.event(kind, &format!("members/{}", self.member.name), message)
+    fn event(&self, call: &MutatingCall<'_>, kind: EventKind, did: &str) -> rackwright_store::EventRow {
+        let message = format!("{} {did}", call.caller().name);
+        call.event(kind, &format!("members/{}", self.member.name), message)
     }
 }
 
@@ -149,17 +149,17 @@ impl Target {
 ///
 /// # Errors
 /// The member does not exist, the role is of another kind, or the member is the last operator.
-pub async fn set_role(asked: &Asked<'_>, request: &v1::SetMemberRoleRequest) -> Result<v1::Member, ApiError> {
+pub async fn set_role(call: &MutatingCall<'_>, request: &v1::SetMemberRoleRequest) -> Result<v1::Member, ApiError> {
     let role = request.role();
     if role == v1::Role::Unspecified {
         let fault = "viewer, operator, customer-admin or customer-user";
         return Err(ApiError::invalid("role", fault));
     }
-    let mut tx = match asked.begin().await? {
+    let mut tx = match call.begin().await? {
         Ok(tx) => tx,
         Err(former) => return Ok(former),
     };
-    let mut target = Target::lock(&mut tx, asked, &request.name).await?;
+    let mut target = Target::lock(&mut tx, call, &request.name).await?;
     if caller::is_customers(role) == target.member.given.customer.is_empty() {
         let fault = match target.member.given.customer.as_str() {
             "" => "viewer or operator: the member is one of the site's",
@@ -176,74 +176,78 @@ pub async fn set_role(asked: &Asked<'_>, request: &v1::SetMemberRoleRequest) -> 
         target.member.name, target.member.given.role
     );
     tx.set_member_role(&target.member.name, word).await?;
-    tx.add_event(&target.event(asked, EventKind::SecurityMemberRoleSet, &did))
+    tx.add_event(&target.event(call, EventKind::SecurityMemberRoleSet, &did))
         .await?;
     word.clone_into(&mut target.member.given.role);
-    asked.end(tx, message(target.member)).await
+    call.end(tx, message(target.member)).await
 }
 
 /// Revokes all certificates, SSH keys and tokens of a member.
 ///
 /// # Errors
 /// The member does not exist, or is the last operator.
-pub async fn revoke(core: &Core, asked: &Asked<'_>, request: &v1::RevokeMemberRequest) -> Result<v1::Member, ApiError> {
-    let mut tx = match asked.begin().await? {
+pub async fn revoke(
+    core: &Core,
+    call: &MutatingCall<'_>,
+    request: &v1::RevokeMemberRequest,
+) -> Result<v1::Member, ApiError> {
+    let mut tx = match call.begin().await? {
         Ok(tx) => tx,
         Err(former) => return Ok(former),
     };
-    let mut target = Target::lock(&mut tx, asked, &request.name).await?;
+    let mut target = Target::lock(&mut tx, call, &request.name).await?;
     target.check_not_last()?;
     let epoch = new_epoch(core.rng.as_ref()).map_err(|e| ApiError::Internal(e.to_string()))?;
     tx.revoke_member(&target.member.name, epoch).await?;
     let did = format!("ended all certificates, SSH keys and tokens of {}", target.member.name);
-    tx.add_event(&target.event(asked, EventKind::SecurityMemberRevoked, &did))
+    tx.add_event(&target.event(call, EventKind::SecurityMemberRevoked, &did))
         .await?;
     target.member.certificate_ends_at = None;
-    asked.end(tx, message(target.member)).await
+    call.end(tx, message(target.member)).await
 }
 
 /// Deletes a member.
 ///
 /// # Errors
 /// The member does not exist, or is the last operator.
-pub async fn delete(asked: &Asked<'_>, request: &v1::DeleteMemberRequest) -> Result<(), ApiError> {
-    let mut tx = match asked.begin().await? {
+pub async fn delete(call: &MutatingCall<'_>, request: &v1::DeleteMemberRequest) -> Result<(), ApiError> {
+    let mut tx = match call.begin().await? {
         Ok(tx) => tx,
         Err(former) => return Ok(former),
     };
-    let target = Target::lock(&mut tx, asked, &request.name).await?;
+    let target = Target::lock(&mut tx, call, &request.name).await?;
     target.check_not_last()?;
     tx.delete_member(&target.member.name).await?;
     let did = format!("deleted {}, who was {}", target.member.name, target.member.given.role);
-    tx.add_event(&target.event(asked, EventKind::SecurityMemberDeleted, &did))
+    tx.add_event(&target.event(call, EventKind::SecurityMemberDeleted, &did))
         .await?;
-    asked.end(tx, ()).await
+    call.end(tx, ()).await
 }
 
 /// Deletes an unused token.
 ///
 /// # Errors
 /// The token does not exist.
-pub async fn delete_token(asked: &Asked<'_>, request: &v1::DeleteTokenRequest) -> Result<(), ApiError> {
+pub async fn delete_token(call: &MutatingCall<'_>, request: &v1::DeleteTokenRequest) -> Result<(), ApiError> {
     let id = names::id_of("name", &request.name, "tokens")?;
-    let mut tx = match asked.begin().await? {
+    let mut tx = match call.begin().await? {
         Ok(tx) => tx,
         Err(former) => return Ok(former),
     };
-    let caller = asked.caller();
-    let ended = tx.delete_member_token(&caller.scope, id, asked.now()).await?;
+    let caller = call.caller();
+    let ended = tx.delete_member_token(&caller.scope, id, call.now()).await?;
     let token = ended.ok_or_else(|| ApiError::NotFound {
         kind: "token",
         name: id.to_owned(),
     })?;
     let message = format!("{} ended the token {id} for {}", caller.name, token.member);
-    let event = asked.event(
+    let event = call.event(
         EventKind::SecurityTokenDeleted,
         &format!("members/{}", token.member),
         message,
     );
     tx.add_event(&event).await?;
-    asked.end(tx, ()).await
+    call.end(tx, ()).await
 }
 
 #[cfg(test)]

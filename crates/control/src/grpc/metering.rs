@@ -14,7 +14,7 @@ use rackwright_lifecycle::usage::second_of;
 use rackwright_store::{Period, UsageRow};
 use tonic::{Request, Response, Status};
 
-use super::asked::Asked;
+use super::call::MutatingCall;
 use super::caller::{self, Caller};
 use super::names::{self, Pages};
 use crate::api_error::ApiError;
@@ -51,13 +51,13 @@ fn second(field: &str, time: &ProtoTime) -> Result<i64, ApiError> {
 
 /// The requested period.
 #[derive(Debug, Clone, Copy)]
-struct Asking {
+struct PeriodRequest {
     from_s: i64,
     /// `None`: until now.
     to_s: Option<i64>,
 }
 
-impl Asking {
+impl PeriodRequest {
     fn new(start: Option<&ProtoTime>, end: Option<&ProtoTime>) -> Result<Self, ApiError> {
         let start = start.ok_or_else(|| ApiError::invalid("start_time", "is needed"))?;
         let from_s = second("start_time", start)?;
@@ -91,11 +91,11 @@ fn cluster_name(id: &str) -> String {
 }
 
 /// The customer of a request. Members of a customer may only read their own usage.
-fn customer_of<'a>(caller: &'a Caller, asked: &'a str) -> Result<&'a str, ApiError> {
-    match (caller.scope.customer(), asked) {
-        (None, asked) => Ok(asked),
+fn customer_of<'a>(caller: &'a Caller, requested: &'a str) -> Result<&'a str, ApiError> {
+    match (caller.scope.customer(), requested) {
+        (None, requested) => Ok(requested),
         (Some(own), "") => Ok(own),
-        (Some(own), asked) if asked == own => Ok(own),
+        (Some(own), requested) if requested == own => Ok(own),
         // Customers must not learn whether another customer of this name exists.
         (Some(_), _) => Err(ApiError::invalid("customer", "must be empty or your own")),
     }
@@ -118,7 +118,7 @@ fn record(row: &UsageRow, period: &Period<'_>) -> v1::UsageRecord {
 }
 
 /// The place in a page token: the end of the period for all pages of the list, and the position.
-fn place_of(token: &str) -> Result<Option<(i64, i64)>, ApiError> {
+fn parse_page_token(token: &str) -> Result<Option<(i64, i64)>, ApiError> {
     if token.is_empty() {
         return Ok(None);
     }
@@ -134,19 +134,19 @@ fn place_of(token: &str) -> Result<Option<(i64, i64)>, ApiError> {
 impl Metering {
     async fn list(&self, caller: &Caller, request: &v1::ListUsageRequest) -> Result<v1::ListUsageResponse, ApiError> {
         let customer = customer_of(caller, &request.customer)?;
-        let asking = Asking::new(request.start_time.as_ref(), request.end_time.as_ref())?;
+        let requested = PeriodRequest::new(request.start_time.as_ref(), request.end_time.as_ref())?;
         let cluster = cluster_of(&request.cluster)?;
         let limit = names::page_size(request.page_size)?;
-        let narrowed = format!("{asking:?} {cluster} {customer}");
+        let narrowed = format!("{requested:?} {cluster} {customer}");
         let pages = Pages {
             list: "ListUsage",
             narrowed: &narrowed,
             limit,
         };
-        let place = place_of(pages.after(&request.page_token)?)?;
-        let (to_s, after) = place.unwrap_or_else(|| (asking.end_s(second_of(clock::now())), 0));
+        let place = parse_page_token(pages.after(&request.page_token)?)?;
+        let (to_s, after) = place.unwrap_or_else(|| (requested.end_s(second_of(clock::now())), 0));
         let period = Period {
-            from_s: asking.from_s,
+            from_s: requested.from_s,
             to_s,
             customer,
             cluster,
@@ -172,10 +172,10 @@ impl MeteringService for Metering {
     async fn sum_usage(&self, request: Request<v1::SumUsageRequest>) -> Answer<v1::SumUsageResponse> {
         let caller = caller::accountant(&self.0, &request).await?;
         let request = request.get_ref();
-        let asking = Asking::new(request.start_time.as_ref(), request.end_time.as_ref())?;
+        let requested = PeriodRequest::new(request.start_time.as_ref(), request.end_time.as_ref())?;
         let period = Period {
-            from_s: asking.from_s,
-            to_s: asking.end_s(second_of(clock::now())),
+            from_s: requested.from_s,
+            to_s: requested.end_s(second_of(clock::now())),
             customer: customer_of(&caller, &request.customer)?,
             cluster: cluster_of(&request.cluster)?,
         };
@@ -185,9 +185,9 @@ impl MeteringService for Metering {
     async fn set_term(&self, request: Request<v1::SetTermRequest>) -> Answer<v1::Term> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "SetTerm", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "SetTerm", request.mutation.as_ref(), &request)?;
         let wanted = terms::checked(&request.term.clone().unwrap_or_default())?;
-        Ok(Response::new(terms::set(&self.0, &asked, &caller.name, wanted).await?))
+        Ok(Response::new(terms::set(&self.0, &call, &caller.name, wanted).await?))
     }
 
     async fn list_terms(&self, request: Request<v1::ListTermsRequest>) -> Answer<v1::ListTermsResponse> {
@@ -199,8 +199,8 @@ impl MeteringService for Metering {
     async fn delete_term(&self, request: Request<v1::DeleteTermRequest>) -> Answer<()> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "DeleteTerm", request.mutation.as_ref(), &request)?;
-        terms::delete(&asked, &caller.name, &request.name).await?;
+        let call = MutatingCall::new(&self.0, &caller, "DeleteTerm", request.mutation.as_ref(), &request)?;
+        terms::delete(&call, &caller.name, &request.name).await?;
         Ok(Response::new(()))
     }
 }

@@ -2,12 +2,12 @@
 
 mod access;
 pub(crate) mod agents;
-mod asked;
 mod audit;
 mod audited;
 mod auth;
 pub(crate) mod bmc;
 mod boot;
+mod call;
 mod caller;
 mod clusters;
 mod connection;
@@ -15,6 +15,7 @@ mod console;
 mod control;
 pub mod convert;
 pub mod credentials;
+mod customer_view;
 mod discovery;
 mod doubts;
 mod enrolment;
@@ -23,6 +24,7 @@ mod events;
 pub(crate) mod explain;
 pub mod fabric;
 mod firmware;
+mod grants;
 pub mod health;
 mod images;
 mod members;
@@ -32,16 +34,14 @@ pub mod nodes;
 mod operations;
 mod paused;
 mod power;
-#[cfg(test)]
-pub mod said;
 mod settings;
 mod site_files;
 mod sites;
 #[cfg(test)]
 mod tenancy;
-mod theirs;
+#[cfg(test)]
+pub mod test_calls;
 mod traced;
-mod until_ended;
 mod watch;
 mod windows;
 
@@ -146,7 +146,7 @@ pub async fn run(
     } else {
         health.set_serving::<ControlServiceServer<control::Control>>().await;
     }
-    tokio::spawn(tell_parts(core.clone(), health.clone()));
+    tokio::spawn(report_part_health(core.clone(), health.clone()));
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -154,7 +154,7 @@ pub async fn run(
     let accepted = tls::accept(&core, listener, tls, core.listeners.api.clone());
     let services = routes(&core).add_service(health_service).add_service(reflection);
     let refusals = Refusals::new(core.metrics.calls_refused());
-    let (strangers, known) = by_identity(accepted);
+    let (strangers, known) = split_by_identity(accepted);
     let serve = |server: Server, connections: mpsc::Receiver<Accepted>| {
         let (refusals, granting, pausing, recording) = (refusals.clone(), core.clone(), core.clone(), core.clone());
         let connections =
@@ -169,7 +169,7 @@ pub async fn run(
             }))
             .layer(tower::layer::layer_fn(move |inner| Gate::new(inner, refusals.clone())))
             .layer(tower::layer::layer_fn(move |inner| {
-                until_ended::UntilEnded::new(inner, granting.clone())
+                grants::Granted::new(inner, granting.clone())
             }))
             .layer(tower::layer::layer_fn(move |services| paused::Paused {
                 core: pausing.clone(),
@@ -196,7 +196,7 @@ pub async fn run(
 const PARTS: &str = "rackwright.parts/";
 
 /// Reports the running parts of the daemon to health checks. If a part has ended, the whole counts as not serving.
-async fn tell_parts(core: Arc<Core>, health: HealthReporter) {
+async fn report_part_health(core: Arc<Core>, health: HealthReporter) {
     let mut changes = core.health.subscribe();
     loop {
         let all = changes.borrow_and_update().clone();
@@ -218,7 +218,7 @@ async fn tell_parts(core: Arc<Core>, health: HealthReporter) {
 }
 
 /// Divides connections by whether they have a certificate, because they have different limits.
-fn by_identity(mut accepted: mpsc::Receiver<Accepted>) -> (mpsc::Receiver<Accepted>, mpsc::Receiver<Accepted>) {
+fn split_by_identity(mut accepted: mpsc::Receiver<Accepted>) -> (mpsc::Receiver<Accepted>, mpsc::Receiver<Accepted>) {
     let ((strangers, to_strangers), (known, to_known)) = (mpsc::channel(1), mpsc::channel(1));
     tokio::spawn(async move {
         while let Some(connection) = accepted.recv().await {

@@ -246,7 +246,7 @@ pub fn update_paths(node: &Node, mask: Option<&prost_types::FieldMask>) -> Resul
         ("spec.bmc.system", is_all || !bmc.system.is_empty()),
     ]
     .into_iter()
-    .filter(|(_, is_meant)| *is_meant)
+    .filter(|(_, is_ipmi)| *is_ipmi)
     .map(|(path, _)| path.to_owned())
     .collect();
     if paths.is_empty() {

@@ -8,15 +8,15 @@ use rackwright_api::v1;
 use rackwright_api::v1::node_service_server::NodeService;
 use rackwright_lifecycle::{EventKind, Evidence, Node, OperationKind, State, Timestamp, Wait, Wanted};
 use rackwright_store::{
-    BmcAccount, Hold, Identity, NodeRecord, PendingPassword, Proof, Readings, Scope, Spec, StoreError,
+    AgentConnection, BmcAccount, Identity, NodeRecord, PendingPassword, Proof, Readings, Scope, Spec, StoreError,
 };
 use secrecy::SecretString;
 use tokio_stream::Stream;
 use tonic::{Code, Request, Response, Status};
 
-use super::asked::{Asked, Beside};
+use super::call::{MutatingCall, SideChanges};
 use super::names::Pages;
-use super::{caller, convert, doubts, enrolment, erase_chain, explain, names, theirs, watch};
+use super::{caller, convert, customer_view, doubts, enrolment, erase_chain, explain, names, watch};
 use crate::api_error::ApiError;
 use crate::bmc;
 use crate::bmc::bmc_password_purpose;
@@ -95,7 +95,7 @@ impl Nodes {
             identity: Identity::default(),
             reason: String::new(),
             readings: Readings::default(),
-            hold: Hold::default(),
+            hold: AgentConnection::default(),
             address: String::new(),
             address_witness: String::new(),
             wait: Wait::Rest,
@@ -129,7 +129,7 @@ impl Nodes {
     /// its removal from the partition is proven, and until then it counts as a node of the cluster.
     pub(super) async fn deploy(
         &self,
-        asked: &Asked<'_>,
+        call: &MutatingCall<'_>,
         id: &str,
         deployment: v1::Deployment,
     ) -> Result<v1::Operation, ApiError> {
@@ -139,12 +139,12 @@ impl Nodes {
             Some(cluster) => Err(intent::leaves_cluster(record, cluster)),
             None => intent::deploy(record, deployment, image),
         };
-        self.claim(asked, id, OperationKind::Deploy, deployment, change).await
+        self.claim(call, id, OperationKind::Deploy, deployment, change).await
     }
 
     pub(super) async fn claim(
         &self,
-        asked: &Asked<'_>,
+        call: &MutatingCall<'_>,
         id: &str,
         kind: OperationKind,
         deployment: v1::Deployment,
@@ -153,29 +153,28 @@ impl Nodes {
         // Errors count only after the replay check: image and customer of a repeated request may be gone.
         let image = self.resolve_image(&deployment).await;
         let customer = self.0.sites.check_customer(&self.0.store, &deployment.customer).await;
-        asked
-            .node_operation(id, kind, |record| {
-                let image = image?;
-                let reason = std::mem::take(&mut record.reason);
-                if asked.caller().scope == Scope::Site {
-                    // A refusal contains the reason, which may mention others, so only the site may see it.
-                    record.reason.clone_from(&reason);
-                }
-                let (generation, number) = change(record, &deployment, image)?;
-                // Checked afterwards: a reimage for another customer has a refusal of its own.
-                customer?.map_err(|fault| ApiError::invalid("deployment.customer", fault))?;
-                record.reason = reason;
-                let keys = new_keys(&self.0, id, (generation, number), &deployment.user_data)?;
-                if let Some(claim) = &record.node.claim {
-                    crate::perform::seed_files(&self.0, record, claim, &keys)
-                        .map_err(|fault| ApiError::invalid("deployment", fault))?;
-                }
-                Ok(Beside {
-                    keys: Some((generation, number, keys)),
-                    ..Beside::default()
-                })
+        call.node_operation(id, kind, |record| {
+            let image = image?;
+            let reason = std::mem::take(&mut record.reason);
+            if call.caller().scope == Scope::Site {
+                // A refusal contains the reason, which may mention others, so only the site may see it.
+                record.reason.clone_from(&reason);
+            }
+            let (generation, number) = change(record, &deployment, image)?;
+            // Checked afterwards: a reimage for another customer has a refusal of its own.
+            customer?.map_err(|fault| ApiError::invalid("deployment.customer", fault))?;
+            record.reason = reason;
+            let keys = new_keys(&self.0, id, (generation, number), &deployment.user_data)?;
+            if let Some(claim) = &record.node.claim {
+                crate::perform::seed_files(&self.0, record, claim, &keys)
+                    .map_err(|fault| ApiError::invalid("deployment", fault))?;
+            }
+            Ok(SideChanges {
+                keys: Some((generation, number, keys)),
+                ..SideChanges::default()
             })
-            .await
+        })
+        .await
     }
 
     async fn proofs<M: prost::Message + Default>(
@@ -228,24 +227,24 @@ impl NodeService for Nodes {
         let request = request.into_inner();
         let (plain, labels) = without_labels(&request);
         let mutation = request.mutation.as_ref();
-        let asked = Asked::with_maps(&self.0, &caller, "EnrollNode", mutation, &plain, &[labels])?;
+        let call = MutatingCall::with_maps(&self.0, &caller, "EnrollNode", mutation, &plain, &[labels])?;
         enrolment::none(enrolment::faults(&request))?;
-        let record = self.new_record(&request, asked.now())?;
-        let mut tx = match asked.begin().await? {
+        let record = self.new_record(&request, call.now())?;
+        let mut tx = match call.begin().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
         tx.insert_node(&record).await.map_err(ApiError::from)?;
-        let operation = asked.new_operation(OperationKind::Enroll, &format!("nodes/{}", record.id), 7 * 24 * 60);
+        let operation = call.new_operation(OperationKind::Enroll, &format!("nodes/{}", record.id), 7 * 24 * 60);
         tx.insert_operation(&operation).await.map_err(ApiError::from)?;
-        let event = asked.event(
+        let event = call.event(
             EventKind::Requested,
             &operation.target,
             format!("{} enrolled {}", caller.name, record.id),
         );
         tx.add_event(&event).await.map_err(ApiError::from)?;
-        let response = asked.end(tx, convert::operation(&operation, None)).await?;
-        self.0.runs.due.notify_one();
+        let response = call.end(tx, convert::operation(&operation, None)).await?;
+        self.0.running_steps.due.notify_one();
         Ok(Response::new(response))
     }
 
@@ -261,14 +260,14 @@ impl NodeService for Nodes {
             mutation: request.mutation.clone(),
         };
         let mutation = request.mutation.as_ref();
-        let asked = Asked::with_maps(&self.0, &caller, "BatchEnrollNodes", mutation, &plain, &labels)?;
+        let call = MutatingCall::with_maps(&self.0, &caller, "BatchEnrollNodes", mutation, &plain, &labels)?;
         if request.requests.is_empty() || request.requests.len() > BATCH_MAX {
             return Err(ApiError::invalid("requests", format!("1 to {BATCH_MAX}")).into());
         }
         enrolment::none(enrolment::batch_faults(&request))?;
-        let records = request.requests.iter().map(|one| self.new_record(one, asked.now()));
+        let records = request.requests.iter().map(|one| self.new_record(one, call.now()));
         let records: Vec<NodeRecord> = records.collect::<Result<_, _>>()?;
-        let mut tx = match asked.begin().await? {
+        let mut tx = match call.begin().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
@@ -281,9 +280,9 @@ impl NodeService for Nodes {
                 }
                 other => other.map_err(ApiError::from)?,
             }
-            let operation = asked.new_operation(OperationKind::Enroll, &format!("nodes/{}", record.id), 7 * 24 * 60);
+            let operation = call.new_operation(OperationKind::Enroll, &format!("nodes/{}", record.id), 7 * 24 * 60);
             tx.insert_operation(&operation).await.map_err(ApiError::from)?;
-            let event = asked.event(
+            let event = call.event(
                 EventKind::Requested,
                 &operation.target,
                 format!("{} enrolled {}", caller.name, record.id),
@@ -294,8 +293,8 @@ impl NodeService for Nodes {
         if !taken.is_empty() {
             return Err(ApiError::Taken(taken).into());
         }
-        let response = asked.end(tx, v1::BatchEnrollNodesResponse { operations }).await?;
-        self.0.runs.due.notify_one();
+        let response = call.end(tx, v1::BatchEnrollNodesResponse { operations }).await?;
+        self.0.running_steps.due.notify_one();
         Ok(Response::new(response))
     }
 
@@ -305,13 +304,17 @@ impl NodeService for Nodes {
         let id = names::id_of("name", &request.name, "nodes")?;
         let record = self.0.store.node(&scope, id).await.map_err(ApiError::from)?;
         let node = self.read(&record).await?;
-        Ok(Response::new(theirs::masked(&scope, node, request.read_mask.as_ref())?))
+        Ok(Response::new(customer_view::masked(
+            &scope,
+            node,
+            request.read_mask.as_ref(),
+        )?))
     }
 
     async fn list_nodes(&self, request: Request<v1::ListNodesRequest>) -> Answer<v1::ListNodesResponse> {
         let scope = caller::tenant(&self.0, &request).await?.scope;
         let request = request.into_inner();
-        let filter = names::parse_filter(&request.filter, theirs::node_filter(&scope))?;
+        let filter = names::parse_filter(&request.filter, customer_view::node_filter(&scope))?;
         names::mask_node(v1::Node::default(), request.read_mask.as_ref())?;
         let limit = names::page_size(request.page_size)?;
         let pages = Pages {
@@ -330,7 +333,7 @@ impl NodeService for Nodes {
         let now = clock::now();
         let nodes = records
             .iter()
-            .map(|r| theirs::masked(&scope, convert::node(&self.0, r, None, now), request.read_mask.as_ref()))
+            .map(|r| customer_view::masked(&scope, convert::node(&self.0, r, None, now), request.read_mask.as_ref()))
             .collect::<Result<_, _>>()?;
         Ok(Response::new(v1::ListNodesResponse { nodes, next_page_token }))
     }
@@ -342,13 +345,13 @@ impl NodeService for Nodes {
         let metadata = plain.node.as_mut().and_then(|n| n.metadata.as_mut());
         let labels = metadata.map(|m| std::mem::take(&mut m.labels)).unwrap_or_default();
         let (mutation, maps) = (request.mutation.as_ref(), [labels.clone()]);
-        let asked = Asked::with_maps(&self.0, &caller, "UpdateNode", mutation, &plain, &maps)?;
+        let call = MutatingCall::with_maps(&self.0, &caller, "UpdateNode", mutation, &plain, &maps)?;
         let node = request.node.clone().unwrap_or_default();
         let id = names::id_of("node.name", &node.name, "nodes")?;
         let spec = node.spec.clone().unwrap_or_default();
         let bmc = spec.bmc.clone().unwrap_or_default();
         let paths = names::update_paths(&node, request.update_mask.as_ref())?;
-        let response = asked
+        let response = call
             .node_change(id, "change", |record| {
                 for path in &paths {
                     match path.as_str() {
@@ -363,14 +366,14 @@ impl NodeService for Nodes {
                         "spec.bmc.address" => record.spec.bmc_address.clone_from(&bmc.address),
                         "spec.bmc.username" => {
                             if record.spec.bmc_username != bmc.username {
-                                record.spec.account = told_anew(&record.spec.account);
+                                record.spec.account = account_after_new_login(&record.spec.account);
                             }
                             record.spec.bmc_username.clone_from(&bmc.username);
                         }
                         "spec.bmc.password" => {
                             enrolment::none(enrolment::password_faults(&bmc.password))?;
                             record.spec.bmc_password = self.sealed(id, &bmc.password)?;
-                            record.spec.account = told_anew(&record.spec.account);
+                            record.spec.account = account_after_new_login(&record.spec.account);
                         }
                         "spec.bmc.certificate_sha256" => {
                             record.spec.bmc_certificate = bmc.certificate_sha256.to_ascii_lowercase();
@@ -402,30 +405,30 @@ impl NodeService for Nodes {
     async fn delete_node(&self, request: Request<v1::DeleteNodeRequest>) -> Answer<()> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "DeleteNode", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "DeleteNode", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
-        let mut tx = match asked.begin::<()>().await? {
+        let mut tx = match call.begin::<()>().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
         let record = tx.node(id).await.map_err(ApiError::from)?;
-        asked.check_version(&request.name, record.version)?;
-        intent::undoubted(&record, "delete")?;
+        call.check_version(&request.name, record.version)?;
+        intent::check_not_doubted(&record, "delete")?;
         intent::delete(&record)?;
         for operation in tx.open_operations(&request.name).await.map_err(ApiError::from)? {
             let (code, message) = (Code::Aborted as i32, format!("{} deleted the node", caller.name));
-            let ended = tx.end_operation(&operation.id, code, &message, asked.now()).await;
+            let ended = tx.end_operation(&operation.id, code, &message, call.now()).await;
             ended.map_err(ApiError::from)?;
         }
-        tx.forget_permits(id, asked.now()).await.map_err(ApiError::from)?;
+        tx.forget_permits(id, call.now()).await.map_err(ApiError::from)?;
         tx.delete_node(&record).await.map_err(ApiError::from)?;
-        let event = asked.event(
+        let event = call.event(
             EventKind::Deleted,
             &request.name,
             format!("{} forgot {id}", caller.name),
         );
         tx.add_event(&event).await.map_err(ApiError::from)?;
-        asked.end(tx, ()).await?;
+        call.end(tx, ()).await?;
         if let Some(session) = self.0.agents.session(id) {
             session.end.cancel();
         }
@@ -435,63 +438,62 @@ impl NodeService for Nodes {
 
     async fn watch_nodes(&self, request: Request<v1::WatchNodesRequest>) -> Answer<Self::WatchNodesStream> {
         let scope = caller::tenant(&self.0, &request).await?.scope;
-        let filter = names::parse_filter(&request.into_inner().filter, theirs::node_filter(&scope))?;
+        let filter = names::parse_filter(&request.into_inner().filter, customer_view::node_filter(&scope))?;
         Ok(Response::new(Box::pin(watch::nodes(self.0.clone(), scope, filter))))
     }
 
     async fn set_node_power(&self, request: Request<v1::SetNodePowerRequest>) -> Answer<v1::Operation> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "SetNodePower", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "SetNodePower", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
-        let (action, now) = (request.action(), asked.now());
-        let change = |record: &mut NodeRecord| intent::power(record, action, now).map(|()| Beside::default());
+        let (action, now) = (request.action(), call.now());
+        let change = |record: &mut NodeRecord| intent::power(record, action, now).map(|()| SideChanges::default());
         Ok(Response::new(
-            asked.node_operation(id, OperationKind::Power, change).await?,
+            call.node_operation(id, OperationKind::Power, change).await?,
         ))
     }
 
     async fn deploy_node(&self, request: Request<v1::DeployNodeRequest>) -> Answer<v1::Operation> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "DeployNode", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "DeployNode", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
         let deployment = request.deployment.clone().unwrap_or_default();
-        Ok(Response::new(self.deploy(&asked, id, deployment).await?))
+        Ok(Response::new(self.deploy(&call, id, deployment).await?))
     }
 
     async fn reimage_node(&self, request: Request<v1::ReimageNodeRequest>) -> Answer<v1::Operation> {
         let caller = caller::user(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "ReimageNode", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "ReimageNode", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
         let deployment = request.deployment.clone().unwrap_or_default();
-        theirs::check_deployment(&caller.scope, &deployment)?;
+        customer_view::check_deployment(&caller.scope, &deployment)?;
         let operation = self
-            .claim(&asked, id, OperationKind::Reimage, deployment, intent::reimage)
+            .claim(&call, id, OperationKind::Reimage, deployment, intent::reimage)
             .await?;
-        Ok(Response::new(theirs::operation(&caller.scope, operation)))
+        Ok(Response::new(customer_view::operation(&caller.scope, operation)))
     }
 
     async fn release_node(&self, request: Request<v1::ReleaseNodeRequest>) -> Answer<v1::Operation> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "ReleaseNode", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "ReleaseNode", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
-        let change = |record: &mut NodeRecord| intent::release(record).map(|()| Beside::default());
+        let change = |record: &mut NodeRecord| intent::release(record).map(|()| SideChanges::default());
         Ok(Response::new(
-            asked.node_operation(id, OperationKind::Release, change).await?,
+            call.node_operation(id, OperationKind::Release, change).await?,
         ))
     }
 
     async fn hold_node(&self, request: Request<v1::HoldNodeRequest>) -> Answer<v1::Node> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "HoldNode", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "HoldNode", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
         Ok(Response::new(
-            asked
-                .node_change(id, "hold", |r| intent::hold(r, &request.reason))
+            call.node_change(id, "hold", |r| intent::hold(r, &request.reason))
                 .await?,
         ))
     }
@@ -499,23 +501,22 @@ impl NodeService for Nodes {
     async fn resume_node(&self, request: Request<v1::ResumeNodeRequest>) -> Answer<v1::Operation> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "ResumeNode", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "ResumeNode", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
         let confirmed = request.confirm_erase;
-        let change = |record: &mut NodeRecord| intent::resume(record, confirmed).map(|()| Beside::default());
+        let change = |record: &mut NodeRecord| intent::resume(record, confirmed).map(|()| SideChanges::default());
         Ok(Response::new(
-            asked.node_operation(id, OperationKind::Resume, change).await?,
+            call.node_operation(id, OperationKind::Resume, change).await?,
         ))
     }
 
     async fn quarantine_node(&self, request: Request<v1::QuarantineNodeRequest>) -> Answer<v1::Node> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "QuarantineNode", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "QuarantineNode", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
         Ok(Response::new(
-            asked
-                .node_change(id, "quarantine", |r| intent::quarantine(r, &request.reason))
+            call.node_change(id, "quarantine", |r| intent::quarantine(r, &request.reason))
                 .await?,
         ))
     }
@@ -523,39 +524,39 @@ impl NodeService for Nodes {
     async fn readmit_node(&self, request: Request<v1::ReadmitNodeRequest>) -> Answer<v1::Operation> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "ReadmitNode", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "ReadmitNode", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
         let (confirmed, accepts_drives) = (request.confirm_erase, request.accept_drives);
         let accepts_tpm = enrolment::accepted_tpm(&request.accept_tpm)?;
-        let beside = Beside {
+        let side_changes = SideChanges {
             accepts_drives,
             accepts_tpm,
-            ..Beside::default()
+            ..SideChanges::default()
         };
-        let change = |record: &mut NodeRecord| intent::readmit(record, confirmed).map(|()| beside);
+        let change = |record: &mut NodeRecord| intent::readmit(record, confirmed).map(|()| side_changes);
         Ok(Response::new(
-            asked.node_operation(id, OperationKind::Readmit, change).await?,
+            call.node_operation(id, OperationKind::Readmit, change).await?,
         ))
     }
 
     async fn retry_node(&self, request: Request<v1::RetryNodeRequest>) -> Answer<v1::Operation> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "RetryNode", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "RetryNode", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
-        let change = |record: &mut NodeRecord| intent::retry(record).map(|()| Beside::default());
+        let change = |record: &mut NodeRecord| intent::retry(record).map(|()| SideChanges::default());
         Ok(Response::new(
-            asked.node_operation(id, OperationKind::Retry, change).await?,
+            call.node_operation(id, OperationKind::Retry, change).await?,
         ))
     }
 
     async fn believe_node(&self, request: Request<v1::BelieveNodeRequest>) -> Answer<v1::Node> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "BelieveNode", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "BelieveNode", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
         Ok(Response::new(
-            doubts::believe(&self.0, &asked, id, &request.reason).await?,
+            doubts::believe(&self.0, &call, id, &request.reason).await?,
         ))
     }
 
@@ -626,7 +627,7 @@ fn over_ipmi(record: &mut NodeRecord, given: Option<&str>) -> Result<(), ApiErro
 /// The account state that stays when an operator gives a new name or password. Former refusals do not count any more. A
 /// password change in progress continues, because the BMC may have applied it. Login tries still count, because the BMC
 /// counts them.
-fn told_anew(account: &BmcAccount) -> BmcAccount {
+fn account_after_new_login(account: &BmcAccount) -> BmcAccount {
     let pending = account.pending.as_ref().map(|pending| PendingPassword {
         refused_new: 0,
         refused_old: 0,

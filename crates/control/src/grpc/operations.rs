@@ -10,9 +10,9 @@ use rackwright_lifecycle::{Effect, OperationKind, Outcome, Timestamp, Wait};
 use rackwright_store::{NodeRecord, OperationRow, Scope, StoreError, WriteTx};
 use tonic::{Code, Request, Response, Status};
 
-use super::asked::Asked;
+use super::call::MutatingCall;
 use super::names::Pages;
-use super::{caller, convert, names, theirs};
+use super::{caller, convert, customer_view, names};
 use crate::api_error::ApiError;
 use crate::core::Core;
 
@@ -39,15 +39,15 @@ impl Operations {
         if let (true, OperationKind::Firmware, Some(progress)) = (row.cancel_requested, row.kind, &mut progress) {
             progress.step.push_str("; cancelled: it ends after this piece");
         }
-        Ok(theirs::operation(scope, convert::operation(row, progress)))
+        Ok(customer_view::operation(scope, convert::operation(row, progress)))
     }
 
     /// Requests the end of an operation. Work on a machine is first brought to a safe state.
     ///
     /// # Errors
     /// The operation has ended, or its kind cannot be cancelled.
-    pub(super) async fn cancel(&self, asked: &Asked<'_>, id: &str) -> Result<v1::Operation, ApiError> {
-        let mut tx = match asked.begin().await? {
+    pub(super) async fn cancel(&self, call: &MutatingCall<'_>, id: &str) -> Result<v1::Operation, ApiError> {
+        let mut tx = match call.begin().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(former),
         };
@@ -62,19 +62,19 @@ impl Operations {
             None => None,
         };
         let row = tx.operation(id).await?;
-        asked.check_version(&name, row.version)?;
+        call.check_version(&name, row.version)?;
         if row.ended_at.is_some() || !tx.request_cancel(id).await? {
             let hint = format!("`rackwright operation get {id}` shows how it ended");
             return Err(ApiError::precondition(&name, "the operation is done", hint));
         }
         match (row.kind, node) {
             (OperationKind::Deploy, Some(mut record)) => {
-                crate::intent::undoubted(&record, "release")?;
+                crate::intent::check_not_doubted(&record, "release")?;
                 crate::intent::release(&mut record)?;
-                tx.save_node(&mut record, asked.now()).await?;
+                tx.save_node(&mut record, call.now()).await?;
             }
-            (OperationKind::Power, Some(record)) => cancel_power(&mut tx, &row, record, asked.now()).await?,
-            (OperationKind::Firmware, Some(record)) => cancel_firmware(&mut tx, &row, record, asked.now()).await?,
+            (OperationKind::Power, Some(record)) => cancel_power(&mut tx, &row, record, call.now()).await?,
+            (OperationKind::Firmware, Some(record)) => cancel_firmware(&mut tx, &row, record, call.now()).await?,
             (OperationKind::ImportImage | OperationKind::Discover, _) => {}
             (kind, _) => {
                 let hint = "`rackwright node quarantine` or `node hold` stops work on a node";
@@ -84,9 +84,9 @@ impl Operations {
             }
         }
         let requested = tx.operation(id).await?;
-        let response = asked.end(tx, convert::operation(&requested, None)).await?;
+        let response = call.end(tx, convert::operation(&requested, None)).await?;
         match row.target.strip_prefix("nodes/") {
-            Some(node) => self.0.is_due(node),
+            Some(node) => self.0.notify_due(node),
             None => self.0.uploads.cancel(id),
         }
         Ok(response)
@@ -157,11 +157,11 @@ async fn progress(core: &Core, scope: &Scope, row: &OperationRow) -> Result<Opti
     };
     if row.kind == OperationKind::Firmware
         && *scope == Scope::Site
-        && let Some(told) = core.firmware.told(id)
+        && let Some(reported) = core.firmware.reported(id)
     {
         return Ok(Some(v1::Progress {
-            step: told.step,
-            percent: told.percent,
+            step: reported.step,
+            percent: reported.percent,
             ..v1::Progress::default()
         }));
     }
@@ -267,7 +267,7 @@ impl OperationService for Operations {
         } else {
             timeout.min(WAIT_MAX)
         };
-        let mut ticks = self.0.ticks(WAIT_PAUSE);
+        let mut change_ticks = self.0.change_ticks(WAIT_PAUSE);
         let deadline = tokio::time::Instant::now() + timeout;
         let wait = self.0.waits.of(id);
         loop {
@@ -279,10 +279,10 @@ impl OperationService for Operations {
                 return Ok(Response::new(self.message(&scope, &row).await.map_err(ApiError::from)?));
             }
             let shares = u32::try_from(self.0.waits.count().div_ceil(WAITS_IN_PAUSE)).unwrap_or(u32::MAX);
-            ticks.slow_to(WAIT_PAUSE.saturating_mul(shares));
+            change_ticks.slow_to(WAIT_PAUSE.saturating_mul(shares));
             tokio::select! {
                 () = ended => {}
-                _ = ticks.next() => {}
+                _ = change_ticks.next() => {}
                 () = self.0.stop.cancelled() => return Err(Status::unavailable("the server is stopping; ask again")),
                 () = tokio::time::sleep_until(deadline) => {
                     return Ok(Response::new(self.message(&scope, &row).await.map_err(ApiError::from)?));
@@ -297,9 +297,9 @@ impl OperationService for Operations {
     ) -> Result<Response<v1::Operation>, Status> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "CancelOperation", request.mutation.as_ref(), &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "CancelOperation", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "operations")?;
-        Ok(Response::new(self.cancel(&asked, id).await?))
+        Ok(Response::new(self.cancel(&call, id).await?))
     }
 }
 

@@ -18,7 +18,7 @@ use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
 use crate::facility;
-use crate::hall::{HallError, Picture};
+use crate::hall::{HallError, HallSnapshot};
 
 /// Most nodes in an answer.
 const NODES_MAX: usize = 1000;
@@ -37,7 +37,7 @@ type Answer<T> = Result<Response<T>, Status>;
 
 /// The hall and its readings.
 struct View {
-    picture: Picture,
+    picture: HallSnapshot,
     rooms: Arc<StartRooms>,
     readings: Readings,
     rules: Rules,
@@ -164,8 +164,8 @@ impl Power {
             }
             Some(("customers", id)) => {
                 site.customer_named(id).ok_or_else(|| missing("customer", id))?;
-                let theirs = view.picture.live.iter().filter(|one| one.customer == id);
-                theirs.flat_map(placed).collect()
+                let placements = view.picture.live.iter().filter(|one| one.customer == id);
+                placements.flat_map(placed).collect()
             }
             _ => {
                 let fault = "must be \"nodes/NODE\", \"clusters/CLUSTER\" or \"customers/CUSTOMER\"";
@@ -270,7 +270,7 @@ impl Power {
         let next_page_token = pages.token(rows.len(), rows.last().map(|row| row.id.clone()));
         let mut alarms = Vec::with_capacity(rows.len());
         for row in rows {
-            let nodes = self.0.store.held_by(&row.id, "", HELD_MAX).await?;
+            let nodes = self.0.store.nodes_held_by(&row.id, "", HELD_MAX).await?;
             alarms.push(alarm(row, nodes));
         }
         let mut coverage = Vec::new();

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::settings_service_server::SettingsService;
-use rackwright_site::model::{SettingRow, Standing};
+use rackwright_site::model::{SettingRow, SettingStatus};
 use rackwright_store::{NodeRecord, Scope, SettingsRow, StoreError};
 use tonic::{Request, Response, Status};
 
-use super::asked::{Asked, Beside};
+use super::call::{MutatingCall, SideChanges};
 use super::names::{self, Pages};
 use super::{caller, convert};
 use crate::api_error::ApiError;
@@ -24,13 +24,13 @@ pub struct Settings(pub Arc<Core>);
 
 type Answer<T> = Result<Response<T>, Status>;
 
-fn standing(standing: Standing) -> v1::SettingStanding {
+fn standing(standing: SettingStatus) -> v1::SettingStanding {
     match standing {
-        Standing::AsWanted => v1::SettingStanding::AsWanted,
-        Standing::Pending => v1::SettingStanding::Pending,
-        Standing::Differs => v1::SettingStanding::Differs,
-        Standing::ReadOnly => v1::SettingStanding::ReadOnly,
-        Standing::Missing => v1::SettingStanding::Missing,
+        SettingStatus::AsWanted => v1::SettingStanding::AsWanted,
+        SettingStatus::Pending => v1::SettingStanding::Pending,
+        SettingStatus::Differs => v1::SettingStanding::Differs,
+        SettingStatus::ReadOnly => v1::SettingStanding::ReadOnly,
+        SettingStatus::Missing => v1::SettingStanding::Missing,
     }
 }
 
@@ -75,7 +75,7 @@ impl Settings {
             sku: sku.unwrap_or_default(),
             ..v1::NodeSettings::default()
         };
-        let Some(wanted) = core.wishes.of(core, record).await? else {
+        let Some(wanted) = core.wanted_settings.of(core, record).await? else {
             return Ok(message);
         };
         let known = row
@@ -83,8 +83,8 @@ impl Settings {
             .map(|row| firmware_settings::rows_of(&record.id, &row.body))
             .transpose()?
             .unwrap_or_default();
-        let rows = firmware_settings::restated(&wanted, &known);
-        let is_astray = |(row, is_read): &(SettingRow, bool)| *is_read && row.standing != Standing::AsWanted;
+        let rows = firmware_settings::rejudge(&wanted, &known);
+        let is_astray = |(row, is_read): &(SettingRow, bool)| *is_read && row.standing != SettingStatus::AsWanted;
         let astray = rows.iter().any(is_astray);
         message.settings = rows.into_iter().map(|(row, is_read)| setting(row, is_read)).collect();
         if let Some(row) = row {
@@ -136,18 +136,18 @@ impl Settings {
         })
     }
 
-    async fn apply(&self, asked: &Asked<'_>, id: &str) -> Result<v1::Operation, ApiError> {
+    async fn apply(&self, call: &MutatingCall<'_>, id: &str) -> Result<v1::Operation, ApiError> {
         let record = self.0.store.node(&Scope::Site, id).await?;
-        let wants = self.0.wishes.of(&self.0, &record).await?.is_some();
+        let wants = self.0.wanted_settings.of(&self.0, &record).await?.is_some();
         let change = |record: &mut NodeRecord| {
             if !wants {
                 let message = format!("no settings of the firmware are wanted of {id}");
                 let hint = "`bios` and `secure_boot` of its SKU in the site file say what is wanted";
                 return Err(ApiError::precondition(format!("nodes/{id}"), message, hint));
             }
-            intent::apply_settings(record).map(|()| Beside::default())
+            intent::apply_settings(record).map(|()| SideChanges::default())
         };
-        asked.node_operation(id, OperationKind::Settings, change).await
+        call.node_operation(id, OperationKind::Settings, change).await
     }
 }
 
@@ -171,8 +171,8 @@ impl SettingsService for Settings {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let mutation = request.mutation.as_ref();
-        let asked = Asked::new(&self.0, &caller, "ApplyNodeSettings", mutation, &request)?;
+        let call = MutatingCall::new(&self.0, &caller, "ApplyNodeSettings", mutation, &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
-        Ok(Response::new(self.apply(&asked, id).await?))
+        Ok(Response::new(self.apply(&call, id).await?))
     }
 }

@@ -16,17 +16,17 @@ const NAME_MAX: usize = 1024;
 
 /// Files that are being received.
 #[derive(Debug)]
-pub(super) struct Receiving {
-    most: usize,
+pub(super) struct SiteFileReceiver {
+    limit: usize,
     total: usize,
     files: Vec<(String, Vec<u8>)>,
 }
 
-impl Receiving {
-    /// Starts to receive files of at most `most` bytes in total.
-    pub(super) fn new(most: usize) -> Self {
+impl SiteFileReceiver {
+    /// Starts to receive files of at most `limit` bytes in total.
+    pub(super) fn new(limit: usize) -> Self {
         Self {
-            most,
+            limit,
             total: 0,
             files: Vec::new(),
         }
@@ -44,8 +44,8 @@ impl Receiving {
             ));
         }
         self.total += data.len();
-        if self.total > self.most {
-            let fault = format!("more than {} MiB together (storage.site_files_mib)", self.most >> 20);
+        if self.total > self.limit {
+            let fault = format!("more than {} MiB together (storage.site_files_mib)", self.limit >> 20);
             return Err(ApiError::invalid("files", fault));
         }
         if name.is_empty() {
@@ -142,7 +142,7 @@ mod tests {
         let cut: Vec<_> = parts(files.clone()).collect();
         assert_eq!(cut.len(), 5);
         assert!(cut.iter().all(|part| part.data.len() <= PART_MAX));
-        let mut receiving = Receiving::new(4 * PART_MAX);
+        let mut receiving = SiteFileReceiver::new(4 * PART_MAX);
         for part in cut {
             receiving.take(Some(part)).unwrap();
         }
@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn files_have_bounds() {
-        fn is_refused(most: usize, taken: &[(&str, &[u8])], words: &str) {
-            let mut receiving = Receiving::new(most);
+        fn is_refused(limit: usize, taken: &[(&str, &[u8])], words: &str) {
+            let mut receiving = SiteFileReceiver::new(limit);
             let taken = taken
                 .iter()
                 .try_for_each(|(name, data)| receiving.take(part(name, data)));
@@ -170,8 +170,8 @@ mod tests {
         is_refused(9, &[("a\n", b"x")], "control characters");
         is_refused(9, &[("a", b"\xff")], "no UTF-8 after 0 bytes");
         is_refused(9, &[("a", b"1"), ("a", b"2")], "two files");
-        let mut receiving = Receiving::new(9);
-        assert!(Receiving::new(1).end().is_err(), "no file");
+        let mut receiving = SiteFileReceiver::new(9);
+        assert!(SiteFileReceiver::new(1).end().is_err(), "no file");
         for n in 0..FILES_MAX {
             receiving.take(part(&n.to_string(), b"")).unwrap();
         }

@@ -12,13 +12,13 @@ use rackwright_lifecycle::EventKind;
 use rackwright_site::file::Checked;
 use rackwright_site::finding::{Finding, Severity};
 use rackwright_site::model::{Action, Change, Site, diff};
-use rackwright_site::planner::{Planner, Unrestored};
+use rackwright_site::planner::{Planner, RestoreError};
 use rackwright_store::{Database, Scope, SiteFile, SiteRow};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::asked::{Asked, check_key};
-use super::site_files::{self, Receiving};
+use super::call::{MutatingCall, check_key};
+use super::site_files::{self, SiteFileReceiver};
 use super::{caller, convert};
 use crate::api_error::ApiError;
 use crate::core::Core;
@@ -148,8 +148,8 @@ fn count(n: usize) -> u32 {
 }
 
 impl Sites {
-    fn receiving(&self) -> Receiving {
-        Receiving::new(self.0.config.storage.site_files_mib << 20)
+    fn receiving(&self) -> SiteFileReceiver {
+        SiteFileReceiver::new(self.0.config.storage.site_files_mib << 20)
     }
 
     /// Conflicts between the clusters' placements and the files, one sentence each.
@@ -175,8 +175,8 @@ impl Sites {
             version,
             match restored {
                 Ok(()) => Vec::new(),
-                Err(Unrestored::Site(unfit)) => vec![format!("no cluster could stand in it: {unfit}")],
-                Err(Unrestored::Clusters { faults }) => faults
+                Err(RestoreError::Site(unfit)) => vec![format!("no cluster could stand in it: {unfit}")],
+                Err(RestoreError::Clusters { faults }) => faults
                     .into_iter()
                     .map(|(number, why)| format!("{}: {why}", name(number)))
                     .collect(),
@@ -237,12 +237,12 @@ impl Sites {
     /// Applies files as the site.
     pub(super) async fn apply(
         &self,
-        asked: &Asked<'_>,
+        call: &MutatingCall<'_>,
         caller: &str,
         files: Vec<SiteFile>,
     ) -> Result<v1::Site, ApiError> {
         let core = &self.0;
-        match asked.begin::<v1::Site>().await? {
+        match call.begin::<v1::Site>().await? {
             Ok(tx) => drop(tx),
             Err(former) => return Ok(former),
         }
@@ -259,17 +259,17 @@ impl Sites {
         }
         let former = core.store.site().await?;
         let version = former.as_ref().map_or(0, |row| row.version);
-        asked.check_version("site", version)?;
+        call.check_version("site", version)?;
         let row = SiteRow {
             version: version + 1,
             uid: former.map_or_else(|| core.new_id(), |row| row.uid),
             digest: digest(&files),
             files,
             applied_by: caller.to_owned(),
-            applied_at: asked.now(),
+            applied_at: call.now(),
         };
         let response = self.message(&row, &site).await?;
-        let mut tx = match asked.begin::<v1::Site>().await? {
+        let mut tx = match call.begin::<v1::Site>().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(former),
         };
@@ -286,12 +286,12 @@ impl Sites {
             row.version,
             site.nodes.len()
         );
-        tx.add_event(&asked.event(EventKind::SiteApplied, "site", message))
+        tx.add_event(&call.event(EventKind::SiteApplied, "site", message))
             .await?;
-        let response = asked.end(tx, response).await?;
-        core.wishes.forget();
+        let response = call.end(tx, response).await?;
+        core.wanted_settings.forget();
         // The new site may contain resources that clusters wait for.
-        core.store.wake_clusters(asked.now()).await?;
+        core.store.wake_clusters(call.now()).await?;
         core.clusters.due.notify_one();
         Ok(response)
     }
@@ -351,8 +351,8 @@ impl SiteService for Sites {
         }
         let files = receiving.end()?;
         let request = digested(mutation, &files);
-        let asked = Asked::new(&self.0, &caller, "ApplySite", request.mutation.as_ref(), &request)?;
-        Ok(Response::new(self.apply(&asked, &caller.name, files).await?))
+        let call = MutatingCall::new(&self.0, &caller, "ApplySite", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(self.apply(&call, &caller.name, files).await?))
     }
 
     async fn list_fabric_faults(

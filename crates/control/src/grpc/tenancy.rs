@@ -165,12 +165,12 @@ pub(super) fn methods() -> Vec<String> {
 }
 
 /// The answer to an empty message to a method.
-async fn knock(core: &Arc<Core>, member: &str, method: &str) -> Result<(), Status> {
-    knock_as(core, ClientIdentity::member(member, 0).unwrap(), method).await
+async fn call_empty(core: &Arc<Core>, member: &str, method: &str) -> Result<(), Status> {
+    call_empty_as(core, ClientIdentity::member(member, 0).unwrap(), method).await
 }
 
 /// The answer to an empty message, sent with any certificate.
-pub(super) async fn knock_as(core: &Arc<Core>, identity: ClientIdentity, method: &str) -> Result<(), Status> {
+pub(super) async fn call_empty_as(core: &Arc<Core>, identity: ClientIdentity, method: &str) -> Result<(), Status> {
     let request = http::Request::post(format!("/rackwright.v1.{method}"))
         .header("content-type", "application/grpc")
         .extension(identity)
@@ -184,7 +184,7 @@ pub(super) async fn knock_as(core: &Arc<Core>, identity: ClientIdentity, method:
 }
 
 #[tokio::test]
-async fn every_call_that_nobody_thought_of_is_refused_to_customers_and_auditors() {
+async fn unlisted_calls_are_refused_to_customers_and_auditors() {
     let core = lab().await;
     join(&core, "audrey", "auditor", "").await;
     let all = methods();
@@ -197,7 +197,7 @@ async fn every_call_that_nobody_thought_of_is_refused_to_customers_and_auditors(
         ("audrey", "an auditor", AUDITORS.to_vec()),
     ] {
         for method in all.iter().filter(|method| !OPEN.contains(&method.as_str())) {
-            let answer = knock(&core, member, method).await;
+            let answer = call_empty(&core, member, method).await;
             let refusal = answer.err().filter(|status| status.code() == Code::PermissionDenied);
             assert_eq!(
                 refusal.is_none(),
@@ -213,13 +213,13 @@ async fn every_call_that_nobody_thought_of_is_refused_to_customers_and_auditors(
     join(&core, "eve", "customer-user", "").await;
     join(&core, "mallory", "operator", "acme").await;
     for member in ["eve", "mallory", "nobody"] {
-        let answer = knock(&core, member, "AuthService/WhoAmI").await;
+        let answer = call_empty(&core, member, "AuthService/WhoAmI").await;
         assert_eq!(answer.unwrap_err().code(), Code::Unauthenticated, "{member}");
     }
-    let reimage = knock(&core, "vera", "NodeService/ReimageNode").await.unwrap_err();
+    let reimage = call_empty(&core, "vera", "NodeService/ReimageNode").await.unwrap_err();
     assert_eq!(reimage.code(), Code::PermissionDenied);
     for method in ["AuditService/ListAudit", "AuditService/StreamAudit"] {
-        let audit = knock(&core, "vera", method).await.unwrap_err();
+        let audit = call_empty(&core, "vera", method).await.unwrap_err();
         assert_eq!(audit.code(), Code::PermissionDenied, "{method}");
     }
 }
@@ -332,7 +332,7 @@ async fn others_operations(core: &Arc<Core>, member: &str) {
 }
 
 #[tokio::test]
-async fn what_is_anothers_is_not_there() {
+async fn resources_of_others_are_not_found() {
     let core = lab().await;
     let node = format!("nodes/{}", names(&core, "beta").await.first().unwrap());
     for member in ["ann", "adam"] {
@@ -420,7 +420,7 @@ async fn lists_and_streams_hold_what_is_theirs() {
 }
 
 #[tokio::test]
-async fn events_told_are_theirs_and_name_no_others() {
+async fn customer_events_name_no_other_customer() {
     let core = lab().await;
     let own: BTreeSet<String> = names(&core, "alpha").await;
     let others = names(&core, "beta").await;

@@ -38,10 +38,10 @@ where
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let span = span(&request);
         let answer = span.in_scope(|| self.0.call(request));
-        let told = span.clone();
+        let outcome_span = span.clone();
         let answer = async move {
             let answer = answer.await?;
-            tell(&told, answer.headers());
+            record_outcome(&outcome_span, answer.headers());
             Ok(answer)
         };
         Box::pin(answer.instrument(span))
@@ -72,11 +72,11 @@ fn span<A>(request: &Request<A>) -> Span {
 }
 
 fn is_known<A>(request: &Request<A>) -> bool {
-    Peer::among(request.extensions()).is_some_and(|peer| peer.certificate().is_some())
+    Peer::from_extensions(request.extensions()).is_some_and(|peer| peer.certificate().is_some())
 }
 
 /// Adds the result of a call. Errors are in the headers; success follows the message.
-fn tell(span: &Span, headers: &HeaderMap) {
+fn record_outcome(span: &Span, headers: &HeaderMap) {
     let code = headers
         .get("grpc-status")
         .map_or(Code::Ok, |code| Code::from_bytes(code.as_bytes()));

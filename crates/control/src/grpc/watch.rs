@@ -12,10 +12,10 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use super::{convert, theirs};
+use super::{convert, customer_view};
 use crate::api_error::ApiError;
 use crate::clock;
-use crate::core::{Core, Ticks};
+use crate::core::{ChangeTicks, Core};
 
 /// Messages that may wait for a slow reader.
 const QUEUE: usize = 64;
@@ -68,7 +68,7 @@ async fn watch_nodes(
     filter: Filter,
     sender: Sender<v1::WatchNodesResponse>,
 ) -> Result<(), ApiError> {
-    let mut ticks = core.ticks(PAUSE);
+    let mut change_ticks = core.change_ticks(PAUSE);
     let (_, mut position) = core.store.event_range().await?;
     let mut shown = HashSet::new();
     let mut after = String::new();
@@ -78,7 +78,10 @@ async fn watch_nodes(
         after.clone_from(&last.id);
         for record in &page {
             shown.insert(record.id.clone());
-            let node = Some(theirs::node(&scope, convert::node(&core, record, None, clock::now())));
+            let node = Some(customer_view::node(
+                &scope,
+                convert::node(&core, record, None, clock::now()),
+            ));
             if sender
                 .send(Ok(v1::WatchNodesResponse {
                     node,
@@ -121,16 +124,16 @@ async fn watch_nodes(
                 continue;
             }
         }
-        if !go_on(&mut ticks, &sender).await {
+        if !wait_for_tick(&mut change_ticks, &sender).await {
             return Ok(());
         }
     }
 }
 
 /// Waits for the next look. Returns false if the reader is gone or no further change can come.
-async fn go_on<T>(ticks: &mut Ticks, sender: &Sender<T>) -> bool {
+async fn wait_for_tick<T>(change_ticks: &mut ChangeTicks, sender: &Sender<T>) -> bool {
     tokio::select! {
-        is_open = ticks.next() => is_open,
+        is_open = change_ticks.next() => is_open,
         () = sender.closed() => false,
     }
 }
@@ -151,7 +154,10 @@ async fn changed_node(
     let found = core.store.nodes(scope, &narrowed, "", 1).await?;
     if let Some(record) = found.first() {
         shown.insert(id.to_owned());
-        let node = Some(theirs::node(scope, convert::node(core, record, None, clock::now())));
+        let node = Some(customer_view::node(
+            scope,
+            convert::node(core, record, None, clock::now()),
+        ));
         return Ok(Some(v1::WatchNodesResponse {
             node,
             ..Default::default()
@@ -193,7 +199,7 @@ async fn follow_events(
     target: String,
     sender: Sender<v1::Event>,
 ) -> Result<(), ApiError> {
-    let mut ticks = core.ticks(PAUSE);
+    let mut change_ticks = core.change_ticks(PAUSE);
     loop {
         // With a filtered view, all events up to this position count as read, so later looks skip them.
         let looked_at = match &scope {
@@ -212,7 +218,7 @@ async fn follow_events(
         if let Some(last) = events.last() {
             position = last.position;
             for event in events {
-                let Some(event) = theirs::event(&scope, convert::event(event)) else {
+                let Some(event) = customer_view::event(&scope, convert::event(event)) else {
                     continue;
                 };
                 if sender.send(Ok(event)).await.is_err() {
@@ -223,7 +229,7 @@ async fn follow_events(
         if is_all {
             position = position.max(looked_at);
         }
-        if !goes_on && !go_on(&mut ticks, &sender).await {
+        if !goes_on && !wait_for_tick(&mut change_ticks, &sender).await {
             return Ok(());
         }
     }

@@ -4,7 +4,7 @@ use rackwright_api::v1;
 use rackwright_lifecycle::{EventKind, MaintenanceWindow, Span, Weekly};
 use rackwright_store::{Scope, WindowRow};
 
-use super::asked::Asked;
+use super::call::MutatingCall;
 use super::convert;
 use crate::api_error::ApiError;
 use crate::core::Core;
@@ -74,15 +74,15 @@ fn no_target(target: &str) -> ApiError {
 /// The window is invalid, or the target is not the caller's.
 pub(super) async fn set(
     core: &Core,
-    asked: &Asked<'_>,
+    call: &MutatingCall<'_>,
     window: v1::MaintenanceWindow,
 ) -> Result<v1::MaintenanceWindow, ApiError> {
     let wanted = checked(&window)?;
-    let mut tx = match asked.begin().await? {
+    let mut tx = match call.begin().await? {
         Ok(tx) => tx,
         Err(former) => return Ok(former),
     };
-    let scope = asked.caller().scope.clone();
+    let scope = call.caller().scope.clone();
     let (mut generation, mut nodes) = (0, Vec::new());
     match window.target.split_once('/') {
         Some(("nodes", id)) => {
@@ -109,14 +109,14 @@ pub(super) async fn set(
     let row = WindowRow {
         target: window.target.clone(),
         generation,
-        changed_at: asked.now(),
+        changed_at: call.now(),
         body: serde_json::to_string(&wanted).unwrap_or_default(),
     };
     tx.put_maintenance_window(&row).await?;
-    let words = format!("{} set when it may be disturbed", asked.caller().name);
-    tx.add_event(&asked.event(EventKind::MaintenanceWindow, &window.target, words))
+    let words = format!("{} set when it may be disturbed", call.caller().name);
+    tx.add_event(&call.event(EventKind::MaintenanceWindow, &window.target, words))
         .await?;
-    let answer = asked.end(tx, message(window.target, &wanted)).await?;
+    let answer = call.end(tx, message(window.target, &wanted)).await?;
     for node in nodes {
         core.wake(&node).await;
     }

@@ -6,7 +6,7 @@ use rackwright_lifecycle::{
     Claim, Decision, Edge, Evidence, Facts, Node, Policy, PowerGoal, PowerRequest, State, Timestamp, Wait, Wanted,
     decide,
 };
-use rackwright_store::{Hold, Identity, NodeRecord, Readings, Spec};
+use rackwright_store::{AgentConnection, Identity, NodeRecord, Readings, Spec};
 
 use super::*;
 
@@ -94,7 +94,7 @@ pub fn record(state: State, shape: Shape) -> NodeRecord {
         identity: Identity::default(),
         reason: String::new(),
         readings: Readings::default(),
-        hold: Hold::default(),
+        hold: AgentConnection::default(),
         address: String::new(),
         address_witness: String::new(),
         wait: Wait::Rest,
@@ -499,7 +499,7 @@ fn a_claim_keeps_its_customer_and_a_cluster_changes_its_own_nodes() {
 }
 
 #[test]
-fn what_erases_needs_a_word_for_that() {
+fn erasing_calls_need_confirmation() {
     let mut held = record(State::Maintenance, Claimed);
     resume(&mut held.clone(), false).unwrap();
     held.node.claim.as_mut().unwrap().release_requested = true;
@@ -516,7 +516,7 @@ fn what_erases_needs_a_word_for_that() {
 }
 
 #[test]
-fn of_a_doubted_node_is_wanted_only_what_settles_the_doubt() {
+fn a_doubted_node_takes_only_settling_calls() {
     let mut record = record(State::Available, Free);
     record.node.doubt = Some(rackwright_lifecycle::Doubt {
         cause: rackwright_lifecycle::DoubtCause::Restored,
@@ -538,7 +538,7 @@ fn of_a_doubted_node_is_wanted_only_what_settles_the_doubt() {
         "bmc-password",
         "delete",
     ] {
-        let Err(ApiError::Precondition { message, hint, .. }) = undoubted(&record, kind) else {
+        let Err(ApiError::Precondition { message, hint, .. }) = check_not_doubted(&record, kind) else {
             panic!("{kind}")
         };
         assert!(

@@ -101,7 +101,7 @@ impl AuthorityChanges {
 }
 
 /// Applies a change of the loaded authorities.
-pub(super) fn taken_up(core: &Core) {
+pub(super) fn note_taken_up(core: &Core) {
     core.authority_changes.end_others(&core.keys.authority.trusted());
     core.authority_changes.changed.send_modify(|count| *count += 1);
 }
@@ -115,7 +115,7 @@ pub(super) fn agree(authorities: &Authorities, replica: &str, live: &[ReplicaKey
     let others = live.iter().filter(|other| other.replica != replica);
     let lacking = others.filter(|other| !other.authorities.contains(&next));
     let lacking: Vec<String> = lacking.map(|other| other.replica.clone()).collect();
-    let is_new = lacking.is_empty() && authorities.issue_with(&next);
+    let is_new = lacking.is_empty() && authorities.use_issuer(&next);
     (lacking, is_new)
 }
 
@@ -124,12 +124,12 @@ pub(super) fn agree(authorities: &Authorities, replica: &str, live: &[ReplicaKey
 /// # Errors
 /// The key folder does not have that authority, or cannot be changed; or the database failed.
 pub async fn begin(store: &Store, keys: &KeyFiles, data_dir: &std::path::Path) -> Result<(), AuthorityError> {
-    let needed = store.needed_authority().await?;
+    let needed = store.required_authority().await?;
     if needed.is_empty() {
         return Ok(());
     }
     let folder = data_dir.join("keys");
-    if !keys.authority.knows(&needed) {
+    if !keys.authority.has_authority(&needed) {
         return Err(AuthorityError::Old { needed, keys: folder });
     }
     retire(keys, data_dir, &needed)
@@ -149,7 +149,7 @@ fn retire(keys: &KeyFiles, data_dir: &std::path::Path, needed: &str) -> Result<b
 
 /// Ends the rotation in this process if the database marks it as ended.
 pub(super) async fn follow(core: &Arc<Core>) {
-    let needed = match core.store.needed_authority().await {
+    let needed = match core.store.required_authority().await {
         Ok(needed) => needed,
         Err(error) => {
             tracing::warn!(%error, "whether a rotation of the authority has ended cannot be read");
@@ -159,7 +159,7 @@ pub(super) async fn follow(core: &Arc<Core>) {
     if needed.is_empty() || core.keys.authority.trusted() == [needed.clone()] {
         return;
     }
-    if !core.keys.authority.knows(&needed) {
+    if !core.keys.authority.has_authority(&needed) {
         tracing::error!(
             needed,
             "the site's authority was changed, and the key folder here does not have the new one: copy the folder from \
@@ -175,7 +175,7 @@ pub(super) async fn follow(core: &Arc<Core>) {
                 authority = needed,
                 "the former authority is no longer trusted, and its key is removed"
             );
-            taken_up(core);
+            note_taken_up(core);
         }
         Ok(Ok(false)) => {}
         Ok(Err(error)) => tracing::error!(%error, "the key of the former authority cannot be removed"),

@@ -29,7 +29,7 @@ const BATCH: i64 = 20;
 
 /// The agreement of the replicas.
 #[derive(Debug, Default)]
-pub struct Agreed {
+pub struct KeyAgreement {
     /// Replicas without the newest sealing key.
     pub lack_key: Vec<String>,
     /// Replicas that do not trust the next authority.
@@ -44,7 +44,12 @@ pub struct Agreed {
 ///
 /// # Errors
 /// The database failed.
-pub async fn agree(store: &Store, keys: &KeyFiles, replica: &str, seals_with: String) -> Result<Agreed, StoreError> {
+pub async fn agree(
+    store: &Store,
+    keys: &KeyFiles,
+    replica: &str,
+    seals_with: String,
+) -> Result<KeyAgreement, StoreError> {
     let sealer = &keys.sealer;
     let own = ReplicaKeys {
         replica: replica.to_owned(),
@@ -58,7 +63,7 @@ pub async fn agree(store: &Store, keys: &KeyFiles, replica: &str, seals_with: St
     let others = || live.iter().filter(|other| other.replica != replica);
     let shared = own.keys.iter().find(|id| others().all(|other| other.keys.contains(id)));
     if let Some(id) = shared {
-        sealer.seal_with(id);
+        sealer.use_sealing_key(id);
     }
     let newest = own.keys.first();
     let lacking = others().filter(|other| newest.is_some_and(|newest| !other.keys.contains(newest)));
@@ -68,7 +73,7 @@ pub async fn agree(store: &Store, keys: &KeyFiles, replica: &str, seals_with: St
         let issues_with = keys.authority.issues_with();
         store.put_replica_keys(&ReplicaKeys { issues_with, ..own }).await?;
     }
-    Ok(Agreed {
+    Ok(KeyAgreement {
         lack_key,
         lack_authority,
         issues_anew,
@@ -77,7 +82,7 @@ pub async fn agree(store: &Store, keys: &KeyFiles, replica: &str, seals_with: St
 
 /// What was already reported, and when to search again.
 #[derive(Debug, Default)]
-struct Told {
+struct ReportedState {
     /// The key under which everything is sealed.
     done: String,
     /// The key for which every secret was checked. Secrets that cannot be opened remain.
@@ -91,11 +96,11 @@ struct Told {
 
 /// Runs until the core stops.
 pub async fn run(core: Arc<Core>) {
-    let mut told = Told::default();
+    let mut reported = ReportedState::default();
     loop {
         take_up(&core).await;
         authority::follow(&core).await;
-        if let Err(error) = round(&core, &mut told).await {
+        if let Err(error) = round(&core, &mut reported).await {
             tracing::warn!(%error, "secrets were not all sealed anew; the next round goes on");
         }
         tokio::select! {
@@ -111,7 +116,7 @@ async fn take_up(core: &Arc<Core>) {
     match tokio::task::spawn_blocking(move || own.keys.refresh(&dir)).await {
         Ok(Ok(new)) => {
             if !new.is_empty() {
-                authority::taken_up(core);
+                authority::note_taken_up(core);
             }
             for key in new {
                 tracing::info!("{key} is taken up");
@@ -122,43 +127,43 @@ async fn take_up(core: &Arc<Core>) {
     }
 }
 
-async fn round(core: &Arc<Core>, told: &mut Told) -> Result<(), StoreError> {
+async fn round(core: &Arc<Core>, reported: &mut ReportedState) -> Result<(), StoreError> {
     let sealer = &core.keys.sealer;
     // This key has been in use since the last round at least, so everything sealed with another key is stored by now.
     let agreed = agree(&core.store, &core.keys, &core.replica, sealer.seals_with()).await?;
     if agreed.issues_anew {
-        authority::taken_up(core);
+        authority::note_taken_up(core);
         tracing::info!(
             authority = core.keys.authority.issues_with(),
             "the next authority signs client certificates"
         );
     }
-    if !agreed.lack_authority.is_empty() && told.lack_authority != agreed.lack_authority {
+    if !agreed.lack_authority.is_empty() && reported.lack_authority != agreed.lack_authority {
         tracing::warn!(
             replicas = agreed.lack_authority.join(", "),
             "the next authority is not used before these trust it: copy its file to their key folders"
         );
     }
-    told.lack_authority = agreed.lack_authority;
+    reported.lack_authority = agreed.lack_authority;
     let mut lacking = agreed.lack_key;
     if sealer.key_ids().len() < 2 {
         // A replica of an older version does not report its keys.
         lacking.clear();
     }
-    if !lacking.is_empty() && told.lacking != lacking {
+    if !lacking.is_empty() && reported.lacking != lacking {
         tracing::warn!(
             replicas = lacking.join(", "),
             "the newest sealing key is not used before these have it: copy its file to their key folders"
         );
     }
-    told.lacking = lacking;
+    reported.lacking = lacking;
     let (keys, present) = (sealer.key_ids(), sealer.seals_with());
     if keys.len() < 2 || keys.first() != Some(&present) {
         return Ok(());
     }
-    if told.looked == present {
-        told.idle += 1;
-        if !told.idle.is_multiple_of(IDLE_ROUNDS) {
+    if reported.looked == present {
+        reported.idle += 1;
+        if !reported.idle.is_multiple_of(IDLE_ROUNDS) {
             return Ok(());
         }
     }
@@ -166,14 +171,14 @@ async fn round(core: &Arc<Core>, told: &mut Told) -> Result<(), StoreError> {
     if done.resealed > 0 {
         tracing::info!(resealed = done.resealed, key = present, "secrets were sealed anew");
     }
-    told.looked.clone_from(&present);
-    if done.failed > 0 || told.done == present {
+    reported.looked.clone_from(&present);
+    if done.failed > 0 || reported.done == present {
         return Ok(());
     }
     let message = format!(
         "all secrets are sealed under key {present}; `rackwrightd rotate-keys sealing --finish` removes the older keys"
     );
     core.event(EventKind::SecuritySecretsResealed, "site", &message).await;
-    told.done = present;
+    reported.done = present;
     Ok(())
 }

@@ -15,14 +15,14 @@ use crate::user_data;
 
 /// The result of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct ResealCounts {
     /// Resealed rows, or secrets in columns.
     pub resealed: u64,
     /// Secrets that cannot be opened. The log names them.
     pub failed: u64,
 }
 
-impl Done {
+impl ResealCounts {
     /// Counts one secret, and returns whether it has to be stored.
     fn note(&mut self, resealed: Result<bool, SealError>) -> bool {
         match resealed {
@@ -43,8 +43,8 @@ impl Done {
 ///
 /// # Errors
 /// The database failed.
-pub async fn all(core: &Core, batch: i64) -> Result<Done, StoreError> {
-    let mut done = Done::default();
+pub async fn all(core: &Core, batch: i64) -> Result<ResealCounts, StoreError> {
+    let mut done = ResealCounts::default();
     let Some(header) = seal_header(&core.keys.sealer.seals_with()) else {
         return Ok(done);
     };
@@ -56,7 +56,7 @@ pub async fn all(core: &Core, batch: i64) -> Result<Done, StoreError> {
     Ok(done)
 }
 
-async fn nodes(core: &Core, header: &[u8], batch: i64, done: &mut Done) -> Result<(), StoreError> {
+async fn nodes(core: &Core, header: &[u8], batch: i64, done: &mut ResealCounts) -> Result<(), StoreError> {
     let mut after = String::new();
     loop {
         let found = core.store.nodes_to_reseal(header, &after, batch).await?;
@@ -97,7 +97,7 @@ fn reseal(sealer: &Sealer, sealed: &mut Vec<u8>, purpose: &str) -> Result<bool, 
     Ok(new.map(|new| *sealed = new).is_some())
 }
 
-async fn clusters(core: &Core, header: &[u8], batch: i64, done: &mut Done) -> Result<(), StoreError> {
+async fn clusters(core: &Core, header: &[u8], batch: i64, done: &mut ResealCounts) -> Result<(), StoreError> {
     let mut after = String::new();
     loop {
         let found = core.store.clusters_to_reseal(header, &after, batch).await?;
@@ -134,7 +134,7 @@ async fn secrets(
     column: SealedColumn,
     header: &[u8],
     batch: i64,
-    done: &mut Done,
+    done: &mut ResealCounts,
 ) -> Result<(), StoreError> {
     // Secrets that cannot be opened stay at the front of the search.
     let mut skip = 0;

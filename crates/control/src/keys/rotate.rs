@@ -190,7 +190,7 @@ pub async fn finish_sealing(config: &Config) -> Result<String, RotateError> {
     if left > 0 {
         return Err(RotateError::InUse { left });
     }
-    tx.need_sealing_key(&newest).await?;
+    tx.require_sealing_key(&newest).await?;
     let count = old.files().len();
     let message = format!("{count} older sealing keys are removed on the control plane's host; {newest} stays");
     tx.add_event(&event(&message)).await?;

@@ -59,7 +59,7 @@ pub async fn begin(config: &Config, reason: &str) -> Result<String, RotateError>
 }
 
 /// The users of the present authority.
-struct Left {
+struct Remaining {
     /// Live replicas that do not issue client certificates with the next authority.
     replicas: Vec<String>,
     /// Members and nodes without a certificate of the next authority.
@@ -68,13 +68,13 @@ struct Left {
     tokens: i64,
 }
 
-async fn left(store: &Store, next: &str) -> Result<Left, StoreError> {
+async fn remaining(store: &Store, next: &str) -> Result<Remaining, StoreError> {
     let live = store.replica_keys(alive_since(clock::now())).await?;
     let behind = live.into_iter().filter(|one| one.issues_with != next);
     let members = store.members_without(next, clock::now()).await?;
     let nodes = store.agents_without(next).await?;
     let members = members.into_iter().map(|name| format!("members/{name}"));
-    Ok(Left {
+    Ok(Remaining {
         replicas: behind.map(|one| one.replica).collect(),
         names: members
             .chain(nodes.into_iter().map(|id| format!("nodes/{id}")))
@@ -90,7 +90,7 @@ async fn left(store: &Store, next: &str) -> Result<Left, StoreError> {
 pub async fn status(config: &Config) -> Result<String, RotateError> {
     let (keys, store) = open(config).await?;
     let present = keys.authority.ca_sha256();
-    let needed = store.needed_authority().await?;
+    let needed = store.required_authority().await?;
     let Some(next) = keys.authority.next() else {
         store.close().await;
         return Ok(format!("the authority is {present}; no rotation is under way\n"));
@@ -102,23 +102,23 @@ pub async fn status(config: &Config) -> Result<String, RotateError> {
              removes it within a minute, and so does `rackwrightd rotate-keys ca --finish`\n"
         ));
     }
-    let left = left(&store, &next).await?;
+    let remaining = remaining(&store, &next).await?;
     store.close().await;
     let mut text = format!("the authority is {present}\nthe next one is {next}\n");
-    for replica in &left.replicas {
+    for replica in &remaining.replicas {
         let _ = writeln!(text, "replica {replica} does not use the next one yet");
     }
-    for name in &left.names {
+    for name in &remaining.names {
         let _ = writeln!(text, "{name} has no certificate of the next one yet");
     }
-    if left.tokens > 0 {
+    if remaining.tokens > 0 {
         let _ = writeln!(
             text,
             "{} unused tokens of members come with the hash of the present one, and end with it",
-            left.tokens
+            remaining.tokens
         );
     }
-    if left.replicas.is_empty() && left.names.is_empty() {
+    if remaining.replicas.is_empty() && remaining.names.is_empty() {
         text.push_str("rackwrightd rotate-keys ca --finish --reason TEXT ends the rotation\n");
     }
     Ok(text)
@@ -135,22 +135,22 @@ pub async fn finish(config: &Config, reason: &str, leave_behind: bool) -> Result
     let next = keys.authority.next().ok_or(RotateError::NoRotation)?;
     let mut without = 0;
     // Already marked: an earlier command was killed before it finished.
-    if store.needed_authority().await? != next {
-        let left = left(&store, &next).await?;
-        if !left.replicas.is_empty() {
-            return Err(RotateError::AuthorityBehind(left.replicas));
+    if store.required_authority().await? != next {
+        let remaining = remaining(&store, &next).await?;
+        if !remaining.replicas.is_empty() {
+            return Err(RotateError::AuthorityBehind(remaining.replicas));
         }
-        if !left.names.is_empty() && !leave_behind {
-            return Err(RotateError::LeftBehind(left.names));
+        if !remaining.names.is_empty() && !leave_behind {
+            return Err(RotateError::LeftBehind(remaining.names));
         }
-        without = left.names.len();
+        without = remaining.names.len();
         let message = format!(
             "the authority {} is dropped, {without} members and agents without a certificate of {next} are left behind: {reason}",
             keys.authority.ca_sha256()
         );
         record(config, &keys, &store, &message).await?;
         let mut tx = store.write().await?;
-        tx.need_authority(&next).await?;
+        tx.require_authority(&next).await?;
         tx.add_event(&event(&message)).await?;
         tx.commit().await?;
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rackwright_identity::{KeyFiles, SystemRng, sealed_under};
 use rackwright_lifecycle::{State, Timestamp};
 use rackwright_store::{
-    ClusterSpec, DeploymentKeys, DiscoveryRow, FactoryCredential, FindingRow, Former, PendingPassword, Scope,
+    ClusterSpec, DeploymentKeys, DiscoveryRow, FactoryCredential, FindingRow, FormerSpec, PendingPassword, Scope,
     SealedColumn, SealedSecret,
 };
 use secrecy::ExposeSecret as _;
@@ -13,11 +13,11 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::authority::AuthorityError;
-use super::reseal::Done;
+use super::reseal::ResealCounts;
 use super::rotate::RotateError;
 use super::*;
 use crate::bmc::bmc_password_purpose;
-use crate::core::{Point, Points};
+use crate::core::{CrashPoint, CrashPoints};
 use crate::credentials::factory_password_purpose;
 use crate::deployment_keys::deployment_key_purpose;
 use crate::discovery::look::login_purpose;
@@ -62,7 +62,7 @@ async fn sealed(core: &Core) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Number of secrets under another key than this one. All can be opened.
-async fn elsewhere(core: &Core, key: &str) -> usize {
+async fn count_under_others(core: &Core, key: &str) -> usize {
     let all = sealed(core).await;
     for (purpose, blob) in &all {
         let text = core.keys.sealer.open(blob, purpose).unwrap();
@@ -107,7 +107,7 @@ async fn fill(core: &Core) {
         }),
         ..ClusterSpec::default()
     };
-    let former = Former {
+    let former = FormerSpec {
         build: 1,
         spec: spec(1),
     };
@@ -153,9 +153,9 @@ struct Kill {
     dead: Arc<Notify>,
 }
 
-impl Points for Kill {
-    fn reach(&self, point: Point, _: &str) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        if point == Point::AfterCommit && self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+impl CrashPoints for Kill {
+    fn reach(&self, point: CrashPoint, _: &str) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        if point == CrashPoint::AfterCommit && self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.dead.notify_one();
             return Box::pin(std::future::pending());
         }
@@ -190,11 +190,11 @@ async fn left(core: &Core, key: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn whatever_batch_a_process_dies_behind_the_next_one_seals_the_rest() {
+async fn a_killed_reseal_is_finished_by_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let (core, _) = process(dir.path(), NEVER).await;
     fill(&core).await;
-    assert_eq!(elsewhere(&core, &core.keys.sealer.seals_with()).await, 0);
+    assert_eq!(count_under_others(&core, &core.keys.sealer.seals_with()).await, 0);
     drop(core);
     let key = rotate(dir.path());
     let (mut before, mut deaths) = (usize::MAX, 0);
@@ -205,18 +205,18 @@ async fn whatever_batch_a_process_dies_behind_the_next_one_seals_the_rest() {
             done = reseal::all(&core, 1) => assert_eq!(done.unwrap().failed, 0),
             () = dead.notified() => deaths += 1,
         }
-        let now = elsewhere(&core, &key).await;
+        let now = count_under_others(&core, &key).await;
         assert!(now < before, "{now} of {before} are left: nothing was done");
         before = now;
     }
     assert!(deaths > 15, "it died {deaths} times");
     let (core, _) = process(dir.path(), NEVER).await;
     assert_eq!(left(&core, &key).await, 0);
-    assert_eq!(reseal::all(&core, 20).await.unwrap(), Done::default());
+    assert_eq!(reseal::all(&core, 20).await.unwrap(), ResealCounts::default());
 }
 
 #[tokio::test]
-async fn a_secret_that_does_not_open_holds_up_no_other_and_counts_as_left() {
+async fn an_unreadable_secret_blocks_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let (core, _) = process(dir.path(), NEVER).await;
     fill(&core).await;
@@ -235,11 +235,14 @@ async fn a_secret_that_does_not_open_holds_up_no_other_and_counts_as_left() {
     tx.commit().await.unwrap();
     let key = rotate(dir.path());
     core.keys.refresh(&core.config.data_dir).unwrap();
-    assert!(core.keys.sealer.seal_with(&key));
+    assert!(core.keys.sealer.use_sealing_key(&key));
     let all = left(&core, &key).await;
     let done = reseal::all(&core, 2).await.unwrap();
     assert_eq!((done.failed, left(&core, &key).await), (3, 3), "{done:?} of {all}");
-    assert_eq!(reseal::all(&core, 2).await.unwrap(), Done { resealed: 0, failed: 3 });
+    assert_eq!(
+        reseal::all(&core, 2).await.unwrap(),
+        ResealCounts { resealed: 0, failed: 3 }
+    );
 }
 
 #[tokio::test]
@@ -247,9 +250,9 @@ async fn a_running_process_takes_a_new_key_up_and_says_when_all_is_sealed_under_
     let dir = tempfile::tempdir().unwrap();
     let (core, _) = process(dir.path(), NEVER).await;
     fill(&core).await;
-    let (config, mut told) = (core.config.clone(), Told::default());
+    let (config, mut reported) = (core.config.clone(), ReportedState::default());
     let config = &config;
-    round(&core, &mut told).await.unwrap();
+    round(&core, &mut reported).await.unwrap();
     let nothing = rotate::finish_sealing(config).await.unwrap_err();
     assert!(matches!(nothing, RotateError::NoOlder), "{nothing}");
 
@@ -267,15 +270,15 @@ async fn a_running_process_takes_a_new_key_up_and_says_when_all_is_sealed_under_
     assert!(matches!(refused, RotateError::Behind(_)), "{refused}");
 
     take_up(&core).await;
-    round(&core, &mut told).await.unwrap();
-    assert_eq!(elsewhere(&core, &key).await, 0);
-    assert_eq!(told.done, key);
+    round(&core, &mut reported).await.unwrap();
+    assert_eq!(count_under_others(&core, &key).await, 0);
+    assert_eq!(reported.done, key);
     let refused = rotate::finish_sealing(config).await.unwrap_err();
     assert!(
         matches!(refused, RotateError::Behind(_)),
         "it is sure only after another round: {refused}"
     );
-    round(&core, &mut told).await.unwrap();
+    round(&core, &mut reported).await.unwrap();
     rotate::finish_sealing(config).await.unwrap();
     let names = std::fs::read_dir(config.data_dir.join("keys")).unwrap();
     let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
@@ -297,7 +300,7 @@ async fn a_running_process_takes_a_new_key_up_and_says_when_all_is_sealed_under_
     drop(core);
     let (core, _) = process(dir.path(), NEVER).await;
     assert_eq!(core.keys.sealer.key_ids(), std::slice::from_ref(&key));
-    assert_eq!(elsewhere(&core, &key).await, 0);
+    assert_eq!(count_under_others(&core, &key).await, 0);
 }
 
 #[tokio::test]
@@ -306,7 +309,7 @@ async fn older_keys_stay_as_long_as_something_is_sealed_under_them() {
     let (core, _) = process(dir.path(), NEVER).await;
     fill(&core).await;
     let config = core.config.clone();
-    core.store.replica_ended(&core.replica).await.unwrap();
+    core.store.end_replica(&core.replica).await.unwrap();
     drop(core);
     rotate::sealing(&config).await.unwrap();
     let refused = rotate::finish_sealing(&config).await.unwrap_err();
@@ -325,7 +328,7 @@ async fn a_key_seals_when_every_replica_that_lives_has_it() {
         keys: keys.iter().map(|key| (*key).to_owned()).collect(),
         ..ReplicaKeys::default()
     };
-    store.replica_lives("other:/data", clock::now()).await.unwrap();
+    store.record_heartbeat("other:/data", clock::now()).await.unwrap();
     store.put_replica_keys(&other(&[&first])).await.unwrap();
     let key = rotate(dir.path());
     take_up(&core).await;
@@ -350,7 +353,7 @@ async fn a_process_without_the_key_that_a_rotation_ended_with_does_not_start() {
     let dir = tempfile::tempdir().unwrap();
     let (core, _) = process(dir.path(), NEVER).await;
     let config = core.config.clone();
-    core.store.replica_ended(&core.replica).await.unwrap();
+    core.store.end_replica(&core.replica).await.unwrap();
     drop(core);
     let keys = config.data_dir.join("keys");
     let old = std::fs::read(keys.join("sealing-0001.key")).unwrap();
@@ -383,7 +386,7 @@ async fn the_next_authority_is_used_when_every_replica_that_lives_trusts_it() {
         ..ReplicaKeys::default()
     };
     let (first, next) = rotated(&core.config).await;
-    store.replica_lives("other:/data", clock::now()).await.unwrap();
+    store.record_heartbeat("other:/data", clock::now()).await.unwrap();
     store.put_replica_keys(&other(&[&first])).await.unwrap();
     take_up(&core).await;
     let agreed = agree(store, &core.keys, &core.replica, String::new()).await.unwrap();
@@ -395,7 +398,7 @@ async fn the_next_authority_is_used_when_every_replica_that_lives_trusts_it() {
     let mut changes = core.authority_changes.watch();
     changes.mark_unchanged();
     store.put_replica_keys(&other(&[&first, &next])).await.unwrap();
-    round(&core, &mut Told::default()).await.unwrap();
+    round(&core, &mut ReportedState::default()).await.unwrap();
     assert_eq!((authority.issues_with(), authority.ca_sha256()), (next.clone(), first));
     assert!(changes.has_changed().unwrap(), "agents are given new certificates");
     let own = store.replica_keys(Timestamp(0)).await.unwrap();
@@ -415,7 +418,7 @@ async fn an_end_of_a_rotation_that_was_killed_after_it_was_stored_is_followed() 
         .end_of(&core.keys.authority, b"not a certificate");
     assert!(kept.is_cancelled(), "no trusted authority has signed it");
     let mut tx = core.store.write().await.unwrap();
-    tx.need_authority(&next).await.unwrap();
+    tx.require_authority(&next).await.unwrap();
     tx.commit().await.unwrap();
     let file = config.data_dir.join("keys/authority.pem");
     assert!(file.is_file());
@@ -425,12 +428,12 @@ async fn an_end_of_a_rotation_that_was_killed_after_it_was_stored_is_followed() 
     assert!(!file.exists());
     assert_eq!(core.keys.authority.site_id(), first);
     // A starting process follows before it serves. The command can be repeated.
-    core.store.replica_ended(&core.replica).await.unwrap();
+    core.store.end_replica(&core.replica).await.unwrap();
     drop(core);
     let (_, third) = rotated(&config).await;
     let store = Store::open(config.database.clone()).await.unwrap();
     let mut tx = store.write().await.unwrap();
-    tx.need_authority(&third).await.unwrap();
+    tx.require_authority(&third).await.unwrap();
     tx.commit().await.unwrap();
     assert!(rotate_ca::status(&config).await.unwrap().contains("has ended"));
     let (core, _) = process(dir.path(), NEVER).await;
@@ -445,7 +448,7 @@ async fn a_process_without_the_authority_that_a_rotation_ended_with_does_not_sta
     let dir = tempfile::tempdir().unwrap();
     let (core, _) = process(dir.path(), NEVER).await;
     let config = core.config.clone();
-    core.store.replica_ended(&core.replica).await.unwrap();
+    core.store.end_replica(&core.replica).await.unwrap();
     drop(core);
     let keys = config.data_dir.join("keys");
     let old = std::fs::read(keys.join("authority.pem")).unwrap();

@@ -91,7 +91,7 @@ impl Gauges {
         r.register("agents_connected", "Agents connected to this process", agents);
         r.register("steps_running", "Steps that run in this process", self.steps.clone());
         let limit = Gauge::<i64>::default();
-        limit.set(whole(STEPS_AT_ONCE));
+        limit.set(as_gauge(STEPS_AT_ONCE));
         r.register("steps_limit", "Steps that may run in this process at once", limit);
         r.register("event_position", "Position of the newest event", self.events.clone());
         let followers = self.followers.clone();
@@ -167,7 +167,7 @@ impl Gauges {
         );
     }
 
-    async fn ask_database(&self, core: &Core) -> Result<(), StoreError> {
+    async fn read_database(&self, core: &Core) -> Result<(), StoreError> {
         let counts = core.store.count_by_state().await?;
         let waiting = core.store.count_waiting().await?;
         let oldest = core.store.oldest_by_state().await?;
@@ -214,20 +214,20 @@ impl Gauges {
         *self.asked_at.lock().await = None;
     }
 
-    async fn look_here(&self, core: &Core) {
-        self.agents.set(whole(core.agents.count("")));
-        self.steps.set(whole(core.runs.count()));
-        self.followers.set(whole(core.events.receiver_count()));
-        self.bmcs.set(whole(core.bmcs.count().await));
-        self.watched.set(whole(core.watch.watched()));
-        self.streams.set(whole(core.watch.streams()));
+    async fn read_process(&self, core: &Core) {
+        self.agents.set(as_gauge(core.agents.count("")));
+        self.steps.set(as_gauge(core.running_steps.count()));
+        self.followers.set(as_gauge(core.events.receiver_count()));
+        self.bmcs.set(as_gauge(core.bmcs.count().await));
+        self.watched.set(as_gauge(core.watch.watched()));
+        self.streams.set(as_gauge(core.watch.streams()));
         self.watch_lag.set(seconds(core.watch.lag_us()));
         let listeners = &core.listeners;
         for connections in [&listeners.api, &listeners.images, &listeners.boot] {
             let (listener, counts) = (connections.listener(), connections.counts());
             for (peer, open) in [("known", counts.known), ("unknown", counts.unknown)] {
                 let labels = ConnectionLabels { listener, peer };
-                self.connections.get_or_create(&labels).set(whole(open));
+                self.connections.get_or_create(&labels).set(as_gauge(open));
             }
             let label = ListenerLabel { listener };
             let store = |family: &Family<ListenerLabel, Counter>, n| {
@@ -238,7 +238,7 @@ impl Gauges {
         }
         let boot = core.boot_counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(boot) = boot {
-            self.stages.set(whole((boot.stages_waiting)()));
+            self.stages.set(as_gauge((boot.stages_waiting)()));
             for (name, value) in (boot.counters)() {
                 let event = name.trim_end_matches("_total").to_owned();
                 let counter = self.boot.get_or_create_owned(&EventLabel { event });
@@ -251,7 +251,7 @@ impl Gauges {
     }
 }
 
-fn whole(n: usize) -> i64 {
+fn as_gauge(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
@@ -283,10 +283,10 @@ pub async fn scrape(core: &Core) -> Result<String, StoreError> {
     let gauges = &core.metrics.gauges;
     let mut asked_at = gauges.asked_at.lock().await;
     if asked_at.is_none_or(|at| at.elapsed() >= FRESH) {
-        gauges.ask_database(core).await?;
+        gauges.read_database(core).await?;
         *asked_at = Some(Instant::now());
     }
-    gauges.look_here(core).await;
+    gauges.read_process(core).await;
     let mut text = String::new();
     if let Err(error) = encode(&mut text, &core.metrics.registry) {
         tracing::error!(%error, "the metrics could not be written");

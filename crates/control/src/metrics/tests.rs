@@ -9,7 +9,7 @@ use crate::core::BootCounts;
 use crate::testing;
 
 /// A scrape after each event has happened once.
-async fn everything() -> String {
+async fn full_scrape() -> String {
     let core = testing::core().await;
     testing::add(&core, &testing::node("n1", State::Available, None)).await;
     let failed = Outcome::Failed {
@@ -29,7 +29,7 @@ async fn everything() -> String {
     metrics.step_lost();
     metrics.step_failed();
     metrics.committed(Duration::from_millis(3));
-    metrics.agent_said();
+    metrics.note_agent_message();
     metrics.looked("same");
     metrics.image_answered(206, 4096);
     let boot = BootCounts {
@@ -52,20 +52,20 @@ fn names(text: &str) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn every_panel_and_every_alert_asks_for_what_there_is() {
-    let told = names(&everything().await);
+    let output = names(&full_scrape().await);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/monitoring");
     for file in ["grafana.json", "alerts.yaml"] {
         let text = std::fs::read_to_string(folder.join(file)).unwrap();
         let asked = names(&text);
         assert!(asked.len() >= 5, "{file}: {asked:?}");
-        let missing: Vec<_> = asked.difference(&told).collect();
+        let missing: Vec<_> = asked.difference(&output).collect();
         assert!(missing.is_empty(), "{file} asks for {missing:?}, which nobody tells");
         if file == "grafana.json" {
             let base = |name: &String| name.trim_end_matches("_bucket").to_owned();
             let shown: BTreeSet<String> = asked.iter().map(base).collect();
-            let hidden: Vec<_> = told
+            let hidden: Vec<_> = output
                 .iter()
-                .filter(|name| is_series(name, &told) && !shown.contains(&base(name)))
+                .filter(|name| is_series(name, &output) && !shown.contains(&base(name)))
                 .collect();
             assert!(hidden.is_empty(), "no panel shows {hidden:?}");
         }
@@ -74,14 +74,14 @@ async fn every_panel_and_every_alert_asks_for_what_there_is() {
 
 /// HELP and TYPE lines name counters and histograms without their suffix; those names are not series. Sums and counts
 /// accompany the buckets.
-fn is_series(name: &str, told: &BTreeSet<String>) -> bool {
+fn is_series(name: &str, output: &BTreeSet<String>) -> bool {
     let is_beside = name.ends_with("_sum") || name.ends_with("_count");
-    !is_beside && !told.contains(&format!("{name}_total")) && !told.contains(&format!("{name}_bucket"))
+    !is_beside && !output.contains(&format!("{name}_total")) && !output.contains(&format!("{name}_bucket"))
 }
 
 #[tokio::test]
-async fn what_happened_is_told_and_nothing_that_could_be_made_up() {
-    let told = everything().await;
+async fn metrics_hold_no_labels_from_outside() {
+    let output = full_scrape().await;
     for line in [
         "rackwright_edges_total{edge=\"claimed\",from=\"available\",to=\"allocated\"} 1",
         "rackwright_time_in_state_seconds_sum{state=\"available\"} 1.5",
@@ -102,15 +102,15 @@ async fn what_happened_is_told_and_nothing_that_could_be_made_up() {
         "rackwright_boot_total{event=\"dhcp_offer\"} 7",
         "rackwright_image_bytes_total 4096",
     ] {
-        assert!(told.lines().any(|l| l == line), "{line:?} is not in\n{told}");
+        assert!(output.lines().any(|l| l == line), "{line:?} is not in\n{output}");
     }
-    assert!(!told.contains("n1") && !told.contains("sentence"), "{told}");
-    assert!(told.ends_with("# EOF\n"));
+    assert!(!output.contains("n1") && !output.contains("sentence"), "{output}");
+    assert!(output.ends_with("# EOF\n"));
 }
 
 /// The lines of a scrape with numbers of waiting nodes.
-fn waiting(told: &str) -> Vec<&str> {
-    let mut lines: Vec<_> = told
+fn waiting(output: &str) -> Vec<&str> {
+    let mut lines: Vec<_> = output
         .lines()
         .filter_map(|l| l.strip_prefix("rackwright_nodes_waiting"))
         .collect();
@@ -159,8 +159,8 @@ async fn nodes_are_told_by_what_they_wait_for_and_the_database_is_not_asked_by_e
 
 #[test]
 fn words_from_outside_are_bounded() {
-    let words = Words::default();
-    for n in 0..WORDS {
+    let words = LabelValues::default();
+    for n in 0..LABEL_VALUES_MAX {
         assert_eq!(words.label(&format!("Vendor {n}")), format!("vendor {n}"));
     }
     assert_eq!(words.label("one more"), "other");

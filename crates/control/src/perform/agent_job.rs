@@ -11,9 +11,9 @@ use rackwright_lifecycle::{Claim, Effect, EventKind, Outcome};
 use rackwright_store::{DeploymentKeys, EffectRow, EventRow, NodeRecord, Scope, StoreError};
 use secrecy::ExposeSecret as _;
 
-use super::{Done, erase};
+use super::{EffectResult, erase};
+use crate::agents::AdmittedAgent;
 use crate::agents::Session;
-use crate::agents::Speaker;
 use crate::clock;
 use crate::core::Core;
 use crate::deployment_keys::deployment_key_purpose;
@@ -30,7 +30,7 @@ pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
     // Read after the effect was stored: a replica that got the connection since then sends the job.
     let record = match core.store.node(&Scope::Site, node).await {
         Ok(record) => record,
-        Err(error) => return later(core, node, &error),
+        Err(error) => return note_send_failure(core, node, &error),
     };
     if record.node.doubt.is_some() {
         // The job may be older than the present data of the machine.
@@ -45,9 +45,9 @@ pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
     };
     let job = match job(core, &record, effect).await {
         Ok(job) => job,
-        Err(Unmade::Unread(error)) if error.is_retryable() => return later(core, node, &error),
+        Err(JobBuildError::Unread(error)) if error.is_retryable() => return note_send_failure(core, node, &error),
         Err(unmade) => {
-            let done = Done::failed("job", unmade.to_string(), false);
+            let done = EffectResult::failed("job", unmade.to_string(), false);
             if let Err(error) = finish_effect(core, effect, &done).await {
                 tracing::error!(node, %error, "a job that could not be made could not be ended");
             }
@@ -64,7 +64,7 @@ pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
 }
 
 /// Ends the connection because the job's input cannot be read now: the agent gets the job when it connects again.
-fn later(core: &Core, node: &str, error: &StoreError) {
+fn note_send_failure(core: &Core, node: &str, error: &StoreError) {
     tracing::warn!(node, %error, "a job waits for the agent's next connection");
     if let Some(session) = core.agents.session(node) {
         session.end.cancel();
@@ -73,7 +73,7 @@ fn later(core: &Core, node: &str, error: &StoreError) {
 
 /// Why a job was not made.
 #[derive(Debug, thiserror::Error)]
-enum Unmade {
+enum JobBuildError {
     /// Its input is wrong.
     #[error("{0}")]
     Wrong(String),
@@ -82,7 +82,7 @@ enum Unmade {
     Unread(#[from] StoreError),
 }
 
-impl From<String> for Unmade {
+impl From<String> for JobBuildError {
     fn from(why: String) -> Self {
         Self::Wrong(why)
     }
@@ -105,7 +105,7 @@ pub fn cancel_job_at(session: &Session, effect: &str) {
     }));
 }
 
-async fn job(core: &Core, record: &NodeRecord, effect: &EffectRow) -> Result<v1::Job, Unmade> {
+async fn job(core: &Core, record: &NodeRecord, effect: &EffectRow) -> Result<v1::Job, JobBuildError> {
     let work = match effect.attempt.effect {
         Effect::WriteImage => Work::WriteImage(write_image(core, record).await?),
         Effect::EraseDrives => Work::EraseDrives(v1::EraseDrives {
@@ -125,7 +125,7 @@ async fn job(core: &Core, record: &NodeRecord, effect: &EffectRow) -> Result<v1:
     })
 }
 
-async fn write_image(core: &Core, record: &NodeRecord) -> Result<v1::WriteImage, Unmade> {
+async fn write_image(core: &Core, record: &NodeRecord) -> Result<v1::WriteImage, JobBuildError> {
     let claim = record
         .node
         .claim
@@ -144,7 +144,7 @@ async fn write_image(core: &Core, record: &NodeRecord) -> Result<v1::WriteImage,
     })
 }
 
-async fn seed(core: &Core, record: &NodeRecord, claim: &Claim) -> Result<BTreeMap<String, Vec<u8>>, Unmade> {
+async fn seed(core: &Core, record: &NodeRecord, claim: &Claim) -> Result<BTreeMap<String, Vec<u8>>, JobBuildError> {
     let keys = core
         .store
         .deployment_keys(&record.id, claim.generation, claim.deployment)
@@ -196,8 +196,12 @@ pub fn seed_files(
 ///
 /// # Errors
 /// The database failed.
-pub(crate) async fn job_ended(core: &Core, speaker: &Speaker, report: &v1::JobReport) -> Result<(), StoreError> {
-    let node = speaker.node.as_str();
+pub(crate) async fn job_ended(
+    core: &Core,
+    admitted_agent: &AdmittedAgent,
+    report: &v1::JobReport,
+) -> Result<(), StoreError> {
+    let node = admitted_agent.node.as_str();
     if report.state() == v1::JobState::Running {
         if let Some(progress) = report.progress.clone() {
             core.agents.set_progress(node, &report.operation, progress);
@@ -208,8 +212,8 @@ pub(crate) async fn job_ended(core: &Core, speaker: &Speaker, report: &v1::JobRe
         return Ok(());
     };
     let is_theirs = effect.node_id == node
-        && effect.generation == speaker.of.generation
-        && effect.attempt.boot_id.as_ref() == Some(&speaker.boot_id);
+        && effect.generation == admitted_agent.of.generation
+        && effect.attempt.boot_id.as_ref() == Some(&admitted_agent.boot_id);
     if !is_theirs || effect.attempt.outcome != Outcome::Open {
         return Ok(());
     }
@@ -217,24 +221,24 @@ pub(crate) async fn job_ended(core: &Core, speaker: &Speaker, report: &v1::JobRe
         (v1::JobState::Succeeded, Effect::EraseDrives, Some(JobResult::EraseDrives(erased))) => {
             erase::ended(core, &effect, erased).await?
         }
-        (v1::JobState::Succeeded, Effect::WriteImage, Some(JobResult::WriteImage(written))) => Done {
+        (v1::JobState::Succeeded, Effect::WriteImage, Some(JobResult::WriteImage(written))) => EffectResult {
             events: vec![written_event(node, written)],
-            ..Done::succeeded()
+            ..EffectResult::succeeded()
         },
         (v1::JobState::Succeeded, asked, _) => {
             let message = format!("the agent reported success without a result of {}", asked.as_str());
-            Done::failed("no-result", message, false)
+            EffectResult::failed("no-result", message, false)
         }
         _ => {
             let error = report.error.clone().unwrap_or_default();
-            Done::failed(&error.code, error.message, error.retryable)
+            EffectResult::failed(&error.code, error.message, error.retryable)
         }
     };
     finish_effect(core, &effect, &bounded(done)).await
 }
 
 /// Limits the agent's text, and the drive names in events, to a length that can be stored and shown.
-fn bounded(mut done: Done) -> Done {
+fn bounded(mut done: EffectResult) -> EffectResult {
     if let Outcome::Failed { code, message, .. } = &mut done.outcome {
         *code = cut(code, CODE_MAX);
         *message = cut(message, SENTENCE_MAX);
@@ -282,7 +286,7 @@ mod tests {
     use crate::testing;
 
     #[tokio::test]
-    async fn what_an_agent_says_is_kept_short_and_in_one_line() {
+    async fn agent_text_is_cut_to_one_line() {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", State::Imaging, Some("b3-1"))).await;
         let row = EffectRow {
@@ -315,7 +319,7 @@ mod tests {
             error: Some(error),
             ..v1::JobReport::default()
         };
-        let speaker = |generation, boot_id: &str| Speaker {
+        let admitted_agent = |generation, boot_id: &str| AdmittedAgent {
             node: "n1".into(),
             number: 1,
             of: AgentSession {
@@ -324,7 +328,7 @@ mod tests {
             },
             boot_id: boot_id.into(),
         };
-        for other in [speaker(0, "b0"), speaker(1, "b1")] {
+        for other in [admitted_agent(0, "b0"), admitted_agent(1, "b1")] {
             job_ended(&core, &other, &report).await.unwrap();
             let effect = core.store.effect("e1").await.unwrap().unwrap();
             assert_eq!(
@@ -333,7 +337,7 @@ mod tests {
                 "{other:?} has another boot or another claim"
             );
         }
-        job_ended(&core, &speaker(0, "b1"), &report).await.unwrap();
+        job_ended(&core, &admitted_agent(0, "b1"), &report).await.unwrap();
         let ended = core.store.effect("e1").await.unwrap().unwrap().attempt.outcome;
         let Outcome::Failed { code, message, .. } = ended else {
             panic!("{ended:?}")

@@ -9,12 +9,12 @@ use rackwright_redfish::{Machine, Persistence, PowerGoal, RedfishError};
 use rackwright_store::{Identity, NodeRecord};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::{Done, Learned, medium, seen_off, seen_on, still_off};
+use super::{EffectResult, LearnedFact, medium, seen_off, seen_on, still_off};
 use crate::bmc::{BmcError, power_of};
 use crate::clock;
 use crate::config::BootMethod;
 use crate::core::Core;
-use crate::credentials::AccountNews;
+use crate::credentials::AccountOutcome;
 
 /// Machines identified at once, for each core. Each takes some ten requests, and 150 kB meanwhile. 1.5 times as many took
 /// the same time for 10,000 machines, and 140 MB more.
@@ -42,16 +42,16 @@ pub(super) async fn turn(record: &NodeRecord) -> Option<SemaphorePermit<'static>
     TALKING.acquire().await.ok()
 }
 
-pub(super) fn failed(core: &Core, record: &NodeRecord, error: &BmcError) -> Done {
-    let message = error.told(&record.spec.bmc_address);
+pub(super) fn failed(core: &Core, record: &NodeRecord, error: &BmcError) -> EffectResult {
+    let message = error.description(&record.spec.bmc_address);
     let (code, retryable) = error.code();
     core.metrics.bmc_failed(code, &record.identity.vendor);
-    let mut done = Done::failed(code, message.clone(), retryable);
+    let mut done = EffectResult::failed(code, message.clone(), retryable);
     done.events
         .extend(error.security_event(&record.id, &message, clock::now()));
     if error.is_refusal() {
         let tried = Box::new(record.spec.clone());
-        done.learned = Some(Learned::Account(AccountNews::Refused { tried }));
+        done.learned = Some(LearnedFact::Account(AccountOutcome::Refused { tried }));
     }
     done.seen(move |readings, now| {
         readings.bmc = Reading::Known {
@@ -70,7 +70,7 @@ macro_rules! through_bmc {
         match core.bmcs.client(record, &core.keys.sealer).await {
             Err(error) => failed(core, record, &error),
             Ok($client) => {
-                let result: Result<Done, RedfishError> = async { $work }.await;
+                let result: Result<EffectResult, RedfishError> = async { $work }.await;
                 match result {
                     Ok(done) => done,
                     Err(error) => {
@@ -86,14 +86,14 @@ macro_rules! through_bmc {
 pub(super) use through_bmc;
 
 /// Reads the machine's identity, its MAC addresses and its power.
-pub(super) async fn identify(core: &Core, record: &NodeRecord) -> Done {
+pub(super) async fn identify(core: &Core, record: &NodeRecord) -> EffectResult {
     // The semaphore is never closed. If it were, all would be identified at once.
     let _turn = IDENTIFYING.acquire().await;
     // Boxed: a waiting effect stays small.
     Box::pin(ask_who_it_is(core, record)).await
 }
 
-async fn ask_who_it_is(core: &Core, record: &NodeRecord) -> Done {
+async fn ask_who_it_is(core: &Core, record: &NodeRecord) -> EffectResult {
     through_bmc!(core, record, |client| {
         let Machine { identity, power, macs } = client.machine().await?;
         let power = power_of(&power);
@@ -103,12 +103,12 @@ async fn ask_who_it_is(core: &Core, record: &NodeRecord) -> Done {
                 "BMC {} names no MAC address of the machine, so its network boot could not be told from another's",
                 record.spec.bmc_address
             );
-            return Ok(Done::failed("no-mac", message, true));
+            return Ok(EffectResult::failed("no-mac", message, true));
         }
         if let Some(taken) = mac_taken(core, record, &macs).await {
             return Ok(taken);
         }
-        let learned = Learned::Machine {
+        let learned = LearnedFact::Machine {
             identity: Identity {
                 uuid: identity.uuid.unwrap_or_default(),
                 serial: identity.serial.unwrap_or_default(),
@@ -119,7 +119,7 @@ async fn ask_who_it_is(core: &Core, record: &NodeRecord) -> Done {
             },
             certificate: client.observed_fingerprint().map(|f| f.to_string()),
         };
-        let mut done = Done::succeeded().seen(move |readings, now| {
+        let mut done = EffectResult::succeeded().seen(move |readings, now| {
             readings.bmc = Reading::Known {
                 value: Bmc::Identified,
                 at: now,
@@ -132,7 +132,7 @@ async fn ask_who_it_is(core: &Core, record: &NodeRecord) -> Done {
 }
 
 /// The failure when one of the MAC addresses belongs to another node.
-pub(super) async fn mac_taken(core: &Core, record: &NodeRecord, macs: &[String]) -> Option<Done> {
+pub(super) async fn mac_taken(core: &Core, record: &NodeRecord, macs: &[String]) -> Option<EffectResult> {
     for mac in macs {
         if let Ok(Some(other)) = core.store.node_of_mac(mac).await
             && other != record.id
@@ -141,28 +141,29 @@ pub(super) async fn mac_taken(core: &Core, record: &NodeRecord, macs: &[String])
                 "MAC address {mac} belongs to node {other} already: the same machine was enrolled twice; \
                  `rackwright node delete` one of the two"
             );
-            return Some(Done::failed("mac-taken", message, true));
+            return Some(EffectResult::failed("mac-taken", message, true));
         }
     }
     None
 }
 
-pub(super) async fn observe_power(core: &Core, record: &NodeRecord) -> Done {
+pub(super) async fn observe_power(core: &Core, record: &NodeRecord) -> EffectResult {
     through_bmc!(core, record, |client| {
         let power = power_of(&client.power().await?);
-        Ok(Done::succeeded().seen(move |readings, now| readings.power = Reading::Known { value: power, at: now }))
+        Ok(EffectResult::succeeded()
+            .seen(move |readings, now| readings.power = Reading::Known { value: power, at: now }))
     })
 }
 
 /// Reads that the machine is still off.
-pub(super) async fn prove_power_off(core: &Core, record: &NodeRecord) -> Done {
+pub(super) async fn prove_power_off(core: &Core, record: &NodeRecord) -> EffectResult {
     through_bmc!(core, record, |client| {
         Ok(still_off(power_of(&client.power().await?)))
     })
 }
 
 /// Sets the next boot source of the machine, and reads it back.
-pub(super) async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarget) -> Done {
+pub(super) async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarget) -> EffectResult {
     let http = core
         .config
         .boot
@@ -185,7 +186,7 @@ pub(super) async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarge
             );
         }
         let power = outcome.power.as_ref().map(power_of);
-        Ok(Done::succeeded().seen(move |readings, now| {
+        Ok(EffectResult::succeeded().seen(move |readings, now| {
             // A machine that is not off may start at any moment and use the target up.
             if power.is_none_or(|power| power == rackwright_lifecycle::Power::Off) {
                 readings.boot_target = Reading::Known { value: target, at: now };
@@ -198,7 +199,7 @@ pub(super) async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarge
 }
 
 /// Switches the machine on and waits until it reads on.
-pub(super) async fn power_on(core: &Core, record: &NodeRecord) -> Done {
+pub(super) async fn power_on(core: &Core, record: &NodeRecord) -> EffectResult {
     let limit = Duration::from_secs(core.config.policy.bmc_s.into());
     through_bmc!(core, record, |client| {
         let events = match medium::before_power_on(core, record, &client).await? {
@@ -207,13 +208,13 @@ pub(super) async fn power_on(core: &Core, record: &NodeRecord) -> Done {
         };
         client.set_power(PowerGoal::On).await?;
         client.wait_power(PowerGoal::On, limit).await?;
-        let done = Done::succeeded().seen(seen_on);
-        Ok(Done { events, ..done })
+        let done = EffectResult::succeeded().seen(seen_on);
+        Ok(EffectResult { events, ..done })
     })
 }
 
 /// Switches the machine off and waits until it reads off.
-pub(super) async fn power_off(core: &Core, record: &NodeRecord) -> Done {
+pub(super) async fn power_off(core: &Core, record: &NodeRecord) -> EffectResult {
     let limit = Duration::from_secs(core.config.policy.bmc_s.into());
     through_bmc!(core, record, |client| {
         client.set_power(PowerGoal::Off).await?;
@@ -222,6 +223,6 @@ pub(super) async fn power_off(core: &Core, record: &NodeRecord) -> Done {
         if let Err(error) = medium::eject(core, record, &client).await {
             tracing::warn!(node = record.id, %error, "the medium of the last boot is still in the virtual drive");
         }
-        Ok(Done::succeeded().seen(seen_off))
+        Ok(EffectResult::succeeded().seen(seen_off))
     })
 }

@@ -2,7 +2,7 @@
 
 use rackwright_lifecycle::bmc_state::uefi::Baseline;
 use rackwright_lifecycle::bmc_state::{
-    BmcReading, Conclusion, Held, Item, Listed, Part, Verdict, Wish, conclude, judge,
+    BmcReading, BmcRules, Conclusion, Item, ItemState, Listed, Part, Verdict, conclude, judge,
 };
 use rackwright_lifecycle::{BootTarget, Effect, EventKind, Reading, State, Timestamp};
 use rackwright_redfish::{BmcClient, BmcState, ErrorKind, RedfishError, StateItem, StateListed, StatePart, StateScope};
@@ -10,7 +10,7 @@ use rackwright_store::{AgentSession, BmcStateLine, BmcStateRow, EventRow, NodeRe
 
 use super::bmc::{failed, through_bmc, turn};
 use super::uefi::Against;
-use super::{Done, Learned};
+use super::{EffectResult, LearnedFact};
 use crate::bmc::BmcError;
 use crate::bmc_secret;
 use crate::clock;
@@ -24,94 +24,94 @@ const WHY_MAX: usize = 200;
 
 /// Reads and reports foreign entries; removes none. At an inspection, boot options and Secure Boot become the baseline for
 /// later readings.
-pub(super) async fn read(core: &Core, record: &NodeRecord) -> Done {
-    let wish = core.config.bmc_state.wish(record);
+pub(super) async fn read(core: &Core, record: &NodeRecord) -> EffectResult {
+    let rules = core.config.bmc_state.rules(record);
     let against = match Against::of(core, record).await {
         Ok(against) => against,
-        Err(error) => return Done::unread(&error),
+        Err(error) => return EffectResult::unread(&error),
     };
     let boot = match core.store.attempts(&record.id, record.node.since).await {
         Ok(rows) => bmc_secret::boot_of(record, &rows),
-        Err(error) => return Done::unread(&error),
+        Err(error) => return EffectResult::unread(&error),
     };
     through_bmc!(core, record, |client| {
-        let state = seen(core, &client, scope(&wish, &against), boot.as_ref()).await?;
+        let state = seen(core, &client, scope(&rules, &against), boot.as_ref()).await?;
         let is_inspection = record.node.state == State::Inspecting;
         let (first, baseline) = if is_inspection {
-            (plain(&state), against.of_inspection(&state))
+            (plain_reading(&state), against.of_inspection(&state))
         } else {
             (reading(&state, &against), None)
         };
-        let found = judge(&first, &wish);
+        let found = judge(&first, &rules);
         Ok(reported(core, record, &found, &state.boot_order, baseline).await)
     })
 }
 
 /// Removes foreign entries, and proves by a second reading that they are gone.
-pub(super) async fn clean(core: &Core, record: &NodeRecord) -> Done {
-    let mut wish = core.config.bmc_state.wish(record);
+pub(super) async fn clean(core: &Core, record: &NodeRecord) -> EffectResult {
+    let mut rules = core.config.bmc_state.rules(record);
     let against = match Against::of(core, record).await {
         Ok(against) => against,
-        Err(error) => return Done::unread(&error),
+        Err(error) => return EffectResult::unread(&error),
     };
     // Removed earlier in this state: shown as long as the last reading of the state.
     let earlier = match core.store.bmc_state(&record.id).await {
         Ok(row) => row.filter(|row| row.read_at >= record.node.since),
-        Err(error) => return Done::unread(&error),
+        Err(error) => return EffectResult::unread(&error),
     };
     let earlier = earlier.map(done_before).unwrap_or_default();
     let rows = match core.store.attempts(&record.id, record.node.since).await {
         Ok(rows) => rows,
-        Err(error) => return Done::unread(&error),
+        Err(error) => return EffectResult::unread(&error),
     };
-    wish.starts_again = !rows.iter().any(|row| row.attempt.effect == Effect::PowerOn);
+    rules.starts_again = !rows.iter().any(|row| row.attempt.effect == Effect::PowerOn);
     let boot = bmc_secret::boot_of(record, &rows);
     through_bmc!(core, record, |client| {
-        let before = seen(core, &client, scope(&wish, &against), boot.as_ref()).await?;
+        let before = seen(core, &client, scope(&rules, &against), boot.as_ref()).await?;
         let first = reading(&before, &against);
-        let found = judge(&first, &wish);
+        let found = judge(&first, &rules);
         if found.foreign.is_empty() {
-            let concluded = conclude(&record.id, &found, &[], &first, &wish);
-            let baseline = against.first_seen(&before, &wish);
+            let concluded = conclude(&record.id, &found, &[], &first, &rules);
+            let baseline = against.first_seen(&before, &rules);
             return Ok(cleaned(record, concluded, earlier, before.boot_order, baseline));
         }
         // Reported before the removal, in case this process is killed in between.
         if let Err(error) = write_down(core, record, &found, &before.boot_order).await {
-            return Ok(Done::unread(&error));
+            return Ok(EffectResult::unread(&error));
         }
         let refused = remove(&client, &before, &found, &against).await?;
-        let after = seen(core, &client, scope(&wish, &against), boot.as_ref()).await?;
+        let after = seen(core, &client, scope(&rules, &against), boot.as_ref()).await?;
         let last = reading(&after, &against);
-        let concluded = conclude(&record.id, &found, &refused, &last, &wish);
+        let concluded = conclude(&record.id, &found, &refused, &last, &rules);
         let is_boot_cleared = concluded
             .lines
             .iter()
-            .any(|(held, part, _)| (*held, *part) == (Held::Removed, Part::BootOverride));
-        let baseline = against.first_seen(&after, &wish);
+            .any(|(held, part, _)| (*held, *part) == (ItemState::Removed, Part::BootOverride));
+        let baseline = against.first_seen(&after, &rules);
         let done = cleaned(record, concluded, earlier, after.boot_order, baseline);
         Ok(if is_boot_cleared { boot_cleared(done) } else { done })
     })
 }
 
 /// The result for a BMC that shows none of this.
-pub(super) fn hidden(core: &Core, record: &NodeRecord) -> Done {
-    let wish = core.config.bmc_state.wish(record);
+pub(super) fn hidden(core: &Core, record: &NodeRecord) -> EffectResult {
+    let rules = core.config.bmc_state.rules(record);
     let hidden: BmcReading = vec![(Part::Accounts, Listed::NotOffered)];
-    let concluded = conclude(&record.id, &judge(&hidden, &wish), &[], &hidden, &wish);
+    let concluded = conclude(&record.id, &judge(&hidden, &rules), &[], &hidden, &rules);
     cleaned(record, concluded, Vec::new(), Vec::new(), None)
 }
 
 /// The removed lines, and the lines that wait for a start.
 fn done_before(row: BmcStateRow) -> Vec<BmcStateLine> {
-    let is_done = |held: Held| matches!(held, Held::Removed | Held::Waiting);
+    let is_done = |held: ItemState| matches!(held, ItemState::Removed | ItemState::Waiting);
     row.lines.into_iter().filter(|line| is_done(line.held)).collect()
 }
 
 /// Splits the lines that waited for a start from the other earlier lines, if their parts are now as wished. This reading
 /// itself reports parts that still differ.
-fn arrived(earlier: Vec<BmcStateLine>, concluded: &Conclusion) -> (Vec<BmcStateLine>, Vec<BmcStateLine>) {
-    let (waited, mut rest): (Vec<_>, Vec<_>) = earlier.into_iter().partition(|line| line.held == Held::Waiting);
-    let is_open = |held: Held| matches!(held, Held::Foreign | Held::Waiting | Held::Unknown);
+fn new_lines(earlier: Vec<BmcStateLine>, concluded: &Conclusion) -> (Vec<BmcStateLine>, Vec<BmcStateLine>) {
+    let (waited, mut rest): (Vec<_>, Vec<_>) = earlier.into_iter().partition(|line| line.held == ItemState::Waiting);
+    let is_open = |held: ItemState| matches!(held, ItemState::Foreign | ItemState::Waiting | ItemState::Unknown);
     let is_otherwise = |part: Part| {
         concluded
             .lines
@@ -121,7 +121,7 @@ fn arrived(earlier: Vec<BmcStateLine>, concluded: &Conclusion) -> (Vec<BmcStateL
     let as_wished = waited.into_iter().filter(|line| !is_otherwise(line.part));
     let as_wished: Vec<BmcStateLine> = as_wished
         .map(|line| BmcStateLine {
-            held: Held::Removed,
+            held: ItemState::Removed,
             ..line
         })
         .collect();
@@ -146,10 +146,10 @@ async fn seen(
     Ok(state)
 }
 
-fn scope<'a>(wish: &'a Wish, against: &Against) -> StateScope<'a> {
+fn scope<'a>(rules: &'a BmcRules, against: &Against) -> StateScope<'a> {
     StateScope {
-        own: &wish.own,
-        in_band: wish.close_in_band,
+        own: &rules.own,
+        in_band: rules.close_in_band,
         uefi: against.is_read,
     }
 }
@@ -181,12 +181,12 @@ fn item(seen: &StateItem) -> Item {
 
 /// The reading, with the differences of boot options and Secure Boot.
 fn reading(state: &BmcState, against: &Against) -> BmcReading {
-    let mut all = plain(state);
+    let mut all = plain_reading(state);
     all.extend(against.differences(state));
     all
 }
 
-fn plain(state: &BmcState) -> BmcReading {
+fn plain_reading(state: &BmcState) -> BmcReading {
     let listed = |listed: &StateListed| match listed {
         StateListed::Whole(items) => Listed::Whole(items.iter().map(item).collect()),
         StateListed::NotOffered => Listed::NotOffered,
@@ -242,16 +242,16 @@ fn note(item: Item, outcome: Result<(), RedfishError>, refused: &mut Vec<(Item, 
 
 /// Whether the BMC is silent or not to be trusted: further entries would fail, too.
 fn is_of_the_bmc(failure: &RedfishError) -> bool {
-    use RedfishError::{Broken, Resting, TimedOut, Unreachable};
+    use RedfishError::{Broken, Suspended, TimedOut, Unreachable};
     let is_silent = matches!(
         failure,
-        Unreachable { .. } | Broken { .. } | TimedOut { .. } | Resting { .. }
+        Unreachable { .. } | Broken { .. } | TimedOut { .. } | Suspended { .. }
     );
     is_silent || matches!(failure.kind(), ErrorKind::Security | ErrorKind::Bug)
 }
 
 fn lines(concluded: &Conclusion) -> Vec<BmcStateLine> {
-    let line = |(held, part, words): &(Held, Part, String)| BmcStateLine {
+    let line = |(held, part, words): &(ItemState, Part, String)| BmcStateLine {
         held: *held,
         part: *part,
         words: cut(words, SENTENCE_MAX),
@@ -286,18 +286,18 @@ fn cleaned(
     earlier: Vec<BmcStateLine>,
     boot_order: Vec<String>,
     baseline: Option<Box<Baseline>>,
-) -> Done {
+) -> EffectResult {
     let now = clock::now();
-    let is_known = |held: Held| !matches!(held, Held::Unknown | Held::Waiting);
+    let is_known = |held: ItemState| !matches!(held, ItemState::Unknown | ItemState::Waiting);
     let is_known = concluded.lines.iter().all(|(held, ..)| is_known(*held));
     let mut done = match &concluded.refusal {
-        None => Done::succeeded(),
-        Some(why) => Done::failed("bmc-not-clean", cut(why, SENTENCE_MAX), concluded.retryable),
+        None => EffectResult::succeeded(),
+        Some(why) => EffectResult::failed("bmc-not-clean", cut(why, SENTENCE_MAX), concluded.retryable),
     };
-    let (arrived, earlier) = arrived(earlier, &concluded);
+    let (new_lines, earlier) = new_lines(earlier, &concluded);
     let mut all = lines(&concluded);
-    all.extend(arrived);
-    for line in all.iter().filter(|line| line.held == Held::Removed) {
+    all.extend(new_lines);
+    for line in all.iter().filter(|line| line.held == ItemState::Removed) {
         let (words, part) = (&line.words, line.part);
         let message = if part.is_of_firmware() {
             format!(
@@ -325,11 +325,11 @@ fn cleaned(
         lines: all,
         boot_order,
     };
-    done.learned = Some(Learned::BmcState(row, baseline));
+    done.learned = Some(LearnedFact::BmcState(row, baseline));
     done
 }
 
-fn boot_cleared(done: Done) -> Done {
+fn boot_cleared(done: EffectResult) -> EffectResult {
     done.seen(|readings, now| {
         readings.boot_target = Reading::Known {
             value: BootTarget::Disk,
@@ -343,11 +343,11 @@ fn as_found(found: &Verdict, boot_order: &[String]) -> BmcStateRow {
     let foreign = found
         .foreign
         .iter()
-        .map(|item| (Held::Foreign, item.part, item.words()));
-    let kept = found.kept.iter().map(|item| (Held::Kept, item.part, item.words()));
+        .map(|item| (ItemState::Foreign, item.part, item.words()));
+    let kept = found.kept.iter().map(|item| (ItemState::Kept, item.part, item.words()));
     let unknown = found.unknown.iter().map(|unknown| {
         let words = format!("{}: {}", unknown.part.plural(), unknown.why);
-        (Held::Unknown, unknown.part, words)
+        (ItemState::Unknown, unknown.part, words)
     });
     let concluded = Conclusion {
         lines: foreign.chain(kept).chain(unknown).collect(),
@@ -385,20 +385,20 @@ async fn reported(
     found: &Verdict,
     boot_order: &[String],
     baseline: Option<Box<Baseline>>,
-) -> Done {
+) -> EffectResult {
     let before = match core.store.bmc_state(&record.id).await {
         Ok(before) => before.map(|row| row.lines).unwrap_or_default(),
-        Err(error) => return Done::unread(&error),
+        Err(error) => return EffectResult::unread(&error),
     };
     let row = as_found(found, boot_order);
-    let mut done = Done::succeeded();
+    let mut done = EffectResult::succeeded();
     let fresh = row
         .lines
         .iter()
-        .filter(|line| line.held == Held::Foreign && !before.contains(line));
+        .filter(|line| line.held == ItemState::Foreign && !before.contains(line));
     done.events = fresh
         .map(|line| found_event(record, &line.words, line.part, row.read_at))
         .collect();
-    done.learned = Some(Learned::BmcState(row, baseline));
+    done.learned = Some(LearnedFact::BmcState(row, baseline));
     done
 }

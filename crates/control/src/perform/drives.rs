@@ -6,14 +6,14 @@ use rackwright_redfish::RedfishError;
 use rackwright_store::NodeRecord;
 
 use super::bmc::{failed, through_bmc, turn};
-use super::{Done, Learned};
+use super::{EffectResult, LearnedFact};
 use crate::bmc::BmcError;
 use crate::clock;
 use crate::core::Core;
 use crate::drives::{self, DIFFER, DRIVES_MAX};
 
 /// Reads the BMC's list.
-pub(super) async fn read(core: &Core, record: &NodeRecord) -> Done {
+pub(super) async fn read(core: &Core, record: &NodeRecord) -> EffectResult {
     through_bmc!(core, record, |client| {
         let (found, gaps) = client.drives().await?;
         for gap in gaps.iter().take(3) {
@@ -26,7 +26,7 @@ pub(super) async fn read(core: &Core, record: &NodeRecord) -> Done {
 
 /// Records the BMC's list. The inventory of an inspection has to agree with it: a node never becomes available with drives
 /// whose erase could not be certified.
-pub(crate) async fn recorded(core: &Core, record: &NodeRecord, found: Vec<KnownDrive>) -> Done {
+pub(crate) async fn recorded(core: &Core, record: &NodeRecord, found: Vec<KnownDrive>) -> EffectResult {
     let now = clock::now();
     let list = |source, drives| DriveList {
         source,
@@ -35,20 +35,20 @@ pub(crate) async fn recorded(core: &Core, record: &NodeRecord, found: Vec<KnownD
         drives,
     };
     if record.node.state != State::Inspecting {
-        let mut done = Done::succeeded();
-        done.learned = Some(Learned::Drives(vec![list(Source::BmcReclaiming, found)]));
+        let mut done = EffectResult::succeeded();
+        done.learned = Some(LearnedFact::Drives(vec![list(Source::BmcReclaiming, found)]));
         return done;
     }
     let (inventory, lists) = match seen(core, record).await {
         Ok(seen) => seen,
-        Err(error) => return Done::unread(&error),
+        Err(error) => return EffectResult::unread(&error),
     };
     if inventory.len() > DRIVES_MAX {
         let message = format!(
             "the agent lists {} drives; at most {DRIVES_MAX} are kept",
             inventory.len()
         );
-        return Done::failed(DIFFER, message, false);
+        return EffectResult::failed(DIFFER, message, false);
     }
     let drives: Vec<ReportedDrive> = inventory.iter().map(ReportedDrive::from).collect();
     let mut compared: Vec<DriveList> = lists.into_iter().filter(|l| l.source == Source::Accepted).collect();
@@ -56,13 +56,13 @@ pub(crate) async fn recorded(core: &Core, record: &NodeRecord, found: Vec<KnownD
     compared.push(list(Source::Bmc, found.clone()));
     let differences = judge(&compared, &drives).differences;
     let mut done = if differences.is_empty() {
-        Done::succeeded()
+        EffectResult::succeeded()
     } else {
-        let mut done = Done::failed(DIFFER, drives::refusal(&record.id, &differences), false);
+        let mut done = EffectResult::failed(DIFFER, drives::refusal(&record.id, &differences), false);
         done.events.push(drives::differ_event(&record.id, &differences, now));
         done
     };
-    done.learned = Some(Learned::Drives(vec![
+    done.learned = Some(LearnedFact::Drives(vec![
         list(Source::Bmc, found),
         list(Source::Reported, inventory),
     ]));

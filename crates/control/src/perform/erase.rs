@@ -10,13 +10,13 @@ use std::time::SystemTime;
 use rackwright_api::v1;
 use rackwright_identity::EraseRecord;
 use rackwright_lifecycle::drives::{
-    Difference, DriveList, KnownDrive, ReportedDrive, Source, judge, too_quick, uncovered,
+    Difference, DriveList, KnownDrive, ReportedDrive, Source, judge, too_fast, uncovered,
 };
 use rackwright_lifecycle::{PowerLoss, Timestamp, minutes, power_loss};
 use rackwright_store::{EffectRow, NodeRecord, Scope, StoreError};
 
 use super::certify::Erase;
-use super::{Done, Learned, evidence};
+use super::{EffectResult, LearnedFact, evidence};
 use crate::agent_boot;
 use crate::attestation::BY_TPM;
 use crate::clock;
@@ -33,15 +33,19 @@ const NOT_PROVEN: &str = "erase-not-proven";
 ///
 /// # Errors
 /// The database failed.
-pub(super) async fn ended(core: &Core, effect: &EffectRow, erased: &v1::EraseDrivesResult) -> Result<Done, StoreError> {
+pub(super) async fn ended(
+    core: &Core,
+    effect: &EffectRow,
+    erased: &v1::EraseDrivesResult,
+) -> Result<EffectResult, StoreError> {
     let now = clock::now();
     if let Err(message) = plausible(effect, erased, now) {
-        return Ok(Done::failed(NOT_PROVEN, message, false));
+        return Ok(EffectResult::failed(NOT_PROVEN, message, false));
     }
     let Some(loss) = memory_lost(core, effect).await? else {
         let message = "the machine was not seen without power before the erase, so its memory may hold data of the former \
                        customer: it is switched off and erased again";
-        return Ok(Done::failed("memory-not-cleared", message, true));
+        return Ok(EffectResult::failed("memory-not-cleared", message, true));
     };
     let record = core.store.node(&Scope::Site, &effect.node_id).await?;
     let inventory = drives::of_node(core, &record.id).await?;
@@ -57,14 +61,14 @@ pub(super) async fn ended(core: &Core, effect: &EffectRow, erased: &v1::EraseDri
              destroy it, then readmit the node",
             words(&left)
         );
-        return Ok(Done::failed("drive-not-erased", message, false));
+        return Ok(EffectResult::failed("drive-not-erased", message, false));
     }
     let present: BTreeSet<String> = done.into_iter().map(drives::key).collect();
     let gone = record.node.evidence.missing(&present);
     let lists = drives::recorded(core, &record).await?;
     let reported: Vec<ReportedDrive> = erased.drives.iter().map(reported).collect();
     let verdict = judge(&lists, &reported);
-    let (gone_lists, explains_all) = without(&gone, &lists, &verdict.differences);
+    let (gone_lists, explains_all) = lists_without(&gone, &lists, &verdict.differences);
     if !explains_all {
         return Ok(differ(&record, &inventory, erased, &verdict.differences, now));
     }
@@ -72,18 +76,18 @@ pub(super) async fn ended(core: &Core, effect: &EffectRow, erased: &v1::EraseDri
         return Ok(missing(gone, gone_lists));
     }
     let elapsed_us = u64::try_from(now.since(effect.attempt.started_at)).unwrap_or(0);
-    if let Some(quick) = too_quick(&lists, &reported, elapsed_us).first() {
+    if let Some(quick) = too_fast(&lists, &reported, elapsed_us).first() {
         let message = format!(
             "{quick}. No certificate is signed: look at the machine and at who answers for it, then readmit the node"
         );
-        return Ok(Done::failed(NOT_PROVEN, message, false));
+        return Ok(EffectResult::failed(NOT_PROVEN, message, false));
     }
     let (identity, attestation) = agent_boot::identity_of(&core.store, effect).await?;
     // The control plane knows that this machine has a TPM.
     if core.config.identity.clear_tpm && identity == BY_TPM && erased.tpm() != v1::TpmClear::Cleared {
         let message = "the drives are erased, but the agent did not clear the TPM, which may hold keys and data of the former \
                        customer. Clear the TPM in the firmware's settings, then readmit the node";
-        return Ok(Done::failed("tpm-not-cleared", message, false));
+        return Ok(EffectResult::failed("tpm-not-cleared", message, false));
     }
     let uncovered = uncovered(&lists, &reported);
     let erases = erased.drives.iter().zip(&verdict.witnesses);
@@ -94,11 +98,11 @@ pub(super) async fn ended(core: &Core, effect: &EffectRow, erased: &v1::EraseDri
         })
         .collect();
     Ok(match erases {
-        Ok(erases) => Done {
+        Ok(erases) => EffectResult {
             erases,
-            ..Done::succeeded()
+            ..EffectResult::succeeded()
         },
-        Err(message) => Done::failed(NOT_PROVEN, message, false),
+        Err(message) => EffectResult::failed(NOT_PROVEN, message, false),
     })
 }
 
@@ -181,7 +185,7 @@ fn reported(drive: &v1::DriveErase) -> ReportedDrive {
 
 /// The lists without the drives that are gone, and whether these drives explain every difference. A drive that the BMC
 /// lists now is not gone, even if the agent lacks it.
-fn without(gone: &BTreeSet<String>, lists: &[DriveList], differences: &[Difference]) -> (Vec<DriveList>, bool) {
+fn lists_without(gone: &BTreeSet<String>, lists: &[DriveList], differences: &[Difference]) -> (Vec<DriveList>, bool) {
     let exact = lists.iter().filter(|list| list.source.is_exact());
     let serials: BTreeSet<&String> = exact
         .flat_map(|list| &list.drives)
@@ -208,15 +212,15 @@ fn without(gone: &BTreeSet<String>, lists: &[DriveList], differences: &[Differen
 }
 
 /// The failure for a written drive that is gone. It is reported once; the drive is no longer expected.
-fn missing(gone: BTreeSet<String>, lists: Vec<DriveList>) -> Done {
+fn missing(gone: BTreeSet<String>, lists: Vec<DriveList>) -> EffectResult {
     let message = format!(
         "drive {} was in the machine when it was given away and is missing now: what is on it was not erased. \
          Find it; readmitting the node erases what is there then and asks no more for it",
         words(&gone)
     );
-    Done {
-        learned: Some(Learned::Gone(gone, lists)),
-        ..Done::failed("drive-missing", message, false)
+    EffectResult {
+        learned: Some(LearnedFact::Gone(gone, lists)),
+        ..EffectResult::failed("drive-missing", message, false)
     }
 }
 
@@ -227,7 +231,7 @@ fn differ(
     erased: &v1::EraseDrivesResult,
     differences: &[Difference],
     now: Timestamp,
-) -> Done {
+) -> EffectResult {
     let mut drives = Vec::new();
     for drive in &erased.drives {
         let listed = inventory.drives.iter().find(|d| d.name == drive.drive_name);
@@ -246,10 +250,10 @@ fn differ(
         by: String::new(),
         drives,
     };
-    Done {
-        learned: Some(Learned::Drives(vec![reported])),
+    EffectResult {
+        learned: Some(LearnedFact::Drives(vec![reported])),
         events: vec![drives::differ_event(&record.id, differences, now)],
-        ..Done::failed(DIFFER, drives::refusal(&record.id, differences), false)
+        ..EffectResult::failed(DIFFER, drives::refusal(&record.id, differences), false)
     }
 }
 

@@ -4,7 +4,7 @@ use rackwright_lifecycle::{Attempt, Effect, Outcome, State, seconds};
 use rackwright_store::{AgentSession, Proof};
 
 use super::*;
-use crate::agents::Speaker;
+use crate::agents::AdmittedAgent;
 use crate::drives::{accept, inspected};
 use crate::perform::drives::recorded;
 use crate::perform::job_ended;
@@ -71,7 +71,7 @@ impl Fixture {
             tries: 0,
             was_off: true,
         };
-        fixture.says(&inventory(&["SERIAL-A", "SERIAL-B"])).await;
+        fixture.report_inventory(&inventory(&["SERIAL-A", "SERIAL-B"])).await;
         let done = recorded(&fixture.core, &node, bmc.to_vec()).await;
         assert_eq!(done.outcome, Outcome::Succeeded);
         let mut tx = fixture.core.store.write().await.unwrap();
@@ -89,14 +89,14 @@ impl Fixture {
         fixture
     }
 
-    async fn says(&self, inventory: &v1::Inventory) {
+    async fn report_inventory(&self, inventory: &v1::Inventory) {
         let mut tx = self.core.store.write().await.unwrap();
         tx.save_inventory("n1", &inventory.encode_to_vec()).await.unwrap();
         tx.commit().await.unwrap();
     }
 
     /// Adds 12 s without power before the boot.
-    async fn boots(&self) {
+    async fn boot_agent(&self) {
         if self.tries > 0 || !self.was_off {
             return;
         }
@@ -132,12 +132,12 @@ impl Fixture {
     }
 
     /// Sends the job `ago_s` seconds ago, and reports. Returns the failure's code and message, and all certificates so far.
-    async fn reports(
+    async fn report_erase(
         &mut self,
         ago_s: i64,
         erased: v1::EraseDrivesResult,
     ) -> (String, String, Vec<v1::EraseCertificate>) {
-        self.boots().await;
+        self.boot_agent().await;
         self.tries += 1;
         let id = format!("e{}", self.tries);
         let now = clock::now();
@@ -166,7 +166,7 @@ impl Fixture {
             result: Some(v1::job_report::Result::EraseDrives(erased)),
             ..v1::JobReport::default()
         };
-        let speaker = Speaker {
+        let admitted_agent = AdmittedAgent {
             node: "n1".into(),
             number: 1,
             of: AgentSession {
@@ -175,7 +175,7 @@ impl Fixture {
             },
             boot_id: "b1".into(),
         };
-        job_ended(&self.core, &speaker, &report).await.unwrap();
+        job_ended(&self.core, &admitted_agent, &report).await.unwrap();
         let outcome = self.core.store.effect(&id).await.unwrap().unwrap().attempt.outcome;
         let (code, message) = match outcome {
             Outcome::Succeeded => (String::new(), String::new()),
@@ -212,11 +212,11 @@ async fn a_machine_known_by_its_tpm_is_certified_only_with_the_tpm_cleared() {
     for kept in [v1::TpmClear::Unspecified, v1::TpmClear::NoTpm] {
         let mut lie = report(&honest, clock::now());
         lie.set_tpm(kept);
-        let (code, message, certificates) = fixture.reports(10, lie).await;
+        let (code, message, certificates) = fixture.report_erase(10, lie).await;
         assert_eq!((code.as_str(), certificates.len()), ("tpm-not-cleared", 0), "{message}");
         assert!(message.contains("did not clear the TPM"), "{message}");
     }
-    let (code, message, certificates) = fixture.reports(10, report(&honest, clock::now())).await;
+    let (code, message, certificates) = fixture.report_erase(10, report(&honest, clock::now())).await;
     assert_eq!((code.as_str(), certificates.len()), ("", 2), "{message}");
 }
 
@@ -280,7 +280,7 @@ async fn one_lie_refuses_every_certificate_of_the_report_and_the_honest_report_n
     for (wanted, word, lie) in lies {
         let mut lying = report(&honest, clock::now());
         lie(&mut lying);
-        let (code, message, certificates) = fixture.reports(10, lying).await;
+        let (code, message, certificates) = fixture.report_erase(10, lying).await;
         assert_eq!(
             (code.as_str(), message.contains(word)),
             (*wanted, true),
@@ -288,7 +288,7 @@ async fn one_lie_refuses_every_certificate_of_the_report_and_the_honest_report_n
         );
         assert_eq!(certificates, [], "{word}");
     }
-    let (code, message, mut certificates) = fixture.reports(10, report(&honest, clock::now())).await;
+    let (code, message, mut certificates) = fixture.report_erase(10, report(&honest, clock::now())).await;
     assert_eq!(code, "", "{message}");
     certificates.sort_by(|a, b| a.drive_serial.cmp(&b.drive_serial));
     let named: Vec<_> = certificates
@@ -323,7 +323,7 @@ async fn one_lie_refuses_every_certificate_of_the_report_and_the_honest_report_n
     // An overwrite that took long enough.
     let mut slow = report(&honest, clock::now());
     slow.drives[0].set_method(v1::EraseMethod::Overwrite);
-    let (code, message, certificates) = fixture.reports(100, slow).await;
+    let (code, message, certificates) = fixture.report_erase(100, slow).await;
     assert_eq!((code.as_str(), certificates.len()), ("", 4), "{message}");
 }
 
@@ -331,7 +331,7 @@ async fn one_lie_refuses_every_certificate_of_the_report_and_the_honest_report_n
 async fn a_drive_that_is_gone_is_named_once_and_one_that_the_bmc_still_lists_each_time() {
     let mut fixture = Fixture::new(&[of_bmc("SERIAL-A"), of_bmc("SERIAL-B")]).await;
     let one = inventory(&["SERIAL-A"]);
-    fixture.says(&one).await;
+    fixture.report_inventory(&one).await;
     let reads = async |fixture: &Fixture, serials: &[&str]| {
         let record = fixture.core.store.node(&Scope::Site, "n1").await.unwrap();
         let found = serials.iter().map(|serial| of_bmc(serial)).collect();
@@ -347,7 +347,7 @@ async fn a_drive_that_is_gone_is_named_once_and_one_that_the_bmc_still_lists_eac
     };
     reads(&fixture, &["SERIAL-A", "SERIAL-B"]).await;
     for _ in 0..2 {
-        let (code, message, certificates) = fixture.reports(10, report(&one, clock::now())).await;
+        let (code, message, certificates) = fixture.report_erase(10, report(&one, clock::now())).await;
         assert_eq!((code.as_str(), certificates.len()), ("drives-differ", 0), "{message}");
         assert!(
             message.contains("SERIAL-B") && message.contains("by the BMC"),
@@ -356,13 +356,13 @@ async fn a_drive_that_is_gone_is_named_once_and_one_that_the_bmc_still_lists_eac
     }
     // The drive is pulled: the BMC no longer lists it.
     reads(&fixture, &["SERIAL-A"]).await;
-    let (code, message, certificates) = fixture.reports(10, report(&one, clock::now())).await;
+    let (code, message, certificates) = fixture.report_erase(10, report(&one, clock::now())).await;
     assert_eq!((code.as_str(), certificates.len()), ("drive-missing", 0), "{message}");
     assert!(
         message.contains("SERIAL-B was in the machine when it was given away"),
         "{message}"
     );
-    let (code, message, certificates) = fixture.reports(10, report(&one, clock::now())).await;
+    let (code, message, certificates) = fixture.report_erase(10, report(&one, clock::now())).await;
     assert_eq!((code.as_str(), certificates.len()), ("", 1), "{message}");
 }
 
@@ -370,7 +370,7 @@ async fn a_drive_that_is_gone_is_named_once_and_one_that_the_bmc_still_lists_eac
 async fn a_swapped_drive_is_certified_after_an_operator_accepted_it_and_the_record_is_then_as_strict() {
     let mut fixture = Fixture::new(&[of_bmc("SERIAL-A"), of_bmc("SERIAL-B")]).await;
     let swapped = inventory(&["SERIAL-A", "SERIAL-C"]);
-    fixture.says(&swapped).await;
+    fixture.report_inventory(&swapped).await;
     let accepts = async |fixture: &Fixture| {
         let mut tx = fixture.core.store.write().await.unwrap();
         let mut record = tx.node("n1").await.unwrap();
@@ -381,7 +381,7 @@ async fn a_swapped_drive_is_certified_after_an_operator_accepted_it_and_the_reco
     };
     assert!(!accepts(&fixture).await, "nothing was reported");
     for _ in 0..2 {
-        let (code, message, certificates) = fixture.reports(10, report(&swapped, clock::now())).await;
+        let (code, message, certificates) = fixture.report_erase(10, report(&swapped, clock::now())).await;
         assert_eq!((code.as_str(), certificates.len()), ("drives-differ", 0), "{message}");
         for word in ["SERIAL-B", "SERIAL-C", "--accept-drives"] {
             assert!(message.contains(word), "{message}");
@@ -391,10 +391,10 @@ async fn a_swapped_drive_is_certified_after_an_operator_accepted_it_and_the_reco
     assert!(!accepts(&fixture).await, "what was accepted is accepted once");
     let mut shrunk = report(&swapped, clock::now());
     shrunk.drives[1].size_bytes /= 2;
-    let (code, message, certificates) = fixture.reports(10, shrunk).await;
+    let (code, message, certificates) = fixture.report_erase(10, shrunk).await;
     assert_eq!((code.as_str(), certificates.len()), ("drives-differ", 0), "{message}");
     assert!(message.contains("by the operator ann on 1970-01-01"), "{message}");
-    let (code, message, certificates) = fixture.reports(10, report(&swapped, clock::now())).await;
+    let (code, message, certificates) = fixture.report_erase(10, report(&swapped, clock::now())).await;
     assert_eq!(code, "", "{message}");
     let witnesses: BTreeSet<String> = certificates.iter().map(|c| c.witnesses.join("+")).collect();
     assert_eq!(witnesses, ["bmc+operator".to_owned(), "operator".to_owned()].into());
@@ -410,7 +410,7 @@ async fn an_inspection_that_the_bmc_contradicts_fails_and_is_not_recorded() {
         tries: 0,
         was_off: true,
     };
-    fixture.says(&inventory(&["SERIAL-A"])).await;
+    fixture.report_inventory(&inventory(&["SERIAL-A"])).await;
     let done = recorded(&fixture.core, &node, vec![of_bmc("SERIAL-A"), of_bmc("BEHIND-RAID")]).await;
     assert!(
         matches!(&done.outcome, Outcome::Failed { code, message, retryable: false }
@@ -440,8 +440,8 @@ async fn the_inventory_of_an_older_inspection_is_the_record() {
         was_off: true,
     };
     let honest = inventory(&["SERIAL-A"]);
-    fixture.says(&honest).await;
-    let (code, message, _) = fixture.reports(10, report(&honest, clock::now())).await;
+    fixture.report_inventory(&honest).await;
+    let (code, message, _) = fixture.report_erase(10, report(&honest, clock::now())).await;
     assert_eq!(code, "drives-differ", "nobody has recorded a drive: {message}");
     assert!(message.contains("no source has recorded it"), "{message}");
     let mut tx = fixture.core.store.write().await.unwrap();
@@ -449,11 +449,11 @@ async fn the_inventory_of_an_older_inspection_is_the_record() {
     tx.commit().await.unwrap();
     let mut lying = inventory(&["SERIAL-A"]);
     lying.drives[0].size_bytes *= 11;
-    fixture.says(&lying).await;
-    let (code, message, _) = fixture.reports(10, report(&lying, clock::now())).await;
+    fixture.report_inventory(&lying).await;
+    let (code, message, _) = fixture.report_erase(10, report(&lying, clock::now())).await;
     assert_eq!(code, "drives-differ", "{message}");
-    fixture.says(&honest).await;
-    let (code, message, certificates) = fixture.reports(10, report(&honest, clock::now())).await;
+    fixture.report_inventory(&honest).await;
+    let (code, message, certificates) = fixture.report_erase(10, report(&honest, clock::now())).await;
     assert_eq!(code, "", "{message}");
     assert_eq!(certificates[0].witnesses, ["inspection"]);
 }
@@ -463,7 +463,7 @@ async fn no_certificate_is_signed_for_a_machine_that_was_not_seen_without_power(
     let mut fixture = Fixture::new(&[of_bmc("SERIAL-A")]).await;
     fixture.was_off = false;
     let honest = inventory(&["SERIAL-A", "SERIAL-B"]);
-    let (code, message, certificates) = fixture.reports(10, report(&honest, clock::now())).await;
+    let (code, message, certificates) = fixture.report_erase(10, report(&honest, clock::now())).await;
     assert_eq!(
         (code.as_str(), certificates.len()),
         ("memory-not-cleared", 0),

@@ -12,8 +12,8 @@
 //! its window: the component stays stored for the next window. A BMC that starts after its own update may refuse good logins
 //! for a while: that says nothing about its account.
 
-mod flight;
-mod place;
+mod component_update;
+mod permits;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,12 +24,12 @@ use rackwright_site::firmware::{Row, Verdict};
 use rackwright_site::model::{FirmwareOrder, WantedFirmware};
 use rackwright_store::{EventRow, FirmwareFileRow, FirmwareSeenRow, NodeRecord, StoreError};
 
-use self::flight::{Flight, Patience, Phase};
-use super::Done;
+use self::component_update::{ComponentUpdate, Phase, TimeLimits};
+use super::EffectResult;
 use crate::bmc::{BmcError, power_of};
 use crate::clock;
 use crate::core::Core;
-use crate::firmware::{self, Told};
+use crate::firmware::{self, UpdateProgress};
 
 /// Longest wait of a machine for its turn: the rest of its time is for the update.
 const TURN: Duration = Duration::from_secs(30 * 60);
@@ -47,17 +47,17 @@ const CANCELLED: &str = "cancelled";
 
 /// Whether another component is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wish {
-    Stands,
+enum RequestState {
+    Valid,
     /// No request or wish is left.
-    Gone,
+    Withdrawn,
     /// The request was cancelled during a component.
     Cancelled,
 }
 
 /// Why an update ends early.
 #[derive(Debug)]
-enum Stop {
+enum EndReason {
     Bmc(BmcError),
     Store(StoreError),
     /// The BMC refused the login in the middle of an update, as a starting BMC does.
@@ -65,106 +65,106 @@ enum Stop {
     /// A stable code, a sentence, and whether a retry may help.
     Failed(&'static str, String, bool),
     /// The window is over: the rest waits for the next one.
-    WindowOver,
+    WindowClosed,
     /// Other machines were first: the machine queues again.
-    NoTurn,
+    QueueTimeout,
 }
 
-impl From<StoreError> for Stop {
+impl From<StoreError> for EndReason {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<BmcError> for Stop {
+impl From<BmcError> for EndReason {
     fn from(error: BmcError) -> Self {
         Self::Bmc(error)
     }
 }
 
-impl From<rackwright_redfish::RedfishError> for Stop {
+impl From<rackwright_redfish::RedfishError> for EndReason {
     fn from(error: rackwright_redfish::RedfishError) -> Self {
         Self::Bmc(error.into())
     }
 }
 
 /// The updates of one machine.
-struct Run<'a> {
+struct FirmwareRun<'a> {
     core: &'a Core,
     record: &'a NodeRecord,
     wanted: Vec<WantedFirmware>,
     files: Vec<FirmwareFileRow>,
-    patience: Patience,
+    patience: TimeLimits,
 }
 
 /// Makes all updates of a machine.
-pub(super) async fn update(core: &Core, record: &NodeRecord) -> Done {
-    let ended = in_turn(core, record).await;
-    core.firmware.tell(&record.id, None);
+pub(super) async fn update(core: &Core, record: &NodeRecord) -> EffectResult {
+    let ended = update_in_turn(core, record).await;
+    core.firmware.set_progress(&record.id, None);
     // Other machines get their turn meanwhile.
-    if matches!(&ended, Err(Stop::Starting(_) | Stop::Failed(ALARM, ..))) {
+    if matches!(&ended, Err(EndReason::Starting(_) | EndReason::Failed(ALARM, ..))) {
         tokio::time::sleep(pause(core.config.policy.firmware_s)).await;
     }
     match ended {
         Ok((power, events)) => {
-            let mut done = Done::succeeded().seen(move |readings, now| {
+            let mut done = EffectResult::succeeded().seen(move |readings, now| {
                 readings.power = Reading::Known { value: power, at: now };
             });
             done.events = events;
             done
         }
-        Err(Stop::Store(error)) => Done::unread(&error),
-        Err(Stop::WindowOver | Stop::NoTurn) => Done::failed_as(Outcome::Interrupted),
-        Err(Stop::Bmc(error)) => {
+        Err(EndReason::Store(error)) => EffectResult::unread(&error),
+        Err(EndReason::WindowClosed | EndReason::QueueTimeout) => EffectResult::with_outcome(Outcome::Interrupted),
+        Err(EndReason::Bmc(error)) => {
             core.bmcs.forget(&record.id).await;
             super::bmc::failed(core, record, &error)
         }
-        Err(Stop::Starting(message)) => {
+        Err(EndReason::Starting(message)) => {
             core.bmcs.forget(&record.id).await;
-            Done::failed("bmc-starting", message, true)
+            EffectResult::failed("bmc-starting", message, true)
         }
-        Err(Stop::Failed(code, message, retryable)) => Done::failed(code, message, retryable),
+        Err(EndReason::Failed(code, message, retryable)) => EffectResult::failed(code, message, retryable),
     }
 }
 
-async fn in_turn(core: &Core, record: &NodeRecord) -> Result<(Power, Vec<EventRow>), Stop> {
-    let waits = Told {
+async fn update_in_turn(core: &Core, record: &NodeRecord) -> Result<(Power, Vec<EventRow>), EndReason> {
+    let waits = UpdateProgress {
         step: "waiting for its turn".to_owned(),
         percent: 0,
     };
-    core.firmware.tell(&record.id, Some(waits));
+    core.firmware.set_progress(&record.id, Some(waits));
     let patience = TURN.min(Duration::from_secs(u64::from(core.config.policy.firmware_s) / 4));
     let Ok(Ok(_turn)) = tokio::time::timeout(patience, core.firmware.turns.acquire()).await else {
-        return Err(Stop::NoTurn);
+        return Err(EndReason::QueueTimeout);
     };
     match begin(core, record).await {
-        Err(Stop::Bmc(error)) if error.is_refusal() && core.store.firmware_update(&record.id).await?.is_some() => {
-            let message = error.told(&record.spec.bmc_address);
+        Err(EndReason::Bmc(error)) if error.is_refusal() && core.store.firmware_update(&record.id).await?.is_some() => {
+            let message = error.description(&record.spec.bmc_address);
             let why = "an update is under way, in which a BMC that starts refuses logins for a while";
-            Err(Stop::Starting(format!("{message}; {why}")))
+            Err(EndReason::Starting(format!("{message}; {why}")))
         }
         ended => ended,
     }
 }
 
-async fn begin(core: &Core, record: &NodeRecord) -> Result<(Power, Vec<EventRow>), Stop> {
-    let run = Run {
+async fn begin(core: &Core, record: &NodeRecord) -> Result<(Power, Vec<EventRow>), EndReason> {
+    let run = FirmwareRun {
         core,
         record,
         wanted: firmware::wanted_of(core, record).await?,
         files: core.store.firmware_files().await?,
-        patience: Patience::within(core.config.policy.firmware_s),
+        patience: TimeLimits::within(core.config.policy.firmware_s),
     };
     run.all().await
 }
 
-impl Run<'_> {
-    async fn all(&self) -> Result<(Power, Vec<EventRow>), Stop> {
+impl FirmwareRun<'_> {
+    async fn all(&self) -> Result<(Power, Vec<EventRow>), EndReason> {
         let mut events = Vec::new();
         let was_on = match self.load().await? {
-            Some(flight) => {
-                let was_on = flight.was_on;
-                events.push(self.finish(flight).await?);
+            Some(component_update) => {
+                let was_on = component_update.was_on;
+                events.push(self.finish(component_update).await?);
                 Some(was_on)
             }
             None => None,
@@ -175,7 +175,7 @@ impl Run<'_> {
         };
         let mut done = BTreeSet::new();
         loop {
-            self.say("reading what is installed", 0);
+            self.show_progress("reading what is installed", 0);
             let state = self.read().await?;
             let rows = firmware::rows(&self.wanted, &state, &self.files);
             let Some(row) = rows.iter().find(|row| row.verdict == Verdict::Update) else {
@@ -187,66 +187,66 @@ impl Run<'_> {
                     "{} {} was put on and reads {} again; look at the event log of the BMC",
                     row.component, row.wanted, row.installed
                 );
-                return Err(Stop::Failed("firmware-not-applied", what, false));
+                return Err(EndReason::Failed("firmware-not-applied", what, false));
             }
             self.check_window().await?;
             // An update must not begin if the machine could not be switched on again afterwards.
             self.check_alarms().await?;
-            let flight = self.plan(&state, row, was_on).await?;
-            match self.begin(&flight).await? {
-                Wish::Stands => events.push(self.finish(flight).await?),
-                Wish::Gone => break,
-                Wish::Cancelled => {
-                    self.put_back(was_on).await?;
+            let component_update = self.plan(&state, row, was_on).await?;
+            match self.begin(&component_update).await? {
+                RequestState::Valid => events.push(self.finish(component_update).await?),
+                RequestState::Withdrawn => break,
+                RequestState::Cancelled => {
+                    self.restore_power(was_on).await?;
                     let left: Vec<String> = rows
                         .iter()
                         .filter(|row| row.verdict == Verdict::Update)
                         .map(|row| format!("{} {}", row.component, row.wanted))
                         .collect();
                     let what = format!("cancelled; not begun: {}", left.join(", "));
-                    return Err(Stop::Failed(CANCELLED, what, false));
+                    return Err(EndReason::Failed(CANCELLED, what, false));
                 }
             }
         }
-        let power = self.put_back(was_on).await?;
+        let power = self.restore_power(was_on).await?;
         Ok((power, events))
     }
 
     /// Stores that a component is begun, if it is still wanted. One change does both, so that a cancellation knows whether
     /// it came in time. On the way into the pool, the update needs no request.
-    async fn begin(&self, flight: &Flight) -> Result<Wish, Stop> {
+    async fn begin(&self, component_update: &ComponentUpdate) -> Result<RequestState, EndReason> {
         let mut tx = self.core.store.write().await?;
         let record = tx.node(&self.record.id).await?;
         let wish = match record.node.state {
-            State::Inspecting | State::Reclaiming => Wish::Stands,
-            _ if record.node.wanted.firmware.is_none() => Wish::Gone,
+            State::Inspecting | State::Reclaiming => RequestState::Valid,
+            _ if record.node.wanted.firmware.is_none() => RequestState::Withdrawn,
             _ => {
                 let open = tx.open_operations(&format!("nodes/{}", record.id)).await?;
                 let mut asked = open.iter().filter(|one| one.kind == OperationKind::Firmware).peekable();
                 match asked.peek().is_some() && asked.all(|one| one.cancel_requested) {
-                    true => Wish::Cancelled,
-                    false => Wish::Stands,
+                    true => RequestState::Cancelled,
+                    false => RequestState::Valid,
                 }
             }
         };
-        if wish == Wish::Stands {
-            tx.put_firmware_update(&self.row(flight)).await?;
+        if wish == RequestState::Valid {
+            tx.put_firmware_update(&self.row(component_update)).await?;
             self.core.commit(tx).await?;
             self.core.firmware.note_begun(&self.record.id, true);
         }
         Ok(wish)
     }
 
-    fn say(&self, step: &str, percent: u32) {
-        let told = Told {
+    fn show_progress(&self, step: &str, percent: u32) {
+        let description = UpdateProgress {
             step: step.to_owned(),
             percent,
         };
-        self.core.firmware.tell(&self.record.id, Some(told));
+        self.core.firmware.set_progress(&self.record.id, Some(description));
     }
 
     /// Whether another component may begin: on a claimed machine, only in its open window.
-    async fn check_window(&self) -> Result<(), Stop> {
+    async fn check_window(&self) -> Result<(), EndReason> {
         let state = self.record.node.state;
         if matches!(state, State::Inspecting | State::Reclaiming) {
             return Ok(());
@@ -256,14 +256,14 @@ impl Run<'_> {
 
     /// Whether a begun component may restart the machine: always on an unused machine, claimed or not; otherwise only in
     /// the open window of its claim.
-    async fn check_restart(&self) -> Result<(), Stop> {
+    async fn check_restart(&self) -> Result<(), EndReason> {
         if self.record.node.state.is_unused() {
             return Ok(());
         }
         self.check_open().await
     }
 
-    async fn check_open(&self) -> Result<(), Stop> {
+    async fn check_open(&self) -> Result<(), EndReason> {
         let record = self
             .core
             .store
@@ -274,12 +274,12 @@ impl Run<'_> {
         }
         match firmware::window_of(self.core, &record).await?.open_until(clock::now()) {
             Some(_) => Ok(()),
-            None => Err(Stop::WindowOver),
+            None => Err(EndReason::WindowClosed),
         }
     }
 
     /// The installed firmware, which is also stored for reports.
-    async fn read(&self) -> Result<FirmwareState, Stop> {
+    async fn read(&self) -> Result<FirmwareState, EndReason> {
         let client = self.client().await?;
         let state = client.firmware().await?;
         let row = FirmwareSeenRow {
@@ -291,13 +291,13 @@ impl Run<'_> {
         Ok(state)
     }
 
-    async fn is_on(&self) -> Result<bool, Stop> {
+    async fn is_on(&self) -> Result<bool, EndReason> {
         let client = self.client().await?;
         Ok(power_of(&client.power().await?) == Power::On)
     }
 
     /// Leaves the machine on or off as it was found.
-    async fn put_back(&self, was_on: bool) -> Result<Power, Stop> {
+    async fn restore_power(&self, was_on: bool) -> Result<Power, EndReason> {
         let client = self.client().await?;
         let power = power_of(&client.power().await?);
         let wanted = if was_on { Power::On } else { Power::Off };
@@ -313,22 +313,22 @@ impl Run<'_> {
     }
 
     /// Switches the machine on after it got a place to start. An alarm stops the start of an unclaimed machine only.
-    async fn switch_on(&self, client: &BmcClient) -> Result<(), Stop> {
-        self.take_place().await?;
+    async fn switch_on(&self, client: &BmcClient) -> Result<(), EndReason> {
+        self.take_permits().await?;
         if self.record.node.claim.is_none() {
             self.check_alarms().await?;
         }
         client.set_power(PowerGoal::On).await?;
         client.wait_power(PowerGoal::On, self.patience.power).await?;
-        self.leave_place().await
+        self.return_permits().await
     }
 
-    async fn check_alarms(&self) -> Result<(), Stop> {
+    async fn check_alarms(&self) -> Result<(), EndReason> {
         match self.core.store.power_block(&self.record.id).await? {
             None => Ok(()),
             Some(why) => {
                 let what = format!("it may not be switched on before an alarm clears: {why}");
-                Err(Stop::Failed(ALARM, what, true))
+                Err(EndReason::Failed(ALARM, what, true))
             }
         }
     }
@@ -354,11 +354,11 @@ impl Run<'_> {
     }
 
     /// The update of one component, before it begins.
-    async fn plan(&self, state: &FirmwareState, row: &Row, was_on: bool) -> Result<Flight, Stop> {
-        let lost = || Stop::Failed("bug", format!("{} is in no inventory", row.id), false);
+    async fn plan(&self, state: &FirmwareState, row: &Row, was_on: bool) -> Result<ComponentUpdate, EndReason> {
+        let lost = || EndReason::Failed("bug", format!("{} is in no inventory", row.id), false);
         let entry = state.entries.iter().find(|entry| entry.id == row.id).ok_or_else(lost)?;
         let client = self.client().await?;
-        Ok(Flight {
+        Ok(ComponentUpdate {
             component: row.component.to_string(),
             entry: entry.clone(),
             to: row.wanted.to_string(),

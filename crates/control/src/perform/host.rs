@@ -9,13 +9,13 @@ use rackwright_identity::SshKeyPair;
 use rackwright_lifecycle::{Claim, Effect, EventKind, Outcome, is_interrupted};
 use rackwright_store::{EventRow, NodeRecord, Proof, Scope};
 use rackwright_validate::{
-    Deployment, Expected, HandOver, HandOverError, ImageSays, ProbeError, Profile, SeedScrub, SshError, SshTarget,
+    Deployment, Expected, HandOver, HandOverError, ImagePatterns, ProbeError, Profile, SeedScrub, SshError, SshTarget,
     judge, passed, wait_reachable,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::Done;
+use super::EffectResult;
 use crate::clock;
 use crate::core::Core;
 use crate::deployment_keys::deployment_key_purpose;
@@ -32,8 +32,8 @@ struct Host<'a> {
 
 /// Address and keys for a login. After the hand-over the provisioning private key is gone; any other key can still check
 /// whether the right system answers.
-async fn host<'a>(core: &Core, record: &'a NodeRecord) -> Result<Host<'a>, Box<Done>> {
-    let fail = |message: String| Box::new(Done::failed("no-access", message, false));
+async fn host<'a>(core: &Core, record: &'a NodeRecord) -> Result<Host<'a>, Box<EffectResult>> {
+    let fail = |message: String| Box::new(EffectResult::failed("no-access", message, false));
     let claim = record
         .node
         .claim
@@ -43,7 +43,7 @@ async fn host<'a>(core: &Core, record: &'a NodeRecord) -> Result<Host<'a>, Box<D
         .store
         .deployment_keys(&record.id, claim.generation, claim.deployment)
         .await;
-    let keys = keys.map_err(|e| Box::new(Done::unread(&e)))?;
+    let keys = keys.map_err(|e| Box::new(EffectResult::unread(&e)))?;
     let address: IpAddr = record.address.parse().map_err(|_| {
         fail(format!(
             "the machine's address is not known ({:?}); its agent never told one",
@@ -102,16 +102,16 @@ pub async fn thresholds(core: &Core, sku: &str) -> Result<Profile, String> {
     })
 }
 
-fn failed_ssh(error: &SshError) -> Done {
+fn failed_ssh(error: &SshError) -> EffectResult {
     let mut text = error.to_string();
     if let Some(source) = std::error::Error::source(error) {
         text.push_str(&format!(": {source}"));
     }
-    Done::failed("host-ssh", text, error.is_retryable())
+    EffectResult::failed("host-ssh", text, error.is_retryable())
 }
 
 /// Waits until the installed system accepts the login, or until the node is wanted in another state.
-pub(super) async fn await_host(core: &Core, record: &NodeRecord, nudge: &Notify) -> Done {
+pub(super) async fn await_host(core: &Core, record: &NodeRecord, nudge: &Notify) -> EffectResult {
     let host = match host(core, record).await {
         Ok(host) => host,
         Err(done) => return *done,
@@ -124,23 +124,23 @@ pub(super) async fn await_host(core: &Core, record: &NodeRecord, nudge: &Notify)
         session = wait => match session {
             Ok(session) => {
                 core.logins.keep(host.deployment, session).await;
-                Done::succeeded()
+                EffectResult::succeeded()
             }
             // Retryable: this effect is a wait, and a missing machine may come after another boot.
             Err(error) => {
-                let Done { outcome, .. } = failed_ssh(&error);
+                let EffectResult { outcome, .. } = failed_ssh(&error);
                 match outcome {
-                    Outcome::Failed { code, message, .. } => Done::failed(&code, message, true),
-                    other => Done::failed_as(other),
+                    Outcome::Failed { code, message, .. } => EffectResult::failed(&code, message, true),
+                    other => EffectResult::with_outcome(other),
                 }
             }
         },
-        () = interrupted(core, record, nudge) => Done::failed_as(Outcome::Interrupted),
+        () = until_interrupted(core, record, nudge) => EffectResult::with_outcome(Outcome::Interrupted),
     }
 }
 
 /// Returns when the node is wanted in another state.
-async fn interrupted(core: &Core, record: &NodeRecord, nudge: &Notify) {
+async fn until_interrupted(core: &Core, record: &NodeRecord, nudge: &Notify) {
     while !core
         .store
         .node(&Scope::Site, &record.id)
@@ -151,8 +151,8 @@ async fn interrupted(core: &Core, record: &NodeRecord, nudge: &Notify) {
     }
 }
 
-async fn profile(core: &Core, sku: &str) -> Result<Profile, Box<Done>> {
-    let fail = |message: String| Box::new(Done::failed("profile", message, false));
+async fn profile(core: &Core, sku: &str) -> Result<Profile, Box<EffectResult>> {
+    let fail = |message: String| Box::new(EffectResult::failed("profile", message, false));
     let Some(path) = core.config.profiles.get(sku) else {
         return Profile::embedded_default().map_err(|e| fail(e.to_string()));
     };
@@ -162,14 +162,14 @@ async fn profile(core: &Core, sku: &str) -> Result<Profile, Box<Done>> {
 }
 
 /// Checks the installed system from within and stores the report.
-pub(super) async fn validate(core: &Core, record: &NodeRecord, nudge: &Notify) -> Done {
+pub(super) async fn validate(core: &Core, record: &NodeRecord, nudge: &Notify) -> EffectResult {
     tokio::select! {
         checked = checks(core, record) => checked.unwrap_or_else(|done| *done),
-        () = interrupted(core, record, nudge) => Done::failed_as(Outcome::Interrupted),
+        () = until_interrupted(core, record, nudge) => EffectResult::with_outcome(Outcome::Interrupted),
     }
 }
 
-async fn checks(core: &Core, record: &NodeRecord) -> Result<Done, Box<Done>> {
+async fn checks(core: &Core, record: &NodeRecord) -> Result<EffectResult, Box<EffectResult>> {
     let host = host(core, record).await?;
     let profile = profile(core, &record.spec.sku).await?;
     let started = clock::now();
@@ -181,7 +181,7 @@ async fn checks(core: &Core, record: &NodeRecord) -> Result<Done, Box<Done>> {
     let reading = reading.map_err(|e| {
         Box::new(match e {
             ProbeError::Ssh(error) => failed_ssh(&error),
-            other => Done::failed("host-probe", told(&other), true),
+            other => EffectResult::failed("host-probe", error_chain(&other), true),
         })
     })?;
     let expected_inventory = core
@@ -189,35 +189,35 @@ async fn checks(core: &Core, record: &NodeRecord) -> Result<Done, Box<Done>> {
         .expected_inventory(&record.id)
         .await
         .and_then(|bytes| stored::inventory(&record.id, bytes.as_deref()))
-        .map_err(|e| Box::new(Done::unread(&e)))?;
+        .map_err(|e| Box::new(EffectResult::unread(&e)))?;
     let expected = Expected {
         inventory: expected_inventory.unwrap_or_default(),
         former_boot_id: former_boot_id(core, record).await?,
         image_digest: host.claim.image_digest.clone(),
         claim_generation: host.claim.generation,
         hostname: host.claim.hostname.clone(),
-        image_says: image_says(core, host.claim).await?,
+        image_patterns: image_patterns(core, host.claim).await?,
     };
     let checks = judge(&profile, &expected, &reading.readings, &reading.clock);
     Ok(reported(core, record, host.claim, &profile, checks, started))
 }
 
 /// The image's description of the system in it.
-async fn image_says(core: &Core, claim: &Claim) -> Result<ImageSays, Box<Done>> {
+async fn image_patterns(core: &Core, claim: &Claim) -> Result<ImagePatterns, Box<EffectResult>> {
     let id = claim.image_name.trim_start_matches("images/");
     let versions = core.store.image_versions(id).await;
-    let versions = versions.map_err(|e| Box::new(Done::unread(&e)))?;
+    let versions = versions.map_err(|e| Box::new(EffectResult::unread(&e)))?;
     let version = versions.into_iter().find(|v| v.digest == claim.image_digest);
     let body = version.map(|v| v.body).unwrap_or_default();
     let given = |pattern: String| Some(pattern).filter(|p| !p.is_empty());
-    Ok(ImageSays {
+    Ok(ImagePatterns {
         os_id: given(body.os_id),
         os_version_id: given(body.os_version),
         kernel: given(body.kernel),
     })
 }
 
-fn told(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
@@ -225,9 +225,9 @@ fn told(error: &dyn std::error::Error) -> String {
 }
 
 /// The boot id of the agent that wrote the image: the installed system must run under another.
-async fn former_boot_id(core: &Core, record: &NodeRecord) -> Result<Option<String>, Box<Done>> {
+async fn former_boot_id(core: &Core, record: &NodeRecord) -> Result<Option<String>, Box<EffectResult>> {
     let tries = core.store.tries_of(&record.id, Effect::WriteImage).await;
-    let tries = tries.map_err(|e| Box::new(Done::unread(&e)))?;
+    let tries = tries.map_err(|e| Box::new(EffectResult::unread(&e)))?;
     let last = tries
         .into_iter()
         .rev()
@@ -242,7 +242,7 @@ fn reported(
     profile: &Profile,
     checks: Vec<v1::Check>,
     started: rackwright_lifecycle::Timestamp,
-) -> Done {
+) -> EffectResult {
     let id = core.new_id();
     let good = passed(&checks);
     let failed: Vec<String> = checks
@@ -260,7 +260,7 @@ fn reported(
         checks,
     };
     let mut done = if good {
-        Done::succeeded()
+        EffectResult::succeeded()
     } else {
         let message = format!(
             "{} of {} checks failed: {}",
@@ -268,7 +268,7 @@ fn reported(
             report.checks.len(),
             failed.join("; ")
         );
-        Done::failed("check-failed", message, false)
+        EffectResult::failed("check-failed", message, false)
     };
     done.events.push(EventRow {
         at: clock::now(),
@@ -292,7 +292,7 @@ fn reported(
 
 /// Checks a system after the hand-over: it has to show the generated host key and to refuse the daemon's key. It may have
 /// just been switched on, so the check is repeated until its time is up.
-pub(super) async fn validate_from_outside(core: &Core, record: &NodeRecord, nudge: &Notify) -> Done {
+pub(super) async fn validate_from_outside(core: &Core, record: &NodeRecord, nudge: &Notify) -> EffectResult {
     let host = match host(core, record).await {
         Ok(host) => host,
         Err(done) => return *done,
@@ -301,20 +301,20 @@ pub(super) async fn validate_from_outside(core: &Core, record: &NodeRecord, nudg
     let deadline = tokio::time::Instant::now() + limit.saturating_sub(Duration::from_secs(1));
     tokio::select! {
         done = answers_from_outside(&host.target, deadline) => done,
-        () = interrupted(core, record, nudge) => Done::failed_as(Outcome::Interrupted),
+        () = until_interrupted(core, record, nudge) => EffectResult::with_outcome(Outcome::Interrupted),
     }
 }
 
-async fn answers_from_outside(target: &SshTarget, deadline: tokio::time::Instant) -> Done {
+async fn answers_from_outside(target: &SshTarget, deadline: tokio::time::Instant) -> EffectResult {
     loop {
         let asked = tokio::time::Instant::now();
         match rackwright_validate::Session::connect(target).await {
             // The host key was checked before the refusal of the login, so this is the system that was handed over.
-            Err(SshError::AuthRefused { .. }) => return Done::succeeded(),
+            Err(SshError::AuthRefused { .. }) => return EffectResult::succeeded(),
             Ok(session) => {
                 session.close().await;
                 let message = "a key of ours opens a machine that was handed over; it should have been taken off";
-                return Done::failed("key-still-there", message, false);
+                return EffectResult::failed("key-still-there", message, false);
             }
             Err(error) if error.is_retryable() && asked + OUTSIDE_PAUSE < deadline => {
                 tokio::time::sleep_until(asked + OUTSIDE_PAUSE).await;
@@ -325,21 +325,21 @@ async fn answers_from_outside(target: &SshTarget, deadline: tokio::time::Instant
 }
 
 /// Removes the provisioning key from the machine and proves that it no longer opens the machine.
-pub(super) async fn hand_over(core: &Core, record: &NodeRecord) -> Done {
+pub(super) async fn hand_over(core: &Core, record: &NodeRecord) -> EffectResult {
     let host = match host(core, record).await {
         Ok(host) => host,
         Err(done) => return *done,
     };
     match core.logins.hand_over(&host.deployment, &host.target, &[]).await {
         Ok(outcome) => handed_over(record, &outcome),
-        Err(error) => Done::failed("hand-over", hand_over_words(&error), true),
+        Err(error) => EffectResult::failed("hand-over", hand_over_words(&error), true),
     }
 }
 
 /// The result of a hand-over. A seed that still contains the public key is harmless, because the private key is deleted at
 /// the hand-over; an event reports it.
-fn handed_over(record: &NodeRecord, outcome: &HandOver) -> Done {
-    let mut done = Done::succeeded();
+fn handed_over(record: &NodeRecord, outcome: &HandOver) -> EffectResult {
+    let mut done = EffectResult::succeeded();
     if let SeedScrub::Failed(why) = &outcome.seed {
         let why: String = why.chars().take(200).collect();
         done.events.push(EventRow {
@@ -354,7 +354,7 @@ fn handed_over(record: &NodeRecord, outcome: &HandOver) -> Done {
 }
 
 fn hand_over_words(error: &HandOverError) -> String {
-    format!("our key could not be taken off the machine: {}", told(error))
+    format!("our key could not be taken off the machine: {}", error_chain(error))
 }
 
 #[cfg(test)]

@@ -10,23 +10,23 @@ use rackwright_lifecycle::{Bmc, BootTarget, Effect, Power, Reading};
 use rackwright_store::{Identity, NodeRecord};
 
 use super::bmc::{failed, mac_taken};
-use super::{Doing, Done, Learned, medium, seen_off, seen_on, still_off};
+use super::{EffectFuture, EffectResult, LearnedFact, medium, seen_off, seen_on, still_off};
 use crate::bmc::{self, BmcError};
 use crate::config::BootMethod;
 use crate::core::Core;
 
 /// The effect on a node with an IPMI BMC. `None`: the node has another BMC, or the effect needs none.
-pub(super) fn perform<'a>(core: &'a Core, record: &'a NodeRecord, effect: Effect) -> Option<Doing<'a>> {
+pub(super) fn perform<'a>(core: &'a Core, record: &'a NodeRecord, effect: Effect) -> Option<EffectFuture<'a>> {
     if !bmc::is_ipmi(&record.spec) {
         return None;
     }
     Some(match effect {
-        Effect::Identify => Box::pin(told(core, record, identify(core, record))),
-        Effect::ObservePower => Box::pin(told(core, record, observe_power(core, record))),
-        Effect::SetBoot(target) => Box::pin(told(core, record, set_boot(core, record, target))),
+        Effect::Identify => Box::pin(run_ipmi(core, record, identify(core, record))),
+        Effect::ObservePower => Box::pin(run_ipmi(core, record, observe_power(core, record))),
+        Effect::SetBoot(target) => Box::pin(run_ipmi(core, record, set_boot(core, record, target))),
         Effect::PowerOn => Box::pin(power_on(core, record)),
-        Effect::PowerOff => Box::pin(told(core, record, set_power(core, record, Seen::Off))),
-        Effect::ProvePowerOff => Box::pin(told(core, record, prove_power_off(core, record))),
+        Effect::PowerOff => Box::pin(run_ipmi(core, record, set_power(core, record, Seen::Off))),
+        Effect::ProvePowerOff => Box::pin(run_ipmi(core, record, prove_power_off(core, record))),
         // Such a BMC lists no drives.
         Effect::ReadBmcState | Effect::CleanBmc => Box::pin(std::future::ready(super::bmc_state::hidden(core, record))),
         Effect::ReadDrives => Box::pin(super::drives::recorded(core, record, Vec::new())),
@@ -37,10 +37,10 @@ pub(super) fn perform<'a>(core: &'a Core, record: &'a NodeRecord, effect: Effect
 /// Why such a BMC delivers no secret to its machine.
 const NO_MEDIA: &str = "a BMC that is asked over IPMI has no virtual media";
 
-async fn power_on(core: &Core, record: &NodeRecord) -> Done {
+async fn power_on(core: &Core, record: &NodeRecord) -> EffectResult {
     match medium::without_media(core, record, NO_MEDIA).await {
         Ok(events) => {
-            let mut done = told(core, record, set_power(core, record, Seen::On)).await;
+            let mut done = run_ipmi(core, record, set_power(core, record, Seen::On)).await;
             done.events.extend(events);
             done
         }
@@ -48,7 +48,11 @@ async fn power_on(core: &Core, record: &NodeRecord) -> Done {
     }
 }
 
-async fn told(core: &Core, record: &NodeRecord, doing: impl Future<Output = Result<Done, BmcError>>) -> Done {
+async fn run_ipmi(
+    core: &Core,
+    record: &NodeRecord,
+    doing: impl Future<Output = Result<EffectResult, BmcError>>,
+) -> EffectResult {
     match doing.await {
         Ok(done) => done,
         Err(error) => failed(core, record, &error),
@@ -67,7 +71,7 @@ pub(crate) fn power_of(seen: Seen) -> Power {
     }
 }
 
-async fn identify(core: &Core, record: &NodeRecord) -> Result<Done, BmcError> {
+async fn identify(core: &Core, record: &NodeRecord) -> Result<EffectResult, BmcError> {
     let client = client(core, record)?;
     let macs = client.address().macs().to_vec();
     if macs.is_empty() {
@@ -78,21 +82,21 @@ async fn identify(core: &Core, record: &NodeRecord) -> Result<Done, BmcError> {
             record.id,
             client.address(),
         );
-        return Ok(Done::failed("no-mac", message, false));
+        return Ok(EffectResult::failed("no-mac", message, false));
     }
     if let Some(taken) = mac_taken(core, record, &macs).await {
         return Ok(taken);
     }
     let power = power_of(client.power().await?);
     let identity = who(&client, macs).await?;
-    let mut done = Done::succeeded().seen(move |readings, now| {
+    let mut done = EffectResult::succeeded().seen(move |readings, now| {
         readings.bmc = Reading::Known {
             value: Bmc::Identified,
             at: now,
         };
         readings.power = Reading::Known { value: power, at: now };
     });
-    done.learned = Some(Learned::Machine {
+    done.learned = Some(LearnedFact::Machine {
         identity,
         certificate: None,
     });
@@ -111,16 +115,16 @@ async fn who(client: &Ipmi, macs: Vec<String>) -> Result<Identity, IpmiError> {
     })
 }
 
-async fn observe_power(core: &Core, record: &NodeRecord) -> Result<Done, BmcError> {
+async fn observe_power(core: &Core, record: &NodeRecord) -> Result<EffectResult, BmcError> {
     let power = power_of(client(core, record)?.power().await?);
-    Ok(Done::succeeded().seen(move |readings, now| readings.power = Reading::Known { value: power, at: now }))
+    Ok(EffectResult::succeeded().seen(move |readings, now| readings.power = Reading::Known { value: power, at: now }))
 }
 
-async fn prove_power_off(core: &Core, record: &NodeRecord) -> Result<Done, BmcError> {
+async fn prove_power_off(core: &Core, record: &NodeRecord) -> Result<EffectResult, BmcError> {
     Ok(still_off(power_of(client(core, record)?.power().await?)))
 }
 
-async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarget) -> Result<Done, BmcError> {
+async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarget) -> Result<EffectResult, BmcError> {
     let is_http = core
         .config
         .boot
@@ -134,7 +138,7 @@ async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarget) -> Resul
                  address",
                 client.address()
             );
-            return Ok(Done::failed("no-http-boot", message, false));
+            return Ok(EffectResult::failed("no-http-boot", message, false));
         }
         BootTarget::Network => BootDevice::Pxe,
         // The machine's own order has the disk first, so no override is needed, and none can be left behind.
@@ -144,17 +148,18 @@ async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarget) -> Resul
     for deviation in outcome.deviations {
         tracing::info!(node = record.id, deviation, "boot flags read back otherwise");
     }
-    Ok(Done::succeeded().seen(move |readings, now| readings.boot_target = Reading::Known { value: target, at: now }))
+    Ok(EffectResult::succeeded()
+        .seen(move |readings, now| readings.boot_target = Reading::Known { value: target, at: now }))
 }
 
-async fn set_power(core: &Core, record: &NodeRecord, wanted: Seen) -> Result<Done, BmcError> {
+async fn set_power(core: &Core, record: &NodeRecord, wanted: Seen) -> Result<EffectResult, BmcError> {
     let limit = Duration::from_secs(core.config.policy.bmc_s.into());
     let (action, seen): (_, fn(&mut _, _)) = match wanted {
         Seen::On => (PowerAction::On, seen_on),
         Seen::Off => (PowerAction::Off, seen_off),
     };
     client(core, record)?.set_power(wanted, action, limit).await?;
-    Ok(Done::succeeded().seen(seen))
+    Ok(EffectResult::succeeded().seen(seen))
 }
 
 #[cfg(test)]
@@ -186,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_sent_is_told_and_not_tried_again() {
+    async fn unsendable_commands_are_not_retried() {
         let (code, message, retryable) = failure("ipmi://127.0.0.1:9", "", Effect::PowerOn).await;
         assert_eq!((code.as_str(), retryable), ("bmc-credential", false));
         assert!(

@@ -5,15 +5,15 @@ use rackwright_lifecycle::{BootTarget, EventKind};
 use rackwright_redfish::{BmcClient, MediaKind, RedfishError};
 use rackwright_store::{EventRow, NodeRecord};
 
-use super::Done;
-use crate::attestation::BmcWish;
+use super::EffectResult;
+use crate::attestation::BmcRequirement;
 use crate::bmc_secret::{self, INSERTED};
 use crate::core::Core;
 use crate::text::{SENTENCE_MAX, cut};
 use crate::{agent_boot, clock};
 
 /// The events of a power-on, or why the machine stays off.
-type Ready = Result<Vec<EventRow>, Box<Done>>;
+type Ready = Result<Vec<EventRow>, Box<EffectResult>>;
 
 /// Prepares the medium before a power-on, if the settings require a secret: inserts it for a boot into the agent, and
 /// ejects it before every other start.
@@ -30,7 +30,7 @@ pub(super) async fn before_power_on(
     }
     let rows = match core.store.attempts(&record.id, record.node.since).await {
         Ok(rows) => rows,
-        Err(error) => return Ok(Err(Box::new(Done::unread(&error)))),
+        Err(error) => return Ok(Err(Box::new(EffectResult::unread(&error)))),
     };
     let Some(of) = bmc_secret::boot_of(record, &rows) else {
         eject(core, record, client).await?;
@@ -44,7 +44,7 @@ pub(super) async fn before_power_on(
             Err(error) => return Err(error),
         },
     };
-    Ok(noted(core, record, &of.boot, why).await)
+    Ok(note_outcome(core, record, &of.boot, why).await)
 }
 
 /// The same for a BMC without virtual media.
@@ -53,9 +53,9 @@ pub(super) async fn without_media(core: &Core, record: &NodeRecord, why: &str) -
         return Ok(Vec::new());
     }
     let rows = core.store.attempts(&record.id, record.node.since).await;
-    let rows = rows.map_err(|error| Box::new(Done::unread(&error)))?;
+    let rows = rows.map_err(|error| Box::new(EffectResult::unread(&error)))?;
     match bmc_secret::boot_of(record, &rows) {
-        Some(of) => noted(core, record, &of.boot, Some(why.to_owned())).await,
+        Some(of) => note_outcome(core, record, &of.boot, Some(why.to_owned())).await,
         None => Ok(Vec::new()),
     }
 }
@@ -66,7 +66,7 @@ pub(super) async fn without_media(core: &Core, record: &NodeRecord, why: &str) -
 /// The BMC cannot be reached, or keeps the medium.
 pub(super) async fn eject(core: &Core, record: &NodeRecord, client: &BmcClient) -> Result<(), RedfishError> {
     // Also if a TPM was enrolled since the medium was inserted.
-    if core.config.identity.of(&record.spec.sku).bmc == BmcWish::None {
+    if core.config.identity.of(&record.spec.sku).bmc == BmcRequirement::None {
         return Ok(());
     }
     for slot in client.virtual_media().await? {
@@ -115,24 +115,24 @@ fn told(error: &RedfishError, url: &str) -> String {
 }
 
 /// Stores whether the BMC has the medium of a boot. A machine that must have the secret stays off without it.
-async fn noted(core: &Core, record: &NodeRecord, boot: &str, why: Option<String>) -> Ready {
-    let unread = |error| Box::new(Done::unread(&error));
+async fn note_outcome(core: &Core, record: &NodeRecord, boot: &str, why: Option<String>) -> Ready {
+    let unread = |error| Box::new(EffectResult::unread(&error));
     let id = &record.id;
     let before = core.store.agent_boot(id).await.map_err(unread)?;
     let secret = why.as_deref().unwrap_or(INSERTED);
     if !agent_boot::note_secret(core, id, boot, secret).await.map_err(unread)? {
         let message = format!("{id} is not to be switched on for this boot any more");
-        return Err(Box::new(Done::failed("no-bmc-secret", message, true)));
+        return Err(Box::new(EffectResult::failed("no-bmc-secret", message, true)));
     }
     let Some(why) = why else { return Ok(Vec::new()) };
     let sku = &record.spec.sku;
-    if core.config.identity.of(sku).bmc == BmcWish::Required {
+    if core.config.identity.of(sku).bmc == BmcRequirement::Required {
         let message = format!(
             "the settings require a TPM or a secret of the BMC for SKU {sku}, and the BMC of {id} brings none: {why}. Let the BMC \
              reach this control plane's boot HTTP, or set identity.bmc_skus for {sku} to preferred where the machine may be known \
              by its addresses only"
         );
-        return Err(Box::new(Done::failed("no-bmc-secret", message, false)));
+        return Err(Box::new(EffectResult::failed("no-bmc-secret", message, false)));
     }
     // One event for a reason, not one for each boot.
     if before.is_some_and(|row| row.bmc_secret == why) {

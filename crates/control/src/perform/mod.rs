@@ -27,7 +27,7 @@ use rackwright_store::{
 use tokio::sync::Notify;
 
 use crate::core::Core;
-use crate::credentials::{self, AccountNews};
+use crate::credentials::{self, AccountOutcome};
 
 pub(crate) use agent_job::job_ended;
 pub use agent_job::{cancel_job, cancel_job_at, seed_files, send_job};
@@ -39,13 +39,13 @@ pub(crate) use ipmi::power_of as ipmi_power;
 type Change = Box<dyn Fn(&mut Readings, Timestamp) + Send + Sync>;
 
 /// The result of an effect, stored in one transaction.
-pub struct Done {
+pub struct EffectResult {
     /// The outcome of the attempt.
     pub outcome: Outcome,
     /// Observed readings.
     pub readings: Option<Change>,
     /// Facts learned about the machine.
-    pub learned: Option<Learned>,
+    pub learned: Option<LearnedFact>,
     /// Proofs to store: kind, id, message.
     pub proofs: Vec<(Proof, String, Vec<u8>)>,
     /// Erases to certify in the same transaction.
@@ -56,7 +56,7 @@ pub struct Done {
 
 /// Facts about a machine beside its readings.
 #[derive(Debug)]
-pub enum Learned {
+pub enum LearnedFact {
     /// The identity that its BMC reports.
     Machine {
         /// UUID, serial number, vendor, model and MAC addresses.
@@ -65,7 +65,7 @@ pub enum Learned {
         certificate: Option<String>,
     },
     /// The outcome for the BMC account.
-    Account(AccountNews),
+    Account(AccountOutcome),
     /// Missing drives, and the recorded lists without them. The failure is reported once; the drives are no longer
     /// expected.
     Gone(BTreeSet<String>, Vec<DriveList>),
@@ -79,7 +79,7 @@ pub enum Learned {
     Settings(SettingsRead),
 }
 
-impl Learned {
+impl LearnedFact {
     /// Stores it in the change that ends the effect.
     ///
     /// # Errors
@@ -130,16 +130,16 @@ async fn put_lists(tx: &mut WriteTx, node: &str, lists: &[DriveList]) -> Result<
     Ok(())
 }
 
-impl Done {
+impl EffectResult {
     /// Performed and verified.
     #[must_use]
     pub fn succeeded() -> Self {
-        Self::failed_as(Outcome::Succeeded)
+        Self::with_outcome(Outcome::Succeeded)
     }
 
     /// Ended with that outcome, without readings.
     #[must_use]
-    pub fn failed_as(outcome: Outcome) -> Self {
+    pub fn with_outcome(outcome: Outcome) -> Self {
         Self {
             outcome,
             readings: None,
@@ -153,7 +153,7 @@ impl Done {
     /// Failed.
     #[must_use]
     pub fn failed(code: &str, message: impl Into<String>, retryable: bool) -> Self {
-        Self::failed_as(Outcome::Failed {
+        Self::with_outcome(Outcome::Failed {
             code: code.to_owned(),
             message: message.into(),
             retryable,
@@ -165,7 +165,7 @@ impl Done {
     pub fn unread(error: &StoreError) -> Self {
         if error.is_retryable() {
             tracing::warn!(%error, "broken off: the database does not answer");
-            return Self::failed_as(Outcome::Interrupted);
+            return Self::with_outcome(Outcome::Interrupted);
         }
         Self::failed("store", error.to_string(), true)
     }
@@ -215,24 +215,30 @@ pub fn seen_answering(readings: &mut Readings, effect: Effect, outcome: &Outcome
 }
 
 /// The result of a reading that has to be off.
-pub fn still_off(power: Power) -> Done {
+pub fn still_off(power: Power) -> EffectResult {
     if power == Power::Off {
-        return Done::succeeded().seen(seen_off);
+        return EffectResult::succeeded().seen(seen_off);
     }
     let message =
         "the machine is not off any more, so its memory may hold what it held before; it is switched off again";
-    Done::failed("not-off", message, true).seen(move |readings, now| {
+    EffectResult::failed("not-off", message, true).seen(move |readings, now| {
         readings.power = Reading::Known { value: power, at: now };
     })
 }
 
 /// A running effect. Boxed: it is by far the largest future of a step, and most steps perform none.
-pub type Doing<'a> = Pin<Box<dyn Future<Output = Done> + Send + 'a>>;
+pub type EffectFuture<'a> = Pin<Box<dyn Future<Output = EffectResult> + Send + 'a>>;
 
 /// Performs the effects that this process can end itself: the hardware, or a test's substitute.
 pub trait Performer: Send + Sync {
     /// Performs one effect. The caller limits its time.
-    fn perform<'a>(&'a self, core: &'a Core, record: &'a NodeRecord, effect: Effect, nudge: &'a Notify) -> Doing<'a>;
+    fn perform<'a>(
+        &'a self,
+        core: &'a Core,
+        record: &'a NodeRecord,
+        effect: Effect,
+        nudge: &'a Notify,
+    ) -> EffectFuture<'a>;
 }
 
 /// BMCs over Redfish or IPMI, installed systems over SSH.
@@ -240,7 +246,13 @@ pub trait Performer: Send + Sync {
 pub struct Hardware;
 
 impl Performer for Hardware {
-    fn perform<'a>(&'a self, core: &'a Core, record: &'a NodeRecord, effect: Effect, nudge: &'a Notify) -> Doing<'a> {
+    fn perform<'a>(
+        &'a self,
+        core: &'a Core,
+        record: &'a NodeRecord,
+        effect: Effect,
+        nudge: &'a Notify,
+    ) -> EffectFuture<'a> {
         if let Some(doing) = ipmi::perform(core, record, effect) {
             return doing;
         }
@@ -265,16 +277,16 @@ impl Performer for Hardware {
             Effect::ChangePassword => Box::pin(credentials::change(core, record)),
             Effect::WriteImage | Effect::EraseDrives => {
                 let message = format!("{} is the agent's to do", effect.as_str());
-                Box::pin(std::future::ready(Done::failed("bug", message, false)))
+                Box::pin(std::future::ready(EffectResult::failed("bug", message, false)))
             }
         }
     }
 }
 
 /// Performs an effect with the configured performer.
-pub async fn perform(core: &Core, record: &NodeRecord, effect: Effect, nudge: &Notify) -> Done {
+pub async fn perform(core: &Core, record: &NodeRecord, effect: Effect, nudge: &Notify) -> EffectResult {
     if effect == Effect::PowerOn {
-        core.consoles.powers_on(&record.id, crate::clock::now());
+        core.consoles.note_power_on(&record.id, crate::clock::now());
     }
     core.performer.perform(core, record, effect, nudge).await
 }

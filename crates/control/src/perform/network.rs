@@ -3,18 +3,20 @@
 use rackwright_lifecycle::{Network, Reading};
 use rackwright_store::NodeRecord;
 
-use super::Done;
+use super::EffectResult;
 use crate::core::Core;
 use crate::ethernet::ports::{MoveError, move_to};
 
-pub(super) async fn set(core: &Core, record: &NodeRecord, network: Network) -> Done {
+pub(super) async fn set(core: &Core, record: &NodeRecord, network: Network) -> EffectResult {
     let Some(managed) = core.config.ethernet.managed() else {
         // The settings have named no switches since this was decided.
-        return Done::succeeded();
+        return EffectResult::succeeded();
     };
     match move_to(core, managed, record, network).await {
-        Ok(()) => Done::succeeded().seen(move |readings, at| readings.network = Reading::Known { value: network, at }),
-        Err(MoveError::Store(error)) => Done::unread(&error),
-        Err(MoveError::Words(words)) => Done::failed("network", words, true),
+        Ok(()) => {
+            EffectResult::succeeded().seen(move |readings, at| readings.network = Reading::Known { value: network, at })
+        }
+        Err(MoveError::Store(error)) => EffectResult::unread(&error),
+        Err(MoveError::Explained(words)) => EffectResult::failed("network", words, true),
     }
 }

@@ -4,28 +4,28 @@ use std::time::Duration;
 
 use rackwright_lifecycle::{EventKind, Outcome, SETTINGS_DIFFER};
 use rackwright_redfish::{BmcClient, RedfishError};
-use rackwright_site::model::{is_as_wanted, told};
+use rackwright_site::model::{description, is_as_wanted};
 use rackwright_store::{EventRow, NodeRecord};
 
 use super::bmc::{failed, through_bmc, turn};
-use super::{Done, Learned};
+use super::{EffectResult, LearnedFact};
 use crate::bmc::BmcError;
 use crate::clock;
 use crate::core::Core;
 use crate::firmware_settings;
 
 /// Reads the settings and writes those that differ from the wish.
-pub(super) async fn apply(core: &Core, record: &NodeRecord) -> Done {
-    let wanted = match core.wishes.of(core, record).await {
+pub(super) async fn apply(core: &Core, record: &NodeRecord) -> EffectResult {
+    let wanted = match core.wanted_settings.of(core, record).await {
         Ok(Some(wanted)) => wanted,
         // No longer wanted since this was decided.
-        Ok(None) => return Done::succeeded(),
-        Err(error) => return Done::unread(&error),
+        Ok(None) => return EffectResult::succeeded(),
+        Err(error) => return EffectResult::unread(&error),
     };
     through_bmc!(core, record, |client| {
         match firmware_settings::apply(&client, &wanted).await {
             Ok(written) => {
-                let mut done = Done::succeeded();
+                let mut done = EffectResult::succeeded();
                 // Without any write, the waiting values belong to an earlier job.
                 if !written.names.is_empty() {
                     tracing::info!(
@@ -33,14 +33,14 @@ pub(super) async fn apply(core: &Core, record: &NodeRecord) -> Done {
                         first = written.names.first(),
                         "settings of the firmware written"
                     );
-                    done.learned = Some(Learned::SettingsJob(written.job));
+                    done.learned = Some(LearnedFact::SettingsJob(written.job));
                 }
                 Ok(done)
             }
             // Not retryable: the site or the machine has to change first.
             Err(error @ (RedfishError::UnfitSettings { .. } | RedfishError::NotOffered { .. })) => {
-                let message = BmcError::Redfish(error).told(&record.spec.bmc_address);
-                Ok(Done::failed("settings-refused", message, false))
+                let message = BmcError::Redfish(error).description(&record.spec.bmc_address);
+                Ok(EffectResult::failed("settings-refused", message, false))
             }
             Err(error) => Err(error),
         }
@@ -48,26 +48,26 @@ pub(super) async fn apply(core: &Core, record: &NodeRecord) -> Done {
 }
 
 /// Reads the settings after a start, and compares them with the wish.
-pub(super) async fn verify(core: &Core, record: &NodeRecord) -> Done {
-    let wanted = match core.wishes.of(core, record).await {
+pub(super) async fn verify(core: &Core, record: &NodeRecord) -> EffectResult {
+    let wanted = match core.wanted_settings.of(core, record).await {
         Ok(Some(wanted)) => wanted,
-        Ok(None) => return Done::succeeded(),
-        Err(error) => return Done::unread(&error),
+        Ok(None) => return EffectResult::succeeded(),
+        Err(error) => return EffectResult::unread(&error),
     };
     through_bmc!(core, record, |client| {
         let job = followed(core, record, &client).await?;
         let rows = firmware_settings::look(&client, &wanted).await?.rows;
         let mut done = match job {
             // The values after a start count, even if the job reports something else.
-            _ if is_as_wanted(&rows) => Done::succeeded(),
-            Job::Over => Done::failed(SETTINGS_DIFFER, told(&rows), true),
-            Job::Failed(why) => Done::failed(SETTINGS_DIFFER, why, true),
-            Job::Runs(why) => Done::failed("settings-job", why, true),
+            _ if is_as_wanted(&rows) => EffectResult::succeeded(),
+            Job::Over => EffectResult::failed(SETTINGS_DIFFER, description(&rows), true),
+            Job::Failed(why) => EffectResult::failed(SETTINGS_DIFFER, why, true),
+            Job::Runs(why) => EffectResult::failed("settings-job", why, true),
         };
         if done.outcome == Outcome::Succeeded {
             done.events.push(verified(&record.id, rows.len()));
         }
-        done.learned = Some(Learned::Settings(firmware_settings::stored(&rows, true)));
+        done.learned = Some(LearnedFact::Settings(firmware_settings::stored(&rows, true)));
         Ok(done)
     })
 }

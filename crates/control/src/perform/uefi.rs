@@ -1,9 +1,10 @@
 //! Boot options and Secure Boot: compared with the inspection, and corrected over the BMC.
 
 use rackwright_lifecycle::bmc_state::uefi::{
-    Baseline, BootOption, Key, Keys, SecureBoot, Shown, Uefi, UefiWish, differences, wished_order, wished_secure_boot,
+    Baseline, BootOption, Key, Keys, SecureBoot, Shown, Uefi, UefiRules, differences, expected_order,
+    expected_secure_boot,
 };
-use rackwright_lifecycle::bmc_state::{BmcReading, Item, Part, Wish};
+use rackwright_lifecycle::bmc_state::{BmcReading, BmcRules, Item, Part};
 use rackwright_redfish::{BmcClient, BmcState, KeysReset, RedfishError, Shown as Seen, UefiState};
 use rackwright_store::{NodeRecord, StoreError};
 
@@ -19,7 +20,7 @@ const DEVICE_MAX: usize = 1024;
 pub(super) struct Against {
     /// Whether they are read.
     pub(super) is_read: bool,
-    wish: UefiWish,
+    rules: UefiRules,
     baseline: Option<Baseline>,
 }
 
@@ -31,20 +32,20 @@ impl Against {
             true => core.store.uefi_baseline(&record.id).await?,
             false => None,
         };
-        let mut wish = UefiWish {
+        let mut rules = UefiRules {
             keep_boot_options: settings.keep_boot_options.clone(),
-            ..UefiWish::default()
+            ..UefiRules::default()
         };
-        if let Some(site) = core.wishes.of(core, record).await? {
-            wish.secure_boot = site.secure_boot;
+        if let Some(site) = core.wanted_settings.of(core, record).await? {
+            rules.secure_boot = site.secure_boot;
             let keys = site.keys.iter();
-            wish.keys = keys
+            rules.keys = keys
                 .map(|key| (key.database.to_string(), key.sha256.to_string()))
                 .collect();
         }
         Ok(Self {
             is_read,
-            wish,
+            rules,
             baseline,
         })
     }
@@ -52,7 +53,7 @@ impl Against {
     /// The parts of a reading that differ from the wish; empty without a baseline.
     pub(super) fn differences(&self, state: &BmcState) -> BmcReading {
         match (&state.uefi, &self.baseline) {
-            (Some(seen), Some(baseline)) => differences(&uefi(seen), &baseline.seen, &self.wish),
+            (Some(seen), Some(baseline)) => differences(&uefi(seen), &baseline.seen, &self.rules),
             _ => Vec::new(),
         }
     }
@@ -65,8 +66,8 @@ impl Against {
     }
 
     /// The baseline, completed from the last reading, if parts are missing: nodes inspected by an older version have no baseline.
-    pub(super) fn first_seen(&self, state: &BmcState, wish: &Wish) -> Option<Box<Baseline>> {
-        let seen = uefi(state.uefi.as_ref().filter(|_| !wish.starts_again)?);
+    pub(super) fn first_seen(&self, state: &BmcState, rules: &BmcRules) -> Option<Box<Baseline>> {
+        let seen = uefi(state.uefi.as_ref().filter(|_| !rules.starts_again)?);
         let mut baseline = self.baseline.clone().unwrap_or_default();
         baseline.fill(&seen, clock::now()).then(|| Box::new(baseline))
     }
@@ -92,13 +93,13 @@ impl Against {
                 }
             }
             Part::BootOrder => {
-                let first = wished_order(&uefi(raw), &baseline.seen);
+                let first = expected_order(&uefi(raw), &baseline.seen);
                 client.put_boot_order(&first).await
             }
             Part::SecureBoot if item.path == "SecureBootMode" => {
                 client.reset_secure_boot_keys(KeysReset::ToDefault).await
             }
-            Part::SecureBoot => match wished_secure_boot(&uefi(raw), &baseline.seen, &self.wish) {
+            Part::SecureBoot => match expected_secure_boot(&uefi(raw), &baseline.seen, &self.rules) {
                 Some(wanted) => client.set_secure_boot(wanted).await.map(drop),
                 None => Ok(()),
             },

@@ -6,7 +6,7 @@ use rackwright_lifecycle::Timestamp;
 use rackwright_store::{MemberRecord, MemberRow, Scope, WriteTx};
 use secrecy::ExposeSecret as _;
 
-use super::note_use;
+use super::record_use;
 use crate::api_error::ApiError;
 use crate::core::Core;
 
@@ -84,7 +84,7 @@ pub fn rights_of(row: &MemberRow) -> Option<(Role, Scope)> {
 /// There is no such member, the epoch is over, or the database failed.
 pub async fn of_member(core: &Core, name: &str, epoch: u64) -> Result<Caller, ApiError> {
     let (caller, record) = look_up(core, name, epoch).await?;
-    note_use(core, &record);
+    record_use(core, &record);
     Ok(caller)
 }
 

@@ -2,7 +2,7 @@
 //! the image servers, the node first takes a permit for it, or queues for one.
 
 use rackwright_lifecycle::{Decision, Effect, Kind, Need, Resource, Scope, Timestamp, Wait, seconds};
-use rackwright_store::{Asker, NodeRecord, Permit, StoreError, WriteTx};
+use rackwright_store::{NodeRecord, Permit, PermitRequest, StoreError, WriteTx};
 
 use crate::core::Core;
 
@@ -81,16 +81,16 @@ pub async fn hold(
     if why.is_some() {
         tx.leave_for_alarm(&record.id, now).await?;
     }
-    tx.ask(asker(record, permits, now), &[line], now).await?;
+    tx.request_permits(request(record, permits, now), &[line], now).await?;
     let wait = why.map(|why| Wait::Alarm { why });
     if let Some(wait) = &wait {
-        tx.rest_in_line(&record.id, wait).await?;
+        tx.wait_in_queue(&record.id, wait).await?;
     }
     Ok(wait)
 }
 
-fn asker<'a>(record: &'a NodeRecord, permits: &[Permit], now: Timestamp) -> Asker<'a> {
-    Asker {
+fn request<'a>(record: &'a NodeRecord, permits: &[Permit], now: Timestamp) -> PermitRequest<'a> {
+    PermitRequest {
         node: &record.id,
         customer: record.node.claim.as_ref().map_or("", |claim| &claim.customer),
         is_urgent: record.node.wanted.power.is_some(),
@@ -100,7 +100,7 @@ fn asker<'a>(record: &'a NodeRecord, permits: &[Permit], now: Timestamp) -> Aske
 
 /// Whether the node has requested permits that its next effect does not need. A step on the way, such as another power
 /// reading before the power-on, keeps the requests.
-pub async fn is_over(core: &Core, record: &NodeRecord, permits: &[Permit], decision: &Decision) -> bool {
+pub async fn is_request_stale(core: &Core, record: &NodeRecord, permits: &[Permit], decision: &Decision) -> bool {
     let mut unused = permits.iter().filter(|permit| permit.effect.is_none());
     match decision {
         Decision::Act(effect) if Kind::of(*effect).is_none() => false,
@@ -130,7 +130,7 @@ pub async fn is_over(core: &Core, record: &NodeRecord, permits: &[Permit], decis
 pub async fn leave(core: &Core, record: &NodeRecord, now: Timestamp) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
     tx.node(&record.id).await?;
-    tx.leave_lines(&record.id, now).await?;
+    tx.leave_queues(&record.id, now).await?;
     core.commit(tx).await
 }
 
@@ -146,7 +146,7 @@ pub async fn admit(
     needs: &[Need],
     now: Timestamp,
 ) -> Result<Option<Wait>, StoreError> {
-    let Some(in_line) = tx.ask(asker(record, permits, now), needs, now).await? else {
+    let Some(in_line) = tx.request_permits(request(record, permits, now), needs, now).await? else {
         return Ok(None);
     };
     let wait = Wait::Turn {
@@ -154,7 +154,7 @@ pub async fn admit(
         taken: in_line.taken,
         room: in_line.room,
     };
-    tx.rest_in_line(&record.id, &wait).await?;
+    tx.wait_in_queue(&record.id, &wait).await?;
     Ok(Some(wait))
 }
 
@@ -169,7 +169,7 @@ mod tests {
     use crate::{clock, testing};
 
     async fn step(core: &testing::TestCore, node: &str) -> NodeRecord {
-        let nudge = core.runs.begin(node).unwrap();
+        let nudge = core.running_steps.begin(node).unwrap();
         step_until_rest((*core).clone(), node.into(), nudge).await;
         core.store.node(&Scope::Site, node).await.unwrap()
     }

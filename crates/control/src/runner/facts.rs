@@ -12,7 +12,7 @@ use crate::firmware;
 
 /// The known state of a node.
 #[derive(Debug)]
-pub struct Gathered {
+pub struct GatheredFacts {
     /// For `decide`.
     pub facts: Facts,
     /// Permits that the node holds or queues for.
@@ -23,13 +23,13 @@ pub struct Gathered {
 ///
 /// # Errors
 /// The database failed.
-pub async fn gather(
+pub async fn gather_facts(
     core: &Core,
     record: &NodeRecord,
     rows: &[EffectRow],
     last_boot: &mut LastBoot,
     now: Timestamp,
-) -> Result<Gathered, StoreError> {
+) -> Result<GatheredFacts, StoreError> {
     let since = record.node.since;
     let (permits, waited_us) = if core.config.limits.is_empty() && !core.facility.has_lines() {
         (Vec::new(), 0)
@@ -40,7 +40,7 @@ pub async fn gather(
     let waits_us = admission::asked_at(&permits).map_or(0, |at| now.since(at.max(since)).max(0));
     // Only these two states write and prove settings.
     let may_want = matches!(record.node.state, State::Inspecting | State::Reclaiming);
-    let wants_settings = may_want && core.wishes.of(core, record).await?.is_some();
+    let wants_settings = may_want && core.wanted_settings.of(core, record).await?.is_some();
     let agent = core.agents.presence(record, now);
     let miscabled = cabling::holds(core, record, &agent).await?;
     let readings = &record.readings;
@@ -61,5 +61,5 @@ pub async fn gather(
         in_line_us: waited_us.saturating_add(waits_us),
         account: credentials::account_of(core, record),
     };
-    Ok(Gathered { facts, permits })
+    Ok(GatheredFacts { facts, permits })
 }

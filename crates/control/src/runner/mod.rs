@@ -33,7 +33,7 @@ pub(crate) async fn power_admit(
     admission::admit(tx, record, &[], needs, clock::now()).await
 }
 
-pub use facts::{Gathered, gather};
+pub use facts::{GatheredFacts, gather_facts};
 pub use step::{finish_effect, step_until_rest};
 
 /// Nodes leased with one statement.
@@ -54,8 +54,8 @@ pub async fn run(core: Arc<Core>, stop: CancellationToken) {
         };
         tokio::select! {
             () = stop.cancelled() => break,
-            () = core.runs.due.notified() => {}
-            Some(ended) = steps.join_next(), if !steps.is_empty() => told(ended),
+            () = core.running_steps.due.notified() => {}
+            Some(ended) = steps.join_next(), if !steps.is_empty() => report_panic(ended),
             () = tokio::time::sleep(pause) => {}
         }
     }
@@ -64,7 +64,7 @@ pub async fn run(core: Arc<Core>, stop: CancellationToken) {
 }
 
 /// Logs a panic, which is a bug. The node is due again at the end of its lease.
-fn told(ended: Result<(), JoinError>) {
+fn report_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {
@@ -75,7 +75,7 @@ fn told(ended: Result<(), JoinError>) {
 /// Leases due nodes and begins their steps. Returns the pause until the next check.
 pub(crate) async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -> Result<Duration, StoreError> {
     while let Some(ended) = steps.try_join_next() {
-        told(ended);
+        report_panic(ended);
     }
     let room = STEPS_AT_ONCE.saturating_sub(steps.len());
     let limit = BATCH.min(i64::try_from(room).unwrap_or(BATCH));
@@ -85,12 +85,12 @@ pub(crate) async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -
     let now = clock::now();
     let due = core
         .store
-        .lease_due(&core.replica, now, core.lease_end(now), limit)
+        .lease_due_nodes(&core.replica, now, core.lease_end(now), limit)
         .await?;
     let is_full = i64::try_from(due.len()).unwrap_or(limit) == limit;
     core.metrics.leased(due.len());
     for node in due {
-        if let Some(nudge) = core.runs.begin(&node) {
+        if let Some(nudge) = core.running_steps.begin(&node) {
             steps.spawn(step_until_rest(core.clone(), node, nudge));
         }
     }

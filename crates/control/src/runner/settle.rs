@@ -42,13 +42,13 @@ pub(super) async fn settle_operations(tx: &mut WriteTx, record: &NodeRecord, now
             Some(Ok(())) => {
                 tx.end_operation(&operation.id, Code::Ok as i32, "", now).await?;
             }
-            Some(Err(state)) => end_badly(tx, record, &operation, state, now).await?,
+            Some(Err(state)) => end_as_failed(tx, record, &operation, state, now).await?,
         }
     }
     Ok(())
 }
 
-async fn end_badly(
+async fn end_as_failed(
     tx: &mut WriteTx,
     record: &NodeRecord,
     operation: &OperationRow,

@@ -7,24 +7,24 @@ use rackwright_lifecycle::drives::Source;
 use rackwright_lifecycle::outcome::apply;
 use rackwright_lifecycle::{
     Agent, Attempt, Decision, Edge, Effect, EffectClass, EventKind, Kind, Outcome, Power, Reading, State, Timestamp,
-    Wait, decide, usage, verdict_on_open,
+    Wait, decide, forced_outcome, usage,
 };
 use rackwright_store::{EffectRow, EventRow, HistoryRow, NodeRecord, Permit, Readings, Scope, StoreError, WriteTx};
 use tokio::sync::Notify;
 use tracing::Instrument as _;
 
 use super::settle::{settle_firmware, settle_operations, settle_password, settle_power};
-use super::{Gathered, admission, gather};
+use super::{GatheredFacts, admission, gather_facts};
 use crate::agent_boot::{self, LastBoot};
 use crate::clock;
-use crate::core::{Core, Point};
+use crate::core::{Core, CrashPoint};
 use crate::drives;
-use crate::perform::{self, Done, certify, power_event};
+use crate::perform::{self, EffectResult, certify, power_event};
 
 /// Pause between two tries while the database is away: to store an effect's outcome, and at first to continue with a node.
-const AWAY: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause to continue with a node.
-const LONGEST_AWAY: Duration = Duration::from_secs(30);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Steps until the node is at rest or this process stops.
 pub async fn step_until_rest(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
@@ -33,24 +33,24 @@ pub async fn step_until_rest(core: Arc<Core>, node: String, nudge: Arc<Notify>) 
 }
 
 /// Releases the node when its step ends, also by a panic, so that another step may begin.
-struct Running<'a> {
+struct StepGuard<'a> {
     core: &'a Core,
     node: &'a str,
 }
 
-impl Drop for Running<'_> {
+impl Drop for StepGuard<'_> {
     fn drop(&mut self) {
-        self.core.runs.abandon(self.node);
+        self.core.running_steps.abandon(self.node);
     }
 }
 
 async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
-    let running = Running {
+    let guard = StepGuard {
         core: &core,
         node: &node,
     };
-    core.point(Point::Begin, &node).await;
-    let (mut away, mut known) = (AWAY, None);
+    core.point(CrashPoint::Begin, &node).await;
+    let (mut pause, mut known) = (RETRY_PAUSE, None);
     loop {
         match step(&core, &node, &nudge, known.take()).await {
             Ok(Next::Again) => {}
@@ -58,14 +58,14 @@ async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
             // A concurrent change of the node won: decide again.
             Err(StoreError::Conflict { .. } | StoreError::Contended(_)) => core.metrics.step_lost(),
             Ok(next) => {
-                if core.runs.end(&node) {
-                    if matches!(next, Next::Elsewhere) {
+                if core.running_steps.end(&node) {
+                    if matches!(next, Next::OtherReplica) {
                         core.metrics.lease_lost();
                         // Due at once, so that the responsible replica notices it.
                         core.wake(&node).await;
                     }
                     // Ended in order: another step may run by now.
-                    std::mem::forget(running);
+                    std::mem::forget(guard);
                     return;
                 }
             }
@@ -73,8 +73,8 @@ async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
             Err(error) if error.is_retryable() => {
                 tracing::warn!(%error, source = ?std::error::Error::source(&error), "the step is tried again in a moment");
                 core.metrics.step_failed();
-                tokio::time::sleep(away).await;
-                away = (away * 2).min(LONGEST_AWAY);
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(RETRY_PAUSE_MAX);
             }
             Err(error) => {
                 tracing::error!(%error, source = ?std::error::Error::source(&error), "the step failed");
@@ -91,7 +91,7 @@ enum Next {
     With(Box<Known>),
     Rest,
     /// Another replica is responsible.
-    Elsewhere,
+    OtherReplica,
 }
 
 /// A node as this step left it, with the attempts of its present state. A decision from it takes effect only if the node
@@ -113,25 +113,25 @@ impl Known {
 }
 
 /// The replica responsible for a node is the owner of its open attempt; else the replica with its agent's connection; else
-/// any. The lease uses the same rule (`Store::lease_due`), but the agent may have come or gone meanwhile.
+/// any. The lease uses the same rule (`Store::lease_due_nodes`), but the agent may have come or gone meanwhile.
 fn is_our_turn(core: &Core, record: &NodeRecord, open: Option<&EffectRow>) -> bool {
     let whose = open.map_or(&record.hold.replica, |open| &open.owner);
     whose.is_empty() || *whose == core.replica
 }
 
 /// Whether the step itself performs it, and not the agent.
-fn is_ours_to_do(effect: &EffectRow) -> bool {
+fn is_done_by_step(effect: &EffectRow) -> bool {
     effect.attempt.effect.class() != EffectClass::Once
 }
 
 async fn step(core: &Core, id: &str, nudge: &Notify, known: Option<Known>) -> Result<Next, StoreError> {
-    let is_told = core.runs.take_again(id);
+    let is_nudged = core.running_steps.take_changed(id);
     let now = clock::now();
     let Known {
         record,
         rows,
         mut last_boot,
-    } = match known.filter(|_| !is_told) {
+    } = match known.filter(|_| !is_nudged) {
         Some(known) => known,
         None => {
             let record = core.store.node(&Scope::Site, id).await?;
@@ -144,26 +144,26 @@ async fn step(core: &Core, id: &str, nudge: &Notify, known: Option<Known>) -> Re
         }
     };
     core.consoles.seen(&record);
-    let Gathered { facts, permits } = gather(core, &record, &rows, &mut last_boot, now).await?;
+    let GatheredFacts { facts, permits } = gather_facts(core, &record, &rows, &mut last_boot, now).await?;
     let open = rows.iter().find(|r| r.attempt.outcome == Outcome::Open);
     if !is_our_turn(core, &record, open) {
-        return Ok(Next::Elsewhere);
+        return Ok(Next::OtherReplica);
     }
-    if let Some(open) = open.filter(|open| open.owner == core.replica && is_ours_to_do(open)) {
+    if let Some(open) = open.filter(|open| open.owner == core.replica && is_done_by_step(open)) {
         // A step ends its own effects before it decides again. This one was begun, and the database's answer was lost.
-        finish_effect(core, open, &Done::failed_as(Outcome::Interrupted)).await?;
+        finish_effect(core, open, &EffectResult::with_outcome(Outcome::Interrupted)).await?;
         return Ok(Next::Again);
     }
     if let Some(open) = open
-        && let Some(verdict) = verdict_on_open(&open.attempt, &facts, &core.config.policy, now)
+        && let Some(verdict) = forced_outcome(&open.attempt, &facts, &core.config.policy, now)
     {
-        give_up(core, &record, open, verdict).await?;
+        close_effect(core, &record, open, verdict).await?;
         // It may still run there, and the next effect needs a free agent.
         perform::cancel_job(core, id, &open.id).await;
         return Ok(Next::Again);
     }
     let decision = decide(&record.node, &facts, &core.config.policy, now);
-    if admission::is_over(core, &record, &permits, &decision).await {
+    if admission::is_request_stale(core, &record, &permits, &decision).await {
         admission::leave(core, &record, now).await?;
         return Ok(Next::Again);
     }
@@ -251,7 +251,7 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     }
     tx.add_event(&edge_event(&next, edge, &row)).await?;
     settle_operations(&mut tx, &next, now).await?;
-    put_away(&mut tx, record, edge, now).await?;
+    store_consequences(&mut tx, record, edge, now).await?;
     let seat = record.node.claim.as_ref().and_then(|claim| claim.cluster.as_ref());
     if let Some(seat) = seat {
         tx.wake_cluster(&seat.cluster, now).await?;
@@ -277,12 +277,17 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
 
 /// Takes an edge as a step does, without a decision.
 #[cfg(test)]
-pub(super) async fn taken(core: &Core, record: &NodeRecord, edge: Edge) -> Result<(), StoreError> {
+pub(super) async fn force_edge(core: &Core, record: &NodeRecord, edge: Edge) -> Result<(), StoreError> {
     take_edge(core, record, edge, "").await.map(drop)
 }
 
 /// Stores the consequences of an edge beside the node itself.
-async fn put_away(tx: &mut WriteTx, record: &NodeRecord, edge: Edge, now: Timestamp) -> Result<(), StoreError> {
+async fn store_consequences(
+    tx: &mut WriteTx,
+    record: &NodeRecord,
+    edge: Edge,
+    now: Timestamp,
+) -> Result<(), StoreError> {
     match edge {
         Edge::Inspected => {
             drives::inspected(tx, &record.id, now).await?;
@@ -339,18 +344,18 @@ async fn act(core: &Core, known: Known, mut row: EffectRow, nudge: &Notify) -> R
         return Ok(Known::next(record, rows, last_boot));
     }
     let limit = Duration::from_micros(u64::try_from(row.attempt.deadline.since(clock::now())).unwrap_or(0));
-    core.point(Point::BeforeEffect, &record.id).await;
+    core.point(CrashPoint::BeforeEffect, &record.id).await;
     let done = tokio::time::timeout(limit, perform::perform(core, &record, effect, nudge)).await;
-    core.point(Point::AfterEffect, &record.id).await;
+    core.point(CrashPoint::AfterEffect, &record.id).await;
     let done = done.unwrap_or_else(|_| {
         let message = format!("{} did not end within {} s", effect.as_str(), limit.as_secs());
-        Done::failed("deadline", message, true)
+        EffectResult::failed("deadline", message, true)
     });
-    let ended = match stored(core, &record, &row, &done).await {
+    let ended = match store_result(core, &record, &row, &done).await {
         // Another node was enrolled with the same machine meanwhile.
         Err(error @ StoreError::MacTaken { .. }) => {
-            let done = Done::failed("mac-taken", error.to_string(), true);
-            stored(core, &record, &row, &done).await?
+            let done = EffectResult::failed("mac-taken", error.to_string(), true);
+            store_result(core, &record, &row, &done).await?
         }
         ended => ended?,
     };
@@ -367,12 +372,17 @@ type Ended = Option<(NodeRecord, Attempt)>;
 
 /// Stores an effect's outcome. Repeats that while the database is away or contended: only this process knows the outcome,
 /// and until it is stored the node would wait for the effect's deadline.
-async fn stored(core: &Core, begun: &NodeRecord, row: &EffectRow, done: &Done) -> Result<Ended, StoreError> {
+async fn store_result(
+    core: &Core,
+    begun: &NodeRecord,
+    row: &EffectRow,
+    done: &EffectResult,
+) -> Result<Ended, StoreError> {
     loop {
         match finish_own(core, begun, row, done).await {
             Err(error) if error.is_retryable() && clock::now() < row.attempt.deadline => {
                 tracing::warn!(effect = %row.id, %error, "how the effect went could not be stored; tried again in a moment");
-                tokio::time::sleep(AWAY).await;
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
             ended => return ended,
         }
@@ -422,7 +432,7 @@ async fn begin(
     let writable = writable_drives(core, &record, effect).await?;
     let needs = admission::needs(core, &record, effect).await;
     let mut tx = core.store.write().await?;
-    let mut current = as_read(&mut tx, record).await?;
+    let mut current = reread_node(&mut tx, record).await?;
     if let Some(wait) = admission::hold(core, &mut tx, &current, permits, effect, now).await? {
         core.commit(tx).await?;
         core.metrics.waits(wait.label());
@@ -445,10 +455,10 @@ async fn begin(
             tx.revoke_tokens("agent", mac).await?;
         }
     }
-    disturb(&mut current.readings, effect, now);
-    if switches(effect) && !current.hold.replica.is_empty() {
+    invalidate_readings(&mut current.readings, effect, now);
+    if ends_boot(effect) && !current.hold.replica.is_empty() {
         // The connected agent belongs to the boot that ends here.
-        tx.release_agent(&current.id, current.hold.session, now).await?;
+        tx.disconnect_agent(&current.id, current.hold.session, now).await?;
         current.hold.end(now);
     }
     if effect == Effect::WriteImage {
@@ -476,8 +486,8 @@ async fn begin(
 }
 
 /// The present node, if it is unchanged or differs only in readings.
-async fn as_read(tx: &mut WriteTx, record: NodeRecord) -> Result<NodeRecord, StoreError> {
-    if tx.is_as_read(&record).await? {
+async fn reread_node(tx: &mut WriteTx, record: NodeRecord) -> Result<NodeRecord, StoreError> {
+    if tx.is_unchanged(&record).await? {
         return Ok(record);
     }
     let current = tx.node(&record.id).await?;
@@ -497,13 +507,13 @@ async fn writable_drives(core: &Core, record: &NodeRecord, effect: Effect) -> Re
 }
 
 /// Effects that end the present boot of the machine.
-fn switches(effect: Effect) -> bool {
+fn ends_boot(effect: Effect) -> bool {
     matches!(effect, Effect::PowerOn | Effect::PowerOff | Effect::UpdateFirmware)
 }
 
 /// Marks the readings that an effect makes uncertain.
-fn disturb(readings: &mut Readings, effect: Effect, now: Timestamp) {
-    if switches(effect) {
+fn invalidate_readings(readings: &mut Readings, effect: Effect, now: Timestamp) {
+    if ends_boot(effect) {
         readings.agent = Reading::Known {
             value: Agent::Absent,
             at: now,
@@ -530,7 +540,7 @@ fn disturb(readings: &mut Readings, effect: Effect, now: Timestamp) {
 ///
 /// # Errors
 /// The database failed.
-pub async fn finish_effect(core: &Core, effect: &EffectRow, done: &Done) -> Result<(), StoreError> {
+pub async fn finish_effect(core: &Core, effect: &EffectRow, done: &EffectResult) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
     match tx.node(&effect.node_id).await {
         // The node was deleted meanwhile, and its effects with it.
@@ -542,9 +552,14 @@ pub async fn finish_effect(core: &Core, effect: &EffectRow, done: &Done) -> Resu
 
 /// The same for the step that performed the effect: it continues with the node and keeps its lease. Returns the node after
 /// the effect, or `None` if it has to be read again.
-async fn finish_own(core: &Core, begun: &NodeRecord, effect: &EffectRow, done: &Done) -> Result<Ended, StoreError> {
+async fn finish_own(
+    core: &Core,
+    begun: &NodeRecord,
+    effect: &EffectRow,
+    done: &EffectResult,
+) -> Result<Ended, StoreError> {
     let mut tx = core.store.write().await?;
-    let record = if tx.is_as_read(begun).await? {
+    let record = if tx.is_unchanged(begun).await? {
         begun.clone()
     } else {
         match tx.node(&effect.node_id).await {
@@ -556,13 +571,13 @@ async fn finish_own(core: &Core, begun: &NodeRecord, effect: &EffectRow, done: &
 }
 
 /// Ends an effect that can no longer succeed, unless the agent came or went since the verdict.
-async fn give_up(core: &Core, seen: &NodeRecord, effect: &EffectRow, verdict: Outcome) -> Result<(), StoreError> {
+async fn close_effect(core: &Core, seen: &NodeRecord, effect: &EffectRow, verdict: Outcome) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
     let record = tx.node(&effect.node_id).await?;
     if record.hold.session != seen.hold.session {
         return Err(conflict(seen));
     }
-    finish_for(core, tx, record, effect, &Done::failed_as(verdict)).await
+    finish_for(core, tx, record, effect, &EffectResult::with_outcome(verdict)).await
 }
 
 /// Ends an effect for the next step of the node: one that runs in this process and looks again, or a new one.
@@ -571,15 +586,15 @@ async fn finish_for(
     tx: WriteTx,
     record: NodeRecord,
     effect: &EffectRow,
-    done: &Done,
+    done: &EffectResult,
 ) -> Result<(), StoreError> {
-    let has_step = core.runs.has(&effect.node_id);
+    let has_step = core.running_steps.has(&effect.node_id);
     finish(core, tx, record, effect, done, has_step).await?;
     if has_step {
         // The step may have ended meanwhile.
         core.wake(&effect.node_id).await;
     } else {
-        core.is_due(&effect.node_id);
+        core.notify_due(&effect.node_id);
     }
     Ok(())
 }
@@ -590,7 +605,7 @@ async fn finish(
     mut tx: WriteTx,
     mut record: NodeRecord,
     effect: &EffectRow,
-    done: &Done,
+    done: &EffectResult,
     has_step: bool,
 ) -> Result<Ended, StoreError> {
     let now = clock::now();
@@ -615,7 +630,7 @@ async fn finish(
                 value: Agent::Absent,
                 at: now,
             };
-            tx.release_agent(node, record.hold.session, now).await?;
+            tx.disconnect_agent(node, record.hold.session, now).await?;
             is_known = false;
         }
         record.readings = readings;

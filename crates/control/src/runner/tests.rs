@@ -36,7 +36,7 @@ async fn an_effect_that_was_begun_unknown_to_us_is_not_waited_for() {
     let mut tx = core.store.write().await.unwrap();
     tx.begin_effect(&row).await.unwrap();
     tx.commit().await.unwrap();
-    let nudge = core.runs.begin("n1").unwrap();
+    let nudge = core.running_steps.begin("n1").unwrap();
     step_until_rest(core.clone(), "n1".into(), nudge).await;
     let tries = core.store.attempts("n1", record.node.since).await.unwrap();
     assert_eq!(tries[0].attempt.outcome, Outcome::Interrupted);
@@ -58,11 +58,11 @@ async fn spans(core: &Core) -> Vec<bool> {
 }
 
 /// Takes an edge some seconds after the former one.
-async fn later(core: &Core, seconds: &mut i64, edge: Edge) {
+async fn take_edge_later(core: &Core, seconds: &mut i64, edge: Edge) {
     *seconds += 10;
     clock::simulated::set(Timestamp(*seconds * 1_000_000 + 500_000));
     let record = core.store.node(&Scope::Site, "n1").await.unwrap();
-    super::step::taken(core, &record, edge).await.unwrap();
+    super::step::force_edge(core, &record, edge).await.unwrap();
 }
 
 /// Takes the edges of a life through the runner. The records of use cover the time in the customer's hands.
@@ -79,25 +79,25 @@ async fn a_node_counts_while_it_is_in_its_customers_hands() {
     let begin = now;
     let (open, ended) = (true, false);
 
-    later(&core, &mut now, Edge::Validated).await;
+    take_edge_later(&core, &mut now, Edge::Validated).await;
     assert_eq!(spans(&core).await, [open]);
     for edge in [Edge::Reimaged, Edge::Written, Edge::HostUp, Edge::Validated] {
-        later(&core, &mut now, edge).await;
+        take_edge_later(&core, &mut now, edge).await;
         assert_eq!(spans(&core).await, [open], "{edge}");
     }
-    later(&core, &mut now, Edge::Held).await;
+    take_edge_later(&core, &mut now, Edge::Held).await;
     assert_eq!(spans(&core).await, [ended]);
-    later(&core, &mut now, Edge::Revalidate).await;
+    take_edge_later(&core, &mut now, Edge::Revalidate).await;
     assert_eq!(spans(&core).await, [ended], "not yet back");
     for edge in [Edge::Validated, Edge::Reimaged] {
-        later(&core, &mut now, edge).await;
+        take_edge_later(&core, &mut now, edge).await;
         assert_eq!(spans(&core).await, [ended, open], "{edge}");
     }
     for edge in [Edge::Failed, Edge::Retried, Edge::Written, Edge::HostUp] {
-        later(&core, &mut now, edge).await;
+        take_edge_later(&core, &mut now, edge).await;
         assert_eq!(spans(&core).await, [ended, ended], "{edge}");
     }
-    later(&core, &mut now, Edge::Validated).await;
+    take_edge_later(&core, &mut now, Edge::Validated).await;
 
     // The runner itself takes the node out of the customer's hands.
     now += 10;
@@ -107,7 +107,7 @@ async fn a_node_counts_while_it_is_in_its_customers_hands() {
     record.node.wanted.condemn = Some("a fan is loud".into());
     tx.save_node(&mut record, clock::now()).await.unwrap();
     tx.commit().await.unwrap();
-    let nudge = core.runs.begin("n1").unwrap();
+    let nudge = core.running_steps.begin("n1").unwrap();
     step_until_rest(core.clone(), "n1".into(), nudge).await;
     let state = core.store.node(&Scope::Site, "n1").await.unwrap().node.state;
     assert_eq!(state, State::Quarantined);

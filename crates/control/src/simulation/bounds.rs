@@ -79,13 +79,14 @@ pub async fn is_in_line(store: &Store, node: &str, processes: &[Process]) -> boo
 }
 
 /// Permits that are taken or requested when everything is at rest.
-pub async fn left(store: &Store) -> Vec<String> {
+pub async fn violations(store: &Store) -> Vec<String> {
     // A machine that was just switched on frees its place when it has settled.
     let settled = clock::now().plus(minutes(10));
     let counts = store.count_permits(settled).await.expect("permits can be read");
-    let left = counts
+    let violations = counts
         .into_iter()
         .filter(|(_, taken, waiting)| (*taken, *waiting) != (0, 0));
-    left.map(|(kind, taken, waiting)| format!("{kind}: {taken} taken for ever, and {waiting} in line"))
+    violations
+        .map(|(kind, taken, waiting)| format!("{kind}: {taken} taken for ever, and {waiting} in line"))
         .collect()
 }

@@ -8,19 +8,19 @@ use rackwright_store::{EventRow, NodeRecord, OperationRow, Scope, Store};
 use tonic::Code;
 
 use super::performer::Fake;
-use super::world::{Coming, Content, Sent};
+use super::world::{Content, PlannedEvent, Sent};
 use crate::clock;
-use crate::grpc::said::Wish;
+use crate::grpc::test_calls::NodeRequest;
 
 /// Follows the events from its own position, through every kill, as a watcher does.
 #[derive(Debug, Default)]
-pub struct Follower {
+pub struct EventFollower {
     position: i64,
     /// The edges of each node in the order of their events: name, from, to.
     seen: BTreeMap<String, Vec<(String, String, String)>>,
 }
 
-impl Follower {
+impl EventFollower {
     /// Reads new events and compares them with the machines.
     pub async fn follow(&mut self, store: &Store, fake: &Fake) {
         let events = store.events(&Scope::Site, self.position, "", 1000).await;
@@ -127,16 +127,16 @@ async fn lost(store: &Store, event: &EventRow) -> Option<String> {
 
 /// Checks a destructive job. It was stored before, for this node and the present claim generation. It comes from the
 /// replica with the agent's connection. It goes to the boot and the generation for which it was stored.
-pub async fn job(store: &Store, sent: &Sent, said_by: &str) -> Option<String> {
+pub async fn job(store: &Store, sent: &Sent, sender: &str) -> Option<String> {
     let (id, certificate) = (sent.id.as_str(), &sent.certificate);
     let Some(Control::Job(job)) = &sent.message.message else {
         return None;
     };
     let record = store.node(&Scope::Site, id).await.expect("the node is there");
     let hold = &record.hold;
-    if hold.replica != said_by {
+    if hold.replica != sender {
         return Some(format!(
-            "{id} is told {} by {said_by}, and its agent is with {hold:?}",
+            "{id} is told {} by {sender}, and its agent is with {hold:?}",
             job.operation
         ));
     }
@@ -202,12 +202,12 @@ pub async fn all_rest(store: &Store, replicas: &[String]) -> bool {
 
 /// Nothing happens any more, except refusals of agents that return although their nodes expect none: their machines wait
 /// for an operator.
-pub async fn nothing_comes(store: &Store, fake: &Fake) -> bool {
+pub async fn is_nothing_planned(store: &Store, fake: &Fake) -> bool {
     let records = records(store).await;
     let world = fake.world();
-    world.coming.values().all(|(id, coming)| {
+    world.planned.values().all(|(id, planned)| {
         let record = records.iter().find(|record| record.id == *id);
-        matches!(coming, Coming::Connect { .. }) && record.is_some_and(|record| is_rest(record.node.state))
+        matches!(planned, PlannedEvent::Connect { .. }) && record.is_some_and(|record| is_rest(record.node.state))
     })
 }
 
@@ -222,13 +222,13 @@ pub async fn all_states(store: &Store) -> String {
 }
 
 /// An operator's request for each node outside the pool.
-pub async fn ways_out(store: &Store) -> Vec<(String, Wish)> {
+pub async fn requests_to_pool(store: &Store) -> Vec<(String, NodeRequest)> {
     let way = |r: &NodeRecord| match (r.node.state, &r.node.claim) {
-        (State::Active, _) | (State::Failed, Some(_)) => Some(Wish::Release),
-        (State::Maintenance, Some(_)) => Some(Wish::Resume),
-        (State::Maintenance, None) if r.node.evidence.is_untouched() => Some(Wish::Resume),
-        (State::Failed, None) if r.node.evidence.is_untouched() => Some(Wish::Retry),
-        (State::Quarantined | State::Maintenance | State::Failed, _) => Some(Wish::Readmit),
+        (State::Active, _) | (State::Failed, Some(_)) => Some(NodeRequest::Release),
+        (State::Maintenance, Some(_)) => Some(NodeRequest::Resume),
+        (State::Maintenance, None) if r.node.evidence.is_untouched() => Some(NodeRequest::Resume),
+        (State::Failed, None) if r.node.evidence.is_untouched() => Some(NodeRequest::Retry),
+        (State::Quarantined | State::Maintenance | State::Failed, _) => Some(NodeRequest::Readmit),
         _ => None,
     };
     let records = records(store).await;
@@ -236,7 +236,7 @@ pub async fn ways_out(store: &Store) -> Vec<(String, Wish)> {
 }
 
 /// Faults after everything was returned to the pool.
-pub async fn left(store: &Store, fake: &Fake) -> Vec<String> {
+pub async fn violations(store: &Store, fake: &Fake) -> Vec<String> {
     let mut wrong = Vec::new();
     for record in records(store).await {
         let content = fake.world().machine(&record.id).content.clone();

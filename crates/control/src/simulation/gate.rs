@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rackwright_lifecycle::Timestamp;
 use tokio::sync::{Notify, oneshot};
 
-use crate::core::{Point, Points};
+use crate::core::{CrashPoint, CrashPoints};
 
 /// A waiting task.
 #[derive(Debug)]
 pub struct Waiting {
     /// The point where it waits. `None`: it only waits for a time.
-    pub point: Option<Point>,
+    pub point: Option<CrashPoint>,
     /// The earliest time to continue.
     pub until: Timestamp,
     go: oneshot::Sender<()>,
@@ -33,7 +33,7 @@ impl Gate {
     }
 
     /// The waiting tasks: point and time.
-    pub fn waiting(&self) -> Vec<(Option<Point>, Timestamp)> {
+    pub fn waiting(&self) -> Vec<(Option<CrashPoint>, Timestamp)> {
         self.lock().iter().map(|w| (w.point, w.until)).collect()
     }
 
@@ -48,7 +48,7 @@ impl Gate {
         self.lock().clear();
     }
 
-    async fn wait(self: Arc<Self>, point: Option<Point>, until: Timestamp) {
+    async fn wait(self: Arc<Self>, point: Option<CrashPoint>, until: Timestamp) {
         let (go, gone_on) = oneshot::channel();
         self.lock().push(Waiting { point, until, go });
         self.came.notify_one();
@@ -66,10 +66,10 @@ impl Gate {
 
 /// The gate as the control plane uses it.
 #[derive(Debug)]
-pub struct Doors(pub Arc<Gate>);
+pub struct GatePoints(pub Arc<Gate>);
 
-impl Points for Doors {
-    fn reach(&self, point: Point, _: &str) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+impl CrashPoints for GatePoints {
+    fn reach(&self, point: CrashPoint, _: &str) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(self.0.clone().wait(Some(point), Timestamp(0)))
     }
 }

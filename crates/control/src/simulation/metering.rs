@@ -34,7 +34,7 @@ async fn spans_of(store: &Store, node: &str) -> Vec<Span> {
 }
 
 /// Differences between records and edges when everything is at rest.
-pub async fn left(store: &Store) -> Vec<String> {
+pub async fn violations(store: &Store) -> Vec<String> {
     let period = Period {
         from_s: 0,
         to_s: i64::MAX,

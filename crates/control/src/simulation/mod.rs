@@ -25,15 +25,15 @@ use nix::unistd::Pid;
 use rackwright_lifecycle::{Timestamp, minutes, seconds};
 use rackwright_store::Store;
 
-use crate::core::Point;
-use crate::grpc::said::Wish;
+use crate::core::CrashPoint;
+use crate::grpc::test_calls::NodeRequest;
 use crate::{clock, runner};
 use chance::Chance;
-use checks::Follower;
+use checks::EventFollower;
 use performer::Fake;
 use process::Process;
-use turns::Turns;
-use world::{Coming, World};
+use turns::OwnershipCheck;
+use world::{PlannedEvent, World};
 
 /// The start time of every run: 2026-01-01.
 const BEGIN: Timestamp = Timestamp(1_767_225_600_000_000);
@@ -71,16 +71,16 @@ struct Run {
     processes: Vec<Process>,
     /// For the checks: belongs to no replica.
     store: Store,
-    follower: Follower,
-    turns: Turns,
+    follower: EventFollower,
+    turns: OwnershipCheck,
     /// Commits of the running processes at the last check.
     committed: Option<u64>,
     /// How many more times an agent moves while a replica is in the middle of a change.
-    restless: usize,
+    moves_left: usize,
     /// How often, in a thousand, a slow replica is taken for dead.
     slow_of_1000: usize,
     /// Wishes with an unanswered call, by replica and machine: repeated after a kill.
-    asking: BTreeMap<(usize, String), (Wish, String)>,
+    open_requests: BTreeMap<(usize, String), (NodeRequest, String)>,
     /// The last replica of each machine's agent.
     connected: BTreeMap<String, usize>,
     kills_of_1000: usize,
@@ -91,14 +91,14 @@ struct Run {
 /// The result of a turn.
 enum Turn {
     /// Something happened.
-    Went,
+    Progressed,
     /// Nothing happens before that time.
     Idle(Timestamp),
 }
 
 enum Choice {
-    Go(usize, usize),
-    Happen((Timestamp, u64), usize),
+    Release(usize, usize),
+    RunEvent((Timestamp, u64), usize),
     Lease(usize),
     Round(usize),
     Start(usize),
@@ -138,12 +138,12 @@ impl Run {
             fake,
             processes,
             store,
-            follower: Follower::default(),
-            turns: Turns::default(),
+            follower: EventFollower::default(),
+            turns: OwnershipCheck::default(),
             committed: None,
-            restless: chance.below(8),
+            moves_left: chance.below(8),
             slow_of_1000: if chance.of_1000(200) { 100 } else { 0 },
-            asking: BTreeMap::new(),
+            open_requests: BTreeMap::new(),
             connected: BTreeMap::new(),
             kills_of_1000: if chance.of_1000(200) { 0 } else { KILLS_OF_1000 },
             figures: Figures::default(),
@@ -169,7 +169,7 @@ impl Run {
             process.want_settings(wants_settings, &ids);
         }
         let mut world = self.fake.world();
-        world.storm = [0, 10, 40, 120][chance.below(4)];
+        world.failures_of_1000 = [0, 10, 40, 120][chance.below(4)];
         world.wants_settings = wants_settings;
         for id in &ids {
             world.add(id);
@@ -177,24 +177,24 @@ impl Run {
             for number in 0..=chance.below(6) {
                 at = at.plus(chance.millis(0, 600_000));
                 let key = format!("{id}-{number}");
-                let likely = [Wish::Deploy, Wish::Reimage, Wish::Release];
+                let likely = [NodeRequest::Deploy, NodeRequest::Reimage, NodeRequest::Release];
                 let wish = if chance.of_1000(600) {
                     likely[chance.below(3)]
                 } else {
-                    Wish::ALL[chance.below(Wish::ALL.len())]
+                    NodeRequest::ALL[chance.below(NodeRequest::ALL.len())]
                 };
-                world.at(at, id, Coming::Ask { wish, key });
-                if wish == Wish::Deploy && chance.of_1000(500) {
-                    let (wish, key) = (Wish::Cancel, format!("{id}-{number}-cancel"));
+                world.at(at, id, PlannedEvent::Ask { wish, key });
+                if wish == NodeRequest::Deploy && chance.of_1000(500) {
+                    let (wish, key) = (NodeRequest::Cancel, format!("{id}-{number}-cancel"));
                     let at = at.plus(chance.millis(0, 300_000));
-                    world.at(at, id, Coming::Ask { wish, key });
+                    world.at(at, id, PlannedEvent::Ask { wish, key });
                 }
                 if chance.of_1000(300) {
-                    world.at(at.plus(chance.millis(0, 300_000)), id, Coming::Move);
+                    world.at(at.plus(chance.millis(0, 300_000)), id, PlannedEvent::Move);
                 }
-                if chance.of_1000(3 * world.storm) {
-                    let blip = at.plus(chance.millis(0, 300_000));
-                    world.at(blip, id, Coming::Blip);
+                if chance.of_1000(3 * world.failures_of_1000) {
+                    let fail_briefly = at.plus(chance.millis(0, 300_000));
+                    world.at(fail_briefly, id, PlannedEvent::BriefFailure);
                 }
             }
         }
@@ -213,13 +213,13 @@ impl Run {
         let dies = self.fake.chance.of_1000(self.kills_of_1000);
         // Nothing else runs while a task holds the database.
         for (number, waiting) in waiting.iter().enumerate() {
-            if let Some(index) = waiting.iter().position(|w| w.0 == Some(Point::BeforeCommit)) {
+            if let Some(index) = waiting.iter().position(|w| w.0 == Some(CrashPoint::BeforeCommit)) {
                 if dies {
                     self.kill(number, "before a commit").await;
                 } else {
                     self.processes[number].fake.gate.release(index);
                 }
-                return Turn::Went;
+                return Turn::Progressed;
             }
         }
         self.look().await;
@@ -228,19 +228,19 @@ impl Run {
             if self.processes[number].down_until.is_none() {
                 self.kill(number, "anywhere").await;
             }
-            return Turn::Went;
+            return Turn::Progressed;
         }
         self.move_in_between(&waiting, now);
         let (choices, next) = self.choices(&waiting, now).await;
         if choices.is_empty() {
-            if !self.turns.is_fooled && self.fake.chance.of_1000(300) {
-                let wrong = turns::put_off(&self.store, &self.processes).await;
+            if !self.turns.has_wrong_takeover && self.fake.chance.of_1000(300) {
+                let wrong = turns::overdue_nodes(&self.store, &self.processes).await;
                 self.fake.world().wrong.extend(wrong);
             }
             return Turn::Idle(next);
         }
         self.choose(choices).await;
-        Turn::Went
+        Turn::Progressed
     }
 
     /// Runs the checks after new commits.
@@ -259,18 +259,22 @@ impl Run {
     }
 
     /// Sometimes moves an agent just after a replica has stored a change and before it continues.
-    fn move_in_between(&mut self, waiting: &[Vec<(Option<Point>, Timestamp)>], now: Timestamp) {
-        let is_between = waiting.iter().flatten().any(|w| w.0 == Some(Point::AfterCommit));
-        if self.restless > 0 && is_between && self.fake.chance.of_1000(20) {
-            self.restless -= 1;
+    fn move_in_between(&mut self, waiting: &[Vec<(Option<CrashPoint>, Timestamp)>], now: Timestamp) {
+        let is_between = waiting.iter().flatten().any(|w| w.0 == Some(CrashPoint::AfterCommit));
+        if self.moves_left > 0 && is_between && self.fake.chance.of_1000(20) {
+            self.moves_left -= 1;
             let mut world = self.fake.world();
             let ids: Vec<_> = world.machines.keys().cloned().collect();
-            world.at(now, &ids[self.fake.chance.below(ids.len())], Coming::Move);
+            world.at(now, &ids[self.fake.chance.below(ids.len())], PlannedEvent::Move);
         }
     }
 
     /// The possible next events, and the time of the first later one.
-    async fn choices(&self, waiting: &[Vec<(Option<Point>, Timestamp)>], now: Timestamp) -> (Vec<Choice>, Timestamp) {
+    async fn choices(
+        &self,
+        waiting: &[Vec<(Option<CrashPoint>, Timestamp)>],
+        now: Timestamp,
+    ) -> (Vec<Choice>, Timestamp) {
         let (mut choices, mut next) = (Vec::new(), Timestamp::END);
         let mut at = |choices: &mut Vec<Choice>, time: Timestamp, choice| {
             if time <= now {
@@ -281,7 +285,7 @@ impl Run {
         };
         for (number, process) in self.processes.iter().enumerate() {
             for (index, (_, until)) in waiting[number].iter().enumerate() {
-                at(&mut choices, *until, Choice::Go(number, index));
+                at(&mut choices, *until, Choice::Release(number, index));
             }
             match process.down_until {
                 Some(until) => at(&mut choices, until, Choice::Start(number)),
@@ -291,8 +295,8 @@ impl Run {
                 None => {}
             }
         }
-        if let Some((key, number)) = self.first_to_happen() {
-            at(&mut choices, key.0, Choice::Happen(key, number));
+        if let Some((key, number)) = self.next_event() {
+            at(&mut choices, key.0, Choice::RunEvent(key, number));
         }
         // This query costs more than most turns, so it runs only if nothing else can happen, and sometimes.
         if choices.is_empty() || self.fake.chance.of_1000(150) {
@@ -309,8 +313,8 @@ impl Run {
 
     async fn choose(&mut self, mut choices: Vec<Choice>) {
         match choices.swap_remove(self.fake.chance.below(choices.len())) {
-            Choice::Go(number, index) => self.processes[number].fake.gate.release(index),
-            Choice::Happen(key, number) => self.happen(key, number),
+            Choice::Release(number, index) => self.processes[number].fake.gate.release(index),
+            Choice::RunEvent(key, number) => self.run_event(key, number),
             Choice::Lease(number) => {
                 let Process { core, steps, .. } = &mut self.processes[number];
                 runner::lease_and_start(core, steps)
@@ -320,26 +324,26 @@ impl Run {
             Choice::Round(number) => self.round(number).await,
             Choice::Start(number) => {
                 self.note(format!("replica {number} starts again"));
-                self.signs_of_life().await;
+                self.report_alive().await;
                 self.processes[number].start_again().await;
             }
         }
     }
 
     /// Stores the signs of life of running replicas. In some runs, one is slow now and then.
-    async fn signs_of_life(&mut self) {
+    async fn report_alive(&mut self) {
         for process in self.processes.iter().filter(|p| p.down_until.is_none()) {
             if self.fake.chance.of_1000(self.slow_of_1000) {
-                self.turns.is_fooled = true;
+                self.turns.has_wrong_takeover = true;
             } else {
-                let said = self.store.replica_lives(&process.core.replica, clock::now()).await;
-                said.expect("the database answers");
+                let alive = self.store.record_heartbeat(&process.core.replica, clock::now()).await;
+                alive.expect("the database answers");
             }
         }
     }
 
     async fn round(&mut self, number: usize) {
-        self.signs_of_life().await;
+        self.report_alive().await;
         let (often, seldom) = ROUNDS_MS;
         let is_calm = self.processes.iter().all(|p| p.down_until.is_none()) && !self.fake.chance.of_1000(100);
         let pause = if is_calm { seldom } else { often };
@@ -350,18 +354,20 @@ impl Run {
 
     /// The first event that can be handled now, and its replica. Each replica handles one message or wish of a machine at a
     /// time.
-    fn first_to_happen(&self) -> Option<((Timestamp, u64), usize)> {
+    fn next_event(&self) -> Option<((Timestamp, u64), usize)> {
         let mut world = self.fake.world();
-        let coming: Vec<_> = world.coming.iter().map(|(key, what)| (*key, what.clone())).collect();
+        let planned: Vec<_> = world.planned.iter().map(|(key, what)| (*key, what.clone())).collect();
         let may = |number: usize, id: &str| {
             let process = &self.processes[number];
             process.answers() && !process.busy.contains(id)
         };
-        coming.into_iter().find_map(|(key, (id, coming))| {
-            let takers: Vec<usize> = match &coming {
-                Coming::Connect { .. } | Coming::Ask { .. } => (0..REPLICAS).filter(|n| may(*n, &id)).collect(),
-                Coming::Gone { process, .. } => Some(*process).filter(|n| may(*n, &id)).into_iter().collect(),
-                Coming::Say { .. } => match &world.machine(&id).connection {
+        planned.into_iter().find_map(|(key, (id, planned))| {
+            let takers: Vec<usize> = match &planned {
+                PlannedEvent::Connect { .. } | PlannedEvent::Ask { .. } => {
+                    (0..REPLICAS).filter(|n| may(*n, &id)).collect()
+                }
+                PlannedEvent::Gone { process, .. } => Some(*process).filter(|n| may(*n, &id)).into_iter().collect(),
+                PlannedEvent::Say { .. } => match &world.machine(&id).connection {
                     Some(connection) if !may(connection.process, &id) => Vec::new(),
                     Some(connection) => vec![connection.process],
                     None => vec![0],
@@ -379,8 +385,8 @@ impl Run {
             .push(format!("{:>9.3} {what}", clock::now().since(BEGIN) as f64 / 1e6));
     }
 
-    async fn kill(&mut self, number: usize, wher: &str) {
-        self.note(format!("replica {number} killed {wher}"));
+    async fn kill(&mut self, number: usize, place: &str) {
+        self.note(format!("replica {number} killed {place}"));
         self.figures.kills += 1;
         let (now, chance) = (clock::now(), self.fake.chance.clone());
         let most = if chance.of_1000(750) { 20_000 } else { 200_000 };
@@ -391,11 +397,11 @@ impl Run {
             process.next_round = process.next_round.min(soon);
         }
         let mut world = self.fake.world();
-        for ((of, id), (wish, key)) in std::mem::take(&mut self.asking) {
+        for ((of, id), (wish, key)) in std::mem::take(&mut self.open_requests) {
             if of == number {
-                world.at(now, &id, Coming::Ask { wish, key });
+                world.at(now, &id, PlannedEvent::Ask { wish, key });
             } else {
-                self.asking.insert((of, id), (wish, key));
+                self.open_requests.insert((of, id), (wish, key));
             }
         }
     }
@@ -405,8 +411,8 @@ impl Run {
         let now = clock::now();
         let sent = self.fake.world().sent(now, &self.fake.chance);
         for sent in sent {
-            let said_by = &self.processes[sent.process].core.replica;
-            let wrong = checks::job(&self.store, &sent, said_by).await;
+            let sender = &self.processes[sent.process].core.replica;
+            let wrong = checks::job(&self.store, &sent, sender).await;
             let mut world = self.fake.world();
             world.wrong.extend(wrong);
             if sent.is_heard {
@@ -417,49 +423,49 @@ impl Run {
         }
     }
 
-    fn happen(&mut self, key: (Timestamp, u64), number: usize) {
+    fn run_event(&mut self, key: (Timestamp, u64), number: usize) {
         let now = clock::now();
-        let Some((id, coming)) = self.fake.world().coming.remove(&key) else {
+        let Some((id, planned)) = self.fake.world().planned.remove(&key) else {
             return;
         };
-        let mut line = format!("{id}, replica {number}: {coming:?}");
+        let mut line = format!("{id}, replica {number}: {planned:?}");
         line.truncate(150);
         self.note(line);
         let fake = self.fake.clone();
         let mut world = fake.world();
         let machine = world.machine(&id);
         let process = &mut self.processes[number];
-        match coming {
-            Coming::AgentUp { boot } if machine.boot == boot => world.agent_up(&id, now, &self.fake.chance),
-            Coming::HostUp { boot } if machine.boot == boot => {
+        match planned {
+            PlannedEvent::AgentUp { boot } if machine.boot == boot => world.agent_up(&id, now, &self.fake.chance),
+            PlannedEvent::HostUp { boot } if machine.boot == boot => {
                 machine.running = world::Running::Host;
                 machine.has_back_door = true;
                 // The customer's root may have changed them.
                 machine.is_set &= !self.fake.chance.of_1000(400);
             }
-            Coming::JobEnds { boot, operation, work } if machine.boot == boot => {
+            PlannedEvent::JobEnds { boot, operation, work } if machine.boot == boot => {
                 world.job_ends(&id, &operation, &work, now, &self.fake.chance);
             }
-            Coming::Blip => world.blip(&id, now, &self.fake.chance),
-            Coming::Move => world.moves(&id, now, &self.fake.chance),
-            Coming::Connect { boot } if machine.boot == boot => {
+            PlannedEvent::BriefFailure => world.fail_briefly(&id, now, &self.fake.chance),
+            PlannedEvent::Move => world.moves(&id, now, &self.fake.chance),
+            PlannedEvent::Connect { boot } if machine.boot == boot => {
                 self.figures.connections += 1;
                 let former = self.connected.insert(id.clone(), number);
                 self.figures.moves += u64::from(former.is_some_and(|former| former != number));
                 process.connect(&id, boot);
             }
-            Coming::Say { boot, message } if machine.boot == boot => {
+            PlannedEvent::Say { boot, message } if machine.boot == boot => {
                 if let Some(connection) = &machine.connection {
                     let certificate = connection.certificate.clone();
                     process.say(&id, connection.number, &certificate, *message);
                 }
             }
-            Coming::Gone { process: of, number } => {
+            PlannedEvent::Gone { process: of, number } => {
                 world.noticed(&id, of, number);
                 process.gone(&id, number);
             }
-            Coming::Ask { wish, key } => {
-                self.asking.insert((number, id.clone()), (wish, key.clone()));
+            PlannedEvent::Ask { wish, key } => {
+                self.open_requests.insert((number, id.clone()), (wish, key.clone()));
                 self.figures.wishes += 1;
                 process.ask(&id, wish, key);
             }
@@ -470,7 +476,7 @@ impl Run {
     /// Forgets the calls that have ended, so that they are not repeated.
     fn forget_answered(&mut self) {
         let processes = &self.processes;
-        self.asking
+        self.open_requests
             .retain(|(number, id), _| processes[*number].busy.contains(id));
     }
 
@@ -485,9 +491,9 @@ impl Run {
             }
             if let Turn::Idle(next) = turn {
                 let is_quiet = self.processes.iter().all(|p| p.is_quiet() && p.down_until.is_none());
-                let nothing_comes = is_quiet && checks::nothing_comes(&self.store, &self.fake).await;
+                let is_nothing_planned = is_quiet && checks::is_nothing_planned(&self.store, &self.fake).await;
                 let names: Vec<_> = self.processes.iter().map(|p| p.core.replica.clone()).collect();
-                if nothing_comes && checks::all_rest(&self.store, &names).await {
+                if is_nothing_planned && checks::all_rest(&self.store, &names).await {
                     return;
                 }
                 if next > end {
@@ -497,8 +503,8 @@ impl Run {
             }
         }
         let stuck = checks::all_states(&self.store).await;
-        let coming = format!("{:?}", self.fake.world().coming);
-        let told = format!("not at rest in the end: {stuck}; to come: {coming}");
+        let planned = format!("{:?}", self.fake.world().planned);
+        let told = format!("not at rest in the end: {stuck}; to come: {planned}");
         self.fake.world().wrong.push(told);
     }
 
@@ -513,15 +519,15 @@ impl Run {
     }
 
     /// The run from its first turn to the last check.
-    async fn whole(&mut self) {
+    async fn run_to_end(&mut self) {
         let minute = seconds(60);
         while self
             .fake
             .world()
-            .coming
+            .planned
             .values()
-            .any(|(_, c)| matches!(c, Coming::Ask { .. }))
-            || !self.asking.is_empty()
+            .any(|(_, c)| matches!(c, PlannedEvent::Ask { .. }))
+            || !self.open_requests.is_empty()
         {
             if let Turn::Idle(next) = self.turn().await {
                 clock::simulated::set(next);
@@ -533,13 +539,13 @@ impl Run {
         }
         // The storm is over: from every state, an operator's request leads back to the pool.
         self.kills_of_1000 = 0;
-        self.fake.world().storm = 0;
+        self.fake.world().failures_of_1000 = 0;
         self.until_rest().await;
         for round in 0..4 {
-            for (id, wish) in checks::ways_out(&self.store).await {
+            for (id, wish) in checks::requests_to_pool(&self.store).await {
                 let key = format!("{id}-out-{round}");
                 let at = clock::now().plus(minute);
-                self.fake.world().at(at, &id, Coming::Ask { wish, key });
+                self.fake.world().at(at, &id, PlannedEvent::Ask { wish, key });
             }
             self.until_rest().await;
         }
@@ -547,11 +553,11 @@ impl Run {
             self.run_until(clock::now().plus(minutes(24 * 60))).await;
             self.until_rest().await;
         }
-        let mut left = checks::left(&self.store, &self.fake).await;
-        left.extend(passwords::left(&self.store, &self.fake, &self.processes[0].core.keys.sealer).await);
-        left.extend(bounds::left(&self.store).await);
-        left.extend(metering::left(&self.store).await);
-        self.fake.world().wrong.extend(left);
+        let mut violations = checks::violations(&self.store, &self.fake).await;
+        violations.extend(passwords::violations(&self.store, &self.fake, &self.processes[0].core.keys.sealer).await);
+        violations.extend(bounds::violations(&self.store).await);
+        violations.extend(metering::violations(&self.store).await);
+        self.fake.world().wrong.extend(violations);
         let lost = self.follower.compare(&self.store).await;
         self.fake.world().wrong.extend(lost);
         self.figures.edges = self.follower.edges();
@@ -561,11 +567,11 @@ impl Run {
     }
 }
 
-fn one(seed: u64, dir: &Path) -> (Figures, Vec<String>, Vec<String>) {
+fn run_seed(seed: u64, dir: &Path) -> (Figures, Vec<String>, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let mut run = Run::new(seed, dir).await;
-        run.whole().await;
+        run.run_to_end().await;
         for process in &mut run.processes {
             process.end().await;
         }
@@ -585,7 +591,7 @@ fn cpus() -> Vec<usize> {
 
 /// A run alternates between its thread and the database's thread at every statement, and never uses both at once. On one
 /// processor that costs a fifth less.
-fn stay_on(cpu: usize) {
+fn pin_to_cpu(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu).expect("a processor of this machine");
     sched_setaffinity(Pid::from_raw(0), &set).expect("the thread stays where it is told");
@@ -606,14 +612,14 @@ fn whatever_is_killed_whenever_nothing_is_lost_and_nothing_is_destroyed_twice() 
     std::thread::scope(|scope| {
         for cpu in cpus() {
             scope.spawn(move || {
-                stay_on(cpu);
+                pin_to_cpu(cpu);
                 let dir = process::folder();
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= first + count {
                         return;
                     }
-                    let (figures, wrong, trace) = one(seed, dir.path());
+                    let (figures, wrong, trace) = run_seed(seed, dir.path());
                     if count == 1 {
                         println!("{}", trace.join("\n"));
                     }

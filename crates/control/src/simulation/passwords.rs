@@ -17,7 +17,7 @@ pub async fn is_one_tried_again(store: &Store) -> bool {
 
 /// Every BMC has a generated password, which is the stored one; no account was ever locked, and no login was refused for
 /// good.
-pub async fn left(store: &Store, fake: &Fake, sealer: &Sealer) -> Vec<String> {
+pub async fn violations(store: &Store, fake: &Fake, sealer: &Sealer) -> Vec<String> {
     let mut wrong = Vec::new();
     for record in records(store).await {
         let (id, spec) = (&record.id, &record.spec);

@@ -16,7 +16,9 @@ use crate::clock;
 use crate::core::Core;
 use crate::credentials::change_with;
 use crate::credentials::fake::Lost;
-use crate::perform::{Doing, Done, Learned, Performer, drives_recorded, seen_off, seen_on, still_off};
+use crate::perform::{
+    EffectFuture, EffectResult, LearnedFact, Performer, drives_recorded, seen_off, seen_on, still_off,
+};
 
 /// Simulates BMCs and installed systems.
 #[derive(Debug, Clone)]
@@ -36,7 +38,13 @@ enum Fault {
 }
 
 impl Performer for Fake {
-    fn perform<'a>(&'a self, core: &'a Core, record: &'a NodeRecord, effect: Effect, _: &'a Notify) -> Doing<'a> {
+    fn perform<'a>(
+        &'a self,
+        core: &'a Core,
+        record: &'a NodeRecord,
+        effect: Effect,
+        _: &'a Notify,
+    ) -> EffectFuture<'a> {
         Box::pin(self.does(core, record, effect))
     }
 }
@@ -52,15 +60,18 @@ impl Fake {
     }
 
     fn fault(&self) -> Option<Fault> {
-        let storm = self.world().storm;
-        match (self.chance.of_1000(storm), self.chance.of_1000(storm)) {
+        let failures_of_1000 = self.world().failures_of_1000;
+        match (
+            self.chance.of_1000(failures_of_1000),
+            self.chance.of_1000(failures_of_1000),
+        ) {
             (true, _) => Some(Fault::Before),
             (_, true) => Some(Fault::After),
             _ => None,
         }
     }
 
-    async fn does(&self, core: &Core, record: &NodeRecord, effect: Effect) -> Done {
+    async fn does(&self, core: &Core, record: &NodeRecord, effect: Effect) -> EffectResult {
         let fault = self.fault();
         self.pause(1, 900).await;
         if fault == Some(Fault::Before) {
@@ -81,7 +92,7 @@ impl Fake {
         }
     }
 
-    fn at_once(&self, record: &NodeRecord, effect: Effect) -> Done {
+    fn at_once(&self, record: &NodeRecord, effect: Effect) -> EffectResult {
         let (id, now) = (record.id.as_str(), clock::now());
         let mut world = self.world();
         match effect {
@@ -89,31 +100,32 @@ impl Fake {
             Effect::ObservePower => power_seen(world.machine(id).on),
             Effect::SetBoot(target) => {
                 world.set_network_once(id, target == BootTarget::Network);
-                Done::succeeded().seen(move |readings, at| readings.boot_target = Reading::Known { value: target, at })
+                EffectResult::succeeded()
+                    .seen(move |readings, at| readings.boot_target = Reading::Known { value: target, at })
             }
             Effect::PowerOn => {
                 world.power_on(id, now, &self.chance);
-                Done::succeeded().seen(seen_on)
+                EffectResult::succeeded().seen(seen_on)
             }
             Effect::PowerOff => {
                 world.power_off(id, now, &self.chance);
-                Done::succeeded().seen(seen_off)
+                EffectResult::succeeded().seen(seen_off)
             }
             Effect::ProvePowerOff => still_off(if world.machine(id).on { Power::On } else { Power::Off }),
             Effect::ApplySettings => {
                 let machine = world.machine(id);
                 machine.will_be_set = !machine.is_set;
-                Done::succeeded()
+                EffectResult::succeeded()
             }
             Effect::VerifySettings => {
                 let machine = world.machine(id);
                 let is_so = machine.is_set && !machine.will_be_set;
                 let mut done = if is_so {
-                    Done::succeeded()
+                    EffectResult::succeeded()
                 } else {
-                    Done::failed(SETTINGS_DIFFER, "bios/A is otherwise, as simulated", true)
+                    EffectResult::failed(SETTINGS_DIFFER, "bios/A is otherwise, as simulated", true)
                 };
-                done.learned = Some(Learned::Settings(SettingsRead {
+                done.learned = Some(LearnedFact::Settings(SettingsRead {
                     is_proof: true,
                     is_as_wanted: is_so,
                     body: "[]".into(),
@@ -121,15 +133,15 @@ impl Fake {
                 done
             }
             Effect::CleanBmc => clean(world.machine(id)),
-            _ => Done::succeeded(),
+            _ => EffectResult::succeeded(),
         }
     }
 
-    async fn host_answers(&self, core: &Core, record: &NodeRecord) -> Done {
+    async fn host_answers(&self, core: &Core, record: &NodeRecord) -> EffectResult {
         let end = clock::now().plus(seconds(i64::from(core.config.policy.host_boot_s) - 3));
         while clock::now() < end {
             if self.world().machine(&record.id).running == Running::Host {
-                return Done::succeeded();
+                return EffectResult::succeeded();
             }
             if core
                 .store
@@ -137,69 +149,69 @@ impl Fake {
                 .await
                 .is_ok_and(|r| is_interrupted(&r.node))
             {
-                return Done::failed_as(Outcome::Interrupted);
+                return EffectResult::with_outcome(Outcome::Interrupted);
             }
             self.pause(2_000, 2_000).await;
         }
-        Done::failed("host-ssh", "the host does not answer, as simulated", true)
+        EffectResult::failed("host-ssh", "the host does not answer, as simulated", true)
     }
 
     /// Runs the real algorithm on a simulated BMC. Sometimes a message is lost.
-    async fn change_password(&self, core: &Core, record: &NodeRecord) -> Done {
-        let door = self.world().bmcs[&record.id].clone();
-        let storm = self.world().storm;
-        let lost = match (self.chance.of_1000(storm * 4), self.chance.of_1000(500)) {
+    async fn change_password(&self, core: &Core, record: &NodeRecord) -> EffectResult {
+        let bmc_access = self.world().bmcs[&record.id].clone();
+        let failures_of_1000 = self.world().failures_of_1000;
+        let lost = match (self.chance.of_1000(failures_of_1000 * 4), self.chance.of_1000(500)) {
             (true, true) => Some(Lost::Request),
             (true, false) => Some(Lost::Answer),
             _ => None,
         };
         let at = self.chance.below(7);
         {
-            let mut accounts = door.accounts();
+            let mut accounts = bmc_access.accounts();
             let next = accounts.exchanges;
             accounts.lost = lost.map(|what| (next + at, what));
         }
-        change_with(core, record, &door).await
+        change_with(core, record, &bmc_access).await
     }
 
-    fn validate(&self, record: &NodeRecord) -> Done {
+    fn validate(&self, record: &NodeRecord) -> EffectResult {
         let Some(claim) = &record.node.claim else {
-            return Done::failed("no-access", "no claim", false);
+            return EffectResult::failed("no-access", "no claim", false);
         };
         let mut world = self.world();
-        if self.chance.of_1000(world.storm / 2) {
-            return Done::failed("check-failed", "a check failed, as simulated", false);
+        if self.chance.of_1000(world.failures_of_1000 / 2) {
+            return EffectResult::failed("check-failed", "a check failed, as simulated", false);
         }
         let machine = world.machine(&record.id);
         let wanted = Content::Image(claim.generation, claim.image_digest.clone());
         if machine.running == Running::Host && machine.content == wanted {
-            Done::succeeded()
+            EffectResult::succeeded()
         } else {
             let message = format!("{:?} with {:?}", machine.running, machine.content);
-            Done::failed("host-probe", message, true)
+            EffectResult::failed("host-probe", message, true)
         }
     }
 }
 
 /// Refuses while the machine is on: its system could restore what is removed from the BMC.
-fn clean(machine: &mut Machine) -> Done {
+fn clean(machine: &mut Machine) -> EffectResult {
     if machine.on {
-        return Done::failed("bmc-not-clean", "the machine is on, as simulated", true);
+        return EffectResult::failed("bmc-not-clean", "the machine is on, as simulated", true);
     }
     machine.has_back_door = false;
-    Done::succeeded()
+    EffectResult::succeeded()
 }
 
-fn power_seen(on: bool) -> Done {
+fn power_seen(on: bool) -> EffectResult {
     let value = if on { Power::On } else { Power::Off };
-    Done::succeeded().seen(move |readings, at| readings.power = Reading::Known { value, at })
+    EffectResult::succeeded().seen(move |readings, at| readings.power = Reading::Known { value, at })
 }
 
-fn identified(id: &str, machine: &Machine) -> Done {
+fn identified(id: &str, machine: &Machine) -> EffectResult {
     let macs = vec![mac(id)];
     let mut done = power_seen(machine.on);
     let power = done.readings.take();
-    done.learned = Some(Learned::Machine {
+    done.learned = Some(LearnedFact::Machine {
         identity: Identity {
             macs,
             ..Identity::default()
@@ -217,9 +229,9 @@ fn identified(id: &str, machine: &Machine) -> Done {
     })
 }
 
-fn unreachable_bmc() -> Done {
+fn unreachable_bmc() -> EffectResult {
     let message = "the BMC does not answer, as simulated";
-    Done::failed("bmc-unreachable", message, true).seen(|readings, at| {
+    EffectResult::failed("bmc-unreachable", message, true).seen(|readings, at| {
         let value = Bmc::Unreachable("as simulated".into());
         readings.bmc = Reading::Known { value, at };
     })

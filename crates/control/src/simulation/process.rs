@@ -17,18 +17,18 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::chance::Chance;
-use super::gate::Doors;
+use super::gate::GatePoints;
 use super::performer::Fake;
-use super::world::{Certificate, Coming, Connection, FACTORY, Running, World, inventory, kernel_boot_id, mac};
-use crate::agent_boot::{self, Asker, Registering};
-use crate::agent_session::{Arriving, arrive, farewell, heard, welcome};
+use super::world::{Certificate, Connection, FACTORY, PlannedEvent, Running, World, inventory, kernel_boot_id, mac};
+use crate::agent_boot::{self, BootRequester, Registration};
+use crate::agent_session::{ArrivingAgent, admit_agent, compare_ledger, heard, note_disconnect};
+use crate::agents::AdmittedAgent;
 use crate::agents::QUEUE;
-use crate::agents::Speaker;
 use crate::bmc::bmc_password_purpose;
 use crate::config::Config;
 use crate::core::Core;
 use crate::firmware_settings::Wanted;
-use crate::grpc::said::{self, Wish};
+use crate::grpc::test_calls::{self, NodeRequest};
 use crate::telemetry::Traces;
 use crate::{clock, daemon, replicas, testing};
 
@@ -92,7 +92,7 @@ async fn open(config: Config, fake: &Fake) -> Arc<Core> {
     let mut core = Arc::into_inner(opened).expect("nobody else has it yet");
     core.rng = fake.chance.clone();
     core.performer = Arc::new(fake.clone());
-    core.points = Some(Arc::new(Doors(fake.gate.clone())));
+    core.points = Some(Arc::new(GatePoints(fake.gate.clone())));
     Arc::new(core)
 }
 
@@ -177,7 +177,7 @@ impl Process {
     /// Starts its next life.
     pub async fn start_again(&mut self) {
         self.core = open(self.config.clone(), &self.fake).await;
-        self.tell_wishes();
+        self.publish_settings();
         self.down_until = None;
         self.recover();
     }
@@ -190,11 +190,11 @@ impl Process {
         });
         let wanted = ids.iter().filter(|_| wants).map(|id| (id.clone(), wish.clone()));
         self.wanted = Arc::new(Wanted::of_nodes(wanted.collect()));
-        self.tell_wishes();
+        self.publish_settings();
     }
 
-    fn tell_wishes(&self) {
-        let mut always = self.core.wishes.always.lock().expect("nobody panics");
+    fn publish_settings(&self) {
+        let mut always = self.core.wanted_settings.always.lock().expect("nobody panics");
         *always = Some(self.wanted.clone());
     }
 
@@ -265,7 +265,7 @@ impl Process {
             let later = |fake: &Fake| {
                 // The agent tries again: it does not know that only another boot helps.
                 let later = clock::now().plus(fake.chance.millis(20_000, 40_000));
-                fake.world().at(later, &node, Coming::Connect { boot });
+                fake.world().at(later, &node, PlannedEvent::Connect { boot });
             };
             let Some(certificate) = certificate(&core, &fake, &node, boot).await else {
                 return later(&fake);
@@ -286,7 +286,7 @@ impl Process {
                     receiver,
                     end: end.clone(),
                 });
-                let agent = Arriving {
+                let agent = ArrivingAgent {
                     node: node.clone(),
                     of: certificate.of,
                     remote: ADDRESS.into(),
@@ -296,10 +296,10 @@ impl Process {
                 };
                 (agent, sender, end)
             };
-            let arrived = arrive(
+            let arrived = admit_agent(
                 &core,
                 &agent,
-                &crate::attestation::Shown::Nothing(String::new()),
+                &crate::attestation::TpmEvidence::Nothing(String::new()),
                 sender,
                 end,
             )
@@ -308,21 +308,22 @@ impl Process {
                 fake.world().refused(&node, process);
                 return later(&fake);
             };
-            let speaker = arrived.speaker;
+            let admitted_agent = arrived.admitted_agent;
             fake.world()
-                .arrived(&node, process, speaker.number, clock::now(), &fake.chance);
-            welcome(&core, &speaker, &agent.hello, arrived.open)
+                .arrived(&node, process, admitted_agent.number, clock::now(), &fake.chance);
+            compare_ledger(&core, &admitted_agent, &agent.hello, arrived.open)
                 .await
                 .expect("it is welcome");
             let message = Box::new(Message::Inventory(inventory(&node)));
-            fake.world().at(clock::now(), &node, Coming::Say { boot, message });
+            fake.world()
+                .at(clock::now(), &node, PlannedEvent::Say { boot, message });
         });
     }
 
     /// Delivers an agent's message.
     pub fn say(&mut self, id: &str, number: i64, certificate: &Certificate, message: Message) {
         let core = self.core.clone();
-        let speaker = Speaker {
+        let admitted_agent = AdmittedAgent {
             node: id.to_owned(),
             number,
             of: certificate.of.clone(),
@@ -330,21 +331,21 @@ impl Process {
         };
         let message = v1::AgentMessage { message: Some(message) };
         self.call(id, async move {
-            heard(&core, &speaker, message).await.expect("it is heard");
+            heard(&core, &admitted_agent, message).await.expect("it is heard");
         });
     }
 
     /// Notices the end of a connection.
     pub fn gone(&mut self, id: &str, number: i64) {
         let (core, node) = (self.core.clone(), id.to_owned());
-        self.call(id, async move { farewell(&core, &node, number).await });
+        self.call(id, async move { note_disconnect(&core, &node, number).await });
     }
 
     /// Makes an operator's request.
-    pub fn ask(&mut self, id: &str, wish: Wish, key: String) {
+    pub fn ask(&mut self, id: &str, wish: NodeRequest, key: String) {
         let (core, fake, node) = (self.core.clone(), self.fake.clone(), id.to_owned());
         self.call(id, async move {
-            let answer = said::wish(&core, &key, &node, wish, IMAGE).await;
+            let answer = test_calls::wish(&core, &key, &node, wish, IMAGE).await;
             if let Err(crate::api_error::ApiError::Internal(why)) = answer {
                 fake.world().wrong.push(format!("{node}: {wish:?}: {why}"));
             }
@@ -365,7 +366,7 @@ async fn certificate(core: &Core, fake: &Fake, node: &str, boot: u64) -> Option<
         return certificate;
     }
     let (mac, kernel_boot_id) = (mac(node), kernel_boot_id(node, boot));
-    let asker = Asker {
+    let requester = BootRequester {
         mac: &mac,
         address: ADDRESS,
     };
@@ -378,7 +379,7 @@ async fn certificate(core: &Core, fake: &Fake, node: &str, boot: u64) -> Option<
                 return None;
             }
             let mut tx = core.store.write().await.expect("a change begins");
-            let given = agent_boot::give_plan(core, &mut tx, node, asker).await;
+            let given = agent_boot::give_plan(core, &mut tx, node, requester).await;
             core.commit(tx).await.expect("it is committed");
             let token = given.expect("the database answers").ok()?;
             let mut world = fake.world();
@@ -392,8 +393,8 @@ async fn certificate(core: &Core, fake: &Fake, node: &str, boot: u64) -> Option<
     let hash = agent_boot::token_hash(&token).expect("it is a token");
     let mut tx = core.store.write().await.expect("a change begins");
     let (row, _) = tx.token(&hash, "agent").await.expect("the database answers")?;
-    let who = Registering {
-        asker,
+    let who = Registration {
+        requester,
         kernel_boot_id: &kernel_boot_id,
         key_sha256: &kernel_boot_id,
     };

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use rackwright_lifecycle::{Decision, EffectClass, Outcome, decide, verdict_on_open};
-use rackwright_store::{Hold, Store};
+use rackwright_lifecycle::{Decision, EffectClass, Outcome, decide, forced_outcome};
+use rackwright_store::{AgentConnection, Store};
 
 use super::bounds;
 use super::checks::records;
@@ -11,18 +11,18 @@ use super::performer::Fake;
 use super::process::Process;
 use crate::agent_boot::LastBoot;
 use crate::clock;
-use crate::runner::{Gathered, gather};
+use crate::runner::{GatheredFacts, gather_facts};
 
 /// Checks after every commit.
 #[derive(Debug, Default)]
-pub struct Turns {
+pub struct OwnershipCheck {
     /// Open effects at the last check.
     known: BTreeSet<String>,
     /// A living replica was taken for dead: connections may exist that no longer count.
-    pub is_fooled: bool,
+    pub has_wrong_takeover: bool,
 }
 
-impl Turns {
+impl OwnershipCheck {
     /// Checks three rules: a replica begins an effect only if it has the agent or no replica has; an agent's effect belongs
     /// to the replica with the agent; rows name the actual connections.
     pub async fn look(&mut self, store: &Store, processes: &[Process], fake: &Fake) -> Vec<String> {
@@ -34,7 +34,7 @@ impl Turns {
         };
         let open = store.open_effects().await.expect("effects can be read");
         for effect in &open {
-            let Hold { replica, .. } = holder(&effect.node_id);
+            let AgentConnection { replica, .. } = holder(&effect.node_id);
             let is_new = !self.known.contains(&effect.id);
             let is_once = effect.attempt.effect.class() == EffectClass::Once;
             let is_its = match (is_once, replica.as_str()) {
@@ -51,7 +51,11 @@ impl Turns {
         }
         self.known = open.into_iter().map(|effect| effect.id).collect();
         for (id, machine) in &fake.world().machines {
-            let Some(connection) = machine.connection.as_ref().filter(|c| c.number != 0 && !self.is_fooled) else {
+            let Some(connection) = machine
+                .connection
+                .as_ref()
+                .filter(|c| c.number != 0 && !self.has_wrong_takeover)
+            else {
                 continue;
             };
             let (hold, replica) = (holder(id), &processes[connection.process].core.replica);
@@ -71,7 +75,7 @@ impl Turns {
 }
 
 /// Checks, when nothing happens, that no node rests although its replica could act on it now.
-pub async fn put_off(store: &Store, processes: &[Process]) -> Vec<String> {
+pub async fn overdue_nodes(store: &Store, processes: &[Process]) -> Vec<String> {
     let (mut wrong, now) = (Vec::new(), clock::now());
     for record in records(store).await {
         let open = store.open_effects().await.expect("effects can be read");
@@ -86,11 +90,11 @@ pub async fn put_off(store: &Store, processes: &[Process]) -> Vec<String> {
             .attempts(&record.id, record.node.since)
             .await
             .expect("tries can be read");
-        let gathered = gather(core, &record, &rows, &mut LastBoot::Unread, now).await;
-        let Gathered { facts, .. } = gathered.expect("facts can be read");
+        let gathered = gather_facts(core, &record, &rows, &mut LastBoot::Unread, now).await;
+        let GatheredFacts { facts, .. } = gathered.expect("facts can be read");
         let open = rows.iter().find(|row| row.attempt.outcome == Outcome::Open);
         let policy = &core.config.policy;
-        let verdict = open.and_then(|row| verdict_on_open(&row.attempt, &facts, policy, now));
+        let verdict = open.and_then(|row| forced_outcome(&row.attempt, &facts, policy, now));
         let decision = decide(&record.node, &facts, policy, now);
         // The lease of a dead replica ends within a minute.
         let is_soon = record.due_at <= core.lease_end(now);

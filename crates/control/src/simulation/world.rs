@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use super::chance::Chance;
 use crate::agents::ToAgent;
 use crate::clock;
-use crate::credentials::fake::{Accounts, FakeDoor};
-use crate::grpc::said::Wish;
+use crate::credentials::fake::{Accounts, FakeBmcAccess};
+use crate::grpc::test_calls::NodeRequest;
 
 /// The factory password of BMCs.
 pub const FACTORY: &str = "as it came";
@@ -92,7 +92,7 @@ pub struct Machine {
 
 /// A future event.
 #[derive(Debug, Clone)]
-pub enum Coming {
+pub enum PlannedEvent {
     AgentUp {
         boot: u64,
     },
@@ -119,9 +119,9 @@ pub enum Coming {
     /// The network fails for a moment: the agent comes back, to any replica.
     Move,
     /// The power fails for a moment: the machine starts again as it would by itself.
-    Blip,
+    BriefFailure,
     Ask {
-        wish: Wish,
+        wish: NodeRequest,
         key: String,
     },
 }
@@ -131,12 +131,12 @@ pub enum Coming {
 pub struct World {
     pub machines: BTreeMap<String, Machine>,
     /// The accounts of the machines' BMCs.
-    pub bmcs: BTreeMap<String, FakeDoor>,
-    pub coming: BTreeMap<(Timestamp, u64), (String, Coming)>,
+    pub bmcs: BTreeMap<String, FakeBmcAccess>,
+    pub planned: BTreeMap<(Timestamp, u64), (String, PlannedEvent)>,
     /// Violations of the invariants.
     pub wrong: Vec<String>,
     /// Failures in a thousand cases.
-    pub storm: usize,
+    pub failures_of_1000: usize,
     /// Whether firmware settings are wanted.
     pub wants_settings: bool,
     /// Connections that the agent has given up and the replica still considers good.
@@ -175,7 +175,7 @@ impl World {
             has_back_door: false,
         };
         self.machines.insert(id.to_owned(), machine);
-        let bmc = FakeDoor::new(Accounts::new("root", FACTORY));
+        let bmc = FakeBmcAccess::new(Accounts::new("root", FACTORY));
         self.bmcs.insert(id.to_owned(), bmc);
     }
 
@@ -183,9 +183,9 @@ impl World {
         self.machines.get_mut(id).expect("a machine of this world")
     }
 
-    pub fn at(&mut self, at: Timestamp, id: &str, coming: Coming) {
+    pub fn at(&mut self, at: Timestamp, id: &str, planned: PlannedEvent) {
         self.next += 1;
-        self.coming.insert((at, self.next), (id.to_owned(), coming));
+        self.planned.insert((at, self.next), (id.to_owned(), planned));
     }
 
     pub fn set_network_once(&mut self, id: &str, network: bool) {
@@ -196,7 +196,7 @@ impl World {
         if self.machine(id).on {
             return;
         }
-        let storm = self.storm;
+        let failures_of_1000 = self.failures_of_1000;
         let machine = self.machine(id);
         machine.on = true;
         machine.boot += 1;
@@ -204,16 +204,16 @@ impl World {
         let network = std::mem::take(&mut machine.network_once);
         if std::mem::take(&mut machine.will_be_set) {
             // Sometimes firmware loses settings that wait for a start.
-            machine.is_set |= !chance.of_1000(storm);
+            machine.is_set |= !chance.of_1000(failures_of_1000);
         }
-        if chance.of_1000(storm) {
+        if chance.of_1000(failures_of_1000) {
             return; // It hangs in its firmware.
         }
         let up = now.plus(chance.millis(5_000, 50_000));
         if network {
-            self.at(up, id, Coming::AgentUp { boot });
+            self.at(up, id, PlannedEvent::AgentUp { boot });
         } else if matches!(machine.content, Content::Image(..)) {
-            self.at(up, id, Coming::HostUp { boot });
+            self.at(up, id, PlannedEvent::HostUp { boot });
         }
     }
 
@@ -225,18 +225,18 @@ impl World {
         machine.on = false;
         machine.boot += 1;
         machine.running = Running::Nothing;
-        self.lose(id, now.plus(chance.millis(0, 15_000)));
+        self.break_connection(id, now.plus(chance.millis(0, 15_000)));
     }
 
     /// Breaks the agent's connection; the replica notices at `noticed`.
-    pub fn lose(&mut self, id: &str, noticed: Timestamp) {
+    pub fn break_connection(&mut self, id: &str, noticed: Timestamp) {
         let Some(connection) = self.machine(id).connection.take() else {
             return;
         };
         let (process, number) = (connection.process, connection.number);
         // A replica that is just handling the hello notices afterwards: see `arrived`.
         if number != 0 {
-            self.at(noticed, id, Coming::Gone { process, number });
+            self.at(noticed, id, PlannedEvent::Gone { process, number });
         }
         self.stale.push((id.to_owned(), connection));
     }
@@ -262,7 +262,7 @@ impl World {
             }
         }
         let noticed = now.plus(chance.millis(0, 15_000));
-        self.at(noticed, id, Coming::Gone { process, number });
+        self.at(noticed, id, PlannedEvent::Gone { process, number });
     }
 
     /// A replica has noticed that a connection is gone.
@@ -276,20 +276,20 @@ impl World {
         let machine = self.machine(id);
         if machine.connection.is_some() {
             let boot = machine.boot;
-            self.lose(id, now.plus(chance.millis(0, 15_000)));
+            self.break_connection(id, now.plus(chance.millis(0, 15_000)));
             let most = if chance.of_1000(500) { 5 } else { 4_000 };
-            self.at(now.plus(chance.millis(0, most)), id, Coming::Connect { boot });
+            self.at(now.plus(chance.millis(0, most)), id, PlannedEvent::Connect { boot });
         }
     }
 
     /// The power or only the network fails for a moment. The control plane is not informed of either.
-    pub fn blip(&mut self, id: &str, now: Timestamp, chance: &Chance) {
+    pub fn fail_briefly(&mut self, id: &str, now: Timestamp, chance: &Chance) {
         let machine = self.machine(id);
         if machine.running == Running::Agent && chance.of_1000(500) {
             let boot = machine.boot;
-            self.lose(id, now.plus(chance.millis(0, 15_000)));
+            self.break_connection(id, now.plus(chance.millis(0, 15_000)));
             let back = now.plus(chance.millis(200, 40_000));
-            return self.at(back, id, Coming::Connect { boot });
+            return self.at(back, id, PlannedEvent::Connect { boot });
         }
         // Firmware that tries the network before the disk asks for the plan again in the same boot.
         let network = machine.running == Running::Agent && chance.of_1000(300);
@@ -302,8 +302,9 @@ impl World {
 
     /// A replica is gone: its agents lose their connections and come back later.
     pub fn disconnected(&mut self, process: usize, now: Timestamp, chance: &Chance) {
-        let of_it = |coming: &Coming| matches!(coming, Coming::Gone { process: of, .. } if *of == process);
-        self.coming.retain(|_, (_, coming)| !of_it(coming));
+        let of_it =
+            |planned: &PlannedEvent| matches!(planned, PlannedEvent::Gone { process: of, .. } if *of == process);
+        self.planned.retain(|_, (_, planned)| !of_it(planned));
         self.stale.retain(|(_, connection)| connection.process != process);
         let ids: Vec<String> = self.machines.keys().cloned().collect();
         for id in ids {
@@ -312,7 +313,7 @@ impl World {
             if machine.connection.take_if(was_there).is_some() && machine.running == Running::Agent {
                 let boot = machine.boot;
                 let back = now.plus(chance.millis(200, 30_000));
-                self.at(back, &id, Coming::Connect { boot });
+                self.at(back, &id, PlannedEvent::Connect { boot });
             }
         }
     }
@@ -345,8 +346,12 @@ impl World {
             }
         }
         for (id, boot) in ended {
-            self.lose(&id, now);
-            self.at(now.plus(chance.millis(200, 10_000)), &id, Coming::Connect { boot });
+            self.break_connection(&id, now);
+            self.at(
+                now.plus(chance.millis(200, 10_000)),
+                &id,
+                PlannedEvent::Connect { boot },
+            );
         }
         sent
     }
@@ -363,7 +368,7 @@ impl World {
             Content::Clean => 0,
         };
         let boot = machine.boot;
-        self.at(now.plus(chance.millis(0, 500)), id, Coming::Connect { boot });
+        self.at(now.plus(chance.millis(0, 500)), id, PlannedEvent::Connect { boot });
     }
 
     pub fn hello(&mut self, id: &str) -> v1::Hello {
@@ -387,7 +392,7 @@ impl World {
         let soon = now.plus(chance.millis(0, 50));
         if let Some(known) = machine.ledger.get(&operation) {
             let message = Box::new(Message::Job(known.clone()));
-            return self.at(soon, id, Coming::Say { boot, message });
+            return self.at(soon, id, PlannedEvent::Say { boot, message });
         }
         let running = v1::JobReport {
             operation: operation.clone(),
@@ -399,7 +404,7 @@ impl World {
         if generation < machine.highest || is_busy {
             let code = if is_busy { "busy" } else { "stale-generation" };
             let message = Box::new(Message::Job(failed(&running, v1::JobState::Refused, code, is_busy)));
-            return self.at(soon, id, Coming::Say { boot, message });
+            return self.at(soon, id, PlannedEvent::Say { boot, message });
         }
         machine.highest = generation;
         machine.ledger.insert(operation.clone(), running);
@@ -420,7 +425,7 @@ impl World {
         }
         let ends = now.plus(chance.millis(100, 60_000));
         let work = Box::new(work);
-        self.at(ends, id, Coming::JobEnds { boot, operation, work });
+        self.at(ends, id, PlannedEvent::JobEnds { boot, operation, work });
     }
 
     pub fn cancelled(&mut self, id: &str, operation: &str, now: Timestamp) {
@@ -430,12 +435,12 @@ impl World {
         if let Some(job) = running.filter(|j| j.state() == v1::JobState::Running) {
             *job = failed(job, v1::JobState::Failed, "cancelled", true);
             let message = Box::new(Message::Job(job.clone()));
-            self.at(now, id, Coming::Say { boot, message });
+            self.at(now, id, PlannedEvent::Say { boot, message });
         }
     }
 
     pub fn job_ends(&mut self, id: &str, operation: &str, work: &Work, now: Timestamp, chance: &Chance) {
-        let storm = self.storm;
+        let failures_of_1000 = self.failures_of_1000;
         let machine = self.machine(id);
         let boot = machine.boot;
         let Some(job) = machine.ledger.get_mut(operation) else {
@@ -444,7 +449,7 @@ impl World {
         if job.state() != v1::JobState::Running {
             return;
         }
-        *job = if chance.of_1000(storm) {
+        *job = if chance.of_1000(failures_of_1000) {
             failed(job, v1::JobState::Failed, "write-failed", chance.of_1000(700))
         } else {
             match work {
@@ -456,7 +461,7 @@ impl World {
             succeeded(id, job, work, now)
         };
         let message = Box::new(Message::Job(job.clone()));
-        self.at(now, id, Coming::Say { boot, message });
+        self.at(now, id, PlannedEvent::Say { boot, message });
     }
 }
 

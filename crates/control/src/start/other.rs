@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_holder_of_our_keys_with_another_database_is_found_and_a_replica_is_no_stranger() {
+    async fn another_database_with_our_keys_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let first = opened(dir.path(), "site.db", "https://localhost:1").await;
         ask(&first.config, &first.keys, &first.store, first.rng.as_ref())
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_of_another_site_is_none_of_ours() {
+    async fn a_server_of_another_site_is_ignored() {
         let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let other = opened(theirs.path(), "site.db", "https://localhost:1").await;
         let endpoint = served(&other).await;

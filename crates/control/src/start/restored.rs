@@ -22,7 +22,7 @@ use crate::core::Core;
 /// Name of the file in the data folder.
 const FILE: &str = "database-age";
 /// A restored database continues above every age of the lost one.
-const JUMP: i64 = 1_000_000;
+const AGE_JUMP: i64 = 1_000_000;
 
 /// Why the age of the database is unknown.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +119,7 @@ pub async fn advance(core: &Core, is_declared: bool) -> Result<(), AgeError> {
     let mut age = found.age.saturating_add(1);
     let reason = reason(seen.as_ref(), &found, is_declared);
     if let Some(reason) = reason {
-        age = seen.map_or(age, |seen| seen.age.max(age)).saturating_add(JUMP);
+        age = seen.map_or(age, |seen| seen.age.max(age)).saturating_add(AGE_JUMP);
         doubt_all(&mut tx, reason).await?;
     }
     tx.put_database_age(age).await?;
@@ -129,7 +129,7 @@ pub async fn advance(core: &Core, is_declared: bool) -> Result<(), AgeError> {
             reason,
             "the database was restored: every node is doubted until an operator settles it"
         );
-        core.runs.due.notify_one();
+        core.running_steps.due.notify_one();
     }
     write(&path, &DatabaseAge { id: found.id, age }).map_err(|source| AgeError::File { path, source })
 }
@@ -202,7 +202,7 @@ pub async fn doubt_by_certificate(core: &Core, node: &str, generation: u64) -> R
     let mut record = tx.node(node).await?;
     if compare_generation(&mut tx, &mut record, generation).await? {
         core.commit(tx).await?;
-        core.is_due(node);
+        core.notify_due(node);
     }
     Ok(())
 }

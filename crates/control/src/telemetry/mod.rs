@@ -101,11 +101,11 @@ pub struct Traces {
 #[derive(Debug, Default)]
 pub struct Telemetry {
     traces: Traces,
-    sending: Option<Sending>,
+    sending: Option<SenderTask>,
 }
 
 #[derive(Debug)]
-struct Sending {
+struct SenderTask {
     /// Keeps the provider of spans alive.
     _provider: SdkTracerProvider,
     stop: CancellationToken,
@@ -133,7 +133,7 @@ impl Telemetry {
             metadata: collector.metadata()?,
             resource: (&resource).into(),
             counts: counts.clone(),
-            is_away: false,
+            has_failed: false,
         };
         let sender = tokio::spawn(sender.run(waiting, stop.clone()));
         let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(settings.sample)));
@@ -146,7 +146,7 @@ impl Telemetry {
             tracer: Some(provider.tracer(OURS)),
             counts,
         };
-        let sending = Some(Sending {
+        let sending = Some(SenderTask {
             _provider: provider,
             stop,
             sender,

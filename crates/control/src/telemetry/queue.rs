@@ -64,7 +64,7 @@ pub(super) struct Sender {
     pub(super) resource: ResourceAttributesWithSchema,
     pub(super) counts: SpanCounts,
     /// Whether the last batch failed.
-    pub(super) is_away: bool,
+    pub(super) has_failed: bool,
 }
 
 impl Sender {
@@ -108,13 +108,13 @@ impl Sender {
                 }
                 self.counts.rejected.inc_by(rejected);
                 self.counts.sent.inc_by(spans - rejected);
-                if std::mem::take(&mut self.is_away) {
+                if std::mem::take(&mut self.has_failed) {
                     tracing::info!("the collector takes spans again");
                 }
             }
             Err(status) => {
                 self.counts.not_sent.inc_by(spans);
-                if !std::mem::replace(&mut self.is_away, true) {
+                if !std::mem::replace(&mut self.has_failed, true) {
                     tracing::warn!(error = %status, "the collector takes no spans; they are dropped until it does");
                 }
             }

@@ -5,7 +5,7 @@ use rackwright_store::{Database, DeploymentKeys, Scope};
 use super::*;
 use crate::clusters::rollout;
 use crate::clusters::tests::{check, cluster, hall, hand_over, names, put, spec, step};
-use crate::grpc::said::{create_cluster, reimage_cluster, release_cluster};
+use crate::grpc::test_calls::{create_cluster, reimage_cluster, release_cluster};
 use crate::testing;
 
 /// Text that must not be found in the database.
@@ -117,7 +117,7 @@ async fn a_clusters_user_data_is_sealed_for_each_build_until_the_release() {
     // And back.
     let mut record = cluster(&core, "alpha").await;
     let rollout: Rollout = record.cluster.rollout.clone().unwrap();
-    assert!(rollout::back(&mut record, rollout));
+    assert!(rollout::swap_builds(&mut record, rollout));
     assert_eq!(of_spec(&core.keys.sealer, &record, &record.spec).unwrap(), PLANTED);
     is_stored_nowhere(&core);
 
@@ -195,7 +195,7 @@ async fn add_plain_cluster(core: &Core, id: &str, state: cluster::State) {
     record.cluster.state = state;
     record.spec.plain_user_data = OTHER.into();
     record.cluster.build = 2;
-    record.former = Some(rackwright_store::Former {
+    record.former = Some(rackwright_store::FormerSpec {
         build: 1,
         spec: ClusterSpec {
             plain_user_data: PLANTED.into(),
@@ -288,19 +288,19 @@ async fn a_nodes_user_data_is_not_taken_over_by_a_reimage() {
         user_data: user_data.into(),
         ..v1::Deployment::default()
     };
-    crate::grpc::said::deploy_with(&core, "d", &node, deploy(PLANTED))
+    crate::grpc::test_calls::deploy_with(&core, "d", &node, deploy(PLANTED))
         .await
         .unwrap();
     assert_eq!(of_node(&core, &node).await, PLANTED);
     put(&core, &node, |record| record.node.state = State::Active).await;
-    crate::grpc::said::reimage_with(&core, "r", &node, deploy(""))
+    crate::grpc::test_calls::reimage_with(&core, "r", &node, deploy(""))
         .await
         .unwrap();
     assert_eq!(of_node(&core, &node).await, "");
     let first = core.store.deployment_keys(&node, 1, 1).await.unwrap();
     assert!(first.user_data.is_empty() && first.host_private.is_empty(), "{first:?}");
     put(&core, &node, |record| record.node.state = State::Active).await;
-    crate::grpc::said::reimage_with(&core, "r2", &node, deploy(OTHER))
+    crate::grpc::test_calls::reimage_with(&core, "r2", &node, deploy(OTHER))
         .await
         .unwrap();
     assert_eq!(of_node(&core, &node).await, OTHER);

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rackwright_lifecycle::{Bmc, EventKind, Power, Reading, Timestamp, seconds};
-use rackwright_redfish::{BmcClient, BmcTarget, RedfishError, Shortcut};
+use rackwright_redfish::{BmcClient, BmcHints, BmcTarget, RedfishError};
 use rackwright_store::{EventRow, NodeRecord, Readings, RestingRow, Scope, Spec, StoreError};
 
 use tokio::sync::Notify;
@@ -24,7 +24,7 @@ use crate::perform::{ipmi_power, power_event, seen_off, seen_on};
 const MISSES: u32 = 3;
 
 /// A power reading younger than this many seconds stays valid after an event, because the event may be its cause.
-const DOUBT_S: i64 = 5;
+const RECENT_S: i64 = 5;
 
 /// Facts about a node's BMC from the look before.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Known {
     spec: Spec,
     /// The BMC has reported the identity of its machine.
     is_identified: bool,
-    shortcut: Shortcut,
+    hints: BmcHints,
 }
 
 impl Known {
@@ -44,7 +44,7 @@ impl Known {
 
     /// A client that uses the path from the look before.
     pub(super) fn client(&self, core: &Core, target: BmcTarget) -> Result<BmcClient, RedfishError> {
-        BmcClient::sparing(target, watch_settings(core), &self.shortcut)
+        BmcClient::for_polling(target, watch_settings(core), &self.hints)
     }
 
     fn of(record: &NodeRecord) -> Self {
@@ -52,14 +52,14 @@ impl Known {
             version: record.version,
             spec: record.spec.clone(),
             is_identified: !record.identity.macs.is_empty(),
-            shortcut: Shortcut::default(),
+            hints: BmcHints::default(),
         }
     }
 }
 
 /// Result of a look.
 #[derive(Debug)]
-pub(super) struct Looked {
+pub(super) struct LookOutcome {
     pub(super) id: Id,
     pub(super) look: Look,
     pub(super) known: Option<Known>,
@@ -69,63 +69,72 @@ pub(super) struct Looked {
 
 /// BMC addresses in use. A BMC with several machines gets one request at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct BmcLocks {
     taken: Mutex<HashSet<String>>,
     ended: Notify,
 }
 
 /// Longest wait for a turn at one address.
-const TURN: Duration = Duration::from_secs(60);
+const LOCK_WAIT: Duration = Duration::from_secs(60);
 
 /// A turn at one address; dropping it ends the turn.
-pub(crate) struct Turn<'a> {
-    turns: &'a Turns,
+pub(crate) struct BmcLock<'a> {
+    bmc_locks: &'a BmcLocks,
     address: &'a str,
 }
 
-impl Turns {
+impl BmcLocks {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn begin<'a>(&'a self, address: &'a str) -> Option<Turn<'a>> {
+    pub(crate) fn begin<'a>(&'a self, address: &'a str) -> Option<BmcLock<'a>> {
         let is_free = self.lock().insert(address.to_owned());
-        is_free.then_some(Turn { turns: self, address })
+        is_free.then_some(BmcLock {
+            bmc_locks: self,
+            address,
+        })
     }
 
     /// Waits for a turn at an address; `None` after the longest wait.
-    pub(crate) async fn wait<'a>(&'a self, address: &'a str) -> Option<Turn<'a>> {
-        let turn = async {
+    pub(crate) async fn wait<'a>(&'a self, address: &'a str) -> Option<BmcLock<'a>> {
+        let bmc_lock = async {
             loop {
                 let mut ended = std::pin::pin!(self.ended.notified());
                 ended.as_mut().enable();
-                if let Some(turn) = self.begin(address) {
-                    return turn;
+                if let Some(bmc_lock) = self.begin(address) {
+                    return bmc_lock;
                 }
                 ended.await;
             }
         };
-        tokio::time::timeout(TURN, turn).await.ok()
+        tokio::time::timeout(LOCK_WAIT, bmc_lock).await.ok()
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for BmcLock<'_> {
     fn drop(&mut self) {
-        self.turns.lock().remove(self.address);
-        self.turns.ended.notify_waiters();
+        self.bmc_locks.lock().remove(self.address);
+        self.bmc_locks.ended.notify_waiters();
     }
 }
 
 /// Looks at a node once. `silent` is the number of looks in a row that its BMC did not answer.
-pub(super) async fn look(core: &Core, turns: &Turns, row: RestingRow, known: Option<Known>, silent: u32) -> Looked {
-    let mut looked = Looked {
+pub(super) async fn look(
+    core: &Core,
+    bmc_locks: &BmcLocks,
+    row: RestingRow,
+    known: Option<Known>,
+    silent: u32,
+) -> LookOutcome {
+    let mut looked = LookOutcome {
         id: row.id.as_str().into(),
         look: Look::Unsettled,
         known: None,
         is_other_bmc: false,
     };
     let before = known.as_ref().map(|known| known.spec.clone());
-    match try_look(core, turns, &row, known, silent).await {
+    match try_look(core, bmc_locks, &row, known, silent).await {
         Ok((look, known)) => {
             looked.look = look;
             looked.is_other_bmc = before.is_some_and(|before| before != known.spec);
@@ -140,7 +149,7 @@ pub(super) async fn look(core: &Core, turns: &Turns, row: RestingRow, known: Opt
 
 async fn try_look(
     core: &Core,
-    turns: &Turns,
+    bmc_locks: &BmcLocks,
     row: &RestingRow,
     known: Option<Known>,
     silent: u32,
@@ -150,34 +159,34 @@ async fn try_look(
         before => {
             let fresh = Known::of(&core.store.node(&Scope::Site, &row.id).await?);
             // A new version of the node may still have the same BMC.
-            let shortcut = before.filter(|before| before.spec == fresh.spec).map(|b| b.shortcut);
+            let hints = before.filter(|before| before.spec == fresh.spec).map(|b| b.hints);
             Known {
-                shortcut: shortcut.unwrap_or_default(),
+                hints: hints.unwrap_or_default(),
                 ..fresh
             }
         }
     };
-    if core.runs.has(&row.id) || known.version != row.version {
+    if core.running_steps.has(&row.id) || known.version != row.version {
         // The runner works on the node, and its readings are better.
         return Ok((Look::Unsettled, known));
     }
     let seen = {
-        let Some(_turn) = turns.begin(&known.spec.bmc_address) else {
+        let Some(_bmc_lock) = bmc_locks.begin(&known.spec.bmc_address) else {
             return Ok((Look::Unsettled, known));
         };
         ask(core, &row.id, &known).await
     };
     let now = clock::now();
     let seen = match seen {
-        Ok((power, shortcut)) => {
-            known.shortcut = shortcut;
+        Ok((power, hints)) => {
+            known.hints = hints;
             Seen::Power(power)
         }
         Err(error) => {
-            known.shortcut = Shortcut::default();
+            known.hints = BmcHints::default();
             credentials::store_refusal(core, &row.id, &known.spec, &error).await?;
             let (code, is_retryable) = error.code();
-            let message = error.told(&known.spec.bmc_address);
+            let message = error.description(&known.spec.bmc_address);
             Seen::Failure {
                 code,
                 is_final: !is_retryable,
@@ -193,26 +202,26 @@ async fn try_look(
         Seen::Failure { is_final: true, .. } => Look::Refused,
         Seen::Failure { .. } => Look::Silent,
     };
-    if let Some(news) = news(row, &known, seen, silent, now) {
-        keep(core, row, news, now).await?;
+    if let Some(power_update) = power_update(row, &known, seen, silent, now) {
+        store_update(core, row, power_update, now).await?;
     }
     Ok((look, known))
 }
 
 /// Reads the power from the BMC: one request if a path is known. No session stays open.
-async fn ask(core: &Core, node: &str, known: &Known) -> Result<(Power, Shortcut), BmcError> {
+async fn ask(core: &Core, node: &str, known: &Known) -> Result<(Power, BmcHints), BmcError> {
     if bmc::is_ipmi(&known.spec) {
-        let client = bmc::ipmi(node, &known.spec, &core.keys.sealer, &core.ipmi)?.sparing();
-        return Ok((ipmi_power(client.power().await?), Shortcut::default()));
+        let client = bmc::ipmi(node, &known.spec, &core.keys.sealer, &core.ipmi)?.for_polling();
+        return Ok((ipmi_power(client.power().await?), BmcHints::default()));
     }
     let target = bmc::target(node, &known.spec, &core.keys.sealer)?;
     let client = known.client(core, target)?;
     let power = client.power().await;
-    let shortcut = client.shortcut().await;
+    let hints = client.hints().await;
     if let Err(error) = client.close().await {
         tracing::debug!(node, %error, "a BMC session could not be closed; it will time out");
     }
-    Ok((bmc::power_of(&power?), shortcut))
+    Ok((bmc::power_of(&power?), hints))
 }
 
 /// Answer of a BMC, or the failure.
@@ -230,7 +239,7 @@ enum Seen {
 
 /// The changes that a look stores.
 #[derive(Debug, Clone, PartialEq)]
-struct News {
+struct PowerUpdate {
     readings: Readings,
     events: Vec<EventRow>,
     /// The kind of failure that made the BMC count as lost.
@@ -239,7 +248,7 @@ struct News {
 
 /// The changes after a look; mostly none. A BMC counts as lost after `MISSES` unanswered looks in a row or one refusal.
 /// One event reports the loss, and one the return.
-fn news(row: &RestingRow, known: &Known, seen: Seen, silent: u32, now: Timestamp) -> Option<News> {
+fn power_update(row: &RestingRow, known: &Known, seen: Seen, silent: u32, now: Timestamp) -> Option<PowerUpdate> {
     let mut readings = row.readings.clone();
     let (mut events, mut lost_by) = (Vec::new(), None);
     let was_lost = matches!(readings.bmc.last(), Some(Bmc::Unreachable(_)));
@@ -267,7 +276,7 @@ fn news(row: &RestingRow, known: &Known, seen: Seen, silent: u32, now: Timestamp
                     Power::Off => seen_off(&mut readings, now),
                     Power::Changing => {}
                 }
-                events.extend(unasked(row, &readings, now));
+                events.extend(unexpected_power_event(row, &readings, now));
             }
         }
         Seen::Failure {
@@ -287,7 +296,7 @@ fn news(row: &RestingRow, known: &Known, seen: Seen, silent: u32, now: Timestamp
             }
         }
     }
-    (readings != row.readings).then_some(News {
+    (readings != row.readings).then_some(PowerUpdate {
         readings,
         events,
         lost_by,
@@ -295,7 +304,7 @@ fn news(row: &RestingRow, known: &Known, seen: Seen, silent: u32, now: Timestamp
 }
 
 /// An event for a power change that Rackwright did not cause.
-fn unasked(row: &RestingRow, readings: &Readings, now: Timestamp) -> Option<EventRow> {
+fn unexpected_power_event(row: &RestingRow, readings: &Readings, now: Timestamp) -> Option<EventRow> {
     let mut event = power_event(&row.id, &row.readings.power, &readings.power, now)?;
     if row.readings.power.last().is_some() {
         event.message.push_str(", and nobody asked for that here");
@@ -316,14 +325,14 @@ fn event(row: &RestingRow, kind: EventKind, message: String, now: Timestamp) -> 
 
 /// Marks the power of a node in use as unknown after an event, so that the next step looks first. A recent reading
 /// stays, and so does the power during an effect. Returns false if the node does not exist.
-pub(super) async fn doubt(core: &Core, node: &str) -> Result<bool, StoreError> {
+pub(super) async fn mark_power_unknown(core: &Core, node: &str) -> Result<bool, StoreError> {
     let mut tx = core.store.write().await?;
     let record = match tx.node(node).await {
         Err(StoreError::NotFound { .. }) => return Ok(false),
         other => other?,
     };
     let now = clock::now();
-    let is_old = matches!(&record.readings.power, Reading::Known { at, .. } if now.since(*at) >= seconds(DOUBT_S));
+    let is_old = matches!(&record.readings.power, Reading::Known { at, .. } if now.since(*at) >= seconds(RECENT_S));
     if record.node.state.is_at_rest() || !is_old || tx.open_effect(node).await?.is_some() {
         return Ok(true);
     }
@@ -333,13 +342,18 @@ pub(super) async fn doubt(core: &Core, node: &str) -> Result<bool, StoreError> {
     };
     tx.save_readings(node, &readings, now).await?;
     core.commit(tx).await?;
-    core.is_due(node);
+    core.notify_due(node);
     Ok(true)
 }
 
 /// Stores the changes, unless the node or its readings have changed or an effect has begun since the look's row was
 /// read.
-async fn keep(core: &Core, row: &RestingRow, news: News, now: Timestamp) -> Result<(), StoreError> {
+async fn store_update(
+    core: &Core,
+    row: &RestingRow,
+    power_update: PowerUpdate,
+    now: Timestamp,
+) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
     let record = match tx.node(&row.id).await {
         Err(StoreError::NotFound { .. }) => return Ok(()),
@@ -351,21 +365,22 @@ async fn keep(core: &Core, row: &RestingRow, news: News, now: Timestamp) -> Resu
     if !is_as_before {
         return Ok(());
     }
-    tx.save_readings(&row.id, &news.readings, now).await?;
-    for event in &news.events {
+    tx.save_readings(&row.id, &power_update.readings, now).await?;
+    for event in &power_update.events {
         tracing::info!(node = row.id, kind = %event.kind, message = event.message, "seen");
         tx.add_event(event).await?;
     }
-    let is_off = news.readings.power != row.readings.power && news.readings.power.last() == Some(&Power::Off);
+    let is_off =
+        power_update.readings.power != row.readings.power && power_update.readings.power.last() == Some(&Power::Off);
     if is_off {
         // The machine is off, so the connection of its agent is stale.
-        tx.release_agent(&row.id, row.session, now).await?;
+        tx.disconnect_agent(&row.id, row.session, now).await?;
     }
     core.commit(tx).await?;
-    if let Some(code) = news.lost_by {
+    if let Some(code) = power_update.lost_by {
         core.metrics.bmc_failed(code, &record.identity.vendor);
     }
-    core.is_due(&row.id);
+    core.notify_due(&row.id);
     Ok(())
 }
 

@@ -24,10 +24,10 @@ use crate::clock;
 use crate::core::Core;
 use crate::share::Share;
 use crate::share::alive_since;
-use look::{Known, Looked, Turns, look};
+use look::{BmcLocks, Known, LookOutcome, look};
 use schedule::{Id, Look, Schedule};
 pub use settings::Settings;
-use streams::{News, Streams};
+use streams::{StreamNews, Streams};
 
 /// Pause between two looks for due nodes. Nodes that become due within it are read together.
 const TICK: Duration = Duration::from_millis(500);
@@ -42,7 +42,7 @@ const SHARE_S: i64 = 10;
 
 /// State of the watch in this process, for metrics and explanations.
 #[derive(Debug, Default)]
-pub struct Standing {
+pub struct WatchStatus {
     /// When the BMC of each node last reported its power.
     seen: Mutex<HashMap<Id, Timestamp>>,
     watched: AtomicUsize,
@@ -50,7 +50,7 @@ pub struct Standing {
     streams: AtomicUsize,
 }
 
-impl Standing {
+impl WatchStatus {
     fn seen(&self) -> MutexGuard<'_, HashMap<Id, Timestamp>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,7 +97,7 @@ pub async fn run(core: Arc<Core>) {
             }
             Some(ended) = looks.join_next_with_id(), if !looks.is_empty() => watch.ended(ended),
             // Always `Some`: the watch holds a sender.
-            Some(news) = news.recv() => watch.heard(news).await,
+            Some(news) = news.recv() => watch.handle_news(news).await,
         }
     }
     looks.shutdown().await;
@@ -111,7 +111,7 @@ struct Watch {
     schedule: Schedule,
     round: Round,
     known: HashMap<Id, Known>,
-    turns: Arc<Turns>,
+    bmc_locks: Arc<BmcLocks>,
     streams: Streams,
     /// Looks in progress.
     looking: HashMap<tokio::task::Id, Id>,
@@ -138,7 +138,7 @@ impl Watch {
                 next_page_at: now,
             },
             known: HashMap::new(),
-            turns: Arc::default(),
+            bmc_locks: Arc::default(),
             streams,
             looking: HashMap::new(),
             core,
@@ -146,15 +146,15 @@ impl Watch {
     }
 
     /// Adds nodes that came to rest, and starts due looks.
-    async fn tick(&mut self, looks: &mut JoinSet<Looked>) -> Result<(), StoreError> {
+    async fn tick(&mut self, looks: &mut JoinSet<LookOutcome>) -> Result<(), StoreError> {
         let now = clock::now();
         self.compare_shares(now).await?;
         self.read_page(now).await?;
         self.begin(now, looks).await?;
-        let standing = &self.core.watch;
-        standing.watched.store(self.schedule.len(), Ordering::Relaxed);
-        standing.streams.store(self.streams.open(), Ordering::Relaxed);
-        standing.lag_us.store(self.schedule.lag_us(now), Ordering::Relaxed);
+        let status = &self.core.watch;
+        status.watched.store(self.schedule.len(), Ordering::Relaxed);
+        status.streams.store(self.streams.open(), Ordering::Relaxed);
+        status.lag_us.store(self.schedule.lag_us(now), Ordering::Relaxed);
         Ok(())
     }
 
@@ -168,7 +168,7 @@ impl Watch {
         self.shared_at = now;
         if share != self.share {
             self.share = share;
-            let gone = self.schedule.keep(&self.share);
+            let gone = self.schedule.retain_share(&self.share);
             gone.iter().for_each(|node| self.streams.close(node));
             self.forget(&gone);
             // The next page is read at once, because this replica may have new nodes.
@@ -214,7 +214,7 @@ impl Watch {
         }
     }
 
-    async fn begin(&mut self, now: Timestamp, looks: &mut JoinSet<Looked>) -> Result<(), StoreError> {
+    async fn begin(&mut self, now: Timestamp, looks: &mut JoinSet<LookOutcome>) -> Result<(), StoreError> {
         let room = self.core.config.power_watch.at_once.saturating_sub(looks.len());
         let due = self.schedule.take(now, room);
         if due.is_empty() {
@@ -238,15 +238,15 @@ impl Watch {
                 self.forget(&[id]);
                 continue;
             };
-            let (core, turns) = (self.core.clone(), self.turns.clone());
+            let (core, bmc_locks) = (self.core.clone(), self.bmc_locks.clone());
             let (known, silent) = (self.known.remove(&id), self.schedule.silent(&id));
-            let task = looks.spawn(async move { look(&core, &turns, row, known, silent).await });
+            let task = looks.spawn(async move { look(&core, &bmc_locks, row, known, silent).await });
             self.looking.insert(task.id(), id);
         }
         Ok(())
     }
 
-    fn ended(&mut self, ended: Result<(tokio::task::Id, Looked), JoinError>) {
+    fn ended(&mut self, ended: Result<(tokio::task::Id, LookOutcome), JoinError>) {
         let now = clock::now();
         match ended {
             Ok((task, looked)) => {
@@ -262,7 +262,7 @@ impl Watch {
         }
     }
 
-    fn looked(&mut self, looked: Looked, now: Timestamp) {
+    fn looked(&mut self, looked: LookOutcome, now: Timestamp) {
         let id = looked.id;
         if looked.is_other_bmc {
             self.streams.close(&id);
@@ -296,28 +296,28 @@ impl Watch {
         }
     }
 
-    async fn heard(&mut self, news: News) {
+    async fn handle_news(&mut self, news: StreamNews) {
         let now = clock::now();
         match news {
-            News::Open(node) => {
+            StreamNews::Open(node) => {
                 self.streams.opened(&node, now);
                 // Events before the stream opened are lost, so the node is looked at now.
-                self.schedule.hasten(&node, now);
+                self.schedule.look_now(&node, now);
             }
-            News::Hint(node) => {
-                if self.schedule.hasten(&node, now) {
+            StreamNews::Hint(node) => {
+                if self.schedule.look_now(&node, now) {
                     return;
                 }
-                match look::doubt(&self.core, &node).await {
+                match look::mark_power_unknown(&self.core, &node).await {
                     Ok(true) => {}
                     Ok(false) => self.streams.close(&node),
                     Err(error) => tracing::warn!(node = &*node, %error, "what a BMC has hinted at is not looked at"),
                 }
             }
-            News::NotOffered(node) => self.streams.ended(&node, false, None, now),
-            News::Ended(node, last_id) => {
+            StreamNews::NotOffered(node) => self.streams.ended(&node, false, None, now),
+            StreamNews::Ended(node, last_id) => {
                 self.streams.ended(&node, true, last_id, now);
-                self.schedule.come_back(&node, now);
+                self.schedule.look_soon(&node, now);
             }
         }
     }

@@ -59,14 +59,14 @@ struct Entry {
     /// Time of the next look; `None` during a look.
     due: Option<Timestamp>,
     /// Looks since the last change or failure. Each doubles the pause, up to the normal interval.
-    calm: u32,
+    quiet_looks: u32,
     /// Looks in a row without an answer of the BMC.
     silent: u32,
     /// Looks in a row without a result. Each doubles the pause, too.
     unsettled: u32,
     looked_at: Timestamp,
     /// A look was requested while another was in progress.
-    again: bool,
+    look_again: bool,
     /// The last round that found the node at rest.
     round: u64,
 }
@@ -81,9 +81,9 @@ impl Entry {
         self.unsettled = 0;
         let is_silent = matches!(look, Look::Silent | Look::Refused);
         if look == Look::Changed || is_silent && self.silent == 0 {
-            self.calm = 0;
+            self.quiet_looks = 0;
         }
-        self.calm = self.calm.saturating_add(1);
+        self.quiet_looks = self.quiet_looks.saturating_add(1);
         self.silent = if is_silent { self.silent.saturating_add(1) } else { 0 };
     }
 }
@@ -135,11 +135,11 @@ impl Schedule {
         let due = now.plus(within);
         let entry = Entry {
             due: Some(due),
-            calm: u32::MAX,
+            quiet_looks: u32::MAX,
             silent: 0,
             unsettled: 0,
             looked_at: Timestamp::default(),
-            again: false,
+            look_again: false,
             round,
         };
         self.nodes.insert(id.clone(), entry);
@@ -147,7 +147,7 @@ impl Schedule {
     }
 
     /// Drops the nodes outside `share`. Returns their ids.
-    pub(super) fn keep(&mut self, share: &Share) -> Vec<Id> {
+    pub(super) fn retain_share(&mut self, share: &Share) -> Vec<Id> {
         let gone: Vec<Id> = self.nodes.keys().filter(|id| !share.has(id)).cloned().collect();
         gone.iter().for_each(|id| self.forget(id));
         gone
@@ -175,12 +175,12 @@ impl Schedule {
         }
     }
 
-    /// Nodes that are due now, at most `most`, longest overdue first. However many are due, the rate stays within twice
+    /// Nodes that are due now, at most `limit`, longest overdue first. However many are due, the rate stays within twice
     /// the even pace.
-    pub(super) fn take(&mut self, now: Timestamp, most: usize) -> Vec<Id> {
+    pub(super) fn take(&mut self, now: Timestamp, limit: usize) -> Vec<Id> {
         self.refill(now);
         let mut taken = Vec::new();
-        while taken.len() < most
+        while taken.len() < limit
             && self.allowance >= 1000
             && let Some((due, _)) = self.due.first()
             && *due <= now
@@ -224,12 +224,14 @@ impl Schedule {
         let pause_s = match look {
             Look::Refused => REFUSED_S.max(pace.interval_s),
             Look::Unsettled => doubled(SOON_S.min(pace.recheck_s), entry.unsettled - 1, pace.interval_s),
-            Look::Streamed => doubled(pace.recheck_s, entry.calm - 1, pace.streamed_s),
-            Look::Same | Look::Changed | Look::Silent => doubled(pace.recheck_s, entry.calm - 1, pace.interval_s),
+            Look::Streamed => doubled(pace.recheck_s, entry.quiet_looks - 1, pace.streamed_s),
+            Look::Same | Look::Changed | Look::Silent => {
+                doubled(pace.recheck_s, entry.quiet_looks - 1, pace.interval_s)
+            }
         };
         let jitter = 0.9 + 0.2 * fraction(node, now);
         let pause = (seconds(pause_s.into()) as f64 * jitter) as i64;
-        let pause = if std::mem::take(&mut entry.again) {
+        let pause = if std::mem::take(&mut entry.look_again) {
             pause.min(seconds(SOON_S.into()))
         } else {
             pause
@@ -242,7 +244,7 @@ impl Schedule {
 
     /// Schedules a look now, or after the current look, but at most one within a few seconds. Returns false if the node
     /// is not watched.
-    pub(super) fn hasten(&mut self, node: &str, now: Timestamp) -> bool {
+    pub(super) fn look_now(&mut self, node: &str, now: Timestamp) -> bool {
         let Some(entry) = self.nodes.get_mut(node) else {
             return false;
         };
@@ -256,17 +258,17 @@ impl Schedule {
                 self.due.remove(&(due, id.clone()));
                 self.due.insert((at, id));
             }
-            None => entry.again = true,
+            None => entry.look_again = true,
         }
         true
     }
 
     /// Schedules a look soon after the node's stream ended, at a random moment, because many streams may end together.
-    pub(super) fn come_back(&mut self, node: &str, now: Timestamp) {
+    pub(super) fn look_soon(&mut self, node: &str, now: Timestamp) {
         let within = seconds(self.pace.recheck_s.into()) as f64 * fraction(node, now);
         let at = now.plus(within as i64);
         if self.nodes.get(node).is_some_and(|entry| entry.due > Some(at)) {
-            self.hasten(node, at);
+            self.look_now(node, at);
         }
     }
 
@@ -306,7 +308,7 @@ mod tests {
     /// The pause after a look, in seconds.
     fn pause(schedule: &mut Schedule, look: Look, now: Timestamp) -> f64 {
         let id: Id = "n0".into();
-        schedule.hasten(&id, now);
+        schedule.look_now(&id, now);
         assert!(schedule.take(now, 9).contains(&id), "one node is looked at each second");
         assert!(schedule.looked(&id, look, now));
         schedule.due.first().unwrap().0.since(now) as f64 / 1e6
@@ -387,7 +389,7 @@ mod tests {
         assert_eq!(schedule.lag_us(at(602)), at(602).since(rest));
         // A clock that is set back does not stop the watch.
         schedule.take(at(0), 1);
-        schedule.hasten("n1", at(0));
+        schedule.look_now("n1", at(0));
         assert!(!schedule.take(at(2), 1).is_empty());
     }
 
@@ -399,7 +401,7 @@ mod tests {
             let now = at(300 + 10 * n);
             let id: Id = "n0".into();
             schedule.looked(&id, Look::Same, now);
-            assert!(schedule.hasten("n0", now));
+            assert!(schedule.look_now("n0", now));
             let soon = now.plus(seconds(SOON_S.into()));
             assert!(
                 schedule.take(at(304 + 10 * n), 9).is_empty(),
@@ -414,13 +416,13 @@ mod tests {
         let mut schedule = of(1);
         let id: Id = "n0".into();
         assert_eq!(schedule.take(at(300), 9).len(), 1);
-        assert!(schedule.hasten("n0", at(300)));
+        assert!(schedule.look_now("n0", at(300)));
         assert_eq!(schedule.take(at(301), 9).len(), 0, "one look at a time");
         schedule.looked(&id, Look::Same, at(302));
         assert_eq!(schedule.take(at(307), 9).len(), 1);
         schedule.looked(&id, Look::Same, at(308));
         assert_eq!(schedule.take(at(315), 9).len(), 0);
-        assert!(!schedule.hasten("nobody", at(303)));
+        assert!(!schedule.look_now("nobody", at(303)));
     }
 
     #[test]
@@ -433,7 +435,7 @@ mod tests {
         for id in &ids {
             schedule.looked(id, Look::Streamed, at(400));
         }
-        ids.iter().for_each(|id| schedule.come_back(id, at(500)));
+        ids.iter().for_each(|id| schedule.look_soon(id, at(500)));
         let dues: Vec<i64> = schedule
             .due
             .iter()
@@ -457,7 +459,7 @@ mod tests {
         assert!(schedule.due.len() <= 1);
         let kept = Share::new("a", ["b".to_owned()]);
         let mut schedule = of(100);
-        let gone = schedule.keep(&kept);
+        let gone = schedule.retain_share(&kept);
         assert_eq!(gone.len() + schedule.len(), 100);
         assert!(gone.iter().all(|id| !kept.has(id)) && schedule.nodes.keys().all(|id| kept.has(id)));
         assert_eq!(schedule.due.len(), schedule.len());

@@ -16,7 +16,7 @@ const NOT_OFFERED_S: i64 = 24 * 3600;
 /// A stream that has lasted this many seconds counts as working.
 const WORKED_S: i64 = 600;
 /// First pause after a stream that did not work, as a multiple of `recheck_s`. It doubles with each failure.
-const AGAIN: i64 = 5;
+const FIRST_PAUSE: i64 = 5;
 /// Most doublings of that pause.
 const DOUBLINGS: u32 = 8;
 /// Hints in the queue. While the watch is busy, streams wait.
@@ -24,7 +24,7 @@ const WAITING: usize = 256;
 
 /// Message from a stream's task.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum StreamNews {
     /// The stream is open.
     Open(Id),
     /// An event reports a change that may concern the power.
@@ -55,11 +55,11 @@ enum Stream {
 /// All streams of this process.
 #[derive(Debug)]
 pub(super) struct Streams {
-    most: usize,
-    again_s: i64,
+    limit: usize,
+    first_pause_s: i64,
     streams: HashMap<Id, Stream>,
     running: usize,
-    sender: mpsc::Sender<News>,
+    sender: mpsc::Sender<StreamNews>,
 }
 
 impl Drop for Streams {
@@ -71,11 +71,11 @@ impl Drop for Streams {
 
 impl Streams {
     /// Returns the streams, and the receiver of their messages.
-    pub(super) fn new(pace: Settings) -> (Self, mpsc::Receiver<News>) {
+    pub(super) fn new(pace: Settings) -> (Self, mpsc::Receiver<StreamNews>) {
         let (sender, receiver) = mpsc::channel(WAITING);
         let streams = Self {
-            most: pace.streams,
-            again_s: AGAIN * i64::from(pace.recheck_s),
+            limit: pace.streams,
+            first_pause_s: FIRST_PAUSE * i64::from(pace.recheck_s),
             streams: HashMap::new(),
             running: 0,
             sender,
@@ -100,7 +100,7 @@ impl Streams {
             Some(Stream::Running { .. }) => false,
             Some(Stream::Waiting { until, .. }) => *until <= now,
         };
-        is_time && self.running < self.most
+        is_time && self.running < self.limit
     }
 
     /// Starts to open a stream to the BMC of a node, after the last event of the previous stream.
@@ -140,7 +140,7 @@ impl Streams {
         let pause_s = match (is_offered, failures) {
             (false, _) => NOT_OFFERED_S,
             (true, 0) => 0,
-            (true, failures) => self.again_s << (failures - 1).min(DOUBLINGS),
+            (true, failures) => self.first_pause_s << (failures - 1).min(DOUBLINGS),
         };
         self.running -= 1;
         let stream = Stream::Waiting {
@@ -173,13 +173,13 @@ impl Stream {
 }
 
 /// Opens a stream and passes on its hints until it ends.
-async fn follow(node: Id, client: BmcClient, mut last_id: Option<String>, sender: mpsc::Sender<News>) {
+async fn follow(node: Id, client: BmcClient, mut last_id: Option<String>, sender: mpsc::Sender<StreamNews>) {
     let news = match try_follow(&node, &client, &mut last_id, &sender).await {
-        Ok(false) => News::NotOffered(node),
-        Ok(true) => News::Ended(node, last_id),
+        Ok(false) => StreamNews::NotOffered(node),
+        Ok(true) => StreamNews::Ended(node, last_id),
         Err(error) => {
             tracing::debug!(node = &*node, %error, "a BMC's stream of events broke");
-            News::Ended(node, last_id)
+            StreamNews::Ended(node, last_id)
         }
     };
     // The watch may have ended: then there is no receiver.
@@ -191,25 +191,25 @@ async fn try_follow(
     node: &Id,
     client: &BmcClient,
     last_id: &mut Option<String>,
-    sender: &mpsc::Sender<News>,
+    sender: &mpsc::Sender<StreamNews>,
 ) -> Result<bool, RedfishError> {
     let Some(mut stream) = client.event_stream(last_id.as_deref()).await? else {
         return Ok(false);
     };
-    let _ = sender.send(News::Open(node.clone())).await;
+    let _ = sender.send(StreamNews::Open(node.clone())).await;
     loop {
         let next = stream.next_change().await;
         *last_id = stream.last_id().map(str::to_owned);
         if !next? {
             return Ok(true);
         }
-        let _ = sender.send(News::Hint(node.clone())).await;
+        let _ = sender.send(StreamNews::Hint(node.clone())).await;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rackwright_redfish::{BmcTarget, Shortcut};
+    use rackwright_redfish::{BmcHints, BmcTarget};
 
     use super::*;
 
@@ -226,7 +226,7 @@ mod tests {
             certificate_sha256: None,
             system: None,
         };
-        BmcClient::sparing(target, rackwright_redfish::Settings::default(), &Shortcut::default()).unwrap()
+        BmcClient::for_polling(target, rackwright_redfish::Settings::default(), &BmcHints::default()).unwrap()
     }
 
     #[tokio::test]

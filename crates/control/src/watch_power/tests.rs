@@ -203,7 +203,7 @@ async fn where_the_bmc_tells_of_changes_they_are_seen_at_once_and_it_is_hardly_a
 }
 
 #[tokio::test]
-async fn two_replicas_share_the_nodes_and_who_is_left_takes_all() {
+async fn two_replicas_share_the_nodes_and_the_survivor_takes_all() {
     let dir = tempfile::tempdir().unwrap();
     let core = core(dir.path(), "{interval_s: 60, streams: 0}").await;
     for n in 0..40 {
@@ -211,7 +211,7 @@ async fn two_replicas_share_the_nodes_and_who_is_left_takes_all() {
     }
     let now = clock::now();
     for replica in [core.replica.as_str(), "other"] {
-        core.store.replica_lives(replica, now).await.unwrap();
+        core.store.record_heartbeat(replica, now).await.unwrap();
     }
     let (streams, _news) = Streams::new(core.config.power_watch);
     let mut watch = Watch::new(core.clone(), streams);
@@ -219,7 +219,7 @@ async fn two_replicas_share_the_nodes_and_who_is_left_takes_all() {
     watch.tick(&mut looks).await.unwrap();
     let shared = core.watch.watched();
     assert!((5..35).contains(&shared), "{shared}");
-    core.store.replica_ended("other").await.unwrap();
+    core.store.end_replica("other").await.unwrap();
     // Makes the comparison of shares due.
     watch.shared_at = Timestamp::default();
     watch.tick(&mut looks).await.unwrap();
@@ -267,7 +267,7 @@ struct Following {
     bmc: Arc<Bmc>,
     target: BmcTarget,
     streams: Streams,
-    news: mpsc::Receiver<News>,
+    news: mpsc::Receiver<StreamNews>,
     node: Id,
 }
 
@@ -291,27 +291,27 @@ impl Following {
         }
     }
 
-    async fn next(&mut self) -> News {
+    async fn next(&mut self) -> StreamNews {
         tokio::time::timeout(SOON, self.news.recv()).await.unwrap().unwrap()
     }
 
     async fn open(&mut self) {
         let client = BmcClient::connect(self.target.clone(), rackwright_redfish::Settings::default()).await;
         self.streams.begin(&self.node, client.unwrap());
-        assert!(matches!(self.next().await, News::Open(_)));
+        assert!(matches!(self.next().await, StreamNews::Open(_)));
     }
 
     async fn hints(&mut self, count: usize) {
         for _ in 0..count {
             let next = self.next().await;
-            assert!(matches!(next, News::Hint(_)), "{next:?}");
+            assert!(matches!(next, StreamNews::Hint(_)), "{next:?}");
         }
     }
 
     /// Expects the stream to end after this event, without a hint before.
     async fn ends_behind(&mut self, id: &str) {
         match self.next().await {
-            News::Ended(_, Some(last)) if last == id => {
+            StreamNews::Ended(_, Some(last)) if last == id => {
                 self.streams.ended(&self.node, true, Some(last), Timestamp::default());
             }
             other => panic!("{other:?}, not behind {id}"),

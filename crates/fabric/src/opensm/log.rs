@@ -19,7 +19,7 @@ const LINE_BYTES: usize = 4_096;
 
 /// An event in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum LogEvent {
     /// The end of a sweep that changed something.
     SubnetUp,
     /// The partition file could not be read, and every partition is open now; the log line.
@@ -33,7 +33,7 @@ pub(super) struct Follower {
     notices: Receiver,
     at: u64,
     line: Vec<u8>,
-    seen: Vec<Seen>,
+    seen: Vec<LogEvent>,
 }
 
 impl Follower {
@@ -62,15 +62,15 @@ impl Follower {
     }
 
     /// The next event of the log. Several ends of sweeps since the last call count as one.
-    pub(super) async fn next(&mut self) -> Result<Seen, FabricError> {
+    pub(super) async fn next(&mut self) -> Result<LogEvent, FabricError> {
         loop {
             self.catch_up().map_err(|source| failed("follow", &self.path, source))?;
-            if let Some(at) = self.seen.iter().position(|seen| matches!(seen, Seen::Refused(_))) {
+            if let Some(at) = self.seen.iter().position(|seen| matches!(seen, LogEvent::Refused(_))) {
                 return Ok(self.seen.swap_remove(at));
             }
             if !self.seen.is_empty() {
                 self.seen.clear();
-                return Ok(Seen::SubnetUp);
+                return Ok(LogEvent::SubnetUp);
             }
             self.notices
                 .readable()
@@ -115,20 +115,20 @@ impl Follower {
             if part.ends_with(b"\n") {
                 let line = String::from_utf8_lossy(&self.line).trim_end().to_owned();
                 self.line.clear();
-                self.seen.extend(tell(&line));
+                self.seen.extend(parse_line(&line));
             }
         }
     }
 }
 
-fn tell(line: &str) -> Option<Seen> {
+fn parse_line(line: &str) -> Option<LogEvent> {
     let (_, said) = line.split_once("-> ").unwrap_or(("", line));
     let refused =
         said.contains("Partition configuration in error") || said.contains("Partition configuration was not fully");
     if refused || (said.starts_with("parse_part_conf") && said.contains("PARSE ERROR")) {
-        return Some(Seen::Refused(said.to_owned()));
+        return Some(LogEvent::Refused(said.to_owned()));
     }
-    said.contains("SUBNET UP").then_some(Seen::SubnetUp)
+    said.contains("SUBNET UP").then_some(LogEvent::SubnetUp)
 }
 
 #[cfg(test)]
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_what_comes_after_the_start_is_told_also_when_the_log_is_begun_anew() {
+    async fn only_new_lines_are_reported_even_of_a_new_log() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("osm.log");
         std::fs::write(&path, "x -> SUBNET UP\n").expect("a log");
@@ -158,17 +158,17 @@ mod tests {
         let none = tokio::time::timeout(Duration::from_millis(20), follower.next()).await;
         assert!(none.is_err(), "half a line is told");
         append(" UP\nn -> noise\n");
-        assert_eq!(follower.next().await.expect("seen"), Seen::SubnetUp);
+        assert_eq!(follower.next().await.expect("seen"), LogEvent::SubnetUp);
         append("a -> SUBNET UP\na -> parse_part_conf: PARSE ERROR: line 3: bad\n");
         assert_eq!(
             follower.next().await.expect("seen"),
-            Seen::Refused("parse_part_conf: PARSE ERROR: line 3: bad".into())
+            LogEvent::Refused("parse_part_conf: PARSE ERROR: line 3: bad".into())
         );
-        assert_eq!(follower.next().await.expect("seen"), Seen::SubnetUp);
+        assert_eq!(follower.next().await.expect("seen"), LogEvent::SubnetUp);
         std::fs::write(&path, "").expect("a new log");
         let none = tokio::time::timeout(Duration::from_millis(20), follower.next()).await;
         assert!(none.is_err(), "an empty log tells something");
         append("b -> SUBNET UP\n");
-        assert_eq!(follower.next().await.expect("seen"), Seen::SubnetUp);
+        assert_eq!(follower.next().await.expect("seen"), LogEvent::SubnetUp);
     }
 }

@@ -23,7 +23,7 @@ use tracing::{error, info, warn};
 use crate::diags::{Diags, end_ports};
 use crate::error::{FabricError, RolledBack};
 use crate::manager::{Applied, FabricManager, Proof, Reading};
-use log::{Follower, Seen};
+use log::{Follower, LogEvent};
 
 /// How to find the OpenSM process.
 #[derive(Debug, Clone)]
@@ -116,10 +116,10 @@ impl OpenSm {
     }
 
     /// Writes the file, has OpenSM read it, and waits until the ports have the wanted keys.
-    async fn bring_about(&self, text: &str, wanted: &Partitions) -> Result<Reading, Trouble> {
-        let mut follower = Follower::start(&self.settings.log).map_err(Trouble::Untouched)?;
-        file::replace(&self.settings.partitions, text).map_err(Trouble::Untouched)?;
-        self.signal().map_err(Trouble::Other)?;
+    async fn apply_and_verify(&self, text: &str, wanted: &Partitions) -> Result<Reading, ApplyError> {
+        let mut follower = Follower::start(&self.settings.log).map_err(ApplyError::Untouched)?;
+        file::replace(&self.settings.partitions, text).map_err(ApplyError::Untouched)?;
+        self.signal().map_err(ApplyError::Other)?;
         let deadline = Instant::now() + self.settings.deadline;
         let mut differences = None;
         loop {
@@ -127,16 +127,16 @@ impl OpenSm {
             match seen {
                 Err(_) => {
                     return Err(match differences {
-                        Some(differences) => Trouble::Mismatch(differences),
-                        None => Trouble::Other(FabricError::NoSweep(self.settings.deadline)),
+                        Some(differences) => ApplyError::Mismatch(differences),
+                        None => ApplyError::Other(FabricError::NoSweep(self.settings.deadline)),
                     });
                 }
-                Ok(Err(error)) => return Err(Trouble::Other(error)),
-                Ok(Ok(Seen::Refused(line))) => return Err(Trouble::Refused(line)),
-                Ok(Ok(Seen::SubnetUp)) => {}
+                Ok(Err(error)) => return Err(ApplyError::Other(error)),
+                Ok(Ok(LogEvent::Refused(line))) => return Err(ApplyError::Refused(line)),
+                Ok(Ok(LogEvent::SubnetUp)) => {}
             }
             // The finished sweep may have begun before the signal: the ports decide, and otherwise the next sweep.
-            let (reading, ports) = self.read().await.map_err(Trouble::Other)?;
+            let (reading, ports) = self.read().await.map_err(ApplyError::Other)?;
             let found = compare(wanted, &reading.managers, ports, &reading.tables);
             if found.is_empty() {
                 return Ok(reading);
@@ -156,7 +156,7 @@ impl OpenSm {
                 Err(error) => return RolledBack::Failed(error.to_string()),
             },
         };
-        match self.bring_about(&text, &partitions).await {
+        match self.apply_and_verify(&text, &partitions).await {
             Ok(_) if is_former => RolledBack::Yes,
             Ok(_) => RolledBack::ToClosed,
             Err(trouble) => {
@@ -169,7 +169,7 @@ impl OpenSm {
 
 /// Why a file did not take effect.
 #[derive(Debug)]
-enum Trouble {
+enum ApplyError {
     /// Nothing was changed.
     Untouched(FabricError),
     /// OpenSM could not read it; the log line.
@@ -180,7 +180,7 @@ enum Trouble {
     Other(FabricError),
 }
 
-impl Trouble {
+impl ApplyError {
     fn words(&self) -> String {
         match self {
             Self::Untouched(error) | Self::Other(error) => error.to_string(),
@@ -220,7 +220,7 @@ impl FabricManager for OpenSm {
                 });
             }
         }
-        match self.bring_about(&text, wanted).await {
+        match self.apply_and_verify(&text, wanted).await {
             Ok(reading) => {
                 let ports: BTreeSet<Guid> = reading.tables.read.keys().copied().collect();
                 let absent = absent(wanted, &ports);
@@ -235,17 +235,17 @@ impl FabricManager for OpenSm {
                     reading,
                 })
             }
-            Err(Trouble::Untouched(error)) => Err(error),
+            Err(ApplyError::Untouched(error)) => Err(error),
             Err(trouble) => {
                 warn!(?trouble, "partitions did not take effect; going back");
                 let rolled_back = self.roll_back(former.as_deref()).await;
                 Err(match trouble {
-                    Trouble::Refused(line) => FabricError::Refused { line, rolled_back },
-                    Trouble::Mismatch(differences) => FabricError::Mismatch {
+                    ApplyError::Refused(line) => FabricError::Refused { line, rolled_back },
+                    ApplyError::Mismatch(differences) => FabricError::Mismatch {
                         differences,
                         rolled_back,
                     },
-                    Trouble::Other(error) | Trouble::Untouched(error) => error,
+                    ApplyError::Other(error) | ApplyError::Untouched(error) => error,
                 })
             }
         }

@@ -62,7 +62,7 @@ pub enum UfmError {
     Answer(String),
     /// A key outside the configured range.
     #[error("{key} is not ours: our keys are {first} to {last}")]
-    NotOurs {
+    ForeignKey {
         /// The key.
         key: PKey,
         /// First key of the range.
@@ -72,10 +72,10 @@ pub enum UfmError {
     },
     /// UFM accepted a change and did not make it; the differences.
     #[error("UFM did not take what it was told: {}", .0.join("; "))]
-    NotTaken(Vec<String>),
+    NotApplied(Vec<String>),
     /// A change that failed midway.
     #[error("{why}; {rolled_back}")]
-    Undone {
+    ApplyFailed {
         /// The cause.
         why: String,
         /// The result of the rollback.

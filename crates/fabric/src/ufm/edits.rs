@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rackwright_site::fabric::{Guid, Membership, PKey, Partition};
 use serde_json::{Value, json};
 
-use super::views::Held;
+use super::views::UfmPartition;
 
 /// Most GUIDs in one path: UFM's web server accepts paths of 8 KB.
 const MAX_IN_PATH: usize = 200;
@@ -38,7 +38,7 @@ impl Edit {
 }
 
 /// The requests, removals first.
-pub(super) fn edits(held: &BTreeMap<PKey, Held>, wanted: &BTreeMap<PKey, Partition>) -> Vec<Edit> {
+pub(super) fn edits(held: &BTreeMap<PKey, UfmPartition>, wanted: &BTreeMap<PKey, Partition>) -> Vec<Edit> {
     let (mut removals, mut additions) = (Vec::new(), Vec::new());
     let keys: BTreeSet<PKey> = held.keys().chain(wanted.keys()).copied().collect();
     for key in keys {

@@ -94,7 +94,7 @@ impl Ufm {
     }
 
     /// The partitions of the owned range, as UFM has them.
-    async fn ours(&self) -> Result<BTreeMap<PKey, views::Held>, UfmError> {
+    async fn own_partitions(&self) -> Result<BTreeMap<PKey, views::UfmPartition>, UfmError> {
         let answer = self.client.get("resources/pkeys", &[("guids_data", "true")]).await?;
         let mut all = views::partitions(&answer)?;
         all.retain(|key, _| self.is_ours(*key));
@@ -122,32 +122,32 @@ impl Ufm {
     }
 
     /// Sends UFM the difference, and checks that UFM has it now. Returns whether anything was sent.
-    async fn bring_about(&self, wanted: &BTreeMap<PKey, Partition>) -> Result<bool, FabricError> {
-        let edits = edits::edits(&self.ours().await?, wanted);
+    async fn apply_and_verify(&self, wanted: &BTreeMap<PKey, Partition>) -> Result<bool, FabricError> {
+        let edits = edits::edits(&self.own_partitions().await?, wanted);
         if edits.is_empty() {
             return Ok(false);
         }
         self.perform(&edits).await?;
-        let left = edits::edits(&self.ours().await?, wanted);
+        let left = edits::edits(&self.own_partitions().await?, wanted);
         if left.is_empty() {
             return Ok(true);
         }
-        Err(UfmError::NotTaken(left.iter().map(Edit::words).take(5).collect()).into())
+        Err(UfmError::NotApplied(left.iter().map(Edit::words).take(5).collect()).into())
     }
 
-    async fn roll_back(&self, former: &BTreeMap<PKey, views::Held>) -> RolledBack {
+    async fn roll_back(&self, former: &BTreeMap<PKey, views::UfmPartition>) -> RolledBack {
         let former: BTreeMap<PKey, Partition> = former.iter().map(|(key, held)| (*key, held.partition(*key))).collect();
-        match self.bring_about(&former).await {
+        match self.apply_and_verify(&former).await {
             Ok(_) => RolledBack::Yes,
             Err(error) => RolledBack::Failed(error.to_string()),
         }
     }
 
     /// Waits until the ports themselves have the wanted keys: UFM answers before its subnet manager has swept.
-    async fn proven(&self, diags: &Diags, wanted: &Partitions) -> Result<Reading, Vec<Trouble>> {
+    async fn wait_until_proven(&self, diags: &Diags, wanted: &Partitions) -> Result<Reading, Vec<ProofError>> {
         let deadline = tokio::time::Instant::now() + self.settings.deadline;
         loop {
-            let reading = self.read(diags).await.map_err(|error| vec![Trouble::Error(error)])?;
+            let reading = self.read(diags).await.map_err(|error| vec![ProofError::Error(error)])?;
             let differences = self.own_differences(wanted, &reading);
             if differences.is_empty() {
                 return Ok(reading);
@@ -155,7 +155,7 @@ impl Ufm {
             // There is no event at the end of a sweep by UFM's subnet manager, so the ports are polled.
             let pause = tokio::time::Instant::now() + Duration::from_millis(500);
             if pause > deadline {
-                return Err(differences.into_iter().map(Trouble::Difference).collect());
+                return Err(differences.into_iter().map(ProofError::Difference).collect());
             }
             tokio::time::sleep_until(pause).await;
         }
@@ -189,7 +189,7 @@ impl Ufm {
     }
 
     /// The tables by UFM's own records.
-    async fn believed(&self) -> Result<Reading, FabricError> {
+    async fn recorded_tables(&self) -> Result<Reading, FabricError> {
         let answer = self.client.get("resources/pkeys", &[("guids_data", "true")]).await?;
         let mut read: BTreeMap<Guid, Vec<u16>> =
             self.ports().await?.into_iter().map(|port| (port, Vec::new())).collect();
@@ -215,7 +215,7 @@ impl Ufm {
     }
 }
 
-enum Trouble {
+enum ProofError {
     Difference(rackwright_site::fabric::partition::Difference),
     Error(FabricError),
 }
@@ -239,7 +239,7 @@ impl FabricManager for Ufm {
         wanted.check()?;
         if let Some(other) = wanted.partitions.keys().find(|key| !self.is_ours(**key)) {
             let (first, last) = (self.settings.first, self.settings.last);
-            return Err(UfmError::NotOurs {
+            return Err(UfmError::ForeignKey {
                 key: *other,
                 first,
                 last,
@@ -247,13 +247,13 @@ impl FabricManager for Ufm {
             .into());
         }
         let _alone = self.changing.lock().await;
-        let former = self.ours().await?;
-        let changed = match self.bring_about(&wanted.partitions).await {
+        let former = self.own_partitions().await?;
+        let changed = match self.apply_and_verify(&wanted.partitions).await {
             Ok(changed) => changed,
             Err(error) => {
                 let rolled_back = self.roll_back(&former).await;
                 warn!(%error, %rolled_back, "UFM did not take the partitions");
-                return Err(UfmError::Undone {
+                return Err(UfmError::ApplyFailed {
                     why: error.to_string(),
                     rolled_back,
                 }
@@ -261,16 +261,16 @@ impl FabricManager for Ufm {
             }
         };
         let reading = match &self.diags {
-            None => self.believed().await?,
-            Some(diags) => match self.proven(diags, wanted).await {
+            None => self.recorded_tables().await?,
+            Some(diags) => match self.wait_until_proven(diags, wanted).await {
                 Ok(reading) => reading,
-                Err(troubles) => {
+                Err(errors) => {
                     let rolled_back = self.roll_back(&former).await;
                     let mut differences = Vec::new();
-                    for trouble in troubles {
-                        match trouble {
-                            Trouble::Error(error) => return Err(error),
-                            Trouble::Difference(difference) => differences.push(difference),
+                    for one in errors {
+                        match one {
+                            ProofError::Error(error) => return Err(error),
+                            ProofError::Difference(difference) => differences.push(difference),
                         }
                     }
                     return Err(FabricError::Mismatch {
@@ -297,7 +297,7 @@ impl FabricManager for Ufm {
     async fn tables(&self) -> Result<Reading, FabricError> {
         match &self.diags {
             Some(diags) => self.read(diags).await,
-            None => self.believed().await,
+            None => self.recorded_tables().await,
         }
     }
 

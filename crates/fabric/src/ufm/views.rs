@@ -16,12 +16,12 @@ pub(super) struct Member {
 
 /// A partition, as UFM has it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Held {
+pub(super) struct UfmPartition {
     pub(super) name: String,
     pub(super) members: BTreeMap<Guid, Member>,
 }
 
-impl Held {
+impl UfmPartition {
     /// The partition that would recreate this state.
     pub(super) fn partition(&self, key: PKey) -> Partition {
         Partition {
@@ -39,7 +39,7 @@ impl Held {
 
 /// Parses `{"0x0010": {"partition": "name", "guids": [{"guid": "..", "membership": "full", "index0": true}]}}`. Unparsable
 /// keys are ignored as foreign; an unparsable member is an error, because it would be overlooked.
-pub(super) fn partitions(answer: &Value) -> Result<BTreeMap<PKey, Held>, UfmError> {
+pub(super) fn partitions(answer: &Value) -> Result<BTreeMap<PKey, UfmPartition>, UfmError> {
     let object = answer
         .as_object()
         .ok_or_else(|| UfmError::Answer("partitions are no object".to_owned()))?;
@@ -52,7 +52,7 @@ pub(super) fn partitions(answer: &Value) -> Result<BTreeMap<PKey, Held>, UfmErro
         else {
             continue;
         };
-        let mut held = Held {
+        let mut held = UfmPartition {
             name: partition
                 .get("partition")
                 .and_then(Value::as_str)

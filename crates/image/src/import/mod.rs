@@ -4,10 +4,10 @@
 //! that fails is never passed to a decoder. The second pass unpacks, cuts and stores it. A file that changed in between is
 //! refused. Until the index is in place, no part of the image is visible in the store.
 
-mod authentic;
 mod decode;
 mod error;
 mod pipeline;
+mod verification;
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -19,8 +19,8 @@ use crate::format::Format;
 use crate::index::Index;
 use crate::store::{ChunkStore, StoreHold};
 
-pub use authentic::{SignaturePolicy, SignedBy};
 pub use error::ImportError;
+pub use verification::{SignaturePolicy, SignedBy};
 
 /// Source and conditions of an import.
 #[derive(Debug, Clone)]
@@ -42,19 +42,19 @@ pub struct ImportRequest<'a> {
     /// Threads that hash and pack. 0: one per core, at most eight.
     pub threads: usize,
     /// Called before each new chunk to check the free space of the disk.
-    pub room: Room<'a>,
+    pub room: SpaceCheck<'a>,
 }
 
 /// Checks whether the store's disk has room for this many more bytes. The error is a sentence with the reason.
 #[derive(Clone, Copy)]
-pub struct Room<'a>(pub &'a (dyn Fn(u64) -> Result<(), String> + Sync));
+pub struct SpaceCheck<'a>(pub &'a (dyn Fn(u64) -> Result<(), String> + Sync));
 
-impl Room<'_> {
+impl SpaceCheck<'_> {
     /// Unlimited room.
     pub const UNBOUNDED: Self = Self(&|_| Ok(()));
 }
 
-impl std::fmt::Debug for Room<'_> {
+impl std::fmt::Debug for SpaceCheck<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Room")
     }
@@ -76,7 +76,7 @@ impl<'a> ImportRequest<'a> {
             limits: ImportLimits::default(),
             level: LEVEL,
             threads: 0,
-            room: Room::UNBOUNDED,
+            room: SpaceCheck::UNBOUNDED,
         }
     }
 }
@@ -177,7 +177,7 @@ pub fn import(
         cancel,
         source_bytes: before.len(),
     };
-    let authentic = authentic::check(&context, &file)?;
+    let verification = verification::check(&context, &file)?;
     let hold = store.hold()?;
     let format = match request.format {
         Some(format) => format,
@@ -187,7 +187,7 @@ pub fn import(
     if changed(&before, &file.metadata().map_err(reading)?) {
         return Err(ImportError::Changed { path: path.to_owned() });
     }
-    let index = Index::new(stored.logical_size, format, authentic.sha256, stored.data)?;
+    let index = Index::new(stored.logical_size, format, verification.sha256, stored.data)?;
     context.check_cancel()?;
     let digest = store.put_index(&hold, &index)?;
     Ok(Imported {
@@ -201,16 +201,16 @@ pub fn import(
         packed_bytes: stored.packed_bytes,
         source_format: format,
         source_bytes: before.len(),
-        source_sha256: authentic.sha256,
-        signed_by: authentic.signed_by,
+        source_sha256: verification.sha256,
+        signed_by: verification.signed_by,
         hold,
     })
 }
 
 /// Whether a file was modified between the two metadata readings.
 fn changed(before: &Metadata, after: &Metadata) -> bool {
-    let look = |m: &Metadata| (m.len(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec());
-    look(before) != look(after)
+    let fingerprint = |m: &Metadata| (m.len(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec());
+    fingerprint(before) != fingerprint(after)
 }
 
 /// State shared by all steps.

@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Context, ImportError, ImportStep, Room, decode};
+use super::{Context, ImportError, ImportStep, SpaceCheck, decode};
 use crate::codec::{Decoder, Encoder};
 use crate::digest::{ChunkDigest, is_zero};
 use crate::format::Format;
 use crate::index::{CHUNK_SIZE, DataChunk};
-use crate::store::{ChunkStore, Put, StoreError, StoreHold};
+use crate::store::{ChunkStore, PutOutcome, StoreError, StoreHold};
 
-const REPORT_EVERY: Duration = Duration::from_millis(250);
+const REPORT_PERIOD: Duration = Duration::from_millis(250);
 
 /// Result of the pipeline.
 pub(super) struct Stored {
@@ -27,7 +27,7 @@ pub(super) struct Stored {
     pub(super) packed_bytes: u64,
 }
 
-struct Piece {
+struct RawChunk {
     number: u32,
     bytes: Vec<u8>,
 }
@@ -37,9 +37,9 @@ struct Shared<'a> {
     store: &'a ChunkStore,
     hold: &'a StoreHold,
     level: i32,
-    room: Room<'a>,
+    room: SpaceCheck<'a>,
     max_new_bytes: u64,
-    pieces: Mutex<Receiver<Piece>>,
+    raw_chunks: Mutex<Receiver<RawChunk>>,
     data: Mutex<Vec<DataChunk>>,
     error: Mutex<Option<ImportError>>,
     failed: AtomicBool,
@@ -68,7 +68,7 @@ pub(super) fn store_chunks(
 ) -> Result<Stored, ImportError> {
     let threads = match context.request.threads {
         0 => thread::available_parallelism().map_or(2, |n| n.get().min(8)),
-        given => given.min(64),
+        requested => requested.min(64),
     };
     let (piece_sender, piece_receiver) = mpsc::channel();
     let (buffer_sender, buffer_receiver) = mpsc::channel();
@@ -82,7 +82,7 @@ pub(super) fn store_chunks(
         level: context.request.level,
         room: context.request.room,
         max_new_bytes: context.request.limits.max_new_bytes,
-        pieces: Mutex::new(piece_receiver),
+        raw_chunks: Mutex::new(piece_receiver),
         data: Mutex::default(),
         error: Mutex::default(),
         failed: AtomicBool::new(false),
@@ -100,14 +100,14 @@ pub(super) fn store_chunks(
                 .map_err(ImportError::Pack)?;
         }
         drop(buffer_sender);
-        let cutter = Cutter {
+        let chunker = Chunker {
             context,
             format,
             shared: &shared,
-            pieces: piece_sender,
+            raw_chunks: piece_sender,
             buffers: buffer_receiver,
         };
-        cutter.run(file)
+        chunker.run(file)
     });
     if let Some(error) = shared.error.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
@@ -124,15 +124,15 @@ pub(super) fn store_chunks(
     })
 }
 
-struct Cutter<'a> {
+struct Chunker<'a> {
     context: &'a Context<'a>,
     format: Format,
     shared: &'a Shared<'a>,
-    pieces: Sender<Piece>,
+    raw_chunks: Sender<RawChunk>,
     buffers: Receiver<Vec<u8>>,
 }
 
-impl Cutter<'_> {
+impl Chunker<'_> {
     /// Returns the size of the disk in bytes.
     fn run(self, file: &File) -> Result<u64, ImportError> {
         let position = Arc::new(AtomicU64::new(0));
@@ -163,10 +163,10 @@ impl Cutter<'_> {
                     limit: limits.max_logical_bytes,
                 });
             }
-            if count == 0 || self.pieces.send(Piece { number, bytes }).is_err() {
+            if count == 0 || self.raw_chunks.send(RawChunk { number, bytes }).is_err() {
                 break;
             }
-            if reported.elapsed() >= REPORT_EVERY {
+            if reported.elapsed() >= REPORT_PERIOD {
                 self.context
                     .report(ImportStep::Storing, position.load(Ordering::Relaxed), logical);
                 reported = Instant::now();
@@ -207,8 +207,10 @@ fn work(shared: &Shared<'_>, buffers: &Sender<Vec<u8>>) {
         }
     };
     loop {
-        let piece = shared.pieces.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Piece { number, bytes }) = piece else { return };
+        let raw_chunk = shared.raw_chunks.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(RawChunk { number, bytes }) = raw_chunk else {
+            return;
+        };
         if let Some(packer) = &mut packer
             && !shared.failed.load(Ordering::Acquire)
             && let Err(error) = packer.store(number, &bytes)
@@ -225,7 +227,7 @@ struct Packer<'a> {
     encoder: Encoder,
     decoder: Decoder,
     frame: Vec<u8>,
-    known: Vec<u8>,
+    stored_chunk: Vec<u8>,
 }
 
 impl<'a> Packer<'a> {
@@ -236,7 +238,7 @@ impl<'a> Packer<'a> {
             encoder,
             decoder: Decoder::new()?,
             frame: Vec::new(),
-            known: Vec::new(),
+            stored_chunk: Vec::new(),
         })
     }
 
@@ -246,7 +248,7 @@ impl<'a> Packer<'a> {
         }
         let digest = ChunkDigest::of(bytes);
         match self.put(&digest, bytes)? {
-            Put::New if self.is_first(digest) => {
+            PutOutcome::New if self.is_first(digest) => {
                 let added = self.frame.len() as u64;
                 let total = self.shared.new_bytes.fetch_add(added, Ordering::Relaxed) + added;
                 if total > self.shared.max_new_bytes {
@@ -255,7 +257,7 @@ impl<'a> Packer<'a> {
                     });
                 }
             }
-            Put::Known | Put::New => {}
+            PutOutcome::Known | PutOutcome::New => {}
         }
         self.shared
             .packed_bytes
@@ -272,14 +274,14 @@ impl<'a> Packer<'a> {
 
     /// Leaves the packed chunk in `self.frame`. An existing chunk is verified, at a tenth of the cost of packing it; a
     /// damaged one is replaced.
-    fn put(&mut self, digest: &ChunkDigest, bytes: &[u8]) -> Result<Put, ImportError> {
-        self.known.resize(bytes.len(), 0);
+    fn put(&mut self, digest: &ChunkDigest, bytes: &[u8]) -> Result<PutOutcome, ImportError> {
+        self.stored_chunk.resize(bytes.len(), 0);
         let read = self
             .shared
             .store
-            .read_chunk(digest, &mut self.decoder, &mut self.frame, &mut self.known);
+            .read_chunk(digest, &mut self.decoder, &mut self.frame, &mut self.stored_chunk);
         match read {
-            Ok(()) => return Ok(Put::Known),
+            Ok(()) => return Ok(PutOutcome::Known),
             Err(StoreError::ChunkMissing(_)) => {}
             Err(StoreError::ChunkDamaged { .. }) => tracing::warn!(chunk = %digest, "a damaged chunk is replaced"),
             Err(error) => return Err(error.into()),
@@ -287,6 +289,6 @@ impl<'a> Packer<'a> {
         self.encoder.encode(bytes, &mut self.frame).map_err(ImportError::Pack)?;
         (self.shared.room.0)(self.frame.len() as u64).map_err(ImportError::NoRoom)?;
         self.shared.store.put_chunk(self.shared.hold, digest, &self.frame)?;
-        Ok(Put::New)
+        Ok(PutOutcome::New)
     }
 }

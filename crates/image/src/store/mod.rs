@@ -25,7 +25,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::codec::{DecodeError, Decoder, FRAME_MAX};
+use crate::codec::{DecodeError, Decoder, MAX_FRAME_BYTES};
 use crate::digest::{ChunkDigest, ImageDigest};
 use crate::index::{Index, IndexError, MAX_INDEX_BYTES};
 
@@ -86,7 +86,7 @@ pub struct StoreHold {
 
 /// Result of storing a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Put {
+pub(crate) enum PutOutcome {
     /// The chunk was written.
     New,
     /// The chunk already existed.
@@ -212,7 +212,7 @@ impl ChunkStore {
     pub fn read_frame(&self, digest: &ChunkDigest, frame: &mut Vec<u8>) -> Result<(), StoreError> {
         let (file, _) = self.open_chunk(digest)?;
         frame.clear();
-        let read = file.take(FRAME_MAX as u64 + 1).read_to_end(frame);
+        let read = file.take(MAX_FRAME_BYTES as u64 + 1).read_to_end(frame);
         read.map(|_| ()).map_err(failed("read", &self.chunk_path(digest)))
     }
 

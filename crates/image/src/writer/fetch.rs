@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use super::WriteError;
 use super::source::{ChunkSource, FetchControl, FetchError, Frame, Object};
-use crate::codec::{Decoder, FRAME_MAX};
+use crate::codec::{Decoder, MAX_FRAME_BYTES};
 use crate::index::DataChunk;
 
 /// Fetches chunks one at a time.
@@ -34,7 +34,7 @@ impl<'a> Fetcher<'a> {
             fetched,
             resumes,
             decoder,
-            frame: Frame::new(FRAME_MAX),
+            frame: Frame::new(MAX_FRAME_BYTES),
         })
     }
 

@@ -191,8 +191,8 @@ impl HttpSource {
     }
 
     /// Selects the next server: two attempts per server, in order, repeatedly.
-    fn pick(&self, useless: &[bool], failures: u32) -> Option<usize> {
-        let usable = |index: &usize| !useless[*index] && !self.origins[*index].dropped.load(Ordering::Relaxed);
+    fn next_origin(&self, excluded: &[bool], failures: u32) -> Option<usize> {
+        let usable = |index: &usize| !excluded[*index] && !self.origins[*index].dropped.load(Ordering::Relaxed);
         let usable: Vec<usize> = (0..self.origins.len()).filter(usable).collect();
         let turn = (failures / TRIES_PER_ORIGIN) as usize;
         (!usable.is_empty()).then(|| usable[turn % usable.len()])
@@ -207,9 +207,9 @@ impl HttpSource {
     ) -> Result<(), Failure> {
         let url = format!("{}{}", self.origins[origin].base, object.path());
         let mut request = self.agent.get(&url);
-        let have = download.frame.filled().len();
-        if have > 0 {
-            request = request.header("range", format!("bytes={have}-"));
+        let received = download.frame.filled().len();
+        if received > 0 {
+            request = request.header("range", format!("bytes={received}-"));
             if let Some(etag) = &download.etag {
                 request = request.header("if-range", etag);
             }
@@ -285,7 +285,7 @@ impl Download<'_> {
                 "the answer is encoded though none was asked for".to_owned(),
             ));
         }
-        let have = self.frame.filled().len() as u64;
+        let received = self.frame.filled().len() as u64;
         match response.status().as_u16() {
             200 => {
                 self.frame.clear();
@@ -299,10 +299,10 @@ impl Download<'_> {
                     Ok(false)
                 }
             }
-            206 if have > 0 => {
+            206 if received > 0 => {
                 let range = header("content-range").and_then(parse_content_range);
                 let same_tag = header("etag").is_none_or(|tag| self.etag.as_deref().is_none_or(|known| known == tag));
-                if range.is_some_and(|(first, total)| first == have && Some(total) == self.total) && same_tag {
+                if range.is_some_and(|(first, total)| first == received && Some(total) == self.total) && same_tag {
                     self.resumed = true;
                     return Ok(true);
                 }
@@ -364,12 +364,12 @@ impl ChunkSource for HttpSource {
             etag: None,
             resumed: false,
         };
-        let mut useless = vec![false; self.origins.len()];
+        let mut excluded = vec![false; self.origins.len()];
         let mut refusal = None;
         let mut failures = 0;
         loop {
             control.check()?;
-            let Some(origin) = self.pick(&useless, failures) else {
+            let Some(origin) = self.next_origin(&excluded, failures) else {
                 return Err(match refusal {
                     Some((from, reason)) => FetchError::Failed {
                         object: *object,
@@ -377,7 +377,7 @@ impl ChunkSource for HttpSource {
                         attempts: 1,
                         reason,
                     },
-                    None if useless.contains(&true) => FetchError::Missing(*object),
+                    None if excluded.contains(&true) => FetchError::Missing(*object),
                     None => FetchError::NoSource(*object),
                 });
             };
@@ -391,13 +391,13 @@ impl ChunkSource for HttpSource {
                     });
                 }
                 Err(Failure::Cancelled) => return Err(FetchError::Cancelled),
-                Err(Failure::Missing) => useless[origin] = true,
+                Err(Failure::Missing) => excluded[origin] = true,
                 Err(Failure::Refused(reason)) => {
-                    useless[origin] = true;
+                    excluded[origin] = true;
                     refusal = Some((from(), reason));
                 }
                 Err(Failure::TooLong) => {
-                    useless[origin] = true;
+                    excluded[origin] = true;
                     download.frame.clear();
                     refusal = Some((
                         from(),
@@ -405,8 +405,8 @@ impl ChunkSource for HttpSource {
                     ));
                 }
                 Err(Failure::Broken(reason)) => {
-                    let got_ahead = download.frame.filled().len() >= before + PROGRESS_BYTES;
-                    failures = if got_ahead { 0 } else { failures + 1 };
+                    let has_progressed = download.frame.filled().len() >= before + PROGRESS_BYTES;
+                    failures = if has_progressed { 0 } else { failures + 1 };
                     tracing::debug!(%object, from = from(), failures, reason, "download broke off");
                     if failures >= self.options.attempts {
                         return Err(FetchError::Failed {
@@ -467,13 +467,13 @@ mod tests {
     fn servers_take_turns() {
         let source = HttpSource::new(&["http://a", "http://b"], None, HttpOptions::default()).unwrap();
         let turns: Vec<_> = (0..6)
-            .map(|failures| source.pick(&[false; 2], failures).unwrap())
+            .map(|failures| source.next_origin(&[false; 2], failures).unwrap())
             .collect();
         assert_eq!(turns, [0, 0, 1, 1, 0, 0]);
-        assert_eq!(source.pick(&[true, false], 0), Some(1));
+        assert_eq!(source.next_origin(&[true, false], 0), Some(1));
         assert!(source.reject(0, &"wrong"));
-        assert_eq!(source.pick(&[false; 2], 0), Some(1));
+        assert_eq!(source.next_origin(&[false; 2], 0), Some(1));
         assert!(!source.reject(1, &"wrong"));
-        assert_eq!(source.pick(&[false; 2], 0), None);
+        assert_eq!(source.next_origin(&[false; 2], 0), None);
     }
 }

@@ -285,7 +285,7 @@ impl Run<'_> {
             ZeroMethod::Written | ZeroMethod::NoZeros | ZeroMethod::FreshFile
         );
         if !trusted && !readback::samples_are_zero(&shared)? {
-            self.write_zeros_after_all(&shared, &mut reporter)?;
+            self.write_missing_zeros(&shared, &mut reporter)?;
         }
         reporter.step(Step::Flushing);
         self.target.flush()?;
@@ -356,7 +356,7 @@ impl Run<'_> {
     }
 
     /// Writes the zeros: the drive reported that it made them, but did not.
-    fn write_zeros_after_all(&self, shared: &Shared<'_>, reporter: &mut Reporter<'_>) -> Result<(), WriteError> {
+    fn write_missing_zeros(&self, shared: &Shared<'_>, reporter: &mut Reporter<'_>) -> Result<(), WriteError> {
         shared.zeros_by_writing.store(true, Ordering::Relaxed);
         // The ranges between data chunks are zero.
         let mut first = 1;
@@ -403,7 +403,7 @@ impl Run<'_> {
                 }
             }
             drop(done);
-            while all_done.recv_timeout(progress::EVERY) == Err(RecvTimeoutError::Timeout) {
+            while all_done.recv_timeout(progress::REPORT_PERIOD) == Err(RecvTimeoutError::Timeout) {
                 reporter.report();
             }
         });

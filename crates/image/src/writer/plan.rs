@@ -4,15 +4,15 @@ use std::fs;
 use std::thread;
 
 use super::WriteError;
-use crate::codec::FRAME_MAX;
+use crate::codec::MAX_FRAME_BYTES;
 use crate::index::{CHUNK_SIZE, Index};
 
 /// Default budget; small machines use a quarter of their free memory if that is less.
 pub(super) const DEFAULT_BUDGET: u64 = 256 << 20;
 /// One buffer being filled and two in flight, 8 MiB per thread: enough to keep any drive busy.
-const MOST_DEPTH: u64 = 3;
+const MAX_DEPTH: u64 = 3;
 /// The packed chunk; the memory of zstd, HTTP and TLS; the thread's stack.
-const PER_THREAD: u64 = FRAME_MAX as u64 + (1 << 20);
+const PER_THREAD: u64 = MAX_FRAME_BYTES as u64 + (1 << 20);
 const PER_BUFFER: u64 = CHUNK_SIZE as u64;
 
 /// The resources of a run.
@@ -28,7 +28,7 @@ impl Plan {
     pub(super) fn new(index: &Index, threads: usize, budget: u64) -> Result<Self, WriteError> {
         // Memory of the parsed index and the buffer of zeros.
         let shared = index.memory_bytes() + PER_BUFFER;
-        let wanted = match threads {
+        let requested = match threads {
             0 => thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8)),
             given => given.min(64),
         };
@@ -36,8 +36,8 @@ impl Plan {
         let depth_with = |threads: u64| (left / threads).saturating_sub(PER_THREAD) / PER_BUFFER;
         // With a single buffer, a thread waits for the drive before it can decode; fewer threads are better.
         let fits = |threads: &u64| depth_with(*threads) >= 2;
-        let threads = (1..=wanted as u64).rev().find(fits).unwrap_or(1);
-        let depth = depth_with(threads).min(MOST_DEPTH);
+        let threads = (1..=requested as u64).rev().find(fits).unwrap_or(1);
+        let depth = depth_with(threads).min(MAX_DEPTH);
         if depth == 0 {
             return Err(WriteError::MemoryBudget {
                 budget,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::work::Counters;
 
 /// Time between two reports.
-pub(super) const EVERY: Duration = Duration::from_millis(200);
+pub(super) const REPORT_PERIOD: Duration = Duration::from_millis(200);
 /// Period over which the rate is measured.
 const WINDOW: Duration = Duration::from_secs(3);
 

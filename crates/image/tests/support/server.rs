@@ -14,7 +14,7 @@ use rackwright_image::serve::{Body, Request, Response, respond};
 
 /// The server's change to an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Harm {
+pub enum Fault {
     None,
     /// Closes the connection after this many bytes of the body.
     CutAfter(u64),
@@ -29,7 +29,7 @@ pub enum Harm {
 }
 
 /// Decides by the path and the request's number (from 0) for that path.
-pub type Plan = dyn Fn(&str, usize) -> Harm + Send + Sync;
+pub type Plan = dyn Fn(&str, usize) -> Fault + Send + Sync;
 
 pub struct Server {
     pub address: SocketAddr,
@@ -62,7 +62,7 @@ impl Stream for rustls::StreamOwned<rustls::ServerConnection, TcpStream> {
 }
 
 impl Server {
-    pub fn start(store: &ChunkStore, plan: impl Fn(&str, usize) -> Harm + Send + Sync + 'static) -> Self {
+    pub fn start(store: &ChunkStore, plan: impl Fn(&str, usize) -> Fault + Send + Sync + 'static) -> Self {
         Self::start_with(store, Box::new(plan), None)
     }
 
@@ -187,8 +187,8 @@ impl Shared {
 }
 
 /// Returns whether the connection stays open.
-fn answer(response: &Response, harm: Harm, stream: &mut dyn Stream) -> io::Result<bool> {
-    if let Harm::Status(status) = harm {
+fn answer(response: &Response, fault: Fault, stream: &mut dyn Stream) -> io::Result<bool> {
+    if let Fault::Status(status) = fault {
         write!(stream, "HTTP/1.1 {status} Harm\r\ncontent-length: 0\r\n\r\n")?;
         stream.flush()?;
         return Ok(true);
@@ -202,9 +202,9 @@ fn answer(response: &Response, harm: Harm, stream: &mut dyn Stream) -> io::Resul
             bytes
         }
     };
-    match harm {
-        Harm::Corrupt => *body.last_mut().unwrap() ^= 0x10,
-        Harm::TooLong => body.resize(400 << 20, 7),
+    match fault {
+        Fault::Corrupt => *body.last_mut().unwrap() ^= 0x10,
+        Fault::TooLong => body.resize(400 << 20, 7),
         _ => {}
     }
     write!(stream, "HTTP/1.1 {} Answer\r\n", response.status)?;
@@ -214,14 +214,14 @@ fn answer(response: &Response, harm: Harm, stream: &mut dyn Stream) -> io::Resul
         }
     }
     write!(stream, "content-length: {}\r\n\r\n", body.len())?;
-    let (part, stays) = match harm {
-        Harm::CutAfter(count) => (body.len().min(count as usize), false),
-        Harm::Stall => (body.len() / 2, false),
+    let (part, stays) = match fault {
+        Fault::CutAfter(count) => (body.len().min(count as usize), false),
+        Fault::Stall => (body.len() / 2, false),
         _ => (body.len(), true),
     };
     stream.write_all(&body[..part])?;
     stream.flush()?;
-    if harm == Harm::Stall {
+    if fault == Fault::Stall {
         // Longer than the client's time limit, which the test sets to a fraction of this.
         thread::sleep(Duration::from_secs(20));
     }

@@ -11,7 +11,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn outcome<T>(answer: Result<T, IpmiError>, is_so: impl FnOnce(&T) -> bool) -> Outcome {
     match answer {
         Ok(answer) if is_so(&answer) => Outcome::Pass,
-        Ok(_) | Err(IpmiError::Failed { .. } | IpmiError::NotTaken { .. }) => Outcome::NotOffered,
+        Ok(_) | Err(IpmiError::Failed { .. } | IpmiError::NotApplied { .. }) => Outcome::NotOffered,
         Err(_) => Outcome::Fail,
     }
 }

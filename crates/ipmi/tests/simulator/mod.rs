@@ -5,13 +5,13 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rackwright_ipmi::{Account, Ipmi, IpmiError, Manners};
+use rackwright_ipmi::{Account, Ipmi, IpmiError, RequestLimiter};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::process::{Child, Command};
 
 pub const USER: &str = "admin";
 pub const PASSWORD: &str = "sim-pass'w0rd";
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// The chassis, with its state in files. A dip of the power stays visible for a while, as in `ipmi_sim`.
 const CHASSIS: &str = r#"#!/bin/sh
@@ -84,17 +84,17 @@ impl Simulator {
         format!("ipmi://127.0.0.1:{}?{options}", self.port)
     }
 
-    pub fn client(&self, password: &str, manners: &Arc<Manners>) -> Ipmi {
-        client(&self.address("cipher=3"), USER, password, manners).unwrap()
+    pub fn client(&self, password: &str, limiter: &Arc<RequestLimiter>) -> Ipmi {
+        client(&self.address("cipher=3"), USER, password, limiter).unwrap()
     }
 
     /// Waits until the simulator listens and returns a client.
-    pub async fn connect(&mut self, manners: &Arc<Manners>) -> Ipmi {
-        let (client, started) = (self.client(PASSWORD, manners), Instant::now());
+    pub async fn connect(&mut self, limiter: &Arc<RequestLimiter>) -> Ipmi {
+        let (client, started) = (self.client(PASSWORD, limiter), Instant::now());
         loop {
-            match client.clone().sparing().power().await {
+            match client.clone().for_polling().power().await {
                 Ok(_) => return client,
-                Err(IpmiError::NoAnswer { .. }) if started.elapsed() < PATIENCE => {
+                Err(IpmiError::NoAnswer { .. }) if started.elapsed() < WAIT_LIMIT => {
                     assert!(self.child.try_wait().unwrap().is_none(), "{}", self.log());
                 }
                 Err(failure) => panic!("{failure:?}\n{}", self.log()),
@@ -119,12 +119,12 @@ impl Simulator {
     }
 }
 
-pub fn client(address: &str, user: &str, password: &str, manners: &Arc<Manners>) -> Result<Ipmi, IpmiError> {
+pub fn client(address: &str, user: &str, password: &str, limiter: &Arc<RequestLimiter>) -> Result<Ipmi, IpmiError> {
     let account = Account {
         username: user.to_owned(),
         password: password.into(),
     };
-    Ipmi::new(address.parse()?, account, manners.clone())
+    Ipmi::new(address.parse()?, account, limiter.clone())
 }
 
 /// Writes a program that stands in for `ipmitool`.

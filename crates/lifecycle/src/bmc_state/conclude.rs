@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BmcReading, Item, Listed, Part, Unknown, Verdict, Wish, judge};
+use super::{BmcReading, BmcRules, Item, Listed, Part, Unknown, Verdict, judge};
 
 /// Most things that one sentence names.
 const NAMED_MAX: usize = 4;
@@ -10,7 +10,7 @@ const NAMED_MAX: usize = 4;
 /// The state of one thing or part of a BMC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Held {
+pub enum ItemState {
     /// Removed, with a second reading as proof.
     Removed,
     /// Foreign, and still there.
@@ -27,7 +27,7 @@ pub enum Held {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conclusion {
     /// Each reportable thing: its state, its part, its words.
-    pub lines: Vec<(Held, Part, String)>,
+    pub lines: Vec<(ItemState, Part, String)>,
     /// Why the node must not go on, in words for the operator. None: the BMC is as wanted.
     pub refusal: Option<String>,
     /// A retry may help.
@@ -38,14 +38,20 @@ pub struct Conclusion {
 ///
 /// `last` is the reading after the removals, or the first reading where nothing had to be removed.
 #[must_use]
-pub fn conclude(node: &str, found: &Verdict, refused: &[(Item, String)], last: &BmcReading, wish: &Wish) -> Conclusion {
-    let left = judge(last, wish);
+pub fn conclude(
+    node: &str,
+    found: &Verdict,
+    refused: &[(Item, String)],
+    last: &BmcReading,
+    rules: &BmcRules,
+) -> Conclusion {
+    let left = judge(last, rules);
     let mut done = Conclusion::default();
     let is_left = |item: &Item| left.foreign.iter().any(|other| is_same(other, item));
     let is_judged = |part: Part| !left.unknown.iter().any(|unknown| unknown.part == part);
     for item in &found.foreign {
         if !is_left(item) && is_judged(item.part) {
-            done.lines.push((Held::Removed, item.part, item.words()));
+            done.lines.push((ItemState::Removed, item.part, item.words()));
         }
     }
     let (mut named, mut options) = (Vec::new(), Vec::new());
@@ -54,11 +60,11 @@ pub fn conclude(node: &str, found: &Verdict, refused: &[(Item, String)], last: &
             .iter()
             .find(|(other, _)| is_same(other, item))
             .map(|(_, why)| why);
-        let (held, words) = standing(item, why, wish);
+        let (held, words) = judge_remaining(item, why, rules);
         done.lines.push((held, item.part, words.clone()));
-        if held == Held::Foreign && item.part == Part::BootOptions {
+        if held == ItemState::Foreign && item.part == Part::BootOptions {
             options.push(words);
-        } else if held == Held::Foreign && item.part != Part::BootOverride {
+        } else if held == ItemState::Foreign && item.part != Part::BootOverride {
             // A remaining override is harmless: each boot into the agent sets it anew.
             named.push(words);
         }
@@ -68,30 +74,30 @@ pub fn conclude(node: &str, found: &Verdict, refused: &[(Item, String)], last: &
         named.append(&mut options);
     }
     for item in &left.kept {
-        done.lines.push((Held::Kept, item.part, item.words()));
+        done.lines.push((ItemState::Kept, item.part, item.words()));
     }
     for unknown in &left.unknown {
         let words = format!("{}: {}", unknown.part.plural(), unknown.why);
-        done.lines.push((Held::Unknown, unknown.part, words));
+        done.lines.push((ItemState::Unknown, unknown.part, words));
     }
-    let unknown: Vec<&Unknown> = left.unknown.iter().filter(|_| !wish.allow_unknown).collect();
+    let unknown: Vec<&Unknown> = left.unknown.iter().filter(|_| !rules.allow_unknown).collect();
     done.refusal = refusal(node, &named, &unknown);
     done.retryable = !named.is_empty() || unknown.iter().any(|unknown| unknown.may_pass);
     done
 }
 
 /// The state of a thing that remained after all removals, with the BMC's refusal if there is one.
-fn standing(item: &Item, refusal: Option<&String>, wish: &Wish) -> (Held, String) {
+fn judge_remaining(item: &Item, refusal: Option<&String>, rules: &BmcRules) -> (ItemState, String) {
     let place = format!("{} at {}", item.words(), item.path);
     match refusal {
-        Some(why) => (Held::Foreign, format!("{place}: {why}")),
-        None if item.part.is_of_firmware() && wish.starts_again => (Held::Waiting, item.words()),
+        Some(why) => (ItemState::Foreign, format!("{place}: {why}")),
+        None if item.part.is_of_firmware() && rules.starts_again => (ItemState::Waiting, item.words()),
         None if item.part.is_of_firmware() => (
-            Held::Foreign,
+            ItemState::Foreign,
             format!("{place}: the BMC took the change and does not show it; it may need another start of the machine"),
         ),
         None => (
-            Held::Foreign,
+            ItemState::Foreign,
             format!("{place}: it came back after the BMC had said that it was gone"),
         ),
     }

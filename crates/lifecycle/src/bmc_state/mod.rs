@@ -12,7 +12,7 @@ mod uefi_tests;
 
 use serde::{Deserialize, Serialize};
 
-pub use conclude::{Conclusion, Held, conclude};
+pub use conclude::{Conclusion, ItemState, conclude};
 
 /// One part of a BMC's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -171,7 +171,7 @@ pub type BmcReading = Vec<(Part, Listed)>;
 
 /// The site's rules for BMCs between customers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct BmcRules {
     /// The control plane's account.
     pub own: String,
     /// Further accounts that may stay.
@@ -212,10 +212,10 @@ pub struct Unknown {
 
 /// Judges a reading by the site's rules.
 #[must_use]
-pub fn judge(reading: &BmcReading, wish: &Wish) -> Verdict {
+pub fn judge(reading: &BmcReading, rules: &BmcRules) -> Verdict {
     let mut verdict = Verdict::default();
     for (part, listed) in reading {
-        if part.is_in_band() && !wish.close_in_band {
+        if part.is_in_band() && !rules.close_in_band {
             continue;
         }
         match listed {
@@ -230,9 +230,9 @@ pub fn judge(reading: &BmcReading, wish: &Wish) -> Verdict {
                 why: why.clone(),
                 may_pass: true,
             }),
-            Listed::Whole(items) if *part == Part::Accounts => judge_accounts(items, wish, &mut verdict),
+            Listed::Whole(items) if *part == Part::Accounts => judge_accounts(items, rules, &mut verdict),
             Listed::Whole(items) => {
-                let foreign = items.iter().filter(|item| item.is_open && !is_kept(item, wish));
+                let foreign = items.iter().filter(|item| item.is_open && !is_kept(item, rules));
                 verdict.foreign.extend(foreign.cloned());
             }
         }
@@ -243,7 +243,7 @@ pub fn judge(reading: &BmcReading, wish: &Wish) -> Verdict {
 /// An account is foreign unless it is the control plane's, named by the site, or disabled. Where the control plane's own
 /// account is ambiguous, no account is foreign and the part is unknown: removing the wrong account would lock the control
 /// plane out.
-fn judge_accounts(items: &[Item], wish: &Wish, verdict: &mut Verdict) {
+fn judge_accounts(items: &[Item], rules: &BmcRules, verdict: &mut Verdict) {
     let named = |name: &str| items.iter().filter(|item| item.name == name).count();
     let mut unknown = |why: String| {
         verdict.unknown.push(Unknown {
@@ -253,28 +253,28 @@ fn judge_accounts(items: &[Item], wish: &Wish, verdict: &mut Verdict) {
         });
     };
     // Some BMCs report names in another letter case than they accept.
-    let own: Vec<&Item> = match named(&wish.own) {
+    let own: Vec<&Item> = match named(&rules.own) {
         0 => {
-            let is_own = |item: &&Item| item.name.eq_ignore_ascii_case(&wish.own);
+            let is_own = |item: &&Item| item.name.eq_ignore_ascii_case(&rules.own);
             items.iter().filter(is_own).collect()
         }
-        _ => items.iter().filter(|item| item.name == wish.own).collect(),
+        _ => items.iter().filter(|item| item.name == rules.own).collect(),
     };
     let [own] = own.as_slice() else {
         let count = own.len();
         return unknown(match count {
-            0 => format!("our own account {:?} is not among them", wish.own),
-            _ => format!("{count} accounts are called {:?} as ours is", wish.own),
+            0 => format!("our own account {:?} is not among them", rules.own),
+            _ => format!("{count} accounts are called {:?} as ours is", rules.own),
         });
     };
-    if let Some(name) = wish.keep_accounts.iter().find(|name| named(name) > 1) {
+    if let Some(name) = rules.keep_accounts.iter().find(|name| named(name) > 1) {
         return unknown(format!(
             "{} accounts are called {name:?}, which the site keeps",
             named(name)
         ));
     }
     for item in items.iter().filter(|item| item.is_open && item.path != own.path) {
-        if wish.keep_accounts.contains(&item.name) {
+        if rules.keep_accounts.contains(&item.name) {
             verdict.kept.push(item.clone());
         } else {
             verdict.foreign.push(item.clone());
@@ -282,14 +282,17 @@ fn judge_accounts(items: &[Item], wish: &Wish, verdict: &mut Verdict) {
     }
 }
 
-fn is_kept(item: &Item, wish: &Wish) -> bool {
+fn is_kept(item: &Item, rules: &BmcRules) -> bool {
     match item.part {
-        Part::Directories => wish.keep_directories,
-        Part::Subscriptions => wish.keep_subscriptions.iter().any(|kept| match kept.strip_suffix('*') {
-            Some(beginning) => item.name.starts_with(beginning),
-            None => item.name == *kept,
-        }),
-        Part::Sessions => item.user.eq_ignore_ascii_case(&wish.own) || wish.keep_accounts.contains(&item.user),
+        Part::Directories => rules.keep_directories,
+        Part::Subscriptions => rules
+            .keep_subscriptions
+            .iter()
+            .any(|kept| match kept.strip_suffix('*') {
+                Some(beginning) => item.name.starts_with(beginning),
+                None => item.name == *kept,
+            }),
+        Part::Sessions => item.user.eq_ignore_ascii_case(&rules.own) || rules.keep_accounts.contains(&item.user),
         _ => false,
     }
 }

@@ -18,12 +18,12 @@ fn account(slot: u32, name: &str) -> Item {
     }
 }
 
-fn wish() -> Wish {
-    Wish {
+fn rules() -> BmcRules {
+    BmcRules {
         own: "root".into(),
         keep_accounts: vec!["monitor".into()],
         keep_subscriptions: vec!["https://alerts.example/*".into(), "snmp://10.0.0.1".into()],
-        ..Wish::default()
+        ..BmcRules::default()
     }
 }
 
@@ -31,8 +31,12 @@ fn accounts(items: &[Item]) -> BmcReading {
     vec![(Part::Accounts, Listed::Whole(items.to_vec()))]
 }
 
-fn foreign(reading: &BmcReading, wish: &Wish) -> Vec<String> {
-    judge(reading, wish).foreign.into_iter().map(|item| item.name).collect()
+fn foreign(reading: &BmcReading, rules: &BmcRules) -> Vec<String> {
+    judge(reading, rules)
+        .foreign
+        .into_iter()
+        .map(|item| item.name)
+        .collect()
 }
 
 #[test]
@@ -46,7 +50,7 @@ fn only_our_account_and_those_the_site_keeps_stay() {
         account(4, ""),
         closed,
     ];
-    let verdict = judge(&accounts(&list), &wish());
+    let verdict = judge(&accounts(&list), &rules());
     assert_eq!(verdict.foreign, [account(2, "evil"), account(4, "")]);
     assert_eq!(verdict.kept, [account(3, "monitor")]);
     assert!(verdict.unknown.is_empty());
@@ -55,11 +59,11 @@ fn only_our_account_and_those_the_site_keeps_stay() {
 #[test]
 fn our_own_account_is_never_foreign_and_a_second_one_of_its_name_makes_all_unknown() {
     assert_eq!(
-        foreign(&accounts(&[account(1, "ROOT"), account(2, "x")]), &wish()),
+        foreign(&accounts(&[account(1, "ROOT"), account(2, "x")]), &rules()),
         ["x"]
     );
     assert_eq!(
-        foreign(&accounts(&[account(1, "root"), account(2, "Root")]), &wish()),
+        foreign(&accounts(&[account(1, "root"), account(2, "Root")]), &rules()),
         ["Root"]
     );
     for list in [
@@ -68,7 +72,7 @@ fn our_own_account_is_never_foreign_and_a_second_one_of_its_name_makes_all_unkno
         vec![account(1, "ROOT"), account(2, "Root")],
         vec![account(1, "root"), account(2, "monitor"), account(3, "monitor")],
     ] {
-        let verdict = judge(&accounts(&list), &wish());
+        let verdict = judge(&accounts(&list), &rules());
         assert!(verdict.foreign.is_empty(), "{verdict:?}");
         assert!(
             matches!(verdict.unknown.as_slice(), [one] if !one.may_pass),
@@ -80,19 +84,19 @@ fn our_own_account_is_never_foreign_and_a_second_one_of_its_name_makes_all_unkno
 #[test]
 fn accounts_that_are_not_shown_are_unknown_and_other_parts_that_are_not_there_are_empty() {
     let reading: BmcReading = Part::ALL.iter().map(|part| (*part, Listed::NotOffered)).collect();
-    let verdict = judge(&reading, &wish());
+    let verdict = judge(&reading, &rules());
     let parts: Vec<Part> = verdict.unknown.iter().map(|unknown| unknown.part).collect();
     assert_eq!(parts, [Part::Accounts]);
     let reading: BmcReading = Part::ALL
         .iter()
         .map(|part| (*part, Listed::Unread("500".into())))
         .collect();
-    let unknown = |wish: &Wish| judge(&reading, wish).unknown.len();
-    let closing = Wish {
+    let unknown = |rules: &BmcRules| judge(&reading, rules).unknown.len();
+    let closing = BmcRules {
         close_in_band: true,
-        ..wish()
+        ..rules()
     };
-    assert_eq!((unknown(&wish()), unknown(&closing)), (11, 13));
+    assert_eq!((unknown(&rules()), unknown(&closing)), (11, 13));
 }
 
 #[test]
@@ -106,7 +110,7 @@ fn sessions_subscriptions_and_directories_stay_where_the_site_says_so() {
         Part::Sessions,
         vec![session("root"), session("monitor"), session(""), session("evil")],
     );
-    assert_eq!(foreign(&sessions, &wish()), ["", "evil"]);
+    assert_eq!(foreign(&sessions, &rules()), ["", "evil"]);
     let to = |name: &str| item(Part::Subscriptions, name);
     let list = whole(
         Part::Subscriptions,
@@ -116,19 +120,19 @@ fn sessions_subscriptions_and_directories_stay_where_the_site_says_so() {
             to("https://alerts.example.evil/"),
         ],
     );
-    assert_eq!(foreign(&list, &wish()), ["https://alerts.example.evil/"]);
+    assert_eq!(foreign(&list, &rules()), ["https://alerts.example.evil/"]);
     let directory = whole(Part::Directories, vec![item(Part::Directories, "LDAP")]);
-    assert_eq!(foreign(&directory, &wish()), ["LDAP"]);
-    let keeping = Wish {
+    assert_eq!(foreign(&directory, &rules()), ["LDAP"]);
+    let keeping = BmcRules {
         keep_directories: true,
-        ..wish()
+        ..rules()
     };
     assert!(foreign(&directory, &keeping).is_empty());
     let in_band = whole(Part::HostInterfaces, vec![item(Part::HostInterfaces, "1")]);
-    assert!(foreign(&in_band, &wish()).is_empty());
-    let closing = Wish {
+    assert!(foreign(&in_band, &rules()).is_empty());
+    let closing = BmcRules {
         close_in_band: true,
-        ..wish()
+        ..rules()
     };
     assert_eq!(foreign(&in_band, &closing), ["1"]);
 }
@@ -137,7 +141,7 @@ fn sessions_subscriptions_and_directories_stay_where_the_site_says_so() {
 fn what_is_gone_in_the_second_reading_was_removed() {
     let first = accounts(&[account(1, "root"), account(2, "evil"), account(3, "monitor")]);
     let last = accounts(&[account(1, "root"), account(3, "monitor")]);
-    let done = conclude("n1", &judge(&first, &wish()), &[], &last, &wish());
+    let done = conclude("n1", &judge(&first, &rules()), &[], &last, &rules());
     assert_eq!(done.refusal, None);
     let held: Vec<_> = done
         .lines
@@ -146,15 +150,18 @@ fn what_is_gone_in_the_second_reading_was_removed() {
         .collect();
     assert_eq!(
         held,
-        [(Held::Removed, "account \"evil\""), (Held::Kept, "account \"monitor\"")]
+        [
+            (ItemState::Removed, "account \"evil\""),
+            (ItemState::Kept, "account \"monitor\"")
+        ]
     );
 }
 
 #[test]
 fn what_comes_back_or_is_refused_holds_the_node_in_words_that_name_the_resource() {
     let first = accounts(&[account(1, "root"), account(2, "evil")]);
-    let found = judge(&first, &wish());
-    let back = conclude("n1", &found, &[], &first, &wish());
+    let found = judge(&first, &rules());
+    let back = conclude("n1", &found, &[], &first, &rules());
     let words = back.refusal.expect("it is held");
     for word in [
         "account \"evil\" at /accounts/2",
@@ -164,21 +171,21 @@ fn what_comes_back_or_is_refused_holds_the_node_in_words_that_name_the_resource(
     ] {
         assert!(words.contains(word), "{word}: {words}");
     }
-    assert!(back.retryable && back.lines.iter().all(|(held, ..)| *held == Held::Foreign));
+    assert!(back.retryable && back.lines.iter().all(|(held, ..)| *held == ItemState::Foreign));
     let refused = [(account(2, "evil"), "405 Method Not Allowed".to_owned())];
-    let words = conclude("n1", &found, &refused, &first, &wish())
+    let words = conclude("n1", &found, &refused, &first, &rules())
         .refusal
         .expect("it is held");
     assert!(words.contains("405"), "{words}");
     // `allow_unknown` never allows a foreign thing that is known to be there.
-    let lax = Wish {
+    let lax = BmcRules {
         allow_unknown: true,
-        ..wish()
+        ..rules()
     };
     assert!(conclude("n1", &found, &[], &first, &lax).refusal.is_some());
     // An override that cannot be cleared is reported, and does not hold the node: each boot of the control plane sets it.
     let boot = vec![(Part::BootOverride, Listed::Whole(vec![item(Part::BootOverride, "Cd")]))];
-    let done = conclude("n1", &judge(&boot, &wish()), &[], &boot, &wish());
+    let done = conclude("n1", &judge(&boot, &rules()), &[], &boot, &rules());
     assert!(done.refusal.is_none() && done.lines.len() == 1);
 }
 
@@ -187,13 +194,13 @@ fn what_cannot_be_read_holds_the_node_unless_the_site_allows_it() {
     let hidden: BmcReading = vec![(Part::Accounts, Listed::NotOffered)];
     let failing: BmcReading = vec![(Part::Sessions, Listed::Unread("503 from the BMC".into()))];
     for (reading, retryable, word) in [(&hidden, false, "accounts"), (&failing, true, "503 from the BMC")] {
-        let done = conclude("n1", &judge(reading, &wish()), &[], reading, &wish());
+        let done = conclude("n1", &judge(reading, &rules()), &[], reading, &rules());
         let words = done.refusal.expect("it is held");
         assert!(words.contains(word) && words.contains("unknown: allow"), "{words}");
         assert_eq!(done.retryable, retryable);
-        let lax = Wish {
+        let lax = BmcRules {
             allow_unknown: true,
-            ..wish()
+            ..rules()
         };
         let done = conclude("n1", &judge(reading, &lax), &[], reading, &lax);
         assert_eq!((done.refusal, done.lines.len()), (None, 1));
@@ -201,6 +208,6 @@ fn what_cannot_be_read_holds_the_node_unless_the_site_allows_it() {
     // A removal without a second reading as proof is not reported as a removal.
     let first = accounts(&[account(1, "root"), account(2, "evil")]);
     let unread: BmcReading = vec![(Part::Accounts, Listed::Unread("500".into()))];
-    let done = conclude("n1", &judge(&first, &wish()), &[], &unread, &wish());
-    assert!(done.lines.iter().all(|(held, ..)| *held == Held::Unknown));
+    let done = conclude("n1", &judge(&first, &rules()), &[], &unread, &rules());
+    assert!(done.lines.iter().all(|(held, ..)| *held == ItemState::Unknown));
 }

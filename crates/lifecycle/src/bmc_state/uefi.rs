@@ -11,7 +11,7 @@ use super::{BmcReading, Item, Listed, Part};
 use crate::time::Timestamp;
 
 /// Prefix of the names of boot options that the agent makes. The agent removes them when it erases the drives.
-const AGENTS: &str = "Rackwright: ";
+const AGENT_OPTION_PREFIX: &str = "Rackwright: ";
 
 /// A part of the firmware's boot settings, as a BMC shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,7 +72,7 @@ impl BootOption {
 
     /// The agent made this option: it starts a file from a partition, which the erase removes.
     fn is_of_the_agent(&self) -> bool {
-        self.name.starts_with(AGENTS) && self.device.contains("HD(")
+        self.name.starts_with(AGENT_OPTION_PREFIX) && self.device.contains("HD(")
     }
 }
 
@@ -216,7 +216,7 @@ fn fill<T: Clone>(mine: &mut Shown<T>, seen: &Shown<T>) -> bool {
 
 /// The site's rules for boot settings, beside the baseline.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct UefiWish {
+pub struct UefiRules {
     /// Names of boot options that may stay; a name that ends in `*` is a prefix.
     pub keep_boot_options: Vec<String>,
     /// Whether Secure Boot must be on; overrides the baseline.
@@ -225,7 +225,7 @@ pub struct UefiWish {
     pub keys: Vec<(String, String)>,
 }
 
-impl UefiWish {
+impl UefiRules {
     fn keeps(&self, option: &BootOption) -> bool {
         option.is_of_the_agent()
             || self.keep_boot_options.iter().any(|kept| match kept.strip_suffix('*') {
@@ -247,37 +247,37 @@ impl UefiWish {
 
 /// The differences of a reading from the inspection, for each part.
 #[must_use]
-pub fn differences(seen: &Uefi, base: &Uefi, wish: &UefiWish) -> BmcReading {
+pub fn differences(seen: &Uefi, base: &Uefi, rules: &UefiRules) -> BmcReading {
     vec![
         (
             Part::BootOptions,
             listed(&seen.options, &base.options, |seen, base| {
-                let is_foreign = |one: &&BootOption| !wish.keeps(one) && !base.iter().any(|other| other.is_same(one));
+                let is_foreign = |one: &&BootOption| !rules.keeps(one) && !base.iter().any(|other| other.is_same(one));
                 seen.iter().filter(is_foreign).map(option_item).collect()
             }),
         ),
         (
             Part::BootOrder,
             listed(&seen.order, &base.order, |order, _| {
-                wrong_order(order, seen, base, wish).into_iter().collect()
+                wrong_order(order, seen, base, rules).into_iter().collect()
             }),
         ),
         (
             Part::SecureBoot,
             listed(&seen.secure_boot, &base.secure_boot, |seen, base| {
-                secure_boot_items(seen, base, wish)
+                secure_boot_items(seen, base, rules)
             }),
         ),
         (
             Part::SecureBootKeys,
-            listed(&seen.keys, &base.keys, |seen, base| key_items(seen, base, wish)),
+            listed(&seen.keys, &base.keys, |seen, base| key_items(seen, base, rules)),
         ),
     ]
 }
 
 /// References of the boot options that must stand first, as at the inspection; empty where the baseline has no order.
 #[must_use]
-pub fn wished_order(seen: &Uefi, base: &Uefi) -> Vec<String> {
+pub fn expected_order(seen: &Uefi, base: &Uefi) -> Vec<String> {
     let order = base.order.known().cloned().unwrap_or_default();
     let (Some(now), Some(then)) = (seen.options.known(), base.options.known()) else {
         return order;
@@ -292,9 +292,10 @@ pub fn wished_order(seen: &Uefi, base: &Uefi) -> Vec<String> {
 
 /// Whether Secure Boot must be switched on (true) or off (false); None: it is as wanted.
 #[must_use]
-pub fn wished_secure_boot(seen: &Uefi, base: &Uefi, wish: &UefiWish) -> Option<bool> {
+pub fn expected_secure_boot(seen: &Uefi, base: &Uefi, rules: &UefiRules) -> Option<bool> {
     let (seen, base) = (seen.secure_boot.known()?, base.secure_boot.known()?);
-    wish.wants_secure_boot(base)
+    rules
+        .wants_secure_boot(base)
         .filter(|wanted| seen.enabled != Some(*wanted))
 }
 
@@ -330,14 +331,14 @@ fn option_item(option: &BootOption) -> Item {
 
 /// The boot order, if it is wrong: the options of the inspection must stand first, in their order. Options that the site
 /// keeps may stand anywhere.
-fn wrong_order(order: &[String], seen: &Uefi, base: &Uefi, wish: &UefiWish) -> Option<Item> {
-    let wished = wished_order(seen, base);
+fn wrong_order(order: &[String], seen: &Uefi, base: &Uefi, rules: &UefiRules) -> Option<Item> {
+    let expected = expected_order(seen, base);
     let options = seen.options.known().map(Vec::as_slice).unwrap_or_default();
     let find = |reference: &String| options.iter().find(|one| one.reference == *reference);
     let is_kept =
-        |reference: &String| find(reference).is_some_and(|one| wish.keeps(one) && !wished.contains(reference));
+        |reference: &String| find(reference).is_some_and(|one| rules.keeps(one) && !expected.contains(reference));
     let counted: Vec<&String> = order.iter().filter(|one| !is_kept(one)).collect();
-    if counted.len() >= wished.len() && counted.iter().zip(&wished).all(|(now, then)| *now == then) {
+    if counted.len() >= expected.len() && counted.iter().zip(&expected).all(|(now, then)| *now == then) {
         return None;
     }
     let called = |reference: &String| match find(reference) {
@@ -345,14 +346,14 @@ fn wrong_order(order: &[String], seen: &Uefi, base: &Uefi, wish: &UefiWish) -> O
         _ => reference.clone(),
     };
     let names = |list: &[String]| list.iter().take(4).map(called).collect::<Vec<_>>().join(", ");
-    let detail = format!("at the inspection: {}", names(&wished));
+    let detail = format!("at the inspection: {}", names(&expected));
     Some(item(Part::BootOrder, &names(order), detail, "Boot.BootOrder"))
 }
 
-fn secure_boot_items(seen: &SecureBoot, base: &SecureBoot, wish: &UefiWish) -> Vec<Item> {
+fn secure_boot_items(seen: &SecureBoot, base: &SecureBoot, rules: &UefiRules) -> Vec<Item> {
     let mut items = Vec::new();
     let word = |on: bool| if on { "on" } else { "off" };
-    if let Some(wanted) = wish.wants_secure_boot(base)
+    if let Some(wanted) = rules.wants_secure_boot(base)
         && seen.enabled != Some(wanted)
     {
         let now = seen.enabled.map_or("unknown", word);
@@ -367,12 +368,12 @@ fn secure_boot_items(seen: &SecureBoot, base: &SecureBoot, wish: &UefiWish) -> V
     items
 }
 
-fn key_items(seen: &Keys, base: &Keys, wish: &UefiWish) -> Vec<Item> {
+fn key_items(seen: &Keys, base: &Keys, rules: &UefiRules) -> Vec<Item> {
     let has = |list: &[Key], key: &Key| list.iter().any(|other| other.is_same(key));
     let foreign = seen
         .entries
         .iter()
-        .filter(|key| !has(&base.entries, key) && !wish.keeps_key(key));
+        .filter(|key| !has(&base.entries, key) && !rules.keeps_key(key));
     let mut items: Vec<Item> = foreign
         .map(|key| item(Part::SecureBootKeys, &key.name, key.detail(), &key.path))
         .collect();

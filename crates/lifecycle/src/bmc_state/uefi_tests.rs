@@ -1,7 +1,8 @@
 use super::uefi::{
-    Baseline, BootOption, Key, Keys, SecureBoot, Shown, Uefi, UefiWish, differences, wished_order, wished_secure_boot,
+    Baseline, BootOption, Key, Keys, SecureBoot, Shown, Uefi, UefiRules, differences, expected_order,
+    expected_secure_boot,
 };
-use super::{BmcReading, Conclusion, Held, Item, Listed, Part, Wish, conclude, judge};
+use super::{BmcReading, BmcRules, Conclusion, Item, ItemState, Listed, Part, conclude, judge};
 use crate::time::Timestamp;
 
 fn option(number: u16, name: &str) -> BootOption {
@@ -62,8 +63,8 @@ fn items(reading: &BmcReading, of: Part) -> Vec<Item> {
     }
 }
 
-fn names(seen: &Uefi, wish: &UefiWish) -> Vec<(Part, String)> {
-    let reading = differences(seen, &base(), wish);
+fn names(seen: &Uefi, rules: &UefiRules) -> Vec<(Part, String)> {
+    let reading = differences(seen, &base(), rules);
     let parts = [
         Part::BootOptions,
         Part::BootOrder,
@@ -76,16 +77,16 @@ fn names(seen: &Uefi, wish: &UefiWish) -> Vec<(Part, String)> {
 
 #[test]
 fn what_stands_as_at_the_inspection_is_not_foreign() {
-    assert_eq!(names(&base(), &UefiWish::default()), []);
+    assert_eq!(names(&base(), &UefiRules::default()), []);
     // The firmware renumbered its options.
     let anew = with(|options, order, _, _| {
         *options = vec![option(7, "disk"), option(9, "pxe")];
         *order = vec!["Boot0009".into(), "Boot0007".into()];
     });
-    assert_eq!(names(&anew, &UefiWish::default()), []);
+    assert_eq!(names(&anew, &UefiRules::default()), []);
     // More revoked programs are an update.
     let revoked = with(|_, _, _, keys| keys.revoked = Some(80));
-    assert_eq!(names(&revoked, &UefiWish::default()), []);
+    assert_eq!(names(&revoked, &UefiRules::default()), []);
     // The agent's own option, which the erase removes.
     let agents = with(|options, order, _, _| {
         options.push(BootOption {
@@ -94,7 +95,7 @@ fn what_stands_as_at_the_inspection_is_not_foreign() {
         });
         order.insert(0, "Boot0002".into());
     });
-    assert_eq!(names(&agents, &UefiWish::default()), []);
+    assert_eq!(names(&agents, &UefiRules::default()), []);
 }
 
 #[test]
@@ -103,7 +104,7 @@ fn a_boot_option_and_an_order_of_somebody_else_are_foreign_unless_the_site_keeps
         options.push(option(5, "evil"));
         order.insert(0, "Boot0005".into());
     });
-    let found = names(&seen, &UefiWish::default());
+    let found = names(&seen, &UefiRules::default());
     assert_eq!(
         found,
         [
@@ -114,29 +115,29 @@ fn a_boot_option_and_an_order_of_somebody_else_are_foreign_unless_the_site_keeps
             )
         ]
     );
-    assert_eq!(wished_order(&seen, &base()), ["Boot0000", "Boot0001"]);
+    assert_eq!(expected_order(&seen, &base()), ["Boot0000", "Boot0001"]);
     // Behind the options of the inspection it is foreign and starts nothing.
     let behind = with(|options, order, _, _| {
         options.push(option(5, "evil"));
         order.push("Boot0005".into());
     });
-    let parts: Vec<Part> = names(&behind, &UefiWish::default())
+    let parts: Vec<Part> = names(&behind, &UefiRules::default())
         .into_iter()
         .map(|(part, _)| part)
         .collect();
     assert_eq!(parts, [Part::BootOptions]);
-    let keeping = UefiWish {
+    let keeping = UefiRules {
         keep_boot_options: vec!["ev*".into()],
-        ..UefiWish::default()
+        ..UefiRules::default()
     };
     assert_eq!(names(&seen, &keeping), []);
     // The prefix of the agent's names alone is not enough.
     let named = with(|options, _, _, _| options.push(option(5, "Rackwright: evil")));
-    assert_eq!(names(&named, &UefiWish::default()).len(), 1);
+    assert_eq!(names(&named, &UefiRules::default()).len(), 1);
     let swapped = with(|_, order, _, _| order.swap(0, 1));
-    assert_eq!(names(&swapped, &UefiWish::default()).len(), 1);
+    assert_eq!(names(&swapped, &UefiRules::default()).len(), 1);
     let shortened = with(|_, order, _, _| order.truncate(1));
-    assert_eq!(names(&shortened, &UefiWish::default()).len(), 1);
+    assert_eq!(names(&shortened, &UefiRules::default()).len(), 1);
 }
 
 #[test]
@@ -147,7 +148,7 @@ fn secure_boot_that_is_off_or_unlocked_and_keys_that_came_or_went_are_foreign() 
         keys.entries = vec![key("db", "bb"), key("db", "ee")];
         keys.revoked = Some(3);
     });
-    let words: Vec<String> = names(&seen, &UefiWish::default())
+    let words: Vec<String> = names(&seen, &UefiRules::default())
         .into_iter()
         .map(|(_, words)| words)
         .collect();
@@ -161,15 +162,15 @@ fn secure_boot_that_is_off_or_unlocked_and_keys_that_came_or_went_are_foreign() 
             "Secure Boot key \"dbx\" (3 revoked programs, 78 at the inspection)",
         ]
     );
-    assert_eq!(wished_secure_boot(&seen, &base(), &UefiWish::default()), Some(true));
+    assert_eq!(expected_secure_boot(&seen, &base(), &UefiRules::default()), Some(true));
     // The site's rule overrides the inspection.
-    let site = UefiWish {
+    let site = UefiRules {
         secure_boot: Some(false),
         keys: vec![("db".into(), "ee".into())],
-        ..UefiWish::default()
+        ..UefiRules::default()
     };
-    assert_eq!(wished_secure_boot(&seen, &base(), &site), None);
-    assert_eq!(wished_secure_boot(&base(), &base(), &site), Some(false));
+    assert_eq!(expected_secure_boot(&seen, &base(), &site), None);
+    assert_eq!(expected_secure_boot(&base(), &base(), &site), Some(false));
     let added = with(|_, _, secure, keys| {
         secure.enabled = Some(false);
         keys.entries.push(key("db", "ee"));
@@ -190,7 +191,10 @@ fn what_the_bmc_shows_no_more_or_cannot_show_is_unknown_and_what_it_never_showed
         order: Shown::NotOffered,
         ..base()
     };
-    let verdict = judge(&differences(&unread, &less, &UefiWish::default()), &Wish::default());
+    let verdict = judge(
+        &differences(&unread, &less, &UefiRules::default()),
+        &BmcRules::default(),
+    );
     let parts: Vec<Part> = verdict.unknown.iter().map(|unknown| unknown.part).collect();
     assert_eq!(parts, [Part::BootOptions, Part::SecureBoot]);
     assert!(verdict.foreign.is_empty());
@@ -211,12 +215,12 @@ fn what_the_bmc_shows_no_more_or_cannot_show_is_unknown_and_what_it_never_showed
 
 /// The conclusion for a machine that is still as `last` after all removals.
 fn concluded(last: &Uefi, refused: &[(Item, String)], starts_again: bool) -> Conclusion {
-    let wish = Wish {
+    let rules = BmcRules {
         starts_again,
-        ..Wish::default()
+        ..BmcRules::default()
     };
-    let reading = differences(last, &base(), &UefiWish::default());
-    conclude("n1", &judge(&reading, &wish), refused, &reading, &wish)
+    let reading = differences(last, &base(), &UefiRules::default());
+    conclude("n1", &judge(&reading, &rules), refused, &reading, &rules)
 }
 
 #[test]
@@ -224,7 +228,10 @@ fn a_change_may_wait_for_the_start_before_the_last_reading_and_for_no_other() {
     let off = with(|_, _, secure, _| secure.enabled = Some(false));
     let first = concluded(&off, &[], true);
     assert_eq!(first.refusal, None);
-    assert!(first.lines.iter().all(|(held, ..)| *held == Held::Waiting), "{first:?}");
+    assert!(
+        first.lines.iter().all(|(held, ..)| *held == ItemState::Waiting),
+        "{first:?}"
+    );
     let last = concluded(&off, &[], false);
     let words = last.refusal.expect("it is held");
     assert!(
@@ -232,7 +239,7 @@ fn a_change_may_wait_for_the_start_before_the_last_reading_and_for_no_other() {
         "{words}"
     );
     // A refused change does not wait for a start.
-    let item = items(&differences(&off, &base(), &UefiWish::default()), Part::SecureBoot).remove(0);
+    let item = items(&differences(&off, &base(), &UefiRules::default()), Part::SecureBoot).remove(0);
     let refused = concluded(&off, &[(item, "403 Forbidden".into())], true);
     assert!(refused.refusal.is_some_and(|words| words.contains("403")));
 }
@@ -248,12 +255,12 @@ fn a_boot_option_that_stays_holds_the_node_unless_it_stands_behind_ours() {
     let behind = concluded(&at(2), &[], false);
     assert_eq!(behind.refusal, None);
     assert!(
-        behind.lines.iter().any(|(held, ..)| *held == Held::Foreign),
+        behind.lines.iter().any(|(held, ..)| *held == ItemState::Foreign),
         "{behind:?}"
     );
     assert!(concluded(&at(0), &[], false).refusal.is_some());
     // A new order that waits for the start puts the option behind the others.
-    let item = items(&differences(&at(0), &base(), &UefiWish::default()), Part::BootOptions).remove(0);
+    let item = items(&differences(&at(0), &base(), &UefiRules::default()), Part::BootOptions).remove(0);
     let refused = [(item, "405".to_owned())];
     assert_eq!(concluded(&at(0), &refused, true).refusal, None);
     let words = concluded(&at(0), &refused, false).refusal.expect("it is held");
@@ -269,9 +276,9 @@ fn a_boot_option_that_stays_holds_the_node_unless_it_stands_behind_ours() {
             ..at(2)
         },
         &hidden,
-        &UefiWish::default(),
+        &UefiRules::default(),
     );
-    let wish = Wish::default();
-    let done = conclude("n1", &judge(&reading, &wish), &[], &reading, &wish);
+    let rules = BmcRules::default();
+    let done = conclude("n1", &judge(&reading, &rules), &[], &reading, &rules);
     assert!(done.refusal.is_some());
 }

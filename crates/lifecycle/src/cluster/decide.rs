@@ -16,7 +16,7 @@ pub const LINK_GRACE_S: i64 = 15 * 60;
 /// Times of the notices before the end of a lease, in seconds: a week, a day, an hour.
 pub const NOTICES_S: [i64; 3] = [7 * 24 * 3600, 24 * 3600, 3600];
 /// An idle cluster is looked at again after this time, in seconds.
-const LOOK_S: i64 = 3600;
+const RECHECK_S: i64 = 3600;
 
 /// The decision about one cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,13 +52,13 @@ pub enum Effect {
     /// Test the network between the checked nodes.
     TestNetwork,
     /// Let every checked node be handed over.
-    LetHandOver,
+    AllowHandOver,
     /// Erase and free these nodes.
     ReleaseNodes(Vec<String>),
     /// Take the ports of these erased nodes out of the partition.
-    CutOff(Vec<String>),
+    IsolateNodes(Vec<String>),
     /// Remove these erased nodes from the cluster, and free their power, cooling and links.
-    Part(Vec<String>),
+    RemoveNodes(Vec<String>),
     /// Write the image of the wanted build to these nodes.
     Reimage(Vec<String>),
     /// Too many nodes failed with the new image: write it to no further node, with the reason.
@@ -146,7 +146,7 @@ impl fmt::Display for Wait {
     }
 }
 
-pub(super) fn go(edge: Edge, reason: impl Into<String>) -> Decision {
+pub(super) fn take_edge(edge: Edge, reason: impl Into<String>) -> Decision {
     let reason = reason.into();
     Decision::Move { edge, reason }
 }
@@ -155,19 +155,19 @@ pub(super) fn go(edge: Edge, reason: impl Into<String>) -> Decision {
 #[must_use]
 pub fn decide(cluster: &Cluster, facts: &Facts, now: Timestamp) -> Decision {
     let ctx = Ctx { cluster, facts, now };
-    if let Some(decision) = ctx.ending().or_else(|| ctx.shed()) {
+    if let Some(decision) = ctx.release_or_notice().or_else(|| ctx.release_leaving()) {
         return decision;
     }
     match cluster.state {
-        State::Reserved => go(Edge::Started, ""),
+        State::Reserved => take_edge(Edge::Started, ""),
         State::Building => ctx.building(),
         State::Validating => ctx.validating(),
         State::Ready => ctx.ready(),
-        State::Degraded | State::Resizing => ctx.mending(),
+        State::Degraded | State::Resizing => ctx.repairing(),
         State::Reimaging => ctx.reimaging(),
         State::Releasing => ctx.releasing(),
         State::Released => ctx.rest(),
-        State::Failed if cluster.wanted.retry => go(Edge::Retried, ""),
+        State::Failed if cluster.wanted.retry => take_edge(Edge::Retried, ""),
         State::Failed => ctx.rest(),
     }
 }
@@ -180,14 +180,14 @@ pub(super) struct Ctx<'a> {
 
 impl Ctx<'_> {
     /// The release, on request or at the lease's end, and the notices before that.
-    fn ending(&self) -> Option<Decision> {
+    fn release_or_notice(&self) -> Option<Decision> {
         Edge::Released.target(self.cluster.state)?;
         if self.cluster.wanted.release {
-            return Some(go(Edge::Released, ""));
+            return Some(take_edge(Edge::Released, ""));
         }
         let end = self.cluster.lease_end?;
         if end <= self.now {
-            return Some(go(Edge::Released, "its lease has ended"));
+            return Some(take_edge(Edge::Released, "its lease has ended"));
         }
         let due = NOTICES_S
             .iter()
@@ -214,7 +214,7 @@ impl Ctx<'_> {
     }
 
     /// Erases the nodes that are to leave, and then removes them from the cluster.
-    fn shed(&self) -> Option<Decision> {
+    fn release_leaving(&self) -> Option<Decision> {
         let leave = &self.cluster.wanted.leave;
         let is_its_customers = matches!(
             self.cluster.state,
@@ -239,17 +239,17 @@ impl Ctx<'_> {
         }
         // A node is free for others only after its ports are proven out of the partition.
         match &self.facts.partition {
-            Partition::None => Some(Decision::Act(Effect::Part(freed))),
-            _ if !self.cluster.wanted.is_leave_cut => Some(Decision::Act(Effect::CutOff(freed))),
-            Partition::Proven => Some(Decision::Act(Effect::Part(freed))),
+            Partition::None => Some(Decision::Act(Effect::RemoveNodes(freed))),
+            _ if !self.cluster.wanted.is_leave_cut => Some(Decision::Act(Effect::IsolateNodes(freed))),
+            Partition::Proven => Some(Decision::Act(Effect::RemoveNodes(freed))),
             Partition::Pending(_) | Partition::Gone => None,
         }
     }
 
     /// The wait for the nodes that are to leave.
-    fn parting(&self) -> Option<Decision> {
+    fn wait_for_leaving(&self) -> Option<Decision> {
         let left = self.cluster.wanted.leave.len();
-        (left > 0).then(|| self.look_again(Wait::Erase(left)))
+        (left > 0).then(|| self.recheck(Wait::Erase(left)))
     }
 
     /// The first node that is out of order or to be replaced on request, and why.
@@ -316,12 +316,12 @@ impl Ctx<'_> {
         let coming = self.staying().filter(is_coming).count();
         if coming > 0 {
             let of = self.staying().count();
-            return Some(self.look_again(Wait::Nodes { coming, of }));
+            return Some(self.recheck(Wait::Nodes { coming, of }));
         }
         match &self.facts.partition {
             Partition::None | Partition::Proven => None,
-            Partition::Pending(fault) => Some(self.look_again(Wait::Partition(fault.clone()))),
-            Partition::Gone => Some(self.look_again(Wait::Partition("it has no partition key".to_owned()))),
+            Partition::Pending(fault) => Some(self.recheck(Wait::Partition(fault.clone()))),
+            Partition::Gone => Some(self.recheck(Wait::Partition("it has no partition key".to_owned()))),
         }
     }
 
@@ -330,7 +330,7 @@ impl Ctx<'_> {
             return failed;
         }
         let missing = self.replace().or_else(|| self.missing());
-        missing.unwrap_or_else(|| go(Edge::Built, ""))
+        missing.unwrap_or_else(|| take_edge(Edge::Built, ""))
     }
 
     fn validating(&self) -> Decision {
@@ -338,18 +338,18 @@ impl Ctx<'_> {
             return failed;
         }
         if let Some((node, why)) = self.out_of_order() {
-            return go(Edge::Rebuilt, format!("{node} is out: {why}"));
+            return take_edge(Edge::Rebuilt, format!("{node} is out: {why}"));
         }
         self.missing()
             .or_else(|| self.hand_over())
-            .or_else(|| self.parting())
-            .unwrap_or_else(|| go(Edge::HandedOver, ""))
+            .or_else(|| self.wait_for_leaving())
+            .unwrap_or_else(|| take_edge(Edge::HandedOver, ""))
     }
 
     /// The steps from all nodes checked to the hand-over.
     fn hand_over(&self) -> Option<Decision> {
         let checked = self.count(|standing| *standing == Standing::Checked);
-        (checked > 0).then(|| self.network().unwrap_or(Decision::Act(Effect::LetHandOver)))
+        (checked > 0).then(|| self.network().unwrap_or(Decision::Act(Effect::AllowHandOver)))
     }
 
     /// The test of the network between the nodes, before the hand-over.
@@ -366,15 +366,15 @@ impl Ctx<'_> {
 
     fn ready(&self) -> Decision {
         if let Some((node, why)) = self.out_of_order().or_else(|| self.impaired()) {
-            return go(Edge::Degraded, format!("{node}: {why}"));
+            return take_edge(Edge::Degraded, format!("{node}: {why}"));
         }
         if self.cluster.rollout.is_some() {
-            return go(Edge::Reimaged, "");
+            return take_edge(Edge::Reimaged, "");
         }
         let joining = self.staying().filter(|member| member.is_new).count();
         match (joining, self.cluster.wanted.leave.len()) {
             (0, 0) => self.rest(),
-            (joining, leaving) => go(
+            (joining, leaving) => take_edge(
                 Edge::Resized,
                 format!("nodes that join: {joining}, that leave: {leaving}"),
             ),
@@ -382,34 +382,36 @@ impl Ctx<'_> {
     }
 
     /// A node is missing, or nodes join or leave.
-    fn mending(&self) -> Decision {
+    fn repairing(&self) -> Decision {
         if self.cluster.rollout.is_some() {
-            return go(Edge::Reimaged, "");
+            return take_edge(Edge::Reimaged, "");
         }
-        self.mended()
-            .or_else(|| self.unmended())
-            .unwrap_or_else(|| go(Edge::Restored, ""))
+        self.next_repair()
+            .or_else(|| self.wait_for_link())
+            .unwrap_or_else(|| take_edge(Edge::Restored, ""))
     }
 
     /// The next step from a cluster in use to a cluster in order. A node without a replacement holds up no other node: the
     /// checked nodes are handed over meanwhile.
-    pub(super) fn mended(&self) -> Option<Decision> {
-        match (self.replace(), self.whole()) {
+    pub(super) fn next_repair(&self) -> Option<Decision> {
+        match (self.replace(), self.next_completion()) {
             (Some(Decision::Wait { .. }), Some(act @ Decision::Act(_))) => Some(act),
             (Some(replace), _) => Some(replace),
-            (None, whole) => whole,
+            (None, next_completion) => next_completion,
         }
     }
 
     /// The wait for a link that made the cluster degraded and is still faulty.
-    fn unmended(&self) -> Option<Decision> {
+    fn wait_for_link(&self) -> Option<Decision> {
         let (node, why) = self.impaired().filter(|_| self.cluster.state == State::Degraded)?;
-        Some(self.look_again(Wait::Link { node, why }))
+        Some(self.recheck(Wait::Link { node, why }))
     }
 
     /// The next step from a cluster with all its nodes to a cluster in order.
-    pub(super) fn whole(&self) -> Option<Decision> {
-        self.missing().or_else(|| self.hand_over()).or_else(|| self.parting())
+    pub(super) fn next_completion(&self) -> Option<Decision> {
+        self.missing()
+            .or_else(|| self.hand_over())
+            .or_else(|| self.wait_for_leaving())
     }
 
     fn releasing(&self) -> Decision {
@@ -421,12 +423,12 @@ impl Ctx<'_> {
         }
         let leaving = self.count(|standing| *standing == Standing::Leaving);
         if leaving > 0 {
-            return self.look_again(Wait::Erase(leaving));
+            return self.recheck(Wait::Erase(leaving));
         }
         match &self.facts.partition {
-            Partition::None | Partition::Gone => go(Edge::Freed, ""),
-            Partition::Pending(fault) => self.look_again(Wait::Partition(fault.clone())),
-            Partition::Proven => self.look_again(Wait::Partition(String::new())),
+            Partition::None | Partition::Gone => take_edge(Edge::Freed, ""),
+            Partition::Pending(fault) => self.recheck(Wait::Partition(fault.clone())),
+            Partition::Proven => self.recheck(Wait::Partition(String::new())),
         }
     }
 
@@ -441,15 +443,15 @@ impl Ctx<'_> {
         };
         let hours = BUILD_DEADLINE_MIN / 60;
         let reason = format!("{} took longer than {hours} h{missing}", self.cluster.state);
-        Some(go(Edge::Failed, reason))
+        Some(take_edge(Edge::Failed, reason))
     }
 
     fn rest(&self) -> Decision {
-        self.look_again(Wait::Rest)
+        self.recheck(Wait::Rest)
     }
 
-    pub(super) fn look_again(&self, why: Wait) -> Decision {
-        self.wait(why, self.now.plus(seconds(LOOK_S)))
+    pub(super) fn recheck(&self, why: Wait) -> Decision {
+        self.wait(why, self.now.plus(seconds(RECHECK_S)))
     }
 
     /// Waits until `until`, or until the next event of the lease if that is earlier.

@@ -1,17 +1,17 @@
 //! Writes another image to the nodes of a cluster in use, some at a time.
 
 use super::Edge;
-use super::decide::{Ctx, Decision, Effect, Wait, go};
+use super::decide::{Ctx, Decision, Effect, Wait, take_edge};
 use super::facts::{Member, Rollout, Standing};
 
 impl Ctx<'_> {
     pub(super) fn reimaging(&self) -> Decision {
         let Some(rollout) = &self.cluster.rollout else {
             // The rollout is complete or was cancelled.
-            return self.mended().unwrap_or_else(|| go(Edge::Restored, ""));
+            return self.next_repair().unwrap_or_else(|| take_edge(Edge::Restored, ""));
         };
         // Nodes that another image cannot mend. A missing replacement does not hold up the other nodes.
-        let broken = self.out_of_order_of(|member| self.is_beyond(member));
+        let broken = self.out_of_order_of(|member| self.needs_replacement(member));
         if let Some(replace) = broken.map(|(node, why)| self.replace_one(node, why))
             && matches!(replace, Decision::Act(_))
         {
@@ -19,17 +19,17 @@ impl Ctx<'_> {
         }
         self.too_many_failed(rollout)
             .or_else(|| self.next_batch(rollout))
-            .unwrap_or_else(|| self.rolled_out())
+            .unwrap_or_else(|| self.finish_rollout())
     }
 
     /// True for a node that can only be replaced.
-    fn is_beyond(&self, member: &Member) -> bool {
+    fn needs_replacement(&self, member: &Member) -> bool {
         let is_asked_for = self.cluster.wanted.replace.contains_key(&member.node);
-        let can_be_written = self.is_old(member) && member.is_writable;
-        is_asked_for || (member.standing.is_out() && !can_be_written && !self.failed_with_it(member))
+        let can_be_written = self.has_old_image(member) && member.is_writable;
+        is_asked_for || (member.standing.is_out() && !can_be_written && !self.failed_with_new_image(member))
     }
 
-    fn is_old(&self, member: &Member) -> bool {
+    fn has_old_image(&self, member: &Member) -> bool {
         let again = self.cluster.rollout.as_ref().map(|rollout| &rollout.again);
         let is_again = again.is_some_and(|again| again.contains(&member.node)) && member.standing.is_out();
         is_again || member.build != self.cluster.build
@@ -37,29 +37,31 @@ impl Ctx<'_> {
 
     /// True for a node that failed with the new image. A later failure, or a removal from service by an operator, does not
     /// count.
-    fn failed_with_it(&self, member: &Member) -> bool {
-        !self.is_old(member) && member.is_failed && member.standing.is_out()
+    fn failed_with_new_image(&self, member: &Member) -> bool {
+        !self.has_old_image(member) && member.is_failed && member.standing.is_out()
     }
 
     /// Nodes that failed with the new image.
     fn failed(&self) -> Vec<&Member> {
-        self.staying().filter(|member| self.failed_with_it(member)).collect()
+        self.staying()
+            .filter(|member| self.failed_with_new_image(member))
+            .collect()
     }
 
     fn too_many_failed(&self, rollout: &Rollout) -> Option<Decision> {
         if let Some(stopped) = &rollout.stopped {
-            return Some(self.look_again(Wait::Rollout(stopped.clone())));
+            return Some(self.recheck(Wait::Rollout(stopped.clone())));
         }
         let failed = self.failed();
-        let (failures, borne) = (failed.len() + rollout.failed as usize, rollout.max_failures as usize);
-        let last = failed.last().filter(|_| failures > borne)?;
+        let (failures, allowed) = (failed.len() + rollout.failed as usize, rollout.max_failures as usize);
+        let last = failed.last().filter(|_| failures > allowed)?;
         let because = match &last.standing {
             Standing::Lost(why) => format!(" ({why})"),
             _ => String::new(),
         };
         let nodes = if failures == 1 { "node" } else { "nodes" };
         let why = format!(
-            "{failures} {nodes} failed with the new image, {borne} may: {}{because}",
+            "{failures} {nodes} failed with the new image, {allowed} may: {}{because}",
             last.node
         );
         Some(Decision::Act(match rollout.roll_back && !rollout.is_back {
@@ -75,14 +77,14 @@ impl Ctx<'_> {
         let room = (rollout.max_unavailable.max(1) as usize).saturating_sub(away);
         let mut old: Vec<&Member> = self
             .staying()
-            .filter(|member| self.is_old(member) && member.is_writable)
+            .filter(|member| self.has_old_image(member) && member.is_writable)
             .collect();
         old.sort_by_key(|member| (member.leaf, &member.node));
         // A node that is out of use already takes no room.
         let (lost, served): (Vec<&Member>, Vec<&Member>) = old.into_iter().partition(is_away);
         let leaf = match rollout.by_leaf {
             false => None,
-            true => self.leaf_in_work().or(served.first().map(|member| member.leaf)),
+            true => self.active_leaf().or(served.first().map(|member| member.leaf)),
         };
         let served = served
             .into_iter()
@@ -97,23 +99,23 @@ impl Ctx<'_> {
     }
 
     /// The leaf with a node that is getting the new image.
-    fn leaf_in_work(&self) -> Option<u32> {
+    fn active_leaf(&self) -> Option<u32> {
         let is_at_work =
-            |member: &&Member| !self.is_old(member) && member.standing == Standing::Coming && !member.is_new;
+            |member: &&Member| !self.has_old_image(member) && member.standing == Standing::Coming && !member.is_new;
         self.staying().find(is_at_work).map(|member| member.leaf)
     }
 
     /// The decision when nothing can be written now: all is done, nodes are under way, or failed nodes take up the room.
-    fn rolled_out(&self) -> Decision {
-        let is_done = |member: &&Member| !self.is_old(member) && member.standing == Standing::HandedOver;
+    fn finish_rollout(&self) -> Decision {
+        let is_done = |member: &&Member| !self.has_old_image(member) && member.standing == Standing::HandedOver;
         let (done, of) = (self.staying().filter(is_done).count(), self.staying().count());
         let failed = self.failed().len();
-        let wait = || self.look_again(Wait::Reimage { done, of, failed });
+        let wait = || self.recheck(Wait::Reimage { done, of, failed });
         if self.staying().any(|member| member.standing == Standing::Coming) {
             return wait();
         }
-        self.mended().unwrap_or_else(|| match done == of {
-            true => go(Edge::Restored, ""),
+        self.next_repair().unwrap_or_else(|| match done == of {
+            true => take_edge(Edge::Restored, ""),
             false => wait(),
         })
     }

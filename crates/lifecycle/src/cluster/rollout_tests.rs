@@ -135,7 +135,7 @@ impl Play {
                     member.is_failed = false;
                 }
             }
-            Effect::LetHandOver => {
+            Effect::AllowHandOver => {
                 for member in self.members.iter_mut().filter(|m| m.standing == Standing::Checked) {
                     (member.standing, member.is_new, member.is_writable) = (Standing::HandedOver, false, true);
                 }
@@ -327,20 +327,20 @@ fn nodes_join_and_leave_a_cluster_in_use() {
     play.members[4].standing = Standing::Checked;
     assert_eq!(
         decide(&play.cluster, &play.facts(), NOW),
-        Decision::Act(Effect::LetHandOver)
+        Decision::Act(Effect::AllowHandOver)
     );
     play.members[4].standing = Standing::HandedOver;
     let erase = Wait::Erase(1);
     assert!(matches!(decide(&play.cluster, &play.facts(), NOW), Decision::Wait { why, .. } if why == erase));
     play.members[0].standing = Standing::Freed;
     // The node's ports leave the partition, with proof, before the node is free for others.
-    let cut = Decision::Act(Effect::CutOff(vec!["n00".into()]));
+    let cut = Decision::Act(Effect::IsolateNodes(vec!["n00".into()]));
     assert_eq!(decide(&play.cluster, &play.facts(), NOW), cut);
     play.cluster.wanted.is_leave_cut = true;
     let mut pending = play.facts();
     pending.partition = Partition::Pending(String::new());
     assert!(matches!(decide(&play.cluster, &pending, NOW), Decision::Wait { .. }));
-    let part = Decision::Act(Effect::Part(vec!["n00".into()]));
+    let part = Decision::Act(Effect::RemoveNodes(vec!["n00".into()]));
     assert_eq!(decide(&play.cluster, &play.facts(), NOW), part);
     play.members.remove(0);
     play.cluster.wanted.leave.clear();

@@ -65,9 +65,9 @@ fn nothing_is_handed_over_before_every_node_is_checked_and_the_partition_proven(
     let all = facts(&[CHECKED, CHECKED], Partition::Proven);
     assert_eq!(edge(&decide(&building, &all, NOW)), Some(Edge::Built));
     let validating = cluster(State::Validating);
-    assert_eq!(decide(&validating, &all, NOW), Decision::Act(Effect::LetHandOver));
+    assert_eq!(decide(&validating, &all, NOW), Decision::Act(Effect::AllowHandOver));
     let some = facts(&[CHECKED, ACTIVE], Partition::Proven);
-    assert_eq!(decide(&validating, &some, NOW), Decision::Act(Effect::LetHandOver));
+    assert_eq!(decide(&validating, &some, NOW), Decision::Act(Effect::AllowHandOver));
     let done = facts(&[ACTIVE, ACTIVE], Partition::Proven);
     assert_eq!(edge(&decide(&validating, &done, NOW)), Some(Edge::HandedOver));
 }
@@ -311,7 +311,7 @@ fn a_broken_link_degrades_a_cluster_that_is_its_customers_and_takes_no_node_from
     // Other nodes are built and handed over meanwhile.
     facts.members[0].standing = CHECKED;
     let decision = decide(&cluster(State::Degraded), &facts, day);
-    assert_eq!(decision, Decision::Act(Effect::LetHandOver));
+    assert_eq!(decision, Decision::Act(Effect::AllowHandOver));
     facts.members[0].standing = ACTIVE;
     facts.members[1].impaired = None;
     assert_eq!(
@@ -380,7 +380,7 @@ fn nodes_are_handed_over_only_after_the_network_between_them_was_tested() {
         }
         assert_eq!(decide(&cluster, &facts, later), test, "tried again after its pause");
         facts.network = Network::Passed;
-        assert_eq!(decide(&cluster, &facts, NOW), Decision::Act(Effect::LetHandOver));
+        assert_eq!(decide(&cluster, &facts, NOW), Decision::Act(Effect::AllowHandOver));
     }
     facts.members.iter_mut().for_each(|member| member.standing = ACTIVE);
     facts.network = Network::Untested;

@@ -8,11 +8,11 @@ use crate::facts::Outcome;
 use crate::time::minutes;
 
 /// After a change was given up, a change that only a rule wants is tried again after this many minutes.
-const AGAIN_MIN: i64 = 24 * 60;
+const RETRY_MIN: i64 = 24 * 60;
 
 impl Ctx<'_> {
     /// Ends a change that was begun: while the valid password is unknown, the BMC cannot be used for anything else.
-    pub(super) fn half_changed(&self) -> Option<Decision> {
+    pub(super) fn unfinished_change(&self) -> Option<Decision> {
         let account = &self.facts.account;
         if !account.is_pending {
             return None;
@@ -59,7 +59,7 @@ impl Ctx<'_> {
             return false;
         };
         let is_final = matches!(&last.outcome, Outcome::Failed { retryable: false, .. });
-        let again = last.ended_at.unwrap_or(last.started_at).plus(minutes(AGAIN_MIN));
+        let again = last.ended_at.unwrap_or(last.started_at).plus(minutes(RETRY_MIN));
         (is_final || failures.len() >= self.policy.tries as usize) && self.now < again
     }
 }

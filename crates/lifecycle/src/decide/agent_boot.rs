@@ -22,13 +22,15 @@ where
     if !state.boots_agent() || power.last() == Some(&Power::Off) {
         return None;
     }
-    let (index, last) = attempts.enumerate().rfind(|(_, attempt)| switches(attempt.effect))?;
+    let (index, last) = attempts
+        .enumerate()
+        .rfind(|(_, attempt)| changes_power(attempt.effect))?;
     let is_boot = last.effect == Effect::PowerOn && matches!(last.outcome, Outcome::Succeeded | Outcome::Open);
     is_boot.then_some(index)
 }
 
 /// Whether the effect may change the power.
-pub(super) fn switches(effect: Effect) -> bool {
+pub(super) fn changes_power(effect: Effect) -> bool {
     matches!(effect, Effect::PowerOn | Effect::PowerOff | Effect::UpdateFirmware)
 }
 
@@ -87,7 +89,7 @@ impl Ctx<'_> {
     /// The number of boots meant to bring the agent. The boots before a reading that found wrong firmware settings did
     /// bring it, and are not counted.
     fn boots(&self) -> usize {
-        let round = self.settings_round();
+        let round = self.last_deviation_at();
         self.facts
             .of(Effect::PowerOn)
             .filter(|a| a.outcome == Outcome::Succeeded && a.started_at >= round)
@@ -109,21 +111,21 @@ impl Ctx<'_> {
                 until: deadline.min(reread),
             };
         }
-        if let Some(spent) = self.boots_spent() {
-            return spent;
+        if let Some(decision) = self.boots_exhausted() {
+            return decision;
         }
         self.attempt(Effect::PowerOff)
     }
 
     pub(super) fn while_off(&self) -> Decision {
-        if let Some(spent) = self.boots_spent() {
-            return spent;
+        if let Some(decision) = self.boots_exhausted() {
+            return decision;
         }
         if let Err(decision) = self.in_network(Network::Provisioning, self.node.since) {
             return decision;
         }
         match self.facts.boot_target.fresh(self.node.since) {
-            Some(BootTarget::Network) => match self.without_power_for_long() {
+            Some(BootTarget::Network) => match self.memory_lost() {
                 Ok(()) => self.attempt(Effect::PowerOn),
                 Err(first) => first,
             },
@@ -131,7 +133,7 @@ impl Ctx<'_> {
         }
     }
 
-    fn boots_spent(&self) -> Option<Decision> {
+    fn boots_exhausted(&self) -> Option<Decision> {
         let boots = self.boots();
         (boots >= self.policy.boots as usize).then(|| {
             let wait_s = self.policy.agent_boot_s;

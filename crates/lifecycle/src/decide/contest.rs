@@ -4,7 +4,7 @@
 //! boot begins with no agent registered. If that boot is contested as well, the node is quarantined. An inspection ends as
 //! failed instead if the machine did not prove itself, because the machine has received nothing yet.
 
-use super::{Ctx, Decision, Line, Wait, go_because};
+use super::{Ctx, Decision, Line, Wait, take_edge_because};
 use crate::chart::{Edge, State};
 use crate::effect::Effect;
 use crate::facts::{Attempt, Facts, Outcome, Power};
@@ -35,14 +35,14 @@ impl Ctx<'_> {
             );
             let is_new = self.node.state == State::Inspecting;
             let edge = if is_new { Edge::Failed } else { Edge::Condemned };
-            return Some(go_because(edge, reason));
+            return Some(take_edge_because(edge, reason));
         }
         if boots.contests > 1 {
             let reason = format!(
                 "two machines answered for its boot, and again after a power cycle: {what}. Find the second machine \
                  by the MAC address tables of the switches, take it off the boot network, then readmit the node"
             );
-            return Some(go_because(Edge::Condemned, reason));
+            return Some(take_edge_because(Edge::Condemned, reason));
         }
         let is_cycled = self.facts.of(Effect::PowerOn).any(|a| a.started_at >= *at);
         if is_cycled || self.facts.power.fresh(*at) == Some(&Power::Off) {

@@ -50,7 +50,7 @@ fn a_contested_boot_ends_the_job_and_the_power_and_a_second_one_quarantines() {
         facts.boots.contested = Some((at(5), what.into()));
         let mut open = tried(Effect::WriteImage, 4, 0, Outcome::Open);
         open.boot_id = Some("b1".into());
-        let verdict = verdict_on_open(&open, &facts, &Policy::default(), at(6));
+        let verdict = forced_outcome(&open, &facts, &Policy::default(), at(6));
         assert!(
             matches!(&verdict, Some(Outcome::Failed { code, message, retryable: true }) if code == CONTESTED && message == what),
             "{verdict:?}"

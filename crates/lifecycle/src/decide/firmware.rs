@@ -10,14 +10,14 @@ impl Ctx<'_> {
     /// An update that was begun goes on before anything else switches the machine, whatever is wanted by now: an
     /// interrupted flash may leave the machine dead. Two bounds: a machine in use is not updated, and a stuck update ends.
     /// Where the state has a way out, the state gives up; elsewhere the update does.
-    pub(super) fn half_updated(&self) -> Option<Decision> {
-        if !self.facts.firmware.under_way || !self.may_go_on() {
+    pub(super) fn unfinished_update(&self) -> Option<Decision> {
+        if !self.facts.firmware.under_way || !self.may_continue() {
             return None;
         }
-        if self.way_out().is_some() {
+        if self.failure_edge().is_some() {
             return Some(self.attempt(Effect::UpdateFirmware));
         }
-        (!self.has_given_up_update()).then(|| self.persist(Effect::UpdateFirmware))
+        (!self.has_given_up_update()).then(|| self.retry_forever(Effect::UpdateFirmware))
     }
 
     fn has_given_up_update(&self) -> bool {
@@ -26,7 +26,7 @@ impl Ctx<'_> {
         failures.len() >= self.policy.tries as usize || failures.last().is_some_and(is_final)
     }
 
-    fn may_go_on(&self) -> bool {
+    fn may_continue(&self) -> bool {
         self.node.state.is_unused() || self.may_disturb()
     }
 
@@ -39,18 +39,18 @@ impl Ctx<'_> {
     }
 
     /// Ok when no firmware update is requested, or it is done or given up, or it is not the time for it; else the update.
-    pub(super) fn firmware_wish(&self) -> Line<()> {
+    pub(super) fn requested_firmware(&self) -> Line<()> {
         let Some(asked) = self.node.wanted.firmware else {
             return Ok(());
         };
         if firmware_outcome(self.facts, asked, self.policy.tries as usize).is_some() || !self.may_disturb() {
             return Ok(());
         }
-        Err(self.persist(Effect::UpdateFirmware))
+        Err(self.retry_forever(Effect::UpdateFirmware))
     }
 
     /// How a node at rest waits when a firmware update is wanted and a customer has the node: for its maintenance window.
-    pub(super) fn rest_for_window(&self, rest: Decision) -> Decision {
+    pub(super) fn wait_for_window(&self, rest: Decision) -> Decision {
         let is_left = self.facts.firmware.under_way && !self.has_given_up_update();
         let is_asked = self
             .node

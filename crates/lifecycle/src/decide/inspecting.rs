@@ -1,6 +1,6 @@
 //! Discovered and inspecting: first the machine's identity, then its inventory.
 
-use super::{Ctx, Decision, Line, Never, Wait, go, go_because};
+use super::{Ctx, Decision, Line, Never, Wait, take_edge, take_edge_because};
 use crate::chart::Edge;
 use crate::effect::Effect;
 use crate::facts::Bmc;
@@ -23,15 +23,15 @@ impl Ctx<'_> {
     pub(super) fn discovered(&self) -> Line<Never> {
         self.password()?;
         match self.facts.bmc.fresh(self.node.since) {
-            Some(Bmc::Identified) => Err(go(Edge::Enrolled)),
-            _ => Err(self.persist(Effect::Identify)),
+            Some(Bmc::Identified) => Err(take_edge(Edge::Enrolled)),
+            _ => Err(self.retry_forever(Effect::Identify)),
         }
     }
 
     pub(super) fn inspecting(&self) -> Line<Never> {
         if !self.node.evidence.is_untouched() {
             let reason = "the node holds data that was written and not erased; `rackwright node readmit` erases it";
-            return Err(go_because(Edge::Failed, reason));
+            return Err(take_edge_because(Edge::Failed, reason));
         }
         let is_first = self.node.evidence.clean_at.is_none();
         let asked = self.node.since.plus(if is_first { -JUST_ENROLLED_US } else { 0 });
@@ -48,7 +48,7 @@ impl Ctx<'_> {
             self.off_since(at)?;
             // After the machine ran: at a start its firmware reports boot options and keys to the BMC.
             self.bmc_reported()?;
-            return Err(go(Edge::Inspected));
+            return Err(take_edge(Edge::Inspected));
         }
         self.settings_before_boot()?;
         self.agent_of_this_state()?;

@@ -99,10 +99,10 @@ pub fn decide(node: &Node, facts: &Facts, policy: &Policy, now: Timestamp) -> De
             until: open.deadline,
         };
     }
-    if let Some(decision) = ctx.half_changed() {
+    if let Some(decision) = ctx.unfinished_change() {
         return decision;
     }
-    if let Some(decision) = ctx.half_updated() {
+    if let Some(decision) = ctx.unfinished_update() {
         return decision;
     }
     if let Some(decision) = ctx.contested() {
@@ -112,7 +112,7 @@ pub fn decide(node: &Node, facts: &Facts, policy: &Policy, now: Timestamp) -> De
         State::Discovered => ctx.discovered(),
         State::Inspecting => ctx.inspecting(),
         State::Available => ctx.available(),
-        State::Allocated => Err(go(Edge::Started)),
+        State::Allocated => Err(take_edge(Edge::Started)),
         State::Imaging => ctx.imaging(),
         State::Rebooting => ctx.rebooting(),
         State::Validating => ctx.validating(),
@@ -133,7 +133,7 @@ pub fn decide(node: &Node, facts: &Facts, policy: &Policy, now: Timestamp) -> De
 /// An attempt ends at its deadline. A job of the agent also ends when its boot is contested, when the machine was booted
 /// again, or when the agent has been away for longer than the grace.
 #[must_use]
-pub fn verdict_on_open(open: &Attempt, facts: &Facts, policy: &Policy, now: Timestamp) -> Option<Outcome> {
+pub fn forced_outcome(open: &Attempt, facts: &Facts, policy: &Policy, now: Timestamp) -> Option<Outcome> {
     let lost = |message: String| {
         Some(Outcome::Failed {
             code: "agent-lost".into(),
@@ -201,14 +201,14 @@ pub fn is_interrupted(node: &Node) -> bool {
 /// An uninhabited value: every checklist ends in a decision.
 enum Never {}
 
-fn go(edge: Edge) -> Decision {
+fn take_edge(edge: Edge) -> Decision {
     Decision::Move {
         edge,
         reason: String::new(),
     }
 }
 
-fn go_because(edge: Edge, reason: impl Into<String>) -> Decision {
+fn take_edge_because(edge: Edge, reason: impl Into<String>) -> Decision {
     Decision::Move {
         edge,
         reason: reason.into(),
@@ -221,13 +221,13 @@ impl Ctx<'_> {
         let wanted = &self.node.wanted;
         let open = |edge: Edge| edge.target(self.node.state).is_some();
         if let Some(reason) = wanted.condemn.as_ref().filter(|_| open(Edge::Condemned)) {
-            return go_because(Edge::Condemned, reason);
+            return take_edge_because(Edge::Condemned, reason);
         }
         if wanted.readmit && open(Edge::Readmitted) {
-            return go(Edge::Readmitted);
+            return take_edge(Edge::Readmitted);
         }
         if let Some(reason) = wanted.hold.as_ref().filter(|_| open(Edge::Held)) {
-            return go_because(Edge::Held, reason);
+            return take_edge_because(Edge::Held, reason);
         }
         Decision::Wait {
             why: Wait::Doubt { why: doubt.why.clone() },
@@ -242,26 +242,26 @@ impl Ctx<'_> {
         if let Some(reason) = &wanted.condemn
             && open(Edge::Condemned)
         {
-            return Some(go_because(Edge::Condemned, reason));
+            return Some(take_edge_because(Edge::Condemned, reason));
         }
         if let Some(claim) = &self.node.claim
             && claim.release_requested
         {
             if open(Edge::Released) {
-                return Some(go(Edge::Released));
+                return Some(take_edge(Edge::Released));
             }
             if open(Edge::Unclaimed) {
-                return Some(go(Edge::Unclaimed));
+                return Some(take_edge(Edge::Unclaimed));
             }
         }
         // A node of the pool is erased only while it is doubted, see `doubted`.
         if wanted.readmit && self.node.state != State::Available && open(Edge::Readmitted) {
-            return Some(go(Edge::Readmitted));
+            return Some(take_edge(Edge::Readmitted));
         }
         if let Some(reason) = &wanted.hold
             && open(Edge::Held)
         {
-            return Some(go_because(Edge::Held, reason));
+            return Some(take_edge_because(Edge::Held, reason));
         }
         None
     }
@@ -287,12 +287,12 @@ impl Ctx<'_> {
             self.node.state
         );
         // Allocated has no way out: it has no step that can hang.
-        self.way_out().map(|edge| go_because(edge, reason))
+        self.failure_edge().map(|edge| take_edge_because(edge, reason))
     }
 
     /// The edge by which the state gives up. An unfinished release leaves data behind, so that node is quarantined, not
     /// merely failed.
-    fn way_out(&self) -> Option<Edge> {
+    fn failure_edge(&self) -> Option<Edge> {
         let edge = match self.node.state {
             State::Reclaiming => Edge::Condemned,
             _ => Edge::Failed,
@@ -301,7 +301,7 @@ impl Ctx<'_> {
     }
 
     fn give_up(&self, reason: impl Into<String>) -> Decision {
-        go_because(self.way_out().unwrap_or(Edge::Failed), reason)
+        take_edge_because(self.failure_edge().unwrap_or(Edge::Failed), reason)
     }
 
     /// Starts `effect`, unless its budget is spent or it has to pause after a failure.
@@ -334,7 +334,7 @@ impl Ctx<'_> {
     }
 
     /// As `attempt`, for states that cannot fail: the tries never end, with ever longer pauses.
-    fn persist(&self, effect: Effect) -> Decision {
+    fn retry_forever(&self, effect: Effect) -> Decision {
         let failures = self.facts.failures(effect);
         let Some(last) = failures.last() else {
             return Decision::Act(effect);
@@ -380,10 +380,10 @@ impl Ctx<'_> {
     }
 
     fn attempt_for_state(&self, effect: Effect) -> Decision {
-        if self.way_out().is_some() {
+        if self.failure_edge().is_some() {
             self.attempt(effect)
         } else {
-            self.persist(effect)
+            self.retry_forever(effect)
         }
     }
 

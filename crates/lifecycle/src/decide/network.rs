@@ -23,7 +23,7 @@ impl Ctx<'_> {
         if !self.facts.manages_ports || self.facts.network.fresh(since) == Some(&network) {
             return Ok(());
         }
-        Err(self.persist(Effect::SetNetwork(network)))
+        Err(self.retry_forever(Effect::SetNetwork(network)))
     }
 
     /// No card of the node hears another switch port than the site file states, where the site holds such nodes back. A
@@ -57,7 +57,7 @@ impl Ctx<'_> {
 
     /// The network of a node at rest. A node whose ports were never set keeps its network while its customer has the node:
     /// the hand-over was before the control plane set ports.
-    pub(super) fn network_wish(&self) -> Line<()> {
+    pub(super) fn network_at_rest(&self) -> Line<()> {
         let claim = self.node.claim.as_ref();
         let handed_over = claim.is_some_and(|claim| claim.handed_over == Some(claim.deployment));
         match self.node.state {

@@ -3,7 +3,7 @@
 //! Before each boot into the agent that may erase, the machine is switched off, and its BMC is read again after the
 //! policy's least time. Both readings report off, and nothing has switched the machine in between.
 
-use super::agent_boot::switches;
+use super::agent_boot::changes_power;
 use super::{Ctx, Decision, Line, Wait};
 use crate::chart::State;
 use crate::effect::Effect;
@@ -29,9 +29,9 @@ pub fn power_loss(attempts: &[Attempt]) -> Option<PowerLoss> {
 /// The time without power at the end of these attempts.
 fn proven(attempts: &[Attempt]) -> Option<PowerLoss> {
     let is_proof = |a: &Attempt| a.effect == Effect::ProvePowerOff && a.outcome == Outcome::Succeeded;
-    let last = attempts.iter().rposition(|a| is_proof(a) || switches(a.effect))?;
+    let last = attempts.iter().rposition(|a| is_proof(a) || changes_power(a.effect))?;
     let proof = attempts.get(last).filter(|a| is_proof(a))?;
-    let off = attempts[..last].iter().rfind(|a| switches(a.effect))?;
+    let off = attempts[..last].iter().rfind(|a| changes_power(a.effect))?;
     let is_off = off.effect == Effect::PowerOff && off.outcome == Outcome::Succeeded;
     let from = off.ended_at.filter(|_| is_off)?;
     Some(PowerLoss {
@@ -42,13 +42,13 @@ fn proven(attempts: &[Attempt]) -> Option<PowerLoss> {
 
 impl Ctx<'_> {
     /// The machine is off and its memory has lost its content; else the decision that leads there.
-    pub(super) fn without_power_for_long(&self) -> Line<()> {
+    pub(super) fn memory_lost(&self) -> Line<()> {
         let attempts = &self.facts.attempts;
         let is_needed = self.node.state == State::Reclaiming && self.uncontested(Effect::EraseDrives).is_none();
         if !is_needed || proven(attempts).is_some() {
             return Ok(());
         }
-        let last = attempts.iter().rfind(|a| switches(a.effect));
+        let last = attempts.iter().rfind(|a| changes_power(a.effect));
         let off = last.filter(|a| a.effect == Effect::PowerOff && a.outcome == Outcome::Succeeded);
         let Some(off) = off else {
             // The machine was off already, for an unknown time.

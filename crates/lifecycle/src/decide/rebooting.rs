@@ -3,7 +3,7 @@
 //! The machine is seen off, set to its own boot order, switched on, and waited for. A host that does not come up is
 //! switched off and on again until the boots are spent.
 
-use super::{Ctx, Line, Never, go, go_because};
+use super::{Ctx, Line, Never, take_edge, take_edge_because};
 use crate::chart::Edge;
 use crate::effect::{BootTarget, Effect, Network};
 use crate::facts::Outcome;
@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 impl Ctx<'_> {
     pub(super) fn rebooting(&self) -> Line<Never> {
         if self.facts.succeeded(Effect::AwaitHost).is_some() {
-            return Err(go(Edge::HostUp));
+            return Err(take_edge(Edge::HostUp));
         }
         let failures = self.facts.failures(Effect::AwaitHost);
         if failures.len() >= self.policy.boots as usize {
@@ -21,7 +21,7 @@ impl Ctx<'_> {
                 "the installed system did not answer after {} boots: {message}",
                 failures.len()
             );
-            return Err(go_because(Edge::Failed, reason));
+            return Err(take_edge_because(Edge::Failed, reason));
         }
         let begin = failures.last().and_then(|a| a.ended_at).unwrap_or(self.node.since);
         let switched_on = self

@@ -6,7 +6,7 @@
 //! system may pretend to be the agent. Whatever keeps a drive from being proven erased (a dead BMC too) condemns the node
 //! in the end: the node must not return to the pool.
 
-use super::{Ctx, Line, Never, go};
+use super::{Ctx, Line, Never, take_edge};
 use crate::chart::Edge;
 use crate::effect::Effect;
 use crate::facts::Outcome;
@@ -20,7 +20,7 @@ impl Ctx<'_> {
             self.off_since(erased.ended_at.unwrap_or(erased.started_at))?;
             self.password()?;
             self.bmc_proven()?;
-            return Err(go(Edge::Erased));
+            return Err(take_edge(Edge::Erased));
         }
         if let Some(last) = self.facts.failures(Effect::EraseDrives).last()
             && let Outcome::Failed {

@@ -1,6 +1,6 @@
 //! The states of rest: nothing happens until an operator or a customer requests something.
 
-use super::{Ctx, Decision, Line, Never, Wait, go};
+use super::{Ctx, Decision, Line, Never, Wait, take_edge};
 use crate::chart::Edge;
 use crate::effect::Effect;
 use crate::facts::{Outcome, Power};
@@ -10,13 +10,13 @@ use crate::time::{Timestamp, minutes};
 impl Ctx<'_> {
     pub(super) fn available(&self) -> Line<Never> {
         if self.node.claim.is_some() {
-            return Err(go(Edge::Claimed));
+            return Err(take_edge(Edge::Claimed));
         }
         self.reinspection()?;
-        self.firmware_wish()?;
-        self.power_wish()?;
+        self.requested_firmware()?;
+        self.requested_power()?;
         self.password()?;
-        self.network_wish()?;
+        self.network_at_rest()?;
         Err(self.rest(Wait::Rest))
     }
 
@@ -24,19 +24,19 @@ impl Ctx<'_> {
         if let Some(claim) = &self.node.claim
             && self.node.evidence.deployment != Some(claim.deployment)
         {
-            return Err(go(Edge::Reimaged));
+            return Err(take_edge(Edge::Reimaged));
         }
-        self.firmware_wish()?;
-        self.power_wish()?;
+        self.requested_firmware()?;
+        self.requested_power()?;
         self.password()?;
-        self.network_wish()?;
-        Err(self.rest_for_window(self.rest(Wait::Rest)))
+        self.network_at_rest()?;
+        Err(self.wait_for_window(self.rest(Wait::Rest)))
     }
 
     /// A new inspection is requested for a machine without a claim and without data.
     fn reinspection(&self) -> Line<()> {
         if self.node.wanted.reinspect && self.node.claim.is_none() && self.node.evidence.is_untouched() {
-            return Err(go(Edge::Reinspect));
+            return Err(take_edge(Edge::Reinspect));
         }
         Ok(())
     }
@@ -46,40 +46,40 @@ impl Ctx<'_> {
         if self.node.wanted.retry {
             match &self.node.claim {
                 // The owner's data are not overwritten: the node is checked again.
-                Some(claim) if claim.handed_over == Some(claim.deployment) => return Err(go(Edge::Revalidate)),
-                Some(_) => return Err(go(Edge::Retried)),
+                Some(claim) if claim.handed_over == Some(claim.deployment) => return Err(take_edge(Edge::Revalidate)),
+                Some(_) => return Err(take_edge(Edge::Retried)),
                 None => {}
             }
             if self.node.evidence.is_untouched() {
-                return Err(go(Edge::Reinspect));
+                return Err(take_edge(Edge::Reinspect));
             }
         }
-        self.power_wish()?;
+        self.requested_power()?;
         self.password()?;
-        self.network_wish()?;
+        self.network_at_rest()?;
         Err(self.rest(Wait::Operator))
     }
 
     pub(super) fn maintenance(&self) -> Line<Never> {
         if self.node.wanted.resume {
             if self.node.claim.is_some() {
-                return Err(go(Edge::Revalidate));
+                return Err(take_edge(Edge::Revalidate));
             }
             if self.node.evidence.is_untouched() {
-                return Err(go(Edge::Reinspect));
+                return Err(take_edge(Edge::Reinspect));
             }
         }
-        self.firmware_wish()?;
-        self.power_wish()?;
+        self.requested_firmware()?;
+        self.requested_power()?;
         self.password()?;
-        self.network_wish()?;
-        Err(self.rest_for_window(self.rest(Wait::Operator)))
+        self.network_at_rest()?;
+        Err(self.wait_for_window(self.rest(Wait::Operator)))
     }
 
     pub(super) fn quarantined(&self) -> Line<Never> {
-        self.power_wish()?;
+        self.requested_power()?;
         self.password()?;
-        self.network_wish()?;
+        self.network_at_rest()?;
         Err(self.rest(Wait::Operator))
     }
 
@@ -91,23 +91,23 @@ impl Ctx<'_> {
     }
 
     /// Ok when no power change is wanted, or it is done, or it was given up; else the next step towards it.
-    fn power_wish(&self) -> Line<()> {
-        let Some(wish) = self.node.wanted.power else {
+    fn requested_power(&self) -> Line<()> {
+        let Some(request) = self.node.wanted.power else {
             return Ok(());
         };
-        match power_outcome(self.facts, wish.goal, wish.at, self.policy.tries as usize) {
+        match power_outcome(self.facts, request.goal, request.at, self.policy.tries as usize) {
             Some(_) => Ok(()),
-            None => Err(self.power_step(wish.goal, wish.at)),
+            None => Err(self.power_step(request.goal, request.at)),
         }
     }
 
     fn power_step(&self, goal: PowerGoal, asked: Timestamp) -> Decision {
         match goal {
-            PowerGoal::On => self.persist(Effect::PowerOn),
-            PowerGoal::Off => self.persist(Effect::PowerOff),
+            PowerGoal::On => self.retry_forever(Effect::PowerOn),
+            PowerGoal::Off => self.retry_forever(Effect::PowerOff),
             PowerGoal::Cycle => match self.facts.power.fresh(asked) {
-                Some(Power::Off) => self.persist(Effect::PowerOn),
-                _ => self.persist(Effect::PowerOff),
+                Some(Power::Off) => self.retry_forever(Effect::PowerOn),
+                _ => self.retry_forever(Effect::PowerOff),
             },
         }
     }

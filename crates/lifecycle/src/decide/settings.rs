@@ -33,9 +33,9 @@ impl Ctx<'_> {
         if !self.facts.wants_settings || self.facts.succeeded(Effect::VerifySettings).is_some() {
             return Ok(());
         }
-        let strays = self.strays();
-        if let Some((last, message)) = strays.last() {
-            let rounds = strays.len();
+        let deviations = self.deviations();
+        if let Some((last, message)) = deviations.last() {
+            let rounds = deviations.len();
             if rounds >= self.policy.settings_tries as usize {
                 let reason = format!("settings of the firmware did not stay in {rounds} starts: {message}");
                 return Err(self.give_up(reason));
@@ -56,18 +56,18 @@ impl Ctx<'_> {
     }
 
     /// Readings that found other settings than wanted, with their messages, oldest first.
-    fn strays(&self) -> Vec<(&Attempt, &str)> {
+    fn deviations(&self) -> Vec<(&Attempt, &str)> {
         let readings = self.facts.of(Effect::VerifySettings);
-        let strays = readings.filter_map(|attempt| match &attempt.outcome {
+        let deviations = readings.filter_map(|attempt| match &attempt.outcome {
             Outcome::Failed { code, message, .. } if code == DIFFERS => Some((attempt, message.as_str())),
             _ => None,
         });
-        strays.collect()
+        deviations.collect()
     }
 
     /// The time of the last reading that found other settings than wanted: boots are counted from there.
-    pub(super) fn settings_round(&self) -> Timestamp {
-        let last = self.strays().last().and_then(|(attempt, _)| attempt.ended_at);
+    pub(super) fn last_deviation_at(&self) -> Timestamp {
+        let last = self.deviations().last().and_then(|(attempt, _)| attempt.ended_at);
         last.unwrap_or_default()
     }
 

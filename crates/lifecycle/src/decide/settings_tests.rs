@@ -143,7 +143,7 @@ fn machines() -> impl Iterator<Item = Machine> {
 }
 
 #[test]
-fn nobody_is_available_whose_settings_were_not_read_after_a_start_that_followed_the_last_write() {
+fn a_node_needs_a_reading_of_settings_after_the_last_write() {
     let tries = Policy::default().settings_tries;
     for (state, good, bad) in [
         (State::Inspecting, Edge::Inspected, Edge::Failed),
@@ -210,7 +210,7 @@ fn a_machine_is_started_no_more_often_than_its_settings_need() {
 }
 
 #[test]
-fn what_can_never_be_fails_at_once_in_the_words_of_the_bmc_but_not_before_the_erase() {
+fn impossible_settings_fail_after_the_erase() {
     for (state, edge) in [(State::Inspecting, Edge::Failed), (State::Reclaiming, Edge::Condemned)] {
         let node = if state == State::Reclaiming {
             claimed(state)
@@ -277,7 +277,7 @@ fn only_nobodys_clean_node_is_inspected_again_when_that_is_wanted() {
     // The faster claim wins, and is not disturbed later.
     let mut node = claimed(State::Available);
     node.wanted.reinspect = true;
-    assert_eq!(decide_at(&node, &Facts::default(), 1), go(Edge::Claimed));
+    assert_eq!(decide_at(&node, &Facts::default(), 1), take_edge(Edge::Claimed));
     let after = crate::outcome::apply(&node, Edge::Claimed, at(2)).unwrap();
     assert!(!after.wanted.reinspect);
 }

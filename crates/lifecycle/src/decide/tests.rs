@@ -486,10 +486,10 @@ fn an_open_job_is_closed_when_its_machine_was_booted_again() {
         agent: present(5),
         ..Facts::default()
     };
-    let verdict = verdict_on_open(&open, &facts, &Policy::default(), at(6));
+    let verdict = forced_outcome(&open, &facts, &Policy::default(), at(6));
     assert!(matches!(verdict, Some(Outcome::Failed { retryable: true, .. })));
     open.boot_id = Some("b1".into());
-    assert_eq!(verdict_on_open(&open, &facts, &Policy::default(), at(6)), None);
+    assert_eq!(forced_outcome(&open, &facts, &Policy::default(), at(6)), None);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //!
 //! A node that was handed over before no longer has the provisioning key. It is checked from outside.
 
-use super::{Ctx, Decision, Line, Never, Wait, go};
+use super::{Ctx, Decision, Line, Never, Wait, take_edge};
 use crate::chart::{Edge, State};
 use crate::effect::{Effect, Network};
 use crate::facts::Power;
@@ -18,7 +18,7 @@ impl Ctx<'_> {
             .is_some_and(|c| c.handed_over == Some(c.deployment));
         if handed_over {
             if self.facts.succeeded(Effect::ValidateFromOutside).is_some() {
-                return Err(go(Edge::Validated));
+                return Err(take_edge(Edge::Validated));
             }
             // The customer may have switched the machine off.
             if self.power_since(Timestamp::default())? == Power::Off {
@@ -28,7 +28,7 @@ impl Ctx<'_> {
         }
         if let Some(taken_off) = self.facts.succeeded(Effect::HandOver) {
             self.in_network(Network::Customer, taken_off.ended_at.unwrap_or(taken_off.started_at))?;
-            return Err(go(Edge::Validated));
+            return Err(take_edge(Edge::Validated));
         }
         self.in_network(Network::Provisioning, Timestamp::default())?;
         if self.facts.succeeded(Effect::Validate).is_some() {

@@ -2,7 +2,7 @@
 //!
 //! The agent that reports an erase may lie. So its report is compared with lists recorded earlier or by another source: the
 //! BMC, the accepted inspection, an operator. [`judge`] returns the sources that confirm each drive, or every difference;
-//! [`too_quick`] finds drives that were erased faster than their link can carry the bytes.
+//! [`too_fast`] finds drives that were erased faster than their link can carry the bytes.
 
 mod judge;
 mod pace;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::time::Timestamp;
 
 pub use judge::{Difference, Verdict, judge, uncovered, unnamed_missing};
-pub use pace::{TooQuick, link_of, too_quick};
+pub use pace::{TooFast, link_of, too_fast};
 
 /// A source of the list of a machine's drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -29,7 +29,7 @@ pub fn link_of(protocol: &str) -> (&'static str, u64) {
 
 /// A drive that was erased faster than its link allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TooQuick {
+pub struct TooFast {
     /// The drive, described for people.
     pub drive: String,
     /// The name of the link.
@@ -44,7 +44,7 @@ pub struct TooQuick {
     pub elapsed_us: u64,
 }
 
-impl fmt::Display for TooQuick {
+impl fmt::Display for TooFast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = |us: u64| us as f64 / 1e6;
         write!(
@@ -64,7 +64,7 @@ impl fmt::Display for TooQuick {
 /// The drives of a report that arrived sooner than the erase can have taken. The protocol comes from the lists, the BMC's
 /// before the agent's. Namespaces of one drive share a link.
 #[must_use]
-pub fn too_quick(lists: &[DriveList], reported: &[ReportedDrive], elapsed_us: u64) -> Vec<TooQuick> {
+pub fn too_fast(lists: &[DriveList], reported: &[ReportedDrive], elapsed_us: u64) -> Vec<TooFast> {
     let groups = groups(reported);
     let quick = groups.iter().filter_map(|group| {
         let protocol = [Source::BmcReclaiming, Source::Bmc, Source::Inspection, Source::Operator]
@@ -78,7 +78,7 @@ pub fn too_quick(lists: &[DriveList], reported: &[ReportedDrive], elapsed_us: u6
         let moved = group.drives.iter().map(|drive| drive.moved_bytes);
         let bytes = moved.fold(0, u64::saturating_add);
         let least_us = u64::try_from(u128::from(bytes) * 1_000_000 / u128::from(bytes_per_s)).unwrap_or(u64::MAX);
-        (elapsed_us < least_us).then(|| TooQuick {
+        (elapsed_us < least_us).then(|| TooFast {
             drive: group.words(),
             link,
             bytes_per_s,

@@ -325,8 +325,8 @@ fn an_overwrite_is_never_quicker_than_the_link() {
     let lists = [list(Source::Inspection, &drives)];
     let mut report = reported(&drives);
     report[0].moved_bytes = 6_000_000_000;
-    assert_eq!(too_quick(&lists, &report, 10_000_000), []);
-    let quick = too_quick(&lists, &report, 2_000_000);
+    assert_eq!(too_fast(&lists, &report, 10_000_000), []);
+    let quick = too_fast(&lists, &report, 2_000_000);
     assert_eq!(
         quick[0].to_string(),
         "drive nvme0n1 (serial number S6C1NA0TA04222): 6000000000 bytes have to cross its link (SATA, at most 600 MB/s), \
@@ -342,8 +342,8 @@ fn an_overwrite_is_never_quicker_than_the_link() {
         ..drives[0].clone()
     };
     let lists = [list(Source::Inspection, &drives), list(Source::Bmc, &[bmc])];
-    assert_eq!(too_quick(&lists, &report, 999_999).len(), 1);
-    assert_eq!(too_quick(&lists, &report, 1_000_000), []);
+    assert_eq!(too_fast(&lists, &report, 999_999).len(), 1);
+    assert_eq!(too_fast(&lists, &report, 1_000_000), []);
     report[0].moved_bytes = u64::MAX;
-    assert_eq!(too_quick(&lists, &report, u64::MAX / 1_000_000).len(), 1);
+    assert_eq!(too_fast(&lists, &report, u64::MAX / 1_000_000).len(), 1);
 }

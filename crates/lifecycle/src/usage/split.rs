@@ -55,10 +55,10 @@ impl std::ops::AddAssign for Share {
 
 /// An event of a second. The order within one second: leaving nodes make room before new ones are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
-    Leaves(usize),
-    Comes(usize),
-    Covers(i64),
+enum SweepEvent {
+    UseEnds(usize),
+    UseBegins(usize),
+    TermChange(i64),
 }
 
 /// The longest in use sorts first.
@@ -121,38 +121,41 @@ pub fn split(uses: &[InUse], terms: &[Reserved], from_s: i64, to_s: i64) -> Vec<
         shares: vec![Share::default(); uses.len()],
         ..Sweep::default()
     };
-    let mut turns: Vec<(i64, Turn)> = Vec::new();
+    let mut events: Vec<(i64, SweepEvent)> = Vec::new();
     for (place, one) in uses.iter().enumerate() {
         let (from, to) = clip(one.from_s, one.to_s);
         if from < to {
-            turns.extend([(from, Turn::Comes(place)), (to, Turn::Leaves(place))]);
+            events.extend([(from, SweepEvent::UseBegins(place)), (to, SweepEvent::UseEnds(place))]);
         }
     }
     for term in terms {
         let (from, to) = clip(term.from_s, term.to_s);
         if from < to {
             let nodes = i64::from(term.nodes);
-            turns.extend([(from, Turn::Covers(nodes)), (to, Turn::Covers(-nodes))]);
+            events.extend([
+                (from, SweepEvent::TermChange(nodes)),
+                (to, SweepEvent::TermChange(-nodes)),
+            ]);
         }
     }
-    turns.sort_unstable();
+    events.sort_unstable();
     let rank = |place: usize| (uses[place].from_s, uses[place].position, place);
-    let mut turns = turns.into_iter().peekable();
-    while let Some((now_s, turn)) = turns.next() {
-        match turn {
-            Turn::Leaves(place) => {
+    let mut events = events.into_iter().peekable();
+    while let Some((now_s, event)) = events.next() {
+        match event {
+            SweepEvent::UseEnds(place) => {
                 if sweep.reserved.remove(&rank(place)) {
                     sweep.settle(rank(place), now_s);
                 } else {
                     sweep.waiting.remove(&rank(place));
                 }
             }
-            Turn::Comes(place) => {
+            SweepEvent::UseBegins(place) => {
                 sweep.waiting.insert(rank(place));
             }
-            Turn::Covers(nodes) => sweep.covered += nodes,
+            SweepEvent::TermChange(nodes) => sweep.covered += nodes,
         }
-        if turns.peek().is_none_or(|(next_s, _)| *next_s > now_s) {
+        if events.peek().is_none_or(|(next_s, _)| *next_s > now_s) {
             sweep.balance(now_s);
         }
     }

@@ -10,7 +10,7 @@ fn connections(total: usize, unknown: usize, per_address: usize) -> Arc<Connecti
 
 /// True if the connection waits for room.
 async fn waits(connections: &Arc<Connections>, address: IpAddr) -> bool {
-    // Shorter than [`PATIENCE`].
+    // Shorter than [`MIN_IDLE_TIME`].
     let soon = Duration::from_millis(1);
     tokio::time::timeout(soon, connections.admit(address)).await.is_err()
 }
@@ -32,7 +32,7 @@ async fn the_oldest_idle_connection_gives_way_when_the_listener_is_full() {
     let fourth = connections.admit(address(4)).await.unwrap();
     assert_eq!(is_closed(), [false, true, false]);
     drop(busy);
-    tokio::time::advance(PATIENCE).await;
+    tokio::time::advance(MIN_IDLE_TIME).await;
     let _fifth = connections.admit(address(5)).await.unwrap();
     assert_eq!(is_closed(), [false, true, true], "the first became idle later");
     assert!(!fourth.closed().is_cancelled());
@@ -58,14 +58,14 @@ async fn an_address_that_has_too_many_takes_from_itself_alone() {
         own.push(connections.admit(address(2)).await.unwrap());
     }
     assert!(connections.admit(address(2)).await.is_none(), "both are young");
-    tokio::time::advance(PATIENCE).await;
+    tokio::time::advance(MIN_IDLE_TIME).await;
     assert!(connections.admit(address(2)).await.is_some());
     assert!(own[0].closed().is_cancelled() && !own[1].closed().is_cancelled());
     assert!(!other.closed().is_cancelled());
     let busy: Vec<_> = own.iter().map(|slot| slot.handle().busy()).collect();
     let third = connections.admit(address(2)).await.unwrap();
     let _busy = third.handle().busy();
-    tokio::time::advance(PATIENCE).await;
+    tokio::time::advance(MIN_IDLE_TIME).await;
     assert!(connections.admit(address(2)).await.is_none(), "both are busy");
     assert_eq!(connections.counts().refused, 2);
     drop(busy);
@@ -81,8 +81,8 @@ async fn known_peers_are_neither_counted_by_address_nor_closed() {
         known.push(slot);
     }
     assert_eq!(connections.counts().known, 4);
-    tokio::time::advance(PATIENCE).await;
-    connections.close_idle(PATIENCE);
+    tokio::time::advance(MIN_IDLE_TIME).await;
+    connections.close_idle(MIN_IDLE_TIME);
     assert!(known.iter().all(|slot| !slot.closed().is_cancelled()));
     assert!(waits(&connections, address(2)).await, "the total is reached");
     let waiting = connections.admit(address(2));
@@ -114,7 +114,7 @@ async fn idle_connections_are_closed_after_a_while() {
 
 #[test]
 fn a_network_of_ipv6_counts_as_one_address() {
-    let parse = |text: &str| counted(text.parse().unwrap());
+    let parse = |text: &str| counted_address(text.parse().unwrap());
     assert_eq!(parse("2001:db8::1"), parse("2001:db8::ffff:1"));
     assert_ne!(parse("2001:db8::1"), parse("2001:db8:0:1::1"));
     assert_eq!(parse("::ffff:10.0.0.1"), parse("10.0.0.1"));

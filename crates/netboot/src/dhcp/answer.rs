@@ -140,7 +140,7 @@ fn as_server(request: &Request, lookup: &Lookup, settings: &Settings) -> Result<
             address: None,
             hostname: None,
             subnet: None,
-            boot: Err(NoBoot::NotAsked),
+            boot: Err(NoBoot::NotRequested),
         }),
         MessageKind::Decline | MessageKind::Release => Err(Ignored::NotDue),
     }
@@ -153,7 +153,7 @@ fn as_proxy(request: &Request, lookup: &Lookup, settings: &Settings) -> Result<A
         _ => return Err(Ignored::NotDue),
     };
     if request.client.kind == Kind::Plain {
-        return Err(Ignored::NothingToAdd(NoBoot::NotAsked));
+        return Err(Ignored::NothingToAdd(NoBoot::NotRequested));
     }
     // An offer without a boot file would only make firmware wait for this server.
     let boot = first_stage(request, lookup, settings).map_err(Ignored::NothingToAdd)?;

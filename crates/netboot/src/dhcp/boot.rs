@@ -34,7 +34,7 @@ impl fmt::Display for FirstStage {
 pub enum NoBoot {
     /// The client is not firmware.
     #[error("it asks for an address only")]
-    NotAsked,
+    NotRequested,
     #[error("it is to boot from its disk")]
     Disk,
     #[error("it belongs to no node and unknown machines may not boot here")]
@@ -56,7 +56,7 @@ pub enum NoBoot {
 pub(crate) fn first_stage(request: &Request, lookup: &Lookup, settings: &Settings) -> Result<FirstStage, NoBoot> {
     let client = &request.client;
     if client.kind == Kind::Plain {
-        return Err(NoBoot::NotAsked);
+        return Err(NoBoot::NotRequested);
     }
     let loader = match lookup {
         Lookup::Known {

@@ -11,12 +11,12 @@ use crate::config::{Settings, Subnet};
 use crate::directory::OneTimeToken;
 
 /// Old clients and relays drop messages shorter than BOOTP's (RFC 1542, section 2.1).
-const SHORTEST: usize = 300;
+const MIN_REPLY_BYTES: usize = 300;
 /// Usable bytes of the header's file field: 128 bytes with its null.
-const FILE_FIELD: usize = 127;
+const MAX_FILE_FIELD_BYTES: usize = 127;
 /// PXE 2.1, table 2-1, PXE_DISCOVERY_CONTROL: no broadcast or multicast discovery, and bit 3: "download the boot file named
 /// here and ask nobody else".
-const BOOT_STRAIGHT: [u8; 4] = [6, 1, 0x08, 255];
+const SKIP_DISCOVERY: [u8; 4] = [6, 1, 0x08, 255];
 /// iPXE's encapsulated options (175), sub-option 176 "no-pxedhcp": do not wait for a proxyDHCP server.
 const NO_PROXY_WAIT: [u8; 3] = [176, 1, 1];
 
@@ -68,8 +68,8 @@ pub fn reply(
         bytes.extend_from_slice(info);
         bytes.push(255);
     }
-    if bytes.len() < SHORTEST {
-        bytes.resize(SHORTEST, 0);
+    if bytes.len() < MIN_REPLY_BYTES {
+        bytes.resize(MIN_REPLY_BYTES, 0);
     }
     Ok(Reply {
         bytes,
@@ -169,7 +169,7 @@ fn add_boot(
     if file.len() > 255 {
         return Err(EncodeError::UrlTooLong(file.len()));
     }
-    if file.len() <= FILE_FIELD {
+    if file.len() <= MAX_FILE_FIELD_BYTES {
         message.set_fname_str(&file);
     }
     let options = message.opts_mut();
@@ -191,7 +191,7 @@ fn add_boot(
     }
     if proxy && !matches!(stage, FirstStage::Http(_)) {
         options.insert(DhcpOption::ClassIdentifier(b"PXEClient".to_vec()));
-        options.insert(DhcpOption::VendorExtensions(BOOT_STRAIGHT.to_vec()));
+        options.insert(DhcpOption::VendorExtensions(SKIP_DISCOVERY.to_vec()));
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::mac::Mac;
 /// Fixed part of a DHCP message, with the magic cookie (RFC 2131, section 2).
 const HEADER: usize = 240;
 /// Longest accepted message: larger than any MTU on a boot network without jumbo frames.
-const LONGEST: usize = 4096;
+const MAX_PACKET_BYTES: usize = 4096;
 
 /// The port on which a message arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,7 +166,7 @@ impl Request {
         let relay = (!giaddr.is_unspecified()).then_some(giaddr);
         let kind = options.message_kind()?;
         let ciaddr = message.ciaddr();
-        let asked = options.requested.or((!ciaddr.is_unspecified()).then_some(ciaddr));
+        let wanted_address = options.requested.or((!ciaddr.is_unspecified()).then_some(ciaddr));
         let link_selection = options.relay_option_address(5);
         let relay_source_port = options.relay_option(19).is_some();
         let subnet = match &settings.dhcp {
@@ -184,7 +184,7 @@ impl Request {
             user_class: options.user_class.as_deref().map(printable),
             hostname: options.hostname.as_deref().map(printable),
             subnet: subnet.map(|subnet| subnet.network),
-            requested: asked,
+            requested: wanted_address,
         };
         Ok(Self {
             kind,
@@ -213,7 +213,7 @@ pub(crate) fn sender(packet: &[u8]) -> Option<(Ipv4Addr, Option<Mac>)> {
 }
 
 fn read(packet: &[u8]) -> Result<(Message<'_>, Options), Malformed> {
-    if !(HEADER..=LONGEST).contains(&packet.len()) {
+    if !(HEADER..=MAX_PACKET_BYTES).contains(&packet.len()) {
         return Err(Malformed::Length(packet.len()));
     }
     if !matches!(packet[0], 1 | 2) {

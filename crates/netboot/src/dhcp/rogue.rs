@@ -14,12 +14,12 @@ use crate::mac::Mac;
 use crate::service::Shared;
 
 /// Counts and reports a foreign DHCP server that sent a message or that a message names.
-pub(crate) fn note_server(shared: &Shared, server: Ipv4Addr, mac: Option<Mac>, how: &str, now: Instant) {
+pub(crate) fn report_server(shared: &Shared, server: Ipv4Addr, mac: Option<Mac>, how: &str, now: Instant) {
     if !is_rogue(server, &shared.settings) {
         return;
     }
-    shared.counters.rogue_dhcp_total.one();
-    if shared.rogues.is_due(server, now) {
+    shared.counters.rogue_dhcp_total.increment();
+    if shared.rogue_reports.is_due(server, now) {
         tracing::warn!(%server, how, "another DHCP server answers on the boot network");
         let detail = format!("another DHCP server, {server}, {how}: switch it off here, or list it in other_servers");
         shared.record(mac, Stage::RogueDhcp, detail, IpAddr::V4(server));
@@ -45,7 +45,7 @@ pub(crate) async fn listen_for_offers(shared: Arc<Shared>, socket: UdpSocket, ca
         match received {
             Ok(length) => {
                 if let Some((server, mac)) = sender(&packet[..length]) {
-                    note_server(&shared, server, mac, "answered a machine", Instant::now());
+                    report_server(&shared, server, mac, "answered a machine", Instant::now());
                 }
             }
             Err(error) => {

@@ -13,19 +13,19 @@ use super::answer::{Answer, AnswerKind, Decision, Ignored, decide};
 use super::boot::NoBoot;
 use super::reply::reply;
 use super::request::{Malformed, MessageKind, Port, Request};
-use super::rogue::note_server;
+use super::rogue::report_server;
 use crate::directory::{Binding, DirectoryError, Lookup, OneTimeToken, Stage};
 use crate::service::Shared;
 
 /// Messages in progress at once. Further messages are dropped, because clients repeat them.
-const IN_WORK: usize = 1024;
+const MAX_PENDING: usize = 1024;
 /// Time limit for each directory call.
-const PATIENCE: Duration = Duration::from_secs(2);
+const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves one port. Runs until cancelled.
 pub(crate) async fn serve(shared: Arc<Shared>, socket: UdpSocket, port: Port, cancel: CancellationToken) {
     let socket = Arc::new(socket);
-    let room = Arc::new(Semaphore::new(IN_WORK));
+    let permits = Arc::new(Semaphore::new(MAX_PENDING));
     let mut work = JoinSet::new();
     let mut packet = vec![0; 4097];
     loop {
@@ -43,11 +43,11 @@ pub(crate) async fn serve(shared: Arc<Shared>, socket: UdpSocket, port: Port, ca
                 continue;
             }
         };
-        let Some(request) = take_in(&shared, &packet[..length], port) else {
+        let Some(request) = parse_request(&shared, &packet[..length], port) else {
             continue;
         };
-        let Ok(permit) = room.clone().try_acquire_owned() else {
-            shared.counters.dhcp_overload_total.one();
+        let Ok(permit) = permits.clone().try_acquire_owned() else {
+            shared.counters.dhcp_overload_total.increment();
             continue;
         };
         let (shared, socket) = (shared.clone(), socket.clone());
@@ -59,25 +59,25 @@ pub(crate) async fn serve(shared: Arc<Shared>, socket: UdpSocket, port: Port, ca
 }
 
 /// Parses and counts a packet.
-fn take_in(shared: &Shared, packet: &[u8], port: Port) -> Option<Request> {
+fn parse_request(shared: &Shared, packet: &[u8], port: Port) -> Option<Request> {
     let counters = &shared.counters;
     match Request::parse(packet, port, &shared.settings) {
         Ok(request) => {
             match request.kind {
-                MessageKind::Discover => counters.dhcp_discover_total.one(),
-                MessageKind::Request => counters.dhcp_request_total.one(),
-                MessageKind::Inform => counters.dhcp_inform_total.one(),
-                MessageKind::Release => counters.dhcp_release_total.one(),
-                MessageKind::Decline => counters.dhcp_decline_total.one(),
+                MessageKind::Discover => counters.dhcp_discover_total.increment(),
+                MessageKind::Request => counters.dhcp_request_total.increment(),
+                MessageKind::Inform => counters.dhcp_inform_total.increment(),
+                MessageKind::Release => counters.dhcp_release_total.increment(),
+                MessageKind::Decline => counters.dhcp_decline_total.increment(),
             }
             Some(request)
         }
         Err(Malformed::FromServer(server)) => {
-            note_server(shared, server, None, "sent us an answer", Instant::now());
+            report_server(shared, server, None, "sent us an answer", Instant::now());
             None
         }
         Err(fault) => {
-            counters.dhcp_malformed_total.one();
+            counters.dhcp_malformed_total.increment();
             tracing::debug!(%fault, "dropped a malformed DHCP packet");
             None
         }
@@ -94,20 +94,20 @@ async fn handle(shared: &Shared, socket: &UdpSocket, request: &Request, from: So
         let detail = format!("{address} is in use by another machine on the link, says {mac}");
         shared.record(Some(mac), Stage::DhcpDecline, detail, remote);
     }
-    let lookup = match patiently(shared.directory.lookup(&request.client)).await {
+    let lookup = match with_timeout(shared.directory.lookup(&request.client)).await {
         Ok(lookup) => lookup,
-        Err(error) => return note_directory_error(shared, request, &error),
+        Err(error) => return report_directory_error(shared, request, &error),
     };
     if matches!(lookup, Lookup::Unknown { .. }) {
-        shared.counters.dhcp_unknown_machine_total.one();
+        shared.counters.dhcp_unknown_machine_total.increment();
     }
     let answer = match decide(request, &lookup, &shared.settings) {
         Decision::Answer(answer) => answer,
-        Decision::Ignore(why) => return note_ignored(shared, request, &lookup, &why, remote),
+        Decision::Ignore(why) => return report_ignored(shared, request, &lookup, &why, remote),
     };
     let token = match mint(shared, request, &answer).await {
         Ok(token) => token,
-        Err(error) => return note_directory_error(shared, request, &error),
+        Err(error) => return report_directory_error(shared, request, &error),
     };
     let reply = match reply(request, &answer, token.as_ref(), from, &shared.settings) {
         Ok(reply) => reply,
@@ -127,9 +127,9 @@ async fn handle(shared: &Shared, socket: &UdpSocket, request: &Request, from: So
         shared.grub.expect(Binding { mac, address }, Instant::now());
     }
     match socket.send_to(&reply.bytes, reply.destination).await {
-        Ok(_) => note_answer(shared, request, &lookup, &answer, remote),
+        Ok(_) => report_answer(shared, request, &lookup, &answer, remote),
         Err(error) => {
-            shared.counters.dhcp_send_errors_total.one();
+            shared.counters.dhcp_send_errors_total.increment();
             tracing::warn!(%mac, destination = %reply.destination, %error, "a DHCP reply could not be sent");
         }
     }
@@ -140,26 +140,31 @@ async fn mint(shared: &Shared, request: &Request, answer: &Answer) -> Result<Opt
         return Ok(None);
     }
     // As proxy, only a message on the boot server's port contains the client's address.
-    let told = (!request.ciaddr.is_unspecified()).then_some(request.ciaddr);
+    let client_address = (!request.ciaddr.is_unspecified()).then_some(request.ciaddr);
     let binding = Binding {
         mac: request.client.mac,
-        address: answer.address.or(told),
+        address: answer.address.or(client_address),
     };
-    patiently(shared.directory.mint(&binding)).await.map(Some)
+    with_timeout(shared.directory.mint(&binding)).await.map(Some)
 }
 
-async fn patiently<T>(answer: impl Future<Output = Result<T, DirectoryError>>) -> Result<T, DirectoryError> {
-    tokio::time::timeout(PATIENCE, answer)
+async fn with_timeout<T>(answer: impl Future<Output = Result<T, DirectoryError>>) -> Result<T, DirectoryError> {
+    tokio::time::timeout(DIRECTORY_TIMEOUT, answer)
         .await
-        .unwrap_or_else(|_| Err(DirectoryError(format!("no answer within {} s", PATIENCE.as_secs()))))
+        .unwrap_or_else(|_| {
+            Err(DirectoryError(format!(
+                "no answer within {} s",
+                DIRECTORY_TIMEOUT.as_secs()
+            )))
+        })
 }
 
-fn note_directory_error(shared: &Shared, request: &Request, error: &DirectoryError) {
-    shared.counters.dhcp_directory_errors_total.one();
+fn report_directory_error(shared: &Shared, request: &Request, error: &DirectoryError) {
+    shared.counters.dhcp_directory_errors_total.increment();
     tracing::warn!(mac = %request.client.mac, %error, "a DHCP message stays unanswered");
 }
 
-fn note_answer(shared: &Shared, request: &Request, lookup: &Lookup, answer: &Answer, remote: IpAddr) {
+fn report_answer(shared: &Shared, request: &Request, lookup: &Lookup, answer: &Answer, remote: IpAddr) {
     let counters = &shared.counters;
     let (stage, verb) = match answer.kind {
         AnswerKind::Offer => (Stage::DhcpDiscover, "offered"),
@@ -168,32 +173,32 @@ fn note_answer(shared: &Shared, request: &Request, lookup: &Lookup, answer: &Ans
         AnswerKind::ProxyOffer | AnswerKind::ProxyAck => (Stage::ProxyDhcp, "pointed to"),
     };
     match answer.kind {
-        AnswerKind::Offer => counters.dhcp_offer_total.one(),
-        AnswerKind::Ack => counters.dhcp_ack_total.one(),
-        AnswerKind::Nak => counters.dhcp_nak_total.one(),
-        AnswerKind::ProxyOffer | AnswerKind::ProxyAck => counters.proxy_dhcp_total.one(),
+        AnswerKind::Offer => counters.dhcp_offer_total.increment(),
+        AnswerKind::Ack => counters.dhcp_ack_total.increment(),
+        AnswerKind::Nak => counters.dhcp_nak_total.increment(),
+        AnswerKind::ProxyOffer | AnswerKind::ProxyAck => counters.proxy_dhcp_total.increment(),
     }
     let mut parts = Vec::new();
     parts.extend(answer.address.map(|address| address.to_string()));
     parts.extend(answer.boot.as_ref().ok().map(ToString::to_string));
     let mut detail = format!("{}: {verb} {}", describe(request, lookup), parts.join(" and "));
     if let Err(why) = &answer.boot
-        && *why != NoBoot::NotAsked
+        && *why != NoBoot::NotRequested
     {
         detail.push_str(&format!(", no boot file: {why}"));
     }
     shared.record(Some(request.client.mac), stage, detail, remote);
 }
 
-fn note_ignored(shared: &Shared, request: &Request, lookup: &Lookup, why: &Ignored, remote: IpAddr) {
-    shared.counters.dhcp_ignored_total.one();
+fn report_ignored(shared: &Shared, request: &Request, lookup: &Lookup, why: &Ignored, remote: IpAddr) {
+    shared.counters.dhcp_ignored_total.increment();
     let mac = Some(request.client.mac);
     match why {
         Ignored::OtherServer(server) => {
-            shared.counters.dhcp_other_server_total.one();
-            note_server(shared, *server, mac, "was chosen by a machine", Instant::now());
+            shared.counters.dhcp_other_server_total.increment();
+            report_server(shared, *server, mac, "was chosen by a machine", Instant::now());
         }
-        Ignored::NotDue | Ignored::Off | Ignored::NothingToAdd(NoBoot::NotAsked) => {}
+        Ignored::NotDue | Ignored::Off | Ignored::NothingToAdd(NoBoot::NotRequested) => {}
         Ignored::NoAddress | Ignored::NoSubnet | Ignored::OtherSubnet { .. } | Ignored::NothingToAdd(_) => {
             let stage = if request.kind == MessageKind::Discover {
                 Stage::DhcpDiscover

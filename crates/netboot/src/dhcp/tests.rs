@@ -450,7 +450,7 @@ fn a_proxy_keeps_quiet_otherwise() {
     let settings = proxy();
     assert_eq!(
         ignored(&Packet::new(DISCOVER), &network(), &settings),
-        Ignored::NothingToAdd(NoBoot::NotAsked)
+        Ignored::NothingToAdd(NoBoot::NotRequested)
     );
     let disk = known(BootIntent::Disk);
     assert_eq!(

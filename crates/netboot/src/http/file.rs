@@ -48,7 +48,7 @@ pub(super) async fn serve_file(
     };
     let (mut file, size) = match opened.await {
         Ok(opened) => opened,
-        Err(error) => return broken(path, &error),
+        Err(error) => return read_failure(path, &error),
     };
     let (response, from, length) = match begin(headers, size) {
         Ok(begun) => begun,
@@ -58,11 +58,11 @@ pub(super) async fn serve_file(
         Body::empty()
     } else {
         if let Err(error) = file.seek(SeekFrom::Start(from)).await {
-            return broken(path, &error);
+            return read_failure(path, &error);
         }
         let stream = ReaderStream::with_capacity(file.take(length), CHUNK);
         let name = name.to_owned();
-        Body::from_stream(Sending {
+        Body::from_stream(TransferStream {
             stream,
             sent: 0,
             length,
@@ -113,7 +113,7 @@ fn begin(headers: &HeaderMap, size: u64) -> Result<(Builder, u64, u64), Box<Resp
     }
 }
 
-fn broken(path: &Path, error: &std::io::Error) -> Response {
+fn read_failure(path: &Path, error: &std::io::Error) -> Response {
     tracing::error!(path = %path.display(), %error, "a boot file cannot be read");
     (
         StatusCode::INTERNAL_SERVER_ERROR,
@@ -143,7 +143,7 @@ fn part(range: &str, size: u64) -> Part {
 }
 
 /// A body that records the number of sent bytes when it ends, also after an error.
-struct Sending {
+struct TransferStream {
     stream: ReaderStream<Take<File>>,
     sent: u64,
     length: u64,
@@ -153,7 +153,7 @@ struct Sending {
     shared: Arc<Shared>,
 }
 
-impl Stream for Sending {
+impl Stream for TransferStream {
     type Item = std::io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -165,7 +165,7 @@ impl Stream for Sending {
     }
 }
 
-impl Drop for Sending {
+impl Drop for TransferStream {
     fn drop(&mut self) {
         let (mac, stage, remote) = self.seen;
         let seconds = self.began.elapsed().as_secs_f64();

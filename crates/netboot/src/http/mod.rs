@@ -32,17 +32,17 @@ use crate::connections::{Busy, Handle};
 use crate::directory::{DirectoryError, OneTimeToken, Refusal, Stage};
 use crate::mac::Mac;
 use crate::service::Shared;
-use crate::sessions::NoFile;
+use crate::sessions::FileError;
 
 use file::{serve_bytes, serve_file};
 use stall::StallGuard;
 
 /// Time limit for a request's headers.
-const HEADERS_WITHIN: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection without progress is closed after this time.
-const STALLED_AFTER: Duration = Duration::from_secs(30);
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit for directory calls.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The client's address.
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +72,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener, cancel: Ca
             slot = shared.connections.admit(remote.ip()) => slot,
         };
         let Some(slot) = slot else {
-            shared.counters.http_overload_total.one();
+            shared.counters.http_overload_total.increment();
             continue;
         };
         let app = app.clone();
@@ -86,22 +86,22 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener, cancel: Ca
     }
 }
 
-async fn connection(app: Router, stream: TcpStream, remote: SocketAddr, place: Handle) {
+async fn connection(app: Router, stream: TcpStream, remote: SocketAddr, handle: Handle) {
     let _ = stream.set_nodelay(true);
-    let io = TokioIo::new(StallGuard::new(stream, STALLED_AFTER));
+    let io = TokioIo::new(StallGuard::new(stream, STALL_TIMEOUT));
     let app = app.layer(Extension(Remote(remote.ip())));
     let app = app.layer(axum::middleware::from_fn(move |request: Request, next: Next| {
-        let busy = place.busy();
+        let busy = handle.busy();
         async move {
             next.run(request)
                 .await
-                .map(|body| Body::new(Answering { body, _busy: busy }))
+                .map(|body| Body::new(TrackedBody { body, _busy: busy }))
         }
     }));
     let service = TowerToHyperService::new(app);
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS_WITHIN)
+        .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(16 << 10)
         .max_headers(64)
         .serve_connection(io, service)
@@ -113,12 +113,12 @@ async fn connection(app: Router, stream: TcpStream, remote: SocketAddr, place: H
 }
 
 /// The body of an answer. The connection counts as busy until the body has been sent.
-struct Answering {
+struct TrackedBody {
     body: Body,
     _busy: Busy,
 }
 
-impl HttpBody for Answering {
+impl HttpBody for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -160,7 +160,7 @@ async fn node_script(
     Extension(Remote(remote)): Extension<Remote>,
     query: Result<Query<ScriptQuery>, QueryRejection>,
 ) -> Response {
-    shared.counters.http_requests_total.one();
+    shared.counters.http_requests_total.increment();
     let parsed = query
         .ok()
         .and_then(|Query(query)| Some((query.mac.parse::<Mac>().ok()?, OneTimeToken::new(query.token)?)));
@@ -173,7 +173,7 @@ async fn node_script(
             remote,
         );
     };
-    let redeemed = tokio::time::timeout(PATIENCE, shared.directory.redeem(&token, mac, remote))
+    let redeemed = tokio::time::timeout(DIRECTORY_TIMEOUT, shared.directory.redeem(&token, mac, remote))
         .await
         .unwrap_or_else(|_| Err(Refusal::Directory(DirectoryError("no answer within 10 s".to_owned()))));
     let plan = match redeemed {
@@ -202,7 +202,7 @@ async fn node_script(
             );
         }
     };
-    shared.counters.http_scripts_total.one();
+    shared.counters.http_scripts_total.increment();
     shared.record(
         Some(mac),
         Stage::Script,
@@ -223,7 +223,7 @@ async fn session_file(
     method: Method,
     headers: HeaderMap,
 ) -> Response {
-    shared.counters.http_requests_total.one();
+    shared.counters.http_requests_total.increment();
     match shared.sessions.file(&session, &name, remote, Instant::now()) {
         Ok((session, file, stage)) => {
             serve_file(
@@ -236,8 +236,8 @@ async fn session_file(
             )
             .await
         }
-        Err(NoFile::NotFound) => StatusCode::NOT_FOUND.into_response(),
-        Err(NoFile::Foreign(mac)) => refuse(
+        Err(FileError::NotFound) => StatusCode::NOT_FOUND.into_response(),
+        Err(FileError::Foreign(mac)) => refuse(
             &shared,
             Some(mac),
             StatusCode::FORBIDDEN,
@@ -254,7 +254,7 @@ async fn first_stage(
     method: Method,
     headers: HeaderMap,
 ) -> Response {
-    shared.counters.http_requests_total.one();
+    shared.counters.http_requests_total.increment();
     let Some(path) = shared.settings.first_stages.get(&name).cloned() else {
         return StatusCode::NOT_FOUND.into_response();
     };
@@ -270,7 +270,7 @@ async fn firmware_file(
     method: Method,
     headers: HeaderMap,
 ) -> Response {
-    shared.counters.http_requests_total.one();
+    shared.counters.http_requests_total.increment();
     match shared.directory.firmware(&digest, until_s, &seal) {
         Some(path) => serve_file(shared, &path, &name, (None, Stage::Http, remote), &method, &headers).await,
         None => StatusCode::NOT_FOUND.into_response(),
@@ -285,9 +285,9 @@ async fn medium(
     method: Method,
     headers: HeaderMap,
 ) -> Response {
-    shared.counters.http_requests_total.one();
-    let asked = tokio::time::timeout(PATIENCE, shared.directory.medium(&node, &seal, remote)).await;
-    match asked {
+    shared.counters.http_requests_total.increment();
+    let lookup = tokio::time::timeout(DIRECTORY_TIMEOUT, shared.directory.medium(&node, &seal, remote)).await;
+    match lookup {
         Ok(Ok(Some(image))) => {
             let detail = format!("{name} of {node} by HTTP, for its BMC");
             shared.record(None, Stage::Http, detail, remote);
@@ -298,7 +298,7 @@ async fn medium(
             response
         }
         Ok(Ok(None)) => {
-            shared.counters.http_refused_total.one();
+            shared.counters.http_refused_total.increment();
             tracing::debug!(%remote, ?node, "a medium was asked for that is not to be had from there, or not now");
             StatusCode::NOT_FOUND.into_response()
         }
@@ -311,7 +311,7 @@ async fn ca_certificate(
     Extension(Remote(remote)): Extension<Remote>,
     method: Method,
 ) -> Response {
-    shared.counters.http_requests_total.one();
+    shared.counters.http_requests_total.increment();
     let pem = shared.directory.ca_pem().or_else(|| shared.settings.ca_pem.clone());
     let Some(pem) = pem else {
         return StatusCode::NOT_FOUND.into_response();
@@ -329,7 +329,7 @@ async fn ca_certificate(
 
 /// Counts, records and answers a refusal.
 fn refuse(shared: &Shared, mac: Option<Mac>, status: StatusCode, why: &str, remote: IpAddr) -> Response {
-    shared.counters.http_refused_total.one();
+    shared.counters.http_refused_total.increment();
     shared.record(mac, Stage::Refused, format!("HTTP {}: {why}", status.as_u16()), remote);
     (status, format!("{why}\n")).into_response()
 }

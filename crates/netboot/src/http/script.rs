@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_ours_is_told_its_address() {
+    fn an_own_client_gets_its_address() {
         let (script, id) = script([10, 77, 0, 10]);
         let files = format!("http://10.77.0.1:8080/boot/v1/files/{id}");
         let kernel = format!(
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn another_servers_client_passes_on_what_it_was_given() {
+    fn a_client_of_another_server_keeps_its_address() {
         let (script, _) = script([192, 0, 2, 7]);
         assert!(
             script.contains("rackwright.ip=${netX/ip} rackwright.mask=${netX/netmask} rackwright.gw=${netX/gateway}")

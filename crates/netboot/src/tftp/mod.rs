@@ -20,19 +20,19 @@ use crate::service::Shared;
 use crate::socket;
 
 use packet::{ErrorCode, ReadRequest, error_packet};
-use source::{NotServed, Source, find};
+use source::{Source, SourceError, find};
 
 /// Maximum number of transfers, in total and per client address.
-const TRANSFERS: usize = 1024;
-const TRANSFERS_OF_ONE: usize = 8;
+const MAX_TRANSFERS: usize = 1024;
+const MAX_CLIENT_TRANSFERS: usize = 8;
 /// Time limit of a transfer. Every first stage fits, even at 512 bytes a round trip, and so does a kernel for grub.
-const DEADLINE: Duration = Duration::from_secs(600);
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The running transfers by client address and port, so that a repeated request starts no second transfer.
 #[derive(Debug, Default)]
-struct Running(Mutex<HashMap<SocketAddrV4, ()>>);
+struct ActiveTransfers(Mutex<HashMap<SocketAddrV4, ()>>);
 
-impl Running {
+impl ActiveTransfers {
     fn admit(&self, client: SocketAddrV4) -> Admission {
         let Ok(mut running) = self.0.lock() else {
             return Admission::Full;
@@ -41,7 +41,7 @@ impl Running {
             return Admission::Repeated;
         }
         let own = running.keys().filter(|other| other.ip() == client.ip()).count();
-        if running.len() >= TRANSFERS || own >= TRANSFERS_OF_ONE {
+        if running.len() >= MAX_TRANSFERS || own >= MAX_CLIENT_TRANSFERS {
             return Admission::Full;
         }
         running.insert(client, ());
@@ -64,7 +64,7 @@ enum Admission {
 
 /// Serves until cancelled. Cancelling also ends transfers in progress.
 pub(crate) async fn serve(shared: Arc<Shared>, socket: UdpSocket, cancel: CancellationToken) {
-    let running = Arc::new(Running::default());
+    let running = Arc::new(ActiveTransfers::default());
     let mut transfers = JoinSet::new();
     let mut packet = vec![0; 2048];
     loop {
@@ -92,11 +92,11 @@ pub(crate) async fn serve(shared: Arc<Shared>, socket: UdpSocket, cancel: Cancel
                 continue;
             }
         };
-        shared.counters.tftp_requests_total.one();
+        shared.counters.tftp_requests_total.increment();
         match running.admit(client) {
             Admission::Repeated => continue,
             Admission::Full => {
-                shared.counters.tftp_refused_total.one();
+                shared.counters.tftp_refused_total.increment();
                 let _ = socket
                     .send_to(&error_packet(ErrorCode::Undefined, "too many transfers"), client)
                     .await;
@@ -116,7 +116,7 @@ async fn run_one(shared: &Shared, request: &ReadRequest, client: SocketAddrV4) {
     let socket = match reply_socket(shared.settings.server_ip, client).await {
         Ok(socket) => socket,
         Err(error) => {
-            shared.counters.tftp_failed_total.one();
+            shared.counters.tftp_failed_total.increment();
             tracing::warn!(%client, %error, "no socket for a TFTP transfer");
             return;
         }
@@ -127,8 +127,8 @@ async fn run_one(shared: &Shared, request: &ReadRequest, client: SocketAddrV4) {
         Err(why) => {
             why.count(&shared.counters);
             let _ = socket.send(&error_packet(why.code(), &why.to_string())).await;
-            if let NotServed::Refused { mac, .. } = &why {
-                let detail = format!("TFTP {}: {why}", shown(&request.path));
+            if let SourceError::Refused { mac, .. } = &why {
+                let detail = format!("TFTP {}: {why}", shorten(&request.path));
                 shared.record(*mac, Stage::Refused, detail, remote);
             }
             return;
@@ -148,17 +148,17 @@ async fn transfer_and_note(shared: &Shared, socket: &UdpSocket, request: &ReadRe
     let mac = mac.or_else(|| shared.acknowledged.mac_of(remote));
     let mut progress = transfer::Progress::default();
     let running = transfer::send(socket, request, content, size, &mut progress);
-    let outcome = tokio::time::timeout(DEADLINE, running)
+    let outcome = tokio::time::timeout(TRANSFER_TIMEOUT, running)
         .await
         .unwrap_or(Err(transfer::Fault::TooSlow));
     shared.counters.tftp_bytes_total.add(progress.acknowledged);
     let seconds = began.elapsed().as_secs_f64();
     let detail = match &outcome {
         Ok(()) => {
-            shared.counters.tftp_completed_total.one();
+            shared.counters.tftp_completed_total.increment();
             format!(
                 "{} by TFTP: {} bytes in {seconds:.2} s, blocks of {}, window {}",
-                shown(&request.path),
+                shorten(&request.path),
                 progress.acknowledged,
                 progress.block_size,
                 progress.window
@@ -167,10 +167,10 @@ async fn transfer_and_note(shared: &Shared, socket: &UdpSocket, request: &ReadRe
         // PXE firmware requests the size and aborts, then requests the file.
         Err(transfer::Fault::ByClient { .. }) if progress.acknowledged == 0 => return,
         Err(fault) => {
-            shared.counters.tftp_failed_total.one();
+            shared.counters.tftp_failed_total.increment();
             format!(
                 "{} by TFTP: {fault} after {} of {size} bytes and {seconds:.2} s",
-                shown(&request.path),
+                shorten(&request.path),
                 progress.acknowledged
             )
         }
@@ -179,7 +179,7 @@ async fn transfer_and_note(shared: &Shared, socket: &UdpSocket, request: &ReadRe
 }
 
 /// Hides a session's name from the trace: with it and the client's address an attacker could read the files.
-fn shown(path: &str) -> &str {
+fn shorten(path: &str) -> &str {
     match path.strip_prefix("boot/") {
         Some(rest) => rest.rsplit('/').next().unwrap_or(rest),
         None => path,
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn one_client_cannot_take_every_transfer() {
-        let running = Running::default();
+        let running = ActiveTransfers::default();
         let client = |port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
         for port in 1..=8 {
             assert_eq!(running.admit(client(port)), Admission::Granted);

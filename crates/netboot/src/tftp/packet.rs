@@ -59,8 +59,8 @@ pub(super) enum Fault {
 impl Fault {
     pub(super) fn count(&self, counters: &Counters) {
         match self {
-            Self::Malformed | Self::Stray => counters.tftp_malformed_total.one(),
-            Self::Write | Self::Mode => counters.tftp_refused_total.one(),
+            Self::Malformed | Self::Stray => counters.tftp_malformed_total.increment(),
+            Self::Write | Self::Mode => counters.tftp_refused_total.increment(),
         }
     }
 
@@ -166,17 +166,17 @@ fn clean_path(path: &str) -> Option<String> {
 
 /// A client's packet during a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FromClient {
+pub(super) enum ClientPacket {
     Ack(u16),
     Error(u16),
     Other,
 }
 
-pub(super) fn from_client(packet: &[u8]) -> FromClient {
+pub(super) fn from_client(packet: &[u8]) -> ClientPacket {
     match packet {
-        [0, 4, high, low, ..] => FromClient::Ack(u16::from_be_bytes([*high, *low])),
-        [0, 5, high, low, ..] => FromClient::Error(u16::from_be_bytes([*high, *low])),
-        _ => FromClient::Other,
+        [0, 4, high, low, ..] => ClientPacket::Ack(u16::from_be_bytes([*high, *low])),
+        [0, 5, high, low, ..] => ClientPacket::Error(u16::from_be_bytes([*high, *low])),
+        _ => ClientPacket::Other,
     }
 }
 

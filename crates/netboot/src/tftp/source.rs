@@ -15,10 +15,10 @@ use crate::directory::{DirectoryError, Refusal, Stage};
 use crate::grub::{COMMON, Claim, node_config};
 use crate::mac::Mac;
 use crate::service::Shared;
-use crate::sessions::NoFile;
+use crate::sessions::FileError;
 
 /// Time limit for issuing and redeeming a token together.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct Source {
     pub(super) content: Box<dyn AsyncRead + Send + Unpin>,
@@ -29,7 +29,7 @@ pub(super) struct Source {
 
 /// Why no file is sent.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotServed {
+pub(super) enum SourceError {
     #[error("no such file")]
     NotFound,
     #[error("{why}")]
@@ -38,12 +38,12 @@ pub(super) enum NotServed {
     Broken,
 }
 
-impl NotServed {
+impl SourceError {
     pub(super) fn count(&self, counters: &Counters) {
         match self {
-            Self::NotFound => counters.tftp_not_found_total.one(),
-            Self::Refused { .. } => counters.tftp_refused_total.one(),
-            Self::Broken => counters.tftp_failed_total.one(),
+            Self::NotFound => counters.tftp_not_found_total.increment(),
+            Self::Refused { .. } => counters.tftp_refused_total.increment(),
+            Self::Broken => counters.tftp_failed_total.increment(),
         }
     }
 
@@ -57,7 +57,7 @@ impl NotServed {
 }
 
 /// Finds the source for `path` (normalised).
-pub(super) async fn find(shared: &Shared, path: &str, remote: IpAddr) -> Result<Source, NotServed> {
+pub(super) async fn find(shared: &Shared, path: &str, remote: IpAddr) -> Result<Source, SourceError> {
     if let Some(file) = shared.settings.first_stages.get(path) {
         return open(file, Stage::Tftp, None).await;
     }
@@ -68,35 +68,35 @@ pub(super) async fn find(shared: &Shared, path: &str, remote: IpAddr) -> Result<
             let mac = name
                 .strip_suffix(".cfg")
                 .and_then(|mac| mac.parse().ok())
-                .ok_or(NotServed::NotFound)?;
+                .ok_or(SourceError::NotFound)?;
             Ok(text(grub_config(shared, mac, remote).await?, Some(mac)))
         }
         ["boot", session, name] => match shared.sessions.file(session, name, remote, Instant::now()) {
             Ok((session, file, stage)) => open(&file.path, stage, Some(session.mac)).await,
-            Err(NoFile::NotFound) => Err(NotServed::NotFound),
-            Err(NoFile::Foreign(mac)) => Err(NotServed::Refused {
+            Err(FileError::NotFound) => Err(SourceError::NotFound),
+            Err(FileError::Foreign(mac)) => Err(SourceError::Refused {
                 mac: Some(mac),
                 why: "this boot session is another client's".to_owned(),
             }),
         },
-        _ => Err(NotServed::NotFound),
+        _ => Err(SourceError::NotFound),
     }
 }
 
 /// See [`crate::grub`].
-async fn grub_config(shared: &Shared, mac: Mac, remote: IpAddr) -> Result<Arc<str>, NotServed> {
-    let refused = |why: String| NotServed::Refused { mac: Some(mac), why };
+async fn grub_config(shared: &Shared, mac: Mac, remote: IpAddr) -> Result<Arc<str>, SourceError> {
+    let refused = |why: String| SourceError::Refused { mac: Some(mac), why };
     let neighbour = shared.acknowledged.mac_of(remote);
     let binding = match shared.grub.claim(mac, remote, neighbour, Instant::now()) {
         Claim::First(binding) => binding,
-        Claim::Again(text) => return Ok(text),
+        Claim::Repeat(text) => return Ok(text),
         Claim::Refused(why) => return Err(refused(why.to_owned())),
     };
     let redeem = async {
         let token = shared.directory.mint(&binding).await?;
         shared.directory.redeem(&token, mac, remote).await
     };
-    let plan = tokio::time::timeout(PATIENCE, redeem)
+    let plan = tokio::time::timeout(DIRECTORY_TIMEOUT, redeem)
         .await
         .unwrap_or_else(|_| Err(Refusal::Directory(DirectoryError("no answer within 10 s".to_owned()))))
         .map_err(|why| refused(why.to_string()))?;
@@ -105,7 +105,7 @@ async fn grub_config(shared: &Shared, mac: Mac, remote: IpAddr) -> Result<Arc<st
         .open(mac, plan, remote, Instant::now())
         .map_err(|fault| refused(fault.to_string()))?;
     let config: Arc<str> = node_config(&session, &shared.settings).into();
-    shared.grub.given(mac, remote, config.clone(), Instant::now());
+    shared.grub.served(mac, remote, config.clone(), Instant::now());
     shared.record(
         Some(mac),
         Stage::Script,
@@ -125,7 +125,7 @@ fn text(text: Arc<str>, mac: Option<Mac>) -> Source {
     }
 }
 
-async fn open(path: &Path, stage: Stage, mac: Option<Mac>) -> Result<Source, NotServed> {
+async fn open(path: &Path, stage: Stage, mac: Option<Mac>) -> Result<Source, SourceError> {
     let opened = async {
         let file = File::open(path).await?;
         let size = file.metadata().await?.len();
@@ -140,7 +140,7 @@ async fn open(path: &Path, stage: Stage, mac: Option<Mac>) -> Result<Source, Not
         }),
         Err(error) => {
             tracing::error!(path = %path.display(), %error, "a boot file cannot be read");
-            Err(NotServed::Broken)
+            Err(SourceError::Broken)
         }
     }
 }

@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, timeout_at};
 
-use super::packet::{ErrorCode, FromClient, ReadRequest, error_packet, from_client};
+use super::packet::{ClientPacket, ErrorCode, ReadRequest, error_packet, from_client};
 
 /// Number of times that the same packets are sent before the client counts as gone.
 const ATTEMPTS: u32 = 6;
@@ -143,9 +143,9 @@ async fn exchange<'p>(
         let until = Instant::now() + request.timeout;
         while let Ok(received) = timeout_at(until, socket.recv(&mut buffer)).await {
             match from_client(&buffer[..received.map_err(Fault::Network)?]) {
-                FromClient::Ack(number) if awaited(number) => return Ok(number),
-                FromClient::Error(code) => return Err(Fault::ByClient { code }),
-                FromClient::Ack(_) | FromClient::Other => {}
+                ClientPacket::Ack(number) if awaited(number) => return Ok(number),
+                ClientPacket::Error(code) => return Err(Fault::ByClient { code }),
+                ClientPacket::Ack(_) | ClientPacket::Other => {}
             }
         }
     }

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use rackwright_netboot::tokens::TokenBook;
 use rackwright_netboot::{
     Binding, BootDirectory, BootFile, BootIntent, BootPlan, Client, DirectoryError, Lookup, Mac, OneTimeToken, Refusal,
-    Stage, StageDropped, StageSeen,
+    Stage, StageDropped, StageReport,
 };
 use ring::rand::{SecureRandom as _, SystemRandom};
 use secrecy::SecretString;
@@ -29,7 +29,7 @@ pub struct MemoryDirectory {
     pub cmdline: String,
     tokens: Mutex<TokenBook>,
     clients: Mutex<Vec<Client>>,
-    seen: Mutex<Vec<StageSeen>>,
+    seen: Mutex<Vec<StageReport>>,
     changed: Notify,
 }
 
@@ -48,7 +48,7 @@ impl MemoryDirectory {
     }
 
     /// The stages of one machine so far.
-    pub fn stages(&self, mac: Mac) -> Vec<StageSeen> {
+    pub fn stages(&self, mac: Mac) -> Vec<StageReport> {
         self.seen
             .lock()
             .unwrap()
@@ -84,8 +84,8 @@ impl MemoryDirectory {
         mac: Mac,
         what: &str,
         limit: Duration,
-        wanted: impl Fn(&StageSeen) -> bool,
-    ) -> StageSeen {
+        wanted: impl Fn(&StageReport) -> bool,
+    ) -> StageReport {
         let wait = async {
             loop {
                 let changed = self.changed.notified();
@@ -102,7 +102,7 @@ impl MemoryDirectory {
 
     /// Waits for the first stage of this kind.
     #[allow(dead_code, reason = "not every test file asks")]
-    pub async fn wait_for_stage(&self, mac: Mac, stage: Stage, limit: Duration) -> StageSeen {
+    pub async fn wait_for_stage(&self, mac: Mac, stage: Stage, limit: Duration) -> StageReport {
         self.wait_for(mac, stage.name(), limit, |seen| seen.stage == stage)
             .await
     }
@@ -157,7 +157,7 @@ impl BootDirectory for MemoryDirectory {
         })
     }
 
-    fn record(&self, seen: StageSeen) -> Result<(), StageDropped> {
+    fn record(&self, seen: StageReport) -> Result<(), StageDropped> {
         self.seen.lock().unwrap().push(seen);
         self.changed.notify_waiters();
         Ok(())

@@ -185,8 +185,8 @@ fn proxy_dhcp_beside_dnsmasq() {
         let _dnsmasq = lab.dnsmasq();
         let mut vm = Vm::start(&lab, &Firmware::OvmfPxe);
         let line = userspace(&mut vm, &lab).await;
-        let passed_on = format!("rackwright.ip={ADDRESS} rackwright.mask=255.255.255.0 rackwright.gw=10.77.0.254");
-        assert!(line.contains(&passed_on), "{line}");
+        let cmdline = format!("rackwright.ip={ADDRESS} rackwright.mask=255.255.255.0 rackwright.gw=10.77.0.254");
+        assert!(line.contains(&cmdline), "{line}");
         assert_stages(
             &lab,
             &[

@@ -23,7 +23,7 @@ const CLOSED: [&str; 6] = [
     "/Entries/",
 ];
 /// Time limit for each half of a power cycle.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 const USAGE: &str = "usage: rackwright-bench-redfish SECONDS, and BMCs on standard input";
 
@@ -82,7 +82,7 @@ async fn connect(bmcs: &Value) -> Fallible<Vec<BmcClient>> {
         let client = BmcClient::connect(target, Settings::default()).await?;
         // Each run of cycles begins with machines that are powered on.
         client.set_power(PowerGoal::On).await?;
-        client.wait_power(PowerGoal::On, PATIENCE).await?;
+        client.wait_power(PowerGoal::On, WAIT_LIMIT).await?;
         clients.push(client);
     }
     Ok(clients)
@@ -106,13 +106,13 @@ async fn walk(client: &BmcClient) -> Fallible<usize> {
         let batch: Vec<String> = open.drain(..open.len().min(64)).collect();
         requests += batch.len();
         for (_, outcome) in client.get_each(&batch).await {
-            meet(outcome?.json(), &mut seen, &mut open);
+            collect_links(outcome?.json(), &mut seen, &mut open);
         }
     }
     Ok(requests)
 }
 
-fn meet(value: &Value, seen: &mut BTreeSet<String>, open: &mut VecDeque<String>) {
+fn collect_links(value: &Value, seen: &mut BTreeSet<String>, open: &mut VecDeque<String>) {
     match value {
         Value::Object(fields) => {
             if let Some(link) = fields.get("@odata.id").and_then(Value::as_str) {
@@ -122,9 +122,9 @@ fn meet(value: &Value, seen: &mut BTreeSet<String>, open: &mut VecDeque<String>)
                     open.push_back(link.to_owned());
                 }
             }
-            fields.values().for_each(|value| meet(value, seen, open));
+            fields.values().for_each(|value| collect_links(value, seen, open));
         }
-        Value::Array(values) => values.iter().for_each(|value| meet(value, seen, open)),
+        Value::Array(values) => values.iter().for_each(|value| collect_links(value, seen, open)),
         _ => {}
     }
 }
@@ -132,7 +132,7 @@ fn meet(value: &Value, seen: &mut BTreeSet<String>, open: &mut VecDeque<String>)
 async fn cycle_until(client: &BmcClient, end: Instant) -> Fallible<usize> {
     let mut runs = 0;
     while Instant::now() < end {
-        client.power_cycle(PATIENCE).await?;
+        client.power_cycle(WAIT_LIMIT).await?;
         runs += 1;
     }
     Ok(runs)

@@ -19,7 +19,7 @@ const DIRECTORIES: [&str; 4] = ["LDAP", "ActiveDirectory", "TACACSplus", "OAuth2
 
 /// The result of reading something that may be absent.
 pub(super) enum Found<T> {
-    It(T),
+    Present(T),
     NotOffered,
     Unread(String),
 }
@@ -28,7 +28,7 @@ impl<T> Found<T> {
     /// Converts a found value by `then`, for the caller.
     pub(super) fn shown<U>(self, then: impl FnOnce(T) -> U) -> Shown<U> {
         match self {
-            Self::It(it) => Shown::Known(then(it)),
+            Self::Present(it) => Shown::Known(then(it)),
             Self::NotOffered => Shown::NotOffered,
             Self::Unread(why) => Shown::Unread(why),
         }
@@ -37,7 +37,7 @@ impl<T> Found<T> {
     /// Converts a found value by `then` into items.
     fn listed(self, then: impl FnOnce(T) -> Vec<StateItem>) -> StateListed {
         match self {
-            Self::It(it) => StateListed::Whole(then(it)),
+            Self::Present(it) => StateListed::Whole(then(it)),
             Self::NotOffered => StateListed::NotOffered,
             Self::Unread(why) => StateListed::Unread(why),
         }
@@ -83,29 +83,29 @@ impl BmcClient {
         let mut managers = Vec::new();
         for link in links {
             match self.find(Some(link)).await? {
-                Found::It(manager) => managers.push(manager),
+                Found::Present(manager) => managers.push(manager),
                 Found::NotOffered => return Ok(Found::Unread("a manager that the system names is not there".into())),
                 Found::Unread(why) => return Ok(Found::Unread(why)),
             }
         }
-        Ok(Found::It(managers))
+        Ok(Found::Present(managers))
     }
 
     /// Accounts, directories, and keys of our own account.
     async fn read_accounts(&self, own: &str, parts: &mut Vec<(StatePart, StateListed)>) -> Result<(), RedfishError> {
         let service = self.find(self.service_root().await?.account_service()).await?;
         let accounts = match &service {
-            Found::It(service) => self.find_members(service.link(&["Accounts"]), None).await?,
+            Found::Present(service) => self.find_members(service.link(&["Accounts"]), None).await?,
             Found::NotOffered => Found::NotOffered,
             Found::Unread(why) => Found::Unread(why.clone()),
         };
         let keys = match &accounts {
-            Found::It(accounts) => self.read_keys(own, accounts).await?,
+            Found::Present(accounts) => self.read_keys(own, accounts).await?,
             Found::NotOffered => StateListed::NotOffered,
             Found::Unread(why) => StateListed::Unread(why.clone()),
         };
         let directories = match &service {
-            Found::It(service) => self.read_directories(service).await?,
+            Found::Present(service) => self.read_directories(service).await?,
             Found::NotOffered => StateListed::NotOffered,
             Found::Unread(why) => StateListed::Unread(why.clone()),
         };
@@ -185,7 +185,7 @@ impl BmcClient {
             match self.find_members(account.link(&[list]), None).await? {
                 Found::NotOffered => continue,
                 Found::Unread(why) => return Ok(StateListed::Unread(why)),
-                Found::It(keys) => items.extend(keys.iter().map(|key| {
+                Found::Present(keys) => items.extend(keys.iter().map(|key| {
                     let kind = key.text(&["KeyType"]).or_else(|| key.text(&["CertificateType"]));
                     item(
                         StatePart::Keys,
@@ -207,7 +207,7 @@ impl BmcClient {
 
     async fn read_subscriptions(&self) -> Result<StateListed, RedfishError> {
         let link = match self.find(self.service_root().await?.event_service()).await? {
-            Found::It(service) => service.link(&["Subscriptions"]),
+            Found::Present(service) => service.link(&["Subscriptions"]),
             Found::NotOffered => None,
             Found::Unread(why) => return Ok(StateListed::Unread(why)),
         };
@@ -220,7 +220,7 @@ impl BmcClient {
         let link = match root.sessions() {
             Some(link) => Some(link),
             None => match self.find(root.session_service()).await? {
-                Found::It(service) => service.link(&["Sessions"]),
+                Found::Present(service) => service.link(&["Sessions"]),
                 Found::NotOffered => None,
                 Found::Unread(why) => return Ok(StateListed::Unread(why)),
             },
@@ -235,7 +235,7 @@ impl BmcClient {
         match managers {
             Found::Unread(why) => return Ok(StateListed::Unread(why.clone())),
             Found::NotOffered => {}
-            Found::It(managers) => {
+            Found::Present(managers) => {
                 let more = managers
                     .iter()
                     .filter_map(|one| Manager::from(one.clone()).virtual_media());
@@ -248,7 +248,7 @@ impl BmcClient {
 
     async fn read_host_interfaces(&self, managers: &Found<Vec<Resource>>) -> Result<StateListed, RedfishError> {
         let links = match managers {
-            Found::It(managers) => managers
+            Found::Present(managers) => managers
                 .iter()
                 .filter_map(|one| one.link(&["HostInterfaces"]))
                 .collect(),
@@ -262,7 +262,7 @@ impl BmcClient {
     async fn read_kcs(&self, managers: &Found<Vec<Resource>>) -> Result<StateListed, RedfishError> {
         let switches = self.profile().await?.in_band.clone();
         let managers = match managers {
-            Found::It(managers) => managers,
+            Found::Present(managers) => managers,
             Found::NotOffered => return Ok(StateListed::NotOffered),
             Found::Unread(why) => return Ok(StateListed::Unread(why.clone())),
         };
@@ -271,7 +271,7 @@ impl BmcClient {
         for manager in managers {
             for switch in &switches {
                 let holder = match self.find(Some(switch_path(manager, switch))).await? {
-                    Found::It(holder) => holder,
+                    Found::Present(holder) => holder,
                     Found::NotOffered => continue,
                     Found::Unread(why) => return Ok(StateListed::Unread(why)),
                 };
@@ -291,7 +291,7 @@ impl BmcClient {
     pub(super) async fn find(&self, link: Option<String>) -> Result<Found<Resource>, RedfishError> {
         let Some(link) = link else { return Ok(Found::NotOffered) };
         match self.get(&link).await {
-            Ok(resource) => Ok(Found::It(resource)),
+            Ok(resource) => Ok(Found::Present(resource)),
             Err(failure) if is_absent(&failure) => Ok(Found::NotOffered),
             Err(failure) => unread(failure),
         }
@@ -307,7 +307,7 @@ impl BmcClient {
                 continue;
             }
             match self.find_members(Some(link.clone()), None).await? {
-                Found::It(members) => {
+                Found::Present(members) => {
                     is_offered = true;
                     let fresh = |one: &Resource| !seen.iter().any(|known| same_resource(known, one.path()));
                     let fresh: Vec<Resource> = members.into_iter().filter(fresh).collect();
@@ -319,7 +319,11 @@ impl BmcClient {
             }
             seen.push(link);
         }
-        Ok(if is_offered { Found::It(all) } else { Found::NotOffered })
+        Ok(if is_offered {
+            Found::Present(all)
+        } else {
+            Found::NotOffered
+        })
     }
 
     /// The members of a collection that `wanted` selects by their entries.
@@ -335,7 +339,7 @@ impl BmcClient {
         };
         values.retain(wanted);
         match self.members_of(link, values, None).await {
-            Ok(members) => Ok(Found::It(members)),
+            Ok(members) => Ok(Found::Present(members)),
             Err(failure) => unread(failure),
         }
     }
@@ -353,7 +357,7 @@ impl BmcClient {
             Err(failure) => return unread(failure),
         };
         match self.members_of(&link, values, skip).await {
-            Ok(members) => Ok(Found::It(members)),
+            Ok(members) => Ok(Found::Present(members)),
             // A listed member that does not exist also makes the list incomplete.
             Err(failure) => unread(failure),
         }
@@ -371,7 +375,7 @@ impl BmcClient {
             match self.member_values(&format!("{link}?$expand=.($levels=1)")).await {
                 Ok(values) => return Ok(values),
                 // Some BMCs claim to expand collections and fail.
-                Err(failure) if failure.ends_a_walk() => return Err(failure),
+                Err(failure) if failure.is_fatal_for_walk() => return Err(failure),
                 Err(_) => {}
             }
         }
@@ -441,7 +445,7 @@ fn is_absent(failure: &RedfishError) -> bool {
 }
 
 pub(super) fn unread<T>(failure: RedfishError) -> Result<Found<T>, RedfishError> {
-    if failure.ends_a_walk() {
+    if failure.is_fatal_for_walk() {
         return Err(failure);
     }
     let mut why = failure.to_string();

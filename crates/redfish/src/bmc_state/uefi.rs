@@ -107,7 +107,7 @@ impl BmcClient {
         let options = found.shown(|all| all.into_iter().filter_map(boot_option).collect());
         let secure = self.find_secure_boot(system).await?;
         let keys = match &secure {
-            Found::It(resource) => self.read_keys_of_secure_boot(resource).await?,
+            Found::Present(resource) => self.read_keys_of_secure_boot(resource).await?,
             Found::NotOffered => Shown::NotOffered,
             Found::Unread(why) => Shown::Unread(why.clone()),
         };
@@ -132,7 +132,7 @@ impl BmcClient {
             return Ok(Found::NotOffered);
         };
         match self.get(&link).await {
-            Ok(resource) => Ok(Found::It(resource)),
+            Ok(resource) => Ok(Found::Present(resource)),
             Err(failure) if matches!(failure.status(), Some(404 | 405 | 410 | 501)) => Ok(Found::NotOffered),
             Err(failure) => unread(failure),
         }
@@ -145,7 +145,7 @@ impl BmcClient {
         // Default databases are not read: they do not let any program start.
         let is_in_force = |value: &Value| json::link(value, &[]).is_some_and(|path| !is_default(&path));
         let databases = match self.find_some_members(&link, is_in_force).await? {
-            Found::It(databases) => databases,
+            Found::Present(databases) => databases,
             Found::NotOffered => return Ok(Shown::NotOffered),
             Found::Unread(why) => return Ok(Shown::Unread(why)),
         };
@@ -155,7 +155,7 @@ impl BmcClient {
             keys.databases.push((id.clone(), database.path().to_owned()));
             if id == REVOKED {
                 match self.count_of(&database).await? {
-                    Found::It(count) => keys.revoked = Some(count),
+                    Found::Present(count) => keys.revoked = Some(count),
                     Found::NotOffered => {}
                     Found::Unread(why) => return Ok(Shown::Unread(why)),
                 }
@@ -165,7 +165,7 @@ impl BmcClient {
             let read = lists.iter().take(if WITHOUT_HASHES.contains(&&*id) { 1 } else { 2 });
             for list in read {
                 match self.find_members(database.link(&[list]), None).await? {
-                    Found::It(entries) => keys.entries.extend(entries.iter().map(|entry| key(&id, entry))),
+                    Found::Present(entries) => keys.entries.extend(entries.iter().map(|entry| key(&id, entry))),
                     Found::NotOffered => {}
                     Found::Unread(why) => return Ok(Shown::Unread(why)),
                 }
@@ -179,7 +179,7 @@ impl BmcClient {
         let mut count = 0;
         for list in ["Certificates", "Signatures"] {
             match self.find(database.link(&[list])).await? {
-                Found::It(list) => {
+                Found::Present(list) => {
                     let members = list.at(&["Members"]).and_then(Value::as_array).map_or(0, Vec::len);
                     count += list.whole(&["Members@odata.count"]).unwrap_or(members as u64);
                 }
@@ -187,7 +187,7 @@ impl BmcClient {
                 Found::Unread(why) => return Ok(Found::Unread(why)),
             }
         }
-        Ok(Found::It(count))
+        Ok(Found::Present(count))
     }
 
     /// Removes a boot option, unless another option has taken its place.

@@ -13,7 +13,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use assess::assess;
-pub(crate) use observe::in_short;
+pub(crate) use observe::error_summary;
 pub use observe::{Observed, Reading};
 
 use crate::quirks::Equipment;

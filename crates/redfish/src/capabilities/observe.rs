@@ -150,10 +150,10 @@ impl BmcClient {
 
     /// Turns the failure of a single resource into a reading.
     fn failed(&self, failure: RedfishError) -> Result<Reading, RedfishError> {
-        if failure.ends_a_walk() {
+        if failure.is_fatal_for_walk() {
             return Err(failure);
         }
-        Ok(Reading::Failed(in_short(&failure)))
+        Ok(Reading::Failed(error_summary(&failure)))
     }
 
     async fn read(&self, link: Option<String>) -> Result<Reading, RedfishError> {
@@ -267,14 +267,14 @@ impl BmcClient {
         let Some(system) = system else { return Ok(Ok(0)) };
         match self.macs_of(system).await {
             Ok(macs) => Ok(Ok(macs.len())),
-            Err(failure) if failure.ends_a_walk() => Err(failure),
-            Err(failure) => Ok(Err(in_short(&failure))),
+            Err(failure) if failure.is_fatal_for_walk() => Err(failure),
+            Err(failure) => Ok(Err(error_summary(&failure))),
         }
     }
 }
 
 /// A failure without the BMC's address, which adds nothing to a report about one BMC.
-pub(crate) fn in_short(failure: &RedfishError) -> String {
+pub(crate) fn error_summary(failure: &RedfishError) -> String {
     match failure {
         RedfishError::Status { at, status, .. } => format!("{} {} answered HTTP {status}", at.method, at.path),
         RedfishError::TimedOut { at, limit_s } => format!("{} {}: no answer within {limit_s} s", at.method, at.path),

@@ -78,7 +78,7 @@ impl BmcClient {
         };
         match self.get(&link).await {
             Ok(manager) => Ok((Some(link), Some(manager))),
-            Err(failure) if failure.ends_a_walk() => Err(failure),
+            Err(failure) if failure.is_fatal_for_walk() => Err(failure),
             Err(_) => Ok((Some(link), None)),
         }
     }
@@ -107,7 +107,7 @@ impl BmcClient {
         let evidence = Evidence::gather(root.resource(), Some(system.resource()), manager).with_systems(ids);
         let profile = self.quirks()?.profile_for(&evidence);
         if let Some(at_once) = profile.max_concurrent {
-            self.inner.wire.transport.gate().set_width(at_once);
+            self.inner.wire.transport.gate().set_concurrency(at_once);
         }
         tracing::debug!(bmc = %self.bmc(), profiles = ?profile.names, "redfish profile");
         Ok(profile)

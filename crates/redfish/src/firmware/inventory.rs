@@ -111,7 +111,7 @@ impl BmcClient {
         let mut state = FirmwareState::default();
         let service = match self.update_service().await {
             Ok(service) => Some(service),
-            Err(failure) if failure.ends_a_walk() => return Err(failure),
+            Err(failure) if failure.is_fatal_for_walk() => return Err(failure),
             Err(RedfishError::NotOffered { .. }) => None,
             Err(failure) if failure.status() == Some(404) => None,
             Err(failure) => return Err(failure),
@@ -132,7 +132,7 @@ impl BmcClient {
         };
         let links = match self.member_links(&list).await {
             Ok(links) => links,
-            Err(failure) if failure.ends_a_walk() => return Err(failure),
+            Err(failure) if failure.is_fatal_for_walk() => return Err(failure),
             Err(failure) if failure.status() == Some(404) => return Ok(()),
             Err(failure) => {
                 state.gaps.push((list, failure.to_string()));
@@ -142,7 +142,7 @@ impl BmcClient {
         for (link, outcome) in self.get_each(&links).await {
             match outcome {
                 Ok(resource) => state.entries.push(entry(&resource)),
-                Err(failure) if failure.ends_a_walk() => return Err(failure),
+                Err(failure) if failure.is_fatal_for_walk() => return Err(failure),
                 Err(failure) => state.gaps.push((link, failure.to_string())),
             }
         }

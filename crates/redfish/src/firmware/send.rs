@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{FirmwareEntry, UpdateOffer, Upload};
 use crate::client::BmcClient;
 use crate::error::RedfishError;
-use crate::quirks::{UpdateProfile, UpdateTargets, UpdateWay};
+use crate::quirks::{UpdateMethod, UpdateProfile, UpdateTargets};
 use crate::resource::Resource;
 use crate::retry::Repeat;
 use crate::task::TaskHandle;
@@ -31,7 +31,7 @@ pub struct FirmwareImage {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdateTicket {
     /// The way in which it was sent.
-    pub way: Option<UpdateWay>,
+    pub way: Option<UpdateMethod>,
     /// The paths to poll, first the task and then its monitor; empty if the BMC gave neither.
     pub places: Vec<String>,
 }
@@ -55,7 +55,7 @@ impl BmcClient {
         if let Some(most) = offer.max_bytes
             && image.bytes > most
         {
-            return Err(self.no_way(format!(
+            return Err(self.no_method_error(format!(
                 "files of at most {most} bytes, and this one has {}",
                 image.bytes
             )));
@@ -71,9 +71,9 @@ impl BmcClient {
                 image,
             };
             let sent = match way {
-                UpdateWay::Multipart => order.multipart().await,
-                UpdateWay::Push => order.push().await,
-                UpdateWay::Simple => order.simple().await,
+                UpdateMethod::Multipart => order.multipart().await,
+                UpdateMethod::Push => order.push().await,
+                UpdateMethod::Simple => order.simple().await,
             };
             match sent {
                 Ok(Some(reply)) => {
@@ -89,10 +89,10 @@ impl BmcClient {
                 Err(failure) => return Err(failure),
             }
         }
-        Err(refusal.unwrap_or_else(|| self.no_way(told(&offer, image))))
+        Err(refusal.unwrap_or_else(|| self.no_method_error(offered_methods(&offer, image))))
     }
 
-    fn no_way(&self, offered: String) -> RedfishError {
+    fn no_method_error(&self, offered: String) -> RedfishError {
         RedfishError::NotOffered {
             bmc: self.address(),
             what: "an update of this firmware with this file".to_owned(),
@@ -101,7 +101,7 @@ impl BmcClient {
     }
 }
 
-fn told(offer: &UpdateOffer, image: &FirmwareImage) -> String {
+fn offered_methods(offer: &UpdateOffer, image: &FirmwareImage) -> String {
     if offer.is_empty() {
         return "no way to update firmware".to_owned();
     }
@@ -170,7 +170,7 @@ impl Order<'_> {
         let targets = self.targets();
         // The bare file names no target. If the service has a property for targets, they are written there first.
         if self.service.at(&["HttpPushUriTargets"]).is_some() && !self.profile.claim && !targets.is_empty() {
-            self.tell_service(&json!({"HttpPushUriTargets": targets})).await?;
+            self.patch_service(&json!({"HttpPushUriTargets": targets})).await?;
         }
         self.claimed(&upload).await.map(Some)
     }
@@ -189,17 +189,19 @@ impl Order<'_> {
                 last: "true".to_owned(),
             });
         }
-        self.tell_service(&json!({BUSY: true, "HttpPushUriTargets": self.targets()}))
+        self.patch_service(&json!({BUSY: true, "HttpPushUriTargets": self.targets()}))
             .await?;
         let sent = self.client.upload(upload).await;
-        let freed = self.tell_service(&json!({BUSY: false, "HttpPushUriTargets": []})).await;
+        let freed = self
+            .patch_service(&json!({BUSY: false, "HttpPushUriTargets": []}))
+            .await;
         if let Err(failure) = freed {
             tracing::warn!(%failure, "the update service stays claimed");
         }
         sent
     }
 
-    async fn tell_service(&self, body: &Value) -> Result<(), RedfishError> {
+    async fn patch_service(&self, body: &Value) -> Result<(), RedfishError> {
         let service = self.client.get(self.service.path()).await?;
         self.client.patch(&service, body).await.map(drop)
     }

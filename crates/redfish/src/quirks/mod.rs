@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use files::QuirkSet;
-pub use update::{ActivationRule, UpdateProfile, UpdateTargets, UpdateWay};
+pub use update::{ActivationRule, UpdateMethod, UpdateProfile, UpdateTargets};
 
 use crate::bmc_state::{AccountRemoval, InBandSwitch};
 use crate::capabilities::Capability;

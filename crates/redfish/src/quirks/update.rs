@@ -11,7 +11,7 @@ use crate::firmware::Activation;
 /// A way in which a BMC accepts firmware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum UpdateWay {
+pub enum UpdateMethod {
     /// `MultipartHttpPushUri`.
     Multipart,
     /// `HttpPushUri`.
@@ -46,7 +46,7 @@ pub struct ActivationRule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpdateProfile {
     /// Ways in the order of trying, if offered.
-    pub ways: Vec<UpdateWay>,
+    pub ways: Vec<UpdateMethod>,
     /// The target that an update names.
     pub targets: UpdateTargets,
     /// Further parameters of every update.
@@ -66,7 +66,7 @@ pub struct UpdateProfile {
 impl Default for UpdateProfile {
     fn default() -> Self {
         Self {
-            ways: vec![UpdateWay::Multipart, UpdateWay::Push, UpdateWay::Simple],
+            ways: vec![UpdateMethod::Multipart, UpdateMethod::Push, UpdateMethod::Simple],
             targets: UpdateTargets::Entry,
             parameters: BTreeMap::new(),
             oem_parameters: Vec::new(),
@@ -96,7 +96,7 @@ impl UpdateProfile {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct UpdateOverrides {
-    ways: Option<Vec<UpdateWay>>,
+    ways: Option<Vec<UpdateMethod>>,
     targets: Option<UpdateTargets>,
     parameters: BTreeMap<String, Value>,
     oem_parameters: Option<Vec<OemParameters>>,

@@ -84,7 +84,7 @@ const NAMES: [&str; 25] = [
 /// Whole property names of that kind.
 const NAMES_EXACT: [&str; 7] = ["sku", "serial", "sn", "location", "ppin", "eui64", "nguid"];
 /// Property names below which every text is removed: people, places, messages of log entries.
-const LOST_BELOW: [&str; 8] = [
+const DROPPED_BELOW: [&str; 8] = [
     "postaladdress",
     "contacts",
     "placement",
@@ -95,11 +95,11 @@ const LOST_BELOW: [&str; 8] = [
     "licensor",
 ];
 
-enum Treat {
+enum Treatment {
     Keep,
     Name,
     Secret,
-    LostBelow,
+    DropBelow,
 }
 
 /// Learns the values to replace, and replaces them.
@@ -173,7 +173,7 @@ impl Scrubber {
             }
             Value::Array(list) => list.iter().for_each(|value| self.learn_in(name, value)),
             Value::String(link) if name == "@odata.id" => self.learn_path(link),
-            Value::String(text) if matches!(treat(name), Treat::Name) => self.learn_text(name, text.trim()),
+            Value::String(text) if matches!(treatment_of(name), Treatment::Name) => self.learn_text(name, text.trim()),
             _ => {}
         }
     }
@@ -261,11 +261,11 @@ impl Scrubber {
     }
 
     fn value(&mut self, name: &str, value: Value) -> Value {
-        match (treat(name), value) {
-            (Treat::LostBelow, value) => lose(value),
-            (Treat::Secret, Value::String(text)) if !text.is_empty() => Value::String(GONE.to_owned()),
-            (Treat::Secret, Value::Number(_)) if !is_rule(name) => Value::from(0),
-            (Treat::Name, Value::Number(_)) => Value::from(0),
+        match (treatment_of(name), value) {
+            (Treatment::DropBelow, value) => drop_values(value),
+            (Treatment::Secret, Value::String(text)) if !text.is_empty() => Value::String(GONE.to_owned()),
+            (Treatment::Secret, Value::Number(_)) if !is_rule(name) => Value::from(0),
+            (Treatment::Name, Value::Number(_)) => Value::from(0),
             (_, Value::String(text)) => Value::String(self.property(name, &text)),
             (_, Value::Array(list)) => list.into_iter().map(|one| self.value(name, one)).collect(),
             (_, Value::Object(object)) => {
@@ -277,7 +277,7 @@ impl Scrubber {
                 let scrubbed = object.into_iter().map(|(name, value)| {
                     let account = value.as_str().and_then(|text| self.accounts.named(text)).cloned();
                     let value = match (is_entry, name.as_str(), account) {
-                        (true, "Message" | "Description" | "AdditionalDataURI", _) => lose(value),
+                        (true, "Message" | "Description" | "AdditionalDataURI", _) => drop_values(value),
                         (_, "Id" | "Name" | "Description", Some(account)) if is_account => Value::String(account),
                         _ => self.value(&name, value),
                     };
@@ -291,7 +291,7 @@ impl Scrubber {
 
     fn property(&mut self, name: &str, text: &str) -> String {
         let key = text.trim().to_ascii_lowercase();
-        let in_place = matches!(treat(name), Treat::Name)
+        let in_place = matches!(treatment_of(name), Treatment::Name)
             .then(|| self.in_place.get(&key))
             .flatten();
         if let Some(stand_in) = in_place.or_else(|| self.stand_ins.get(&key)) {
@@ -367,31 +367,36 @@ fn is_rule(name: &str) -> bool {
 }
 
 /// Removes every text below.
-fn lose(value: Value) -> Value {
+fn drop_values(value: Value) -> Value {
     match value {
         Value::String(text) if text.is_empty() => Value::String(text),
         Value::String(_) => Value::String(GONE.to_owned()),
-        Value::Array(list) => list.into_iter().map(lose).collect(),
-        Value::Object(object) => Value::Object(object.into_iter().map(|(name, value)| (name, lose(value))).collect()),
+        Value::Array(list) => list.into_iter().map(drop_values).collect(),
+        Value::Object(object) => Value::Object(
+            object
+                .into_iter()
+                .map(|(name, value)| (name, drop_values(value)))
+                .collect(),
+        ),
         other => other,
     }
 }
 
-fn treat(name: &str) -> Treat {
+fn treatment_of(name: &str) -> Treatment {
     // Annotations such as lists of allowed values state possibilities, not facts.
     if name.is_empty() || name.contains('@') {
-        return Treat::Keep;
+        return Treatment::Keep;
     }
     let low: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     let low = low.to_ascii_lowercase();
-    if LOST_BELOW.contains(&low.as_str()) {
-        Treat::LostBelow
+    if DROPPED_BELOW.contains(&low.as_str()) {
+        Treatment::DropBelow
     } else if SECRETS.iter().any(|part| low.contains(part)) {
-        Treat::Secret
+        Treatment::Secret
     } else if NAMES_EXACT.contains(&low.as_str()) || NAMES.iter().any(|part| low.contains(part)) {
-        Treat::Name
+        Treatment::Name
     } else {
-        Treat::Keep
+        Treatment::Keep
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 use url::Position;
 
 use super::{RecordLimits, Recording};
-use crate::capabilities::in_short;
+use crate::capabilities::error_summary;
 use crate::client::BmcClient;
 use crate::error::RedfishError;
 use crate::inventory::InventoryGap;
@@ -62,7 +62,7 @@ impl BmcClient {
         walk.closed.extend(sessions.map(|path| format!("{path}/")));
         walk.closed = walk.closed.iter().map(|path| path.to_ascii_lowercase()).collect();
         let began = self.settings().environment.now();
-        walk.meet(root.path(), 0);
+        walk.add_link(root.path(), 0);
         while !walk.open.is_empty() && walk.recording.cut.is_none() {
             let spent = self.settings().environment.now().saturating_sub(began);
             if spent >= limits.time {
@@ -85,7 +85,7 @@ impl Walk<'_> {
         Some(path[from..].trim_end_matches('/').to_owned())
     }
 
-    fn meet(&mut self, link: &str, depth: usize) {
+    fn add_link(&mut self, link: &str, depth: usize) {
         let Some(path) = self.path(link) else { return };
         let low = path.to_ascii_lowercase();
         let is_closed = self.closed.iter().any(|closed| low.starts_with(closed.as_str())) || low.contains("/$metadata");
@@ -107,12 +107,14 @@ impl Walk<'_> {
         for ((path, outcome), (_, depth)) in read.into_iter().zip(batch) {
             match outcome {
                 Ok(resource) => self.keep(&path, resource.json(), depth),
-                Err(failure) if failure.ends_a_walk() && self.recording.resources.is_empty() => return Err(failure),
-                Err(failure) if failure.ends_a_walk() => {
+                Err(failure) if failure.is_fatal_for_walk() && self.recording.resources.is_empty() => {
+                    return Err(failure);
+                }
+                Err(failure) if failure.is_fatal_for_walk() => {
                     self.recording.cut = Some(failure.to_string());
                     return Ok(());
                 }
-                Err(failure) => self.gap(&path, in_short(&failure)),
+                Err(failure) => self.gap(&path, error_summary(&failure)),
             }
         }
         Ok(())
@@ -144,7 +146,7 @@ impl Walk<'_> {
         }
         if depth < self.limits.depth {
             for link in links {
-                self.meet(&link, depth + 1);
+                self.add_link(&link, depth + 1);
             }
         } else if !links.is_empty() {
             self.gap(

@@ -8,7 +8,7 @@ use rackwright_redfish::{
     BootMode, BootTarget, FirmwareImage, Persistence, PowerChange, PowerGoal, PowerState, RedfishError, UpdateLook,
 };
 
-use super::{Driver, Emulator, PATIENCE};
+use super::{Driver, Emulator, WAIT_LIMIT};
 use crate::support_page;
 
 /// UUID of the machine that libvirt's test driver always has (`src/test/test_driver.c` there).
@@ -39,13 +39,13 @@ async fn a_machine_of_libvirt_behind_it() {
     assert_eq!(client.power().await.unwrap(), PowerState::On);
     let off = client.set_power(PowerGoal::Off).await.unwrap();
     assert!(matches!(off, PowerChange::Accepted { .. }), "{off:?}");
-    client.wait_power(PowerGoal::Off, PATIENCE).await.unwrap();
+    client.wait_power(PowerGoal::Off, WAIT_LIMIT).await.unwrap();
     assert_eq!(client.power().await.unwrap(), PowerState::Off);
 
     let network = client.set_boot(BootTarget::Pxe, Persistence::Once, None).await.unwrap();
     assert_eq!(network.after.target.as_deref(), Some("Pxe"));
     client.set_power(PowerGoal::On).await.unwrap();
-    client.wait_power(PowerGoal::On, PATIENCE).await.unwrap();
+    client.wait_power(PowerGoal::On, WAIT_LIMIT).await.unwrap();
     // libvirt keeps the override; "once" is accepted without effect.
     assert_eq!(client.boot().await.unwrap().target.as_deref(), Some("Pxe"));
     let disk = client
@@ -53,7 +53,7 @@ async fn a_machine_of_libvirt_behind_it() {
         .await
         .unwrap();
     assert_eq!((disk.after.target.as_deref(), disk.deviations.len()), (Some("Hdd"), 0));
-    client.power_cycle(PATIENCE).await.unwrap();
+    client.power_cycle(WAIT_LIMIT).await.unwrap();
     assert_eq!(client.power().await.unwrap(), PowerState::On);
 
     // The firmware offers no choice of modes, so no mode is written.
@@ -103,7 +103,7 @@ async fn settings_are_written_and_stay_after_a_start() {
     let change = client.set_bios(&before, &wanted).await.unwrap();
     let written: Vec<&String> = change.written.keys().collect();
     assert_eq!(written, ["EmbeddedSata", "ProcTurboMode"], "the third was so");
-    client.power_cycle(PATIENCE).await.unwrap();
+    client.power_cycle(WAIT_LIMIT).await.unwrap();
 
     let after = client.bios().await.unwrap().unwrap();
     for (name, value) in &before.current {
@@ -114,7 +114,7 @@ async fn settings_are_written_and_stay_after_a_start() {
     let again = client.set_bios(&after, &wanted).await.unwrap();
     assert!(again.written.is_empty(), "{again:?}");
     client.reset_bios().await.unwrap();
-    client.power_cycle(PATIENCE).await.unwrap();
+    client.power_cycle(WAIT_LIMIT).await.unwrap();
     assert_eq!(client.bios().await.unwrap().unwrap().current, before.current);
     client.close().await.unwrap();
     emulator.stop().await;
@@ -142,7 +142,7 @@ async fn an_update_raises_the_version_of_the_bios() {
     let look = client.look_at_update(&ticket).await.unwrap();
     assert!(matches!(look, UpdateLook::Done(_)), "{look:?} of {ticket:?}");
     assert_eq!(client.firmware_entry(&entry.path).await.unwrap().version, "1.1.0");
-    client.power_cycle(PATIENCE).await.unwrap();
+    client.power_cycle(WAIT_LIMIT).await.unwrap();
     let state = client.firmware().await.unwrap();
     let versions: Vec<_> = state
         .entries

@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 
 pub const PASSWORD: &str = "emulated-password";
 /// The fake driver takes 1 to 11 s for each change of power.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
 /// The driver behind the emulator.
 #[derive(Clone, Copy, PartialEq)]
@@ -156,7 +156,7 @@ impl Emulator {
         loop {
             match BmcClient::connect(self.target(PASSWORD, None), Settings::default()).await {
                 Ok(client) => return client,
-                Err(failure) if failure.kind() == ErrorKind::Retryable && started.elapsed() < PATIENCE => {
+                Err(failure) if failure.kind() == ErrorKind::Retryable && started.elapsed() < WAIT_LIMIT => {
                     let ended = self.child.try_wait().unwrap();
                     assert!(ended.is_none(), "the emulator ended: {}", self.log());
                     tokio::time::sleep(Duration::from_millis(100)).await;

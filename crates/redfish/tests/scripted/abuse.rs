@@ -14,7 +14,7 @@ use crate::bmc::{Bmc, SYSTEM, standard_tree};
 use crate::server::{Answer, Request};
 
 /// Time limit of every operation: a few request time-outs, with room for a busy machine.
-const SOON: Duration = Duration::from_secs(60);
+const TEST_LIMIT: Duration = Duration::from_secs(60);
 const OPERATIONS: [&str; 9] = [
     "probe",
     "inventory",
@@ -212,7 +212,7 @@ async fn all_against(
             let _ = client.close().await;
             outcome
         };
-        let outcome = tokio::time::timeout(SOON, work).await;
+        let outcome = tokio::time::timeout(TEST_LIMIT, work).await;
         let outcome = outcome.unwrap_or_else(|_| panic!("{name}: {operation} hangs"));
         assert!(bmc.server.requests().len() < 1500, "{name}: {operation} asks for ever");
         if let Err(failure) = outcome {
@@ -224,7 +224,7 @@ async fn all_against(
             assert!(text.len() < 2000, "{name}: {operation} says too much: {text}");
             failures.push((operation, text));
         }
-        assert!(started.elapsed() < SOON);
+        assert!(started.elapsed() < TEST_LIMIT);
     }
     failures
 }
@@ -533,7 +533,7 @@ async fn a_wrong_type_in_any_field_hangs_nothing() {
                 let _ = client.close().await;
                 outcome
             };
-            let outcome = tokio::time::timeout(SOON, work).await;
+            let outcome = tokio::time::timeout(TEST_LIMIT, work).await;
             let outcome = outcome.unwrap_or_else(|_| panic!("{operation} hangs at {path}#{pointer} = {value}"));
             if let Err(failure) = outcome {
                 assert!(failure.to_string().contains(&bmc.server.url()), "{failure}");
@@ -596,7 +596,7 @@ async fn a_walk_through_slow_answers_ends_with_what_it_has() {
         found.gaps.len()
     );
     assert_eq!(found.processors.len(), 1, "what was read before is kept");
-    assert!(started.elapsed() < SOON);
+    assert!(started.elapsed() < TEST_LIMIT);
 }
 
 /// A BMC with 2,000 memory modules. The body of each module arrives in three pieces, with this pause before each.
@@ -666,7 +666,7 @@ async fn a_body_has_a_limit_of_its_own_and_time_for_what_arrives() {
     };
     let late = get(Duration::from_millis(100)).await.unwrap_err();
     assert!(matches!(late, RedfishError::TimedOut { .. }), "{late}");
-    get(SOON).await.unwrap();
+    get(TEST_LIMIT).await.unwrap();
 }
 
 #[tokio::test]

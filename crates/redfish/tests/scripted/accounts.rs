@@ -133,13 +133,13 @@ async fn a_password_that_must_be_changed_is_changed_by_the_link_of_the_refusal()
     })
     .await;
     let client = bmc.connect().await;
-    let failure = client.prove_login().await.unwrap_err();
+    let failure = client.verify_login().await.unwrap_err();
     assert!(
         matches!(failure, RedfishError::PasswordChangeRequired { .. }),
         "{failure}"
     );
     client.change_own_password("admin", &password()).await.unwrap();
-    client.prove_login().await.unwrap();
+    client.verify_login().await.unwrap();
     let sent = bmc.bodies("PATCH", &account);
     assert_eq!(sent.last(), Some(&json!({"Password": NEW})));
     assert!(bmc.bodies("PATCH", SYSTEM).is_empty());

@@ -63,7 +63,7 @@ impl Certificate {
 struct OldBmc {
     port: u16,
     /// All received data, available after the end of the connection.
-    heard: JoinHandle<String>,
+    received: JoinHandle<String>,
 }
 
 impl OldBmc {
@@ -93,7 +93,7 @@ impl OldBmc {
         };
         Self {
             port,
-            heard: tokio::spawn(answer(server, into, from)),
+            received: tokio::spawn(answer(server, into, from)),
         }
     }
 
@@ -116,19 +116,19 @@ async fn read_some(from: &mut ChildStdout, said: &mut String) -> Option<()> {
 }
 
 async fn answer(mut server: Child, mut into: ChildStdin, mut from: ChildStdout) -> String {
-    let (mut heard, mut answered) = (String::new(), 0);
+    let (mut received, mut answered) = (String::new(), 0);
     let answer = format!(
         "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{ROOT}",
         ROOT.len()
     );
-    while read_some(&mut from, &mut heard).await.is_some() {
-        while heard.matches("\r\n\r\n").count() > answered {
+    while read_some(&mut from, &mut received).await.is_some() {
+        while received.matches("\r\n\r\n").count() > answered {
             answered += 1;
             into.write_all(answer.as_bytes()).await.unwrap();
         }
     }
     server.wait().await.unwrap();
-    heard
+    received
 }
 
 fn causes(failure: &RedfishError) -> String {
@@ -162,13 +162,13 @@ async fn the_built_in_tls_says_which_build_speaks_to_them() {
     ] {
         assert!(text.contains(part), "{part} is not in: {text}");
     }
-    bmc.heard.await.unwrap();
+    bmc.received.await.unwrap();
 
     let bmc = OldBmc::start(&certificate, &RSA_ONLY).await;
     let found = BmcClient::survey(&bmc.target(None).address, Settings::default())
         .await
         .unwrap();
-    assert!(found.why_not.contains("--features platform-tls"), "{}", found.why_not);
+    assert!(found.reason.contains("--features platform-tls"), "{}", found.reason);
 }
 
 #[cfg(feature = "platform-tls")]
@@ -191,10 +191,10 @@ mod with_the_platforms_tls {
         assert_eq!(found.certificate, Some(certificate.fingerprint().await));
         let service = found.service.expect("a service root");
         assert_eq!(service.redfish_version.as_deref(), Some("1.6.0"));
-        let heard = bmc.heard.await.unwrap();
+        let received = bmc.received.await.unwrap();
         assert!(
-            heard.contains("CIPHER is AES256-GCM-SHA384") && heard.contains("GET /redfish/v1/"),
-            "{heard}"
+            received.contains("CIPHER is AES256-GCM-SHA384") && received.contains("GET /redfish/v1/"),
+            "{received}"
         );
     }
 
@@ -219,9 +219,12 @@ mod with_the_platforms_tls {
             }
             other => panic!("{other:?}"),
         }
-        let heard = bmc.heard.await.unwrap();
-        assert!(heard.contains("CIPHER is AES256-GCM-SHA384"), "{heard}");
-        assert!(!heard.contains("GET"), "nothing may be sent to a stranger: {heard}");
+        let received = bmc.received.await.unwrap();
+        assert!(received.contains("CIPHER is AES256-GCM-SHA384"), "{received}");
+        assert!(
+            !received.contains("GET"),
+            "nothing may be sent to a stranger: {received}"
+        );
     }
 
     /// Forwards each connection to the port that is in `to` when the connection arrives.
@@ -249,7 +252,7 @@ mod with_the_platforms_tls {
             ..bmc.target(None)
         };
         let client = BmcClient::connect(target, Settings::default()).await.unwrap();
-        bmc.heard.await.unwrap();
+        bmc.received.await.unwrap();
 
         let stranger = OldBmc::start(&second, &RSA_ONLY).await;
         port.store(stranger.port, Ordering::SeqCst);
@@ -262,8 +265,8 @@ mod with_the_platforms_tls {
                 other => panic!("{other:?}"),
             }
         }
-        let heard = stranger.heard.await.unwrap();
-        assert!(!heard.contains("GET"), "{heard}");
+        let received = stranger.received.await.unwrap();
+        assert!(!received.contains("GET"), "{received}");
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rackwright_redfish::{BmcClient, EventStream, RedfishError, Shortcut};
+use rackwright_redfish::{BmcClient, BmcHints, EventStream, RedfishError};
 use serde_json::{Value, json};
 
 use crate::bmc::{Bmc, standard_tree};
@@ -39,7 +39,7 @@ fn raw(body: &str) -> Answer {
 }
 
 async fn open(bmc: &Bmc, last_id: Option<&str>) -> Result<Option<EventStream>, RedfishError> {
-    let client = BmcClient::sparing(bmc.target(), bmc.settings(), &Shortcut::default())?;
+    let client = BmcClient::for_polling(bmc.target(), bmc.settings(), &BmcHints::default())?;
     client.event_stream(last_id).await
 }
 

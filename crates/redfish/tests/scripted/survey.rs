@@ -17,11 +17,11 @@ async fn survey(bmc: &Bmc) -> Result<Survey, RedfishError> {
 }
 
 /// The reason that is reported for this answer.
-async fn why_not(answer: impl Fn() -> Answer + Send + Sync + 'static) -> String {
+async fn reason(answer: impl Fn() -> Answer + Send + Sync + 'static) -> String {
     let bmc = Bmc::start(move |_, _| Some(answer())).await;
     let found = survey(&bmc).await.unwrap();
     assert_eq!(found.service, None);
-    found.why_not
+    found.reason
 }
 
 #[tokio::test]
@@ -48,23 +48,23 @@ async fn a_service_is_known_by_its_root() {
 #[tokio::test]
 async fn what_is_no_service_is_told_by_what_it_answers() {
     for (why, words) in [
-        (why_not(|| Answer::text(200, "<html>")).await, "no JSON"),
+        (reason(|| Answer::text(200, "<html>")).await, "no JSON"),
         (
-            why_not(|| Answer::json(200, &json!({"hello": "world"}))).await,
+            reason(|| Answer::json(200, &json!({"hello": "world"}))).await,
             "no Redfish service root",
         ),
         (
-            why_not(|| Answer::json(200, &json!({"RedfishVersion": "1.6.0"}))).await,
+            reason(|| Answer::json(200, &json!({"RedfishVersion": "1.6.0"}))).await,
             "no Redfish service root",
         ),
-        (why_not(|| Answer::json(200, &json!([1]))).await, "no JSON"),
-        (why_not(|| Answer::status(404)).await, "HTTP 404"),
+        (reason(|| Answer::json(200, &json!([1]))).await, "no JSON"),
+        (reason(|| Answer::status(404)).await, "HTTP 404"),
         (
-            why_not(|| Answer::status(301).with("location", "https://elsewhere/")).await,
+            reason(|| Answer::status(301).with("location", "https://elsewhere/")).await,
             "another host",
         ),
-        (why_not(|| Answer::status(401)).await, "wants a password"),
-        (why_not(|| Answer::text(200, &"[".repeat(9 << 20))).await, "larger"),
+        (reason(|| Answer::status(401)).await, "wants a password"),
+        (reason(|| Answer::text(200, &"[".repeat(9 << 20))).await, "larger"),
     ] {
         assert!(why.contains(words), "{why}");
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rackwright_redfish::{
-    BmcClient, BmcTarget, CertificateFingerprint, ErrorKind, RedfishError, Settings, Shortcut, WebConsole, WebLine,
+    BmcClient, BmcHints, BmcTarget, CertificateFingerprint, ErrorKind, RedfishError, Settings, WebConsole, WebLine,
 };
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -53,7 +53,7 @@ fn client(server: &Server, pin: CertificateFingerprint) -> BmcClient {
         certificate_sha256: Some(pin),
         system: None,
     };
-    BmcClient::sparing(target, Settings::default(), &Shortcut::default()).unwrap()
+    BmcClient::for_polling(target, Settings::default(), &BmcHints::default()).unwrap()
 }
 
 async fn open(console: fn(&Request) -> Answer) -> Result<(WebLine, Server), RedfishError> {

@@ -75,11 +75,11 @@ fn nothing_of_one_customer_is_read_by_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let mut recorder = Recorder::new(dir.path().into(), ALL, Holder::default());
     recorder.write(1, b"ours ").unwrap();
-    recorder.hand(theirs("acme", 1));
+    recorder.set_holder(theirs("acme", 1));
     recorder.write(2, b"acme's secret ").unwrap();
-    recorder.hand(Holder::default());
+    recorder.set_holder(Holder::default());
     recorder.write(3, b"erasing ").unwrap();
-    recorder.hand(theirs("bolt", 2));
+    recorder.set_holder(theirs("bolt", 2));
     recorder.write(4, b"bolt's").unwrap();
     let bolts = |head: &Head| head.holder == theirs("bolt", 2);
     assert_eq!(text(dir.path(), &bolts), "bolt's");

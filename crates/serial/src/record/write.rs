@@ -54,7 +54,7 @@ impl Recorder {
     }
 
     /// Changes the holder: later output belongs to the new holder.
-    pub fn hand(&mut self, holder: Holder) {
+    pub fn set_holder(&mut self, holder: Holder) {
         if self.holder != holder {
             self.holder = holder;
             self.open = None;

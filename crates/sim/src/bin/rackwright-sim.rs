@@ -4,8 +4,8 @@ use clap::Parser;
 use ipnet::Ipv4Net;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rackwright_sim::fleet::{
-    AccountRules, BootFiles, BootWay, DescribeError, Fleet, FleetConfig, FleetError, Format, ImageData, Profile,
-    Script, ScriptError, UpdateWays,
+    AccountRules, BootFiles, BootMethod, DescribeError, Fleet, FleetConfig, FleetError, Format, ImageData, Profile,
+    Script, ScriptError, UpdateSettings,
 };
 use rackwright_sim::lab::install_crypto;
 use rackwright_sim::mockup::{Mockup, MockupError, Tree};
@@ -80,7 +80,7 @@ struct Cli {
     hosts: Ipv4Net,
     /// How machines boot from the boot server: as iPXE, or from the firmware's first DHCP message on
     #[arg(long, value_enum, default_value = "ipxe")]
-    boot: BootWay,
+    boot: BootMethod,
     /// Whether machines fetch the kernel and the ramdisk that their boot script names
     #[arg(long, value_enum, default_value = "skip")]
     boot_files: BootFiles,
@@ -256,13 +256,13 @@ async fn serve(cli: Cli) -> Result<(), SimError> {
         },
         faults: script(&cli)?,
         boot_server: cli.boot_server,
-        boot_way: cli.boot,
+        boot_method: cli.boot,
         boot_files: cli.boot_files,
         image_data: cli.image_data,
         erase_samples: cli.erase_samples,
         tpm: !cli.no_tpm,
         tftp_port: cli.tftp_port,
-        updates: cli.firmware_updates.then_some(UpdateWays {
+        updates: cli.firmware_updates.then_some(UpdateSettings {
             multipart: true,
             push: true,
             simple: true,

@@ -435,7 +435,7 @@ pub(super) fn is_allowed(method: &http::Method, path: &str, id: u32) -> bool {
 
 impl Bmc {
     /// Root on the machine creates an administrator, in the last free slot where accounts are fixed slots.
-    pub(crate) fn leave_account(&self, user: &str, password: &str) {
+    pub(crate) fn add_account(&self, user: &str, password: &str) {
         let mut accounts = self.accounts();
         let has_slots = accounts.rules.slots.is_some();
         let list = accounts.list(self.host.as_ref());

@@ -23,7 +23,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// Time within which a client must accept output.
 const READS: Duration = Duration::from_secs(2);
 /// An idle connection ends after this time; live clients send keepalives.
-const PATIENCE: Duration = Duration::from_secs(600);
+const WAIT_LIMIT: Duration = Duration::from_secs(600);
 
 /// A host key that is unique to this BMC.
 pub(crate) fn host_key(seed: &[u8; 32]) -> Option<PrivateKey> {
@@ -49,7 +49,7 @@ impl Console {
             auth_rejection_time: Duration::from_millis(200),
             auth_rejection_time_initial: Some(Duration::ZERO),
             keys: vec![self.key],
-            inactivity_timeout: Some(PATIENCE),
+            inactivity_timeout: Some(WAIT_LIMIT),
             ..Config::default()
         });
         let mut connections = JoinSet::new();
@@ -57,12 +57,12 @@ impl Console {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) if connections.len() < CONNECTIONS && !self.host.is_down() => {
-                        let visit = Visit {
+                        let handler = ClientHandler {
                             host: Arc::clone(&self.host),
                             serial: self.serial.clone(),
                             input: None,
                         };
-                        connections.spawn(connection(stream, Arc::clone(&config), visit));
+                        connections.spawn(connection(stream, Arc::clone(&config), handler));
                     }
                     Ok(_) => {}
                     Err(error) => {
@@ -76,34 +76,34 @@ impl Console {
     }
 }
 
-async fn connection(stream: TcpStream, config: Arc<Config>, visit: Visit) {
+async fn connection(stream: TcpStream, config: Arc<Config>, handler: ClientHandler) {
     let _ = stream.set_nodelay(true);
-    let Ok(plug) = stream.as_fd().try_clone_to_owned() else {
+    let Ok(guard) = stream.as_fd().try_clone_to_owned() else {
         return;
     };
-    let _plug = Plug(plug.into());
-    if let Ok(session) = run_stream(config, stream, visit).await {
+    let _guard = ConnectionGuard(guard.into());
+    if let Ok(session) = run_stream(config, stream, handler).await {
         let _ = session.await;
     }
 }
 
 /// Ends a connection when dropped: russh runs the connection in its own task.
-struct Plug(std::net::TcpStream);
+struct ConnectionGuard(std::net::TcpStream);
 
-impl Drop for Plug {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }
 
 /// One client.
-struct Visit {
+struct ClientHandler {
     host: Arc<dyn Host>,
     serial: PathBuf,
     input: Option<mpsc::Sender<Vec<u8>>>,
 }
 
-impl Handler for Visit {
+impl Handler for ClientHandler {
     type Error = russh::Error;
 
     async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, russh::Error> {

@@ -57,7 +57,7 @@ pub(super) async fn stream(To(bmc): To, headers: HeaderMap) -> Result<Response, 
     if accept.is_some_and(|kinds| !kinds.contains("text/event-stream") && !kinds.contains("*/*")) {
         return Err(Fault::not_acceptable());
     }
-    let place = Place::take(&bmc).ok_or_else(|| Fault::unavailable(30))?;
+    let place = StreamSlot::take(&bmc).ok_or_else(|| Fault::unavailable(30))?;
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::spawn(tell(place, sender));
     let mut response = Response::new(Body::new(Pieces(receiver)));
@@ -68,9 +68,9 @@ pub(super) async fn stream(To(bmc): To, headers: HeaderMap) -> Result<Response, 
 }
 
 /// A place among the streams of a BMC.
-struct Place(Arc<Bmc>);
+struct StreamSlot(Arc<Bmc>);
 
-impl Place {
+impl StreamSlot {
     fn take(bmc: &Arc<Bmc>) -> Option<Self> {
         let taken = bmc.streams.open.fetch_add(1, Ordering::Relaxed);
         let place = Self(Arc::clone(bmc));
@@ -78,14 +78,14 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         self.0.streams.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Reports the machine's power until the client or the BMC is gone.
-async fn tell(place: Place, sender: mpsc::Sender<Bytes>) {
+async fn tell(place: StreamSlot, sender: mpsc::Sender<Bytes>) {
     let bmc = &place.0;
     let mut power = bmc.host.state().power;
     let mut piece = Bytes::from_static(b": hello\n\n");

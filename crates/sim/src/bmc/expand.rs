@@ -2,7 +2,7 @@
 //!
 //! One level, without references under `Links`, as the service root states.
 
-use super::ordeal::HungUp;
+use super::request_fault::ConnectionClosed;
 use super::routes::To;
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -38,7 +38,7 @@ fn plain(request: &Request) -> Option<Uri> {
 }
 
 /// Answers a request, and includes the referenced resources if the request asks for them.
-pub(super) async fn answer(router: Router, mut request: Request) -> Result<Response, HungUp> {
+pub(super) async fn answer(router: Router, mut request: Request) -> Result<Response, ConnectionClosed> {
     let Some(uri) = plain(&request) else {
         return sent(&router, request).await;
     };
@@ -49,7 +49,7 @@ pub(super) async fn answer(router: Router, mut request: Request) -> Result<Respo
         return Ok(response);
     }
     let (mut parts, body) = response.into_parts();
-    let bytes = to_bytes(body, ANSWER_BYTES).await.map_err(|_| HungUp)?;
+    let bytes = to_bytes(body, ANSWER_BYTES).await.map_err(|_| ConnectionClosed)?;
     let (Ok(mut value), Some(to)) = (serde_json::from_slice::<Value>(&bytes), to) else {
         return Ok(Response::from_parts(parts, Body::from(bytes)));
     };
@@ -66,10 +66,10 @@ pub(super) async fn answer(router: Router, mut request: Request) -> Result<Respo
     Ok(Response::from_parts(parts, Body::from(value.to_string())))
 }
 
-async fn sent(router: &Router, request: Request) -> Result<Response, HungUp> {
+async fn sent(router: &Router, request: Request) -> Result<Response, ConnectionClosed> {
     match router.clone().oneshot(request).await {
-        Ok(response) if response.extensions().get::<HungUp>().is_none() => Ok(response),
-        Ok(_) => Err(HungUp),
+        Ok(response) if response.extensions().get::<ConnectionClosed>().is_none() => Ok(response),
+        Ok(_) => Err(ConnectionClosed),
         Err(never) => match never {},
     }
 }

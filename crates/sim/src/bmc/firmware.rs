@@ -151,7 +151,7 @@ impl Default for Firmware {
             pending: BTreeMap::new(),
             secure_next: false,
             secure_now: false,
-            keys: came_with(),
+            keys: factory_keys(),
             boot: BootOptions::default(),
             starts: 0,
             job: None,
@@ -159,7 +159,7 @@ impl Default for Firmware {
     }
 }
 
-fn came_with() -> BTreeMap<&'static str, Vec<Option<String>>> {
+fn factory_keys() -> BTreeMap<&'static str, Vec<Option<String>>> {
     DATABASES
         .iter()
         .map(|name| (*name, vec![None; usize::from(*name != "dbx")]))
@@ -225,7 +225,7 @@ impl Firmware {
         self.keys.get("PK").is_some_and(|keys| !keys.is_empty())
     }
 
-    fn want(&mut self, attributes: &Map<String, Value>) -> Result<(), Fault> {
+    fn set_pending(&mut self, attributes: &Map<String, Value>) -> Result<(), Fault> {
         let mut checked = Vec::new();
         for (name, value) in attributes {
             let path = format!("Attributes.{name}");
@@ -370,7 +370,7 @@ async fn change(To(bmc): To, Object(body): Object) -> Result<Response, Fault> {
     if bmc.host.settings_are_busy() {
         return Err(Fault::settings_wait());
     }
-    with(bmc.host.as_ref(), SETTINGS, |firmware| firmware.want(attributes))??;
+    with(bmc.host.as_ref(), SETTINGS, |firmware| firmware.set_pending(attributes))??;
     let Some(lasts) = bmc.host.settings_jobs_last() else {
         return Ok(empty(StatusCode::NO_CONTENT));
     };
@@ -524,7 +524,7 @@ async fn reset_keys(To(bmc): To, Object(body): Object) -> Result<Response, Fault
     let bad = || Fault::bad_parameter(ACTION, "ResetKeysType", kind);
     with(bmc.host.as_ref(), RESET_KEYS, |firmware| {
         match kind.as_str() {
-            "ResetAllKeysToDefault" => firmware.keys = came_with(),
+            "ResetAllKeysToDefault" => firmware.keys = factory_keys(),
             "DeleteAllKeys" => firmware.keys.values_mut().for_each(Vec::clear),
             "DeletePK" => firmware.keys.entry("PK").or_default().clear(),
             _ => return Err(bad()),
@@ -644,7 +644,7 @@ async fn reset_database(
         let keys = firmware.keys.iter_mut().find(|(name, _)| **name == database);
         let (name, keys) = keys.ok_or_else(|| Fault::not_found(uri.path()))?;
         match kind.as_str() {
-            "ResetAllKeysToDefault" => *keys = came_with().remove(name).unwrap_or_default(),
+            "ResetAllKeysToDefault" => *keys = factory_keys().remove(name).unwrap_or_default(),
             "DeleteAllKeys" => keys.clear(),
             _ => return Err(bad()),
         }

@@ -1,7 +1,7 @@
 //! The interface between a BMC and its machine. The lab's machines and the fleet's implement the same trait.
 
 use super::firmware::Firmware;
-use super::update::UpdateWays;
+use super::update::UpdateSettings;
 use super::words::{BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 use async_trait::async_trait;
 use http::Method;
@@ -35,7 +35,7 @@ pub(crate) trait Host: Send + Sync {
     async fn eject_media(&self) -> Result<(), String>;
 
     /// Called for each request before all else; returns after the delay of a slow BMC.
-    async fn suffer(&self, asked: Asked<'_>) -> Ordeal;
+    async fn inject_fault(&self, request_line: RequestLine<'_>) -> RequestFault;
 
     /// The BMC's tasks, oldest first; `None` if it has no task service.
     fn tasks(&self) -> Option<Vec<Task>> {
@@ -43,7 +43,7 @@ pub(crate) trait Host: Send + Sync {
     }
 
     /// How the BMC accepts firmware; `None` if it has no update service.
-    fn updates(&self) -> Option<UpdateWays> {
+    fn updates(&self) -> Option<UpdateSettings> {
         None
     }
 
@@ -104,7 +104,7 @@ pub(crate) struct Climate {
 
 /// How a BMC offers the machine's serial port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ConsoleWay {
+pub(crate) enum ConsoleKind {
     /// By an SSH server at this port.
     Ssh(u16),
     /// By a WebSocket of the web server.
@@ -129,7 +129,7 @@ pub(crate) struct Description {
     pub(crate) tpm: bool,
     pub(crate) reset_types: &'static [ResetType],
     /// How the serial port is reached, if there is one.
-    pub(crate) console: Option<ConsoleWay>,
+    pub(crate) console: Option<ConsoleKind>,
     pub(crate) processors: Vec<Processor>,
     pub(crate) memory: Vec<MemoryModule>,
     pub(crate) nics: Vec<Nic>,
@@ -250,14 +250,14 @@ pub(crate) enum Progress {
 
 /// The parts of a request on which a fault may depend.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct RequestLine<'a> {
     pub(crate) method: &'a Method,
     pub(crate) path: &'a str,
 }
 
 /// The effect of a faulty BMC on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ordeal {
+pub(crate) enum RequestFault {
     /// No effect: the request is answered.
     None,
     /// The connection ends without an answer.
@@ -267,12 +267,12 @@ pub(crate) enum Ordeal {
     /// No session is opened: all sessions of the BMC are in use.
     SessionsFull,
     /// The request is answered, and the answer is then corrupted.
-    Spoilt(Spoilt),
+    BadAnswer(BadAnswer),
 }
 
 /// How an answer is corrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spoilt {
+pub(crate) enum BadAnswer {
     /// A page of HTML with status 200.
     Html,
     /// JSON that is cut off in the middle.

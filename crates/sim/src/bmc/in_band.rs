@@ -73,7 +73,7 @@ impl Bmc {
     }
 
     /// Subscribes a destination to events.
-    pub(crate) fn leave_subscription(&self, destination: &str) {
+    pub(crate) fn add_subscription(&self, destination: &str) {
         let mut left = self.in_band();
         let id = left.next();
         left.subscriptions.push(Named {
@@ -83,7 +83,7 @@ impl Bmc {
     }
 
     /// Adds an SSH key to the factory account.
-    pub(crate) fn leave_key(&self, key: &str) {
+    pub(crate) fn add_key(&self, key: &str) {
         let account = self.accounts().factory(self.host.as_ref());
         let mut left = self.in_band();
         let id = left.next();
@@ -95,7 +95,7 @@ impl Bmc {
     }
 
     /// Admits the users of a directory.
-    pub(crate) fn leave_directory(&self, address: &str) {
+    pub(crate) fn add_directory(&self, address: &str) {
         self.in_band().directory = Some(address.to_owned());
     }
 
@@ -104,7 +104,7 @@ impl Bmc {
     }
 
     /// Opens a session without a password; returns its token.
-    pub(crate) fn leave_session(&self, user: &str) -> Option<String> {
+    pub(crate) fn add_session(&self, user: &str) -> Option<String> {
         let opened = self.sessions().open(user, Instant::now());
         opened.ok().map(|(_, token)| token)
     }
@@ -192,7 +192,7 @@ pub(super) async fn subscribe(To(bmc): To, Object(wanted): Object) -> Result<Res
     if bmc.in_band().subscriptions.len() >= SUBSCRIPTIONS_MOST {
         return Err(Fault::sessions_full());
     }
-    bmc.leave_subscription(destination);
+    bmc.add_subscription(destination);
     let id = bmc.in_band().made;
     let path = format!("{SUBSCRIPTIONS}/{id}");
     let mut response = json(

@@ -12,8 +12,8 @@ mod firmware;
 mod host;
 mod in_band;
 mod log;
-mod ordeal;
 mod reply;
+mod request_fault;
 mod resources;
 mod routes;
 mod session;
@@ -31,8 +31,8 @@ pub use components::ComponentFault;
 pub(crate) use console::{Console, host_key};
 pub(crate) use firmware::Firmware;
 pub(crate) use host::{
-    Accepted, Asked, Climate, ConsoleWay, Description, Drive, Host, MediaRefused, MemoryModule, Nic, Ordeal, Processor,
-    Progress, Spoilt, State, Task,
+    Accepted, BadAnswer, Climate, ConsoleKind, Description, Drive, Host, MediaRefused, MemoryModule, Nic, Processor,
+    Progress, RequestFault, RequestLine, State, Task,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 pub use in_band::AccessFault;
@@ -50,13 +50,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 pub use uefi::UefiFault;
-pub use update::UpdateWays;
+pub use update::UpdateSettings;
 pub use words::{BootEnabled, BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 
 /// Most concurrent connections of a BMC; further ones are dropped.
 pub(crate) const CONNECTIONS: usize = 32;
 /// Time limit for a client's TLS handshake, and for the header of a request.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// The faults of a BMC.
 #[derive(Debug, Clone, Copy, Default)]
@@ -227,7 +227,7 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, service: Service, mut f
         return;
     }
     let _ = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else {
+    let Ok(Ok(stream)) = tokio::time::timeout(WAIT_LIMIT, tls.accept(stream)).await else {
         return;
     };
     serve(stream, service).await;
@@ -237,7 +237,7 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, service: Service, mut f
 pub(crate) async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, service: Service) {
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .header_read_timeout(WAIT_LIMIT)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades()
         .await;

@@ -1,6 +1,6 @@
 //! The read-only documents, after DMTF's schemas (DSP8010).
 
-use super::host::{ConsoleWay, Description, Host};
+use super::host::{ConsoleKind, Description, Host};
 use super::time::{now_s, time};
 use super::words::ResetType;
 use super::{climate, events, expand, update, web_console};
@@ -257,8 +257,8 @@ pub(super) fn system(machine: &Description) -> Value {
             },
         },
     });
-    if let Some(way) = machine.console {
-        system["SerialConsole"] = serial_console(way);
+    if let Some(console) = machine.console {
+        system["SerialConsole"] = serial_console(console);
     }
     if machine.uefi {
         system["SecureBoot"] = link("/redfish/v1/Systems/1/SecureBoot");
@@ -269,18 +269,18 @@ pub(super) fn system(machine: &Description) -> Value {
     system
 }
 
-fn serial_console(way: ConsoleWay) -> Value {
+fn serial_console(console: ConsoleKind) -> Value {
     let leave = "Press ~. to end the session";
-    match way {
-        ConsoleWay::Ssh(port) => json!({
+    match console {
+        ConsoleKind::Ssh(port) => json!({
             "MaxConcurrentSessions": 1,
             "SSH": {"ServiceEnabled": true, "Port": port, "SharedWithManagerCLI": false, "HotKeySequenceDisplay": leave},
         }),
-        ConsoleWay::WebSocket => json!({
+        ConsoleKind::WebSocket => json!({
             "MaxConcurrentSessions": 1,
             "WebSocket": {"ServiceEnabled": true, "Interactive": true, "ConsoleURI": web_console::PATH},
         }),
-        ConsoleWay::Ipmi(port) => json!({
+        ConsoleKind::Ipmi(port) => json!({
             "MaxConcurrentSessions": 1,
             "IPMI": {"ServiceEnabled": true, "Port": port, "HotKeySequenceDisplay": leave},
         }),

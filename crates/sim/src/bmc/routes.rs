@@ -6,12 +6,12 @@ use super::events::Streams;
 use super::host::Host;
 use super::in_band::{self, InBand};
 use super::log::{self, Log};
-use super::ordeal::HungUp;
 use super::reply::{Fault, empty, json, tagged};
+use super::request_fault::ConnectionClosed;
 use super::resources;
 use super::session::{Refused, Sessions, basic};
 use super::update::Updates;
-use super::{Limits, events, expand, firmware, ordeal, system, tasks, update, web_console};
+use super::{Limits, events, expand, firmware, request_fault, system, tasks, update, web_console};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
@@ -105,8 +105,8 @@ impl Service {
 
 impl hyper::service::Service<Request<Incoming>> for Service {
     type Response = Response;
-    type Error = HungUp;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, HungUp>> + Send>>;
+    type Error = ConnectionClosed;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, ConnectionClosed>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let mut request = without_slash(request.map(Body::new));
@@ -225,7 +225,7 @@ pub(crate) fn router() -> Router {
         .layer(middleware::from_fn(in_band::obstruct))
         .layer(middleware::from_fn(authenticate))
         .layer(middleware::from_fn(common_headers))
-        .layer(middleware::from_fn(ordeal::suffer))
+        .layer(middleware::from_fn(request_fault::inject_fault))
 }
 
 // ---- what every request passes through ----
@@ -276,7 +276,7 @@ async fn authenticate(To(bmc): To, request: Request, next: Next) -> Response {
     if is_public(&request) {
         return next.run(request).await;
     }
-    let (login, user) = who(&bmc, request.headers());
+    let (login, user) = login_of(&bmc, request.headers());
     match login {
         Login::Admitted if !accounts::may(&bmc, &user, request.method(), request.uri().path()) => {
             Fault::insufficient_privilege().into_response()
@@ -303,7 +303,7 @@ fn is_public(request: &Request) -> bool {
 }
 
 /// The login of the sender, and the account's name.
-fn who(bmc: &Bmc, headers: &HeaderMap) -> (Login, String) {
+fn login_of(bmc: &Bmc, headers: &HeaderMap) -> (Login, String) {
     if let Some(token) = headers.get(TOKEN) {
         let token = token.to_str().unwrap_or_default();
         let Some(user) = bmc.sessions().admit(token, Instant::now()) else {

@@ -65,7 +65,7 @@ pub(super) async fn change(To(bmc): To, headers: HeaderMap, Object(body): Object
             ("Boot", Value::Object(wanted)) => {
                 let mut wanted = wanted.clone();
                 order = wanted.remove("BootOrder").filter(|_| bmc.host.has_settings());
-                boot = wanted_boot(&machine, boot, &wanted)?;
+                boot = requested_boot(&machine, boot, &wanted)?;
             }
             ("Boot", other) => return Err(Fault::wrong_type("Boot", other)),
             (name, _) if known.get(name).is_some() => return Err(Fault::not_writable(name)),
@@ -84,7 +84,11 @@ pub(super) async fn change(To(bmc): To, headers: HeaderMap, Object(body): Object
     Ok(tagged(empty(StatusCode::NO_CONTENT), &etag(&bmc.host.state())))
 }
 
-fn wanted_boot(machine: &Description, now: BootOverride, wanted: &Map<String, Value>) -> Result<BootOverride, Fault> {
+fn requested_boot(
+    machine: &Description,
+    now: BootOverride,
+    wanted: &Map<String, Value>,
+) -> Result<BootOverride, Fault> {
     let mut boot = now;
     for (name, value) in wanted {
         let path = format!("Boot.{name}");

@@ -70,8 +70,8 @@ pub(super) async fn list(To(bmc): To, uri: Uri) -> Result<Response, Fault> {
 }
 
 pub(super) async fn read(To(bmc): To, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
-    if let Some(ways) = bmc.host.updates()
-        && let Some(update) = bmc.updates.task(&id, &ways)
+    if let Some(settings) = bmc.host.updates()
+        && let Some(update) = bmc.updates.task(&id, &settings)
     {
         return Ok(json(StatusCode::OK, &update));
     }

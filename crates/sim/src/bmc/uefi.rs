@@ -154,12 +154,12 @@ impl Bmc {
     }
 
     /// Adds a boot option before all others.
-    pub(crate) fn leave_boot_option(&self, name: &str, device: &str) {
+    pub(crate) fn add_boot_option(&self, name: &str, device: &str) {
         self.on_firmware(|firmware| firmware.boot.leave(name, device));
     }
 
     /// Adds a certificate to the keys that allow programs to start.
-    pub(crate) fn leave_key_in_db(&self, pem: &str) {
+    pub(crate) fn add_key_in_db(&self, pem: &str) {
         self.on_firmware(|firmware| firmware.keys.entry("db").or_default().insert(0, Some(pem.to_owned())));
     }
 

@@ -38,7 +38,7 @@ const FETCH: Duration = Duration::from_secs(60);
 
 /// How a BMC accepts firmware, and how long updates take.
 #[derive(Debug, Clone, Copy)]
-pub struct UpdateWays {
+pub struct UpdateSettings {
     /// By `MultipartHttpPushUri`.
     pub multipart: bool,
     /// By `HttpPushUri`.
@@ -138,7 +138,7 @@ impl Updates {
     }
 
     /// The number of updates ever begun, and the versions installed now.
-    pub(crate) fn told(&self) -> (u64, Vec<(String, String)>) {
+    pub(crate) fn summary(&self) -> (u64, Vec<(String, String)>) {
         let state = self.lock();
         let versions = state
             .versions
@@ -158,15 +158,15 @@ impl Updates {
     }
 
     /// The document of an update task.
-    pub(super) fn task(&self, id: &str, ways: &UpdateWays) -> Option<Value> {
+    pub(super) fn task(&self, id: &str, settings: &UpdateSettings) -> Option<Value> {
         let state = self.lock();
         let job = state.jobs.iter().find(|job| job.number.to_string() == id)?;
-        Some(document(job, ways))
+        Some(document(job, settings))
     }
 }
 
-fn document(job: &Job, ways: &UpdateWays) -> Value {
-    let share = job.begun.elapsed().as_secs_f64() / ways.lasts.as_secs_f64().max(0.001);
+fn document(job: &Job, settings: &UpdateSettings) -> Value {
+    let share = job.begun.elapsed().as_secs_f64() / settings.lasts.as_secs_f64().max(0.001);
     let (state, status, percent) = match (&job.fails, job.is_over) {
         (_, false) => ("Running", "OK", (share * 100.0).min(99.0) as u64),
         (None, true) => ("Completed", "OK", 100),
@@ -192,12 +192,12 @@ fn document(job: &Job, ways: &UpdateWays) -> Value {
     })
 }
 
-fn ways(bmc: &Bmc, uri: &Uri) -> Result<UpdateWays, Fault> {
+fn settings(bmc: &Bmc, uri: &Uri) -> Result<UpdateSettings, Fault> {
     bmc.host.updates().ok_or_else(|| Fault::not_found(uri.path()))
 }
 
 pub(super) async fn service(To(bmc): To, uri: Uri) -> Result<Response, Fault> {
-    let ways = ways(&bmc, &uri)?;
+    let settings = settings(&bmc, &uri)?;
     let mut body = json!({
         "@odata.id": SERVICE,
         "@odata.type": "#UpdateService.v1_11_0.UpdateService",
@@ -207,14 +207,14 @@ pub(super) async fn service(To(bmc): To, uri: Uri) -> Result<Response, Fault> {
         "MaxImageSizeBytes": FILE_BYTES,
         "FirmwareInventory": {"@odata.id": INVENTORY},
     });
-    if ways.multipart {
+    if settings.multipart {
         body["MultipartHttpPushUri"] = json!(format!("{SERVICE}/multipart"));
     }
-    if ways.push {
+    if settings.push {
         body["HttpPushUri"] = json!(format!("{SERVICE}/push"));
         body["HttpPushUriTargets"] = json!([]);
     }
-    if ways.simple {
+    if settings.simple {
         body["Actions"] = json!({"#UpdateService.SimpleUpdate": {
             "target": format!("{SERVICE}/Actions/UpdateService.SimpleUpdate"),
             "TransferProtocol@Redfish.AllowableValues": ["HTTP"],
@@ -225,7 +225,7 @@ pub(super) async fn service(To(bmc): To, uri: Uri) -> Result<Response, Fault> {
 
 /// Sets the targets of the next push; the file itself names its component.
 pub(super) async fn change(To(bmc): To, uri: Uri, Object(body): Object) -> Result<Response, Fault> {
-    ways(&bmc, &uri)?;
+    settings(&bmc, &uri)?;
     match body.keys().find(|name| *name != "HttpPushUriTargets") {
         Some(name) => Err(Fault::unknown_property(name)),
         None => Ok(empty(StatusCode::NO_CONTENT)),
@@ -233,8 +233,8 @@ pub(super) async fn change(To(bmc): To, uri: Uri, Object(body): Object) -> Resul
 }
 
 pub(super) async fn inventory(To(bmc): To, uri: Uri) -> Result<Response, Fault> {
-    ways(&bmc, &uri)?;
-    let (_, versions) = bmc.updates.told();
+    settings(&bmc, &uri)?;
+    let (_, versions) = bmc.updates.summary();
     let ids = versions.iter().map(|(part, _)| part.as_str());
     let body = collection(
         INVENTORY,
@@ -246,8 +246,8 @@ pub(super) async fn inventory(To(bmc): To, uri: Uri) -> Result<Response, Fault> 
 }
 
 pub(super) async fn entry(To(bmc): To, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
-    ways(&bmc, &uri)?;
-    let (_, versions) = bmc.updates.told();
+    settings(&bmc, &uri)?;
+    let (_, versions) = bmc.updates.summary();
     let found = versions.iter().find(|(part, _)| *part == id);
     let (part, version) = found.ok_or_else(|| Fault::not_found(uri.path()))?;
     let body = json!({
@@ -264,7 +264,7 @@ pub(super) async fn entry(To(bmc): To, Path(id): Path<String>, uri: Uri) -> Resu
 }
 
 pub(super) async fn multipart(To(bmc): To, uri: Uri, request: Request) -> Result<Response, Fault> {
-    if !ways(&bmc, &uri)?.multipart {
+    if !settings(&bmc, &uri)?.multipart {
         return Err(Fault::not_found(uri.path()));
     }
     let kind = request
@@ -295,7 +295,7 @@ pub(super) async fn multipart(To(bmc): To, uri: Uri, request: Request) -> Result
 }
 
 pub(super) async fn push(To(bmc): To, uri: Uri, request: Request) -> Result<Response, Fault> {
-    if !ways(&bmc, &uri)?.push {
+    if !settings(&bmc, &uri)?.push {
         return Err(Fault::not_found(uri.path()));
     }
     let body = whole(request.into_body()).await?;
@@ -303,7 +303,7 @@ pub(super) async fn push(To(bmc): To, uri: Uri, request: Request) -> Result<Resp
 }
 
 pub(super) async fn simple(To(bmc): To, uri: Uri, Object(body): Object) -> Result<Response, Fault> {
-    if !ways(&bmc, &uri)?.simple {
+    if !settings(&bmc, &uri)?.simple {
         return Err(Fault::not_found(uri.path()));
     }
     let Some(url) = body.get("ImageURI").and_then(Value::as_str) else {
@@ -341,7 +341,7 @@ async fn fetch(url: &str) -> Result<String, String> {
 
 /// Begins an update with a file; only one at a time.
 fn begin(bmc: &Arc<Bmc>, uri: &Uri, file: &str) -> Result<Response, Fault> {
-    let ways = ways(bmc, uri)?;
+    let settings = settings(bmc, uri)?;
     let line = file.lines().next().and_then(|line| line.strip_prefix(MAGIC));
     let mut words = line.unwrap_or_default().splitn(3, ' ');
     let (Some(part), Some(version)) = (words.next(), words.next()) else {
@@ -371,16 +371,16 @@ fn begin(bmc: &Arc<Bmc>, uri: &Uri, file: &str) -> Result<Response, Fault> {
     };
     state.jobs.push(job.clone());
     drop(state);
-    let mut response = json(StatusCode::ACCEPTED, &document(&job, &ways));
+    let mut response = json(StatusCode::ACCEPTED, &document(&job, &settings));
     if let Ok(place) = HeaderValue::try_from(format!("{TASKS}/{}", job.number)) {
         response.headers_mut().insert(header::LOCATION, place);
     }
-    tokio::spawn(carry_out(Arc::clone(bmc), ways, job));
+    tokio::spawn(carry_out(Arc::clone(bmc), settings, job));
     Ok(response)
 }
 
-async fn carry_out(bmc: Arc<Bmc>, ways: UpdateWays, job: Job) {
-    tokio::time::sleep(ways.lasts).await;
+async fn carry_out(bmc: Arc<Bmc>, settings: UpdateSettings, job: Job) {
+    tokio::time::sleep(settings.lasts).await;
     let is_machines = job.component == "BIOS";
     {
         let mut state = bmc.updates.lock();
@@ -397,8 +397,8 @@ async fn carry_out(bmc: Arc<Bmc>, ways: UpdateWays, job: Job) {
             Effect::Runs => {}
         }
         if job.component == "BMC" {
-            state.away_until = Some(Instant::now() + ways.restarts);
-            state.refusals = ways.refuses;
+            state.away_until = Some(Instant::now() + settings.restarts);
+            state.refusals = settings.refuses;
             state.jobs.clear();
             bmc.sessions().close_all();
         }
@@ -416,16 +416,16 @@ async fn carry_out(bmc: Arc<Bmc>, ways: UpdateWays, job: Job) {
 }
 
 /// The actions of a chassis with a full power cycle.
-pub(super) fn chassis_actions(ways: &UpdateWays) -> Option<Value> {
+pub(super) fn chassis_actions(settings: &UpdateSettings) -> Option<Value> {
     let reset = json!({"target": RESET_CHASSIS, "ResetType@Redfish.AllowableValues": [FULL]});
-    ways.ac_cycle.then(|| json!({"#Chassis.Reset": reset}))
+    settings.ac_cycle.then(|| json!({"#Chassis.Reset": reset}))
 }
 
 /// Cuts the power of machine and BMC: the BMC hangs up on all clients for a while, loses sessions and tasks, and the
 /// machine stays off.
 pub(super) async fn reset_chassis(To(bmc): To, uri: Uri, Object(body): Object) -> Result<Response, Fault> {
-    let ways = ways(&bmc, &uri)?;
-    if !ways.ac_cycle {
+    let settings = settings(&bmc, &uri)?;
+    if !settings.ac_cycle {
         return Err(Fault::not_found(uri.path()));
     }
     match body.get("ResetType") {
@@ -441,7 +441,7 @@ pub(super) async fn reset_chassis(To(bmc): To, uri: Uri, Object(body): Object) -
     // A refusal because the machine is already off is as good.
     let _ = bmc.host.reset(ResetType::ForceOff).await;
     let mut state = bmc.updates.lock();
-    state.away_until = Some(Instant::now() + ways.restarts);
+    state.away_until = Some(Instant::now() + settings.restarts);
     state.jobs.clear();
     state.ac_cycles += 1;
     for (component, version) in std::mem::take(&mut state.waiting) {

@@ -1,7 +1,7 @@
 //! The serial port over a WebSocket of the web server (RFC 6455; `SerialConsole.WebSocket` of a ComputerSystem).
 
 use super::console::{Terminal, carry};
-use super::host::ConsoleWay;
+use super::host::ConsoleKind;
 use super::reply::Fault;
 use super::routes::{Bmc, To};
 use axum::body::Body;
@@ -25,7 +25,7 @@ type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// Opens the serial port; the login was checked as for every request.
 pub(super) async fn open(To(bmc): To, mut request: Request) -> Result<Response, Fault> {
-    let is_there = bmc.host.description().console == Some(ConsoleWay::WebSocket) && bmc.host.serial().is_some();
+    let is_there = bmc.host.description().console == Some(ConsoleKind::WebSocket) && bmc.host.serial().is_some();
     if !is_there {
         return Err(Fault::not_found(PATH));
     }

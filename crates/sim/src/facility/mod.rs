@@ -60,7 +60,7 @@ pub struct Cdu {
     /// Its tray is wet.
     pub is_leaking: bool,
     /// Its leak detector reports no state.
-    pub is_mute: bool,
+    pub is_leak_unknown: bool,
 }
 
 impl Default for Cdu {
@@ -69,23 +69,23 @@ impl Default for Cdu {
             supply_celsius: 30.0,
             flow_lpm: 120.0,
             is_leaking: false,
-            is_mute: false,
+            is_leak_unknown: false,
         }
     }
 }
 
 /// The simulated device.
 #[derive(Debug, Clone, PartialEq)]
-enum Thing {
+enum Device {
     Pdu(Pdu),
     Cdu(Cdu),
 }
 
-type Shared = Arc<Mutex<Thing>>;
+type Shared = Arc<Mutex<Device>>;
 
 /// A running service. Dropping it stops it.
 pub struct Equipment {
-    thing: Shared,
+    device: Shared,
     address: SocketAddr,
     fingerprint: String,
     task: JoinHandle<()>,
@@ -103,7 +103,7 @@ impl Equipment {
     /// # Errors
     /// The certificate could not be made, or no port could be opened.
     pub async fn pdu(pdu: Pdu) -> Result<Self, LabError> {
-        Self::start("pdu", Thing::Pdu(pdu)).await
+        Self::start("pdu", Device::Pdu(pdu)).await
     }
 
     /// Starts a coolant distribution unit.
@@ -111,10 +111,10 @@ impl Equipment {
     /// # Errors
     /// As [`Equipment::pdu`].
     pub async fn cdu(cdu: Cdu) -> Result<Self, LabError> {
-        Self::start("cdu", Thing::Cdu(cdu)).await
+        Self::start("cdu", Device::Cdu(cdu)).await
     }
 
-    async fn start(name: &str, thing: Thing) -> Result<Self, LabError> {
+    async fn start(name: &str, device: Device) -> Result<Self, LabError> {
         let failed = |detail: String| LabError::Tls {
             machine: name.to_owned(),
             detail,
@@ -125,8 +125,8 @@ impl Equipment {
         let listener = TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).await;
         let listener = listener.map_err(|e| failed(format!("nothing can be listened on: {e}")))?;
         let address = listener.local_addr().map_err(|e| failed(e.to_string()))?;
-        let thing = Arc::new(Mutex::new(thing));
-        let router = Router::new().fallback(answer).with_state(Arc::clone(&thing));
+        let device = Arc::new(Mutex::new(device));
+        let router = Router::new().fallback(answer).with_state(Arc::clone(&device));
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             loop {
@@ -148,7 +148,7 @@ impl Equipment {
             }
         });
         Ok(Self {
-            thing,
+            device,
             address,
             fingerprint,
             task,
@@ -167,24 +167,24 @@ impl Equipment {
 
     /// Changes the state of a PDU; does nothing for other devices.
     pub fn change_pdu(&self, change: impl FnOnce(&mut Pdu)) {
-        if let Thing::Pdu(pdu) = &mut *lock(&self.thing) {
+        if let Device::Pdu(pdu) = &mut *lock(&self.device) {
             change(pdu);
         }
     }
 
     /// Changes the state of a cooling unit; does nothing for other devices.
     pub fn change_cdu(&self, change: impl FnOnce(&mut Cdu)) {
-        if let Thing::Cdu(cdu) = &mut *lock(&self.thing) {
+        if let Device::Cdu(cdu) = &mut *lock(&self.device) {
             change(cdu);
         }
     }
 }
 
-fn lock(thing: &Mutex<Thing>) -> MutexGuard<'_, Thing> {
-    thing.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
+    device.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn answer(State(thing): State<Shared>, request: Request) -> Response {
+async fn answer(State(device): State<Shared>, request: Request) -> Response {
     let path = request.uri().path().trim_end_matches('/').to_owned();
     if path != "/redfish/v1" && !is_known(&request) {
         return (
@@ -196,9 +196,9 @@ async fn answer(State(thing): State<Shared>, request: Request) -> Response {
     if request.method() != axum::http::Method::GET {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     }
-    let body = match &*lock(&thing) {
-        Thing::Pdu(pdu) => documents::of_pdu(pdu, &path),
-        Thing::Cdu(cdu) => documents::of_cdu(cdu, &path),
+    let body = match &*lock(&device) {
+        Device::Pdu(pdu) => documents::of_pdu(pdu, &path),
+        Device::Cdu(cdu) => documents::of_cdu(cdu, &path),
     };
     match body {
         Some(body) => Json(body).into_response(),

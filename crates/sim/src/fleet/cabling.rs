@@ -1,25 +1,25 @@
 //! The Ethernet cable of a machine, and the LLDP messages of the switch at its other end.
 
-use rackwright_agent::net::neighbours::Heard;
+use rackwright_agent::net::neighbours::NeighbourReport;
 use rackwright_api::v1::{Neighbour, Neighbours};
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;
 
 /// The cable of a machine's first card; at first it is connected to a switch that sends no LLDP.
 #[derive(Default)]
-pub(super) struct Cabling(Mutex<Option<Box<Plugged>>>);
+pub(super) struct Cabling(Mutex<Option<Box<CableState>>>);
 
 #[derive(Default)]
-struct Plugged {
-    heard: Heard,
+struct CableState {
+    announced: NeighbourReport,
     /// Agents that are notified.
-    told: Vec<watch::Sender<Heard>>,
+    told: Vec<watch::Sender<NeighbourReport>>,
 }
 
 impl Cabling {
     pub(super) fn plug(&self, mac: &str, switch: &str, port: &str) {
-        let mut plugged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let plugged = plugged.get_or_insert_default();
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = state.get_or_insert_default();
         let neighbour = Neighbour {
             nic: "net0".to_owned(),
             mac: mac.to_owned(),
@@ -28,18 +28,18 @@ impl Cabling {
             port_description: String::new(),
             system_name: switch.to_owned(),
         };
-        plugged.heard = Some(Neighbours {
+        state.announced = Some(Neighbours {
             neighbours: vec![neighbour],
         });
-        plugged.told.retain(|told| told.send(plugged.heard.clone()).is_ok());
+        state.told.retain(|told| told.send(state.announced.clone()).is_ok());
     }
 
     /// Notifies an agent of the current and all later LLDP messages.
-    pub(super) fn hear(&self, told: watch::Sender<Heard>) {
-        let mut plugged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let plugged = plugged.get_or_insert_default();
-        plugged.told.retain(|told| !told.is_closed());
-        told.send_replace(plugged.heard.clone());
-        plugged.told.push(told);
+    pub(super) fn subscribe(&self, told: watch::Sender<NeighbourReport>) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = state.get_or_insert_default();
+        state.told.retain(|told| !told.is_closed());
+        told.send_replace(state.announced.clone());
+        state.told.push(told);
     }
 }

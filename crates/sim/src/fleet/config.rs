@@ -4,7 +4,7 @@ use super::FleetError;
 use super::faults::Script;
 use super::profile::Profile;
 use crate::bmc::AccountRules;
-use crate::bmc::UpdateWays;
+use crate::bmc::UpdateSettings;
 use ipnet::Ipv4Net;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub const MOST_NODES: usize = 100_000;
 
 /// How much of a network boot machines do before they ask for their script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum BootWay {
+pub enum BootMethod {
     /// They are iPXE from the beginning: one DHCP exchange and the script
     #[default]
     Ipxe,
@@ -75,7 +75,7 @@ pub struct FleetConfig {
     /// Its first host address is the relay's, through which machines reach the server.
     pub hosts: Ipv4Net,
     /// How much of a network boot machines perform.
-    pub boot_way: BootWay,
+    pub boot_method: BootMethod,
     /// Whether machines fetch kernel and ramdisk.
     pub boot_files: BootFiles,
     /// Whether agents fetch the chunks of images.
@@ -86,7 +86,7 @@ pub struct FleetConfig {
     /// The port of the TFTP server, which DHCP cannot transmit.
     pub tftp_port: u16,
     /// How BMCs accept firmware; none: they have no update service.
-    pub updates: Option<UpdateWays>,
+    pub updates: Option<UpdateSettings>,
     /// Time after a start until a settings job ends, as on Dell's BMCs; none: BMCs make no such jobs.
     pub settings_jobs: Option<Duration>,
     /// The UDP port that BMCs report for their serial console over IPMI; another program serves it.
@@ -109,7 +109,7 @@ impl Default for FleetConfig {
             faults: Script::default(),
             boot_server: None,
             hosts: Ipv4Net::new_assert(Ipv4Addr::new(127, 128, 0, 0), 10),
-            boot_way: BootWay::default(),
+            boot_method: BootMethod::default(),
             boot_files: BootFiles::default(),
             image_data: ImageData::default(),
             erase_samples: 64,

@@ -15,7 +15,7 @@ use super::faults::During;
 use super::installed::Installed;
 use super::ramdisk::Life;
 use rackwright_agent::disk::marker::{self, Marker};
-use rackwright_agent::drives::hidden::Hidden;
+use rackwright_agent::drives::hidden::HiddenArea;
 use rackwright_agent::drives::{DriveError, DriveFacts, Drives, MethodError, RawDrive};
 use rackwright_agent::erase::DEFAULT_SAMPLES;
 use rackwright_agent::jobs::control::JobControl;
@@ -38,7 +38,7 @@ const NOWHERE: &str = "/nonexistent/rackwright-sim";
 
 /// A fault of a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ailment {
+pub enum DriveFault {
     None,
     /// Reads and writes fail.
     Errors,
@@ -170,7 +170,7 @@ pub struct SimDrive {
     serial: String,
     node: PathBuf,
     size_bytes: u64,
-    ailment: Ailment,
+    drive_fault: DriveFault,
     /// Namespaces of one drive share a controller.
     controller: String,
     transport: &'static str,
@@ -192,7 +192,7 @@ impl SimDrive {
             model,
             serial,
             size_bytes: bytes - bytes % BLOCK as u64,
-            ailment: Ailment::None,
+            drive_fault: DriveFault::None,
             medium: Mutex::new(Medium {
                 elsewhere: Content::Zeros,
                 runs: BTreeMap::new(),
@@ -202,8 +202,8 @@ impl SimDrive {
         }
     }
 
-    pub(super) fn ailing(self, ailment: Ailment) -> Self {
-        Self { ailment, ..self }
+    pub(super) fn with_fault(self, drive_fault: DriveFault) -> Self {
+        Self { drive_fault, ..self }
     }
 
     fn medium(&self) -> MutexGuard<'_, Medium> {
@@ -290,7 +290,7 @@ impl SimDrive {
     }
 
     /// Zeroes its first block, so that it no longer boots.
-    pub(super) fn spoil(&self) {
+    pub(super) fn invalidate(&self) {
         self.medium().set(0, 1, Content::Zeros);
     }
 
@@ -314,7 +314,7 @@ impl SimDrive {
     }
 
     fn range(&self, offset: u64, length: u64) -> io::Result<()> {
-        if self.ailment == Ailment::Errors {
+        if self.drive_fault == DriveFault::Errors {
             // EIO, as the kernel reports a medium error.
             return Err(io::Error::from_raw_os_error(5));
         }
@@ -442,9 +442,9 @@ impl RawDrive for Open {
     fn execute(&self, method: EraseMethod, control: &JobControl) -> Result<(), MethodError> {
         control.check()?;
         self.range(0, 0)?;
-        let left = match (self.drive.ailment, method) {
-            (Ailment::RefusesToErase, _) => return Err(MethodError::Failed("invalid command opcode".to_owned())),
-            (Ailment::PretendsToErase, _) => return Ok(()),
+        let left = match (self.drive.drive_fault, method) {
+            (DriveFault::RefusesToErase, _) => return Err(MethodError::Failed("invalid command opcode".to_owned())),
+            (DriveFault::PretendsToErase, _) => return Ok(()),
             (_, EraseMethod::NvmeSanitizeCrypto) => {
                 let count = self.drive.erased.fetch_add(1, Ordering::Relaxed);
                 Content::Noise(mix(digest_of(&self.drive.serial) ^ mix(count.wrapping_add(1))))
@@ -456,7 +456,7 @@ impl RawDrive for Open {
         if let Some(life) = &self.life {
             life.survive(During::Erase, control)?;
             // The drive sanitizes for a while; no thread need wait for it.
-            control.outlasts(life.node.erasing(), || ());
+            control.complete_later(life.node.erasing(), || ());
         }
         Ok(())
     }
@@ -538,7 +538,7 @@ impl Drives for SimDrives {
         }]
     }
 
-    fn open_hidden(&self) -> Vec<Hidden> {
+    fn open_hidden(&self) -> Vec<HiddenArea> {
         self.each().iter().filter_map(|drive| drive.open_hidden()).collect()
     }
 

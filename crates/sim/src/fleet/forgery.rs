@@ -16,36 +16,36 @@ type Change<T> = Arc<dyn Fn(&mut T) + Send + Sync>;
 
 /// The lies of one machine; none at first.
 #[derive(Default)]
-pub(super) struct Forgery(Mutex<Option<Box<Lies>>>);
+pub(super) struct Forgery(Mutex<Option<Box<Forgeries>>>);
 
 #[derive(Default, Clone)]
-struct Lies {
+struct Forgeries {
     inventory: Option<Change<Inventory>>,
     erased: Option<Change<EraseDrivesResult>>,
     attestation: Option<Change<Attestation>>,
 }
 
 impl Forgery {
-    fn lies(&self) -> Lies {
-        let lies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lies.as_deref().cloned().unwrap_or_default()
+    fn forgeries(&self) -> Forgeries {
+        let forgeries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        forgeries.as_deref().cloned().unwrap_or_default()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Lies)) {
-        let mut lies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        change(lies.get_or_insert_default());
+    fn change(&self, change: impl FnOnce(&mut Forgeries)) {
+        let mut forgeries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(forgeries.get_or_insert_default());
     }
 
     pub(super) fn set_inventory(&self, change: impl Fn(&mut Inventory) + Send + Sync + 'static) {
-        self.change(|lies| lies.inventory = Some(Arc::new(change)));
+        self.change(|forgeries| forgeries.inventory = Some(Arc::new(change)));
     }
 
     pub(super) fn set_erased(&self, change: impl Fn(&mut EraseDrivesResult) + Send + Sync + 'static) {
-        self.change(|lies| lies.erased = Some(Arc::new(change)));
+        self.change(|forgeries| forgeries.erased = Some(Arc::new(change)));
     }
 
     pub(super) fn set_attestation(&self, change: impl Fn(&mut Attestation) + Send + Sync + 'static) {
-        self.change(|lies| lies.attestation = Some(Arc::new(change)));
+        self.change(|forgeries| forgeries.attestation = Some(Arc::new(change)));
     }
 
     pub(super) fn end(&self) {
@@ -54,7 +54,7 @@ impl Forgery {
 
     /// The inventory that the agent sends.
     pub(super) fn inventory(&self, mut honest: Inventory) -> Inventory {
-        if let Some(change) = self.lies().inventory {
+        if let Some(change) = self.forgeries().inventory {
             change(&mut honest);
         }
         honest
@@ -71,7 +71,7 @@ impl Attester for SimAttester {
 
     fn answer(&self, challenge: &Challenge, key_sha256: &str) -> Attestation {
         let mut answer = self.1.answer(challenge, key_sha256);
-        if let Some(change) = self.0.node.forgery.lies().attestation {
+        if let Some(change) = self.0.node.forgery.forgeries().attestation {
             change(&mut answer);
         }
         answer
@@ -88,7 +88,7 @@ impl Eraser for SimEraser {
         job: &EraseDrives,
         control: &JobControl,
     ) -> Result<EraseDrivesResult, EraseFailure> {
-        let Some(change) = self.0.node.forgery.lies().erased else {
+        let Some(change) = self.0.node.forgery.forgeries().erased else {
             return DriveEraser.erase(drives, job, control);
         };
         let now = Some(clock::timestamp());

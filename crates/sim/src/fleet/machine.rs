@@ -57,7 +57,7 @@ impl Phase {
 
 /// The circumstances of a machine's transitions.
 #[derive(Clone, Copy)]
-pub(super) struct Around<'a> {
+pub(super) struct MachineContext<'a> {
     /// Milliseconds of the fleet's time.
     pub(super) now_ms: u64,
     pub(super) timing: &'a Timing,
@@ -143,20 +143,20 @@ impl Machine {
     ///
     /// # Errors
     /// [`ResetRefused::WrongState`].
-    pub(super) fn reset(&mut self, reset: ResetType, around: &Around<'_>) -> Result<(), ResetRefused> {
+    pub(super) fn reset(&mut self, reset: ResetType, context: &MachineContext<'_>) -> Result<(), ResetRefused> {
         self.check(reset)?;
         match reset {
-            ResetType::On => self.enter(Phase::PoweringOn, Timed::PowerOn, around),
+            ResetType::On => self.enter(Phase::PoweringOn, Timed::PowerOn, context),
             ResetType::ForceOff | ResetType::PowerCycle => {
                 self.cycling = reset == ResetType::PowerCycle;
-                self.enter(Phase::PoweringOff, Timed::PowerOff, around);
+                self.enter(Phase::PoweringOff, Timed::PowerOff, context);
             }
-            ResetType::ForceRestart => self.post(around),
+            ResetType::ForceRestart => self.post(context),
             // Without a running operating system, the power button is ignored.
             ResetType::GracefulShutdown => {
                 if matches!(self.phase, Phase::Up(_)) {
                     self.cycling = false;
-                    self.enter(Phase::ShuttingDown, Timed::Shutdown, around);
+                    self.enter(Phase::ShuttingDown, Timed::Shutdown, context);
                 }
             }
         }
@@ -164,23 +164,23 @@ impl Machine {
     }
 
     /// Ends the phase if it is due; `false` if none is. If a boot begins by this, it is in `phase`.
-    pub(super) fn tick(&mut self, around: &Around<'_>) -> bool {
-        let Some(due_ms) = self.due_ms.take_if(|due| *due <= around.now_ms) else {
+    pub(super) fn tick(&mut self, context: &MachineContext<'_>) -> bool {
+        let Some(due_ms) = self.due_ms.take_if(|due| *due <= context.now_ms) else {
             return false;
         };
         // The next phase begins at the due time, even if this call is late.
-        let around = &Around {
+        let context = &MachineContext {
             now_ms: due_ms,
-            ..*around
+            ..*context
         };
         match self.phase {
-            Phase::PoweringOn => self.post(around),
-            Phase::Post => self.enter(Phase::Booting(self.source()), Timed::Boot, around),
+            Phase::PoweringOn => self.post(context),
+            Phase::Post => self.enter(Phase::Booting(self.source()), Timed::Boot, context),
             Phase::Booting(source) => self.phase = Phase::Up(source),
-            Phase::ShuttingDown => self.enter(Phase::PoweringOff, Timed::PowerOff, around),
+            Phase::ShuttingDown => self.enter(Phase::PoweringOff, Timed::PowerOff, context),
             Phase::PoweringOff if self.cycling => {
                 self.cycling = false;
-                self.enter(Phase::PoweringOn, Timed::PowerOn, around);
+                self.enter(Phase::PoweringOn, Timed::PowerOn, context);
             }
             Phase::PoweringOff => self.phase = Phase::Off,
             Phase::Off | Phase::Hung | Phase::Up(_) => {}
@@ -196,46 +196,46 @@ impl Machine {
     }
 
     /// The running system resets the machine; `false` if none runs.
-    pub(super) fn restart(&mut self, around: &Around<'_>) -> bool {
+    pub(super) fn restart(&mut self, context: &MachineContext<'_>) -> bool {
         let runs = matches!(self.phase, Phase::Up(_) | Phase::Booting(_));
         if runs {
-            self.post(around);
+            self.post(context);
         }
         runs
     }
 
     /// The running system powers the machine off; `false` if none runs.
-    pub(super) fn switch_off(&mut self, around: &Around<'_>) -> bool {
+    pub(super) fn switch_off(&mut self, context: &MachineContext<'_>) -> bool {
         let runs = matches!(self.phase, Phase::Up(_));
         if runs {
             self.cycling = false;
-            self.enter(Phase::PoweringOff, Timed::PowerOff, around);
+            self.enter(Phase::PoweringOff, Timed::PowerOff, context);
         }
         runs
     }
 
     /// No server on the network offers a boot: the firmware continues with the drive, if that is bootable.
-    pub(super) fn falls_through(&mut self, around: &Around<'_>) {
+    pub(super) fn falls_through(&mut self, context: &MachineContext<'_>) {
         let tried = matches!(
             self.phase,
             Phase::Booting(BootSource::Network | BootSource::Http) | Phase::Up(BootSource::Network | BootSource::Http)
         );
         if tried && self.disk_boots {
-            self.enter(Phase::Booting(BootSource::Disk), Timed::Boot, around);
+            self.enter(Phase::Booting(BootSource::Disk), Timed::Boot, context);
         }
     }
 
-    fn post(&mut self, around: &Around<'_>) {
+    fn post(&mut self, context: &MachineContext<'_>) {
         self.boots = self.boots.wrapping_add(1);
         self.target = self.boot.effective();
         if self.boot.enabled == BootEnabled::Once {
             self.set_boot(BootOverride::NONE);
         }
-        if (around.hangs)() {
+        if (context.hangs)() {
             self.phase = Phase::Hung;
             self.due_ms = None;
         } else {
-            self.enter(Phase::Post, Timed::Post, around);
+            self.enter(Phase::Post, Timed::Post, context);
         }
     }
 
@@ -253,11 +253,11 @@ impl Machine {
         named.or(disk).unwrap_or(BootSource::Network)
     }
 
-    fn enter(&mut self, phase: Phase, timed: Timed, around: &Around<'_>) {
+    fn enter(&mut self, phase: Phase, timed: Timed, context: &MachineContext<'_>) {
         self.timed = self.timed.wrapping_add(1);
-        let chance = (around.chance)(u64::from(self.timed));
+        let chance = (context.chance)(u64::from(self.timed));
         self.phase = phase;
-        self.due_ms = Some(around.now_ms.saturating_add(around.timing.length_ms(timed, chance)));
+        self.due_ms = Some(context.now_ms.saturating_add(context.timing.length_ms(timed, chance)));
     }
 }
 
@@ -287,19 +287,19 @@ mod tests {
             }
         }
 
-        fn with<T>(&mut self, act: impl FnOnce(&mut Machine, &Around<'_>) -> T) -> T {
+        fn with<T>(&mut self, act: impl FnOnce(&mut Machine, &MachineContext<'_>) -> T) -> T {
             let hangs = self.hangs;
-            let around = Around {
+            let context = MachineContext {
                 now_ms: self.now_ms,
                 timing: Profile::Vm.timing(),
                 chance: &|_| 0.5,
                 hangs: &|| hangs,
             };
-            act(&mut self.machine, &around)
+            act(&mut self.machine, &context)
         }
 
         fn reset(&mut self, reset: ResetType) -> Result<(), ResetRefused> {
-            self.with(|machine, around| machine.reset(reset, around))
+            self.with(|machine, context| machine.reset(reset, context))
         }
 
         /// Runs until no phase has a due time; returns the phases.
@@ -426,17 +426,17 @@ mod tests {
     #[test]
     fn what_runs_can_reset_and_lose_power() {
         let mut bench = Bench::new();
-        assert!(!bench.with(|machine, around| machine.restart(around)));
+        assert!(!bench.with(|machine, context| machine.restart(context)));
         bench.reset(ResetType::On).unwrap();
         bench.rest();
-        assert!(bench.with(|machine, around| machine.restart(around)));
+        assert!(bench.with(|machine, context| machine.restart(context)));
         assert_eq!((bench.machine.phase, bench.machine.boots), (Phase::Post, 2));
         bench.machine.cut();
         assert_eq!(bench.rest(), [Phase::Off]);
-        assert!(!bench.with(|machine, around| machine.switch_off(around)));
+        assert!(!bench.with(|machine, context| machine.switch_off(context)));
         bench.reset(ResetType::On).unwrap();
         bench.rest();
-        assert!(bench.with(|machine, around| machine.switch_off(around)));
+        assert!(bench.with(|machine, context| machine.switch_off(context)));
         assert_eq!(bench.rest(), [Phase::PoweringOff, Phase::Off]);
     }
 
@@ -448,9 +448,9 @@ mod tests {
             bench.machine.set_boot(PXE_ONCE);
             bench.reset(ResetType::On).unwrap();
             assert_eq!(bench.rest().last(), Some(&Phase::Up(BootSource::Network)));
-            bench.with(|machine, around| machine.falls_through(around));
+            bench.with(|machine, context| machine.falls_through(context));
             assert_eq!(bench.rest().last(), Some(&Phase::Up(end)));
-            bench.with(|machine, around| machine.falls_through(around));
+            bench.with(|machine, context| machine.falls_through(context));
             assert_eq!(bench.rest().last(), Some(&Phase::Up(end)), "once is enough");
         }
     }

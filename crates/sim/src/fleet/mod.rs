@@ -38,11 +38,11 @@ mod tls;
 mod tpm;
 
 pub use crate::bmc::AccountRules;
-pub use crate::bmc::UpdateWays;
+pub use crate::bmc::UpdateSettings;
 pub use crate::bmc::{AccessFault, ComponentFault, UefiFault};
-pub use config::{BootFiles, BootWay, FleetConfig, ImageData, MOST_NODES};
+pub use config::{BootFiles, BootMethod, FleetConfig, ImageData, MOST_NODES};
 pub use describe::{DescribeError, Format};
-pub use drive::{Ailment, Concealed, SimDrive, SimDrives};
+pub use drive::{Concealed, DriveFault, SimDrive, SimDrives};
 pub use error::FleetError;
 pub use faults::{Script, ScriptError, ScriptFault};
 pub use installed::{Installed, SystemUp, Systems};
@@ -168,7 +168,7 @@ impl Fleet {
             tasks.spawn(host::run(listener, Arc::clone(&members), hosts));
         }
         tasks.spawn(serve::run(listener, Arc::clone(&members), Arc::clone(&shared)));
-        tasks.spawn(wake(Arc::clone(&members), Arc::clone(&shared)));
+        tasks.spawn(advance(Arc::clone(&members), Arc::clone(&shared)));
         if let Some(ramdisk) = &shared.ramdisk {
             tasks.spawn(ramdisk.relay());
         }
@@ -201,7 +201,7 @@ impl Fleet {
 
     /// The number of firmware updates that a machine's BMC ever began, and the installed versions.
     pub fn firmware(&self, index: usize) -> (u64, Vec<(String, String)>) {
-        self.members[index].bmc.updates.told()
+        self.members[index].bmc.updates.summary()
     }
 
     /// Whether an update of a machine's firmware is in progress.
@@ -241,11 +241,11 @@ impl Fleet {
 }
 
 /// Wakes machines when they are due.
-async fn wake(members: Arc<[Member]>, shared: Arc<Shared>) {
+async fn advance(members: Arc<[Member]>, shared: Arc<Shared>) {
     loop {
         let due = shared.timers.next(shared.clock).await;
         if let Some(member) = members.get(due as usize) {
-            member.node.wake();
+            member.node.advance();
         }
         // Thousands of machines may be due at once, and the BMCs must answer meanwhile.
         tokio::task::consume_budget().await;
@@ -403,8 +403,8 @@ impl SimNode {
     }
 
     /// Its BMC always reports power on, whatever the real state.
-    pub fn say_on(&self, always: bool) {
-        self.node.say_on(always);
+    pub fn report_power_on(&self, always: bool) {
+        self.node.report_power_on(always);
     }
 
     /// Presses the power button: a machine that is off starts. Returns false if it does not.
@@ -438,8 +438,8 @@ impl SimNode {
     }
 
     /// The number of script faults that occurred; permanent faults do not count.
-    pub fn faults_struck(&self) -> u32 {
-        self.node.struck()
+    pub fn faults_triggered(&self) -> u32 {
+        self.node.triggered()
     }
 
     /// Sets its BMC's behaviour for removals.
@@ -471,13 +471,13 @@ impl SimNode {
     }
 
     /// Root on it adds a boot option before all others.
-    pub fn leave_boot_option(&self, name: &str, device: &str) {
-        self.bmc.leave_boot_option(name, device);
+    pub fn add_boot_option(&self, name: &str, device: &str) {
+        self.bmc.add_boot_option(name, device);
     }
 
     /// Root on it adds a certificate to the keys that allow programs to start.
-    pub fn leave_key_in_db(&self, pem: &str) {
-        self.bmc.leave_key_in_db(pem);
+    pub fn add_key_in_db(&self, pem: &str) {
+        self.bmc.add_key_in_db(pem);
     }
 
     /// Root on the machine switches Secure Boot on or off.
@@ -491,33 +491,33 @@ impl SimNode {
     }
 
     /// Root on it creates an administrator account on its BMC, in band.
-    pub fn leave_account(&self, user: &str, password: &str) {
-        self.bmc.leave_account(user, password);
+    pub fn add_account(&self, user: &str, password: &str) {
+        self.bmc.add_account(user, password);
     }
 
     /// Root on it adds an SSH key to the factory account of its BMC.
-    pub fn leave_key(&self, key: &str) {
-        self.bmc.leave_key(key);
+    pub fn add_key(&self, key: &str) {
+        self.bmc.add_key(key);
     }
 
     /// Root on it subscribes a destination to its BMC's events.
-    pub fn leave_subscription(&self, destination: &str) {
-        self.bmc.leave_subscription(destination);
+    pub fn add_subscription(&self, destination: &str) {
+        self.bmc.add_subscription(destination);
     }
 
     /// Root on it admits the users of a directory to its BMC.
-    pub fn leave_directory(&self, address: &str) {
-        self.bmc.leave_directory(address);
+    pub fn add_directory(&self, address: &str) {
+        self.bmc.add_directory(address);
     }
 
     /// Root on it opens a session at its BMC; returns the token.
-    pub fn leave_session(&self, user: &str) -> Option<String> {
-        self.bmc.leave_session(user)
+    pub fn add_session(&self, user: &str) -> Option<String> {
+        self.bmc.add_session(user)
     }
 
     /// Root on it makes its BMC insert a virtual medium.
-    pub fn leave_media(&self, url: &str) {
-        self.node.leave_media(url);
+    pub fn add_media(&self, url: &str) {
+        self.node.add_media(url);
     }
 
     /// Root on it opens the host interface of its BMC.
@@ -582,7 +582,7 @@ impl SimNode {
     }
 
     /// From now on its agent is honest.
-    pub fn forge_nothing(&self) {
+    pub fn end_forgeries(&self) {
         self.node.forgery.end();
     }
 

@@ -8,7 +8,7 @@ use super::drive::{SimDrive, SimDrives};
 use super::faults::{Chances, Moment, Part};
 use super::forgery::Forgery;
 use super::installed::{Installed, SystemUp};
-use super::machine::{Around, BootSource, Machine, Phase};
+use super::machine::{BootSource, Machine, MachineContext, Phase};
 use super::profile::{Parts, Phase as Timed, Sku};
 use super::ramdisk::fetch;
 use super::shared::Shared;
@@ -16,8 +16,8 @@ use super::tasks::Tasks;
 use super::tls::Secured;
 use super::tpm::SimTpm;
 use crate::bmc::{
-    Accepted, Asked, BootOverride, Climate, ConsoleWay, Description, Drive, Firmware, Host, MediaRefused, MemoryModule,
-    Nic, Ordeal, PowerState, Processor, ResetRefused, ResetType, State, Task, UpdateWays, same,
+    Accepted, BootOverride, Climate, ConsoleKind, Description, Drive, Firmware, Host, MediaRefused, MemoryModule, Nic,
+    PowerState, Processor, RequestFault, RequestLine, ResetRefused, ResetType, State, Task, UpdateSettings, same,
 };
 use async_trait::async_trait;
 use rackwright_tpm::medium;
@@ -44,7 +44,7 @@ pub(super) struct Node {
     /// Drives that the BMC lists and that no system sees.
     listed: Mutex<Vec<Drive>>,
     /// Whether the BMC always reports power on.
-    says_on: AtomicBool,
+    reports_power_on: AtomicBool,
     /// Whether the BMC refuses media.
     no_media: AtomicBool,
     requests: AtomicU32,
@@ -60,7 +60,7 @@ pub(super) struct Node {
     firmware: Mutex<Option<Box<Firmware>>>,
     inner: Mutex<Inner>,
     /// Held by the task that delivers events, so that they are delivered in order.
-    telling: Mutex<()>,
+    sending: Mutex<()>,
 }
 
 /// The changing state of the machine.
@@ -76,11 +76,11 @@ struct Inner {
     /// The part of the virtual medium that an agent reads: thousands of machines have no room for the whole.
     sector: Box<[u8]>,
     /// Events that are not delivered yet.
-    news: VecDeque<News>,
+    news: VecDeque<NodeEvent>,
 }
 
 /// An event of a machine.
-enum News {
+enum NodeEvent {
     Boots(Boot),
     SystemUp(Box<SystemUp>),
     SystemDown,
@@ -107,7 +107,7 @@ impl Node {
             forgery: Forgery::default(),
             cabling: Cabling::default(),
             board: Mutex::default(),
-            telling: Mutex::default(),
+            sending: Mutex::default(),
             chances: Chances::new(&shared.config.faults),
             shared,
             secured: OnceLock::new(),
@@ -115,7 +115,7 @@ impl Node {
             connections: AtomicU32::new(0),
             drives: OnceLock::new(),
             listed: Mutex::default(),
-            says_on: AtomicBool::new(false),
+            reports_power_on: AtomicBool::new(false),
             no_media: AtomicBool::new(false),
             requests: AtomicU32::new(0),
             inner: Mutex::new(Inner {
@@ -167,10 +167,10 @@ impl Node {
 
     /// Applies an action to the machine, and then all transitions that are due. Their events are delivered after the
     /// machine is unlocked.
-    fn with<T>(&self, act: impl FnOnce(&mut Inner, &Around<'_>) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut Inner, &MachineContext<'_>) -> T) -> T {
         let shared = &self.shared;
         let chance = |count| shared.dice.fraction(self.index(), Purpose::Duration, count);
-        let around = Around {
+        let context = MachineContext {
             now_ms: shared.clock.now_ms(),
             timing: shared.timing,
             chance: &chance,
@@ -179,10 +179,10 @@ impl Node {
         let mut inner = self.inner();
         let before = inner.machine.due_ms;
         let mut was = (inner.machine.phase, inner.machine.boots);
-        let result = act(&mut inner, &around);
+        let result = act(&mut inner, &context);
         self.note(&mut inner, &mut was);
         inner.machine.disk_boots = inner.installed_by_hand || self.installed().is_some();
-        while inner.machine.tick(&around) {
+        while inner.machine.tick(&context) {
             self.note(&mut inner, &mut was);
         }
         if !inner.machine.is_moving() {
@@ -193,7 +193,7 @@ impl Node {
         }
         drop(inner);
         self.changed.notify_waiters();
-        self.tell();
+        self.send_events();
         result
     }
 
@@ -207,10 +207,10 @@ impl Node {
         let runs = matches!(phase, Phase::Booting(_) | Phase::Up(_));
         self.runs.store(if runs { number } else { 0 }, Ordering::SeqCst);
         if std::mem::take(&mut inner.system_is_up) {
-            inner.news.push_back(News::SystemDown);
+            inner.news.push_back(NodeEvent::SystemDown);
         }
         match phase {
-            Phase::Booting(source) => inner.news.push_back(News::Boots(Boot {
+            Phase::Booting(source) => inner.news.push_back(NodeEvent::Boots(Boot {
                 node: self.index(),
                 number,
                 source,
@@ -218,7 +218,7 @@ impl Node {
             Phase::Up(BootSource::Disk) => {
                 if let Some(installed) = self.installed() {
                     inner.system_is_up = true;
-                    inner.news.push_back(News::SystemUp(Box::new(SystemUp {
+                    inner.news.push_back(NodeEvent::SystemUp(Box::new(SystemUp {
                         node: self.index(),
                         boot: number,
                         boot_id: self.shared.boot_id(self.index(), number),
@@ -232,21 +232,21 @@ impl Node {
     }
 
     /// Delivers the events. If another task is delivering, that task delivers these too.
-    fn tell(&self) {
+    fn send_events(&self) {
         while !self.inner().news.is_empty() {
-            let Ok(_telling) = self.telling.try_lock() else { return };
+            let Ok(_sending) = self.sending.try_lock() else { return };
             loop {
                 let news = self.inner().news.pop_front();
                 let Some(news) = news else { break };
-                self.tell_one(&news);
+                self.send_event(&news);
             }
         }
     }
 
-    fn tell_one(&self, news: &News) {
+    fn send_event(&self, news: &NodeEvent) {
         let shared = &self.shared;
         match news {
-            News::Boots(boot) => {
+            NodeEvent::Boots(boot) => {
                 shared.counters.boots.fetch_add(1, Ordering::Relaxed);
                 if let Some(payload) = &shared.payload {
                     payload.boots(boot);
@@ -256,12 +256,12 @@ impl Node {
                     ramdisk.boot(me, *boot);
                 }
             }
-            News::SystemUp(system) => {
+            NodeEvent::SystemUp(system) => {
                 if let Some(systems) = &shared.systems {
                     systems.up(system);
                 }
             }
-            News::SystemDown => {
+            NodeEvent::SystemDown => {
                 if let Some(systems) = &shared.systems {
                     systems.down(self.index());
                 }
@@ -299,22 +299,22 @@ impl Node {
 
     /// A network boot without an offer: continues with the drive.
     pub(super) fn falls_through(&self, number: u32) {
-        self.with(|inner, around| {
+        self.with(|inner, context| {
             if inner.machine.boots == number {
                 inner.machine.disk_boots = inner.installed_by_hand || self.installed().is_some();
-                inner.machine.falls_through(around);
+                inner.machine.falls_through(context);
             }
         });
     }
 
     /// Software of this boot, and no other, resets the machine.
     pub(super) fn restart_of(&self, number: u32) -> bool {
-        self.with(|inner, around| self.runs(number) && inner.machine.restart(around))
+        self.with(|inner, context| self.runs(number) && inner.machine.restart(context))
     }
 
     /// Software of this boot, and no other, powers the machine off.
     pub(super) fn switch_off_of(&self, number: u32) -> bool {
-        self.with(|inner, around| self.runs(number) && inner.machine.switch_off(around))
+        self.with(|inner, context| self.runs(number) && inner.machine.switch_off(context))
     }
 
     /// Stores the assigned address.
@@ -344,7 +344,7 @@ impl Node {
         if let Some(first) = self.sim_drives().all().first() {
             first.install(installed);
         }
-        self.wake();
+        self.advance();
     }
 
     /// Duration of a drive's erase command, in real time.
@@ -366,19 +366,19 @@ impl Node {
     }
 
     /// The number of script faults that occurred.
-    pub(super) fn struck(&self) -> u32 {
-        self.chances.struck()
+    pub(super) fn triggered(&self) -> u32 {
+        self.chances.triggered()
     }
 
     /// Performs all transitions that are due.
-    pub(super) fn wake(&self) {
+    pub(super) fn advance(&self) {
         self.with(|_, _| ());
     }
 
     /// Powers the machine on without the BMC.
     pub(super) fn press_button(&self) -> bool {
-        self.with(|inner, around| {
-            inner.machine.phase == Phase::Off && inner.machine.reset(ResetType::On, around).is_ok()
+        self.with(|inner, context| {
+            inner.machine.phase == Phase::Off && inner.machine.reset(ResetType::On, context).is_ok()
         })
     }
 
@@ -392,11 +392,11 @@ impl Node {
 
     /// The running system resets the machine.
     pub(super) fn restart(&self) -> bool {
-        self.with(|inner, around| inner.machine.restart(around))
+        self.with(|inner, context| inner.machine.restart(context))
     }
 
     /// Inserts a virtual medium without the BMC's own checks.
-    pub(super) fn leave_media(&self, url: &str) {
+    pub(super) fn add_media(&self, url: &str) {
         self.with(|inner, _| {
             inner.machine.media = Some(url.into());
             inner.sector = Box::default();
@@ -433,8 +433,8 @@ impl Node {
     }
 
     /// Sets whether the BMC always reports power on.
-    pub(super) fn say_on(&self, always: bool) {
-        self.says_on.store(always, Ordering::SeqCst);
+    pub(super) fn report_power_on(&self, always: bool) {
+        self.reports_power_on.store(always, Ordering::SeqCst);
         self.changed.notify_waiters();
     }
 
@@ -443,10 +443,10 @@ impl Node {
         let make = || {
             let name = self.shared.name(self.index());
             let listed = self.description().drives.into_iter().enumerate();
-            let ailment = self.shared.config.faults.ailment(self.moment());
+            let drive_fault = self.shared.config.faults.drive_fault(self.moment());
             let drive = |(n, drive): (usize, Drive)| {
                 let made = SimDrive::new(&name, n, drive.model, drive.serial, drive.bytes);
-                Arc::new(made.ailing(ailment))
+                Arc::new(made.with_fault(drive_fault))
             };
             SimDrives::new(listed.map(drive))
         };
@@ -525,7 +525,7 @@ impl Host for Node {
             secure_boot: false,
             tpm: self.shared.config.tpm,
             reset_types: sku.reset_types,
-            console: self.shared.config.sol_port.map(ConsoleWay::Ipmi),
+            console: self.shared.config.sol_port.map(ConsoleKind::Ipmi),
             processors: processors(sku),
             memory: (0..sku.modules.count).map(module).collect(),
             nics: (0..sku.nics).map(nic).collect(),
@@ -549,7 +549,7 @@ impl Host for Node {
     fn state(&self) -> State {
         let machine = self.machine();
         State {
-            power: if self.says_on.load(Ordering::SeqCst) {
+            power: if self.reports_power_on.load(Ordering::SeqCst) {
                 PowerState::On
             } else {
                 machine.power()
@@ -572,11 +572,11 @@ impl Host for Node {
 
     async fn reset(&self, reset: ResetType) -> Result<Accepted, ResetRefused> {
         let as_task = self.shared.timing.resets_are_tasks;
-        self.with(|inner, around| {
+        self.with(|inner, context| {
             inner.machine.check(reset)?;
             let stuck = self.shared.config.faults.sticks(self.moment());
             if !stuck {
-                inner.machine.reset(reset, around)?;
+                inner.machine.reset(reset, context)?;
             }
             if !as_task {
                 return Ok(Accepted::Silently);
@@ -613,24 +613,24 @@ impl Host for Node {
         Ok(())
     }
 
-    async fn suffer(&self, asked: Asked<'_>) -> Ordeal {
+    async fn inject_fault(&self, request_line: RequestLine<'_>) -> RequestFault {
         let shared = &self.shared;
         shared.counters.requests.fetch_add(1, Ordering::Relaxed);
         let count = self.requests.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let chance = shared.dice.fraction(self.index(), Purpose::Answer, u64::from(count));
-        let (late, ordeal) = shared.config.faults.request(asked, self.moment());
+        let (late, request_fault) = shared.config.faults.request(request_line, self.moment());
         let delay = shared.clock.lasts(shared.timing.answer(chance) + late);
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        ordeal
+        request_fault
     }
 
     fn tasks(&self) -> Option<Vec<Task>> {
         Some(self.inner().tasks.list())
     }
 
-    fn updates(&self) -> Option<UpdateWays> {
+    fn updates(&self) -> Option<UpdateSettings> {
         self.shared.config.updates
     }
 

@@ -3,7 +3,7 @@
 use super::FleetError;
 use super::node::Node;
 use super::shared::Shared;
-use crate::bmc::{self, Bmc, CONNECTIONS, PATIENCE, Service};
+use crate::bmc::{self, Bmc, CONNECTIONS, Service, WAIT_LIMIT};
 use axum::Router;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 /// Most connections that wait to be accepted (the kernel may have a lower limit: `net.core.somaxconn`).
 const BACKLOG: u32 = 4096;
 /// Pause when the process has no file descriptor left for a connection.
-pub(super) const BREATHER: Duration = Duration::from_millis(50);
+pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A machine and its BMC.
 pub(super) struct Member {
@@ -72,7 +72,7 @@ pub(super) async fn run(listener: TcpListener, members: Arc<[Member]>, shared: A
                 }
                 Err(error) => {
                     tracing::warn!(%error, "no connection to a BMC can be accepted");
-                    tokio::time::sleep(BREATHER).await;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
             Some(_) = connections.join_next() => {}
@@ -91,7 +91,7 @@ async fn connection(stream: TcpStream, members: Arc<[Member]>, shared: Arc<Share
     if shared.config.faults.is_down(member.node.moment()) {
         return;
     }
-    let Some(_place) = Place::take(&member.node) else {
+    let Some(_place) = ConnectionSlot::take(&member.node) else {
         tracing::warn!(node = member.node.index, "too many connections to the BMC");
         return;
     };
@@ -105,15 +105,15 @@ async fn connection(stream: TcpStream, members: Arc<[Member]>, shared: Arc<Share
     let Ok(secured) = member.node.secured() else {
         return;
     };
-    if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, secured.acceptor.accept(stream)).await {
+    if let Ok(Ok(stream)) = tokio::time::timeout(WAIT_LIMIT, secured.acceptor.accept(stream)).await {
         bmc::serve(stream, service).await;
     }
 }
 
 /// A place among the connections of a BMC.
-struct Place(Arc<Node>);
+struct ConnectionSlot(Arc<Node>);
 
-impl Place {
+impl ConnectionSlot {
     fn take(node: &Arc<Node>) -> Option<Self> {
         let taken = node.connections.fetch_add(1, Ordering::Relaxed);
         let place = Self(Arc::clone(node));
@@ -121,7 +121,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }

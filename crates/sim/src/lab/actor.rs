@@ -8,7 +8,7 @@
 //! SeaBIOS answers one reset with two or three resets of its own, and the last one counts.)
 
 use super::machine::{MachineView, Media};
-use super::process::{Happening, Running};
+use super::process::{ProcessEvent, Running};
 use super::qemu::{self, Drive, DriveBus, Hardware, PowerOn};
 use super::{Firmware, LabError, nvram};
 use crate::bmc::{BootEnabled, BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
@@ -96,9 +96,9 @@ impl Actor {
     /// Serves the machine until the last handle on it is dropped.
     pub(crate) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         loop {
-            let happening = async {
+            let event = async {
                 match &mut self.running {
-                    Some(running) => running.happening().await,
+                    Some(running) => running.event().await,
                     None => std::future::pending().await,
                 }
             };
@@ -107,7 +107,7 @@ impl Actor {
                     Some(command) => self.obey(command).await,
                     None => break,
                 },
-                happening = happening => self.follow(happening).await,
+                event = event => self.follow(event).await,
             }
         }
         self.power_off().await;
@@ -140,15 +140,15 @@ impl Actor {
     }
 
     /// Reacts to an event that the machine caused itself.
-    async fn follow(&mut self, happening: Happening) {
+    async fn follow(&mut self, event: ProcessEvent) {
         let machine = &self.hardware.name;
-        match happening {
-            Happening::Shutdown(reason) if reason == "guest-reset" => self.restart().await,
-            Happening::Shutdown(reason) => {
+        match event {
+            ProcessEvent::Shutdown(reason) if reason == "guest-reset" => self.restart().await,
+            ProcessEvent::Shutdown(reason) => {
                 tracing::debug!(machine, reason, "the guest shut down");
                 self.power_off().await;
             }
-            Happening::Ended => {
+            ProcessEvent::Ended => {
                 tracing::warn!(machine, "QEMU ended by itself");
                 self.fault("run it", "QEMU ended by itself; see qemu.log".into());
                 self.power_cut().await;

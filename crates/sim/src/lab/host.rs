@@ -4,8 +4,8 @@ use super::machine::{Machine, Media};
 use super::media;
 use super::qemu::{MANUFACTURER, MODEL};
 use crate::bmc::{
-    Accepted, Asked, BootOverride, ConsoleWay, Description, Drive, Faults, Host, MediaRefused, MemoryModule, Nic,
-    Ordeal, PowerState, Processor, ResetRefused, ResetType, State, same,
+    Accepted, BootOverride, ConsoleKind, Description, Drive, Faults, Host, MediaRefused, MemoryModule, Nic, PowerState,
+    Processor, RequestFault, RequestLine, ResetRefused, ResetType, State, same,
 };
 use crate::lab::Firmware;
 use async_trait::async_trait;
@@ -19,7 +19,7 @@ pub(crate) struct LabHost {
     pub(crate) machine: Machine,
     pub(crate) faults: watch::Receiver<Faults>,
     pub(crate) media_bytes: u64,
-    pub(crate) console: ConsoleWay,
+    pub(crate) console: ConsoleKind,
     /// The Unix socket of the serial port.
     pub(crate) serial: PathBuf,
 }
@@ -129,13 +129,13 @@ impl Host for LabHost {
         Some(&self.serial)
     }
 
-    async fn suffer(&self, _: Asked<'_>) -> Ordeal {
+    async fn inject_fault(&self, _: RequestLine<'_>) -> RequestFault {
         let mut faults = self.faults.clone();
         let delay = faults.borrow().delay;
         if delay > Duration::ZERO {
             tokio::time::sleep(delay).await;
         }
         let _ = faults.wait_for(|faults| !faults.silent).await;
-        Ordeal::None
+        RequestFault::None
     }
 }

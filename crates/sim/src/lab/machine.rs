@@ -199,7 +199,7 @@ impl Machine {
         match tokio::time::timeout(deadline, view.wait_for(wanted)).await {
             Ok(Ok(view)) => Ok(view.clone()),
             Ok(Err(_)) => Err(self.stopped()),
-            Err(_) => Err(self.late(what, deadline, format!("it is now {:?}", self.view()))),
+            Err(_) => Err(self.timeout_error(what, deadline, format!("it is now {:?}", self.view()))),
         }
     }
 
@@ -229,7 +229,7 @@ impl Machine {
         }
         let log = self.serial_log();
         let end: String = log.chars().skip(log.chars().count().saturating_sub(1500)).collect();
-        Err(self.late(
+        Err(self.timeout_error(
             &format!("`{text}` on the serial port"),
             deadline,
             format!("the log ends with: {end}"),
@@ -251,11 +251,11 @@ impl Machine {
     /// # Errors
     /// [`LabError::Stopped`].
     pub async fn set_boot(&self, boot: BootOverride) -> Result<(), LabError> {
-        self.told(|reply| Command::SetBoot { boot, reply }).await
+        self.send_command(|reply| Command::SetBoot { boot, reply }).await
     }
 
     pub(crate) async fn insert_media(&self, media: Media) -> Result<(), LabError> {
-        self.told(|reply| Command::SetMedia {
+        self.send_command(|reply| Command::SetMedia {
             media: Some(media),
             reply,
         })
@@ -263,7 +263,8 @@ impl Machine {
     }
 
     pub(crate) async fn eject_media(&self) -> Result<(), LabError> {
-        self.told(|reply| Command::SetMedia { media: None, reply }).await
+        self.send_command(|reply| Command::SetMedia { media: None, reply })
+            .await
     }
 
     /// Cuts the power at once, as a failed power supply does; returns when the machine is off. Does nothing if it is off.
@@ -271,7 +272,7 @@ impl Machine {
     /// # Errors
     /// [`LabError::Stopped`].
     pub async fn power_cut(&self) -> Result<(), LabError> {
-        self.told(|reply| Command::PowerCut { reply }).await
+        self.send_command(|reply| Command::PowerCut { reply }).await
     }
 
     /// With `true` the machine's CPU stops: it powers on, but never boots.
@@ -279,7 +280,7 @@ impl Machine {
     /// # Errors
     /// [`LabError::Machine`] if QEMU refuses.
     pub async fn boot_hang(&self, hang: bool) -> Result<(), LabError> {
-        self.told(|reply| Command::SetHang { hang, reply }).await
+        self.send_command(|reply| Command::SetHang { hang, reply }).await
     }
 
     /// Replaces drive `index` by a blank one of `bytes`.
@@ -287,7 +288,8 @@ impl Machine {
     /// # Errors
     /// [`LabError::MachineIsOn`]; [`LabError::Config`] if there is no such drive.
     pub async fn swap_disk(&self, index: usize, bytes: u64) -> Result<(), LabError> {
-        self.told(|reply| Command::SwapDisk { index, bytes, reply }).await
+        self.send_command(|reply| Command::SwapDisk { index, bytes, reply })
+            .await
     }
 
     /// Removes drive `index` permanently; later drives move up.
@@ -295,7 +297,7 @@ impl Machine {
     /// # Errors
     /// [`LabError::MachineIsOn`]; [`LabError::Config`] if there is no such drive.
     pub async fn remove_disk(&self, index: usize) -> Result<(), LabError> {
-        self.told(|reply| Command::RemoveDisk { index, reply }).await
+        self.send_command(|reply| Command::RemoveDisk { index, reply }).await
     }
 
     /// Makes drive `index` fail every write to its 512-byte sector `sector` from the next power-on.
@@ -303,7 +305,8 @@ impl Machine {
     /// # Errors
     /// [`LabError::MachineIsOn`]; [`LabError::Config`] if there is no such drive.
     pub async fn break_disk(&self, index: usize, sector: u64) -> Result<(), LabError> {
-        self.told(|reply| Command::BreakDisk { index, sector, reply }).await
+        self.send_command(|reply| Command::BreakDisk { index, sector, reply })
+            .await
     }
 
     /// The names of the boot entries in its UEFI firmware; none with BIOS.
@@ -360,7 +363,7 @@ impl Machine {
         answer.await.ok()
     }
 
-    async fn told(
+    async fn send_command(
         &self,
         command: impl FnOnce(oneshot::Sender<Result<(), LabError>>) -> Command,
     ) -> Result<(), LabError> {
@@ -373,7 +376,7 @@ impl Machine {
         }
     }
 
-    fn late(&self, what: &str, deadline: Duration, seen: String) -> LabError {
+    fn timeout_error(&self, what: &str, deadline: Duration, seen: String) -> LabError {
         let machine = self.name().to_owned();
         LabError::Deadline {
             machine,

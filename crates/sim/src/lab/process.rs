@@ -27,7 +27,7 @@ pub(crate) struct Running {
 
 /// An event that the machine caused itself.
 #[derive(Debug)]
-pub(crate) enum Happening {
+pub(crate) enum ProcessEvent {
     /// It shut down or requests a reset; QEMU's `ShutdownCause` states which.
     Shutdown(String),
     /// QEMU has ended.
@@ -75,18 +75,18 @@ impl Running {
     }
 
     /// Waits for the next event that the machine causes itself. Cancel safe.
-    pub(crate) async fn happening(&mut self) -> Happening {
+    pub(crate) async fn event(&mut self) -> ProcessEvent {
         tokio::select! {
             biased;
             reason = self.qmp.shut_down() => match reason {
-                Some(reason) => Happening::Shutdown(reason),
+                Some(reason) => ProcessEvent::Shutdown(reason),
                 // The control socket is closed: QEMU has ended or is about to.
                 None => {
                     let _ = self.child.wait().await;
-                    Happening::Ended
+                    ProcessEvent::Ended
                 }
             },
-            _ = self.child.wait() => Happening::Ended,
+            _ = self.child.wait() => ProcessEvent::Ended,
         }
     }
 

@@ -8,7 +8,7 @@ use super::host::LabHost;
 use super::machine::{BmcAccess, Inner, Machine};
 use super::qemu::{Drive, DriveBus, Hardware};
 use super::{Accelerator, LabError, SERVER_IPV4, doctor, network, state};
-use crate::bmc::{self, ConsoleWay, Faults};
+use crate::bmc::{self, ConsoleKind, Faults};
 use crate::random;
 use ring::rand::SecureRandom;
 use secrecy::SecretString;
@@ -120,12 +120,12 @@ impl Lab {
             faults: fault_receiver.clone(),
             media_bytes: config.media_bytes,
             console: match config.consoles {
-                Consoles::Ssh => ConsoleWay::Ssh(console_port(index)),
-                Consoles::WebSocket => ConsoleWay::WebSocket,
+                Consoles::Ssh => ConsoleKind::Ssh(console_port(index)),
+                Consoles::WebSocket => ConsoleKind::WebSocket,
             },
             serial: machine.console_path(),
         });
-        if let ConsoleWay::Ssh(port) = host.console {
+        if let ConsoleKind::Ssh(port) = host.console {
             self.add_console(&machine, Arc::clone(&host), port).await?;
         }
         let server = bmc::Server::bind(

@@ -90,7 +90,7 @@ impl fmt::Display for PlanFault {
 
 /// The wanted properties of a cable.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct CableSpec {
     pub(super) name: Box<str>,
     pub(super) speed: Option<Speed>,
     pub(super) width: Option<Width>,
@@ -100,7 +100,7 @@ pub(super) struct Wanted {
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     fabric: Fabric,
-    cables: Vec<Wanted>,
+    cables: Vec<CableSpec>,
     hcas: Vec<Option<u16>>,
 }
 
@@ -146,7 +146,7 @@ impl Plan {
             };
             let rate = cable.speed.zip(cable.width).map(|(speed, width)| Rate { width, speed });
             match builder.connect(a, b, rate) {
-                Ok(_) => wanted.push(Wanted {
+                Ok(_) => wanted.push(CableSpec {
                     name: cable.name.as_str().into(),
                     speed: cable.speed,
                     width: cable.width,
@@ -174,7 +174,7 @@ impl Plan {
             .links()
             .map(|(ix, _)| {
                 let rate = fabric.link_rate(ix);
-                Wanted {
+                CableSpec {
                     name: "".into(),
                     speed: rate.map(|rate| rate.speed),
                     width: rate.map(|rate| rate.width),
@@ -195,34 +195,34 @@ impl Plan {
         &self.cables[link.0 as usize].name
     }
 
-    pub(super) fn wanted(&self, link: LinkIx) -> &Wanted {
+    pub(super) fn wanted(&self, link: LinkIx) -> &CableSpec {
         &self.cables[link.0 as usize]
     }
 
     /// Such as `cable 0417`, or the two ends if the cable has no name.
-    pub fn cable_words(&self, link: LinkIx) -> String {
+    pub fn cable_text(&self, link: LinkIx) -> String {
         match self.cable_name(link) {
             "" => {
                 let link = self.fabric.link(link);
-                format!("cable {} to {}", self.end_words(link.a), self.end_words(link.b))
+                format!("cable {} to {}", self.end_text(link.a), self.end_text(link.b))
             }
             name => format!("cable {name}"),
         }
     }
 
     /// Such as `leaf-12` or `HCA 3 of node gpu-093`.
-    pub fn device_words(&self, ix: DeviceIx) -> String {
-        device_words(&self.fabric, ix, self.hcas[ix.0 as usize])
+    pub fn device_text(&self, ix: DeviceIx) -> String {
+        device_text(&self.fabric, ix, self.hcas[ix.0 as usize])
     }
 
     /// Such as `leaf-12 port 5` or `HCA 3 of node gpu-093`.
-    pub fn end_words(&self, end: PortRef) -> String {
-        end_words(&self.fabric, end, self.hcas[end.device.0 as usize])
+    pub fn end_text(&self, end: PortRef) -> String {
+        end_text(&self.fabric, end, self.hcas[end.device.0 as usize])
     }
 }
 
 /// A device in words: by its name if the name identifies it, otherwise by its GUID.
-pub fn device_words(fabric: &Fabric, ix: DeviceIx, hca: Option<u16>) -> String {
+pub fn device_text(fabric: &Fabric, ix: DeviceIx, hca: Option<u16>) -> String {
     let device = fabric.device(ix);
     if let Some(host) = device.host() {
         return match hca {
@@ -239,8 +239,8 @@ pub fn device_words(fabric: &Fabric, ix: DeviceIx, hca: Option<u16>) -> String {
 }
 
 /// A port in words. The only port of an adapter has no number.
-pub fn end_words(fabric: &Fabric, end: PortRef, hca: Option<u16>) -> String {
-    let device = device_words(fabric, end.device, hca);
+pub fn end_text(fabric: &Fabric, end: PortRef, hca: Option<u16>) -> String {
+    let device = device_text(fabric, end.device, hca);
     let known = fabric.device(end.device);
     if known.kind == DeviceKind::ChannelAdapter && known.port_count == 1 {
         device

@@ -37,8 +37,8 @@ fn read_unit(draft: &mut Draft, mut fields: Fields<'_, '_>) {
         fields.error("room", "a rear-door is where its rack is", "leave `room` out");
     }
     let bmcs = addresses(&mut fields);
-    fields.deals_out("room", rooms.len(), names.len());
-    fields.deals_out("rack", racks.len(), names.len());
+    fields.distributes("room", rooms.len(), names.len());
+    fields.distributes("rack", racks.len(), names.len());
     let unit = CoolingUnit {
         name: Box::default(),
         kind: kind.unwrap_or(CoolingKind::Crah),

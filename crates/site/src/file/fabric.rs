@@ -1,9 +1,9 @@
 //! Sections `switches` and `cables`.
 
 use super::fields::{Cycle, Entry, Fields};
-use super::near::nearest;
 use super::nodes::{hca_names, parse_guid};
 use super::rooms::MAX_UNITS;
+use super::suggestion::nearest;
 use super::{Draft, Sections, item_fields};
 use crate::finding::Sink;
 use crate::model::{Cable, NodeId, Port, RackId, Speed, Switch, SwitchId, SwitchRole};
@@ -47,7 +47,7 @@ fn read_switch(draft: &mut Draft, mut fields: Fields<'_, '_>) {
         ("scalable_unit", numbers.scalable_units.len()),
         ("pod", numbers.pods.len()),
     ] {
-        fields.deals_out(field, len, names.len());
+        fields.distributes(field, len, names.len());
     }
     let guid = switch_guid(&mut fields, names.len());
     check_rails(draft, &mut fields, role, &numbers.rails);
@@ -163,7 +163,7 @@ fn read_cable(draft: &mut Draft, mut fields: Fields<'_, '_>, ends: &mut Vec<End>
     let labels = fields.own_names("label");
     let (a, b) = (fields.need_names("a"), fields.need_names("b"));
     for (field, len) in [("a", a.len()), ("b", b.len())] {
-        fields.deals_out(field, len, labels.len());
+        fields.distributes(field, len, labels.len());
     }
     let (sink, entry) = fields.finish_with_sink();
     let number = draft.cables.enter(entry);
@@ -247,11 +247,11 @@ fn end(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut Sink) -
     }
     let Some(id) = draft.nodes.get(device) else {
         if !draft.nodes.lost && !draft.switches.lost {
-            let near = [&draft.nodes, &draft.switches].map(|table| table.suggest(sink, device));
-            let fix = near
+            let suggestion = [&draft.nodes, &draft.switches].map(|table| table.suggest(sink, device));
+            let fix = suggestion
                 .iter()
                 .find(|fix| fix.starts_with("did"))
-                .unwrap_or(&near[0])
+                .unwrap_or(&suggestion[0])
                 .clone();
             entry.error(sink, field, format!("there is no node or switch named `{device}`"), fix);
         }
@@ -265,7 +265,7 @@ fn end(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut Sink) -
     let hca = sku.hcas.iter().position(|hca| *hca.name == *port);
     if hca.is_none() {
         let fix = match nearest(port, sku.hcas.iter().map(|hca| &*hca.name)) {
-            Some(near) => format!("did you mean `{near}`? {}", hca_names(sku)),
+            Some(suggestion) => format!("did you mean `{suggestion}`? {}", hca_names(sku)),
             None => hca_names(sku),
         };
         entry.error(sink, field, format!("{device} has no HCA named {port}"), fix);

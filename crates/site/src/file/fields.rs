@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
-use super::near::nearest;
 use super::pattern::{self, Fault};
 use super::quantity::{self, Unit};
+use super::suggestion::nearest;
 use super::yaml::{Key, Tree, Value};
 use crate::finding::{Sink, Spot};
 
@@ -298,7 +298,7 @@ impl<'t, 's> Fields<'t, 's> {
         if found.is_none() {
             let words: Vec<&str> = all.iter().map(|one| word(*one)).collect();
             let fix = match nearest(text, words.iter().copied()) {
-                Some(near) => format!("did you mean `{near}`?"),
+                Some(suggestion) => format!("did you mean `{suggestion}`?"),
                 None => format!("write one of {}", words.join(", ")),
             };
             self.error(name, format!("`{text}` is not known here"), fix);
@@ -391,7 +391,7 @@ impl<'t, 's> Fields<'t, 's> {
     }
 
     /// Whether the values divide evenly among the items. Adds a finding if not.
-    pub(crate) fn deals_out(&mut self, field: &str, values: usize, items: usize) -> bool {
+    pub(crate) fn distributes(&mut self, field: &str, values: usize, items: usize) -> bool {
         let fits = values == 0 || items == 0 || items.is_multiple_of(values);
         if !fits {
             self.error(
@@ -475,12 +475,12 @@ impl<'t, 's> Fields<'t, 's> {
                 .known
                 .iter()
                 .filter(|name| !self.pairs.iter().any(|(key, _)| *key.name == ***name));
-            let near = nearest(&key.name, open.copied());
-            let fix = match near {
-                Some(near) => format!("did you mean `{near}`?"),
+            let suggestion = nearest(&key.name, open.copied());
+            let fix = match suggestion {
+                Some(suggestion) => format!("did you mean `{suggestion}`?"),
                 None => format!("known are {}", self.known.join(", ")),
             };
-            meant.extend(near);
+            meant.extend(suggestion);
             let path = join(&self.path, &key.name);
             self.sink
                 .error(key.at, path, format!("the field `{}` is unknown", key.name), fix);

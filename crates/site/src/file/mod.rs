@@ -10,7 +10,6 @@ mod fabric;
 mod fields;
 mod firmware;
 mod limits;
-mod near;
 mod nodes;
 mod pattern;
 mod power;
@@ -18,13 +17,14 @@ mod quantity;
 mod rooms;
 mod settings;
 mod skus;
+mod suggestion;
 mod table;
 mod yaml;
 
 use std::collections::HashSet;
 
 use self::fields::Fields;
-use self::near::nearest;
+use self::suggestion::nearest;
 use self::table::Table;
 use self::yaml::{Tree, Value};
 pub use crate::finding::Limits;
@@ -215,12 +215,13 @@ impl<'t> Sections<'t> {
         let mut seen = HashSet::new();
         for (key, tree) in pairs {
             let Some(index) = SECTIONS.iter().position(|name| *name == &*key.name) else {
-                let near = nearest(&key.name, SECTIONS);
-                let fix = match near {
-                    Some(near) => format!("did you mean `{near}`?"),
+                let suggestion = nearest(&key.name, SECTIONS);
+                let fix = match suggestion {
+                    Some(suggestion) => format!("did you mean `{suggestion}`?"),
                     None => format!("known are {}", SECTIONS.join(", ")),
                 };
-                self.lost.extend(SECTIONS.iter().filter(|name| near == Some(**name)));
+                self.lost
+                    .extend(SECTIONS.iter().filter(|name| suggestion == Some(**name)));
                 sink.error(
                     key.at,
                     &*key.name,

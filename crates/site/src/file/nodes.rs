@@ -52,7 +52,7 @@ fn read_nodes(draft: &mut Draft, mut fields: Fields<'_, '_>) {
         ethernet: ethernet(&mut fields, names.len()),
     };
     for (field, len) in [("rack", row.racks.len()), ("unit", row.units.len())] {
-        fields.deals_out(field, len, names.len());
+        fields.distributes(field, len, names.len());
     }
     let (sink, entry) = fields.finish_with_sink();
     let sku = sku_name.map_or(NONE, |name| draft.skus.find(sink, &entry, "sku", name));
@@ -112,7 +112,7 @@ fn psus(fields: &mut Fields<'_, '_>, has_power: bool, items: usize) -> Option<Ve
             continue;
         }
         let outlets = fields.names_in(&field, tree);
-        if outlets.len() == 0 || !fields.deals_out(&field, outlets.len(), items) {
+        if outlets.len() == 0 || !fields.distributes(&field, outlets.len(), items) {
             return None;
         }
         psus.push(outlets);
@@ -206,7 +206,7 @@ fn ethernet(fields: &mut Fields<'_, '_>, items: usize) -> Vec<(String, Cycle<Str
         let field = format!("ethernet.{}", key.name);
         fields.part(&field, tree.at);
         let cycle = fields.names_in(&field, tree);
-        if cycle.len() > 0 && fields.deals_out(&field, cycle.len(), items) {
+        if cycle.len() > 0 && fields.distributes(&field, cycle.len(), items) {
             ports.push((key.name.to_string(), cycle));
         }
     }

@@ -69,7 +69,7 @@ fn outlets<'t>(fields: &mut Fields<'t, '_>, tree: &'t Tree) -> Vec<Outlet> {
         };
         let names = outlet.own_names("name");
         let phases = phases(&mut outlet);
-        outlet.deals_out("phase", phases.len(), names.len());
+        outlet.distributes("phase", phases.len(), names.len());
         let amps = outlet.number("amps", Unit::Amps, 0.1..=1000.0);
         let entry = outlet.finish();
         broken |= names.is_empty();
@@ -154,7 +154,7 @@ fn read_domain(draft: &mut Draft, mut fields: Fields<'_, '_>, wires: &mut Vec<Wi
         );
     }
     for (field, len) in [("parent", parents.len()), ("rack", racks.len())] {
-        fields.deals_out(field, len, names.len());
+        fields.distributes(field, len, names.len());
     }
     let feed = feed_letter(&mut fields);
     let rating = rating(&mut fields);

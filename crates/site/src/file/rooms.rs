@@ -19,7 +19,7 @@ pub(super) fn read_rooms(draft: &mut Draft, sections: &Sections<'_>, sink: &mut 
         };
         let names = fields.own_names("name");
         let parent = fields.names("parent");
-        fields.deals_out("parent", parent.len(), names.len());
+        fields.distributes("parent", parent.len(), names.len());
         let entry = draft.rooms.enter(fields.finish());
         draft.rooms.lost |= names.is_empty();
         for (i, name) in names.iter().enumerate() {
@@ -102,7 +102,7 @@ pub(super) fn read_racks(draft: &mut Draft, sections: &Sections<'_>, sink: &mut 
         };
         let names = fields.own_names("name");
         let rooms = fields.need_names("room");
-        fields.deals_out("room", rooms.len(), names.len());
+        fields.distributes("room", rooms.len(), names.len());
         let rack = rack(&mut fields);
         let entry = draft.racks.enter(fields.finish());
         draft.racks.lost |= names.is_empty();

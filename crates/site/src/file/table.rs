@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::fields::Entry;
-use super::near::nearest;
+use super::suggestion::nearest;
 use crate::finding::Sink;
 
 /// Stands for an object that could not be found.
@@ -87,7 +87,7 @@ impl Table {
     pub(crate) fn suggest(&self, sink: &mut Sink, name: &str) -> String {
         let names = self.names.iter().map(|name| &**name);
         match sink.may_search().then(|| nearest(name, names)).flatten() {
-            Some(near) => format!("did you mean `{near}`?"),
+            Some(suggestion) => format!("did you mean `{suggestion}`?"),
             None if self.names.is_empty() => format!("the file describes no {}", self.noun()),
             None => format!("describe it, or name {} that is there", self.what),
         }

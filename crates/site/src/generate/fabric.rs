@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::plant::node;
+use super::facility::node;
 use super::skus::Reference;
 use super::{Request, digits, span, times};
 use crate::text::Writer;

@@ -6,7 +6,7 @@
 //! beyond three levels get several fabrics.
 
 mod fabric;
-mod plant;
+mod facility;
 mod skus;
 
 use serde::Serialize;
@@ -117,7 +117,7 @@ pub fn site_file(request: &Request) -> Result<String, GenerateError> {
     ));
     text.line("site:");
     text.line(format!("  name: {}", request.name));
-    plant::write(&mut text, request, &sku);
+    facility::write(&mut text, request, &sku);
     fabric::write(&mut text, request, &sku);
     if !request.customers.is_empty() {
         text.section("customers");

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Switches, Unfit, Wiring};
+use super::{Switches, UnsupportedFabric, Wiring};
 use crate::model::{Port, Site, SwitchId, SwitchRole};
 use crate::placement::Mask;
 
@@ -24,7 +24,11 @@ pub(crate) struct Broken {
 }
 
 /// Finds the positions of these cables. Cables of nodes and unknown labels are skipped.
-pub(crate) fn locate(site: &Site, switches: &Switches, labels: &BTreeSet<String>) -> Result<Vec<Broken>, Unfit> {
+pub(crate) fn locate(
+    site: &Site,
+    switches: &Switches,
+    labels: &BTreeSet<String>,
+) -> Result<Vec<Broken>, UnsupportedFabric> {
     if labels.is_empty() {
         return Ok(Vec::new());
     }
@@ -90,7 +94,7 @@ fn spine_places(
     site: &Site,
     switches: &Switches,
     wiring: &Wiring,
-) -> Result<BTreeMap<SwitchId, BTreeSet<(usize, usize)>>, Unfit> {
+) -> Result<BTreeMap<SwitchId, BTreeSet<(usize, usize)>>, UnsupportedFabric> {
     let mut places: BTreeMap<SwitchId, BTreeSet<(usize, usize)>> = BTreeMap::new();
     let mut pods: Vec<u16> = Vec::new();
     for leaves in &switches.leaves {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Unfit, UnitKey, Wiring, unit_of};
+use super::{UnitKey, UnsupportedFabric, Wiring, unit_of};
 use crate::model::{Site, SwitchId, SwitchRole};
 use crate::placement::Tree;
 
@@ -19,7 +19,7 @@ pub(crate) struct Switches {
 }
 
 impl Switches {
-    pub(super) fn of(site: &Site, wiring: &Wiring, keys: &[UnitKey], tree: Tree) -> Result<Self, Unfit> {
+    pub(super) fn of(site: &Site, wiring: &Wiring, keys: &[UnitKey], tree: Tree) -> Result<Self, UnsupportedFabric> {
         let mut leaves: BTreeMap<UnitKey, Vec<SwitchId>> = BTreeMap::new();
         for id in site.switch_ids() {
             let switch = site.switch(id);

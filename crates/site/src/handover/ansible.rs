@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::facts::{Facts, Seat};
+use super::facts::{ClusterNode, Facts};
 use super::fault::Faults;
 use super::text::yaml;
 use super::{PackFile, file, names};
@@ -13,22 +13,22 @@ type Groups<'a> = BTreeMap<String, (String, Vec<&'a str>)>;
 
 pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
     let groups = groups(facts, faults);
-    for seat in &facts.seats {
-        let why = if let Err(why) = names::slurm(seat.host) {
+    for cluster_node in &facts.cluster_nodes {
+        let why = if let Err(why) = names::slurm(cluster_node.host) {
             why
-        } else if groups.contains_key(seat.host) || seat.host == "ungrouped" {
+        } else if groups.contains_key(cluster_node.host) || cluster_node.host == "ungrouped" {
             "this is the name of a group"
         } else {
             continue;
         };
-        let why = format!("host name `{}`: {why}", seat.host.escape_debug());
-        faults.add(format!("node {}", seat.name), why);
+        let why = format!("host name `{}`: {why}", cluster_node.host.escape_debug());
+        faults.add(format!("node {}", cluster_node.name), why);
     }
     let mut text = String::from("all:\n  hosts:\n");
     // Writing to a string cannot fail.
-    for seat in &facts.seats {
-        let _ = writeln!(text, "    {}:", yaml(seat.host));
-        for (key, value) in variables(facts, seat) {
+    for cluster_node in &facts.cluster_nodes {
+        let _ = writeln!(text, "    {}:", yaml(cluster_node.host));
+        for (key, value) in variables(facts, cluster_node) {
             let _ = writeln!(text, "      {key}: {value}");
         }
     }
@@ -43,29 +43,29 @@ pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
 }
 
 /// The variables of a host, as YAML.
-fn variables(facts: &Facts<'_>, seat: &Seat<'_>) -> Vec<(&'static str, String)> {
+fn variables(facts: &Facts<'_>, cluster_node: &ClusterNode<'_>) -> Vec<(&'static str, String)> {
     let mut variables = Vec::new();
-    if let Some(address) = seat.member.address {
+    if let Some(address) = cluster_node.member.address {
         variables.push(("ansible_host", yaml(&address.to_string())));
     }
-    let hcas: Vec<String> = seat.sku.hcas.iter().map(|hca| yaml(&hca.name)).collect();
+    let hcas: Vec<String> = cluster_node.sku.hcas.iter().map(|hca| yaml(&hca.name)).collect();
     variables.extend([
-        ("rackwright_node", yaml(seat.name)),
-        ("rackwright_sku", yaml(&seat.sku.name)),
-        ("rackwright_room", yaml(&seat.room.name)),
-        ("rackwright_rack", yaml(&seat.rack.name)),
+        ("rackwright_node", yaml(cluster_node.name)),
+        ("rackwright_sku", yaml(&cluster_node.sku.name)),
+        ("rackwright_room", yaml(&cluster_node.room.name)),
+        ("rackwright_rack", yaml(&cluster_node.rack.name)),
     ]);
-    let unit = facts.site.node(seat.node).unit;
+    let unit = facts.site.node(cluster_node.node).unit;
     if unit > 0 {
         variables.push(("rackwright_rack_unit", unit.to_string()));
     }
-    let tiers = facts.tiers(seat);
+    let tiers = facts.tiers(cluster_node);
     let keys = ["rackwright_unit", "rackwright_pod"];
     variables.extend(keys.into_iter().zip(tiers).map(|(key, name)| (key, yaml(name))));
     variables.extend([
-        ("rackwright_gpus", seat.sku.gpus.to_string()),
+        ("rackwright_gpus", cluster_node.sku.gpus.to_string()),
         ("rackwright_hcas", format!("[{}]", hcas.join(", "))),
-        ("rackwright_spare", seat.member.spare.to_string()),
+        ("rackwright_spare", cluster_node.member.spare.to_string()),
     ]);
     variables
 }
@@ -83,19 +83,23 @@ fn groups<'a>(facts: &'a Facts<'_>, faults: &mut Faults) -> Groups<'a> {
         }
         hosts.push(host);
     };
-    for seat in &facts.seats {
-        put("cluster", facts.cluster.name, seat.host);
-        put("nodes", if seat.member.spare { "spare" } else { "in_use" }, seat.host);
-        put("sku", &seat.sku.name, seat.host);
-        put("rack", &seat.rack.name, seat.host);
-        for (kind, name) in ["unit", "pod"].into_iter().zip(facts.tiers(seat)) {
-            put(kind, name, seat.host);
+    for cluster_node in &facts.cluster_nodes {
+        put("cluster", facts.cluster.name, cluster_node.host);
+        put(
+            "nodes",
+            if cluster_node.member.spare { "spare" } else { "in_use" },
+            cluster_node.host,
+        );
+        put("sku", &cluster_node.sku.name, cluster_node.host);
+        put("rack", &cluster_node.rack.name, cluster_node.host);
+        for (kind, name) in ["unit", "pod"].into_iter().zip(facts.tiers(cluster_node)) {
+            put(kind, name, cluster_node.host);
         }
-        let mut leaves: Vec<_> = facts.uplinks(seat).iter().map(|link| link.leaf).collect();
+        let mut leaves: Vec<_> = facts.uplinks(cluster_node).iter().map(|link| link.leaf).collect();
         leaves.sort_unstable();
         leaves.dedup();
         for leaf in leaves {
-            put("leaf", &facts.site.switch(leaf).name, seat.host);
+            put("leaf", &facts.site.switch(leaf).name, cluster_node.host);
         }
     }
     groups

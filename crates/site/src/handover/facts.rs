@@ -10,7 +10,7 @@ use crate::power::Reservation;
 
 /// A member and its position.
 #[derive(Debug)]
-pub(super) struct Seat<'a> {
+pub(super) struct ClusterNode<'a> {
     pub(super) node: NodeId,
     /// The node's name in the site.
     pub(super) name: &'a str,
@@ -30,7 +30,7 @@ pub(super) struct Facts<'a> {
     pub(super) cluster: &'a Cluster<'a>,
     pub(super) site: &'a Site,
     /// Ordered by fabric, pod, unit and name.
-    pub(super) seats: Vec<Seat<'a>>,
+    pub(super) cluster_nodes: Vec<ClusterNode<'a>>,
     pub(super) groups: Groups,
 }
 
@@ -43,55 +43,66 @@ impl<'a> Facts<'a> {
             return None;
         }
         let groups = Groups::of(cluster.site);
-        let mut seats = Vec::with_capacity(cluster.members.len());
+        let mut cluster_nodes = Vec::with_capacity(cluster.members.len());
         for member in &cluster.members {
-            seats.extend(seat(cluster, member, &groups, faults));
+            cluster_nodes.extend(cluster_node(cluster, member, &groups, faults));
         }
         if faults.any() {
             return None;
         }
-        seats.sort_by_cached_key(|seat| {
-            let pod = seat.unit.map(|unit| groups.units[unit].pod);
+        cluster_nodes.sort_by_cached_key(|cluster_node| {
+            let pod = cluster_node.unit.map(|unit| groups.units[unit].pod);
             let fabric = pod.map(|pod| groups.pods[pod].fabric);
-            let (prefix, number, name) = hostlist::natural(seat.host);
-            (fabric, pod, seat.unit, prefix.to_owned(), number, name.to_owned())
+            let (prefix, number, name) = hostlist::natural(cluster_node.host);
+            (
+                fabric,
+                pod,
+                cluster_node.unit,
+                prefix.to_owned(),
+                number,
+                name.to_owned(),
+            )
         });
         Some(Self {
             cluster,
             site: cluster.site,
-            seats,
+            cluster_nodes,
             groups,
         })
     }
 
     /// The members in use from the start.
-    pub(super) fn in_use(&self) -> impl Iterator<Item = &Seat<'a>> {
-        self.seats.iter().filter(|seat| !seat.member.spare)
+    pub(super) fn in_use(&self) -> impl Iterator<Item = &ClusterNode<'a>> {
+        self.cluster_nodes
+            .iter()
+            .filter(|cluster_node| !cluster_node.member.spare)
     }
 
     /// The spare members.
-    pub(super) fn spares(&self) -> impl Iterator<Item = &Seat<'a>> {
-        self.seats.iter().filter(|seat| seat.member.spare)
+    pub(super) fn spares(&self) -> impl Iterator<Item = &ClusterNode<'a>> {
+        self.cluster_nodes
+            .iter()
+            .filter(|cluster_node| cluster_node.member.spare)
     }
 
     /// The cables of a member, in the order of its HCAs.
-    pub(super) fn uplinks(&self, seat: &Seat<'_>) -> &[Uplink] {
-        &self.groups.uplinks[seat.node.index()]
+    pub(super) fn uplinks(&self, cluster_node: &ClusterNode<'_>) -> &[Uplink] {
+        &self.groups.uplinks[cluster_node.node.index()]
     }
 
     /// Members by SKU.
-    pub(super) fn by_sku(&self) -> BTreeMap<SkuId, Vec<&Seat<'a>>> {
-        let mut by_sku: BTreeMap<SkuId, Vec<&Seat<'a>>> = BTreeMap::new();
-        for seat in &self.seats {
-            by_sku.entry(seat.sku_id).or_default().push(seat);
+    pub(super) fn by_sku(&self) -> BTreeMap<SkuId, Vec<&ClusterNode<'a>>> {
+        let mut by_sku: BTreeMap<SkuId, Vec<&ClusterNode<'a>>> = BTreeMap::new();
+        for cluster_node in &self.cluster_nodes {
+            by_sku.entry(cluster_node.sku_id).or_default().push(cluster_node);
         }
         by_sku
     }
 
     /// The names of the member's unit, its pod if the pod has spines, and its fabric if the fabric has cores: the
     /// switch levels above the member, nearest first.
-    pub(super) fn tiers(&self, seat: &Seat<'_>) -> Vec<&str> {
-        let Some(unit) = seat.unit.map(|unit| &self.groups.units[unit]) else {
+    pub(super) fn tiers(&self, cluster_node: &ClusterNode<'_>) -> Vec<&str> {
+        let Some(unit) = cluster_node.unit.map(|unit| &self.groups.units[unit]) else {
             return Vec::new();
         };
         let pod = &self.groups.pods[unit.pod];
@@ -138,7 +149,12 @@ fn check_members(cluster: &Cluster<'_>, faults: &mut Faults) {
     }
 }
 
-fn seat<'a>(cluster: &'a Cluster<'a>, member: &'a Member, groups: &Groups, faults: &mut Faults) -> Option<Seat<'a>> {
+fn cluster_node<'a>(
+    cluster: &'a Cluster<'a>,
+    member: &'a Member,
+    groups: &Groups,
+    faults: &mut Faults,
+) -> Option<ClusterNode<'a>> {
     let (site, id) = (cluster.site, member.node);
     let node = site.node(id);
     let subject = format!("node {}", node.name);
@@ -152,7 +168,7 @@ fn seat<'a>(cluster: &'a Cluster<'a>, member: &'a Member, groups: &Groups, fault
         return None;
     };
     let rack = site.rack(node.rack);
-    Some(Seat {
+    Some(ClusterNode {
         node: id,
         name: &node.name,
         host: &member.hostname,

@@ -179,10 +179,10 @@ impl Groups {
 /// `su01` if the site numbers all units uniquely, `pod1-su01` if unit numbers are unique only within a pod.
 fn unit_names(keys: impl ExactSizeIterator<Item = Key> + Clone) -> Vec<String> {
     let all = keys.len();
-    let numbers: BTreeSet<u16> = keys.clone().filter_map(given).map(|(_, unit)| unit).collect();
+    let numbers: BTreeSet<u16> = keys.clone().filter_map(given_numbers).map(|(_, unit)| unit).collect();
     let most = numbers.last().copied().map_or(0, usize::from);
-    let numbered = keys.clone().all(|key| given(key).is_some());
-    let name = |(at, key): (usize, Key)| match given(key) {
+    let numbered = keys.clone().all(|key| given_numbers(key).is_some());
+    let name = |(at, key): (usize, Key)| match given_numbers(key) {
         Some((_, unit)) if numbered && numbers.len() == all => format!("su{}", padded(unit.into(), most)),
         Some((pod, unit)) if numbered => format!("pod{pod}-su{}", padded(unit.into(), most)),
         _ => format!("unit{}", padded(at + 1, all)),
@@ -193,10 +193,10 @@ fn unit_names(keys: impl ExactSizeIterator<Item = Key> + Clone) -> Vec<String> {
 /// `pod01` if the site numbers all pods, `spine` if there is only one.
 fn pod_names(keys: impl ExactSizeIterator<Item = Key> + Clone) -> Vec<String> {
     let all = keys.len();
-    let most = keys.clone().filter_map(given).map(|(pod, _)| pod).max();
+    let most = keys.clone().filter_map(given_numbers).map(|(pod, _)| pod).max();
     let most = most.map_or(0, usize::from);
-    let numbered = keys.clone().all(|key| given(key).is_some());
-    let name = |(at, key): (usize, Key)| match given(key) {
+    let numbered = keys.clone().all(|key| given_numbers(key).is_some());
+    let name = |(at, key): (usize, Key)| match given_numbers(key) {
         Some((pod, _)) if numbered => format!("pod{}", padded(pod.into(), most)),
         _ if all == 1 => "spine".to_owned(),
         _ => format!("spines{}", padded(at + 1, all)),
@@ -204,7 +204,7 @@ fn pod_names(keys: impl ExactSizeIterator<Item = Key> + Clone) -> Vec<String> {
     keys.enumerate().map(name).collect()
 }
 
-fn given(key: Key) -> Option<(u16, u16)> {
+fn given_numbers(key: Key) -> Option<(u16, u16)> {
     match key {
         Key::Given(pod, unit) => Some((pod, unit)),
         Key::Joined(_) => None,

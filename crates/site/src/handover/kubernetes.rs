@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::facts::{Facts, Seat};
+use super::facts::{ClusterNode, Facts};
 use super::fault::Faults;
 use super::text::yaml;
 use super::{PackFile, file, names};
@@ -27,19 +27,22 @@ fn nodes(facts: &Facts<'_>, faults: &mut Faults) -> String {
         "# kubectl apply --server-side --field-manager=rackwright -f nodes.yaml, when all nodes have joined:\n\
          # for one that has not, an empty Node would be made.\n",
     );
-    for seat in &facts.seats {
-        let subject = format!("node {}", seat.name);
+    for cluster_node in &facts.cluster_nodes {
+        let subject = format!("node {}", cluster_node.name);
         // The kubelet's default name for its node.
-        let name = seat.host.to_ascii_lowercase();
+        let name = cluster_node.host.to_ascii_lowercase();
         if let Err(why) = names::subdomain(&name) {
-            faults.add(&subject, format!("host name `{}`: {why}", seat.host.escape_debug()));
+            faults.add(
+                &subject,
+                format!("host name `{}`: {why}", cluster_node.host.escape_debug()),
+            );
         }
         let _ = write!(
             text,
             "---\napiVersion: v1\nkind: Node\nmetadata:\n  name: {}\n  labels:\n",
             yaml(&name)
         );
-        for (key, value) in labels(facts, seat, faults) {
+        for (key, value) in labels(facts, cluster_node, faults) {
             if let Err(why) = names::label_value(&value) {
                 faults.add(&subject, format!("label {key}, `{}`: {why}", value.escape_debug()));
             }
@@ -49,18 +52,21 @@ fn nodes(facts: &Facts<'_>, faults: &mut Faults) -> String {
     text
 }
 
-fn labels(facts: &Facts<'_>, seat: &Seat<'_>, faults: &mut Faults) -> BTreeMap<String, String> {
+fn labels(facts: &Facts<'_>, cluster_node: &ClusterNode<'_>, faults: &mut Faults) -> BTreeMap<String, String> {
     let mut labels: BTreeMap<String, String> = BTreeMap::new();
     let mut put = |key: &str, value: &str| _ = labels.insert(key.to_owned(), value.to_owned());
     put("topology.kubernetes.io/region", &facts.site.name);
-    put("topology.kubernetes.io/zone", &seat.room.name);
-    put("cloud.provider.com/topology-rack", &seat.rack.name);
+    put("topology.kubernetes.io/zone", &cluster_node.room.name);
+    put("cloud.provider.com/topology-rack", &cluster_node.rack.name);
     put("rackwright/cluster", facts.cluster.name);
-    put("rackwright/node", seat.name);
-    put("rackwright/rack", &seat.rack.name);
-    put("rackwright/sku", &seat.sku.name);
-    put("rackwright/spare", if seat.member.spare { "true" } else { "false" });
-    let tiers = facts.tiers(seat);
+    put("rackwright/node", cluster_node.name);
+    put("rackwright/rack", &cluster_node.rack.name);
+    put("rackwright/sku", &cluster_node.sku.name);
+    put(
+        "rackwright/spare",
+        if cluster_node.member.spare { "true" } else { "false" },
+    );
+    let tiers = facts.tiers(cluster_node);
     for (tier, name) in tiers.iter().enumerate() {
         put(&format!("fabric.topograph.run/tier-{tier}"), name);
         if let Some(former) = FORMER_TIERS.get(tier) {
@@ -74,8 +80,8 @@ fn labels(facts: &Facts<'_>, seat: &Seat<'_>, faults: &mut Faults) -> BTreeMap<S
     if let Some(pod) = tiers.get(1) {
         put("rackwright/pod", pod);
     }
-    for link in facts.uplinks(seat) {
-        let Some(hca) = seat.sku.hcas.get(usize::from(link.hca)) else {
+    for link in facts.uplinks(cluster_node) {
+        let Some(hca) = cluster_node.sku.hcas.get(usize::from(link.hca)) else {
             continue;
         };
         let (key, leaf) = (
@@ -84,7 +90,7 @@ fn labels(facts: &Facts<'_>, seat: &Seat<'_>, faults: &mut Faults) -> BTreeMap<S
         );
         match labels.insert(key, leaf.to_string()) {
             Some(other) if *other != **leaf => faults.add(
-                format!("node {}", seat.name),
+                format!("node {}", cluster_node.name),
                 format!(
                     "rail {} is on leaves {other} and {leaf}, and a label names one",
                     hca.rail
@@ -98,7 +104,11 @@ fn labels(facts: &Facts<'_>, seat: &Seat<'_>, faults: &mut Faults) -> BTreeMap<S
 
 /// The levels that all nodes have. `None`: a node is not connected.
 fn kueue(facts: &Facts<'_>, faults: &mut Faults) -> Option<String> {
-    let levels = facts.seats.iter().map(|seat| facts.tiers(seat).len()).min()?;
+    let levels = facts
+        .cluster_nodes
+        .iter()
+        .map(|cluster_node| facts.tiers(cluster_node).len())
+        .min()?;
     if levels == 0 {
         return None;
     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::facts::{Facts, Seat};
+use super::facts::{ClusterNode, Facts};
 use super::fault::Faults;
 use super::{PackFile, file, names};
 use crate::model::SwitchId;
@@ -15,25 +15,25 @@ use crate::model::SwitchId;
 pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
     let mut files = Vec::new();
     let by_sku = facts.by_sku();
-    for seats in by_sku.values() {
+    for cluster_nodes in by_sku.values() {
         let name = match by_sku.len() {
             1 => "nccl/nccl.conf".to_owned(),
-            _ => format!("nccl/{}.conf", seats[0].sku.name),
+            _ => format!("nccl/{}.conf", cluster_nodes[0].sku.name),
         };
-        files.push(file(name, conf(facts, seats)));
+        files.push(file(name, conf(facts, cluster_nodes)));
     }
-    for seat in facts.in_use() {
-        if let Err(why) = names::slurm(seat.host) {
-            let why = format!("host name `{}`: {why}", seat.host.escape_debug());
-            faults.add(format!("node {}", seat.name), why);
+    for cluster_node in facts.in_use() {
+        if let Err(why) = names::slurm(cluster_node.host) {
+            let why = format!("host name `{}`: {why}", cluster_node.host.escape_debug());
+            faults.add(format!("node {}", cluster_node.name), why);
         }
     }
     files.push(file("nccl/hostfile", hostfile(facts)));
     files
 }
 
-fn conf(facts: &Facts<'_>, seats: &[&Seat<'_>]) -> String {
-    let sku = seats[0].sku;
+fn conf(facts: &Facts<'_>, cluster_nodes: &[&ClusterNode<'_>]) -> String {
+    let sku = cluster_nodes[0].sku;
     let mut text = format!("# For /etc/nccl.conf of {} nodes.\n", sku.name);
     if !sku.hcas.is_empty() {
         let hcas: Vec<String> = sku.hcas.iter().map(|hca| format!("{}:1", hca.name)).collect();
@@ -46,7 +46,7 @@ fn conf(facts: &Facts<'_>, seats: &[&Seat<'_>]) -> String {
             hcas.join(",")
         );
     }
-    text.push_str(if rails_apart(facts, seats) {
+    text.push_str(if rails_apart(facts, cluster_nodes) {
         "\n# Each rail has leaves of its own, and what changes rails goes through spines: a ring keeps to one rail.\n\
          # NVLink takes data to the GPU of another rail before it is sent.\n\
          NCCL_CROSS_NIC=0\n"
@@ -72,9 +72,9 @@ fn conf(facts: &Facts<'_>, seats: &[&Seat<'_>]) -> String {
 }
 
 /// Whether each node has its HCAs on different leaves.
-fn rails_apart(facts: &Facts<'_>, seats: &[&Seat<'_>]) -> bool {
-    seats.iter().all(|seat| {
-        let links = facts.uplinks(seat);
+fn rails_apart(facts: &Facts<'_>, cluster_nodes: &[&ClusterNode<'_>]) -> bool {
+    cluster_nodes.iter().all(|cluster_node| {
+        let links = facts.uplinks(cluster_node);
         let leaves: BTreeSet<SwitchId> = links.iter().map(|link| link.leaf).collect();
         links.len() > 1 && leaves.len() == links.len()
     })
@@ -84,9 +84,9 @@ fn hostfile(facts: &Facts<'_>) -> String {
     let mut text = String::from(
         "# For mpirun --hostfile, ranks by slot: nodes of a unit stand together, so rings leave it once.\n",
     );
-    for seat in facts.in_use() {
+    for cluster_node in facts.in_use() {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{} slots={}", seat.host, seat.sku.gpus.max(1));
+        let _ = writeln!(text, "{} slots={}", cluster_node.host, cluster_node.sku.gpus.max(1));
     }
     text
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::facts::{Facts, Seat};
+use super::facts::{ClusterNode, Facts};
 use super::fault::Faults;
 use super::text::{cell, csv, table};
 use super::{PackFile, PartitionPort, PartitionSheet, file};
@@ -23,21 +23,25 @@ pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
 fn checked<'a>(facts: &Facts<'_>, sheet: &'a PartitionSheet, faults: &mut Faults) -> Ports<'a> {
     let mut ports = Ports::new();
     let mut guids = BTreeSet::new();
-    let seats: BTreeMap<NodeId, &Seat<'_>> = facts.seats.iter().map(|seat| (seat.node, seat)).collect();
+    let cluster_nodes: BTreeMap<NodeId, &ClusterNode<'_>> = facts
+        .cluster_nodes
+        .iter()
+        .map(|cluster_node| (cluster_node.node, cluster_node))
+        .collect();
     for port in &sheet.ports {
-        let Some(seat) = seats.get(&port.node) else {
+        let Some(cluster_node) = cluster_nodes.get(&port.node) else {
             faults.add(
                 format!("port {}", port.guid),
                 "it is in the partition and of no node of the cluster",
             );
             continue;
         };
-        let Some(hca) = seat.sku.hcas.get(usize::from(port.hca)) else {
+        let Some(hca) = cluster_node.sku.hcas.get(usize::from(port.hca)) else {
             let why = format!("it has no HCA {}, which is in the partition", port.hca);
-            faults.add(format!("node {}", seat.name), why);
+            faults.add(format!("node {}", cluster_node.name), why);
             continue;
         };
-        let subject = format!("node {}, {}", seat.name, hca.name);
+        let subject = format!("node {}, {}", cluster_node.name, hca.name);
         let planned = facts
             .site
             .node(port.node)
@@ -53,11 +57,11 @@ fn checked<'a>(facts: &Facts<'_>, sheet: &'a PartitionSheet, faults: &mut Faults
             faults.add(&subject, format!("it or port {} is in the partition twice", port.guid));
         }
     }
-    for seat in &facts.seats {
-        for (at, hca) in seat.sku.hcas.iter().enumerate() {
-            let known = u8::try_from(at).is_ok_and(|at| ports.contains_key(&(seat.node, at)));
+    for cluster_node in &facts.cluster_nodes {
+        for (at, hca) in cluster_node.sku.hcas.iter().enumerate() {
+            let known = u8::try_from(at).is_ok_and(|at| ports.contains_key(&(cluster_node.node, at)));
             if !known {
-                let subject = format!("node {}, {}", seat.name, hca.name);
+                let subject = format!("node {}, {}", cluster_node.name, hca.name);
                 faults.add(subject, "it is not in the partition");
             }
         }
@@ -67,20 +71,20 @@ fn checked<'a>(facts: &Facts<'_>, sheet: &'a PartitionSheet, faults: &mut Faults
 
 fn ports_csv(facts: &Facts<'_>, ports: &Ports<'_>) -> String {
     let mut lines = vec!["host,hca,rail,guid,membership,leaf,leaf_port".to_owned()];
-    for seat in &facts.seats {
-        for (at, hca) in (0..=u8::MAX).zip(&seat.sku.hcas) {
-            let port = ports.get(&(seat.node, at));
+    for cluster_node in &facts.cluster_nodes {
+        for (at, hca) in (0..=u8::MAX).zip(&cluster_node.sku.hcas) {
+            let port = ports.get(&(cluster_node.node, at));
             let planned = facts
                 .site
-                .node(seat.node)
+                .node(cluster_node.node)
                 .port_guids
                 .get(usize::from(at))
                 .copied()
                 .flatten();
             let guid = port.map(|port| port.guid).or_else(|| planned.and_then(Guid::new));
-            let link = facts.uplinks(seat).iter().find(|link| link.hca == at);
+            let link = facts.uplinks(cluster_node).iter().find(|link| link.hca == at);
             let fields = [
-                seat.host.to_owned(),
+                cluster_node.host.to_owned(),
                 hca.name.to_string(),
                 hca.rail.to_string(),
                 guid.map(|guid| guid.to_string()).unwrap_or_default(),
@@ -108,9 +112,9 @@ fn partition_md(facts: &Facts<'_>, sheet: &PartitionSheet) -> String {
     }
     let entries = entries.into_iter().map(|(entry, ports)| vec![entry, ports.to_string()]);
     let hca = facts
-        .seats
+        .cluster_nodes
         .iter()
-        .find_map(|seat| seat.sku.hcas.first())
+        .find_map(|cluster_node| cluster_node.sku.hcas.first())
         .map_or("mlx5_0", |hca| &*hca.name);
     format!(
         "# Partition\n\n{}\n{}\nThe first bit of an entry says full membership; the key is the rest of it. Full members talk to all \

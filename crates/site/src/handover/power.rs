@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::facts::{Facts, Seat};
+use super::facts::{ClusterNode, Facts};
 use super::fault::Faults;
 use super::hostlist::compress;
 use super::text::{cell, kw, table};
@@ -18,51 +18,58 @@ struct Sheet<'a> {
 }
 
 pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
-    for seat in &facts.seats {
+    for cluster_node in &facts.cluster_nodes {
         // A ledger accepts any number, but a sheet with an invalid one would be worthless.
-        if !seat.reservation.watts.is_finite() || seat.reservation.watts < 0.0 {
-            faults.add(format!("node {}", seat.name), "what is reserved for it is no figure");
+        if !cluster_node.reservation.watts.is_finite() || cluster_node.reservation.watts < 0.0 {
+            faults.add(
+                format!("node {}", cluster_node.name),
+                "what is reserved for it is no figure",
+            );
         }
     }
     let loads = facts.cluster.ledger.loads();
     let fed = facts
-        .seats
+        .cluster_nodes
         .iter()
-        .map(|seat| explain(facts.site, loads, seat.node))
+        .map(|cluster_node| explain(facts.site, loads, cluster_node.node))
         .collect();
     let sheet = Sheet { facts, fed };
-    let total: f64 = facts.seats.iter().map(|seat| seat.reservation.watts).sum();
+    let total: f64 = facts
+        .cluster_nodes
+        .iter()
+        .map(|cluster_node| cluster_node.reservation.watts)
+        .sum();
     let text = format!(
         "# Power and cooling\n\nReserved: {} for {} nodes. PSUs share a node's load evenly; when a feed is lost, those that live \
          carry all of it.\n\n## Nodes\n\n{}\n## Loss of a feed\n\n{}\n## Domains\n\n{}\n## Heat\n\n{}\n## Ways from the utility to \
          each PSU\n\n{}",
         kw(total),
-        facts.seats.len(),
+        facts.cluster_nodes.len(),
         sheet.nodes(),
         sheet.losses(),
         sheet.domains(),
         heat(facts),
-        sheet.ways()
+        sheet.paths()
     );
     vec![file("power.md", text)]
 }
 
 impl Sheet<'_> {
-    fn pairs(&self) -> impl Iterator<Item = (&Seat<'_>, &Explanation)> {
-        self.facts.seats.iter().zip(&self.fed)
+    fn pairs(&self) -> impl Iterator<Item = (&ClusterNode<'_>, &Explanation)> {
+        self.facts.cluster_nodes.iter().zip(&self.fed)
     }
 
     fn nodes(&self) -> String {
-        let rows = self.pairs().map(|(seat, fed)| {
+        let rows = self.pairs().map(|(cluster_node, fed)| {
             let needs = format!("{} of {}", fed.psus_needed, fed.psus.len());
             let lives = if fed.survives_psu_loss { "lives" } else { "goes down" };
             vec![
-                cell(seat.host),
-                cell(seat.name),
-                cell(&seat.sku.name),
-                cell(&seat.rack.name),
-                kw(seat.reservation.watts),
-                seat.reservation.redundancy.name().to_owned(),
+                cell(cluster_node.host),
+                cell(cluster_node.name),
+                cell(&cluster_node.sku.name),
+                cell(&cluster_node.rack.name),
+                kw(cluster_node.reservation.watts),
+                cluster_node.reservation.redundancy.name().to_owned(),
                 needs,
                 lives.to_owned(),
             ]
@@ -91,7 +98,7 @@ impl Sheet<'_> {
             let survives = |fed: &Explanation| fed.losses.get(feed.index()).is_some_and(|loss| loss.survives);
             let hosts = |lives: bool| {
                 let these = self.pairs().filter(|(_, fed)| survives(fed) == lives);
-                these.map(|(seat, _)| seat.host).collect::<Vec<&str>>()
+                these.map(|(cluster_node, _)| cluster_node.host).collect::<Vec<&str>>()
             };
             let psus: usize = self
                 .fed
@@ -118,7 +125,7 @@ impl Sheet<'_> {
 
     fn domains(&self) -> String {
         let site = self.facts.site;
-        let drawn = Drawn::of(self.facts);
+        let drawn = ReservedLoad::of(self.facts);
         if drawn.by_domain.is_empty() {
             return "The site has no power domains.\n".to_owned();
         }
@@ -157,17 +164,17 @@ impl Sheet<'_> {
         table(&head, rows)
     }
 
-    fn ways(&self) -> String {
+    fn paths(&self) -> String {
         let site = self.facts.site;
-        let rows = self.pairs().flat_map(|(seat, fed)| {
+        let rows = self.pairs().flat_map(|(cluster_node, fed)| {
             fed.psus.iter().map(move |psu| {
                 let way: Vec<&str> = psu.steps.iter().map(|step| &*site.domain(step.domain).name).collect();
                 let share = match psu.outlet {
-                    Some(_) if fed.max_watts > 0.0 => psu.psu_watts * seat.reservation.watts / fed.max_watts,
+                    Some(_) if fed.max_watts > 0.0 => psu.psu_watts * cluster_node.reservation.watts / fed.max_watts,
                     _ => 0.0,
                 };
                 vec![
-                    cell(seat.host),
+                    cell(cluster_node.host),
                     psu.psu.to_string(),
                     psu.outlet.as_deref().map_or_else(|| "not plugged in".to_owned(), cell),
                     psu.phase.unwrap_or("-").to_owned(),
@@ -182,22 +189,22 @@ impl Sheet<'_> {
 
 /// The cluster's draw from each domain, in milliwatts by scenario, and the domains of nodes that were promised to
 /// survive the loss of a feed.
-struct Drawn {
+struct ReservedLoad {
     by_domain: BTreeMap<DomainId, Vec<i64>>,
     promised: std::collections::BTreeSet<DomainId>,
 }
 
-impl Drawn {
+impl ReservedLoad {
     fn of(facts: &Facts<'_>) -> Self {
         let mut drawn = Self {
             by_domain: BTreeMap::new(),
             promised: std::collections::BTreeSet::new(),
         };
         let scenarios: Vec<Scenario> = Scenario::all(facts.site).collect();
-        for seat in &facts.seats {
-            let (watts, redundancy) = (seat.reservation.watts, seat.reservation.redundancy);
+        for cluster_node in &facts.cluster_nodes {
+            let (watts, redundancy) = (cluster_node.reservation.watts, cluster_node.reservation.redundancy);
             for (at, scenario) in scenarios.iter().enumerate() {
-                for (domain, load) in node_loads(facts.site, seat.node, watts, redundancy, *scenario) {
+                for (domain, load) in node_loads(facts.site, cluster_node.node, watts, redundancy, *scenario) {
                     let slots = drawn
                         .by_domain
                         .entry(domain)
@@ -219,12 +226,12 @@ fn heat(facts: &Facts<'_>) -> String {
     let mut air: BTreeMap<_, f64> = BTreeMap::new();
     let mut loops: BTreeMap<_, (f64, f64)> = BTreeMap::new();
     let (mut to_air, mut to_liquid) = (0.0, 0.0);
-    for seat in &facts.seats {
-        let heat = node_heat(site, seat.node, seat.reservation.watts);
+    for cluster_node in &facts.cluster_nodes {
+        let heat = node_heat(site, cluster_node.node, cluster_node.reservation.watts);
         to_air += watts(heat.air);
         to_liquid += watts(heat.liquid);
-        *air.entry(site.node(seat.node).rack).or_default() += watts(heat.air);
-        if let Some(id) = seat.rack.cooling_loop {
+        *air.entry(site.node(cluster_node.node).rack).or_default() += watts(heat.air);
+        if let Some(id) = cluster_node.rack.cooling_loop {
             let (heat_watts, flow) = loops.entry(id).or_default();
             *heat_watts += watts(heat.liquid);
             // From millilitres a minute.

@@ -26,9 +26,12 @@ fn purpose(name: &str) -> &'static str {
 }
 
 pub(super) fn sheet(facts: &Facts<'_>, files: &[PackFile]) -> PackFile {
-    let in_use = hostlist::compress(facts.in_use().map(|seat| seat.host));
-    let spares = hostlist::compress(facts.spares().map(|seat| seat.host));
-    let gpus: u64 = facts.in_use().map(|seat| u64::from(seat.sku.gpus)).sum();
+    let in_use = hostlist::compress(facts.in_use().map(|cluster_node| cluster_node.host));
+    let spares = hostlist::compress(facts.spares().map(|cluster_node| cluster_node.host));
+    let gpus: u64 = facts
+        .in_use()
+        .map(|cluster_node| u64::from(cluster_node.sku.gpus))
+        .sum();
     let summary = table(
         &["", "", ""],
         [

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::facts::{Facts, Seat};
+use super::facts::{ClusterNode, Facts};
 use super::fault::Faults;
 use super::hostlist::compress;
 use super::text::yaml;
@@ -17,18 +17,21 @@ use super::{PackFile, file, names};
 const MEMORY_PERCENT: u64 = 95;
 
 /// The children of a switch in the topology.
-enum Below {
+enum Children {
     Nodes(String),
     Switches(String),
 }
 
 pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
-    for seat in &facts.seats {
-        let subject = format!("node {}", seat.name);
-        if let Err(why) = names::slurm(seat.host) {
-            faults.add(&subject, format!("host name `{}`: {why}", seat.host.escape_debug()));
+    for cluster_node in &facts.cluster_nodes {
+        let subject = format!("node {}", cluster_node.name);
+        if let Err(why) = names::slurm(cluster_node.host) {
+            faults.add(
+                &subject,
+                format!("host name `{}`: {why}", cluster_node.host.escape_debug()),
+            );
         }
-        if seat.unit.is_none() {
+        if cluster_node.unit.is_none() {
             faults.add(
                 &subject,
                 "no cable leads from it to a switch, so it is nowhere in the topology",
@@ -50,14 +53,14 @@ pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
 
 /// The units. Also the pods if some pod has several of the units, and the fabrics if some fabric has several of the
 /// pods.
-fn tree(facts: &Facts<'_>) -> Vec<(String, Below)> {
+fn tree(facts: &Facts<'_>) -> Vec<(String, Children)> {
     let groups = &facts.groups;
     let mut units: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
-    for seat in &facts.seats {
+    for cluster_node in &facts.cluster_nodes {
         units
-            .entry(seat.unit.unwrap_or(usize::MAX))
+            .entry(cluster_node.unit.unwrap_or(usize::MAX))
             .or_default()
-            .push(seat.host);
+            .push(cluster_node.host);
     }
     units.remove(&usize::MAX);
     let mut pods: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
@@ -72,36 +75,36 @@ fn tree(facts: &Facts<'_>) -> Vec<(String, Below)> {
     let mut lines = Vec::new();
     for (unit, hosts) in units {
         let name = groups.units[unit].name.clone();
-        lines.push((name, Below::Nodes(compress(hosts))));
+        lines.push((name, Children::Nodes(compress(hosts))));
     }
     if joined || pods.values().any(|units| units.len() > 1) {
         for (pod, units) in pods {
-            lines.push((groups.pods[pod].name.clone(), Below::Switches(compress(units))));
+            lines.push((groups.pods[pod].name.clone(), Children::Switches(compress(units))));
         }
     }
     if joined {
         for (fabric, pods) in fabrics {
-            lines.push((groups.fabrics[fabric].name.clone(), Below::Switches(compress(pods))));
+            lines.push((groups.fabrics[fabric].name.clone(), Children::Switches(compress(pods))));
         }
     }
     lines
 }
 
-fn topology_conf(tree: &[(String, Below)]) -> String {
+fn topology_conf(tree: &[(String, Children)]) -> String {
     let mut text = String::from(
         "# For slurm.conf with TopologyPlugin=topology/tree. A unit is all leaves that its nodes are on, one for each rail.\n",
     );
     for (name, below) in tree {
         // Writing to a string cannot fail.
         let _ = match below {
-            Below::Nodes(nodes) => writeln!(text, "SwitchName={name} Nodes={nodes}"),
-            Below::Switches(switches) => writeln!(text, "SwitchName={name} Switches={switches}"),
+            Children::Nodes(nodes) => writeln!(text, "SwitchName={name} Nodes={nodes}"),
+            Children::Switches(switches) => writeln!(text, "SwitchName={name} Switches={switches}"),
         };
     }
     text
 }
 
-fn topology_yaml(facts: &Facts<'_>, tree: &[(String, Below)]) -> String {
+fn topology_yaml(facts: &Facts<'_>, tree: &[(String, Children)]) -> String {
     let mut text = format!(
         "# The same as topology.conf, for Slurm 25.05 and later. While this file is there Slurm does not read that one.\n\
          - topology: {}\n  cluster_default: true\n  tree:\n    switches:\n",
@@ -109,8 +112,8 @@ fn topology_yaml(facts: &Facts<'_>, tree: &[(String, Below)]) -> String {
     );
     for (name, below) in tree {
         let (key, list) = match below {
-            Below::Nodes(nodes) => ("nodes", nodes),
-            Below::Switches(switches) => ("children", switches),
+            Children::Nodes(nodes) => ("nodes", nodes),
+            Children::Switches(switches) => ("children", switches),
         };
         // Writing to a string cannot fail.
         let _ = writeln!(text, "    - switch: {}\n      {key}: {}", yaml(name), yaml(list));
@@ -124,10 +127,10 @@ fn nodes_conf(facts: &Facts<'_>) -> String {
          # TopologyPlugin=topology/tree besides.\n",
     );
     let unknown: BTreeSet<&str> = facts
-        .seats
+        .cluster_nodes
         .iter()
-        .filter(|seat| !facts.cluster.processors.contains_key(&seat.sku_id))
-        .map(|seat| &*seat.sku.name)
+        .filter(|cluster_node| !facts.cluster.processors.contains_key(&cluster_node.sku_id))
+        .map(|cluster_node| &*cluster_node.sku.name)
         .collect();
     for sku in unknown {
         // Writing to a string cannot fail.
@@ -136,34 +139,38 @@ fn nodes_conf(facts: &Facts<'_>) -> String {
             "# Cores of {sku} are not known here, and Slurm counts one for each socket: add what `slurmd -C` prints on a node."
         );
     }
-    let mut addresses = facts.seats.iter().filter_map(|seat| seat.member.address);
+    let mut addresses = facts
+        .cluster_nodes
+        .iter()
+        .filter_map(|cluster_node| cluster_node.member.address);
     if addresses.any(|address| address.is_ipv6()) {
         text.push_str("# For IPv6 addresses slurm.conf needs CommunicationParameters=EnableIPv6.\n");
     }
-    for (_, seats) in facts.by_sku() {
-        let hardware = hardware(facts, seats[0]);
-        let (with, without): (Vec<&Seat<'_>>, Vec<_>) =
-            seats.into_iter().partition(|seat| seat.member.address.is_some());
-        for seat in with {
-            let address = seat
+    for (_, cluster_nodes) in facts.by_sku() {
+        let hardware = hardware(facts, cluster_nodes[0]);
+        let (with, without): (Vec<&ClusterNode<'_>>, Vec<_>) = cluster_nodes
+            .into_iter()
+            .partition(|cluster_node| cluster_node.member.address.is_some());
+        for cluster_node in with {
+            let address = cluster_node
                 .member
                 .address
                 .map(|address| address.to_string())
                 .unwrap_or_default();
-            let _ = writeln!(text, "NodeName={} NodeAddr={address}{hardware}", seat.host);
+            let _ = writeln!(text, "NodeName={} NodeAddr={address}{hardware}", cluster_node.host);
         }
         if !without.is_empty() {
-            let hosts = compress(without.iter().map(|seat| seat.host));
+            let hosts = compress(without.iter().map(|cluster_node| cluster_node.host));
             let _ = writeln!(text, "NodeName={hosts}{hardware}");
         }
     }
-    let hosts = compress(facts.in_use().map(|seat| seat.host));
+    let hosts = compress(facts.in_use().map(|cluster_node| cluster_node.host));
     let _ = writeln!(
         text,
         "PartitionName={} Nodes={hosts} Default=YES State=UP",
         facts.cluster.name
     );
-    let spares = compress(facts.spares().map(|seat| seat.host));
+    let spares = compress(facts.spares().map(|cluster_node| cluster_node.host));
     if !spares.is_empty() {
         let _ = writeln!(text, "# Spares are in no partition: {spares}");
     }
@@ -171,11 +178,11 @@ fn nodes_conf(facts: &Facts<'_>) -> String {
 }
 
 /// Such as ` Sockets=2 RealMemory=1992294 Gres=gpu:8`, as far as known.
-fn hardware(facts: &Facts<'_>, seat: &Seat<'_>) -> String {
-    let part = |name: &str| seat.sku.inventory.get(name).copied().filter(|count| *count > 0);
+fn hardware(facts: &Facts<'_>, cluster_node: &ClusterNode<'_>) -> String {
+    let part = |name: &str| cluster_node.sku.inventory.get(name).copied().filter(|count| *count > 0);
     let mut words = String::new();
     // Writing to a string cannot fail.
-    let _ = match (facts.cluster.processors.get(&seat.sku_id), part("cpu")) {
+    let _ = match (facts.cluster.processors.get(&cluster_node.sku_id), part("cpu")) {
         (Some(known), _) => write!(
             words,
             " Sockets={} CoresPerSocket={} ThreadsPerCore={}",
@@ -188,8 +195,8 @@ fn hardware(facts: &Facts<'_>, seat: &Seat<'_>) -> String {
         let memory_mib = u64::from(memory_gib) * 1024 * MEMORY_PERCENT / 100;
         let _ = write!(words, " RealMemory={memory_mib}");
     }
-    if seat.sku.gpus > 0 {
-        let _ = write!(words, " Gres=gpu:{}", seat.sku.gpus);
+    if cluster_node.sku.gpus > 0 {
+        let _ = write!(words, " Gres=gpu:{}", cluster_node.sku.gpus);
     }
     words
 }
@@ -200,9 +207,9 @@ fn gres_conf(facts: &Facts<'_>) -> Option<String> {
         "# Device files of NVIDIA's driver. A slurmd with NVML may find them by itself: AutoDetect=nvml.\n",
     );
     let mut any = false;
-    for (_, seats) in facts.by_sku() {
-        let hosts = compress(seats.iter().map(|seat| seat.host));
-        let devices = match seats[0].sku.gpus {
+    for (_, cluster_nodes) in facts.by_sku() {
+        let hosts = compress(cluster_nodes.iter().map(|cluster_node| cluster_node.host));
+        let devices = match cluster_nodes[0].sku.gpus {
             0 => continue,
             1 => "/dev/nvidia0".to_owned(),
             gpus => format!("/dev/nvidia[0-{}]", gpus - 1),

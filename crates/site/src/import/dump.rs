@@ -91,9 +91,9 @@ struct Reader<'a, 's> {
 impl Reader<'_, '_> {
     fn places(&mut self) {
         let mut names = Namer::default();
-        let room = names.give(self.options.room, &["room"]);
-        let rack = Namer::default().give(self.options.rack, &["rack"]);
-        self.draft.name = Namer::default().give(self.options.options.site, &["site"]);
+        let room = names.unique_name(self.options.room, &["room"]);
+        let rack = Namer::default().unique_name(self.options.rack, &["rack"]);
+        self.draft.name = Namer::default().unique_name(self.options.options.site, &["site"]);
         self.draft.rooms.push(Room {
             name: room.clone(),
             parent: None,
@@ -132,7 +132,7 @@ impl Reader<'_, '_> {
             let own = name::proper(&device.name);
             let wanted = if name::is_generic(&device.name) { &*by_guid } else { own };
             let mut remarks = Remarks::default();
-            let name = self.names.give(wanted, &[&by_guid]);
+            let name = self.names.unique_name(wanted, &[&by_guid]);
             if name != own {
                 remarks.comments.push(format!("describes itself as {:?}", device.name));
             }
@@ -211,12 +211,12 @@ impl Reader<'_, '_> {
         let (mut names, mut guids) = (Vec::new(), Vec::new());
         let mut ends: Vec<(PortRef, (usize, String))> = Vec::new();
         for adapter in &adapters {
-            let own = hcas.give(&adapter.name, &[]);
+            let own = hcas.unique_name(&adapter.name, &[]);
             for (port, guid) in self.used_ports(adapter.ix) {
                 let name = if port == 1 {
                     own.clone()
                 } else {
-                    hcas.give(&format!("{own}:{port}"), &[])
+                    hcas.unique_name(&format!("{own}:{port}"), &[])
                 };
                 guids.extend(guid.map(|guid| (name.clone(), guid)));
                 let device = adapter.ix;
@@ -231,7 +231,7 @@ impl Reader<'_, '_> {
             .and_then(|adapter| self.speed(adapter.ix, "hca_speed", &mut sku_remarks));
         let sku = self.sku(names, speed, sku_remarks, skus);
         let rack = self.rack();
-        let name = self.names.give(machine, &[]);
+        let name = self.names.unique_name(machine, &[]);
         if name != machine {
             remarks.comments.push(format!("describes itself as {machine:?}"));
         }
@@ -355,9 +355,9 @@ impl Classes {
         if let Some(name) = self.by_hcas.get(&(hcas.clone(), speed)) {
             return name.clone();
         }
-        let mut name = self.names.give(&format!("hcas-{}", hcas.len()), &[]);
+        let mut name = self.names.unique_name(&format!("hcas-{}", hcas.len()), &[]);
         while skus.is_some_and(|skus| skus.named(&name).is_some()) {
-            name = self.names.give(&format!("hcas-{}", hcas.len()), &[]);
+            name = self.names.unique_name(&format!("hcas-{}", hcas.len()), &[]);
         }
         let fix = "give it, or name an SKU with these HCAs in the SKU file";
         for field in ["power", "psus", "height_units"] {

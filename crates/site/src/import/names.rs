@@ -37,7 +37,7 @@ pub(super) struct Namer {
 
 impl Namer {
     /// The wanted name if it is free, otherwise the first free alternative, otherwise a name with a number.
-    pub(super) fn give(&mut self, wanted: &str, others: &[&str]) -> String {
+    pub(super) fn unique_name(&mut self, wanted: &str, others: &[&str]) -> String {
         let names = std::iter::once(&wanted).chain(others).map(|name| clean(name));
         let names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
         if let Some(free) = names.iter().find(|name| !self.taken.contains_key(*name)) {
@@ -86,13 +86,13 @@ mod tests {
     #[test]
     fn each_name_is_given_once() {
         let mut namer = Namer::default();
-        assert_eq!(namer.give("r1", &["hall-r1"]), "r1");
-        assert_eq!(namer.give("r1", &["hall-r1"]), "hall-r1");
-        assert_eq!(namer.give("r1", &["hall-r1"]), "hall-r1-2");
-        assert_eq!(namer.give("hall-r1-2", &[]), "hall-r1-2-2");
-        assert_eq!(namer.give("r1", &["hall-r1"]), "hall-r1-3");
+        assert_eq!(namer.unique_name("r1", &["hall-r1"]), "r1");
+        assert_eq!(namer.unique_name("r1", &["hall-r1"]), "hall-r1");
+        assert_eq!(namer.unique_name("r1", &["hall-r1"]), "hall-r1-2");
+        assert_eq!(namer.unique_name("hall-r1-2", &[]), "hall-r1-2-2");
+        assert_eq!(namer.unique_name("r1", &["hall-r1"]), "hall-r1-3");
         assert_eq!(
-            (namer.give("", &[]), namer.give("?", &[])),
+            (namer.unique_name("", &[]), namer.unique_name("?", &[])),
             ("unnamed".into(), "unnamed-2".into())
         );
     }

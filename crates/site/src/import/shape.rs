@@ -89,12 +89,12 @@ pub(super) fn order(draft: &mut Draft) {
 fn label(draft: &mut Draft) {
     let mut names = Namer::default();
     for cable in draft.cables.iter().filter(|cable| !cable.label.is_empty()) {
-        names.give(&cable.label, &[]);
+        names.unique_name(&cable.label, &[]);
     }
     let width = draft.cables.len().max(1).ilog10() as usize + 1;
     for (number, cable) in draft.cables.iter_mut().enumerate() {
         if cable.label.is_empty() {
-            cable.label = names.give(&format!("c{:0width$}", number + 1), &[]);
+            cable.label = names.unique_name(&format!("c{:0width$}", number + 1), &[]);
         }
     }
 }

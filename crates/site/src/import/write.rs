@@ -56,7 +56,7 @@ pub(super) fn write(draft: &Draft, file: u32, sink: &mut Sink) -> String {
         }
         page.text.item(&[("label", scalar(&cable.label)), ("a", a), ("b", b)]);
     });
-    page.tell_assumed();
+    page.report_assumed();
     page.text.finish()
 }
 
@@ -114,7 +114,7 @@ impl Page<'_> {
         }
     }
 
-    fn tell_assumed(&mut self) {
+    fn report_assumed(&mut self) {
         for ((_, _, fix), first) in std::mem::take(&mut self.assumed) {
             let what = match first.more {
                 0 => first.what,

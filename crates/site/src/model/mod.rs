@@ -27,7 +27,8 @@ pub use ids::{
 pub use node::{EthernetPort, Hca, Node, PowerProfile, Price, PsuProfile, Sku};
 pub use power::{DomainKind, Outlet, OutletLayout, Phase, Phases, Plug, PowerDomain, Rating};
 pub use settings::{
-    SeenSecureBoot, SeenSettings, SettingRow, Standing, WantedKey, WantedSettings, compare, is_as_wanted, told,
+    SeenSecureBoot, SeenSettings, SettingRow, SettingStatus, WantedKey, WantedSettings, compare, description,
+    is_as_wanted,
 };
 pub use summary::{FeedCapacity, SkuCount, Summary, SwitchCounts};
 

@@ -72,7 +72,7 @@ pub struct SeenSecureBoot {
 /// The comparison result of one wanted setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
+pub enum SettingStatus {
     /// The wanted value is in force, and no pending change affects it.
     AsWanted,
     /// The wanted value takes effect at the next start.
@@ -85,7 +85,7 @@ pub enum Standing {
     Missing,
 }
 
-impl Standing {
+impl SettingStatus {
     /// The name in storage and output.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -111,7 +111,7 @@ pub struct SettingRow {
     /// The value after the next start, if it changes.
     pub pending: Option<String>,
     /// The comparison result.
-    pub standing: Standing,
+    pub standing: SettingStatus,
 }
 
 /// The wanted settings in order, each with the value read.
@@ -126,12 +126,12 @@ pub fn compare(wanted: &WantedSettings, seen: &SeenSettings) -> Vec<SettingRow> 
 fn attribute(name: &str, wanted: &str, seen: &SeenSettings) -> SettingRow {
     let (current, pending) = (seen.current.get(name), seen.pending.get(name));
     let standing = match (pending, current) {
-        (Some(pending), _) if pending == wanted && current != Some(pending) => Standing::Pending,
-        (Some(pending), _) if pending != wanted => Standing::Differs,
-        (_, Some(current)) if current == wanted => Standing::AsWanted,
-        (_, Some(_)) if seen.read_only.contains(name) => Standing::ReadOnly,
-        (_, Some(_)) => Standing::Differs,
-        (_, None) => Standing::Missing,
+        (Some(pending), _) if pending == wanted && current != Some(pending) => SettingStatus::Pending,
+        (Some(pending), _) if pending != wanted => SettingStatus::Differs,
+        (_, Some(current)) if current == wanted => SettingStatus::AsWanted,
+        (_, Some(_)) if seen.read_only.contains(name) => SettingStatus::ReadOnly,
+        (_, Some(_)) => SettingStatus::Differs,
+        (_, None) => SettingStatus::Missing,
     };
     SettingRow {
         name: format!("bios/{name}"),
@@ -149,10 +149,10 @@ fn word(enabled: bool) -> String {
 fn secure_boot(wanted: bool, seen: Option<SeenSecureBoot>) -> SettingRow {
     let (enabled, in_force) = seen.map_or((None, None), |seen| (seen.enabled, seen.in_force));
     let standing = match (enabled.or(in_force), in_force.or(enabled)) {
-        (None, None) | (None, _) | (_, None) => Standing::Missing,
-        (Some(next), _) if next != wanted => Standing::Differs,
-        (Some(_), Some(now)) if now != wanted => Standing::Pending,
-        _ => Standing::AsWanted,
+        (None, None) | (None, _) | (_, None) => SettingStatus::Missing,
+        (Some(next), _) if next != wanted => SettingStatus::Differs,
+        (Some(_), Some(now)) if now != wanted => SettingStatus::Pending,
+        _ => SettingStatus::AsWanted,
     };
     let now = in_force.or(enabled);
     SettingRow {
@@ -167,11 +167,11 @@ fn secure_boot(wanted: bool, seen: Option<SeenSecureBoot>) -> SettingRow {
 fn key(wanted: &WantedKey, seen: Option<&BTreeSet<(String, String)>>) -> SettingRow {
     let name = (wanted.database.to_string(), wanted.sha256.to_string());
     let standing = match seen {
-        None => Standing::Missing,
-        Some(seen) if seen.contains(&name) => Standing::AsWanted,
-        Some(_) => Standing::Differs,
+        None => SettingStatus::Missing,
+        Some(seen) if seen.contains(&name) => SettingStatus::AsWanted,
+        Some(_) => SettingStatus::Differs,
     };
-    let is_there = standing == Standing::AsWanted;
+    let is_there = standing == SettingStatus::AsWanted;
     SettingRow {
         name: format!("secure-boot/{}/{}", wanted.database, wanted.sha256),
         wanted: "present".to_owned(),
@@ -184,19 +184,22 @@ fn key(wanted: &WantedKey, seen: Option<&BTreeSet<(String, String)>>) -> Setting
 /// Whether all wanted settings are in force.
 #[must_use]
 pub fn is_as_wanted(rows: &[SettingRow]) -> bool {
-    rows.iter().all(|row| row.standing == Standing::AsWanted)
+    rows.iter().all(|row| row.standing == SettingStatus::AsWanted)
 }
 
 /// Maximum number of settings that a sentence names. The rest are counted.
-const TOLD: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// Describes the deviating settings. Empty if there are none.
 #[must_use]
-pub fn told(rows: &[SettingRow]) -> String {
-    let stray: Vec<&SettingRow> = rows.iter().filter(|row| row.standing != Standing::AsWanted).collect();
-    let mut words: Vec<String> = stray.iter().take(TOLD).map(|row| one(row)).collect();
-    if stray.len() > TOLD {
-        words.push(format!("and {} more", stray.len() - TOLD));
+pub fn description(rows: &[SettingRow]) -> String {
+    let stray: Vec<&SettingRow> = rows
+        .iter()
+        .filter(|row| row.standing != SettingStatus::AsWanted)
+        .collect();
+    let mut words: Vec<String> = stray.iter().take(MAX_NAMED).map(|row| one(row)).collect();
+    if stray.len() > MAX_NAMED {
+        words.push(format!("and {} more", stray.len() - MAX_NAMED));
     }
     words.join("; ")
 }
@@ -212,8 +215,8 @@ fn one(row: &SettingRow) -> String {
         .as_ref()
         .map(|next| format!(" (at the next start {next:?})"));
     let why = match row.standing {
-        Standing::ReadOnly => ", which its BMC cannot change",
-        Standing::Missing => ", because this machine does not offer it",
+        SettingStatus::ReadOnly => ", which its BMC cannot change",
+        SettingStatus::Missing => ", because this machine does not offer it",
         _ => "",
     };
     format!(
@@ -257,20 +260,20 @@ mod tests {
                 let becomes = next.get(name) == Some(value);
                 let is = current.get(name) == Some(value);
                 match row.standing {
-                    Standing::AsWanted => prop_assert!(is && becomes),
-                    Standing::Pending => prop_assert!(!is && becomes),
-                    Standing::Differs => prop_assert!(!becomes),
-                    Standing::ReadOnly => prop_assert!(!becomes && locked.contains(name)),
-                    Standing::Missing => prop_assert!(!becomes && !current.contains_key(name)),
+                    SettingStatus::AsWanted => prop_assert!(is && becomes),
+                    SettingStatus::Pending => prop_assert!(!is && becomes),
+                    SettingStatus::Differs => prop_assert!(!becomes),
+                    SettingStatus::ReadOnly => prop_assert!(!becomes && locked.contains(name)),
+                    SettingStatus::Missing => prop_assert!(!becomes && !current.contains_key(name)),
                 }
             }
             // After that start, the same comparison finds every pending setting in force.
             let after = compare(&wanted_of(&wanted), &SeenSettings { current: next, ..Default::default() });
             for (before, after) in rows.iter().zip(&after) {
-                let good = matches!(before.standing, Standing::AsWanted | Standing::Pending);
-                prop_assert_eq!(good, after.standing == Standing::AsWanted);
+                let good = matches!(before.standing, SettingStatus::AsWanted | SettingStatus::Pending);
+                prop_assert_eq!(good, after.standing == SettingStatus::AsWanted);
             }
-            prop_assert_eq!(told(&rows).is_empty(), is_as_wanted(&rows));
+            prop_assert_eq!(description(&rows).is_empty(), is_as_wanted(&rows));
         }
 
         #[test]
@@ -280,8 +283,8 @@ mod tests {
             let rows = compare(&wish, &seen);
             let known = enabled.or(in_force).is_some();
             let is = enabled.unwrap_or(wanted) == wanted && in_force.unwrap_or(wanted) == wanted && known;
-            prop_assert_eq!(rows[0].standing == Standing::AsWanted, is);
-            prop_assert_eq!(rows[0].standing == Standing::Missing, !known);
+            prop_assert_eq!(rows[0].standing == SettingStatus::AsWanted, is);
+            prop_assert_eq!(rows[0].standing == SettingStatus::Missing, !known);
         }
     }
 
@@ -308,7 +311,7 @@ mod tests {
                 .map(|row| row.standing)
                 .collect::<Vec<_>>()
         };
-        use Standing::{AsWanted, Differs, Missing};
+        use SettingStatus::{AsWanted, Differs, Missing};
         assert_eq!(standing(None), [Missing, Missing]);
         assert_eq!(standing(Some(keys(&[("db", "aa"), ("db", "bb")]))), [AsWanted, Differs]);
         assert_eq!(
@@ -329,7 +332,7 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(
-            told(&compare(&wanted, &seen)),
+            description(&compare(&wanted, &seen)),
             "bios/Sriov is wanted \"Enabled\" and is \"Disabled\"; secure-boot is wanted \"enabled\" and is not told, because \
              this machine does not offer it"
         );

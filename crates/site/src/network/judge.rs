@@ -7,7 +7,7 @@ use super::{Kind, Lane, Test, Topology};
 /// Minimum share of bad tests, for each kind of test, that makes a part faulty.
 const MOST: f64 = 0.75;
 /// Minimum number of tests for a usual rate.
-const ENOUGH: usize = 3;
+const MIN_TESTS: usize = 3;
 /// The usual rate is the rate reached by one in four like tests, because a faulty leaf may slow more than half
 /// of a small cluster.
 const QUARTER: usize = 4;
@@ -168,7 +168,7 @@ fn usual(tests: &[Test]) -> Usual {
     for test in tests {
         rates.entry(test.kind()).or_default().push(test.gbit_per_s);
     }
-    let enough = rates.into_iter().filter(|(_, rates)| rates.len() >= ENOUGH);
+    let enough = rates.into_iter().filter(|(_, rates)| rates.len() >= MIN_TESTS);
     enough
         .map(|(kind, mut rates)| {
             rates.sort_by(f64::total_cmp);

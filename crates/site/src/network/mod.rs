@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use judge::{Fault, Judgement, Part, Rule, Usual, judge};
 pub use report::{Summary, rows};
 pub use schedule::{ALL_PAIRS, Round, follow_up, schedule, shifts};
-pub use topology::{End, Seat, Topology};
+pub use topology::{End, TestNode, Topology};
 
 /// A path between two nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -47,12 +47,12 @@ pub fn rows(cluster: &str, topology: &Topology, judgement: &Judgement, summary: 
             verdict,
             format!(
                 "{}, both ways, {} rounds of {:.1} s: {} tests, {bad} bad; usual {}{}",
-                how(kind, tests.iter().map(|(test, _)| *test)),
+                describe_method(kind, tests.iter().map(|(test, _)| *test)),
                 summary.rounds,
                 summary.seconds,
                 tests.len(),
                 rate(usual),
-                sent_again(kind, tests.iter().map(|(test, _)| *test)),
+                retransmit_text(kind, tests.iter().map(|(test, _)| *test)),
             ),
             format!("each at least {}", rate(least)),
         ));
@@ -95,7 +95,7 @@ pub fn rows(cluster: &str, topology: &Topology, judgement: &Judgement, summary: 
 }
 
 /// The transport. For TCP between adapters, also the reason.
-fn how<'a>(kind: Kind, tests: impl Iterator<Item = &'a Test>) -> String {
+fn describe_method<'a>(kind: Kind, tests: impl Iterator<Item = &'a Test>) -> String {
     match kind {
         Kind::Rdma => "RDMA between nodes by their adapters".to_owned(),
         Kind::Address => {
@@ -121,7 +121,7 @@ fn without_rdma<'a>(tests: impl Iterator<Item = &'a Test>) -> String {
     })
 }
 
-fn sent_again<'a>(kind: Kind, tests: impl Iterator<Item = &'a Test>) -> String {
+fn retransmit_text<'a>(kind: Kind, tests: impl Iterator<Item = &'a Test>) -> String {
     match kind {
         // Adapters do not report their retransmissions.
         Kind::Rdma => String::new(),

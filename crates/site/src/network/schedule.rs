@@ -47,17 +47,17 @@ pub fn schedule(topology: &Topology, fresh: &BTreeSet<usize>) -> Vec<Round> {
 
 /// All pairs by the circle method: one node stays, the others rotate.
 fn tournament(nodes: usize) -> Vec<Round> {
-    let seats = nodes + nodes % 2;
-    let rounds = 0..seats.saturating_sub(1);
+    let slots = nodes + nodes % 2;
+    let rounds = 0..slots.saturating_sub(1);
     let pairs = |turn: usize| {
         let at = |place: usize| {
             if place == 0 {
                 0
             } else {
-                1 + (place - 1 + turn) % (seats - 1)
+                1 + (place - 1 + turn) % (slots - 1)
             }
         };
-        let all = (0..seats / 2).map(|place| (at(place), at(seats - 1 - place)));
+        let all = (0..slots / 2).map(|place| (at(place), at(slots - 1 - place)));
         // With an odd number, the node paired with the empty seat pauses.
         all.filter(|(a, b)| *a < nodes && *b < nodes).collect()
     };

@@ -17,7 +17,7 @@ pub struct End {
 
 /// A node in the topology.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Seat {
+pub struct TestNode {
     /// The node's name.
     pub name: String,
     /// The node's known lanes.
@@ -37,7 +37,7 @@ struct Leaf {
 /// The nodes of a cluster, and the network between them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Topology {
-    seats: Vec<Seat>,
+    nodes: Vec<TestNode>,
     leaves: Vec<Leaf>,
 }
 
@@ -45,12 +45,12 @@ impl Topology {
     /// Nodes known only by name.
     #[must_use]
     pub fn bare(names: &[String]) -> Self {
-        let seat = |name: &String| Seat {
+        let node = |name: &String| TestNode {
             name: name.clone(),
             ends: BTreeMap::new(),
         };
         Self {
-            seats: names.iter().map(seat).collect(),
+            nodes: names.iter().map(node).collect(),
             leaves: Vec::new(),
         }
     }
@@ -93,7 +93,7 @@ impl Topology {
                 words,
                 leaf: Some(leaf),
             };
-            topology.seats[*at].ends.insert(Lane::Hca(hca), end);
+            topology.nodes[*at].ends.insert(Lane::Hca(hca), end);
         }
         for cable in &site.cables {
             let (Port::Switch { switch: a, .. }, Port::Switch { switch: b, .. }) = (cable.a, cable.b) else {
@@ -115,31 +115,31 @@ impl Topology {
     /// Number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.seats.len()
+        self.nodes.len()
     }
 
     /// Whether there are no nodes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.seats.is_empty()
+        self.nodes.is_empty()
     }
 
     /// The node's name. Empty: there is no such node.
     #[must_use]
     pub fn name(&self, node: usize) -> &str {
-        self.seats.get(node).map_or("", |seat| &seat.name)
+        self.nodes.get(node).map_or("", |node| &node.name)
     }
 
     /// The leaf of a node's lane.
     #[must_use]
     pub fn leaf(&self, node: usize, lane: Lane) -> Option<usize> {
-        self.seats.get(node)?.ends.get(&lane)?.leaf
+        self.nodes.get(node)?.ends.get(&lane)?.leaf
     }
 
     /// The leaf of the node's first adapter, which decides whether two nodes are near.
     #[must_use]
     pub fn home(&self, node: usize) -> Option<usize> {
-        self.seats.get(node)?.ends.values().find_map(|end| end.leaf)
+        self.nodes.get(node)?.ends.values().find_map(|end| end.leaf)
     }
 
     /// Nodes grouped by leaf.
@@ -152,8 +152,8 @@ impl Topology {
 
     /// A lane of a node in words.
     #[must_use]
-    pub fn end_words(&self, node: usize, lane: Lane) -> String {
-        let known = self.seats.get(node).and_then(|seat| seat.ends.get(&lane));
+    pub fn end_text(&self, node: usize, lane: Lane) -> String {
+        let known = self.nodes.get(node).and_then(|node| node.ends.get(&lane));
         known.map_or_else(
             || {
                 let name = self.name(node);
@@ -172,7 +172,7 @@ impl Topology {
         let leaf = |leaf: usize| self.leaves.get(leaf).map_or("?", |leaf| &leaf.name).to_owned();
         match part {
             Part::Node(node) => format!("node {}: all its adapters", self.name(node)),
-            Part::End(node, lane) => self.end_words(node, lane),
+            Part::End(node, lane) => self.end_text(node, lane),
             Part::Leaf(at) => format!("switch {}", leaf(at)),
             Part::Uplinks(at) => {
                 let cables = self.leaves.get(at).map_or(&[][..], |leaf| &leaf.cables);

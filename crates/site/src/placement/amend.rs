@@ -50,38 +50,38 @@ pub struct Change {
 pub fn amend(hall: &mut Hall, cluster: ClusterId, change: &Change) -> Result<Placement, Refusal> {
     let before = hall.clusters.get(&cluster).ok_or_else(|| {
         let why = format!("there is no cluster {}", cluster.0);
-        refuse::plainly(Constraint::Cluster(cluster), why)
+        refuse::bare_refusal(Constraint::Cluster(cluster), why)
     })?;
-    let wanted = Wanted::of(hall, before, change)?;
-    let Some(aside) = hall.aside(cluster) else {
+    let wanted = AmendRequest::of(hall, before, change)?;
+    let Some(set_aside) = hall.set_aside(cluster) else {
         let why = format!("there is no cluster {}", cluster.0);
-        return Err(refuse::plainly(Constraint::Cluster(cluster), why));
+        return Err(refuse::bare_refusal(Constraint::Cluster(cluster), why));
     };
-    let found = wanted.find(hall, &aside.placement).map_err(|mut refusal| {
-        refusal.nearest = wanted.less(hall, &aside.placement).into_iter().collect();
+    let found = wanted.find(hall, &set_aside.placement).map_err(|mut refusal| {
+        refusal.nearest = wanted.smaller(hall, &set_aside.placement).into_iter().collect();
         refusal
     });
-    hall.back(aside, None);
+    hall.put_back(set_aside, None);
     found.map(|found| wanted.with_roles(hall, found))
 }
 
 /// The goal of a search.
-struct Wanted {
+struct AmendRequest {
     request: Request,
     /// Hosts that stay, by unit.
     kept: BTreeMap<u32, Mask>,
     /// Kept nodes that are spares after the change.
     kept_spares: BTreeSet<NodeId>,
     /// Hosts that must not join, by unit.
-    barred: BTreeMap<u32, Mask>,
+    excluded_hosts: BTreeMap<u32, Mask>,
     /// Labels that other clusters do not share with this one.
-    shunned: BTreeSet<u32>,
+    avoided_labels: BTreeSet<u32>,
     first: Option<u32>,
     /// Number of nodes and spares that join.
     joining: (u32, u32),
 }
 
-impl Wanted {
+impl AmendRequest {
     fn of(hall: &Hall, before: &Placement, change: &Change) -> Result<Self, Refusal> {
         let cluster = before.request.cluster;
         let leaving: BTreeSet<NodeId> = change.leaving.iter().copied().collect();
@@ -92,7 +92,7 @@ impl Wanted {
         if let Some(node) = strangers.or_else(|| promoted.iter().find(|n| !spares.contains(n))) {
             let name = hall.spec.nodes.get(node.at()).map_or("?", |n| n.name.as_str());
             let why = format!("node {name} is not part of cluster {}, or no spare of it", cluster.0);
-            return Err(refuse::plainly(Constraint::Cluster(cluster), why));
+            return Err(refuse::bare_refusal(Constraint::Cluster(cluster), why));
         }
         let joining = change.nodes.saturating_add(change.spares);
         if joining as usize > hall.spec.nodes.len() {
@@ -100,7 +100,7 @@ impl Wanted {
                 "{joining} nodes more are asked for, of {} that there are",
                 hall.spec.nodes.len()
             );
-            return Err(refuse::plainly(Constraint::Nodes, why));
+            return Err(refuse::bare_refusal(Constraint::Nodes, why));
         }
         let kept: BTreeSet<NodeId> = own.difference(&leaving).copied().collect();
         let kept_spares: BTreeSet<NodeId> = spares.intersection(&kept).copied().collect();
@@ -110,7 +110,7 @@ impl Wanted {
         request.spares = (kept_spares.len() as u32).saturating_add(change.spares);
         if request.nodes == 0 {
             let why = "no node in use would be left; a cluster is given back as a whole".to_owned();
-            return Err(refuse::plainly(Constraint::Empty, why));
+            return Err(refuse::bare_refusal(Constraint::Empty, why));
         }
         // Clusters that no longer exist have no racks to share or avoid.
         let affinity = &mut request.affinity;
@@ -119,8 +119,8 @@ impl Wanted {
         Ok(Self {
             kept: by_unit(hall, &kept),
             kept_spares,
-            barred: by_unit(hall, leaving.iter().chain(&change.avoid)),
-            shunned: shunned(hall, cluster),
+            excluded_hosts: by_unit(hall, leaving.iter().chain(&change.avoid)),
+            avoided_labels: avoided_labels(hall, cluster),
             first: change
                 .first
                 .map(|unit| unit.0)
@@ -153,7 +153,7 @@ impl Wanted {
             return Ok(placement);
         }
         if self.joining == (0, 0) {
-            return Ok(self.as_it_is(hall, before));
+            return Ok(self.unchanged(hall, before));
         }
         let view = self.view(hall);
         Err(refuse::explain_change(&view, effort))
@@ -164,13 +164,13 @@ impl Wanted {
             hall,
             &self.request,
             self.kept.clone(),
-            self.barred.clone(),
-            &self.shunned,
+            self.excluded_hosts.clone(),
+            &self.avoided_labels,
         )
     }
 
     /// The remaining hosts on their present links. A valid shape stays valid with fewer nodes.
-    fn as_it_is(&self, hall: &Hall, before: &Placement) -> Placement {
+    fn unchanged(&self, hall: &Hall, before: &Placement) -> Placement {
         let left = |share: &UnitShare| Some(self.kept.get(&share.unit.0)).flatten().copied();
         let alone = self.kept.len() < 2;
         let units: Vec<UnitShare> = before
@@ -184,7 +184,7 @@ impl Wanted {
         let pods: BTreeSet<PodId> = units.iter().map(|u| u.pod).collect();
         let mut cores = before.cores.clone();
         cores.retain(|share| pods.len() > 1 && pods.contains(&share.pod));
-        shape::tell(hall, self.request.clone(), units, cores)
+        shape::assemble(hall, self.request.clone(), units, cores)
     }
 
     /// Chooses the spares: those kept, and the last of the joining nodes.
@@ -203,7 +203,7 @@ impl Wanted {
     }
 
     /// The largest smaller growth that fits, within a few attempts.
-    fn less(&self, hall: &mut Hall, before: &Placement) -> Option<Nearest> {
+    fn smaller(&self, hall: &mut Hall, before: &Placement) -> Option<Nearest> {
         let (nodes, spares) = self.joining;
         let (mut fits, mut too_many) = (0, nodes + spares);
         let mut nearest = None;
@@ -217,16 +217,16 @@ impl Wanted {
             request.nodes = request.nodes - nodes + joining.0;
             request.spares = request.spares - spares + joining.1;
             let change = format!("{next} of {} more", nodes + spares);
-            let less = Self {
+            let smaller = Self {
                 request: request.clone(),
                 kept: self.kept.clone(),
                 kept_spares: self.kept_spares.clone(),
-                barred: self.barred.clone(),
-                shunned: self.shunned.clone(),
+                excluded_hosts: self.excluded_hosts.clone(),
+                avoided_labels: self.avoided_labels.clone(),
                 first: self.first,
                 joining,
             };
-            if request.nodes > 0 && less.find(hall, before).is_ok() {
+            if request.nodes > 0 && smaller.find(hall, before).is_ok() {
                 fits = next;
                 nearest = Some(Nearest { request, change });
             } else {
@@ -246,7 +246,7 @@ fn by_unit<'a>(hall: &Hall, nodes: impl IntoIterator<Item = &'a NodeId>) -> BTre
 }
 
 /// Labels of the clusters that must be apart from this one.
-fn shunned(hall: &Hall, cluster: ClusterId) -> BTreeSet<u32> {
+fn avoided_labels(hall: &Hall, cluster: ClusterId) -> BTreeSet<u32> {
     let mut labels = BTreeSet::new();
     for other in hall.clusters.values() {
         for (_, kind) in other.request.affinity.apart.iter().filter(|(from, _)| *from == cluster) {
@@ -279,7 +279,7 @@ impl Hall {
             links: uplinks.get(&UnitId(unit)).copied().unwrap_or(0),
         };
         let units = by_unit(self, all()).into_iter().map(share).collect();
-        let mut placement = shape::tell(self, request, units, cores);
+        let mut placement = shape::assemble(self, request, units, cores);
         let in_order = |nodes: &[NodeId]| {
             let mut nodes = nodes.to_vec();
             nodes.sort_unstable_by_key(|&node| self.place_of(node));
@@ -294,7 +294,7 @@ impl Hall {
     ///
     /// # Errors
     /// The first breach.
-    pub fn keeps_rule(&self, placement: &Placement) -> Result<(), rule::Breach> {
+    pub fn check_rule(&self, placement: &Placement) -> Result<(), rule::Breach> {
         rule::check(
             self.wirings,
             placement.request.bandwidth,

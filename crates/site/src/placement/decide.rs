@@ -29,7 +29,7 @@ pub fn plan(hall: &Hall, request: &Request) -> Result<Placement, Refusal> {
 /// # Errors
 /// Those of [`plan`].
 pub fn plan_within(hall: &Hall, request: &Request, steps: u64) -> Result<Placement, Refusal> {
-    if let Some(refusal) = refuse::at_once(hall, request) {
+    if let Some(refusal) = refuse::immediate_refusal(hall, request) {
         return Err(refusal);
     }
     let mut effort = Effort::new(steps);
@@ -42,7 +42,7 @@ pub fn plan_within(hall: &Hall, request: &Request, steps: u64) -> Result<Placeme
 /// Like [`plan_within`], without a reason for a refusal. Faster if there is no placement.
 #[must_use]
 pub fn find(hall: &Hall, request: &Request, steps: u64) -> Option<Placement> {
-    let sound = refuse::at_once(hall, request).is_none();
+    let sound = refuse::immediate_refusal(hall, request).is_none();
     sound.then(|| attempt(hall, request, &mut Effort::new(steps))).flatten()
 }
 

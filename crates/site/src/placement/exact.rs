@@ -30,7 +30,7 @@ pub(super) fn search(view: &View, effort: &mut Effort, from: usize, below: usize
     };
     for count in from.max(1)..below {
         search.count = count;
-        let more = search.go(&Even::new(view.hall), 0);
+        let more = search.search_from(&Even::new(view.hall), 0);
         if search.found.is_some() || more.is_none() {
             break;
         }
@@ -88,19 +88,19 @@ fn may_bind(view: &View, units: &[u32]) -> bool {
 
 impl Search<'_, '_> {
     /// `None`: the search was cut short.
-    fn go(&mut self, even: &Even, at: usize) -> Option<()> {
+    fn search_from(&mut self, even: &Even, at: usize) -> Option<()> {
         self.effort.step(self.units.len())?;
         if even.units.len() + 1 == self.count {
             return self.finish(even);
         }
         let mut i = at;
         while i < self.units.len() {
-            if !self.may(even, i) {
+            if !self.may_fit(even, i) {
                 break;
             }
             let next = even.with(self.view.hall, self.units[i]);
             if next.common != 0 {
-                self.go(&next, i + 1)?;
+                self.search_from(&next, i + 1)?;
                 if self.found.is_some() {
                     return Some(());
                 }
@@ -138,7 +138,7 @@ impl Search<'_, '_> {
 
     /// Whether the chosen units and those from `at` on can give enough nodes: each as many as its common links allow,
     /// and one unit all it has.
-    fn may(&self, even: &Even, at: usize) -> bool {
+    fn may_fit(&self, even: &Even, at: usize) -> bool {
         let view = self.view;
         let of = |u: u32, links: Mask| {
             let cap = view.caps[u as usize];

@@ -55,7 +55,7 @@ pub(super) fn fill(view: &View, effort: &mut Effort, quotas: &[Quota]) -> Result
         effort,
     };
     items.iter_mut().for_each(|i| i.taken = 0);
-    let done = search.go(&mut items, 0, size);
+    let done = search.search_from(&mut items, 0, size);
     if done == Some(true) {
         Ok(hosts(view, quotas, &items))
     } else {
@@ -100,9 +100,9 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// `None`: the search was cut short.
-    fn go(&mut self, items: &mut [Item], at: usize, left: u32) -> Option<bool> {
+    fn search_from(&mut self, items: &mut [Item], at: usize, left: u32) -> Option<bool> {
         self.effort.step(items.len() - at)?;
-        if !self.may(&items[at..], left) {
+        if !self.may_fit(&items[at..], left) {
             return Some(false);
         }
         if at == items.len() {
@@ -115,7 +115,7 @@ impl Search<'_> {
             self.trial.add(profile, taken);
             self.open[quota] -= taken;
             items[at].taken = taken;
-            let done = self.go(items, at + 1, left - taken);
+            let done = self.search_from(items, at + 1, left - taken);
             if done != Some(false) {
                 return done;
             }
@@ -127,7 +127,7 @@ impl Search<'_> {
     }
 
     /// Whether `items` may give enough nodes, each bounded as if the others took nothing.
-    fn may(&self, items: &[Item], left: u32) -> bool {
+    fn may_fit(&self, items: &[Item], left: u32) -> bool {
         let mut more = vec![0; self.quotas.len()];
         let mut each = Vec::with_capacity(items.len());
         for item in items {

@@ -12,7 +12,7 @@ use super::spec::{self, ClusterId, HallFault, HallSpec, NodeId, PodId, SkuId, Un
 
 /// The state of a node for placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum NodeStatus {
     /// Free for any cluster.
     Free,
     /// Reserved for a cluster.
@@ -20,7 +20,7 @@ pub enum Standing {
     /// Part of a cluster.
     Taken(ClusterId),
     /// Held out: no cluster gets the node.
-    HeldOut,
+    Excluded,
 }
 
 /// A hall of nodes with its budgets and links.
@@ -54,7 +54,7 @@ pub(super) struct Unit {
     /// Hosts in no cluster that are not held out.
     pub free: Mask,
     pub taken: Mask,
-    pub held_out: Mask,
+    pub excluded: Mask,
     /// Working uplinks that no cluster has.
     pub links: Mask,
     /// `links` in counted form.
@@ -132,7 +132,7 @@ impl Hall {
                 groups: Vec::new(),
                 free: 0,
                 taken: 0,
-                held_out: 0,
+                excluded: 0,
                 links: all,
                 counted: all,
                 broken: 0,
@@ -166,8 +166,8 @@ impl Hall {
                     hosts: bit,
                 }),
             }
-            let state = if node.held_out {
-                &mut unit.held_out
+            let state = if node.excluded {
+                &mut unit.excluded
             } else {
                 &mut unit.free
             };
@@ -256,7 +256,7 @@ impl Hall {
 
     /// The state of a node. `None`: there is no such node.
     #[must_use]
-    pub fn standing(&self, node: NodeId) -> Option<Standing> {
+    pub fn node_status(&self, node: NodeId) -> Option<NodeStatus> {
         let &(unit, place) = self.places.get(node.at())?;
         let unit = &self.units[unit as usize];
         let bit = 1 << place;
@@ -265,15 +265,15 @@ impl Hall {
             let (&cluster, _) = holders.find(|(_, p)| p.nodes.contains(&node) || p.spares.contains(&node))?;
             let committed = self.committed.contains(&cluster);
             return Some(if committed {
-                Standing::Taken(cluster)
+                NodeStatus::Taken(cluster)
             } else {
-                Standing::Held(cluster)
+                NodeStatus::Held(cluster)
             });
         }
-        Some(if unit.held_out & bit != 0 {
-            Standing::HeldOut
+        Some(if unit.excluded & bit != 0 {
+            NodeStatus::Excluded
         } else {
-            Standing::Free
+            NodeStatus::Free
         })
     }
 
@@ -310,23 +310,23 @@ impl Hall {
 
     /// Holds a node out: no cluster gets it, but a cluster that has it keeps it until it is freed. Returns false if
     /// there is no such node.
-    pub fn hold_out(&mut self, node: NodeId) -> bool {
-        self.set_held_out(node, true)
+    pub fn exclude(&mut self, node: NodeId) -> bool {
+        self.set_excluded(node, true)
     }
 
     /// Ends the hold-out of a node. Returns false if there is no such node.
     pub fn restore(&mut self, node: NodeId) -> bool {
-        self.set_held_out(node, false)
+        self.set_excluded(node, false)
     }
 
-    fn set_held_out(&mut self, node: NodeId, out: bool) -> bool {
+    fn set_excluded(&mut self, node: NodeId, out: bool) -> bool {
         let Some(&(at, place)) = self.places.get(node.at()) else {
             return false;
         };
         let unit = &mut self.units[at as usize];
         let bit: Mask = 1 << place;
-        unit.held_out = if out { unit.held_out | bit } else { unit.held_out & !bit };
-        unit.free = low(unit.nodes.len() as u32) & !unit.taken & !unit.held_out;
+        unit.excluded = if out { unit.excluded | bit } else { unit.excluded & !bit };
+        unit.free = low(unit.nodes.len() as u32) & !unit.taken & !unit.excluded;
         self.recount(at as usize);
         true
     }

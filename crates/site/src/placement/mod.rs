@@ -37,7 +37,7 @@ mod view;
 
 pub use amend::{Change, amend};
 pub use decide::{SMALL, SMALL_STEPS, STEPS, find, plan, plan_within};
-pub use hall::{Hall, Standing};
+pub use hall::{Hall, NodeStatus};
 pub use links::{Mask, Wiring, bits, low, lowest};
 pub use ownership::TakeError;
 pub use picture::draw;

@@ -49,7 +49,7 @@ pub enum TakeError {
 }
 
 /// A cluster taken out of the hall temporarily.
-pub(super) struct Aside {
+pub(super) struct SetAside {
     pub placement: Placement,
     committed: bool,
 }
@@ -72,10 +72,10 @@ impl Hall {
     /// Those of [`Hall::take`]; [`TakeError::Unknown`] if there is no such cluster.
     pub fn exchange(&mut self, placement: &Placement) -> Result<(), TakeError> {
         let cluster = placement.request.cluster;
-        let aside = self.aside(cluster).ok_or(TakeError::Unknown(cluster))?;
-        let checked = self.check_beside(placement, &aside.placement);
+        let set_aside = self.set_aside(cluster).ok_or(TakeError::Unknown(cluster))?;
+        let checked = self.check_exchange(placement, &set_aside.placement);
         let done = checked.is_ok();
-        self.back(aside, if done { Some(placement) } else { None });
+        self.put_back(set_aside, if done { Some(placement) } else { None });
         checked
     }
 
@@ -97,17 +97,17 @@ impl Hall {
     }
 
     /// Takes a cluster out during the search for another placement.
-    pub(super) fn aside(&mut self, cluster: ClusterId) -> Option<Aside> {
+    pub(super) fn set_aside(&mut self, cluster: ClusterId) -> Option<SetAside> {
         let committed = self.is_committed(cluster);
         let placement = self.free(cluster)?;
-        Some(Aside { placement, committed })
+        Some(SetAside { placement, committed })
     }
 
     /// Puts the cluster back, or the other placement in its place.
-    pub(super) fn back(&mut self, aside: Aside, instead: Option<&Placement>) {
-        let cluster = aside.placement.request.cluster;
-        self.enter(instead.unwrap_or(&aside.placement));
-        if aside.committed {
+    pub(super) fn put_back(&mut self, set_aside: SetAside, instead: Option<&Placement>) {
+        let cluster = set_aside.placement.request.cluster;
+        self.enter(instead.unwrap_or(&set_aside.placement));
+        if set_aside.committed {
             self.commit(cluster);
         }
     }
@@ -145,7 +145,7 @@ impl Hall {
             }
             let unit = &mut self.units[at];
             unit.taken &= !share.hosts;
-            unit.free |= share.hosts & !unit.held_out;
+            unit.free |= share.hosts & !unit.excluded;
             unit.links |= share.links & !unit.broken;
             self.settle(at);
         }
@@ -187,11 +187,11 @@ impl Hall {
     }
 
     /// The same for a cluster taken out of the hall: its earlier nodes are allowed.
-    fn check_beside(&self, placement: &Placement, before: &Placement) -> Result<(), TakeError> {
+    fn check_exchange(&self, placement: &Placement, before: &Placement) -> Result<(), TakeError> {
         let had: BTreeSet<NodeId> = before.nodes.iter().chain(&before.spares).copied().collect();
         let filter = Filter::new(self, &placement.request);
         self.check_nodes(placement, |node, unit, bit, profile| {
-            let free = unit.taken & bit == 0 && (unit.held_out & bit == 0 || had.contains(&node));
+            let free = unit.taken & bit == 0 && (unit.excluded & bit == 0 || had.contains(&node));
             if !free {
                 return Err(TakeError::Node(node));
             }

@@ -60,7 +60,7 @@ fn draw_unit(hall: &Hall, placement: &Placement, name: &str, at: u32, share: Opt
             let spare = placement.spares.contains(&NodeId(unit.nodes[place]));
             return if spare { 's' } else { '#' };
         }
-        match (unit.taken & bit != 0, unit.held_out & bit != 0) {
+        match (unit.taken & bit != 0, unit.excluded & bit != 0) {
             (true, _) => 'x',
             (_, true) => '-',
             _ => '.',

@@ -26,7 +26,7 @@ pub(super) struct Cost {
     /// Number of untouched units that would become partly taken.
     broken: u32,
     /// Number of units that would be left with few free nodes.
-    crumbs: u32,
+    fragments: u32,
     /// Free nodes in the affected pods. Fuller pods come first, so that empty ones stay empty.
     free: u32,
 }
@@ -77,8 +77,8 @@ fn single_units(view: &View) -> Vec<Proposal> {
             let known = &view.hall.units[unit];
             let rest = known.free.count_ones() - view.size;
             let broken = rest > 0 && known.taken == 0;
-            let crumbs = (1..4).contains(&rest);
-            fitting.push((broken, crumbs, view.pod_caps[known.pod as usize] + cap, unit as u32));
+            let fragments = (1..4).contains(&rest);
+            fitting.push((broken, fragments, view.pod_caps[known.pod as usize] + cap, unit as u32));
         }
     }
     if fitting.len() > GUESSES {
@@ -90,7 +90,7 @@ fn single_units(view: &View) -> Vec<Proposal> {
 
 /// Computes the cost, with all even units fully used and the odd one for the rest.
 fn proposal(view: &View, even: Vec<u32>, odd: u32) -> Proposal {
-    let (mut left, mut broken, mut crumbs) = (view.size, 0, 0);
+    let (mut left, mut broken, mut fragments) = (view.size, 0, 0);
     let mut pods = Vec::new();
     for &unit in even.iter().chain([&odd]) {
         let known = &view.hall.units[unit as usize];
@@ -99,7 +99,7 @@ fn proposal(view: &View, even: Vec<u32>, odd: u32) -> Proposal {
         let rest = known.free.count_ones().saturating_sub(taken);
         if rest > 0 {
             broken += u32::from(known.taken == 0);
-            crumbs += u32::from(rest < 4);
+            fragments += u32::from(rest < 4);
         }
         pods.push(known.pod);
     }
@@ -111,7 +111,7 @@ fn proposal(view: &View, even: Vec<u32>, odd: u32) -> Proposal {
             units: even.len() + 1,
             pods: pods.len(),
             broken,
-            crumbs,
+            fragments,
             free: pods.iter().map(free_in).sum::<u32>() + view.caps[odd as usize],
         },
         even,

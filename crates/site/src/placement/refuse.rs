@@ -14,7 +14,7 @@ const TRIES: [u32; 2] = [7, 3];
 const STEPS: u64 = 2_000;
 
 /// A refusal without search.
-pub(super) fn plainly(constraint: Constraint, why: String) -> Refusal {
+pub(super) fn bare_refusal(constraint: Constraint, why: String) -> Refusal {
     Refusal {
         constraint,
         leaves: 0,
@@ -27,10 +27,10 @@ pub(super) fn plainly(constraint: Constraint, why: String) -> Refusal {
 }
 
 /// Refusals that do not depend on the hall's reservations.
-pub(super) fn at_once(hall: &Hall, request: &Request) -> Option<Refusal> {
+pub(super) fn immediate_refusal(hall: &Hall, request: &Request) -> Option<Refusal> {
     let refusal = |constraint, why: String| Refusal {
         asked: request.size(),
-        ..plainly(constraint, why)
+        ..bare_refusal(constraint, why)
     };
     if request.nodes == 0 {
         return Some(refusal(Constraint::Empty, "no nodes are asked for".to_owned()));
@@ -165,7 +165,7 @@ fn by_node(view: &View) -> Option<Obstacle> {
         }
     }
     if free < asked {
-        let out: u32 = hall.units.iter().map(|u| (u.held_out & !u.taken).count_ones()).sum();
+        let out: u32 = hall.units.iter().map(|u| (u.excluded & !u.taken).count_ones()).sum();
         return Some(Obstacle {
             constraint: Constraint::Nodes,
             leaves: kept + free,

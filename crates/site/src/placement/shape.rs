@@ -199,7 +199,7 @@ pub(super) fn assign(view: &View, even: &Even, odd: u32, shared: Mask, hosts: &[
     let mut units: Vec<_> = hosts.iter().map(share).collect();
     units.sort_by_key(|u| u.unit);
     let cores = cores(hall, &units)?;
-    Some(tell(hall, view.request.clone(), units, cores))
+    Some(assemble(hall, view.request.clone(), units, cores))
 }
 
 /// For each uplink, the number of units in the affected pods with this uplink free.
@@ -246,7 +246,7 @@ fn cores(hall: &Hall, units: &[UnitShare]) -> Option<Vec<SpineShare>> {
 }
 
 /// Builds the placement with its nodes and loads. Units and cores must be in order.
-pub(super) fn tell(hall: &Hall, request: Request, units: Vec<UnitShare>, cores: Vec<SpineShare>) -> Placement {
+pub(super) fn assemble(hall: &Hall, request: Request, units: Vec<UnitShare>, cores: Vec<SpineShare>) -> Placement {
     let unbounded = HashMap::new();
     let mut trial = Trial::sum(&hall.ledger, &unbounded);
     let mut nodes = Vec::with_capacity(request.size() as usize);

@@ -154,7 +154,7 @@ pub struct NodeSpec {
     /// The node's labels.
     pub labels: Vec<LabelId>,
     /// Whether the node is held out: no cluster gets it.
-    pub held_out: bool,
+    pub excluded: bool,
 }
 
 /// A fault in a hall's description.

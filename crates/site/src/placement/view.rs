@@ -121,7 +121,7 @@ pub(super) struct View<'a> {
     /// Hosts that the cluster keeps, by unit. Empty for a new cluster.
     kept: BTreeMap<u32, Mask>,
     /// Free hosts that the cluster must not get, by unit.
-    barred: BTreeMap<u32, Mask>,
+    excluded_hosts: BTreeMap<u32, Mask>,
     /// Upper bound on the number of nodes from each unit. Fewer may fit.
     pub caps: Vec<u32>,
     /// Upper bound for each pod.
@@ -174,7 +174,7 @@ impl<'a> View<'a> {
             admitted: None,
             spread: Filter::spread(hall, request),
             kept: BTreeMap::new(),
-            barred: BTreeMap::new(),
+            excluded_hosts: BTreeMap::new(),
             caps: Vec::new(),
             pod_caps: Vec::new(),
         };
@@ -191,17 +191,17 @@ impl<'a> View<'a> {
         view
     }
 
-    /// The view for a cluster that keeps hosts and is out of the hall temporarily. It gets no hosts in `barred`, and
-    /// none with a label in `shunned`, which other clusters do not share with it.
+    /// The view for a cluster that keeps hosts and is out of the hall temporarily. It gets no hosts in `excluded_hosts`, and
+    /// none with a label in `avoided_labels`, which other clusters do not share with it.
     pub fn keeping(
         hall: &'a Hall,
         request: &'a Request,
         kept: BTreeMap<u32, Mask>,
-        barred: BTreeMap<u32, Mask>,
-        shunned: &BTreeSet<u32>,
+        excluded_hosts: BTreeMap<u32, Mask>,
+        avoided_labels: &BTreeSet<u32>,
     ) -> Self {
         let mut filter = Filter::new(hall, request);
-        filter.avoid.extend(shunned);
+        filter.avoid.extend(avoided_labels);
         let mut view = Self {
             hall,
             request,
@@ -210,7 +210,7 @@ impl<'a> View<'a> {
             admitted: None,
             spread: Filter::spread(hall, request),
             kept,
-            barred,
+            excluded_hosts,
             caps: Vec::new(),
             pod_caps: Vec::new(),
         };
@@ -234,8 +234,8 @@ impl<'a> View<'a> {
 
     /// Free hosts of a unit that the cluster does not have and that are not barred, regardless of other constraints.
     pub fn open(&self, unit: u32) -> Mask {
-        let barred = self.barred.get(&unit).copied().unwrap_or(0);
-        self.hall.units[unit as usize].free & !barred & !self.kept_in(unit)
+        let excluded_hosts = self.excluded_hosts.get(&unit).copied().unwrap_or(0);
+        self.hall.units[unit as usize].free & !excluded_hosts & !self.kept_in(unit)
     }
 
     /// Whether the request may have every free node of its SKU.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{NamedPlacement, Planner};
-use crate::hall::{self, Place, Unfit};
+use crate::hall::{self, Place, UnsupportedFabric};
 use crate::placement::{Mask, Placement, PodId, UnitId};
 
 impl Planner<'_> {
@@ -13,7 +13,7 @@ impl Planner<'_> {
     ///
     /// # Errors
     /// Those of [`Planner::new`].
-    pub fn break_links(&mut self, cables: &BTreeSet<String>) -> Result<usize, Unfit> {
+    pub fn break_links(&mut self, cables: &BTreeSet<String>) -> Result<usize, UnsupportedFabric> {
         let broken = hall::locate(self.site, &self.switches, cables)?;
         let mut masks: BTreeMap<Place, Mask> = BTreeMap::new();
         for (place, mask) in broken.iter().flat_map(|cable| &cable.at) {
@@ -44,7 +44,7 @@ impl Planner<'_> {
         &self,
         live: &[NamedPlacement],
         cables: &BTreeSet<String>,
-    ) -> Result<BTreeMap<String, Vec<usize>>, Unfit> {
+    ) -> Result<BTreeMap<String, Vec<usize>>, UnsupportedFabric> {
         let broken = hall::locate(self.site, &self.switches, cables)?;
         let mut found: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         if broken.is_empty() {

@@ -4,17 +4,17 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{NamedPlacement, Planner, Refused};
-use crate::hall::Unfit;
+use crate::hall::UnsupportedFabric;
 use crate::model::{CustomerId, NodeId, Site};
-use crate::placement::{self, Change, ClusterId, Placement, Standing, TakeError, UnitId, amend};
+use crate::placement::{self, Change, ClusterId, NodeStatus, Placement, TakeError, UnitId, amend};
 use crate::power::Reservation;
 
 /// Why a plan cannot hold the earlier reservations.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unrestored {
+pub enum RestoreError {
     /// The site's fabric does not allow placement.
     #[error(transparent)]
-    Site(#[from] Unfit),
+    Site(#[from] UnsupportedFabric),
     /// The site can no longer hold these clusters.
     #[error("{}", faults.iter().map(|(id, why)| format!("cluster {}: {why}", id.0)).collect::<Vec<_>>().join("; "))]
     Clusters {
@@ -48,11 +48,11 @@ pub struct Changed {
 }
 
 impl<'a> Planner<'a> {
-    /// The plan of a site with these clusters. The caller then calls [`Planner::hold_out`] for nodes out of service.
+    /// The plan of a site with these clusters. The caller then calls [`Planner::exclude`] for nodes out of service.
     ///
     /// # Errors
     /// All reasons, by cluster: each promise is checked as for a new cluster.
-    pub fn restore(site: &'a Site, live: &[Placement]) -> Result<Self, Unrestored> {
+    pub fn restore(site: &'a Site, live: &[Placement]) -> Result<Self, RestoreError> {
         let mut planner = Self::new(site)?;
         let adopted = live.iter().map(|one| (one.request.cluster, planner.adopt(one)));
         let faults: Vec<_> = adopted
@@ -61,7 +61,7 @@ impl<'a> Planner<'a> {
         if faults.is_empty() {
             Ok(planner)
         } else {
-            Err(Unrestored::Clusters { faults })
+            Err(RestoreError::Clusters { faults })
         }
     }
 
@@ -69,7 +69,7 @@ impl<'a> Planner<'a> {
     ///
     /// # Errors
     /// Those of [`Planner::restore`], and names that the site does not have.
-    pub fn restore_named(site: &'a Site, live: &[NamedPlacement]) -> Result<Self, Unrestored> {
+    pub fn restore_named(site: &'a Site, live: &[NamedPlacement]) -> Result<Self, RestoreError> {
         let mut planner = Self::new(site)?;
         let mut faults = Vec::new();
         for named in live {
@@ -82,7 +82,7 @@ impl<'a> Planner<'a> {
         if faults.is_empty() {
             Ok(planner)
         } else {
-            Err(Unrestored::Clusters { faults })
+            Err(RestoreError::Clusters { faults })
         }
     }
 
@@ -137,28 +137,28 @@ impl<'a> Planner<'a> {
 
     /// Takes a node out of service: no cluster gets it from now on, but its present cluster keeps it. Returns false if
     /// there is no such node.
-    pub fn hold_out(&mut self, node: NodeId) -> bool {
-        let known = self.hall.hold_out(placement::NodeId::from(node));
+    pub fn exclude(&mut self, node: NodeId) -> bool {
+        let known = self.hall.exclude(placement::NodeId::from(node));
         if known {
-            self.held_out.insert(node);
+            self.excluded.insert(node);
         }
         known
     }
 
     /// Puts a node back into service. Returns false if it was in service.
-    pub fn give_back(&mut self, node: NodeId) -> bool {
-        self.held_out.remove(&node) && self.hall.restore(placement::NodeId::from(node))
+    pub fn restore_node(&mut self, node: NodeId) -> bool {
+        self.excluded.remove(&node) && self.hall.restore(placement::NodeId::from(node))
     }
 
     /// The nodes that are out of service.
-    pub fn held_out(&self) -> impl Iterator<Item = NodeId> {
-        self.held_out.iter().copied()
+    pub fn excluded(&self) -> impl Iterator<Item = NodeId> {
+        self.excluded.iter().copied()
     }
 
     /// The state of a node for placement. `None`: there is no such node.
     #[must_use]
-    pub fn standing(&self, node: NodeId) -> Option<Standing> {
-        self.hall.standing(placement::NodeId::from(node))
+    pub fn node_status(&self, node: NodeId) -> Option<NodeStatus> {
+        self.hall.node_status(placement::NodeId::from(node))
     }
 
     /// Replaces a bad node of a cluster. All other nodes stay. The replacement is a spare in service, otherwise a free
@@ -170,7 +170,7 @@ impl<'a> Planner<'a> {
     pub fn replace(&mut self, cluster: ClusterId, bad: NodeId, avoid: &[NodeId]) -> Result<Swap, Refused> {
         let before = self.placement(cluster);
         let is_spare = before.is_some_and(|p| p.spares.contains(&bad.into()));
-        let fit = |spare: &NodeId| !avoid.contains(spare) && !self.held_out.contains(spare);
+        let fit = |spare: &NodeId| !avoid.contains(spare) && !self.excluded.contains(spare);
         let spares = before.into_iter().flat_map(|p| &p.spares).map(|&n| NodeId::from(n));
         let same_unit = |spare: &NodeId| self.unit_of(*spare) != self.unit_of(bad);
         let spare = spares.filter(fit).min_by_key(same_unit).filter(|_| !is_spare);
@@ -244,7 +244,7 @@ impl<'a> Planner<'a> {
     /// Picks this many nodes for leaving, with the least fragmentation: from the units with the fewest nodes of the
     /// cluster, last names first. Returns all nodes in use if there are fewer.
     #[must_use]
-    pub fn leavers(&self, cluster: ClusterId, nodes: usize) -> Vec<NodeId> {
+    pub fn release_candidates(&self, cluster: ClusterId, nodes: usize) -> Vec<NodeId> {
         let in_use = || {
             self.placement(cluster)
                 .into_iter()
@@ -282,7 +282,7 @@ impl<'a> Planner<'a> {
         let left: Vec<NodeId> = leaving.intersection(&before).copied().collect();
         let released = left.iter().filter_map(|&node| self.ledger.release(self.site, node));
         let released: Vec<Reservation> = released.collect();
-        let found = self.agree(&before, &mut |hall| amend(hall, cluster, change));
+        let found = self.reconcile(&before, &mut |hall| amend(hall, cluster, change));
         let found = found.and_then(|placement| match self.hall.exchange(&placement) {
             Ok(()) => Ok(placement),
             Err(error) => {

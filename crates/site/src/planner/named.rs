@@ -24,7 +24,7 @@ pub struct NamedPlacement {
     pub bandwidth: Bandwidth,
     /// The wishes about racks.
     #[serde(default)]
-    pub racks: RackWishes,
+    pub racks: RackAffinity,
     /// The nodes in use.
     pub nodes: Vec<String>,
     /// The spares.
@@ -41,7 +41,7 @@ pub struct NamedPlacement {
 /// The wishes about racks in a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct RackWishes {
+pub struct RackAffinity {
     /// All nodes are in each of these racks: one rack, or no restriction.
     pub within: Vec<String>,
     /// No node is in any of these racks.
@@ -112,7 +112,7 @@ impl Planner<'_> {
             customer: name_at(&site.customers, request.customer.at(), |c| &c.name),
             sku: name_at(&site.skus, request.sku.at(), |s| &s.name),
             bandwidth: request.bandwidth,
-            racks: self.wishes(&request.affinity),
+            racks: self.rack_affinity(&request.affinity),
             nodes: names(&placement.nodes),
             spares: names(&placement.spares),
             uplinks: uplinks.collect(),
@@ -120,12 +120,12 @@ impl Planner<'_> {
         }
     }
 
-    fn wishes(&self, affinity: &Affinity) -> RackWishes {
+    fn rack_affinity(&self, affinity: &Affinity) -> RackAffinity {
         let racks = |labels: &[LabelId]| {
             let racks = labels.iter().filter_map(|&label| hall::rack_of_label(self.site, label));
             racks.map(|rack| rack.name.to_string()).collect()
         };
-        RackWishes {
+        RackAffinity {
             within: racks(&affinity.within),
             avoid: racks(&affinity.avoid),
             near: affinity.near.iter().map(|(cluster, _)| *cluster).collect(),
@@ -317,7 +317,7 @@ impl Planner<'_> {
         links
     }
 
-    fn affinity(&self, wishes: &RackWishes, faults: &mut Vec<String>) -> Affinity {
+    fn affinity(&self, rack_affinity: &RackAffinity, faults: &mut Vec<String>) -> Affinity {
         let mut labels = |names: &[String]| {
             let mut labels = Vec::with_capacity(names.len());
             for name in names {
@@ -330,11 +330,11 @@ impl Planner<'_> {
         };
         let of_racks = |clusters: &[ClusterId]| clusters.iter().map(|&cluster| (cluster, RACK)).collect();
         Affinity {
-            within: labels(&wishes.within),
-            avoid: labels(&wishes.avoid),
-            near: of_racks(&wishes.near),
-            apart: of_racks(&wishes.apart),
-            spread: wishes.most.iter().map(|&most| (RACK, most)).collect(),
+            within: labels(&rack_affinity.within),
+            avoid: labels(&rack_affinity.avoid),
+            near: of_racks(&rack_affinity.near),
+            apart: of_racks(&rack_affinity.apart),
+            spread: rack_affinity.most.iter().map(|&most| (RACK, most)).collect(),
         }
     }
 }

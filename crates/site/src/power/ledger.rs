@@ -159,12 +159,12 @@ impl Ledger {
     /// # Errors
     /// All reasons, without duplicates. Then nothing is reserved.
     pub fn reserve(&mut self, site: &Site, wanted: &[Reservation]) -> Result<(), Vec<Refusal>> {
-        let refusals = self.by_themselves(site, wanted);
+        let refusals = self.check_alone(site, wanted);
         if !refusals.is_empty() {
             return Err(refusals);
         }
         wanted.iter().for_each(|one| self.put(site, one));
-        let refusals = self.together(site, wanted);
+        let refusals = self.check_together(site, wanted);
         if refusals.is_empty() {
             return Ok(());
         }
@@ -223,7 +223,7 @@ impl Ledger {
     }
 
     /// Reasons that do not depend on other reservations.
-    fn by_themselves(&self, site: &Site, wanted: &[Reservation]) -> Vec<Refusal> {
+    fn check_alone(&self, site: &Site, wanted: &[Reservation]) -> Vec<Refusal> {
         let mut refusals = Vec::new();
         let mut nodes: Vec<NodeId> = wanted.iter().map(|one| one.node).collect();
         nodes.sort_unstable();
@@ -240,7 +240,7 @@ impl Ledger {
     }
 
     /// Reasons that appear once all nodes are in the ledger.
-    fn together(&mut self, site: &Site, wanted: &[Reservation]) -> Vec<Refusal> {
+    fn check_together(&mut self, site: &Site, wanted: &[Reservation]) -> Vec<Refusal> {
         let mut refusals = Vec::new();
         let mut domains: Vec<DomainId> = wanted.iter().flat_map(|one| touched(site, one.node)).collect();
         domains.sort_unstable();

@@ -128,7 +128,7 @@ pub fn hall_spec(dice: &mut Dice, size: Size) -> HallSpec {
                     psus: psus.into_iter().map(DomainId).collect(),
                     cooling: vec![(CoolingId((host % loops) as u32), 10_000)],
                     labels: vec![label],
-                    held_out: dice.chance(8),
+                    excluded: dice.chance(8),
                 });
             }
             unit += 1;
@@ -233,7 +233,7 @@ pub fn judge(hall: &Hall) -> Vec<String> {
             if spec.nodes[node.at()].sku != placement.request.sku {
                 faults.push(format!("{node:?} is of another SKU"));
             }
-            if spec.nodes[node.at()].held_out {
+            if spec.nodes[node.at()].excluded {
                 faults.push(format!("{node:?} is held out"));
             }
         }

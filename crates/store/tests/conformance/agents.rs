@@ -1,14 +1,14 @@
 //! The replica with the connection of a node's agent, and the claim and boot of that connection.
 
 use rackwright_lifecycle::{State, Wait};
-use rackwright_store::{AgentBootRow, ContestKind, Hold, NodeRecord, Scope, Store};
+use rackwright_store::{AgentBootRow, AgentConnection, ContestKind, NodeRecord, Scope, Store};
 
 use super::support::{Lab, at, is_conflict, is_missing, node, node_in, rest, session_of};
 
 async fn hold(store: &Store, id: &str, replica: &str) -> i64 {
     let mut tx = store.write().await.unwrap();
     let session = tx
-        .hold_agent(id, replica, &session_of(0), "address only")
+        .connect_agent(id, replica, &session_of(0), "address only")
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -17,19 +17,19 @@ async fn hold(store: &Store, id: &str, replica: &str) -> i64 {
 
 async fn release(store: &Store, id: &str, session: i64, us: i64) -> bool {
     let mut tx = store.write().await.unwrap();
-    let is_done = tx.release_agent(id, session, at(us)).await.unwrap();
+    let is_done = tx.disconnect_agent(id, session, at(us)).await.unwrap();
     tx.commit().await.unwrap();
     is_done
 }
 
-async fn held(store: &Store, id: &str) -> Hold {
+async fn held(store: &Store, id: &str) -> AgentConnection {
     store.node(&Scope::Site, id).await.unwrap().hold
 }
 
 #[tokio::test]
 async fn the_end_of_a_connection_counts_only_while_it_is_the_present_one() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    assert_eq!(held(&lab.store, "n1").await, Hold::default());
+    assert_eq!(held(&lab.store, "n1").await, AgentConnection::default());
     let first = hold(&lab.store, "n1", "a").await;
     let second = hold(&lab.store, "n1", "b").await;
     assert!(second > first);
@@ -48,7 +48,7 @@ async fn the_end_of_a_connection_counts_only_while_it_is_the_present_one() {
     assert!(!release(&lab.store, "n1", second, 500).await, "once");
     let mut tx = lab.store.write().await.unwrap();
     assert!(is_missing(
-        &tx.hold_agent("ghost", "a", &session_of(0), "address only").await
+        &tx.connect_agent("ghost", "a", &session_of(0), "address only").await
     ));
 }
 
@@ -69,19 +69,22 @@ async fn what_was_decided_before_the_agent_came_or_went_is_refused() {
 }
 
 #[tokio::test]
-async fn the_agents_of_the_dead_are_freed_and_those_of_the_living_are_not() {
+async fn only_agents_of_dead_replicas_are_disconnected() {
     let lab = Lab::new().await.with(&["n1", "n2", "n3", "n4"].map(node)).await;
-    lab.store.replica_lives("alive", at(200)).await.unwrap();
-    lab.store.replica_lives("silent", at(100)).await.unwrap();
+    lab.store.record_heartbeat("alive", at(200)).await.unwrap();
+    lab.store.record_heartbeat("silent", at(100)).await.unwrap();
     for (id, replica) in [("n1", "alive"), ("n2", "silent"), ("n3", "nobody")] {
         hold(&lab.store, id, replica).await;
         rest(&lab.store, id, &Wait::Rest, at(9000)).await;
     }
-    assert_eq!(lab.store.held_agents("silent").await.unwrap(), [("n2".to_owned(), 1)]);
-    assert_eq!(lab.store.free_agents_of_dead(at(150), at(300)).await.unwrap(), 2);
+    assert_eq!(
+        lab.store.connected_agents("silent").await.unwrap(),
+        [("n2".to_owned(), 1)]
+    );
+    assert_eq!(lab.store.disconnect_agents_of_dead(at(150), at(300)).await.unwrap(), 2);
     assert_eq!(held(&lab.store, "n1").await.replica, "alive");
     for id in ["n2", "n3"] {
-        let freed = Hold {
+        let freed = AgentConnection {
             replica: String::new(),
             session: 2,
             gone_at: at(300),
@@ -90,47 +93,50 @@ async fn the_agents_of_the_dead_are_freed_and_those_of_the_living_are_not() {
         };
         assert_eq!(held(&lab.store, id).await, freed);
     }
-    let mut due = lab.store.lease_due("alive", at(300), at(900), 9).await.unwrap();
+    let mut due = lab.store.lease_due_nodes("alive", at(300), at(900), 9).await.unwrap();
     due.sort();
     assert_eq!(due, ["n2", "n3", "n4"]);
-    assert_eq!(lab.store.free_agents_of("alive", at(400)).await.unwrap(), 1);
-    assert_eq!(lab.store.free_agents_of("", at(400)).await.unwrap(), 0);
-    assert_eq!(lab.store.held_agents("").await.unwrap(), []);
+    assert_eq!(lab.store.disconnect_agents_of("alive", at(400)).await.unwrap(), 1);
+    assert_eq!(lab.store.disconnect_agents_of("", at(400)).await.unwrap(), 0);
+    assert_eq!(lab.store.connected_agents("").await.unwrap(), []);
 }
 
 /// Saves the node after a change; returns the connections that the change ended, and the row.
-async fn ended_by(lab: &Lab, change: impl FnOnce(&mut NodeRecord)) -> (Vec<(String, i64)>, Hold) {
+async fn ended_by(lab: &Lab, change: impl FnOnce(&mut NodeRecord)) -> (Vec<(String, i64)>, AgentConnection) {
     let mut record = lab.store.node(&Scope::Site, "n1").await.unwrap();
     change(&mut record);
     let mut tx = lab.store.write().await.unwrap();
     tx.save_node(&mut record, at(500)).await.unwrap();
-    let parted = tx.take_parted();
+    let ended_sessions = tx.take_ended_sessions();
     tx.commit().await.unwrap();
     let stored = held(&lab.store, "n1").await;
     assert_eq!(record.hold, stored, "the record goes on as it is stored");
-    (parted, stored)
+    (ended_sessions, stored)
 }
 
 #[tokio::test]
 async fn another_state_or_another_generation_ends_the_session_and_nothing_else_does() {
     let lab = Lab::new().await.with(&[node_in("n1", State::Imaging)]).await;
     let session = hold(&lab.store, "n1", "a").await;
-    let (parted, kept) = ended_by(&lab, |record| record.reason = "a word".into()).await;
-    assert_eq!((parted, kept.session, kept.replica.as_str()), (vec![], session, "a"));
+    let (ended_sessions, kept) = ended_by(&lab, |record| record.reason = "a word".into()).await;
+    assert_eq!(
+        (ended_sessions, kept.session, kept.replica.as_str()),
+        (vec![], session, "a")
+    );
     let changes: [fn(&mut NodeRecord); 2] = [
         |record| record.node.since = at(450),
         |record| record.node.generation += 1,
     ];
     for change in changes {
         let session = hold(&lab.store, "n1", "a").await;
-        let (parted, ended) = ended_by(&lab, change).await;
-        assert_eq!(parted, [("n1".to_owned(), session + 1)]);
+        let (ended_sessions, ended) = ended_by(&lab, change).await;
+        assert_eq!(ended_sessions, [("n1".to_owned(), session + 1)]);
         assert_eq!(
             (ended.replica.as_str(), ended.session, ended.gone_at),
             ("", session + 1, at(500))
         );
-        let (parted, _) = ended_by(&lab, |record| record.node.since = at(460)).await;
-        assert_eq!(parted, [], "there is none");
+        let (ended_sessions, _) = ended_by(&lab, |record| record.node.since = at(460)).await;
+        assert_eq!(ended_sessions, [], "there is none");
     }
 }
 

@@ -11,7 +11,7 @@ async fn members_and_agents_without_a_certificate_of_the_new_authority_are_named
     let mut tx = store.write().await.unwrap();
     for (name, ends, authority) in [("ann", 900, "old"), ("bob", 900, "new"), ("eve", 90, "old")] {
         tx.put_member(name, &member("operator"), 1, at(1)).await.unwrap();
-        assert!(tx.certificate_issued(name, 1, at(ends), authority).await.unwrap());
+        assert!(tx.record_member_cert(name, 1, at(ends), authority).await.unwrap());
     }
     tx.put_member("dan", &member("operator"), 1, at(1)).await.unwrap();
     tx.commit().await.unwrap();
@@ -31,12 +31,14 @@ async fn members_and_agents_without_a_certificate_of_the_new_authority_are_named
             ..AgentBootRow::default()
         };
         tx.put_agent_boot(&row).await.unwrap();
-        tx.hold_agent(id, "r1", &session_of(0), "address only").await.unwrap();
+        tx.connect_agent(id, "r1", &session_of(0), "address only")
+            .await
+            .unwrap();
     }
-    tx.agent_certified("n2", "new").await.unwrap();
+    tx.record_agent_cert("n2", "new").await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(store.agents_without("new").await.unwrap(), ["n1"]);
-    store.agent_renewed("n1", "new").await.unwrap();
+    store.record_renewal("n1", "new").await.unwrap();
     assert!(store.agents_without("new").await.unwrap().is_empty());
 }
 
@@ -44,12 +46,16 @@ async fn members_and_agents_without_a_certificate_of_the_new_authority_are_named
 async fn the_end_of_a_rotation_is_kept() {
     let lab = Lab::new().await;
     let store = &lab.store;
-    assert_eq!(store.needed_authority().await.unwrap(), "", "the site is not known yet");
+    assert_eq!(
+        store.required_authority().await.unwrap(),
+        "",
+        "the site is not known yet"
+    );
     store.site_authority("ca").await.unwrap();
     let mut tx = store.write().await.unwrap();
-    tx.need_authority("ca2").await.unwrap();
+    tx.require_authority("ca2").await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(store.needed_authority().await.unwrap(), "ca2");
+    assert_eq!(store.required_authority().await.unwrap(), "ca2");
     assert_eq!(
         store.site_authority("ca").await.unwrap(),
         "ca",

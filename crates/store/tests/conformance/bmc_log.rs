@@ -18,7 +18,7 @@ fn wanted(node: &str, what: &str, when: i64) -> BmcLogRow {
 
 async fn want(lab: &Lab, row: &BmcLogRow) {
     let mut tx = lab.store.write().await.unwrap();
-    tx.want_of_bmc(row).await.unwrap();
+    tx.request_bmc_work(row).await.unwrap();
     tx.commit().await.unwrap();
 }
 
@@ -44,8 +44,8 @@ async fn what_is_wanted_is_taken_by_one_and_done_once() {
     done.done = "read: 3 entries".into();
     (done.done_at, done.read_at, done.body) = (at(30), at(30), "[1]".into());
     let mut tx = lab.store.write().await.unwrap();
-    assert!(tx.bmc_work_done(&done).await.unwrap());
-    assert!(!tx.bmc_work_done(&done).await.unwrap(), "once");
+    assert!(tx.end_bmc_work(&done).await.unwrap());
+    assert!(!tx.end_bmc_work(&done).await.unwrap(), "once");
     tx.commit().await.unwrap();
     let kept = lab.store.bmc_log("n2").await.unwrap().unwrap();
     assert_eq!(
@@ -64,7 +64,7 @@ async fn an_outcome_of_what_is_no_longer_wanted_is_dropped_and_what_was_read_sta
     done.body = "[1]".into();
     done.read_at = at(11);
     let mut tx = lab.store.write().await.unwrap();
-    assert!(tx.bmc_work_done(&done).await.unwrap());
+    assert!(tx.end_bmc_work(&done).await.unwrap());
     tx.commit().await.unwrap();
     want(&lab, &wanted("n1", "read", 20)).await;
     want(&lab, &wanted("n1", "clear", 30)).await;
@@ -73,7 +73,7 @@ async fn an_outcome_of_what_is_no_longer_wanted_is_dropped_and_what_was_read_sta
         body: "[2]".into(),
         ..wanted("n1", "read", 20)
     };
-    assert!(!tx.bmc_work_done(&late).await.unwrap());
+    assert!(!tx.end_bmc_work(&late).await.unwrap());
     assert_eq!(tx.bmc_log("n1").await.unwrap().unwrap().body, "[1]");
     tx.commit().await.unwrap();
     assert_eq!(lab.store.bmc_log("n2").await.unwrap(), None);

@@ -2,7 +2,7 @@
 
 use rackwright_lifecycle::State;
 use rackwright_lifecycle::bmc_state::uefi::{Baseline, Shown, Uefi};
-use rackwright_lifecycle::bmc_state::{Held, Part};
+use rackwright_lifecycle::bmc_state::{ItemState, Part};
 use rackwright_store::{BmcStateLine, BmcStateRow};
 
 use super::support::{Lab, at, node_in};
@@ -28,7 +28,7 @@ async fn a_reading_that_proves_nothing_keeps_the_last_proof() {
         read_at: at(20),
         proven_at: None,
         lines: vec![BmcStateLine {
-            held: Held::Foreign,
+            held: ItemState::Foreign,
             part: Part::Accounts,
             words: "account \"evil\"".into(),
         }],

@@ -74,9 +74,9 @@ async fn stages_are_dropped_by_age_and_number() {
 async fn an_unknown_machine_is_reported_once_and_seen_again() {
     let lab = Lab::new().await;
     let mut tx = lab.store.write().await.unwrap();
-    assert!(tx.saw_unknown(&unknown("m2", 100)).await.unwrap());
-    assert!(tx.saw_unknown(&unknown("m1", 110)).await.unwrap());
-    assert!(!tx.saw_unknown(&unknown("m2", 200)).await.unwrap());
+    assert!(tx.record_unknown_machine(&unknown("m2", 100)).await.unwrap());
+    assert!(tx.record_unknown_machine(&unknown("m1", 110)).await.unwrap());
+    assert!(!tx.record_unknown_machine(&unknown("m2", 200)).await.unwrap());
     tx.commit().await.unwrap();
     let again = UnknownMachineRow {
         first_seen: at(100),
@@ -89,8 +89,8 @@ async fn an_unknown_machine_is_reported_once_and_seen_again() {
 async fn a_machine_that_was_enrolled_is_unknown_no_more() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let mut tx = lab.store.write().await.unwrap();
-    tx.saw_unknown(&unknown("m1", 100)).await.unwrap();
-    tx.saw_unknown(&unknown("m2", 100)).await.unwrap();
+    tx.record_unknown_machine(&unknown("m1", 100)).await.unwrap();
+    tx.record_unknown_machine(&unknown("m2", 100)).await.unwrap();
     tx.put_macs("n1", &["m1".to_owned()]).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(lab.store.unknown_machines().await.unwrap(), [unknown("m2", 100)]);
@@ -101,11 +101,15 @@ async fn unknown_machines_are_bounded() {
     let lab = Lab::new().await;
     let mut tx = lab.store.write().await.unwrap();
     for n in 0..4096 {
-        assert!(tx.saw_unknown(&unknown(&format!("m{n:04}"), 100)).await.unwrap());
+        assert!(
+            tx.record_unknown_machine(&unknown(&format!("m{n:04}"), 100))
+                .await
+                .unwrap()
+        );
     }
     // A machine seen again is not dropped.
-    assert!(!tx.saw_unknown(&unknown("m0000", 300)).await.unwrap());
-    assert!(tx.saw_unknown(&unknown("one-more", 200)).await.unwrap());
+    assert!(!tx.record_unknown_machine(&unknown("m0000", 300)).await.unwrap());
+    assert!(tx.record_unknown_machine(&unknown("one-more", 200)).await.unwrap());
     tx.commit().await.unwrap();
     let kept = lab.store.unknown_machines().await.unwrap();
     assert_eq!(kept.len(), 4096);
@@ -119,7 +123,9 @@ async fn what_unknown_machines_hold_is_kept_with_them_and_bounded() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let mut tx = lab.store.write().await.unwrap();
     for n in 0..5 {
-        tx.saw_unknown(&unknown(&format!("m{n}"), 100)).await.unwrap();
+        tx.record_unknown_machine(&unknown(&format!("m{n}"), 100))
+            .await
+            .unwrap();
     }
     let third = vec![7; (32 << 20) / 3];
     for n in 0..4 {
@@ -130,7 +136,7 @@ async fn what_unknown_machines_hold_is_kept_with_them_and_bounded() {
     // A machine that was never seen is not created by this.
     tx.save_unknown_inventory("nobody", &third, at(900)).await.unwrap();
     // A machine seen again keeps its inventory.
-    tx.saw_unknown(&unknown("m3", 300)).await.unwrap();
+    tx.record_unknown_machine(&unknown("m3", 300)).await.unwrap();
     tx.commit().await.unwrap();
     let kept = lab.store.unknown_machines().await.unwrap();
     let holding: Vec<bool> = kept.iter().map(|m| m.inventory.is_some()).collect();
@@ -147,15 +153,15 @@ async fn what_unknown_machines_hold_is_kept_with_them_and_bounded() {
 async fn an_address_has_one_mac_and_a_mac_one_address() {
     let lab = Lab::new().await;
     let mut tx = lab.store.write().await.unwrap();
-    tx.give_address("m1", "10.0.0.1", at(1)).await.unwrap();
-    tx.give_address("m1", "10.0.0.1", at(2)).await.unwrap();
-    let refused = tx.give_address("m2", "10.0.0.1", at(3)).await;
+    tx.assign_address("m1", "10.0.0.1", at(1)).await.unwrap();
+    tx.assign_address("m1", "10.0.0.1", at(2)).await.unwrap();
+    let refused = tx.assign_address("m2", "10.0.0.1", at(3)).await;
     assert!(
         matches!(&refused, Err(StoreError::Exists { kind: "address", id }) if id == "10.0.0.1"),
         "{refused:?}"
     );
-    tx.give_address("m1", "10.0.0.2", at(4)).await.unwrap();
-    tx.give_address("m2", "10.0.0.1", at(5)).await.unwrap();
+    tx.assign_address("m1", "10.0.0.2", at(4)).await.unwrap();
+    tx.assign_address("m2", "10.0.0.1", at(5)).await.unwrap();
     tx.commit().await.unwrap();
     let mut given = lab.store.addresses().await.unwrap();
     given.sort();

@@ -108,7 +108,7 @@ async fn fill(store: &Store) {
     tx.begin_effect(&try_of("n1", Effect::WriteImage, 1)).await.unwrap();
     tx.add_event(&event("enrolled", "nodes/n1", 100)).await.unwrap();
     tx.add_proof(Proof::Report, "r1", "n1", b"report").await.unwrap();
-    tx.give_address("m1", "10.0.0.1", at(1)).await.unwrap();
+    tx.assign_address("m1", "10.0.0.1", at(1)).await.unwrap();
     tx.remember(&request(), b"answer", at(1)).await.unwrap();
     tx.put_member("ann", &member("operator"), 1, at(1)).await.unwrap();
     let version = ImageVersionRow {

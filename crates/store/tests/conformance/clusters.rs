@@ -3,7 +3,8 @@
 use rackwright_lifecycle::State as NodeState;
 use rackwright_lifecycle::cluster::{Cluster, Edge, Rollout, State, Swap, Wanted};
 use rackwright_store::{
-    ClusterHistoryRow, ClusterRecord, ClusterSpec, Former, NetworkRow, NetworkTest, Replaced, Scope, StoreError, Term,
+    ClusterHistoryRow, ClusterRecord, ClusterSpec, FormerSpec, NetworkRow, NetworkTest, Replaced, Scope, StoreError,
+    Term,
 };
 
 use super::support::{Lab, at, node_in};
@@ -56,7 +57,7 @@ pub fn cluster(id: &str, customer: &str) -> ClusterRecord {
         at: at(6),
         why: "no disk".into(),
     }];
-    record.former = Some(Former {
+    record.former = Some(FormerSpec {
         build: 2,
         spec: record.spec.clone(),
     });

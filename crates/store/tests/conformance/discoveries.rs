@@ -50,18 +50,18 @@ async fn save(lab: &Lab, row: &DiscoveryRow) -> bool {
 async fn one_replica_at_a_time_works_on_a_search() {
     let lab = lab(&["d1"]).await;
     let store = &lab.store;
-    assert_eq!(store.discoveries_to_take("a", at(1)).await.unwrap(), ["d1"]);
-    assert!(store.take_discovery("d1", "a", at(1), at(60)).await.unwrap());
-    assert!(store.discoveries_to_take("b", at(59)).await.unwrap().is_empty());
-    assert!(!store.take_discovery("d1", "b", at(59), at(100)).await.unwrap());
+    assert_eq!(store.claimable_discoveries("a", at(1)).await.unwrap(), ["d1"]);
+    assert!(store.lease_discovery("d1", "a", at(1), at(60)).await.unwrap());
+    assert!(store.claimable_discoveries("b", at(59)).await.unwrap().is_empty());
+    assert!(!store.lease_discovery("d1", "b", at(59), at(100)).await.unwrap());
     // A replica takes its own search at once, as after a restart.
-    assert_eq!(store.discoveries_to_take("a", at(2)).await.unwrap(), ["d1"]);
+    assert_eq!(store.claimable_discoveries("a", at(2)).await.unwrap(), ["d1"]);
     let mut row = store.discovery("d1").await.unwrap();
     row.reached = 5;
     row.lease_until = at(70);
     assert!(save(&lab, &row).await);
     // Another replica takes over from a dead one, which then can store nothing.
-    assert!(store.take_discovery("d1", "b", at(71), at(130)).await.unwrap());
+    assert!(store.lease_discovery("d1", "b", at(71), at(130)).await.unwrap());
     row.reached = 6;
     assert!(!save(&lab, &row).await);
     let now = store.discovery("d1").await.unwrap();
@@ -73,7 +73,7 @@ async fn one_replica_at_a_time_works_on_a_search() {
     };
     assert!(save(&lab, &ended).await);
     assert!(!save(&lab, &ended).await, "what has ended stays as it is");
-    assert!(store.discoveries_to_take("b", at(999)).await.unwrap().is_empty());
+    assert!(store.claimable_discoveries("b", at(999)).await.unwrap().is_empty());
     let mut tx = store.write().await.unwrap();
     assert!(tx.open_discoveries().await.unwrap().is_empty());
     tx.forget_discovery_secrets("d1").await.unwrap();
@@ -125,8 +125,8 @@ async fn the_newest_searches_that_ended_are_kept_and_open_ones_stay() {
 async fn findings_are_kept_by_place_and_logins_are_counted_before_they_are_tried() {
     let lab = lab(&["d1"]).await;
     let store = &lab.store;
-    store.note_login_try(&found("d1", "b", "")).await.unwrap();
-    store.note_login_try(&found("d1", "b", "")).await.unwrap();
+    store.record_login_try(&found("d1", "b", "")).await.unwrap();
+    store.record_login_try(&found("d1", "b", "")).await.unwrap();
     let tries = store.finding_tries("d1").await.unwrap();
     assert_eq!(tries.into_iter().collect::<Vec<_>>(), [("b".to_owned(), 2)]);
     assert!(

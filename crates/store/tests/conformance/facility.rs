@@ -17,7 +17,7 @@ fn alarm(subject: &str, blocks: bool) -> AlarmRow {
         limit: Some(-5),
         unit: "W".into(),
         nodes: 2,
-        which: "0a".into(),
+        nodes_digest: "0a".into(),
         blocks,
         cordons: true,
         opened_at: at(100),
@@ -111,14 +111,14 @@ async fn an_alarm_holds_nodes_until_it_clears_and_then_wakes_those_that_waited()
         std::slice::from_ref(&second)
     );
     assert_eq!(lab.store.alarms_of("n2").await.unwrap().len(), 2);
-    assert_eq!(lab.store.held_by(&first.id, "ghost", 1).await.unwrap(), ["n1"]);
+    assert_eq!(lab.store.nodes_held_by(&first.id, "ghost", 1).await.unwrap(), ["n1"]);
 
     // The alarm persists with fewer nodes: the opening time stays.
     let again = AlarmRow {
         opened_at: at(900),
         seen_at: at(900),
         message: "a leak at two detectors".into(),
-        which: "0b".into(),
+        nodes_digest: "0b".into(),
         ..first.clone()
     };
     let leak = Wait::Alarm { why: "a leak".into() };
@@ -132,7 +132,12 @@ async fn an_alarm_holds_nodes_until_it_clears_and_then_wakes_those_that_waited()
     assert_eq!((due("n1").await, due("n2").await), (at(5000), at(900)));
     let kept = lab.store.alarms("", 1).await.unwrap().remove(0);
     assert_eq!(
-        (kept.opened_at, kept.seen_at, kept.message.as_str(), kept.which.as_str()),
+        (
+            kept.opened_at,
+            kept.seen_at,
+            kept.message.as_str(),
+            kept.nodes_digest.as_str()
+        ),
         (at(100), at(900), "a leak at two detectors", "0b")
     );
     assert_eq!(lab.store.power_block("n2").await.unwrap(), None);

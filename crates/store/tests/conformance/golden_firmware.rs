@@ -10,7 +10,7 @@ async fn values_of_a_node_keep_an_update_and_go_with_the_node() {
     let lab = Lab::new().await.with(&[node_in("n1", State::Available)]).await;
     let store = &lab.store;
     assert_eq!(store.firmware_values("n1").await.unwrap(), None);
-    store.note_firmware_updated("n1", at(5), "BIOS 2.1").await.unwrap();
+    store.record_firmware_update("n1", at(5), "BIOS 2.1").await.unwrap();
     let updated = FirmwareValuesRow {
         node: "n1".into(),
         updated_at: at(5),
@@ -31,8 +31,8 @@ async fn values_of_a_node_keep_an_update_and_go_with_the_node() {
     tx.put_firmware_values(&seen).await.unwrap();
     assert_eq!(tx.firmware_values("n1").await.unwrap(), Some(seen.clone()));
     tx.commit().await.unwrap();
-    store.note_firmware_updated("n1", at(7), "BIOS 2.2").await.unwrap();
-    store.note_firmware_updated("n1", at(8), "NIC 3").await.unwrap();
+    store.record_firmware_update("n1", at(7), "BIOS 2.2").await.unwrap();
+    store.record_firmware_update("n1", at(8), "NIC 3").await.unwrap();
     let both = FirmwareValuesRow {
         updated_at: at(8),
         updated_to: "BIOS 2.2, NIC 3".into(),

@@ -8,7 +8,10 @@ use rackwright_store::{NodeRecord, Scope, StoreError};
 use super::support::{Lab, at, node, node_in, rest, session_of, try_of};
 
 async fn due(lab: &Lab, now: i64, end: i64, limit: i64) -> Vec<String> {
-    lab.store.lease_due("replica-1", at(now), at(end), limit).await.unwrap()
+    lab.store
+        .lease_due_nodes("replica-1", at(now), at(end), limit)
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -50,7 +53,7 @@ async fn runners_that_ask_at_once_never_get_the_same_node() {
         runners.spawn(async move {
             let mut mine = Vec::new();
             loop {
-                let got = store.lease_due("replica-1", at(200), at(900), 3).await.unwrap();
+                let got = store.lease_due_nodes("replica-1", at(200), at(900), 3).await.unwrap();
                 if got.is_empty() {
                     return mine;
                 }
@@ -183,7 +186,9 @@ async fn a_node_is_taken_by_who_makes_its_open_try_then_by_who_has_its_agent() {
         .await;
     let mut tx = lab.store.write().await.unwrap();
     for id in ["held", "both"] {
-        tx.hold_agent(id, "r2", &session_of(0), "address only").await.unwrap();
+        tx.connect_agent(id, "r2", &session_of(0), "address only")
+            .await
+            .unwrap();
     }
     for id in ["tried", "both"] {
         // Owned by "replica-1".
@@ -195,7 +200,7 @@ async fn a_node_is_taken_by_who_makes_its_open_try_then_by_who_has_its_agent() {
         ("r2", &["free", "held"]),
         ("replica-1", &["both", "free", "tried"]),
     ] {
-        let mut got = lab.store.lease_due(replica, at(100), at(100), 9).await.unwrap();
+        let mut got = lab.store.lease_due_nodes(replica, at(100), at(100), 9).await.unwrap();
         got.sort();
         assert_eq!(got, wanted, "{replica}");
     }
@@ -208,7 +213,10 @@ async fn a_node_is_taken_by_who_makes_its_open_try_then_by_who_has_its_agent() {
         .unwrap();
     tx.commit().await.unwrap();
     assert_eq!(
-        lab.store.lease_due("replica-1", at(100), at(100), 9).await.unwrap(),
+        lab.store
+            .lease_due_nodes("replica-1", at(100), at(100), 9)
+            .await
+            .unwrap(),
         ["tried"]
     );
 }

@@ -48,8 +48,8 @@ async fn a_member_keeps_its_epoch_until_it_is_ended() {
     assert_eq!(put(store, "ann", &member("operator"), 8).await, Some(7));
     assert_eq!(given(store, "ann").await, Some(member("operator")));
     let mut tx = store.write().await.unwrap();
-    assert!(tx.certificate_issued("ann", 7, at(900), "ca").await.unwrap());
-    assert!(!tx.certificate_issued("ann", 8, at(901), "ca").await.unwrap());
+    assert!(tx.record_member_cert("ann", 7, at(900), "ca").await.unwrap());
+    assert!(!tx.record_member_cert("ann", 8, at(901), "ca").await.unwrap());
     tx.commit().await.unwrap();
     let ann = store.member("ann").await.unwrap().unwrap();
     assert_eq!((ann.certificate_ends_at, ann.used_at), (Some(at(900)), None));
@@ -57,7 +57,7 @@ async fn a_member_keeps_its_epoch_until_it_is_ended() {
     let mut tx = store.write().await.unwrap();
     tx.revoke_member("ann", 9).await.unwrap();
     assert!(tx.changes_members());
-    assert!(!tx.certificate_issued("ann", 7, at(900), "ca").await.unwrap());
+    assert!(!tx.record_member_cert("ann", 7, at(900), "ca").await.unwrap());
     tx.commit().await.unwrap();
     let ann = store.member("ann").await.unwrap().unwrap();
     assert_eq!((ann.epoch, ann.certificate_ends_at), (9, None));
@@ -76,7 +76,12 @@ async fn a_member_keeps_its_epoch_until_it_is_ended() {
 async fn the_use_of_a_member_is_noted_once_in_a_while() {
     let lab = Lab::new().await;
     put(&lab.store, "ann", &member("viewer"), 7).await;
-    let note = async |epoch: u64, now: i64| lab.store.note_use("ann", epoch, at(now), at(now - 100)).await.unwrap();
+    let note = async |epoch: u64, now: i64| {
+        lab.store
+            .record_use("ann", epoch, at(now), at(now - 100))
+            .await
+            .unwrap()
+    };
     assert!(!note(6, 1000).await, "of another epoch");
     assert!(note(7, 1000).await);
     assert!(!note(7, 1050).await);
@@ -118,7 +123,7 @@ async fn a_certificate_is_warned_of_once() {
     let lab = Lab::new().await;
     put(&lab.store, "ann", &member("viewer"), 1).await;
     let mut tx = lab.store.write().await.unwrap();
-    tx.certificate_issued("ann", 1, at(500), "ca").await.unwrap();
+    tx.record_member_cert("ann", 1, at(500), "ca").await.unwrap();
     tx.commit().await.unwrap();
     let ending = async |now: i64, until: i64| lab.store.ending_members(at(now), at(until)).await.unwrap().len();
     assert_eq!(
@@ -126,9 +131,9 @@ async fn a_certificate_is_warned_of_once() {
         (0, 1, 0)
     );
     let mut tx = lab.store.write().await.unwrap();
-    assert!(!tx.warn_of_end("ann", at(400)).await.unwrap(), "it was renewed");
-    assert!(tx.warn_of_end("ann", at(500)).await.unwrap());
-    assert!(!tx.warn_of_end("ann", at(500)).await.unwrap());
+    assert!(!tx.mark_end_warned("ann", at(400)).await.unwrap(), "it was renewed");
+    assert!(tx.mark_end_warned("ann", at(500)).await.unwrap());
+    assert!(!tx.mark_end_warned("ann", at(500)).await.unwrap());
     tx.commit().await.unwrap();
     assert_eq!(ending(100, 500).await, 0);
 }

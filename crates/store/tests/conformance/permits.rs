@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rackwright_lifecycle::limits::{ImageLimits, PowerOnLimits};
 use rackwright_lifecycle::{Effect, Kind, Limits, Need, Outcome, Resource, Scope, Timestamp, Wait};
-use rackwright_store::{Asker, InLine, NodeRecord, Queue, Store, StoreError, WriteTx};
+use rackwright_store::{NodeRecord, PermitRequest, Queue, Queued, Store, StoreError, WriteTx};
 
 use super::support::{Lab, at, node, rest, try_of};
 
@@ -46,16 +46,16 @@ async fn resting(names: &[&str]) -> Lab {
 }
 
 /// Requests permits for `node` of `customer` at `now`, and begins the power-on if it has them.
-async fn begin(tx: &mut WriteTx, who: (&str, &str), needs: &[Need], now: i64) -> Result<Option<InLine>, StoreError> {
+async fn begin(tx: &mut WriteTx, who: (&str, &str), needs: &[Need], now: i64) -> Result<Option<Queued>, StoreError> {
     let (node, customer) = who;
     tx.node(node).await?;
-    let asker = Asker {
+    let request = PermitRequest {
         node,
         customer,
         is_urgent: customer == "operator",
         asked_at: at(now),
     };
-    let wait = tx.ask(asker, needs, at(now)).await?;
+    let wait = tx.request_permits(request, needs, at(now)).await?;
     if wait.is_none() {
         let row = try_of(node, Effect::PowerOn, 1);
         tx.begin_effect(&row).await?;
@@ -65,7 +65,7 @@ async fn begin(tx: &mut WriteTx, who: (&str, &str), needs: &[Need], now: i64) ->
 }
 
 /// As `begin`, in a change of its own.
-async fn begun(store: &Store, who: (&str, &str), needs: &[Need], now: i64) -> Option<InLine> {
+async fn begun(store: &Store, who: (&str, &str), needs: &[Need], now: i64) -> Option<Queued> {
     let mut tx = store.write().await.unwrap();
     let wait = begin(&mut tx, who, needs, now).await.unwrap();
     tx.commit().await.unwrap();
@@ -78,13 +78,16 @@ async fn ended(store: &Store, node: &str, now: i64) -> Vec<String> {
     tx.node(node).await.unwrap();
     let id = try_of(node, Effect::PowerOn, 1).id;
     assert!(tx.end_effect(&id, &Outcome::Interrupted, at(now)).await.unwrap());
-    let called = tx.take_called();
+    let next_in_line = tx.take_next_in_line();
     tx.commit().await.unwrap();
-    called
+    next_in_line
 }
 
 async fn due(store: &Store, now: i64) -> Vec<String> {
-    let mut due = store.lease_due("replica-1", at(now), at(LATER), 99).await.unwrap();
+    let mut due = store
+        .lease_due_nodes("replica-1", at(now), at(LATER), 99)
+        .await
+        .unwrap();
     due.sort();
     due
 }
@@ -95,14 +98,14 @@ async fn queue(store: &Store, name: &str, now: i64) -> (u32, u32) {
 }
 
 #[tokio::test]
-async fn there_is_room_for_so_many_and_whoever_ends_calls_the_next() {
+async fn the_end_of_an_effect_grants_the_next_permit() {
     let lab = resting(&["n1", "n2", "n3", "n4"]).await;
     let limits = limits(2, None, 0);
     let on_c1 = needs(&limits, "c1");
     assert_eq!(begun(&lab.store, ("n1", ""), &on_c1, 200).await, None);
     assert_eq!(begun(&lab.store, ("n2", ""), &on_c1, 200).await, None);
     let wait = begun(&lab.store, ("n3", ""), &on_c1, 201).await;
-    let full = InLine {
+    let full = Queued {
         resource: circuit("c1"),
         taken: 2,
         room: 2,
@@ -141,7 +144,7 @@ async fn a_place_settles_and_the_first_in_line_is_due_when_it_has() {
     ended(&lab.store, "n2", settled).await;
     let mut tx = lab.store.write().await.unwrap();
     tx.node("n3").await.unwrap();
-    tx.leave_lines("n3", at(settled)).await.unwrap();
+    tx.leave_queues("n3", at(settled)).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(queue(&lab.store, "c1", settled).await, (1, 0));
     assert_eq!(queue(&lab.store, "c1", 2 * settled).await, (0, 0));
@@ -152,23 +155,23 @@ async fn a_place_settles_and_the_first_in_line_is_due_when_it_has() {
 async fn a_try_again_keeps_the_place_that_settles_and_a_settled_one_is_asked_for_anew() {
     let lab = resting(&["n1", "n2"]).await;
     let on_c1 = needs(&limits(1, None, 10), "c1");
-    let ask = async |node: &'static str, now: i64| {
+    let request_permits = async |node: &'static str, now: i64| {
         let mut tx = lab.store.write().await.unwrap();
         tx.node(node).await.unwrap();
-        let asker = Asker {
+        let request = PermitRequest {
             node,
             customer: "",
             is_urgent: false,
             asked_at: at(now),
         };
-        let wait = tx.ask(asker, &on_c1, at(now)).await.unwrap();
+        let wait = tx.request_permits(request, &on_c1, at(now)).await.unwrap();
         tx.commit().await.unwrap();
         wait.is_none()
     };
     assert_eq!(begun(&lab.store, ("n1", ""), &on_c1, 200).await, None);
-    assert!(!ask("n2", 201).await);
+    assert!(!request_permits("n2", 201).await);
     ended(&lab.store, "n1", 300).await;
-    assert!(ask("n1", 400).await, "it is still its own");
+    assert!(request_permits("n1", 400).await, "it is still its own");
     let mut tx = lab.store.write().await.unwrap();
     let row = try_of("n1", Effect::PowerOn, 2);
     tx.begin_effect(&row).await.unwrap();
@@ -176,8 +179,8 @@ async fn a_try_again_keeps_the_place_that_settles_and_a_settled_one_is_asked_for
     tx.end_effect(&row.id, &Outcome::Succeeded, at(500)).await.unwrap();
     tx.commit().await.unwrap();
     let settled = 500 + 10_000_000;
-    assert!(!ask("n1", settled).await, "n2 has waited longer");
-    assert!(ask("n2", settled).await);
+    assert!(!request_permits("n1", settled).await, "n2 has waited longer");
+    assert!(request_permits("n2", settled).await);
     assert_eq!(lab.store.in_line_us("n1", at(100)).await.unwrap(), 7);
     assert_eq!(lab.store.in_line_us("n1", at(99)).await.unwrap(), 0);
 }
@@ -208,7 +211,7 @@ async fn a_node_keeps_what_it_has_while_it_waits_for_more() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_or_is_forgotten_gives_back_what_it_had() {
+async fn nodes_that_leave_release_their_permits() {
     let lab = resting(&["n1", "n2", "n3", "n4"]).await;
     let limits = limits(1, Some(1), 0);
     let (on_c1, on_c2) = (needs(&limits, "c1"), needs(&limits, "c2"));
@@ -219,8 +222,8 @@ async fn whoever_leaves_or_is_forgotten_gives_back_what_it_had() {
     // n2 has its circuit and waits for the site; n3 waits for the circuit.
     let mut tx = lab.store.write().await.unwrap();
     tx.node("n2").await.unwrap();
-    tx.leave_lines("n2", at(300)).await.unwrap();
-    assert_eq!(tx.take_called(), ["n3"]);
+    tx.leave_queues("n2", at(300)).await.unwrap();
+    assert_eq!(tx.take_next_in_line(), ["n3"]);
     tx.commit().await.unwrap();
     assert!(lab.store.permits("n2").await.unwrap().is_empty());
     assert!(begun(&lab.store, ("n4", ""), &on_c2, 301).await.is_some());
@@ -230,7 +233,7 @@ async fn whoever_leaves_or_is_forgotten_gives_back_what_it_had() {
     let mut tx = lab.store.write().await.unwrap();
     let record = tx.node("n1").await.unwrap();
     tx.forget_permits("n1", at(302)).await.unwrap();
-    assert_eq!(tx.take_called(), ["n3"]);
+    assert_eq!(tx.take_next_in_line(), ["n3"]);
     tx.delete_node(&record).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(queue(&lab.store, "c1", 302).await, (0, 0));
@@ -250,21 +253,25 @@ async fn customers_take_turns_and_an_operator_goes_first() {
         let wait = begun(&lab.store, (name, customer), &on_c1, 200 + i64::try_from(n).unwrap()).await;
         assert_eq!(wait.is_none(), n == 0);
     }
-    assert_eq!(lab.store.asked_before(&circuit("c1"), "b1").await.unwrap(), 3);
+    assert_eq!(lab.store.count_ahead(&circuit("c1"), "b1").await.unwrap(), 3);
     let mut order = vec!["a1".to_owned()];
     for now in 300..305 {
         let last = order.last().unwrap().clone();
-        let called = ended(&lab.store, &last, now).await;
-        assert_eq!(called.len(), 1, "as many as there is room for");
-        let customer = if called[0] == "op" { "operator" } else { &called[0][..1] };
-        assert_eq!(begun(&lab.store, (&called[0], customer), &on_c1, now).await, None);
-        order.extend(called);
+        let next_in_line = ended(&lab.store, &last, now).await;
+        assert_eq!(next_in_line.len(), 1, "as many as there is room for");
+        let customer = if next_in_line[0] == "op" {
+            "operator"
+        } else {
+            &next_in_line[0][..1]
+        };
+        assert_eq!(begun(&lab.store, (&next_in_line[0], customer), &on_c1, now).await, None);
+        order.extend(next_in_line);
     }
     assert_eq!(order, ["a1", "op", "a2", "b1", "a3", "a4"]);
 }
 
 #[tokio::test]
-async fn more_room_lets_more_in_and_less_room_lets_nobody_out() {
+async fn more_room_admits_more_and_less_evicts_nobody() {
     let lab = resting(&["n1", "n2", "n3", "n4", "n5"]).await;
     let narrow = needs(&limits(1, None, 0), "c1");
     let wide = needs(&limits(3, None, 0), "c1");

@@ -75,7 +75,7 @@ async fn an_address_that_many_machines_ask_for_at_once_is_given_to_one() {
     let lab = Lab::new().await;
     let given = at_once(&lab, |store, n| async move {
         let mut tx = store.write().await.unwrap();
-        match tx.give_address(&format!("m{n}"), "10.0.0.1", at(1)).await {
+        match tx.assign_address(&format!("m{n}"), "10.0.0.1", at(1)).await {
             Ok(()) => tx.commit().await.map(|()| true).unwrap(),
             Err(StoreError::Exists { .. }) => false,
             Err(error) => panic!("{error}"),

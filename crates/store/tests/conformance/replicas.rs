@@ -29,7 +29,7 @@ fn ids(effects: Vec<EffectRow>) -> Vec<String> {
 async fn a_replica_lives_while_it_says_so() {
     let lab = Lab::new().await;
     for (id, us) in [("b", 100), ("a", 100), ("a", 200), ("a", 150)] {
-        lab.store.replica_lives(id, at(us)).await.unwrap();
+        lab.store.record_heartbeat(id, at(us)).await.unwrap();
     }
     let living = async |since| lab.store.replicas(at(since)).await.unwrap();
     assert_eq!(living(100).await, [replica("a", 200), replica("b", 100)]);
@@ -37,30 +37,30 @@ async fn a_replica_lives_while_it_says_so() {
     assert_eq!(living(201).await, []);
     assert_eq!(lab.store.forget_replicas(at(101)).await.unwrap(), 1);
     assert_eq!(living(0).await, [replica("a", 200)]);
-    lab.store.replica_ended("a").await.unwrap();
-    lab.store.replica_ended("a").await.unwrap();
+    lab.store.end_replica("a").await.unwrap();
+    lab.store.end_replica("a").await.unwrap();
     assert_eq!(living(0).await, []);
     // It starts again, or was falsely taken for dead.
-    lab.store.replica_lives("b", at(300)).await.unwrap();
+    lab.store.record_heartbeat("b", at(300)).await.unwrap();
     assert_eq!(living(300).await, [replica("b", 300)]);
 }
 
 #[tokio::test]
-async fn the_time_that_agents_could_come_to_some_replica_outlasts_each_of_them() {
+async fn service_time_outlasts_each_replica() {
     let lab = Lab::new().await;
-    let begins = async |id, us| lab.store.replica_begins(id, at(us), 30).await.unwrap();
+    let begins = async |id, us| lab.store.begin_replica(id, at(us), 30).await.unwrap();
     assert_eq!(begins("a", 100).await, at(100));
     // Killed and restarted repeatedly, by turns.
     for (id, us) in [("b", 120), ("a", 150), ("b", 180), ("b", 181)] {
         assert_eq!(begins(id, us).await, at(100), "{id} at {us}");
     }
-    lab.store.replica_lives("a", at(200)).await.unwrap();
+    lab.store.record_heartbeat("a", at(200)).await.unwrap();
     assert_eq!(begins("b", 230).await, at(100));
     // No replica was alive for too long.
     assert_eq!(begins("a", 261).await, at(261));
     assert_eq!(begins("b", 262).await, at(261));
     for id in ["a", "b"] {
-        lab.store.replica_ended(id).await.unwrap();
+        lab.store.end_replica(id).await.unwrap();
     }
     assert_eq!(begins("a", 263).await, at(263));
 }
@@ -76,8 +76,8 @@ async fn open_effects_of_the_dead_are_found_and_those_of_the_living_are_not() {
         .await
         .unwrap();
     tx.commit().await.unwrap();
-    lab.store.replica_lives("alive", at(200)).await.unwrap();
-    lab.store.replica_lives("silent", at(100)).await.unwrap();
+    lab.store.record_heartbeat("alive", at(200)).await.unwrap();
+    lab.store.record_heartbeat("silent", at(100)).await.unwrap();
 
     let orphaned = async |since| ids(lab.store.orphaned_effects(at(since)).await.unwrap());
     assert_eq!(orphaned(150).await, ["n2-power-on-1", "n3-power-on-1"]);

@@ -47,7 +47,7 @@ async fn any_number_of_them_is_read_with_what_was_seen_last() {
     let mut tx = lab.store.write().await.unwrap();
     tx.save_readings("n149", &readings, at(300)).await.unwrap();
     let session = tx
-        .hold_agent("n149", "replica-1", &session_of(0), "address only")
+        .connect_agent("n149", "replica-1", &session_of(0), "address only")
         .await
         .unwrap();
     tx.commit().await.unwrap();

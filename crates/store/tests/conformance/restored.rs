@@ -32,7 +32,7 @@ async fn a_database_keeps_its_first_id_and_the_age_that_it_is_given() {
 }
 
 #[tokio::test]
-async fn a_doubted_node_is_due_and_neither_free_nor_watched_until_its_record_is_saved_without_the_doubt() {
+async fn a_doubted_node_is_due_but_not_free_or_watched() {
     let lab = Lab::new().await.with(&[node_in("n1", State::Available)]).await;
     let seen = lab.store.node(&Scope::Site, "n1").await.unwrap();
     let mut tx = lab.store.write().await.unwrap();

@@ -142,7 +142,7 @@ async fn plain_user_data_of_older_versions_is_found_and_an_empty_one_is_none() {
     assert_eq!(lab.store.nodes_with_plain_user_data(1).await.unwrap(), ["n1"]);
     let mut old = cluster("alpha", 1);
     old.spec.user_data = None;
-    old.former = Some(rackwright_store::Former {
+    old.former = Some(rackwright_store::FormerSpec {
         build: 1,
         spec: ClusterSpec {
             plain_user_data: "#!/bin/sh\n".into(),
@@ -160,8 +160,8 @@ async fn plain_user_data_of_older_versions_is_found_and_an_empty_one_is_none() {
 async fn replicas_say_which_sealing_keys_they_have() {
     let lab = Lab::new().await;
     let store = &lab.store;
-    store.replica_begins("r1", at(100), 10).await.unwrap();
-    store.replica_lives("r2", at(50)).await.unwrap();
+    store.begin_replica("r1", at(100), 10).await.unwrap();
+    store.record_heartbeat("r2", at(50)).await.unwrap();
     let own = ReplicaKeys {
         replica: "r1".into(),
         keys: vec!["bb".into(), "aa".into()],
@@ -178,15 +178,15 @@ async fn replicas_say_which_sealing_keys_they_have() {
     assert_eq!(store.replica_keys(Timestamp(0)).await.unwrap(), [own, none]);
 
     assert_eq!(
-        store.needed_sealing_key().await.unwrap(),
+        store.required_sealing_key().await.unwrap(),
         "",
         "the site is not known yet"
     );
     store.site_authority("ca").await.unwrap();
-    assert_eq!(store.needed_sealing_key().await.unwrap(), "");
+    assert_eq!(store.required_sealing_key().await.unwrap(), "");
     let mut tx = store.write().await.unwrap();
-    tx.need_sealing_key("bb").await.unwrap();
+    tx.require_sealing_key("bb").await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(store.needed_sealing_key().await.unwrap(), "bb");
+    assert_eq!(store.required_sealing_key().await.unwrap(), "bb");
     assert_eq!(store.site_authority("ca").await.unwrap(), "ca");
 }

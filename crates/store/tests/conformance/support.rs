@@ -4,7 +4,8 @@ use rackwright_lifecycle::{
     Attempt, Claim, Effect, EventKind, Evidence, Node, Outcome, State, Timestamp, Wait, Wanted,
 };
 use rackwright_store::{
-    AgentSession, EffectRow, EventRow, Hold, Identity, MemberRow, NodeRecord, Readings, Scope, Spec, Store, StoreError,
+    AgentConnection, AgentSession, EffectRow, EventRow, Identity, MemberRow, NodeRecord, Readings, Scope, Spec, Store,
+    StoreError,
 };
 
 use crate::database::Fresh;
@@ -69,7 +70,7 @@ pub fn node_in(id: &str, state: State) -> NodeRecord {
         identity: Identity::default(),
         reason: String::new(),
         readings: Readings::default(),
-        hold: Hold::default(),
+        hold: AgentConnection::default(),
         address: String::new(),
         address_witness: String::new(),
         wait: Wait::Rest,

@@ -114,7 +114,7 @@ async fn a_customer_finds_their_clusters_and_no_others() {
 }
 
 #[tokio::test]
-async fn operations_and_events_are_theirs_whose_node_or_cluster_it_was_then() {
+async fn history_stays_with_former_customer() {
     let lab = lab().await;
     let mut tx = lab.store.write().await.unwrap();
     let targets = [
@@ -174,7 +174,7 @@ async fn operations_and_events_are_theirs_whose_node_or_cluster_it_was_then() {
 }
 
 #[tokio::test]
-async fn papers_are_theirs_whose_the_node_was() {
+async fn proofs_stay_with_former_customer() {
     let lab = lab().await;
     let add = async |id: &str, body: u8| {
         let mut tx = lab.store.write().await.unwrap();

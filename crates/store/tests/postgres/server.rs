@@ -128,7 +128,7 @@ async fn who_breaks_off_a_beginning_leaves_no_change_of_others_uncommitted() {
         assert!(polled, "a server cannot have answered before it was waited for");
         drop(beginning);
         let replica = format!("replica-{turn}");
-        lab.store.replica_lives(&replica, at(turn)).await.unwrap();
+        lab.store.record_heartbeat(&replica, at(turn)).await.unwrap();
         let query = sqlx::query("SELECT 1 FROM replicas WHERE id = $1").bind(replica);
         let kept = query.fetch_optional(&mut other).await.unwrap();
         assert!(

@@ -62,7 +62,7 @@ pub enum Answer {
 
 /// The route from one end to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Way {
+pub struct Route {
     /// Index of its own partition.
     pub pkey: u16,
     /// Index of its own address, and the other end's address; none: by LID.
@@ -75,7 +75,7 @@ pub struct Way {
 ///
 /// # Errors
 /// There is no common route, with the reason.
-pub fn agree(client: &Card, server: &Card) -> Result<(Way, Way), String> {
+pub fn negotiate(client: &Card, server: &Card) -> Result<(Route, Route), String> {
     if client.is_ethernet != server.is_ethernet {
         return Err("one adapter's link is Ethernet, the other's InfiniBand".into());
     }
@@ -84,7 +84,7 @@ pub fn agree(client: &Card, server: &Card) -> Result<(Way, Way), String> {
         return Err(format!("{mtu} is no MTU of a path"));
     }
     let (here, there) = pkeys(client, server)?;
-    let way = |pkey: &Pkey, gids| Way {
+    let route = |pkey: &Pkey, gids| Route {
         pkey: pkey.index,
         gids,
         mtu,
@@ -93,7 +93,7 @@ pub fn agree(client: &Card, server: &Card) -> Result<(Way, Way), String> {
         if client.lid == 0 || server.lid == 0 {
             return Err("a port has no LID: the subnet manager has not seen it".into());
         }
-        return Ok((way(&here, None), way(&there, None)));
+        return Ok((route(&here, None), route(&there, None)));
     }
     let pair = client.gids.iter().find_map(|own| {
         let family = Family::of(own.address);
@@ -102,8 +102,8 @@ pub fn agree(client: &Card, server: &Card) -> Result<(Way, Way), String> {
     });
     let (own, other) = pair.ok_or("the ports have no RoCE v2 addresses of one family")?;
     Ok((
-        way(&here, Some((own.index, other))),
-        way(&there, Some((other.index, own))),
+        route(&here, Some((own.index, other))),
+        route(&there, Some((other.index, own))),
     ))
 }
 
@@ -161,32 +161,32 @@ mod tests {
         let client = card(true, &[(3, "::ffff:10.0.0.1"), (1, "fe80::1")], &[(0, 0xffff)]);
         let mut server = card(true, &[(5, "::ffff:10.0.0.2"), (0, "fe80::2")], &[(0, 0xffff)]);
         server.mtu = 3;
-        let (here, there) = agree(&client, &server).unwrap();
+        let (here, there) = negotiate(&client, &server).unwrap();
         assert_eq!((here.mtu, there.mtu), (3, 3));
         assert_eq!(here.gids, Some((3, server.gids[0])));
         assert_eq!(there.gids, Some((5, client.gids[0])));
         server.gids.remove(0);
-        assert_eq!(agree(&client, &server).unwrap().0.gids, Some((1, server.gids[0])));
+        assert_eq!(negotiate(&client, &server).unwrap().0.gids, Some((1, server.gids[0])));
         server.gids.clear();
-        assert!(agree(&client, &server).unwrap_err().contains("RoCE v2"));
+        assert!(negotiate(&client, &server).unwrap_err().contains("RoCE v2"));
         server.is_ethernet = false;
-        assert!(agree(&client, &server).unwrap_err().contains("Ethernet"));
+        assert!(negotiate(&client, &server).unwrap_err().contains("Ethernet"));
     }
 
     #[test]
     fn a_partition_is_shared_where_one_is_a_full_member() {
         let client = card(false, &[], &[(2, 0x8012), (0, 0x7fff)]);
         let server = card(false, &[], &[(0, 0x7fff), (1, 0x0012)]);
-        let (here, there) = agree(&client, &server).unwrap();
+        let (here, there) = negotiate(&client, &server).unwrap();
         assert_eq!((here.pkey, there.pkey, here.gids), (2, 1, None));
         let limited = card(false, &[], &[(0, 0x7fff), (1, 0x0013)]);
-        let why = agree(&limited, &server).unwrap_err();
+        let why = negotiate(&limited, &server).unwrap_err();
         assert!(
             why.contains("no partition: 0x7fff, 0x0013 here, 0x7fff, 0x0012 there"),
             "{why}"
         );
         let mut unseen = server;
         unseen.lid = 0;
-        assert!(agree(&client, &unseen).unwrap_err().contains("LID"));
+        assert!(negotiate(&client, &unseen).unwrap_err().contains("LID"));
     }
 }

@@ -25,8 +25,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::lanes;
-use crate::wire::{PATIENCE, Taken};
-use card::{Answer, Card, Kind, Offer, agree};
+use crate::wire::{IO_TIMEOUT, Taken};
+use card::{Answer, Card, Kind, Offer, negotiate};
 use port::Port;
 use queue::{DEPTH, MESSAGE, Queue};
 
@@ -35,7 +35,7 @@ const LONGEST_LINE: usize = 16 * 1024;
 /// Polls without a result before the thread yields: a software adapter runs on the same processor.
 const SPINS: u32 = 64;
 /// Bytes of the last message of a ping.
-const LAST: u32 = 2;
+const LAST_MESSAGE_BYTES: u32 = 2;
 /// Sent by the client when both ends are ready.
 const GO: u8 = b'g';
 
@@ -84,19 +84,19 @@ pub fn usable(lane: &str) -> Result<(), String> {
     Queue::new(Port::of(lane)?, 0).map(drop)
 }
 
-fn own(lane: &str) -> Result<Queue, String> {
+fn open_queue(lane: &str) -> Result<Queue, String> {
     // Packet sequence numbers need not be secret, only different from run to run.
     let psn = RandomState::new().hash_one(lane) as u32;
     Queue::new(Port::of(lane)?, psn)
 }
 
-fn put(stream: &mut TcpStream, value: &impl Serialize) -> io::Result<()> {
+fn write_line(stream: &mut TcpStream, value: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     stream.write_all(&line)
 }
 
-fn take<T: DeserializeOwned>(stream: &mut TcpStream) -> io::Result<T> {
+fn read_line<T: DeserializeOwned>(stream: &mut TcpStream) -> io::Result<T> {
     let mut line = Vec::new();
     let mut byte = [0];
     loop {
@@ -112,7 +112,7 @@ fn take<T: DeserializeOwned>(stream: &mut TcpStream) -> io::Result<T> {
 }
 
 /// A connected queue pair, and the TCP connection that negotiated it.
-pub struct Joined {
+pub struct ConnectedLane {
     queue: Queue,
     peer: Card,
     stream: TcpStream,
@@ -123,43 +123,43 @@ pub struct Joined {
 ///
 /// # Errors
 /// One of the two ends cannot, or the server does not answer.
-pub fn join(mut stream: TcpStream, lane: &str, peer_lane: Option<&str>, kind: Kind) -> Result<Joined, Fault> {
-    let mut queue = own(lane).map_err(|why| Fault::Unavailable(format!("here: {why}")))?;
+pub fn join(mut stream: TcpStream, lane: &str, peer_lane: Option<&str>, kind: Kind) -> Result<ConnectedLane, Fault> {
+    let mut queue = open_queue(lane).map_err(|why| Fault::Unavailable(format!("here: {why}")))?;
     let card = queue.card();
     let offer = Offer {
         lane: peer_lane.unwrap_or_default().to_owned(),
         kind,
         card: card.clone(),
     };
-    put(&mut stream, &offer)?;
-    let peer = match take(&mut stream)? {
+    write_line(&mut stream, &offer)?;
+    let peer = match read_line(&mut stream)? {
         Answer::Taken(peer) => peer,
         Answer::Refused(why) => return Err(Fault::Unavailable(format!("there: {why}"))),
     };
-    let (way, _) = agree(&card, &peer).map_err(Fault::Unavailable)?;
-    queue.connect(way, &peer)?;
+    let (route, _) = negotiate(&card, &peer).map_err(Fault::Unavailable)?;
+    queue.connect(route, &peer)?;
     if kind == Kind::Ping {
         queue.expect()?;
     }
-    Ok(Joined { queue, peer, stream })
+    Ok(ConnectedLane { queue, peer, stream })
 }
 
 /// Runs the server's side of a measurement to its end.
 ///
 /// # Errors
 /// The client is gone, or RDMA failed, which the client sees as well.
-pub fn answer(mut stream: TcpStream, lasts: Duration) -> Result<(), Fault> {
-    let offer: Offer = take(&mut stream)?;
+pub fn answer(mut stream: TcpStream, duration: Duration) -> Result<(), Fault> {
+    let offer: Offer = read_line(&mut stream)?;
     let asked = stream.local_addr()?.ip();
     let made = || {
         let lane = match offer.lane.is_empty() {
             true => lanes::at(asked).ok_or_else(|| format!("no adapter has the address {asked}"))?,
             false => offer.lane.clone(),
         };
-        let mut queue = own(&lane)?;
+        let mut queue = open_queue(&lane)?;
         let card = queue.card();
-        let (_, way) = agree(&offer.card, &card)?;
-        queue.connect(way, &offer.card)?;
+        let (_, route) = negotiate(&offer.card, &card)?;
+        queue.connect(route, &offer.card)?;
         if offer.kind == Kind::Ping {
             queue.expect()?;
         }
@@ -167,20 +167,20 @@ pub fn answer(mut stream: TcpStream, lasts: Duration) -> Result<(), Fault> {
     };
     let (mut queue, card) = match made() {
         Ok(made) => made,
-        Err(why) => return Ok(put(&mut stream, &Answer::Refused(why))?),
+        Err(why) => return Ok(write_line(&mut stream, &Answer::Refused(why))?),
     };
-    put(&mut stream, &Answer::Taken(card))?;
+    write_line(&mut stream, &Answer::Taken(card))?;
     let mut byte = [0];
     stream.read_exact(&mut byte)?;
     match offer.kind {
-        Kind::Ping => echo(&mut queue, Instant::now() + lasts + PATIENCE)?,
+        Kind::Ping => echo(&mut queue, Instant::now() + duration + IO_TIMEOUT)?,
         // The writes need no action here; the client ends the measurement.
         Kind::Push => {
-            stream.set_read_timeout(Some(lasts + PATIENCE))?;
+            stream.set_read_timeout(Some(duration + IO_TIMEOUT))?;
             stream.read_exact(&mut byte)?;
         }
         Kind::Pull => {
-            let wrote = write(&mut queue, &offer.card, lasts);
+            let wrote = write(&mut queue, &offer.card, duration);
             let taken = wrote.as_ref().copied().unwrap_or(Taken {
                 bytes: 0,
                 took: Duration::ZERO,
@@ -190,28 +190,32 @@ pub fn answer(mut stream: TcpStream, lasts: Duration) -> Result<(), Fault> {
                 nanos: u64::try_from(taken.took.as_nanos()).unwrap_or(u64::MAX),
                 error: wrote.err(),
             };
-            put(&mut stream, &outcome)?;
+            write_line(&mut stream, &outcome)?;
         }
     }
     Ok(())
 }
 
 /// Polls without a result, with a yield now and then.
-struct Patience {
+struct PollTimer {
     idle: u32,
-    lasts: Duration,
+    duration: Duration,
     until: Instant,
 }
 
-impl Patience {
+impl PollTimer {
     /// Gives up after this time without a result.
-    fn of(lasts: Duration) -> Self {
-        let until = Instant::now() + lasts;
-        Self { idle: 0, lasts, until }
+    fn of(duration: Duration) -> Self {
+        let until = Instant::now() + duration;
+        Self {
+            idle: 0,
+            duration,
+            until,
+        }
     }
 
     fn renew(&mut self) {
-        self.until = Instant::now() + self.lasts;
+        self.until = Instant::now() + self.duration;
     }
 
     fn wait(&mut self) -> Result<(), String> {
@@ -226,30 +230,30 @@ impl Patience {
             true => Ok(()),
             false => Err(format!(
                 "the adapter said nothing for {:.1} s",
-                self.lasts.as_secs_f64()
+                self.duration.as_secs_f64()
             )),
         }
     }
 }
 
 /// Writes until the time is up, and then waits until everything has arrived.
-fn write(queue: &mut Queue, peer: &Card, lasts: Duration) -> Result<Taken, String> {
+fn write(queue: &mut Queue, peer: &Card, duration: Duration) -> Result<Taken, String> {
     let (mut bytes, mut took) = (0, Duration::ZERO);
     let begun = Instant::now();
-    let mut patience = Patience::of(PATIENCE);
+    let mut timer = PollTimer::of(IO_TIMEOUT);
     loop {
-        while queue.on_their_way() < DEPTH && begun.elapsed() < lasts {
+        while queue.in_flight() < DEPTH && begun.elapsed() < duration {
             queue.write(peer)?;
         }
-        if queue.on_their_way() == 0 {
+        if queue.in_flight() == 0 {
             return Ok(Taken { bytes, took });
         }
         let done = queue.poll()?.sent;
         if done == 0 {
-            patience.wait()?;
+            timer.wait()?;
             continue;
         }
-        patience.renew();
+        timer.renew();
         took = begun.elapsed();
         bytes += u64::from(done) * MESSAGE as u64;
     }
@@ -257,42 +261,42 @@ fn write(queue: &mut Queue, peer: &Card, lasts: Duration) -> Result<Taken, Strin
 
 /// The size of the next message in bytes.
 fn next(queue: &mut Queue) -> Result<u32, String> {
-    let mut patience = Patience::of(PATIENCE);
+    let mut timer = PollTimer::of(IO_TIMEOUT);
     loop {
         if let Some(bytes) = queue.poll()?.received {
             queue.expect()?;
             return Ok(bytes);
         }
-        patience.wait()?;
+        timer.wait()?;
     }
 }
 
 fn echo(queue: &mut Queue, until: Instant) -> Result<(), String> {
-    while next(queue)? < LAST && Instant::now() < until {
+    while next(queue)? < LAST_MESSAGE_BYTES && Instant::now() < until {
         queue.send(1)?;
     }
     Ok(())
 }
 
-impl Joined {
+impl ConnectedLane {
     /// Writes to the server.
     ///
     /// # Errors
     /// A write failed.
-    pub fn push(mut self, lasts: Duration) -> Result<Taken, Fault> {
+    pub fn push(mut self, duration: Duration) -> Result<Taken, Fault> {
         self.stream.write_all(&[GO])?;
-        Ok(write(&mut self.queue, &self.peer, lasts)?)
+        Ok(write(&mut self.queue, &self.peer, duration)?)
     }
 
     /// Has the server write.
     ///
     /// # Errors
     /// A write failed there, or the server is gone.
-    pub fn pull(mut self, lasts: Duration) -> Result<Taken, Fault> {
+    pub fn pull(mut self, duration: Duration) -> Result<Taken, Fault> {
         self.stream.write_all(&[GO])?;
         // The server waits for its adapter as long.
-        self.stream.set_read_timeout(Some(lasts + 2 * PATIENCE))?;
-        let outcome: Outcome = take(&mut self.stream)?;
+        self.stream.set_read_timeout(Some(duration + 2 * IO_TIMEOUT))?;
+        let outcome: Outcome = read_line(&mut self.stream)?;
         match outcome.error {
             Some(error) => Err(Fault::Failed(format!("there: {error}"))),
             None => Ok(Taken {
@@ -306,7 +310,7 @@ impl Joined {
     ///
     /// # Errors
     /// A message was lost.
-    pub fn ping(mut self, warm_up: usize, most: usize, lasts: Duration) -> Result<Vec<Duration>, Fault> {
+    pub fn ping(mut self, warm_up: usize, most: usize, duration: Duration) -> Result<Vec<Duration>, Fault> {
         self.stream.write_all(&[GO])?;
         let (begun, mut times) = (Instant::now(), Vec::with_capacity(most));
         for turn in 0..warm_up + most {
@@ -316,16 +320,16 @@ impl Joined {
             if turn >= warm_up {
                 times.push(sent.elapsed());
             }
-            if begun.elapsed() > lasts && !times.is_empty() {
+            if begun.elapsed() > duration && !times.is_empty() {
                 break;
             }
         }
-        self.queue.send(LAST as usize)?;
+        self.queue.send(LAST_MESSAGE_BYTES as usize)?;
         // The message must arrive before the queue pair is destroyed.
-        let mut patience = Patience::of(PATIENCE);
-        while self.queue.on_their_way() > 0 {
+        let mut timer = PollTimer::of(IO_TIMEOUT);
+        while self.queue.in_flight() > 0 {
             self.queue.poll()?;
-            patience.wait()?;
+            timer.wait()?;
         }
         Ok(times)
     }

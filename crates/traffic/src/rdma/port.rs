@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_routes_comes_first_and_what_is_no_roce_v2_not_at_all() {
+    fn routable_roce_v2_gids_come_first() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("mlx5_0/ports/1");
         let put = |path: &str, text: &str| {

@@ -10,7 +10,7 @@ use std::ffi::CStr;
 use std::io;
 use std::ptr::{NonNull, null_mut};
 
-use super::card::{Card, Way};
+use super::card::{Card, Route};
 use super::port::Port;
 use super::sys::{self, Completion, Verbs};
 
@@ -69,7 +69,7 @@ pub struct Queue {
     psn: u32,
     attributes: sys::PortAttributes,
     /// Sends and writes without a completion yet.
-    on_their_way: u32,
+    in_flight: u32,
     // The last field: `drop` frees the others first.
     memory: Memory,
 }
@@ -154,7 +154,7 @@ impl Queue {
             pair: null_mut(),
             psn: psn & 0x00ff_ffff,
             attributes: sys::PortAttributes::default(),
-            on_their_way: 0,
+            in_flight: 0,
             memory,
         };
         // SAFETY: the device is open, and the structure has room for what any version of the library writes.
@@ -247,10 +247,10 @@ impl Queue {
     ///
     /// # Errors
     /// The adapter refuses.
-    pub fn connect(&mut self, way: Way, peer: &Card) -> Result<(), String> {
+    pub fn connect(&mut self, route: Route, peer: &Card) -> Result<(), String> {
         let port = self.port.number;
         let init = sys::PairAttributes {
-            pkey_index: way.pkey,
+            pkey_index: route.pkey,
             port,
             access: sys::MAY_WRITE as u32,
             ..sys::PairAttributes::default()
@@ -261,12 +261,12 @@ impl Queue {
             port,
             ..sys::Path::default()
         };
-        if let Some((own, gid)) = way.gids {
+        if let Some((own, gid)) = route.gids {
             path.gid = sys::Gid(gid.address.octets());
             (path.own_gid, path.hop_limit, path.is_global) = (own, HOP_LIMIT, 1);
         }
         let receive = sys::PairAttributes {
-            path_mtu: way.mtu,
+            path_mtu: route.mtu,
             peer: peer.pair & 0x00ff_ffff,
             receive_psn: peer.psn & 0x00ff_ffff,
             peer_reads: 1,
@@ -339,13 +339,13 @@ impl Queue {
         // piece names lives as long as the pair.
         let failed = unsafe { post(self.pair, &mut request, &mut bad) };
         self.checked(failed, "send")?;
-        self.on_their_way += 1;
+        self.in_flight += 1;
         Ok(())
     }
 
     /// Messages sent that have not arrived yet.
-    pub fn on_their_way(&self) -> u32 {
-        self.on_their_way
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
     }
 
     /// Posts a receive request, for a message of [`send`](Self::send).
@@ -391,7 +391,7 @@ impl Queue {
                 _ => done.sent += 1,
             }
         }
-        self.on_their_way = self.on_their_way.saturating_sub(done.sent);
+        self.in_flight = self.in_flight.saturating_sub(done.sent);
         Ok(done)
     }
 }

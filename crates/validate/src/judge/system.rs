@@ -2,7 +2,7 @@
 
 use rackwright_api::v1::Check;
 
-use super::{Finding, ImageSays, of_profile};
+use super::{Finding, ImagePatterns, of_profile};
 use crate::profile::{Profile, matches};
 use crate::readings::Readings;
 
@@ -22,7 +22,7 @@ impl Wanted<'_> {
     }
 }
 
-pub(super) fn os(profile: &Profile, says: &ImageSays, readings: &Readings) -> Check {
+pub(super) fn os(profile: &Profile, patterns: &ImagePatterns, readings: &Readings) -> Check {
     let os = &readings.os;
     let measured = if os.pretty_name.is_empty() {
         format!("{} {}", os.id, os.version_id).trim().to_owned()
@@ -32,19 +32,19 @@ pub(super) fn os(profile: &Profile, says: &ImageSays, readings: &Readings) -> Ch
     let of_profile = of_profile(profile);
     let (id, version) = (os.id.as_str(), os.version_id.as_str());
     let wanted = wanted([
-        ("ID", says.os_id.as_deref(), "image", id),
-        ("VERSION_ID", says.os_version_id.as_deref(), "image", version),
+        ("ID", patterns.os_id.as_deref(), "image", id),
+        ("VERSION_ID", patterns.os_version_id.as_deref(), "image", version),
         ("ID", profile.os_id.as_deref(), &of_profile, id),
         ("VERSION_ID", profile.os_version_id.as_deref(), &of_profile, version),
     ]);
     judged(measured, &wanted, "/etc/os-release").check("os", &source(&wanted, of_profile))
 }
 
-pub(super) fn kernel(profile: &Profile, says: &ImageSays, readings: &Readings) -> Check {
+pub(super) fn kernel(profile: &Profile, patterns: &ImagePatterns, readings: &Readings) -> Check {
     let found = readings.kernel_release.as_str();
     let of_profile = of_profile(profile);
     let wanted = wanted([
-        ("", says.kernel.as_deref(), "image", found),
+        ("", patterns.kernel.as_deref(), "image", found),
         ("", profile.kernel.as_deref(), &of_profile, found),
     ]);
     judged(found.to_owned(), &wanted, "uname").check("kernel", &source(&wanted, of_profile))

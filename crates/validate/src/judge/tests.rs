@@ -134,7 +134,7 @@ fn healthy() -> Case {
             image_digest: "b3-aa".into(),
             claim_generation: 7,
             hostname: "gpu-001.rack.example".into(),
-            image_says: ImageSays::default(),
+            image_patterns: ImagePatterns::default(),
         },
         readings: readings(),
         clock: ClockSpan {
@@ -246,7 +246,7 @@ fn debian(change: impl FnOnce(&mut Case)) -> Vec<Check> {
     let mut checks = report(|c| {
         c.readings.os.id = "debian".into();
         c.readings.os.version_id = "12".into();
-        c.expected.image_says = ImageSays {
+        c.expected.image_patterns = ImagePatterns {
             os_id: Some("debian".into()),
             os_version_id: Some("12*".into()),
             kernel: Some("6.1.*".into()),
@@ -314,9 +314,9 @@ fn another_image_is_judged_by_what_it_says_itself() {
         let says = Some(says.to_owned());
         debian(move |c| {
             c.readings.os.id = "ubuntu".into();
-            c.expected.image_says = ImageSays {
+            c.expected.image_patterns = ImagePatterns {
                 os_id: says,
-                ..ImageSays::default()
+                ..ImagePatterns::default()
             };
         })
     };

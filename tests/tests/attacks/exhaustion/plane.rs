@@ -18,7 +18,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tower::ServiceExt as _;
 
 /// Generous: the control plane shares the computer with other tests.
-pub const SOON: Duration = Duration::from_secs(120);
+pub const TEST_LIMIT: Duration = Duration::from_secs(120);
 /// Bytes per write.
 const PIECE: usize = 64 << 10;
 
@@ -117,7 +117,7 @@ impl Plane {
         let file = self.site.dir().join("nodes.yaml");
         std::fs::write(&file, text).expect("the file can be written");
         tokio::task::block_in_place(|| self.site.cli(["apply".as_ref(), "-f".as_ref(), file.as_os_str()]));
-        self.site.until(&fleet.node(0).name(), &["available"], SOON).await;
+        self.site.until(&fleet.node(0).name(), &["available"], TEST_LIMIT).await;
         fleet
     }
 }

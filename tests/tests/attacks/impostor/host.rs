@@ -20,7 +20,7 @@ use tonic::{Status, Streaming};
 /// The address of its relay, in the machines' subnet; answers are sent to it.
 const RELAY: Ipv4Addr = Ipv4Addr::new(127, 191, 0, 9);
 /// Time limit of a DHCP answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const WAIT_LIMIT: Duration = Duration::from_secs(2);
 /// Fixed part of a DHCP message with its magic cookie.
 const HEADER: usize = 240;
 const DISCOVER: u8 = 1;
@@ -141,7 +141,7 @@ impl Host {
         let message = self.message(kind, offer);
         self.socket.send_to(&message, self.server).await.expect("it is sent");
         let mut packet = vec![0; 4096];
-        let (length, _) = tokio::time::timeout(PATIENCE, self.socket.recv_from(&mut packet))
+        let (length, _) = tokio::time::timeout(WAIT_LIMIT, self.socket.recv_from(&mut packet))
             .await
             .ok()?
             .expect("an answer");
@@ -280,15 +280,15 @@ impl Plan {
 impl Agent {
     /// Connects with the certificate, and claims an address.
     pub async fn connect(&self, claimed_address: &str) -> Result<Session, Status> {
-        self.say_hello(claimed_address, None).await
+        self.send_hello(claimed_address, None).await
     }
 
     /// Connects with the certificate and shows the keys of a TPM.
     pub async fn connect_with(&self, tpm: &SimTpm) -> Result<Session, Status> {
-        self.say_hello("10.66.6.6", Some(tpm.keys())).await
+        self.send_hello("10.66.6.6", Some(tpm.keys())).await
     }
 
-    async fn say_hello(&self, claimed_address: &str, tpm: Option<v1::TpmKeys>) -> Result<Session, Status> {
+    async fn send_hello(&self, claimed_address: &str, tpm: Option<v1::TpmKeys>) -> Result<Session, Status> {
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(&self.ca_pem))
             .identity(Identity::from_pem(&self.certificate_pem, &self.key_pem));
@@ -309,7 +309,7 @@ impl Agent {
 }
 
 impl Session {
-    pub async fn say(&self, message: Up) {
+    pub async fn send_message(&self, message: Up) {
         // The other side may have ended the stream.
         let _ = self.up.send(v1::AgentMessage { message: Some(message) }).await;
     }
@@ -327,7 +327,7 @@ impl Session {
                 match self.down.message().await {
                     Ok(Some(v1::ControlMessage {
                         message: Some(Down::Challenge(challenge)),
-                    })) => self.say(Up::Attestation(answer(&challenge))).await,
+                    })) => self.send_message(Up::Attestation(answer(&challenge))).await,
                     Ok(other) => panic!("the stream ends with a refusal, not with {other:?}"),
                     Err(status) => return status,
                 }
@@ -350,7 +350,7 @@ impl Session {
                     },
                     () = tokio::time::sleep(Duration::from_secs(1)) => {
                         let heartbeat = v1::Heartbeat { uptime_s: 1.0 };
-                        self.say_now(Up::Heartbeat(heartbeat));
+                        self.send_now(Up::Heartbeat(heartbeat));
                     }
                 }
             }
@@ -360,7 +360,7 @@ impl Session {
             .expect("the session ends in time")
     }
 
-    fn say_now(&self, message: Up) {
+    fn send_now(&self, message: Up) {
         let _ = self.up.try_send(v1::AgentMessage { message: Some(message) });
     }
 }

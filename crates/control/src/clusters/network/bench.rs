@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rackwright_store::NodeRecord;
 use rackwright_validate::{
-    Measured, Order, Served, Session, SshTarget, TrafficProgram, TrafficSetup, clear_traffic, keep_traffic, measure,
-    serve_traffic,
+    MeasureRequest, Measured, Session, SshTarget, TrafficProgram, TrafficServer, TrafficSetup, clear_traffic,
+    keep_traffic, measure, serve_traffic,
 };
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -25,7 +25,7 @@ const TRIES: usize = 2;
 /// A larger file is not accepted as the traffic program.
 const PROGRAM_BYTES: u64 = 64 << 20;
 /// Time between two keep-alive messages to the servers. A server without one ends by itself after a minute.
-const KEEP: Duration = Duration::from_secs(15);
+const KEEPALIVE_PAUSE: Duration = Duration::from_secs(15);
 
 /// A machine with a running traffic server.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct Machine {
     session: Session,
     target: SshTarget,
     /// The traffic server on it.
-    pub served: Served,
+    pub served: TrafficServer,
     /// Its address.
     pub address: IpAddr,
 }
@@ -60,7 +60,7 @@ pub async fn program(path: &Path) -> Result<TrafficProgram, String> {
 pub struct Bench {
     machines: Vec<Result<Arc<Machine>, String>>,
     /// Sends the keep-alive messages; ends with the bench.
-    keeping: JoinSet<()>,
+    keepalives: JoinSet<()>,
     setup: Arc<TrafficSetup>,
     at_once: usize,
 }
@@ -87,18 +87,18 @@ impl Bench {
         }
         let mut machines: Vec<Result<Arc<Machine>, String>> =
             nodes.iter().map(|_| Err("the test itself failed".into())).collect();
-        let mut keeping = JoinSet::new();
+        let mut keepalives = JoinSet::new();
         while let Some(Some(opened)) = core.stop.run_until_cancelled(opening.join_next()).await {
             if let Ok((at, machine)) = opened {
                 if let Ok(machine) = &machine {
-                    keeping.spawn(keep(Arc::downgrade(machine)));
+                    keepalives.spawn(keep_alive(Arc::downgrade(machine)));
                 }
                 machines[at] = machine;
             }
         }
         Self {
             machines,
-            keeping,
+            keepalives,
             setup,
             at_once: core.config.network_test.at_once,
         }
@@ -116,7 +116,7 @@ impl Bench {
     /// Lets many machines measure at once: up to `at_once` in a round of pairs, all of them if `together`.
     pub async fn measure(
         &self,
-        orders: Vec<(usize, Order)>,
+        orders: Vec<(usize, MeasureRequest)>,
         together: bool,
     ) -> Vec<(usize, Result<Vec<Measured>, String>)> {
         let most = if together { orders.len().max(1) } else { self.at_once };
@@ -144,7 +144,7 @@ impl Bench {
     /// still be, with the reason: there it ends by itself within a minute.
     pub async fn close(mut self) -> BTreeMap<usize, String> {
         // Stopped first: a file written into a folder during its removal would stay.
-        self.keeping.shutdown().await;
+        self.keepalives.shutdown().await;
         let room = Arc::new(Semaphore::new(LOGINS_AT_ONCE));
         let mut closing = JoinSet::new();
         let machines = self.machines.into_iter().enumerate();
@@ -168,8 +168,8 @@ impl Bench {
 }
 
 /// Sends keep-alive messages to a machine's server as long as the machine belongs to a bench.
-async fn keep(machine: Weak<Machine>) {
-    let mut turns = tokio::time::interval(KEEP);
+async fn keep_alive(machine: Weak<Machine>) {
+    let mut turns = tokio::time::interval(KEEPALIVE_PAUSE);
     loop {
         turns.tick().await;
         let Some(machine) = machine.upgrade() else { return };

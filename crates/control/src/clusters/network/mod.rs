@@ -217,7 +217,7 @@ pub async fn begin(
     let span = tracing::Span::current();
     let testing = async move {
         // The run notices by itself that the process stops, and cleans the machines before it ends.
-        whole(&core, &id, &began, nodes).await;
+        run_test(&core, &id, &began, nodes).await;
         core.clusters.tests.end(&run);
         core.clusters.due.notify_one();
     };
@@ -238,7 +238,7 @@ pub async fn ended(core: &Core) {
 }
 
 /// The whole run, from the first login to the stored result.
-async fn whole(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<NodeRecord>) {
+async fn run_test(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<NodeRecord>) {
     let Some(found) = plan::run(core, id, began, nodes).await else {
         return;
     };
@@ -271,6 +271,6 @@ async fn is_wanted(core: &Core, id: &str, run: &str) -> bool {
 }
 
 /// An event about a cluster's network.
-fn told(id: &str, kind: EventKind, message: String) -> rackwright_store::EventRow {
+fn network_event(id: &str, kind: EventKind, message: String) -> rackwright_store::EventRow {
     event(id, kind, message, clock::now())
 }

@@ -8,7 +8,7 @@ use rackwright_site::network::rows;
 use rackwright_store::{NetworkRow, NetworkTest, StoreError};
 
 use super::plan::{Found, stored};
-use super::{AGAIN_S, told};
+use super::{AGAIN_S, network_event};
 use crate::clock;
 use crate::core::Core;
 
@@ -36,24 +36,24 @@ pub async fn store(core: &Core, id: &str, began: &NetworkTest, found: &Found) ->
     if !is_ours {
         return Ok(());
     }
-    let mut test = concluded(id, began, found);
+    let mut test = conclude(id, began, found);
     test.ended_at = Some(now);
     if !test.blocked.is_empty() {
         test.again_at = Some(now.plus(seconds(AGAIN_S)));
     }
     for (node, (_, why)) in &test.faults {
         let message = format!("node {node} of {id} is at fault: {why}");
-        let mut event = told(id, EventKind::ClusterNetworkFault, message);
+        let mut event = network_event(id, EventKind::ClusterNetworkFault, message);
         event.attributes = [("node".to_owned(), node.clone())].into();
         tx.add_event(&event).await?;
     }
     if !test.blocked.is_empty() {
-        tx.add_event(&told(id, EventKind::ClusterNetworkFault, test.blocked.clone()))
+        tx.add_event(&network_event(id, EventKind::ClusterNetworkFault, test.blocked.clone()))
             .await?;
     }
     if test.faults.is_empty() && test.blocked.is_empty() && !found.abandoned {
         let message = format!("the network between the nodes of {id}: {}", passed_words(&test));
-        tx.add_event(&told(id, EventKind::ClusterNetworkTested, message))
+        tx.add_event(&network_event(id, EventKind::ClusterNetworkTested, message))
             .await?;
     }
     record.network = Some(test);
@@ -77,7 +77,7 @@ fn passed_words(test: &NetworkTest) -> String {
 
 /// The state of the test after a run.
 #[must_use]
-pub fn concluded(id: &str, began: &NetworkTest, found: &Found) -> NetworkTest {
+pub fn conclude(id: &str, began: &NetworkTest, found: &Found) -> NetworkTest {
     let mut test = NetworkTest {
         until: None,
         ..began.clone()
@@ -125,7 +125,7 @@ pub fn concluded(id: &str, began: &NetworkTest, found: &Found) -> NetworkTest {
 
 /// Nodes at fault, and faults elsewhere.
 fn blame(found: &Found) -> (BTreeMap<usize, String>, Vec<String>) {
-    let mut faulty = found.apart.clone();
+    let mut faulty = found.excluded.clone();
     let mut elsewhere: Vec<String> = found.refused.iter().cloned().collect();
     let judgement = &found.judgement;
     for fault in &judgement.faults {

@@ -9,7 +9,7 @@ use rackwright_site::network::{
     Judgement, Kind, Lane, Round, Rule, Summary, Test, Topology, Transport, Usual, follow_up, judge, schedule, shifts,
 };
 use rackwright_store::{NetworkTest, NodeRecord};
-use rackwright_validate::{self as validate, Goal, Measured, Order, ServedLane, TrafficSetup};
+use rackwright_validate::{self as validate, LaneTarget, MeasureRequest, Measured, ServedLane, TrafficSetup};
 
 use super::bench::{self, Bench};
 use super::settings::Settings;
@@ -37,7 +37,7 @@ pub struct Found {
     /// Summary of the work.
     pub summary: Summary,
     /// Nodes that could not take part or lack a lane of the others, with the reason.
-    pub apart: BTreeMap<usize, String>,
+    pub excluded: BTreeMap<usize, String>,
     /// Why no test was possible at all.
     pub refused: Option<String>,
     /// The run is no longer wanted.
@@ -80,7 +80,7 @@ pub async fn run(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<Nod
     match open(core, began, &nodes).await {
         Ok((bench, rule)) => {
             let lanes = Lanes::of(&bench, site.as_deref(), &nodes, core.config.network_test.rdma);
-            lanes.apart(&bench, &mut found);
+            lanes.excluded(&bench, &mut found);
             let run = Run {
                 core,
                 id,
@@ -90,11 +90,16 @@ pub async fn run(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<Nod
                 rule,
                 usual: usual(began),
             };
-            if core.stop.run_until_cancelled(run.whole(&mut found)).await.is_none() {
+            if core
+                .stop
+                .run_until_cancelled(run.measure_all(&mut found))
+                .await
+                .is_none()
+            {
                 let _ = tokio::time::timeout(CLOSING, bench.close()).await;
                 return None;
             }
-            unclean(&mut found, bench.close().await);
+            note_unclean(&mut found, bench.close().await);
         }
         Err(why) => found.refused = Some(why),
     }
@@ -102,10 +107,10 @@ pub async fn run(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<Nod
 }
 
 /// A node on which a traffic server may still run counts as faulty and is not handed over: the next run cleans it.
-pub(super) fn unclean(found: &mut Found, left: BTreeMap<usize, String>) {
+pub(super) fn note_unclean(found: &mut Found, left: BTreeMap<usize, String>) {
     for (node, why) in left {
         found
-            .apart
+            .excluded
             .entry(node)
             .or_insert(format!("after the network test: {why}"));
     }
@@ -181,11 +186,11 @@ impl Lanes {
     }
 
     /// Notes the nodes that do not take part or lack a common lane.
-    fn apart(&self, bench: &Bench, found: &mut Found) {
+    fn excluded(&self, bench: &Bench, found: &mut Found) {
         for (node, lanes) in self.of.iter().enumerate() {
             if let Err(why) = bench.machine(node) {
                 found
-                    .apart
+                    .excluded
                     .insert(node, format!("it could not take part in the network test: {why}"));
                 continue;
             }
@@ -193,26 +198,26 @@ impl Lanes {
                 .common
                 .iter()
                 .filter(|lane| !lanes.contains_key(lane))
-                .map(|lane| found.topology.end_words(node, *lane))
+                .map(|lane| found.topology.end_text(node, *lane))
                 .collect();
             if !missing.is_empty() {
                 let why = format!(
                     "{}: not active, or reached neither by RDMA nor by an address, as the other nodes' are",
                     missing.join("; ")
                 );
-                found.apart.insert(node, why);
+                found.excluded.insert(node, why);
             }
         }
     }
 
     /// The lanes from one node to another.
-    fn between(&self, bench: &Bench, a: usize, b: usize) -> Vec<(Lane, Goal)> {
+    fn between(&self, bench: &Bench, a: usize, b: usize) -> Vec<(Lane, LaneTarget)> {
         let Ok(server) = bench.machine(b) else {
             return Vec::new();
         };
         let port = server.served.port;
         if self.common.is_empty() {
-            let goal = Goal {
+            let goal = LaneTarget {
                 lane: "-".to_owned(),
                 peer: None,
                 address: server.address,
@@ -224,7 +229,7 @@ impl Lanes {
             let (from, to) = (self.of.get(a)?.get(lane)?, self.of.get(b)?.get(lane)?);
             // If one of the two lanes has no address, the nodes' own addresses serve to agree on RDMA.
             let own = to.address.filter(|_| from.address.is_some());
-            let goal = Goal {
+            let goal = LaneTarget {
                 lane: from.name.clone(),
                 peer: own.is_none().then(|| to.name.clone()),
                 address: own.unwrap_or(server.address),
@@ -261,7 +266,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn whole(&self, found: &mut Found) {
+    async fn measure_all(&self, found: &mut Found) {
         let settings = &self.core.config.network_test;
         found.summary.seconds = settings.seconds.into();
         let mut tests = Vec::new();
@@ -282,18 +287,18 @@ impl Run<'_> {
             rounds = follow_up(&found.topology, &found.judgement.tests, &found.judgement.bad);
         }
         // With a slow pair, the measurement of the whole means nothing.
-        if found.judgement.faults.is_empty() && found.apart.is_empty() {
+        if found.judgement.faults.is_empty() && found.excluded.is_empty() {
             for shift in shifts(&found.topology) {
                 found.summary.all_at_once.push(self.shift(&shift).await);
             }
         }
     }
 
-    fn order(&self, a: usize, b: usize, one_way: bool) -> (Vec<Lane>, Order) {
+    fn order(&self, a: usize, b: usize, one_way: bool) -> (Vec<Lane>, MeasureRequest) {
         let settings = &self.core.config.network_test;
         let ways = self.lanes.between(self.bench, a, b);
         let lanes = ways.iter().map(|(lane, ..)| *lane).collect();
-        let order = Order {
+        let order = MeasureRequest {
             ms: u64::from(settings.seconds) * 1000,
             streams: settings.streams,
             one_way,
@@ -337,7 +342,8 @@ impl Run<'_> {
 
     /// Each node's sending rate over all its lanes while all nodes send.
     async fn shift(&self, shift: &Round) -> Vec<f64> {
-        let orders: Vec<(usize, Order)> = shift.iter().map(|(a, b)| (*a, self.order(*a, *b, true).1)).collect();
+        let orders: Vec<(usize, MeasureRequest)> =
+            shift.iter().map(|(a, b)| (*a, self.order(*a, *b, true).1)).collect();
         let count = orders.len();
         let mut rates = vec![0.0; count];
         for (place, measured) in self.bench.measure(orders, true).await {

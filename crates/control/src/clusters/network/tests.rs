@@ -6,7 +6,7 @@ use rackwright_site::network::{Lane, Rule, Test, Topology, Transport, Usual, jud
 use super::plan::Found;
 use super::*;
 use crate::clusters::tests::{build, check, cluster, hall, names, spec, step};
-use crate::grpc::said::create_cluster;
+use crate::grpc::test_calls::create_cluster;
 
 /// A program that exists but cannot be sent: there are no machines behind these rows.
 const ON: &str = "network_test: {program: /bin/sh}\n";
@@ -209,7 +209,7 @@ fn began() -> NetworkTest {
 
 #[test]
 fn the_others_have_passed_where_one_is_at_fault() {
-    let test = outcome::concluded("alpha", &began(), &found(Some(3)));
+    let test = outcome::conclude("alpha", &began(), &found(Some(3)));
     assert_eq!(test.faults.keys().collect::<Vec<_>>(), ["n3"]);
     assert!(
         test.faults["n3"].1.contains("2.00 Gbit/s where at least 5.00 Gbit/s"),
@@ -240,37 +240,37 @@ fn the_others_have_passed_where_one_is_at_fault() {
 }
 
 #[test]
-fn half_of_a_cluster_at_fault_is_no_fault_of_the_nodes() {
+fn too_many_faulty_nodes_blame_the_network() {
     let mut found = found(None);
-    found.apart = [
+    found.excluded = [
         (0, "no login".to_owned()),
         (1, "no login".to_owned()),
         (2, "no login".to_owned()),
     ]
     .into();
-    let test = outcome::concluded("alpha", &began(), &found);
+    let test = outcome::conclude("alpha", &began(), &found);
     assert!(test.faults.is_empty() && test.passed.is_empty());
     assert!(
         test.blocked.starts_with("3 of 5 nodes are at fault"),
         "{}",
         test.blocked
     );
-    found.apart = [(4, "no login".to_owned())].into();
-    let test = outcome::concluded("alpha", &began(), &found);
+    found.excluded = [(4, "no login".to_owned())].into();
+    let test = outcome::conclude("alpha", &began(), &found);
     assert_eq!((test.faults.len(), test.blocked.as_str()), (1, ""));
 }
 
 #[test]
 fn a_node_that_could_not_be_cleaned_is_not_given_to_anybody() {
     let mut found = found(None);
-    plan::unclean(&mut found, [(2, "it hangs".to_owned())].into());
-    let test = outcome::concluded("alpha", &began(), &found);
+    plan::note_unclean(&mut found, [(2, "it hangs".to_owned())].into());
+    let test = outcome::conclude("alpha", &began(), &found);
     assert_eq!(test.faults["n2"].1, "after the network test: it hangs");
     assert!(test.passed.len() == 4 && !test.passed.contains_key("n2"));
 }
 
 #[test]
-fn who_is_alone_passes_and_the_report_says_that_nobody_was_there() {
+fn a_node_without_peers_passes_with_a_note() {
     let topology = Topology::bare(&["n0".to_owned()]);
     let found = Found {
         fresh: [0].into(),
@@ -279,7 +279,7 @@ fn who_is_alone_passes_and_the_report_says_that_nobody_was_there() {
     };
     let mut began = began();
     began.members.retain(|node, _| node == "n0");
-    let test = outcome::concluded("alpha", &began, &found);
+    let test = outcome::conclude("alpha", &began, &found);
     assert_eq!(test.passed.len(), 1);
     let report = report("alpha", Some(&test));
     assert_eq!((report.len(), report[0].verdict), (1, Verdict::Skipped));

@@ -9,7 +9,7 @@ use rackwright_store::{AgentSession, Scope};
 use tokio::sync::mpsc;
 
 use super::{HEARTBEAT_S, unknown};
-use crate::agents::{Speaker, ToAgent};
+use crate::agents::{AdmittedAgent, ToAgent};
 use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
@@ -53,12 +53,12 @@ pub(super) fn credential(
 /// unreachable.
 pub(super) async fn renew(
     core: &Core,
-    speaker: &Speaker,
+    admitted_agent: &AdmittedAgent,
     key_sha256: &str,
     csr_pem: &str,
     sender: &mpsc::Sender<ToAgent>,
 ) {
-    let node = speaker.node.as_str();
+    let node = admitted_agent.node.as_str();
     let mut authority = core.authority_changes.watch();
     loop {
         tokio::select! {
@@ -67,14 +67,18 @@ pub(super) async fn renew(
             _ = authority.changed() => {}
         }
         match Box::pin(core.store.node(&Scope::Site, node)).await {
-            Ok(record) if core.agents.held(&record).is_some_and(|s| s.number == speaker.number) => {}
+            Ok(record)
+                if core
+                    .agents
+                    .held(&record)
+                    .is_some_and(|s| s.number == admitted_agent.number) => {}
             Ok(_) => return,
             Err(error) => {
                 tracing::warn!(node, %error, "the agent's certificate could not be renewed");
                 continue;
             }
         }
-        let Some((renewed, signed_by)) = renewed(core, speaker, key_sha256, csr_pem) else {
+        let Some((renewed, signed_by)) = renewed(core, admitted_agent, key_sha256, csr_pem) else {
             continue;
         };
         let message = v1::ControlMessage {
@@ -83,15 +87,20 @@ pub(super) async fn renew(
         if sender.send(Box::new(message)).await.is_err() {
             return;
         }
-        if let Err(error) = core.store.agent_renewed(node, &signed_by).await {
+        if let Err(error) = core.store.record_renewal(node, &signed_by).await {
             tracing::warn!(node, %error, "which authority signed the agent's certificate was not stored");
         }
     }
 }
 
 /// A new certificate for the session's generation, boot and key, and the authority that signed it.
-fn renewed(core: &Core, speaker: &Speaker, key_sha256: &str, csr_pem: &str) -> Option<(v1::RegisterResponse, String)> {
-    let node = speaker.node.as_str();
+fn renewed(
+    core: &Core,
+    admitted_agent: &AdmittedAgent,
+    key_sha256: &str,
+    csr_pem: &str,
+) -> Option<(v1::RegisterResponse, String)> {
+    let node = admitted_agent.node.as_str();
     let key = ClientKey::of_request(csr_pem).ok();
     let Some(key) = key.filter(|key| key.sha256() == key_sha256) else {
         tracing::warn!(
@@ -100,7 +109,7 @@ fn renewed(core: &Core, speaker: &Speaker, key_sha256: &str, csr_pem: &str) -> O
         );
         return None;
     };
-    match credential(core, &key, node, &speaker.of) {
+    match credential(core, &key, node, &admitted_agent.of) {
         Ok((_, renewed, authority)) => Some((renewed, authority)),
         Err(error) => {
             tracing::warn!(node, %error, "the agent's certificate could not be renewed");

@@ -16,9 +16,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use super::{Incoming, MESSAGE_MAX, next};
-use crate::agent_session::Arriving;
+use crate::agent_session::ArrivingAgent;
 use crate::agents::ToAgent;
-use crate::attestation::{self, Pending, Shown};
+use crate::attestation::{self, Pending, TpmEvidence};
 use crate::bmc_secret::{Answer, INSERTED};
 use crate::core::Core;
 use crate::measured_boot;
@@ -30,8 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const EARLY_MAX: usize = 64;
 
 /// Result of the dialogue.
-pub(super) struct Shows {
-    pub(super) shown: Shown,
+pub(super) struct DialogueOutcome {
+    pub(super) shown: TpmEvidence,
     /// Messages before the answer. They count if the session is accepted.
     pub(super) early: Vec<v1::AgentMessage>,
 }
@@ -43,16 +43,16 @@ pub(super) struct Shows {
 /// The database failed.
 pub(super) async fn dialogue(
     core: &Arc<Core>,
-    agent: &mut Arriving,
+    agent: &mut ArrivingAgent,
     sender: &mpsc::Sender<ToAgent>,
     incoming: &mut Incoming,
     open: impl FnOnce(),
-) -> Result<Option<Shows>, StoreError> {
+) -> Result<Option<DialogueOutcome>, StoreError> {
     let keys = keys(core, agent);
     let asks_secret = asks_secret(core, agent).await?;
     if keys.is_none() && !asks_secret {
-        return Ok(Some(Shows {
-            shown: Shown::Nothing(agent.hello.tpm_fault.clone()),
+        return Ok(Some(DialogueOutcome {
+            shown: TpmEvidence::Nothing(agent.hello.tpm_fault.clone()),
             early: Vec::new(),
         }));
     }
@@ -62,13 +62,13 @@ pub(super) async fn dialogue(
 
 /// Takes the TPM keys out of an agent's hello, because the hello is kept for the whole session. `None` if the settings
 /// do not use TPMs.
-fn keys(core: &Core, agent: &mut Arriving) -> Option<v1::TpmKeys> {
+fn keys(core: &Core, agent: &mut ArrivingAgent) -> Option<v1::TpmKeys> {
     agent.hello.tpm.take().filter(|_| core.config.identity.asks())
 }
 
 /// Whether the BMC of the agent's node provides a secret in this boot.
-async fn asks_secret(core: &Core, agent: &Arriving) -> Result<bool, StoreError> {
-    if !core.config.identity.asks_bmcs() {
+async fn asks_secret(core: &Core, agent: &ArrivingAgent) -> Result<bool, StoreError> {
+    if !core.config.identity.asks_any_bmc() {
         return Ok(false);
     }
     let row = core.store.agent_boot(&agent.node).await?;
@@ -78,12 +78,12 @@ async fn asks_secret(core: &Core, agent: &Arriving) -> Result<bool, StoreError> 
 /// Challenges a machine and judges its answer. `None`: the stream ended.
 async fn challenge(
     core: &Arc<Core>,
-    agent: &mut Arriving,
+    agent: &mut ArrivingAgent,
     keys: Option<&v1::TpmKeys>,
     asks_secret: bool,
     sender: &mpsc::Sender<ToAgent>,
     incoming: &mut Incoming,
-) -> Option<Shows> {
+) -> Option<DialogueOutcome> {
     let mut early = Vec::new();
     let made = match keys {
         Some(keys) => Pending::new(keys, &agent.node, &agent.of).map(|(pending, challenge)| (Some(pending), challenge)),
@@ -92,8 +92,8 @@ async fn challenge(
     let (pending, mut challenge) = match made {
         Ok(made) => made,
         Err(why) => {
-            let shown = Shown::Wrong(why);
-            return Some(Shows { shown, early });
+            let shown = TpmEvidence::Wrong(why);
+            return Some(DialogueOutcome { shown, early });
         }
     };
     challenge.bmc_secret = asks_secret;
@@ -110,8 +110,8 @@ async fn challenge(
                 proof: Vec::new(),
                 fault: fault.clone(),
             });
-            let shown = Shown::Wrong(fault);
-            return Some(Shows { shown, early });
+            let shown = TpmEvidence::Wrong(fault);
+            return Some(DialogueOutcome { shown, early });
         }
     };
     let shown = match pending {
@@ -119,14 +119,14 @@ async fn challenge(
             let served = measured_boot::served(core).await;
             pending.judge(&answer, &served)
         }
-        None => Shown::Nothing(agent.hello.tpm_fault.clone()),
+        None => TpmEvidence::Nothing(agent.hello.tpm_fault.clone()),
     };
     agent.secret = asks_secret.then_some(Answer {
         nonce,
         proof: answer.bmc_proof,
         fault: answer.bmc_fault,
     });
-    Some(Shows { shown, early })
+    Some(DialogueOutcome { shown, early })
 }
 
 async fn answer(node: &str, incoming: &mut Incoming, early: &mut Vec<v1::AgentMessage>) -> Option<v1::Attestation> {

@@ -4,13 +4,13 @@ use rackwright_store::{Scope, StoreError};
 
 use super::Gate;
 use crate::agent_boot;
-use crate::agent_session::Arriving;
+use crate::agent_session::ArrivingAgent;
 use crate::core::Core;
 use crate::golden_firmware::components;
 
 /// Reads the measurements of a machine's components, if the session is valid so far. This may take minutes, so the
 /// agent's stream is opened first.
-pub(super) async fn read(core: &Core, agent: &mut Arriving, gate: &mut Gate) -> Result<(), StoreError> {
+pub(super) async fn read(core: &Core, agent: &mut ArrivingAgent, gate: &mut Gate) -> Result<(), StoreError> {
     let record = match core.store.node(&Scope::Site, &agent.node).await {
         Err(StoreError::NotFound { .. }) => return Ok(()),
         other => other?,

@@ -124,7 +124,7 @@ async fn report(core: &Core, mac: &str, inventory: &v1::Inventory) -> Result<(),
         Some(row) => row,
         None => {
             let row = row(mac, inventory, now);
-            tx.saw_unknown(&row).await?;
+            tx.record_unknown_machine(&row).await?;
             row
         }
     };
@@ -136,7 +136,7 @@ async fn report(core: &Core, mac: &str, inventory: &v1::Inventory) -> Result<(),
         .unknown_reports
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
-        .may(now);
+        .try_take(now);
     if may_tell {
         tx.add_event(&event(mac, inventory, now)).await?;
     }

@@ -5,13 +5,13 @@ use rackwright_lifecycle::cluster::{Member, Rollout, State};
 use rackwright_lifecycle::{EventKind, OperationKind};
 use rackwright_store::{ClusterRecord, ClusterSpec, NodeRecord, Scope, WriteTx};
 
-use super::super::asked::Asked;
+use super::super::call::MutatingCall;
 use super::super::nodes::Nodes;
-use super::super::{convert, doubts, names, theirs};
+use super::super::{convert, customer_view, doubts, names};
 use super::{Clusters, OPERATION_MIN, not_now};
 use crate::api_error::ApiError;
-use crate::clusters::resize::{self, Wish};
-use crate::clusters::seats;
+use crate::clusters::node_claims;
+use crate::clusters::resize::{self, SizeRequest};
 use crate::clusters::{self, reserve, rollout};
 use crate::user_data;
 
@@ -71,21 +71,23 @@ pub(super) fn rollout_status(record: &ClusterRecord, members: &[Member]) -> Opti
     })
 }
 
-fn wish(size: Option<&v1::ClusterSize>) -> Result<Wish, ApiError> {
+fn size_request(size: Option<&v1::ClusterSize>) -> Result<SizeRequest, ApiError> {
     let size = size.cloned().unwrap_or_default();
-    let mut wish = Wish {
+    let mut size_request = SizeRequest {
         nodes: size.nodes,
         spares: size.spares,
-        ..Wish::default()
+        ..SizeRequest::default()
     };
     for name in &size.leave {
-        wish.leave.insert(names::id_of("size.leave", name, "nodes")?.to_owned());
+        size_request
+            .leave
+            .insert(names::id_of("size.leave", name, "nodes")?.to_owned());
     }
-    if size.nodes.is_none() && size.spares.is_none() && wish.leave.is_empty() {
+    if size.nodes.is_none() && size.spares.is_none() && size_request.leave.is_empty() {
         let fault = "say how many nodes or spares, or which leave";
         return Err(ApiError::invalid("size.nodes", fault));
     }
-    Ok(wish)
+    Ok(size_request)
 }
 
 /// Refuses a cluster that cannot change its size now.
@@ -130,11 +132,11 @@ impl Clusters {
         request: &v1::PlanClusterResizeRequest,
     ) -> Result<v1::ClusterResizePlan, ApiError> {
         let id = names::id_of("name", &request.name, "clusters")?;
-        let wish = wish(request.size.as_ref())?;
+        let size_request = size_request(request.size.as_ref())?;
         let record = self.0.store.cluster(&Scope::Site, id).await?;
         can_resize(&record)?;
         let picture = self.0.sites.picture(&self.0.store).await?;
-        match resize::plan(picture, &record, &wish).await {
+        match resize::plan(picture, &record, &size_request).await {
             Ok(planned) => Ok(v1::ClusterResizePlan {
                 fits: true,
                 refusal: String::new(),
@@ -153,52 +155,52 @@ impl Clusters {
 
     pub(crate) async fn resize(
         &self,
-        asked: &Asked<'_>,
+        call: &MutatingCall<'_>,
         request: &v1::ResizeClusterRequest,
     ) -> Result<v1::Operation, ApiError> {
-        match asked.begin::<v1::Operation>().await? {
+        match call.begin::<v1::Operation>().await? {
             Ok(tx) => drop(tx),
             Err(former) => return Ok(former),
         }
         let id = names::id_of("name", &request.name, "clusters")?;
-        let wish = wish(request.size.as_ref())?;
-        let (mut tx, record, planned) = self.reserve_resize(asked, id, &wish).await?;
-        let operation = asked.new_operation(OperationKind::ResizeCluster, &request.name, OPERATION_MIN);
+        let size_request = size_request(request.size.as_ref())?;
+        let (mut tx, record, planned) = self.reserve_resize(call, id, &size_request).await?;
+        let operation = call.new_operation(OperationKind::ResizeCluster, &request.name, OPERATION_MIN);
         tx.insert_operation(&operation).await?;
-        let (name, joining, leaving) = (&asked.caller().name, planned.join.len(), planned.leave.len());
+        let (name, joining, leaving) = (&call.caller().name, planned.join.len(), planned.leave.len());
         let message = format!(
             "{name} asked for {id} with {} nodes and {} spares: {joining} join, {leaving} leave",
             record.spec.nodes, record.spec.spares
         );
-        tx.add_event(&asked.event(EventKind::Requested, &request.name, message))
+        tx.add_event(&call.event(EventKind::Requested, &request.name, message))
             .await?;
-        let response = asked.end_in(tx, convert::operation(&operation, None)).await?;
+        let response = call.end_in(tx, convert::operation(&operation, None)).await?;
         self.wake();
-        self.0.runs.due.notify_one();
+        self.0.running_steps.due.notify_one();
         Ok(response)
     }
 
     async fn reserve_resize(
         &self,
-        asked: &Asked<'_>,
+        call: &MutatingCall<'_>,
         id: &str,
-        wish: &Wish,
-    ) -> Result<(WriteTx, ClusterRecord, resize::Resize), ApiError> {
+        size_request: &SizeRequest,
+    ) -> Result<(WriteTx, ClusterRecord, resize::ResizePlan), ApiError> {
         for _ in 0..reserve::TRIES {
-            let seen = self.0.store.cluster(&asked.caller().scope, id).await?;
-            asked.check_version(&format!("clusters/{id}"), seen.version)?;
-            doubts::cluster(&self.0, asked, id).await?;
+            let seen = self.0.store.cluster(&call.caller().scope, id).await?;
+            call.check_version(&format!("clusters/{id}"), seen.version)?;
+            doubts::cluster(&self.0, call, id).await?;
             can_resize(&seen)?;
-            if let Some(reserved) = resize::resize(&self.0, seen, wish, asked.now()).await? {
+            if let Some(reserved) = resize::resize(&self.0, seen, size_request, call.now()).await? {
                 return Ok(reserved);
             }
         }
-        Err(reserve::crowded().into())
+        Err(reserve::contended().into())
     }
 
     pub(crate) async fn reimage(
         &self,
-        asked: &Asked<'_>,
+        call: &MutatingCall<'_>,
         request: &v1::ReimageClusterRequest,
     ) -> Result<v1::Operation, ApiError> {
         let id = names::id_of("name", &request.name, "clusters")?;
@@ -210,7 +212,7 @@ impl Clusters {
             _ => Nodes(self.0.clone()).resolve_image(&deployment).await.map(Some),
         };
         let rollout = wanted(&request.rollout.unwrap_or_default());
-        let member = self.a_member(&asked.caller().scope, id).await?;
+        let member = self.a_member(&call.caller().scope, id).await?;
         let change = |record: &mut ClusterRecord| {
             can_reimage(record)?;
             let mut spec = record.spec.clone();
@@ -222,17 +224,17 @@ impl Clusters {
             self.put_user_data(record, &deployment.user_data)?;
             self.try_on(record, member)
         };
-        let operation = self.operation(asked, id, OperationKind::ReimageCluster, change).await?;
-        Ok(theirs::operation(&asked.caller().scope, operation))
+        let operation = self.operation(call, id, OperationKind::ReimageCluster, change).await?;
+        Ok(customer_view::operation(&call.caller().scope, operation))
     }
 
     pub(crate) async fn resume_reimage(
         &self,
-        asked: &Asked<'_>,
+        call: &MutatingCall<'_>,
         request: &v1::ResumeClusterReimageRequest,
     ) -> Result<v1::Operation, ApiError> {
         let id = names::id_of("name", &request.name, "clusters")?;
-        let nodes = self.0.store.nodes_of_cluster(&asked.caller().scope, id).await?;
+        let nodes = self.0.store.nodes_of_cluster(&call.caller().scope, id).await?;
         let members = clusters::members(id, &nodes, &crate::hall::Units::new());
         let change = |record: &mut ClusterRecord| {
             let stopped = record
@@ -247,17 +249,17 @@ impl Clusters {
             rollout::resume(record, &members, request.rollout.as_ref().map(wanted));
             Ok(())
         };
-        let operation = self.operation(asked, id, OperationKind::ReimageCluster, change).await?;
-        Ok(theirs::operation(&asked.caller().scope, operation))
+        let operation = self.operation(call, id, OperationKind::ReimageCluster, change).await?;
+        Ok(customer_view::operation(&call.caller().scope, operation))
     }
 
     pub(crate) async fn roll_back(
         &self,
-        asked: &Asked<'_>,
+        call: &MutatingCall<'_>,
         request: &v1::RollBackClusterRequest,
     ) -> Result<v1::Operation, ApiError> {
         let id = names::id_of("name", &request.name, "clusters")?;
-        let scope = &asked.caller().scope;
+        let scope = &call.caller().scope;
         let image = match self.0.store.cluster(scope, id).await?.former {
             Some(former) => self.has_image(&former.spec).await,
             None => Ok(()),
@@ -275,19 +277,17 @@ impl Clusters {
                 again: std::collections::BTreeSet::new(),
                 ..asked_for.or(last).unwrap_or_else(|| wanted(&v1::Rollout::default()))
             };
-            if !rollout::back(record, rollout) {
+            if !rollout::swap_builds(record, rollout) {
                 return Err(not_now(record, "it never had another image", ""));
             }
             record.reason.clear();
             image
         };
-        let operation = self
-            .operation(asked, id, OperationKind::RollBackCluster, change)
-            .await?;
-        Ok(theirs::operation(scope, operation))
+        let operation = self.operation(call, id, OperationKind::RollBackCluster, change).await?;
+        Ok(customer_view::operation(scope, operation))
     }
 
-    pub(crate) async fn retry(&self, asked: &Asked<'_>, name: &str) -> Result<v1::Operation, ApiError> {
+    pub(crate) async fn retry(&self, call: &MutatingCall<'_>, name: &str) -> Result<v1::Operation, ApiError> {
         let id = names::id_of("name", name, "clusters")?;
         let change = |record: &mut ClusterRecord| {
             if record.cluster.state != State::Failed {
@@ -301,7 +301,7 @@ impl Clusters {
             }
             Ok(())
         };
-        self.operation(asked, id, OperationKind::RetryCluster, change).await
+        self.operation(call, id, OperationKind::RetryCluster, change).await
     }
 
     /// Any node of a cluster.
@@ -314,7 +314,7 @@ impl Clusters {
         let Some(mut node) = member else { return Ok(()) };
         let deployment = reserve::deployment(&self.0, record)?;
         node.node.state = rackwright_lifecycle::State::Active;
-        seats::rewrite(&self.0, &mut node, &deployment, &record.spec.image_digest, 0)
+        node_claims::rewrite(&self.0, &mut node, &deployment, &record.spec.image_digest, 0)
             .map(drop)
             .map_err(|fault| ApiError::invalid("deployment", fault))
     }

@@ -46,9 +46,9 @@ async fn taken(core: &Arc<Core>, name: &str, scope: Scope) -> (bool, Option<Stri
         }),
         ..v1::AddSshKeyRequest::default()
     };
-    let asked = Asked::new(core, &caller, "AddSshKey", request.mutation.as_ref(), &request).unwrap();
+    let call = MutatingCall::new(core, &caller, "AddSshKey", request.mutation.as_ref(), &request).unwrap();
     let mut tx = core.store.write().await.unwrap();
-    let is_taken = take_key(core, &mut tx, &asked, &caller, &row(name)).await.unwrap();
+    let is_taken = take_key(core, &mut tx, &call, &caller, &row(name)).await.unwrap();
     tx.commit().await.unwrap();
     let owner = core.store.ssh_key("SHA256:a").await.unwrap().map(|row| row.member);
     (is_taken, owner)
@@ -81,7 +81,7 @@ async fn no_customer_takes_a_key_from_anybody() {
 }
 
 #[tokio::test]
-async fn a_key_that_nobody_has_is_not_taken() {
+async fn an_unregistered_key_is_not_taken_over() {
     let core = lab("mallory").await;
     let mut tx = core.store.write().await.unwrap();
     assert!(tx.remove_ssh_key("SHA256:a", None).await.unwrap());

@@ -9,7 +9,7 @@ use rackwright_site::model::Site;
 use rackwright_store::{FindingRow, NodeRecord, StoreError, WriteTx};
 use secrecy::ExposeSecret as _;
 
-use super::super::asked::Asked;
+use super::super::call::MutatingCall;
 use super::super::caller::Caller;
 use super::super::nodes::Nodes;
 use super::super::{convert, enrolment, names};
@@ -18,7 +18,7 @@ use crate::api_error::ApiError;
 use crate::core::Core;
 use crate::discovery::finish;
 use crate::discovery::look::{Body, GoodLogin, login_purpose};
-use crate::discovery::wanted::normal;
+use crate::discovery::spec::normal;
 use crate::hall::HallError;
 use crate::stored;
 
@@ -28,7 +28,7 @@ const AT_ONCE: usize = 1000;
 const DEADLINE_MIN: i64 = 7 * 24 * 60;
 
 /// The action for a finding.
-enum Deed {
+enum Action {
     Enrol(Box<NodeRecord>),
     Update { node: String },
     Skip { reason: String },
@@ -36,15 +36,15 @@ enum Deed {
 
 struct Planned {
     row: FindingRow,
-    deed: Deed,
+    action: Action,
 }
 
 /// BMCs in the site file.
-struct Places {
+struct SiteBmcs {
     by_address: HashMap<String, (String, String)>,
 }
 
-impl Places {
+impl SiteBmcs {
     async fn read(core: &Core) -> Result<Self, ApiError> {
         let site = match core.sites.current(&core.store).await {
             Ok(site) => site.map(|(_, site)| site),
@@ -83,11 +83,11 @@ pub(super) async fn enrol(
     let mut plain = request.clone();
     let labels = std::mem::take(&mut plain.labels);
     let mutation = request.mutation.as_ref();
-    let asked = Asked::with_maps(core, caller, "EnrolFindings", mutation, &plain, &[labels])?;
+    let call = MutatingCall::with_maps(core, caller, "EnrolFindings", mutation, &plain, &[labels])?;
     let id = names::id_of("parent", &request.parent, "discoveries")?;
     check(&request)?;
-    let places = Places::read(core).await?;
-    let mut tx = match asked.begin().await? {
+    let places = SiteBmcs::read(core).await?;
+    let mut tx = match call.begin().await? {
         Ok(tx) => tx,
         Err(former) => return Ok(former),
     };
@@ -99,28 +99,28 @@ pub(super) async fn enrol(
         let message = "it has not ended yet: what is found is not compared with nodes before";
         return Err(ApiError::precondition(&request.parent, message, hint));
     }
-    let (rows, remaining) = chosen(core, id, &request).await?;
+    let (rows, remaining) = selected_findings(core, id, &request).await?;
     let planner = Planner {
         core,
         request: &request,
         places,
         known: finish::nodes(core).await?.known,
-        now: asked.now(),
+        now: call.now(),
     };
     let planned = planner.plan(rows)?;
     let mut findings = Vec::with_capacity(planned.len());
     let mut updated = Vec::new();
     for one in planned {
-        if let (Deed::Update { node }, false) = (&one.deed, request.validate_only) {
+        if let (Action::Update { node }, false) = (&one.action, request.validate_only) {
             updated.push(node.clone());
         }
-        findings.push(carry_out(&mut tx, &asked, caller, one, request.validate_only).await?);
+        findings.push(carry_out(&mut tx, &call, caller, one, request.validate_only).await?);
     }
-    let response = asked.end(tx, v1::EnrolFindingsResponse { findings, remaining }).await?;
-    core.runs.due.notify_one();
+    let response = call.end(tx, v1::EnrolFindingsResponse { findings, remaining }).await?;
+    core.running_steps.due.notify_one();
     for node in updated {
         core.bmcs.forget(&node).await;
-        core.is_due(&node);
+        core.notify_due(&node);
     }
     Ok(response)
 }
@@ -146,7 +146,11 @@ fn check(request: &v1::EnrolFindingsRequest) -> Result<(), ApiError> {
 }
 
 /// The chosen findings, and the number of further ones.
-async fn chosen(core: &Core, id: &str, request: &v1::EnrolFindingsRequest) -> Result<(Vec<FindingRow>, i64), ApiError> {
+async fn selected_findings(
+    core: &Core,
+    id: &str,
+    request: &v1::EnrolFindingsRequest,
+) -> Result<(Vec<FindingRow>, i64), ApiError> {
     if request.all_new {
         let limit = i64::try_from(AT_ONCE).unwrap_or(i64::MAX);
         let mut rows = core.store.findings(id, "new", "", limit).await?;
@@ -187,7 +191,7 @@ async fn chosen(core: &Core, id: &str, request: &v1::EnrolFindingsRequest) -> Re
 struct Planner<'a> {
     core: &'a std::sync::Arc<Core>,
     request: &'a v1::EnrolFindingsRequest,
-    places: Places,
+    places: SiteBmcs,
     known: Vec<KnownNode>,
     now: rackwright_lifecycle::Timestamp,
 }
@@ -209,29 +213,29 @@ impl Planner<'_> {
             self.known.iter().map(|node| (node.id.clone(), String::new())).collect();
         let (mut planned, mut faults) = (Vec::new(), Faults::new());
         for ((row, body), judgement) in rows.into_iter().zip(&bodies).zip(judged) {
-            let deed = match (row.state.as_str(), judgement) {
+            let action = match (row.state.as_str(), judgement) {
                 ("new", Judgement::New) => self.new_node(&row, body, &mut taken, &mut faults)?,
                 ("moved", Judgement::Moved { node, .. }) if node == row.node => self.update(&row, body, node),
-                (_, judgement) => Deed::Skip {
+                (_, judgement) => Action::Skip {
                     reason: reason(&row, &judgement),
                 },
             };
-            planned.push(Planned { row, deed });
+            planned.push(Planned { row, action });
         }
         enrolment::none(faults)?;
         Ok(planned)
     }
 
-    fn update(&self, row: &FindingRow, body: &Body, node: String) -> Deed {
+    fn update(&self, row: &FindingRow, body: &Body, node: String) -> Action {
         if !self.request.update {
             let reason = format!("{}; --update tells the node its new address", row.why);
-            return Deed::Skip { reason };
+            return Action::Skip { reason };
         }
         if body.certificate.is_empty() {
             let reason = "it was not found over TLS: give the node its address by hand".to_owned();
-            return Deed::Skip { reason };
+            return Action::Skip { reason };
         }
-        Deed::Update { node }
+        Action::Update { node }
     }
 
     fn new_node(
@@ -240,9 +244,9 @@ impl Planner<'_> {
         body: &Body,
         taken: &mut HashMap<String, String>,
         faults: &mut Faults,
-    ) -> Result<Deed, ApiError> {
+    ) -> Result<Action, ApiError> {
         let field = row.address.clone();
-        let skip = Deed::Skip { reason: String::new() };
+        let skip = Action::Skip { reason: String::new() };
         let name = match self.name(row, body) {
             Ok(name) => name,
             Err(what) => {
@@ -270,7 +274,7 @@ impl Planner<'_> {
         record.identity.serial.clone_from(&body.serial);
         record.identity.vendor.clone_from(&body.manufacturer);
         record.identity.model.clone_from(&body.model);
-        Ok(Deed::Enrol(Box::new(record)))
+        Ok(Action::Enrol(Box::new(record)))
     }
 
     fn name(&self, row: &FindingRow, body: &Body) -> Result<String, String> {
@@ -351,13 +355,13 @@ fn reason(row: &FindingRow, judgement: &Judgement) -> String {
 
 async fn carry_out(
     tx: &mut WriteTx,
-    asked: &Asked<'_>,
+    call: &MutatingCall<'_>,
     caller: &Caller,
     planned: Planned,
-    is_only_asked: bool,
+    is_dry_run: bool,
 ) -> Result<v1::EnrolledFinding, ApiError> {
-    let Planned { mut row, deed } = planned;
-    let mut told = v1::EnrolledFinding {
+    let Planned { mut row, action } = planned;
+    let mut enrolled = v1::EnrolledFinding {
         finding: finding_name(&row),
         ..v1::EnrolledFinding::default()
     };
@@ -365,48 +369,49 @@ async fn carry_out(
         "{} enrolled {} as discovery {} found it",
         caller.name, row.address, row.discovery
     );
-    match deed {
-        Deed::Skip { reason } => {
-            "skip".clone_into(&mut told.action);
-            told.reason = reason;
-            return Ok(told);
+    match action {
+        Action::Skip { reason } => {
+            "skip".clone_into(&mut enrolled.action);
+            enrolled.reason = reason;
+            return Ok(enrolled);
         }
-        Deed::Enrol(record) => {
-            "enrol".clone_into(&mut told.action);
-            told.node = format!("nodes/{}", record.id);
-            if is_only_asked {
-                return Ok(told);
+        Action::Enrol(record) => {
+            "enrol".clone_into(&mut enrolled.action);
+            enrolled.node = format!("nodes/{}", record.id);
+            if is_dry_run {
+                return Ok(enrolled);
             }
             tx.insert_node(&record).await?;
-            let operation = asked.new_operation(OperationKind::Enroll, &told.node, DEADLINE_MIN);
+            let operation = call.new_operation(OperationKind::Enroll, &enrolled.node, DEADLINE_MIN);
             tx.insert_operation(&operation).await?;
-            tx.add_event(&asked.event(EventKind::Requested, &told.node, by)).await?;
-            told.operation = Some(convert::operation(&operation, None));
+            tx.add_event(&call.event(EventKind::Requested, &enrolled.node, by))
+                .await?;
+            enrolled.operation = Some(convert::operation(&operation, None));
             row.node.clone_from(&record.id);
         }
-        Deed::Update { node } => {
+        Action::Update { node } => {
             let mut record = tx.node(&node).await?;
-            told.node = format!("nodes/{node}");
+            enrolled.node = format!("nodes/{node}");
             let body: Body = stored::json("finding of a discovery", &row.address, &row.body)?;
             let pin = finish::pin_of(&record.spec.bmc_certificate);
             if !record.spec.bmc_certificate.is_empty() && pin != body.certificate {
-                "skip".clone_into(&mut told.action);
-                told.reason = format!(
+                "skip".clone_into(&mut enrolled.action);
+                enrolled.reason = format!(
                     "node {node} is known by certificate {pin}, and {} shows {}: if that is right, `rackwright node update` \
                      tells the node both",
                     row.address, body.certificate
                 );
-                return Ok(told);
+                return Ok(enrolled);
             }
-            "update".clone_into(&mut told.action);
-            told.reason = format!("from {} to {}", record.spec.bmc_address, row.address);
-            if is_only_asked {
-                return Ok(told);
+            "update".clone_into(&mut enrolled.action);
+            enrolled.reason = format!("from {} to {}", record.spec.bmc_address, row.address);
+            if is_dry_run {
+                return Ok(enrolled);
             }
             record.spec.bmc_address.clone_from(&row.address);
-            tx.save_node(&mut record, asked.now()).await?;
-            let message = format!("{} moved the BMC of {node} {}", caller.name, told.reason);
-            tx.add_event(&asked.event(EventKind::Requested, &told.node, message))
+            tx.save_node(&mut record, call.now()).await?;
+            let message = format!("{} moved the BMC of {node} {}", caller.name, enrolled.reason);
+            tx.add_event(&call.event(EventKind::Requested, &enrolled.node, message))
                 .await?;
             row.node = node;
         }
@@ -416,5 +421,5 @@ async fn carry_out(
     row.login.clear();
     row.why.clear();
     tx.put_findings(&[row]).await?;
-    Ok(told)
+    Ok(enrolled)
 }

@@ -4,7 +4,7 @@ use rackwright_api::v1;
 use rackwright_lifecycle::EventKind;
 use rackwright_store::{FirmwareValuesRow, GoldenFirmwareRow, StoreError};
 
-use super::super::asked::Asked;
+use super::super::call::MutatingCall;
 use super::super::{convert, names};
 use crate::api_error::ApiError;
 use crate::golden_firmware::components::Component;
@@ -53,12 +53,12 @@ fn component((name, component): (String, Component)) -> v1::FirmwareComponent {
 }
 
 pub(super) async fn add(
-    asked: &Asked<'_>,
+    call: &MutatingCall<'_>,
     request: &v1::AddGoldenFirmwareRequest,
 ) -> Result<v1::GoldenFirmware, ApiError> {
     let node = names::id_of("node", &request.node, "nodes")?;
-    let reason = intent::worded("reason", &request.reason)?;
-    let mut tx = match asked.begin().await? {
+    let reason = intent::checked_text("reason", &request.reason)?;
+    let mut tx = match call.begin().await? {
         Ok(tx) => tx,
         Err(former) => return Ok(former),
     };
@@ -100,14 +100,14 @@ pub(super) async fn add(
         tx.put_firmware_values(&seen).await?;
     }
     if let Some(former) = &former {
-        return asked.end(tx, message(former)?).await;
+        return call.end(tx, message(former)?).await;
     }
     let row = GoldenFirmwareRow {
         id,
         sku: sku.clone(),
         body,
-        approved_at: asked.now(),
-        approved_by: asked.caller().name.clone(),
+        approved_at: call.now(),
+        approved_by: call.caller().name.clone(),
         node: node.to_owned(),
         reason,
     };
@@ -117,24 +117,24 @@ pub(super) async fn add(
         "{} approved the firmware values {} of {node} for SKU {sku}: {}",
         row.approved_by, row.id, row.reason
     );
-    tx.add_event(&asked.event(EventKind::SecurityGoldenFirmwareAdded, &answer.name, words))
+    tx.add_event(&call.event(EventKind::SecurityGoldenFirmwareAdded, &answer.name, words))
         .await?;
-    asked.end(tx, answer).await
+    call.end(tx, answer).await
 }
 
-pub(super) async fn remove(asked: &Asked<'_>, request: &v1::RemoveGoldenFirmwareRequest) -> Result<(), ApiError> {
+pub(super) async fn remove(call: &MutatingCall<'_>, request: &v1::RemoveGoldenFirmwareRequest) -> Result<(), ApiError> {
     let id = names::id_of("name", &request.name, COLLECTION)?;
-    let mut tx = match asked.begin::<()>().await? {
+    let mut tx = match call.begin::<()>().await? {
         Ok(tx) => tx,
         Err(former) => return Ok(former),
     };
     let row = tx.remove_golden_firmware(id).await?;
     let words = format!(
         "{} removed the golden firmware values {id} of SKU {}",
-        asked.caller().name,
+        call.caller().name,
         row.sku
     );
-    tx.add_event(&asked.event(EventKind::SecurityGoldenFirmwareRemoved, &request.name, words))
+    tx.add_event(&call.event(EventKind::SecurityGoldenFirmwareRemoved, &request.name, words))
         .await?;
-    asked.end(tx, ()).await
+    call.end(tx, ()).await
 }

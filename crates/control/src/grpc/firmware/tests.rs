@@ -5,7 +5,7 @@ use rackwright_store::FirmwareValuesRow;
 use super::*;
 use crate::golden_firmware::{id_of, parse};
 use crate::grpc::caller::Caller;
-use crate::grpc::said;
+use crate::grpc::test_calls;
 use crate::testing;
 
 const SITE: &str = "site: {name: hall}\nskus:\n- name: wants\n  power: {max_watts: 1000}\n  \
@@ -23,7 +23,7 @@ async fn page(core: &Core, after: &str, limit: i64) -> Vec<(String, String)> {
 async fn a_page_of_the_report_tells_of_its_own_nodes_each() {
     let core = testing::core().await;
     assert!(page(&core, "", 10).await.is_empty(), "no node, no site");
-    said::apply_site(&core, "1", SITE).await.unwrap();
+    test_calls::apply_site(&core, "1", SITE).await.unwrap();
     for (id, sku) in [("n1", "wants"), ("n2", "other"), ("n3", "wants"), ("n4", "wants")] {
         let mut record = testing::node(id, State::Available, None);
         sku.clone_into(&mut record.spec.sku);
@@ -77,8 +77,8 @@ async fn approve(core: &Core, key: &str, values: &str) -> Result<v1::GoldenFirmw
         values: values.into(),
         mutation: None,
     };
-    let asked = Asked::new(core, &caller, "AddGoldenFirmware", Some(&mutation), &request)?;
-    golden::add(&asked, &request).await
+    let call = MutatingCall::new(core, &caller, "AddGoldenFirmware", Some(&mutation), &request)?;
+    golden::add(&call, &request).await
 }
 
 async fn show(core: &Core, digest: &str) -> String {

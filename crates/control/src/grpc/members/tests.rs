@@ -9,7 +9,7 @@ use tonic::{Code, Response, Status};
 use tonic_types::StatusExt as _;
 
 use super::*;
-use crate::grpc::tenancy::{OPEN, as_member, join, knock_as, lab, methods, mutation};
+use crate::grpc::tenancy::{OPEN, as_member, call_empty_as, join, lab, methods, mutation};
 use crate::testing;
 use rackwright_lifecycle::EventKind;
 
@@ -90,10 +90,10 @@ async fn every_call_refuses_a_certificate_of_another_epoch_and_one_of_an_agent()
             continue;
         }
         let former = ClientIdentity::member("olga", 5).unwrap();
-        let refused = knock_as(&core, former, method).await.unwrap_err();
+        let refused = call_empty_as(&core, former, method).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unauthenticated, "{method}: {refused:?}");
         let agent = ClientIdentity::agent("olga", 0).unwrap();
-        let refused = knock_as(&core, agent, method).await.unwrap_err();
+        let refused = call_empty_as(&core, agent, method).await.unwrap_err();
         assert_eq!(refused.code(), Code::PermissionDenied, "{method}: {refused:?}");
     }
 }
@@ -113,9 +113,11 @@ async fn a_customers_admin_sees_and_ends_members_and_tokens_of_the_customer_alon
         .unwrap();
     assert_eq!(listed(&core, "adam").await, ["members/adam", "members/ann"]);
     assert_eq!(listed(&core, "vera").await.len(), 5);
-    let (all, theirs) = (unused(&core, "olga").await, unused(&core, "adam").await);
+    let (all, customer_tokens) = (unused(&core, "olga").await, unused(&core, "adam").await);
     assert_eq!(all.len(), 3);
-    let [token] = &theirs[..] else { panic!("{theirs:?}") };
+    let [token] = &customer_tokens[..] else {
+        panic!("{customer_tokens:?}")
+    };
     assert_eq!((token.member.as_str(), token.created_by.as_str()), ("abe", "olga"));
 
     let mut adam = auth!(&core, "adam");
@@ -233,11 +235,11 @@ async fn the_last_operator_who_can_log_in_is_kept() {
     let mut tx = core.store.write().await.unwrap();
     tx.put_member("oscar", &operator, 9, clock::now()).await.unwrap();
     let past = clock::now().plus(-seconds(1));
-    tx.certificate_issued("oscar", 9, past, "ca").await.unwrap();
+    tx.record_member_cert("oscar", 9, past, "ca").await.unwrap();
     tx.commit().await.unwrap();
     is_last(olga.delete_member(delete("olga", "k5")).await);
     let mut tx = core.store.write().await.unwrap();
-    tx.certificate_issued("oscar", 9, clock::now().plus(seconds(60)), "ca")
+    tx.record_member_cert("oscar", 9, clock::now().plus(seconds(60)), "ca")
         .await
         .unwrap();
     tx.commit().await.unwrap();

@@ -7,7 +7,7 @@ use rackwright_store::{Scope, Store, StoreError, TermRow};
 use super::{second, time};
 use crate::api_error::ApiError;
 use crate::core::Core;
-use crate::grpc::asked::Asked;
+use crate::grpc::call::MutatingCall;
 use crate::grpc::convert;
 use crate::grpc::names::{self, Pages};
 
@@ -108,15 +108,15 @@ fn words(row: &TermRow) -> String {
 ///
 /// # Errors
 /// The version is stale, or the term was changed at the same time.
-pub async fn set(core: &Core, asked: &Asked<'_>, caller: &str, wanted: Wanted) -> Result<v1::Term, ApiError> {
-    let mut tx = match asked.begin::<v1::Term>().await? {
+pub async fn set(core: &Core, call: &MutatingCall<'_>, caller: &str, wanted: Wanted) -> Result<v1::Term, ApiError> {
+    let mut tx = match call.begin::<v1::Term>().await? {
         Ok(tx) => tx,
         Err(former) => return Ok(former),
     };
     let former = tx.term(&wanted.id).await?;
     let name = format!("terms/{}", wanted.id);
     let version = former.as_ref().map_or(0, |row| row.version);
-    asked.check_version(&name, version)?;
+    call.check_version(&name, version)?;
     let was = former.as_ref().map(|row| format!("; it was {}", words(row)));
     // A term of a customer that left the site can still be changed.
     if former.as_ref().is_none_or(|row| row.customer != wanted.customer) {
@@ -126,8 +126,8 @@ pub async fn set(core: &Core, asked: &Asked<'_>, caller: &str, wanted: Wanted) -
     let row = TermRow {
         version: version + 1,
         uid: former.as_ref().map_or_else(|| core.new_id(), |row| row.uid.clone()),
-        created_at: former.map_or(asked.now(), |row| row.created_at),
-        updated_at: asked.now(),
+        created_at: former.map_or(call.now(), |row| row.created_at),
+        updated_at: call.now(),
         id: wanted.id,
         customer: wanted.customer,
         sku: wanted.sku,
@@ -142,17 +142,17 @@ pub async fn set(core: &Core, asked: &Asked<'_>, caller: &str, wanted: Wanted) -
         words(&row),
         was.unwrap_or_default()
     );
-    tx.add_event(&asked.event(EventKind::TermSet, &name, told)).await?;
-    asked.end(tx, message(&row)).await
+    tx.add_event(&call.event(EventKind::TermSet, &name, told)).await?;
+    call.end(tx, message(&row)).await
 }
 
 /// Deletes a term.
 ///
 /// # Errors
 /// The term does not exist, its version is stale, or it was changed at the same time.
-pub async fn delete(asked: &Asked<'_>, caller: &str, name: &str) -> Result<(), ApiError> {
+pub async fn delete(call: &MutatingCall<'_>, caller: &str, name: &str) -> Result<(), ApiError> {
     let id = names::id_of("name", name, "terms")?;
-    let mut tx = match asked.begin::<()>().await? {
+    let mut tx = match call.begin::<()>().await? {
         Ok(tx) => tx,
         Err(()) => return Ok(()),
     };
@@ -160,11 +160,11 @@ pub async fn delete(asked: &Asked<'_>, caller: &str, name: &str) -> Result<(), A
         kind: "term",
         id: id.to_owned(),
     })?;
-    asked.check_version(name, row.version)?;
+    call.check_version(name, row.version)?;
     tx.delete_term(&row).await?;
     let told = format!("{caller} forgot the term {id}: {}", words(&row));
-    tx.add_event(&asked.event(EventKind::TermDeleted, name, told)).await?;
-    asked.end(tx, ()).await
+    tx.add_event(&call.event(EventKind::TermDeleted, name, told)).await?;
+    call.end(tx, ()).await
 }
 
 /// A page of the terms within `scope`.

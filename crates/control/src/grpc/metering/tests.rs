@@ -36,8 +36,8 @@ async fn set(core: &Core, key: &str, version: &str, term: v1::Term) -> Result<v1
         idempotency_key: key.into(),
         resource_version: version.into(),
     };
-    let asked = Asked::new(core, &caller, "SetTerm", Some(&mutation), &term)?;
-    terms::set(core, &asked, "ann", terms::checked(&term)?).await
+    let call = MutatingCall::new(core, &caller, "SetTerm", Some(&mutation), &term)?;
+    terms::set(core, &call, "ann", terms::checked(&term)?).await
 }
 
 /// A node in use for a span of seconds.
@@ -215,11 +215,12 @@ async fn what_is_in_use_still_is_counted_to_now_on_every_page() {
 
 #[test]
 fn periods_are_whole_seconds_in_order() {
-    let fields = |start: Option<ProtoTime>, end: Option<ProtoTime>| match Asking::new(start.as_ref(), end.as_ref()) {
-        Ok(_) => String::new(),
-        Err(ApiError::Invalid(faults)) => faults[0].0.clone(),
-        Err(other) => panic!("{other}"),
-    };
+    let fields =
+        |start: Option<ProtoTime>, end: Option<ProtoTime>| match PeriodRequest::new(start.as_ref(), end.as_ref()) {
+            Ok(_) => String::new(),
+            Err(ApiError::Invalid(faults)) => faults[0].0.clone(),
+            Err(other) => panic!("{other}"),
+        };
     assert_eq!(fields(None, at(10)), "start_time");
     assert_eq!(fields(at(-1), at(10)), "start_time");
     assert_eq!(fields(at(0), at(LATEST_S + 1)), "end_time");
@@ -230,7 +231,7 @@ fn periods_are_whole_seconds_in_order() {
     };
     assert_eq!(fields(at(10), Some(half)), "end_time");
     assert_eq!(fields(at(10), None), "");
-    let future = Asking::new(at(100).as_ref(), None).unwrap();
+    let future = PeriodRequest::new(at(100).as_ref(), None).unwrap();
     assert_eq!(future.end_s(50), 100, "empty, not turned round");
 }
 
@@ -264,15 +265,15 @@ async fn terms_are_set_changed_as_they_were_read_and_forgotten() {
         idempotency_key: "k4".into(),
         ..Default::default()
     };
-    let asked = Asked::new(&core, &caller, "DeleteTerm", Some(&mutation), &()).unwrap();
-    terms::delete(&asked, "ann", "terms/t1").await.unwrap();
-    terms::delete(&asked, "ann", "terms/t1").await.unwrap();
+    let call = MutatingCall::new(&core, &caller, "DeleteTerm", Some(&mutation), &()).unwrap();
+    terms::delete(&call, "ann", "terms/t1").await.unwrap();
+    terms::delete(&call, "ann", "terms/t1").await.unwrap();
     let mutation = v1::Mutation {
         idempotency_key: "k5".into(),
         ..Default::default()
     };
-    let asked = Asked::new(&core, &caller, "DeleteTerm", Some(&mutation), &()).unwrap();
-    let gone = terms::delete(&asked, "ann", "terms/t1").await;
+    let call = MutatingCall::new(&core, &caller, "DeleteTerm", Some(&mutation), &()).unwrap();
+    let gone = terms::delete(&call, "ann", "terms/t1").await;
     assert!(
         matches!(gone, Err(ApiError::Store(StoreError::NotFound { .. }))),
         "{gone:?}"
@@ -280,7 +281,7 @@ async fn terms_are_set_changed_as_they_were_read_and_forgotten() {
 }
 
 #[test]
-fn every_fault_of_a_term_is_told() {
+fn every_fault_of_a_term_is_reported() {
     let wrong = v1::Term {
         name: "terms/t1".into(),
         ..Default::default()

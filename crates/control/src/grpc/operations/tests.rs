@@ -1,7 +1,7 @@
 use rackwright_lifecycle::{OperationKind, PowerGoal, State};
 
 use super::*;
-use crate::grpc::said::{Wish, wish};
+use crate::grpc::test_calls::{NodeRequest, wish};
 use crate::testing;
 
 /// All operations on the node, oldest first: the end code of each, or `None` while it is open.
@@ -35,8 +35,8 @@ async fn cancel(core: &Arc<Core>, key: &str, id: &str) -> Result<v1::Operation, 
             ..v1::Mutation::default()
         }),
     };
-    let asked = Asked::new(core, &caller, "CancelOperation", request.mutation.as_ref(), &request)?;
-    Operations(core.clone()).cancel(&asked, id).await
+    let call = MutatingCall::new(core, &caller, "CancelOperation", request.mutation.as_ref(), &request)?;
+    Operations(core.clone()).cancel(&call, id).await
 }
 
 async fn held(core: &Core) {
@@ -47,11 +47,11 @@ async fn held(core: &Core) {
 }
 
 #[tokio::test]
-async fn a_power_wish_is_taken_back_alone() {
+async fn a_power_request_is_cancelled_alone() {
     let core = testing::core().await;
     held(&core).await;
-    wish(&core, "1", "n1", Wish::PowerCycle, "").await.unwrap();
-    wish(&core, "2", "n1", Wish::PowerOff, "").await.unwrap();
+    wish(&core, "1", "n1", NodeRequest::PowerCycle, "").await.unwrap();
+    wish(&core, "2", "n1", NodeRequest::PowerOff, "").await.unwrap();
     let rows = core
         .store
         .operations(&Scope::Site, "nodes/n1", "", "", "", 100)
@@ -76,16 +76,16 @@ async fn a_power_wish_is_taken_back_alone() {
 }
 
 #[tokio::test]
-async fn a_power_wish_that_is_taken_back_ends_those_whose_place_it_took() {
+async fn cancelling_a_power_request_ends_the_replaced_ones() {
     let core = testing::core().await;
     held(&core).await;
-    wish(&core, "1", "n1", Wish::PowerCycle, "").await.unwrap();
-    wish(&core, "2", "n1", Wish::PowerOff, "").await.unwrap();
-    wish(&core, "3", "n1", Wish::Cancel, "").await.unwrap();
+    wish(&core, "1", "n1", NodeRequest::PowerCycle, "").await.unwrap();
+    wish(&core, "2", "n1", NodeRequest::PowerOff, "").await.unwrap();
+    wish(&core, "3", "n1", NodeRequest::Cancel, "").await.unwrap();
     let (replaced, cancelled) = (Code::Aborted as i32, Code::Cancelled as i32);
     assert_eq!(ends(&core).await, [Some(replaced), Some(cancelled)]);
     // No operation is left to cancel.
-    wish(&core, "4", "n1", Wish::Cancel, "").await.unwrap();
+    wish(&core, "4", "n1", NodeRequest::Cancel, "").await.unwrap();
 }
 
 /// An operation that wants firmware of n1, requested at that moment.
@@ -143,8 +143,8 @@ async fn an_update_of_firmware_ends_after_the_piece_that_is_being_put_on() {
         body: "{}".into(),
     };
     core.store.put_firmware_update(&flight).await.unwrap();
-    let asked = cancel(&core, "1", "a").await.unwrap();
-    assert!(!asked.done && asked.cancel_requested, "{asked:?}");
+    let operation = cancel(&core, "1", "a").await.unwrap();
+    assert!(!operation.done && operation.cancel_requested, "{operation:?}");
     assert_eq!(ends(&core).await, [None]);
     assert_eq!(
         firmware_wanted(&core).await,

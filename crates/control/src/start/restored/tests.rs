@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::agent_session::arrive;
+use crate::agent_session::admit_agent;
 use crate::testing;
 
 async fn doubts(core: &Core) -> i64 {
@@ -39,7 +39,10 @@ async fn a_database_that_grows_older_is_believed_and_one_that_is_set_back_is_not
     set_age(&core, 499).await;
     advance(&core, false).await.unwrap();
     assert_eq!(doubts(&core).await, 1);
-    assert!(seen(&core).age > 501 + JUMP / 2, "above every age of the lost database");
+    assert!(
+        seen(&core).age > 501 + AGE_JUMP / 2,
+        "above every age of the lost database"
+    );
     let events = core.store.events(&Scope::Site, 0, "site", 9).await.unwrap();
     let kinds: Vec<_> = events.iter().map(|event| event.kind.to_string()).collect();
     assert_eq!(kinds, ["security.database-restored"], "one event for all nodes");
@@ -81,12 +84,12 @@ async fn a_machine_that_knows_a_newer_generation_is_doubted_and_given_out_above_
     let of = testing::booted(&core, "n1", "b1").await;
     let come = async |generation| {
         let (sender, end) = (mpsc::channel(1).0, CancellationToken::new());
-        let mut agent = testing::arriving("n1", of.clone(), "b1");
+        let mut agent = testing::arriving_agent("n1", of.clone(), "b1");
         agent.hello.claim_generation = generation;
-        arrive(
+        admit_agent(
             &core,
             &agent,
-            &crate::attestation::Shown::Nothing(String::new()),
+            &crate::attestation::TpmEvidence::Nothing(String::new()),
             sender,
             end,
         )

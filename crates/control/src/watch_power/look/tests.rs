@@ -6,7 +6,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
 use rackwright_lifecycle::{Agent, Attempt, Effect, Outcome, State};
-use rackwright_redfish::LoginWay;
+use rackwright_redfish::LoginMethod;
 use rackwright_store::{EffectRow, Scope};
 use secrecy::SecretString;
 use serde::Serialize;
@@ -57,7 +57,7 @@ impl Bmc {
 struct Bench {
     core: TestCore,
     bmc: Arc<Bmc>,
-    turns: Turns,
+    bmc_locks: BmcLocks,
     address: String,
 }
 
@@ -76,7 +76,7 @@ impl Bench {
         Self {
             core,
             bmc,
-            turns: Turns::default(),
+            bmc_locks: BmcLocks::default(),
             address,
         }
     }
@@ -87,19 +87,19 @@ impl Bench {
 
     async fn known(&self) -> Known {
         let record = self.core.store.node(&Scope::Site, "n1").await.unwrap();
-        let shortcut = Shortcut {
+        let hints = BmcHints {
             system: Some(SYSTEM.into()),
-            login: LoginWay::EachRequest,
+            login: LoginMethod::EachRequest,
         };
         Known {
-            shortcut,
+            hints,
             ..Known::of(&record)
         }
     }
 
     async fn look(&self, silent: u32) -> Look {
         let known = Some(self.known().await);
-        look(&self.core, &self.turns, self.row().await, known, silent)
+        look(&self.core, &self.bmc_locks, self.row().await, known, silent)
             .await
             .look
     }
@@ -118,7 +118,7 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn a_plug_that_is_pulled_is_told_once_and_what_is_as_it_was_is_not_written() {
+async fn a_power_loss_is_reported_once_and_no_change_is_not_written() {
     let bench = Bench::new().await;
     let mut seen = 0;
     let before = bench.readings().await;
@@ -180,7 +180,7 @@ async fn a_bmc_is_lost_after_three_looks_and_back_with_the_next_answer_each_told
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_at_once() {
+async fn a_refusal_is_reported_at_once() {
     let bench = Bench::new().await;
     let mut seen = 0;
     bench.bmc.says(401, "");
@@ -201,7 +201,7 @@ async fn what_the_runner_has_learned_meanwhile_is_not_overwritten() {
     let stale = bench.row().await;
     let look_late = async |row: RestingRow| {
         let known = Some(bench.known().await);
-        look(core, &bench.turns, row, known, 0).await;
+        look(core, &bench.bmc_locks, row, known, 0).await;
     };
     // The runner has looked as well.
     let mut newer = stale.readings.clone();
@@ -253,15 +253,15 @@ async fn what_the_runner_has_learned_meanwhile_is_not_overwritten() {
 #[tokio::test]
 async fn who_works_on_a_node_is_left_alone_and_a_bmc_is_asked_one_thing_at_a_time() {
     let bench = Bench::new().await;
-    let nudge = bench.core.runs.begin("n1");
+    let nudge = bench.core.running_steps.begin("n1");
     assert!(nudge.is_some());
     assert_eq!(bench.look(0).await, Look::Unsettled);
-    bench.core.runs.abandon("n1");
-    let turn = bench.turns.begin(&bench.address);
-    assert!(turn.is_some());
+    bench.core.running_steps.abandon("n1");
+    let bmc_lock = bench.bmc_locks.begin(&bench.address);
+    assert!(bmc_lock.is_some());
     assert_eq!(bench.look(0).await, Look::Unsettled);
     assert_eq!(bench.bmc.asked.load(Ordering::SeqCst), 0);
-    drop(turn);
+    drop(bmc_lock);
     assert_eq!(bench.look(0).await, Look::Same);
 }
 
@@ -284,10 +284,10 @@ async fn a_hint_makes_the_power_of_a_node_that_is_worked_with_unknown_unless_it_
         let mut record = testing::node(id, state, None);
         record.readings.power = power.clone();
         testing::add(&core, &record).await;
-        assert!(doubt(&core, id).await.unwrap());
+        assert!(mark_power_unknown(&core, id).await.unwrap());
         let after = core.store.node(&Scope::Site, id).await.unwrap().readings.power;
         assert_eq!(after != power, is_doubted, "{id}: {after:?}");
         assert_eq!(matches!(after, Reading::Unknown { .. }), is_doubted, "{id}");
     }
-    assert!(!doubt(&core, "nobody").await.unwrap());
+    assert!(!mark_power_unknown(&core, "nobody").await.unwrap());
 }

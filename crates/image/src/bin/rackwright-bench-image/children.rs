@@ -19,7 +19,7 @@ pub(crate) fn import(arguments: &Arguments) -> Result<(), Failure> {
     request.threads = arguments.number("--threads", 0)?;
     request.level = arguments.number("--level", LEVEL)?;
     let imported = rackwright_image::import(&request, &store, &|_| {}, &AtomicBool::new(false))?;
-    let told = json!({
+    let summary = json!({
         "image": imported.digest.to_string(),
         "logical_bytes": imported.logical_size,
         "data_bytes": imported.data_bytes,
@@ -27,7 +27,7 @@ pub(crate) fn import(arguments: &Arguments) -> Result<(), Failure> {
         "new_chunks": imported.new_chunks,
         "zero_chunks": imported.zero_chunks,
     });
-    println!("{told}");
+    println!("{summary}");
     Ok(())
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn write(arguments: &Arguments) -> Result<(), Failure> {
     };
     let target = arguments.path("--target")?;
     let written = rackwright_image::write_image(&*source, &image, &target, &options, &|_| {})?;
-    let told = json!({
+    let summary = json!({
         "logical_bytes": written.logical_bytes,
         "fetched_bytes": written.fetched_bytes,
         "written_bytes": written.written_bytes,
@@ -68,7 +68,7 @@ pub(crate) fn write(arguments: &Arguments) -> Result<(), Failure> {
         "seconds": written.duration.as_secs_f64(),
         "peak_rss_kib": peak_rss_kib(),
     });
-    println!("{told}");
+    println!("{summary}");
     Ok(())
 }
 

@@ -15,7 +15,7 @@
 mod arguments;
 mod children;
 mod disk;
-mod rivals;
+mod methods;
 mod run;
 mod server;
 

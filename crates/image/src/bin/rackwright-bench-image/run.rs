@@ -9,7 +9,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::arguments::Arguments;
-use crate::rivals::{BASELINE, WAYS, Way};
+use crate::methods::{BASELINE, METHODS, Method};
 use crate::{Failure, disk};
 
 /// State that is removed or ended with the run, also after a failure.
@@ -49,16 +49,16 @@ struct Prepared {
 
 /// Result of one method.
 struct Outcome {
-    way: &'static Way,
+    method: &'static Method,
     /// Whether its first result equals the image byte for byte.
-    right: bool,
+    matches: bool,
     samples: Vec<Sample>,
 }
 
 struct Sample {
     seconds: f64,
     cpu_s: f64,
-    told: Value,
+    summary: Value,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -97,32 +97,37 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ),
     ];
     let rounds = arguments.number("--rounds", 5usize)?.max(1);
-    let ways = chosen(arguments.text("--ways"))?;
-    let mut results: Vec<Outcome> = ways
+    let methods = select_methods(arguments.text("--ways"))?;
+    let mut results: Vec<Outcome> = methods
         .into_iter()
-        .map(|way| Outcome {
-            way,
-            right: false,
+        .map(|method| Outcome {
+            method,
+            matches: false,
             samples: vec![],
         })
         .collect();
     for round in 0..rounds {
-        for Outcome { way, right, samples } in &mut results {
+        for Outcome {
+            method,
+            matches,
+            samples,
+        } in &mut results
+        {
             if round == 0 {
-                spoil(&target, size)?;
+                overwrite_target(&target, size)?;
             }
-            let sample = measure(way, &environment)?;
+            let sample = measure(method, &environment)?;
             eprintln!(
                 "round {}: {}: {:.2} s, {:.2} CPU s",
                 round + 1,
-                way.name,
+                method.name,
                 sample.seconds,
                 sample.cpu_s
             );
             if round == 0 {
-                *right = bench.compare(&target, size);
-                if !*right && way.must_be_right {
-                    return Err(format!("{} left a disk that differs from the image", way.name).into());
+                *matches = bench.compare(&target, size);
+                if !*matches && method.must_match {
+                    return Err(format!("{} left a disk that differs from the image", method.name).into());
                 }
             }
             samples.push(sample);
@@ -167,13 +172,13 @@ impl Bench {
             "--source",
             &self.path("disk.raw.zst"),
         ]);
-        let told: Value = serde_json::from_str(&output_of(&mut import)?)?;
+        let summary: Value = serde_json::from_str(&output_of(&mut import)?)?;
         let sum = output_of(Command::new("sha256sum").arg(self.path("disk.qcow2")))?;
         let sha256 = sum.split_whitespace().next().unwrap_or_default().to_owned();
-        let number = |key: &str| told[key].as_u64().ok_or(format!("the import does not tell {key}"));
+        let number = |key: &str| summary[key].as_u64().ok_or(format!("the import does not tell {key}"));
         let length = |name: &str| fs::metadata(self.folder.join(name)).map(|found| found.len());
         Ok(Prepared {
-            image: told["image"].as_str().unwrap_or_default().to_owned(),
+            image: summary["image"].as_str().unwrap_or_default().to_owned(),
             logical: number("logical_bytes")?,
             data: number("data_bytes")?,
             sha256,
@@ -202,7 +207,7 @@ impl Bench {
         // Written once, so that no method pays for the first allocation of blocks.
         let file = File::create(&path)?;
         file.set_len(size)?;
-        spoil(&path, size)?;
+        overwrite_target(&path, size)?;
         if kind == "file" {
             return Ok((
                 path,
@@ -236,22 +241,25 @@ impl Bench {
 }
 
 /// Returns the named methods (separated by commas) and the baseline; without a list, all methods.
-fn chosen(names: Option<&str>) -> Result<Vec<&'static Way>, Failure> {
+fn select_methods(names: Option<&str>) -> Result<Vec<&'static Method>, Failure> {
     let Some(names) = names else {
-        return Ok(WAYS.iter().collect());
+        return Ok(METHODS.iter().collect());
     };
     let names: Vec<&str> = names.split(',').collect();
-    if let Some(unknown) = names.iter().find(|name| WAYS.iter().all(|way| way.name != **name)) {
+    if let Some(unknown) = names
+        .iter()
+        .find(|name| METHODS.iter().all(|method| method.name != **name))
+    {
         return Err(format!("--ways: there is no way named {unknown:?}").into());
     }
-    Ok(WAYS
+    Ok(METHODS
         .iter()
-        .filter(|way| way.name == BASELINE || names.contains(&way.name))
+        .filter(|method| method.name == BASELINE || names.contains(&method.name))
         .collect())
 }
 
 /// Fills the target with other data, so that bytes left out by a method become visible.
-fn spoil(target: &str, size: u64) -> Result<(), Failure> {
+fn overwrite_target(target: &str, size: u64) -> Result<(), Failure> {
     let count = format!("count={}", size >> 20);
     let output = format!("of={target}");
     let command = "tr '\\0' '\\245' < /dev/zero | dd bs=1M iflag=fullblock oflag=direct conv=notrunc,fsync status=none";
@@ -272,19 +280,19 @@ fn output_of(command: &mut Command) -> Result<String, Failure> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-fn measure(way: &Way, environment: &[(&str, String)]) -> Result<Sample, Failure> {
+fn measure(method: &Method, environment: &[(&str, String)]) -> Result<Sample, Failure> {
     let before = children_cpu_s()?;
     let begun = Instant::now();
     let mut command = Command::new("bash");
-    command.args(["-o", "pipefail", "-ec", way.command]);
+    command.args(["-o", "pipefail", "-ec", method.command]);
     command.envs(environment.iter().map(|(name, value)| (name, value)));
-    let told = output_of(&mut command).map_err(|error| format!("{}: {error}", way.name))?;
+    let summary = output_of(&mut command).map_err(|error| format!("{}: {error}", method.name))?;
     let seconds = begun.elapsed().as_secs_f64();
     let cpu_s = children_cpu_s()? - before;
     Ok(Sample {
         seconds,
         cpu_s,
-        told: serde_json::from_str(&told).unwrap_or(Value::Null),
+        summary: serde_json::from_str(&summary).unwrap_or(Value::Null),
     })
 }
 
@@ -319,7 +327,7 @@ fn round_to(value: f64, places: i32) -> f64 {
 }
 
 fn report(prepared: &Prepared, target: &str, rounds: usize, outcomes: &[Outcome]) -> Value {
-    let baseline = outcomes.iter().find(|outcome| outcome.way.name == BASELINE);
+    let baseline = outcomes.iter().find(|outcome| outcome.method.name == BASELINE);
     // Per round, so that other load on the machine in a round affects both.
     let ratio = |outcome: &Outcome, pick: fn(&Sample) -> f64| {
         let pairs = baseline
@@ -329,28 +337,32 @@ fn report(prepared: &Prepared, target: &str, rounds: usize, outcomes: &[Outcome]
         median(pairs.map(|(base, own)| pick(own) / pick(base)).collect())
     };
     let result = |outcome: &Outcome| {
-        let Outcome { way, right, samples } = outcome;
+        let Outcome {
+            method,
+            matches,
+            samples,
+        } = outcome;
         let seconds = median(samples.iter().map(|sample| sample.seconds).collect());
         let cpu_s = median(samples.iter().map(|sample| sample.cpu_s).collect());
-        let real = if way.writes_all {
+        let real = if method.writes_all {
             prepared.logical
         } else {
             prepared.data
         };
         let rate = |bytes: u64| (bytes as f64 / 1e6 / seconds).round();
         json!({
-            "name": way.name,
-            "note": way.note,
+            "name": method.name,
+            "note": method.note,
             "seconds": round_to(seconds, 3),
             "cpu_s": round_to(cpu_s, 2),
             "logical_mb_per_s": rate(prepared.logical),
             "real_mb_per_s": rate(real),
             "times_the_rate_of_baseline": round_to(1.0 / ratio(outcome, |sample| sample.seconds), 2),
             "part_of_the_cpu_of_baseline": round_to(ratio(outcome, |sample| sample.cpu_s), 2),
-            "disk_equals_image": right,
+            "disk_equals_image": matches,
             "seconds_per_round": samples.iter().map(|sample| round_to(sample.seconds, 2)).collect::<Vec<_>>(),
             "cpu_s_per_round": samples.iter().map(|sample| round_to(sample.cpu_s, 2)).collect::<Vec<_>>(),
-            "told": samples.last().map_or(Value::Null, |sample| sample.told.clone()),
+            "told": samples.last().map_or(Value::Null, |sample| sample.summary.clone()),
         })
     };
     json!({

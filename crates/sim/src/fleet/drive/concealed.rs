@@ -1,7 +1,7 @@
 //! Places on drives that an erase could miss: host protected areas, detached namespaces, USB sticks.
 
 use super::{NOWHERE, SimDrive, SimDrives};
-use rackwright_agent::drives::hidden::Hidden;
+use rackwright_agent::drives::hidden::HiddenArea;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How a drive or a part of it is hidden from the running system.
@@ -68,7 +68,7 @@ impl SimDrive {
     }
 
     /// Opens the hidden part, if there is one.
-    pub(super) fn open_hidden(&self) -> Option<Hidden> {
+    pub(super) fn open_hidden(&self) -> Option<HiddenArea> {
         let (what, opens) = match self.concealed() {
             Concealed::No => return None,
             Concealed::Shrunk { shown_bytes, opens } => {
@@ -80,7 +80,7 @@ impl SimDrive {
         if opens {
             self.conceal(Concealed::No);
         }
-        Some(Hidden {
+        Some(HiddenArea {
             drive: format!("drive {} (serial number {})", self.name, self.serial),
             controllers: vec![self.controller.clone()],
             what,

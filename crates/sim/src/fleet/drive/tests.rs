@@ -77,9 +77,9 @@ fn a_system_boots_when_it_is_whole_and_any_write_ends_it() {
     let ends: [fn(&Open); 4] = [
         |drive| drive.write_at(&[1; 512], BYTES - 512).unwrap(),
         |drive| drive.zero_out(0, BLOCK as u64).unwrap(),
-        |drive| drive.drive.spoil(),
+        |drive| drive.drive.invalidate(),
         |drive| {
-            let erased = drive.execute(EraseMethod::NvmeSanitizeCrypto, &JobControl::unheard());
+            let erased = drive.execute(EraseMethod::NvmeSanitizeCrypto, &JobControl::without_listener());
             assert!(erased.is_ok());
         },
     ];

@@ -9,8 +9,8 @@ mod tests;
 pub use script::{Script, ScriptError, ScriptFault};
 
 use super::dice::{Dice, Purpose};
-use super::drive::Ailment;
-use crate::bmc::{Asked, Ordeal, Spoilt};
+use super::drive::DriveFault;
+use crate::bmc::{BadAnswer, RequestFault, RequestLine};
 use http::Method;
 use nodes::Nodes;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -38,7 +38,7 @@ struct Rule {
 enum Kind {
     Down,
     Slow(Duration),
-    Wrong(Spoilt),
+    Wrong(BadAnswer),
     SessionsExhausted,
     Unavailable(u32),
     PowerStuck,
@@ -58,7 +58,7 @@ enum Kind {
     SlowNic(f64),
     /// One adapter of the fabric, by its index in the profile, carries only this much, in Gbit/s.
     SlowCable(u8, f64),
-    Drives(Ailment),
+    Drives(DriveFault),
     /// Seconds by which the BMC's clock is ahead.
     ClockSkew(i64),
     /// DHCP messages of firmware and their answers.
@@ -123,7 +123,7 @@ impl Kind {
     }
 
     /// Whether the machine has it permanently or not at all.
-    fn is_of_the_machine(self) -> bool {
+    fn is_permanent(self) -> bool {
         matches!(
             self,
             Self::WrongInventory(_)
@@ -141,15 +141,15 @@ impl Rule {
         self.nodes.contain(node) && (self.from_ms..self.until_ms).contains(&now_ms)
     }
 
-    fn is_about(&self, asked: Asked<'_>) -> bool {
-        let opens_session =
-            *asked.method == Method::POST && asked.path.starts_with("/redfish/v1/SessionService/Sessions");
+    fn is_about(&self, request_line: RequestLine<'_>) -> bool {
+        let opens_session = *request_line.method == Method::POST
+            && request_line.path.starts_with("/redfish/v1/SessionService/Sessions");
         self.kind.is_about_requests()
-            && self.method.as_ref().is_none_or(|method| method == asked.method)
+            && self.method.as_ref().is_none_or(|method| method == request_line.method)
             && self
                 .path
                 .as_ref()
-                .is_none_or(|path| asked.path.starts_with(path.as_str()))
+                .is_none_or(|path| request_line.path.starts_with(path.as_str()))
             && (self.kind != Kind::SessionsExhausted || opens_session)
     }
 
@@ -162,21 +162,21 @@ impl Rule {
 /// The number of occasions of each rule at one machine, and the number of faults that occurred.
 #[derive(Debug, Default)]
 pub(super) struct Chances {
-    had: Box<[AtomicU32]>,
-    struck: AtomicU32,
+    attempts: Box<[AtomicU32]>,
+    triggered: AtomicU32,
 }
 
 impl Chances {
     pub(super) fn new(script: &Script) -> Self {
         Self {
-            had: script.rules.iter().map(|_| AtomicU32::new(0)).collect(),
-            struck: AtomicU32::new(0),
+            attempts: script.rules.iter().map(|_| AtomicU32::new(0)).collect(),
+            triggered: AtomicU32::new(0),
         }
     }
 
     /// The number of faults that occurred. Permanent faults do not count.
-    pub(super) fn struck(&self) -> u32 {
-        self.struck.load(Ordering::Relaxed)
+    pub(super) fn triggered(&self) -> u32 {
+        self.triggered.load(Ordering::Relaxed)
     }
 }
 
@@ -191,30 +191,30 @@ pub(super) struct Moment<'a> {
 
 impl Script {
     /// The delay of a request and its fate.
-    pub(super) fn request(&self, asked: Asked<'_>, moment: Moment<'_>) -> (Duration, Ordeal) {
-        let (mut delay, mut ordeal) = (Duration::ZERO, Ordeal::None);
+    pub(super) fn request(&self, request_line: RequestLine<'_>, moment: Moment<'_>) -> (Duration, RequestFault) {
+        let (mut delay, mut request_fault) = (Duration::ZERO, RequestFault::None);
         for (index, rule) in self.rules.iter().enumerate() {
-            if !rule.is_about(asked) || !self.strikes(index, rule, moment) {
+            if !rule.is_about(request_line) || !self.triggers(index, rule, moment) {
                 continue;
             }
-            let struck = match rule.kind {
+            let triggered = match rule.kind {
                 Kind::Slow(by) => {
                     delay += by;
                     continue;
                 }
-                Kind::Down => Ordeal::HangUp,
-                Kind::Wrong(spoilt) => Ordeal::Spoilt(spoilt),
-                Kind::SessionsExhausted => Ordeal::SessionsFull,
-                Kind::Unavailable(retry_after_s) => Ordeal::Unavailable { retry_after_s },
+                Kind::Down => RequestFault::HangUp,
+                Kind::Wrong(bad_answer) => RequestFault::BadAnswer(bad_answer),
+                Kind::SessionsExhausted => RequestFault::SessionsFull,
+                Kind::Unavailable(retry_after_s) => RequestFault::Unavailable { retry_after_s },
                 // Not a fault of requests.
                 _ => continue,
             };
             // The first fault that occurs prevails.
-            if ordeal == Ordeal::None {
-                ordeal = struck;
+            if request_fault == RequestFault::None {
+                request_fault = triggered;
             }
         }
-        (delay, ordeal)
+        (delay, request_fault)
     }
 
     /// Whether the BMC refuses all connections.
@@ -259,7 +259,7 @@ impl Script {
         let rules = self.rules.iter().enumerate();
         let rates = rules.filter_map(|(index, rule)| match rule.kind {
             Kind::SlowDisk(rate) => {
-                let has = thrown(index, rule, moment, 0) && rule.applies(moment.node, moment.now_ms);
+                let has = is_drawn(index, rule, moment, 0) && rule.applies(moment.node, moment.now_ms);
                 has.then_some(rate)
             }
             _ => None,
@@ -277,7 +277,7 @@ impl Script {
                 Kind::SlowCable(slow, rate) if adapter == Some(slow) => rate,
                 _ => return None,
             };
-            let has = thrown(index, rule, moment, 0) && rule.applies(moment.node, moment.now_ms);
+            let has = is_drawn(index, rule, moment, 0) && rule.applies(moment.node, moment.now_ms);
             has.then_some(rate)
         });
         rates.reduce(f64::min)
@@ -288,8 +288,8 @@ impl Script {
         let rules = self.rules.iter().enumerate();
         rules.filter_map(move |(index, rule)| match rule.kind {
             Kind::WrongInventory(part) => {
-                let thrown = thrown(index, rule, moment, 0);
-                (thrown && rule.applies(moment.node, moment.now_ms)).then_some(part)
+                let is_drawn = is_drawn(index, rule, moment, 0);
+                (is_drawn && rule.applies(moment.node, moment.now_ms)).then_some(part)
             }
             _ => None,
         })
@@ -300,7 +300,7 @@ impl Script {
         let rules = self.rules.iter().enumerate();
         let skews = rules.filter_map(|(index, rule)| match rule.kind {
             Kind::ClockSkew(skew_s) => {
-                let has = thrown(index, rule, moment, 0) && rule.applies(moment.node, moment.now_ms);
+                let has = is_drawn(index, rule, moment, 0) && rule.applies(moment.node, moment.now_ms);
                 has.then_some(skew_s)
             }
             _ => None,
@@ -309,16 +309,16 @@ impl Script {
     }
 
     /// The fault of the machine's drives; the first applicable fault of the script prevails.
-    pub(super) fn ailment(&self, moment: Moment<'_>) -> Ailment {
+    pub(super) fn drive_fault(&self, moment: Moment<'_>) -> DriveFault {
         let rules = self.rules.iter().enumerate();
         let mut found = rules.filter_map(|(index, rule)| match rule.kind {
-            Kind::Drives(ailment) => {
-                let has = rule.nodes.contain(moment.node) && thrown(index, rule, moment, 0);
-                has.then_some(ailment)
+            Kind::Drives(drive_fault) => {
+                let has = rule.nodes.contain(moment.node) && is_drawn(index, rule, moment, 0);
+                has.then_some(drive_fault)
             }
             _ => None,
         });
-        found.next().unwrap_or(Ailment::None)
+        found.next().unwrap_or(DriveFault::None)
     }
 
     fn any(&self, kind: Kind, moment: Moment<'_>) -> bool {
@@ -329,31 +329,31 @@ impl Script {
     /// each of them, even after an earlier one has occurred.
     fn first<T>(&self, moment: Moment<'_>, says: impl Fn(&Rule) -> Option<T>) -> Option<T> {
         let rules = self.rules.iter().enumerate();
-        let said = rules.filter_map(|(index, rule)| says(rule).filter(|_| self.strikes(index, rule, moment)));
+        let said = rules.filter_map(|(index, rule)| says(rule).filter(|_| self.triggers(index, rule, moment)));
         said.reduce(|first, _| first)
     }
 
-    fn strikes(&self, index: usize, rule: &Rule, moment: Moment<'_>) -> bool {
+    fn triggers(&self, index: usize, rule: &Rule, moment: Moment<'_>) -> bool {
         if !rule.applies(moment.node, moment.now_ms) {
             return false;
         }
-        let Some(chances) = moment.chances.had.get(index) else {
+        let Some(chances) = moment.chances.attempts.get(index) else {
             return false;
         };
         let count = u64::from(chances.fetch_add(1, Ordering::Relaxed).wrapping_add(1));
         let step = rule
             .steps
             .is_none_or(|(first, times)| count >= first && count - first < times);
-        let struck = step && thrown(index, rule, moment, count);
-        if struck {
-            moment.chances.struck.fetch_add(1, Ordering::Relaxed);
+        let triggered = step && is_drawn(index, rule, moment, count);
+        if triggered {
+            moment.chances.triggered.fetch_add(1, Ordering::Relaxed);
             tracing::info!(node = moment.node, fault = index, count, kind = ?rule.kind, "a fault strikes");
         }
-        struck
+        triggered
     }
 }
 
-fn thrown(index: usize, rule: &Rule, moment: Moment<'_>, count: u64) -> bool {
+fn is_drawn(index: usize, rule: &Rule, moment: Moment<'_>, count: u64) -> bool {
     let purpose = Purpose::Fault(u32::try_from(index).unwrap_or(u32::MAX));
     moment.dice.fraction(moment.node, purpose, count) < rule.probability
 }

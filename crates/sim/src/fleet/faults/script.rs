@@ -2,8 +2,8 @@
 
 use super::nodes::{Nodes, range};
 use super::{During, Kind, Lost, Part, Rule, Then};
-use crate::bmc::Spoilt;
-use crate::fleet::drive::Ailment;
+use crate::bmc::BadAnswer;
+use crate::fleet::drive::DriveFault;
 use http::Method;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
@@ -113,16 +113,16 @@ impl Script {
         if wire.faults.len() > MOST_FAULTS {
             return Err(whole("faults: there are more than 1000"));
         }
-        let mut judge = Judge {
+        let mut validator = Validator {
             nodes,
             faults: Vec::new(),
         };
-        let rules = wire.faults.iter().map(|fault| judge.rule(fault)).collect();
-        if judge.faults.is_empty() {
+        let rules = wire.faults.iter().map(|fault| validator.rule(fault)).collect();
+        if validator.faults.is_empty() {
             return Ok(Self { rules });
         }
-        judge.faults.sort_by_key(|fault| fault.line);
-        Err(refuse(judge.faults))
+        validator.faults.sort_by_key(|fault| fault.line);
+        Err(refuse(validator.faults))
     }
 }
 
@@ -140,12 +140,12 @@ fn syntax(yaml: &str, error: &serde_saphyr::Error) -> ScriptFault {
 }
 
 /// Checks the faults of a script in turn and collects the mistakes.
-struct Judge {
+struct Validator {
     nodes: usize,
     faults: Vec<ScriptFault>,
 }
 
-impl Judge {
+impl Validator {
     fn note(&mut self, line: u64, message: impl Into<String>) {
         let message = message.into();
         self.faults.push(ScriptFault { line, message });
@@ -213,9 +213,9 @@ impl Judge {
                 }
                 Kind::SlowCable(adapter.unwrap_or_default(), self.gbit_per_s(wire))
             }
-            "disk-errors" => Kind::Drives(Ailment::Errors),
-            "erase-unsupported" => Kind::Drives(Ailment::RefusesToErase),
-            "erase-ignored" => Kind::Drives(Ailment::PretendsToErase),
+            "disk-errors" => Kind::Drives(DriveFault::Errors),
+            "erase-unsupported" => Kind::Drives(DriveFault::RefusesToErase),
+            "erase-ignored" => Kind::Drives(DriveFault::PretendsToErase),
             "clock-skew" => {
                 if wire.skew_s.is_none() {
                     self.note(
@@ -302,23 +302,23 @@ impl Judge {
         found.unwrap_or(&words[0]).1
     }
 
-    fn answer(&mut self, wire: &WireFault) -> Spoilt {
+    fn answer(&mut self, wire: &WireFault) -> BadAnswer {
         let line = wire.fault.referenced.line();
         let Some(answer) = &wire.answer else {
             self.note(line, "answer is missing: html, truncated, internal-error or types");
-            return Spoilt::Html;
+            return BadAnswer::Html;
         };
         match answer.value.as_str() {
-            "html" => Spoilt::Html,
-            "truncated" => Spoilt::Truncated,
-            "internal-error" => Spoilt::InternalError,
-            "types" => Spoilt::Types,
+            "html" => BadAnswer::Html,
+            "truncated" => BadAnswer::Truncated,
+            "internal-error" => BadAnswer::InternalError,
+            "types" => BadAnswer::Types,
             _ => {
                 self.note(
                     answer.referenced.line(),
                     "answer must be html, truncated, internal-error or types",
                 );
-                Spoilt::Html
+                BadAnswer::Html
             }
         }
     }
@@ -385,7 +385,7 @@ impl Judge {
                 count(&wire.after_bytes),
                 matches!(kind, Kind::ImageCut(_)),
             ),
-            ("at", count(&wire.at), !kind.is_of_the_machine()),
+            ("at", count(&wire.at), !kind.is_permanent()),
             ("from_s", number(&wire.from_s), !drives),
             ("until_s", number(&wire.until_s), !drives),
         ] {

@@ -10,7 +10,7 @@ fn script(yaml: &str) -> Script {
 }
 
 /// The fates of a machine's first requests.
-fn fares(script: &Script, node: usize, method: &Method, path: &str, requests: usize) -> Vec<Ordeal> {
+fn faults_of(script: &Script, node: usize, method: &Method, path: &str, requests: usize) -> Vec<RequestFault> {
     let chances = Chances::new(script);
     let moment = Moment {
         node,
@@ -18,8 +18,8 @@ fn fares(script: &Script, node: usize, method: &Method, path: &str, requests: us
         dice: Dice(1),
         chances: &chances,
     };
-    let asked = Asked { method, path };
-    (0..requests).map(|_| script.request(asked, moment).1).collect()
+    let request_line = RequestLine { method, path };
+    (0..requests).map(|_| script.request(request_line, moment).1).collect()
 }
 
 #[test]
@@ -250,24 +250,30 @@ fn what_is_no_script_is_refused_and_nothing_panics() {
 fn a_step_is_counted_for_each_machine_among_what_the_fault_is_about() {
     let script =
         script("faults: [{fault: bmc-unavailable, at: 2, times: 2, path: /redfish/v1/Systems, retry_after_s: 1}]");
-    let unavailable = Ordeal::Unavailable { retry_after_s: 1 };
-    let wanted = [Ordeal::None, unavailable, unavailable, Ordeal::None];
+    let unavailable = RequestFault::Unavailable { retry_after_s: 1 };
+    let wanted = [RequestFault::None, unavailable, unavailable, RequestFault::None];
     for node in [0, 999] {
-        assert_eq!(fares(&script, node, &Method::GET, SYSTEM, 4), wanted);
+        assert_eq!(faults_of(&script, node, &Method::GET, SYSTEM, 4), wanted);
     }
-    assert_eq!(fares(&script, 0, &Method::GET, "/redfish/v1", 4), [Ordeal::None; 4]);
+    assert_eq!(
+        faults_of(&script, 0, &Method::GET, "/redfish/v1", 4),
+        [RequestFault::None; 4]
+    );
 }
 
 #[test]
 fn chance_is_as_likely_as_it_says_and_the_same_again() {
     let script = script("faults: [{fault: bmc-down, probability: 0.2}]");
     let all = |_| {
-        let each = |node| fares(&script, node, &Method::GET, SYSTEM, 10);
+        let each = |node| faults_of(&script, node, &Method::GET, SYSTEM, 10);
         (0..1000).flat_map(each).collect::<Vec<_>>()
     };
-    let first: Vec<Ordeal> = all(());
-    let struck = first.iter().filter(|ordeal| **ordeal == Ordeal::HangUp).count();
-    assert!((1800..2200).contains(&struck), "{struck} of 10,000");
+    let first: Vec<RequestFault> = all(());
+    let triggered = first
+        .iter()
+        .filter(|request_fault| **request_fault == RequestFault::HangUp)
+        .count();
+    assert!((1800..2200).contains(&triggered), "{triggered} of 10,000");
     assert_eq!(first, all(()));
 }
 
@@ -292,9 +298,12 @@ fn a_window_of_time_opens_and_closes() {
 fn sessions_are_exhausted_for_those_who_open_one() {
     let script = script("faults: [{fault: bmc-sessions-exhausted}]");
     let sessions = "/redfish/v1/SessionService/Sessions";
-    assert_eq!(fares(&script, 0, &Method::POST, sessions, 1), [Ordeal::SessionsFull]);
-    assert_eq!(fares(&script, 0, &Method::GET, sessions, 1), [Ordeal::None]);
-    assert_eq!(fares(&script, 0, &Method::GET, SYSTEM, 1), [Ordeal::None]);
+    assert_eq!(
+        faults_of(&script, 0, &Method::POST, sessions, 1),
+        [RequestFault::SessionsFull]
+    );
+    assert_eq!(faults_of(&script, 0, &Method::GET, sessions, 1), [RequestFault::None]);
+    assert_eq!(faults_of(&script, 0, &Method::GET, SYSTEM, 1), [RequestFault::None]);
 }
 
 #[test]
@@ -315,6 +324,6 @@ fn a_fetch_is_lost_by_its_path_and_an_agent_crashes_at_what_it_is_at() {
     assert_eq!(script.agent_crash(During::Write, moment(3)), Some(Then::Restarts));
     assert_eq!(script.agent_crash(During::Erase, moment(3)), None);
     assert_eq!(script.agent_crash(During::Write, moment(4)), None);
-    assert_eq!(chances.struck(), 2);
+    assert_eq!(chances.triggered(), 2);
     assert!(script.restarts_agents(3) && !script.restarts_agents(4) && !script.spoils_connections(3));
 }

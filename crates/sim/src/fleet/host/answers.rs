@@ -63,45 +63,45 @@ pub(super) struct Facts<'a> {
 /// The output of the probe.
 pub(super) fn probe(facts: &Facts<'_>, sample_mib: u64) -> String {
     let mut out = Lines::default();
-    out.say("begin", "rackwright-probe-1");
-    out.say("systemd", if facts.degraded { "degraded" } else { "running" });
+    out.add_line("begin", "rackwright-probe-1");
+    out.add_line("systemd", if facts.degraded { "degraded" } else { "running" });
     if facts.degraded {
-        out.say("failed_unit", FAILED_UNIT);
+        out.add_line("failed_unit", FAILED_UNIT);
     }
     system(&mut out, facts);
     for module in &facts.inventory.memory_modules {
-        out.say("memory_module", module.size_bytes / 1024);
+        out.add_line("memory_module", module.size_bytes / 1024);
     }
     for drive in &facts.inventory.drives {
         let (name, serial) = (&drive.name, &drive.serial_number);
-        out.say("drive", format!("{name}\t{}\t0\t{serial}", drive.size_bytes / 512));
+        out.add_line("drive", format!("{name}\t{}\t0\t{serial}", drive.size_bytes / 512));
     }
     for nic in &facts.inventory.nics {
-        out.say("nic", format!("{}\t1\t{}", nic.name, nic.mac));
+        out.add_line("nic", format!("{}\t1\t{}", nic.name, nic.mac));
     }
     for device in &facts.inventory.pci_devices {
         let (vendor, kind) = (device.vendor_id, device.device_id);
-        out.say("pci", format!("{}\t{vendor:#06x}\t{kind:#06x}\t0", device.address));
+        out.add_line("pci", format!("{}\t{vendor:#06x}\t{kind:#06x}\t0", device.address));
     }
     root_drive(&mut out, facts, sample_mib);
-    out.say("end", "rackwright-probe-1");
+    out.add_line("end", "rackwright-probe-1");
     out.0
 }
 
 fn system(out: &mut Lines, facts: &Facts<'_>) {
-    out.say("boot_id", facts.boot_id);
-    out.say("uptime_s", format!("{:.2}", facts.uptime_s));
-    out.say("kernel", KERNEL);
-    out.say("architecture", "x86_64");
-    out.say("hostname", &facts.installed.hostname);
-    out.say("cmdline", "root=LABEL=root ro quiet");
+    out.add_line("boot_id", facts.boot_id);
+    out.add_line("uptime_s", format!("{:.2}", facts.uptime_s));
+    out.add_line("kernel", KERNEL);
+    out.add_line("architecture", "x86_64");
+    out.add_line("hostname", &facts.installed.hostname);
+    out.add_line("cmdline", "root=LABEL=root ro quiet");
     for line in OS_RELEASE {
-        out.say("os_release", line);
+        out.add_line("os_release", line);
     }
-    out.say("cpus", facts.inventory.cpus.iter().map(|cpu| cpu.threads).sum::<u32>());
-    out.say("memory_kib", facts.inventory.memory_bytes / 1024);
+    out.add_line("cpus", facts.inventory.cpus.iter().map(|cpu| cpu.threads).sum::<u32>());
+    out.add_line("memory_kib", facts.inventory.memory_bytes / 1024);
     for line in facts.installed.marker.lines() {
-        out.say("image", line);
+        out.add_line("image", line);
     }
 }
 
@@ -109,13 +109,13 @@ fn root_drive(out: &mut Lines, facts: &Facts<'_>, sample_mib: u64) {
     let serial = &facts.installed.drive_serial;
     let mut drives = facts.inventory.drives.iter();
     let Some(drive) = drives.find(|drive| drive.serial_number == *serial) else {
-        out.say("root_drive", "");
+        out.add_line("root_drive", "");
         return;
     };
-    out.say("root_drive", &drive.name);
+    out.add_line("root_drive", &drive.name);
     if sample_mib > 0 {
         let (mib, took) = read(sample_mib, drive.size_bytes >> 20, facts.read_mb_per_s);
-        out.say(
+        out.add_line(
             "disk_read",
             format!("{}\t{mib}\t{}\tdirect", drive.name, took.as_millis() / 10),
         );
@@ -144,16 +144,16 @@ pub(super) fn clock(now: SystemTime) -> String {
 /// The output of hand-over if the key was `removed`, or was not there.
 pub(super) fn hand_over(removed: bool) -> String {
     let mut out = Lines::default();
-    out.say("begin", "rackwright-hand-over-1");
+    out.add_line("begin", "rackwright-hand-over-1");
     if removed {
-        out.say("removed", "seed:meta-data");
-        out.say("removed", "seed:rackwright/authorized_keys");
+        out.add_line("removed", "seed:meta-data");
+        out.add_line("removed", "seed:rackwright/authorized_keys");
     }
-    out.say("seed", "clean");
+    out.add_line("seed", "clean");
     if removed {
-        out.say("removed", "/root/.ssh/authorized_keys");
+        out.add_line("removed", "/root/.ssh/authorized_keys");
     }
-    out.say("end", "rackwright-hand-over-1");
+    out.add_line("end", "rackwright-hand-over-1");
     out.0
 }
 
@@ -161,7 +161,7 @@ pub(super) fn hand_over(removed: bool) -> String {
 struct Lines(String);
 
 impl Lines {
-    fn say(&mut self, key: &str, value: impl std::fmt::Display) {
+    fn add_line(&mut self, key: &str, value: impl std::fmt::Display) {
         let _ = writeln!(self.0, "{key}={value}");
     }
 }

@@ -6,7 +6,7 @@
 use super::session::Login;
 use super::traffic::Neighbours;
 use super::{Hosts, Running};
-use crate::fleet::serve::{BREATHER, Member, bind};
+use crate::fleet::serve::{ACCEPT_PAUSE, Member, bind};
 use crate::fleet::{FleetConfig, FleetError};
 use russh::keys::{Algorithm, PrivateKey};
 use russh::server::{Config, run_stream};
@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 /// connection to a machine without power after about as long.
 const SILENCE: Duration = Duration::from_secs(2);
 /// How long a connection may be idle. A probe may take long.
-const PATIENCE: Duration = Duration::from_secs(300);
+const WAIT_LIMIT: Duration = Duration::from_secs(300);
 
 /// Listens for the systems of a fleet.
 ///
@@ -45,7 +45,7 @@ pub(in crate::fleet) async fn run(listener: TcpListener, members: Arc<[Member]>,
                 }
                 Err(error) => {
                     tracing::warn!(%error, "no connection to an installed system can be accepted");
-                    tokio::time::sleep(BREATHER).await;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
             Some(_) = connections.join_next() => {}
@@ -56,11 +56,11 @@ pub(in crate::fleet) async fn run(listener: TcpListener, members: Arc<[Member]>,
 /// Serves a client when a system answers at the destination, and hangs up when that system ends.
 async fn connection(stream: TcpStream, members: Arc<[Member]>, hosts: Arc<Hosts>) {
     let Ok(local) = stream.local_addr() else { return };
-    let Some(guest) = hosts.admit(local.ip()) else {
+    let Some(client) = hosts.admit(local.ip()) else {
         tracing::warn!(address = %local.ip(), "too many SSH connections to an address");
         return;
     };
-    let Ok(running) = tokio::time::timeout(hosts.clock.lasts(SILENCE), guest.awaits()).await else {
+    let Ok(running) = tokio::time::timeout(hosts.clock.lasts(SILENCE), client.wait_for_system()).await else {
         // A reset, as from a machine without a listener.
         let _ = stream.set_zero_linger();
         return;
@@ -80,7 +80,7 @@ async fn connection(stream: TcpStream, members: Arc<[Member]>, hosts: Arc<Hosts>
     tokio::select! {
         // Boxed, so that a connection that only waits is small.
         () = Box::pin(serve(stream, config, login)) => {}
-        () = guest.outlives(&running) => {}
+        () = client.wait_for_end(&running) => {}
     }
 }
 
@@ -106,17 +106,17 @@ fn config(running: &Running) -> Option<Config> {
             compression: Cow::Borrowed(&[compression::NONE]),
         },
         max_auth_attempts: 6,
-        inactivity_timeout: Some(PATIENCE),
+        inactivity_timeout: Some(WAIT_LIMIT),
         ..Config::default()
     })
 }
 
 async fn serve(stream: TcpStream, config: Config, login: Login) {
     let _ = stream.set_nodelay(true);
-    let Ok(plug) = stream.as_fd().try_clone_to_owned() else {
+    let Ok(guard) = stream.as_fd().try_clone_to_owned() else {
         return;
     };
-    let _plug = Plug(plug.into());
+    let _guard = ConnectionGuard(guard.into());
     // A client that breaks off is not an error here.
     if let Ok(session) = run_stream(Arc::new(config), stream, login).await {
         let _ = session.await;
@@ -124,9 +124,9 @@ async fn serve(stream: TcpStream, config: Config, login: Login) {
 }
 
 /// Ends a connection when dropped: russh runs the connection in its own task.
-struct Plug(std::net::TcpStream);
+struct ConnectionGuard(std::net::TcpStream);
 
-impl Drop for Plug {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let _ = self.0.shutdown(Shutdown::Both);
     }

@@ -30,22 +30,22 @@ pub(super) struct Hosts {
     clock: Clock,
     /// One entry for each machine.
     chances: Box<[Chances]>,
-    doors: Mutex<Doors>,
+    endpoints: Mutex<Endpoints>,
 }
 
 /// By address, in the form of clients' connections. There is a door for each running system and for each waiting client.
 #[derive(Default)]
-struct Doors {
-    doors: HashMap<IpAddr, Door>,
+struct Endpoints {
+    endpoints: HashMap<IpAddr, Endpoint>,
     of_nodes: HashMap<usize, IpAddr>,
 }
 
 #[derive(Default)]
-struct Door {
+struct Endpoint {
     running: Option<Arc<Running>>,
     /// Notified when a system starts or ends.
     changed: Arc<Notify>,
-    guests: u32,
+    clients: u32,
 }
 
 /// A running system.
@@ -64,42 +64,42 @@ impl Hosts {
             dice,
             clock,
             chances: (0..config.nodes).map(|_| Chances::new(&config.faults)).collect(),
-            doors: Mutex::default(),
+            endpoints: Mutex::default(),
         }
     }
 
-    fn doors(&self) -> MutexGuard<'_, Doors> {
-        self.doors.lock().unwrap_or_else(PoisonError::into_inner)
+    fn endpoints(&self) -> MutexGuard<'_, Endpoints> {
+        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Admits a client to an address, unless there are too many.
-    fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Guest> {
-        let mut doors = self.doors();
-        let door = doors.doors.entry(address).or_default();
-        if door.guests >= CONNECTIONS {
+    fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Client> {
+        let mut endpoints = self.endpoints();
+        let endpoint = endpoints.endpoints.entry(address).or_default();
+        if endpoint.clients >= CONNECTIONS {
             return None;
         }
-        door.guests += 1;
-        Some(Guest {
+        endpoint.clients += 1;
+        Some(Client {
             hosts: Arc::clone(self),
             address,
-            changed: Arc::clone(&door.changed),
+            changed: Arc::clone(&endpoint.changed),
         })
     }
 
     /// The system that answers at an address.
     fn answering(&self, address: IpAddr) -> Option<Arc<Running>> {
-        let running = self.doors().doors.get(&address)?.running.clone()?;
+        let running = self.endpoints().endpoints.get(&address)?.running.clone()?;
         (!running.silent).then_some(running)
     }
 }
 
-impl Doors {
+impl Endpoints {
     /// Removes a door without clients and without a system.
-    fn tidy(&mut self, address: IpAddr) {
-        let unused = |door: &Door| door.guests == 0 && door.running.is_none();
-        if self.doors.get(&address).is_some_and(unused) {
-            self.doors.remove(&address);
+    fn remove_unused(&mut self, address: IpAddr) {
+        let unused = |endpoint: &Endpoint| endpoint.clients == 0 && endpoint.running.is_none();
+        if self.endpoints.get(&address).is_some_and(unused) {
+            self.endpoints.remove(&address);
         }
     }
 }
@@ -121,42 +121,45 @@ impl Systems for Hosts {
             silent: self.faults.host_stays_silent(moment),
             degraded: self.faults.host_is_degraded(moment),
         });
-        let mut doors = self.doors();
-        doors.of_nodes.insert(system.node, address);
-        let door = doors.doors.entry(address).or_default();
-        door.running = Some(running);
-        door.changed.notify_waiters();
+        let mut endpoints = self.endpoints();
+        endpoints.of_nodes.insert(system.node, address);
+        let endpoint = endpoints.endpoints.entry(address).or_default();
+        endpoint.running = Some(running);
+        endpoint.changed.notify_waiters();
     }
 
     fn down(&self, node: usize) {
-        let mut doors = self.doors();
-        let Some(address) = doors.of_nodes.remove(&node) else {
+        let mut endpoints = self.endpoints();
+        let Some(address) = endpoints.of_nodes.remove(&node) else {
             return;
         };
-        if let Some(door) = doors.doors.get_mut(&address)
-            && door.running.take_if(|running| running.system.node == node).is_some()
+        if let Some(endpoint) = endpoints.endpoints.get_mut(&address)
+            && endpoint
+                .running
+                .take_if(|running| running.system.node == node)
+                .is_some()
         {
-            door.changed.notify_waiters();
+            endpoint.changed.notify_waiters();
         }
-        doors.tidy(address);
+        endpoints.remove_unused(address);
     }
 }
 
 /// A client at an address.
-struct Guest {
+struct Client {
     hosts: Arc<Hosts>,
     address: IpAddr,
     changed: Arc<Notify>,
 }
 
-impl Guest {
+impl Client {
     /// Waits for a system that answers.
-    async fn awaits(&self) -> Arc<Running> {
+    async fn wait_for_system(&self) -> Arc<Running> {
         self.until(|running| running).await
     }
 
     /// Waits until this system has ended.
-    async fn outlives(&self, running: &Arc<Running>) {
+    async fn wait_for_end(&self, running: &Arc<Running>) {
         let ended = |now: Option<Arc<Running>>| now.is_none_or(|now| !Arc::ptr_eq(&now, running));
         self.until(|now| ended(now).then_some(())).await;
     }
@@ -174,13 +177,13 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for Client {
     fn drop(&mut self) {
-        let mut doors = self.hosts.doors();
-        if let Some(door) = doors.doors.get_mut(&self.address) {
-            door.guests -= 1;
+        let mut endpoints = self.hosts.endpoints();
+        if let Some(endpoint) = endpoints.endpoints.get_mut(&self.address) {
+            endpoint.clients -= 1;
         }
-        doors.tidy(self.address);
+        endpoints.remove_unused(self.address);
     }
 }
 

@@ -42,16 +42,16 @@ fn addresses_may_change_hands_and_what_is_over_is_forgotten() {
     assert_eq!((found(&hosts, A), found(&hosts, B)), (Some((1, 2)), None));
     hosts.down(1);
     hosts.down(1);
-    assert!(hosts.doors().doors.is_empty() && hosts.doors().of_nodes.is_empty());
+    assert!(hosts.endpoints().endpoints.is_empty() && hosts.endpoints().of_nodes.is_empty());
 }
 
 #[tokio::test]
 async fn a_guest_sees_a_system_come_and_go() {
     let hosts = hosts();
-    let guest = hosts.admit(A).unwrap();
+    let client = hosts.admit(A).unwrap();
     let waiting = tokio::spawn(async move {
-        let running = guest.awaits().await;
-        guest.outlives(&running).await;
+        let running = client.wait_for_system().await;
+        client.wait_for_end(&running).await;
         running.system.boot
     });
     tokio::task::yield_now().await;
@@ -63,14 +63,14 @@ async fn a_guest_sees_a_system_come_and_go() {
     let boot = tokio::time::timeout(Duration::from_secs(60), waiting).await;
     assert_eq!(boot.unwrap().unwrap(), 1);
     hosts.down(0);
-    assert!(hosts.doors().doors.is_empty());
+    assert!(hosts.endpoints().endpoints.is_empty());
 }
 
 #[test]
 fn an_address_takes_so_many_clients_and_no_more() {
     let hosts = hosts();
-    let guests: Vec<Guest> = (0..CONNECTIONS).map(|_| hosts.admit(A).unwrap()).collect();
+    let clients: Vec<Client> = (0..CONNECTIONS).map(|_| hosts.admit(A).unwrap()).collect();
     assert!(hosts.admit(A).is_none() && hosts.admit(B).is_some());
-    drop(guests);
-    assert!(hosts.admit(A).is_some() && hosts.doors().doors.is_empty());
+    drop(clients);
+    assert!(hosts.admit(A).is_some() && hosts.endpoints().endpoints.is_empty());
 }

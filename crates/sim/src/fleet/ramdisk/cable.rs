@@ -89,7 +89,7 @@ impl Cable {
     }
 
     /// Stops all traffic for a while; connections stay open.
-    pub(super) fn fall_silent(&self, time: Duration) {
+    pub(super) fn go_silent(&self, time: Duration) {
         *self.silent_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + time);
     }
 

@@ -12,9 +12,9 @@ use std::time::Duration;
 use tokio::net::TcpSocket;
 
 /// Time limit of a script.
-const PATIENCE: Duration = Duration::from_secs(15);
+const WAIT_LIMIT: Duration = Duration::from_secs(15);
 /// Time limit of a file.
-const FILE_PATIENCE: Duration = Duration::from_secs(600);
+const FILE_WAIT_LIMIT: Duration = Duration::from_secs(600);
 /// Largest medium, in bytes.
 const MEDIUM_LONGEST: u64 = 16 << 30;
 /// Longest script, in bytes.
@@ -33,7 +33,7 @@ pub(super) async fn text(url: &str, from: Ipv4Addr, loss: Loss<'_>) -> Result<St
         let body = body.map_err(|error| error.to_string())?.to_bytes();
         Ok(String::from_utf8_lossy(&body).into_owned())
     };
-    patiently(url, PATIENCE, get(url, from, loss, read)).await
+    patiently(url, WAIT_LIMIT, get(url, from, loss, read)).await
 }
 
 /// Fetches a file and discards the data; returns its length in bytes, which is the announced one.
@@ -55,7 +55,7 @@ pub(super) async fn discard(url: &str, from: Ipv4Addr, loss: Loss<'_>) -> Result
             _ => Err(format!("{length} bytes came of {announced:?}")),
         }
     };
-    patiently(url, FILE_PATIENCE, get(url, from, loss, read)).await
+    patiently(url, FILE_WAIT_LIMIT, get(url, from, loss, read)).await
 }
 
 /// Fetches a medium as a BMC does, and returns at most `length` bytes from `place` on.
@@ -80,8 +80,8 @@ pub(in crate::fleet) async fn part(url: &str, from: Ipv4Addr, place: u64, length
         }
         Ok(part)
     };
-    let fetched = tokio::time::timeout(PATIENCE, get(url, from, &|_| None, read)).await;
-    fetched.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
+    let fetched = tokio::time::timeout(WAIT_LIMIT, get(url, from, &|_| None, read)).await;
+    fetched.unwrap_or_else(|_| Err(format!("no answer within {} s", WAIT_LIMIT.as_secs())))
 }
 
 async fn patiently<T>(

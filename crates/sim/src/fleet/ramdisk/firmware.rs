@@ -2,7 +2,7 @@
 
 use super::dhcp::{Client, Lease, Program, Relay};
 use super::{BootError, fetch, mac, script, tftp};
-use crate::fleet::config::{BootFiles, BootWay};
+use crate::fleet::config::{BootFiles, BootMethod};
 use crate::fleet::machine::BootSource;
 use crate::fleet::node::Node;
 use rackwright_agent::cmdline::Settings;
@@ -19,10 +19,10 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// [`BootError`]
 pub(super) async fn load(node: &Node, source: BootSource, relay: &Relay) -> Result<(Settings, Ipv4Addr), BootError> {
     let config = &node.shared.config;
-    match (config.boot_way, source) {
-        (BootWay::Ipxe, _) => {}
-        (BootWay::Pxe, BootSource::Http) => http_boot(node, relay).await?,
-        (BootWay::Pxe, _) => pxe(node, relay).await?,
+    match (config.boot_method, source) {
+        (BootMethod::Ipxe, _) => {}
+        (BootMethod::Pxe, BootSource::Http) => http_boot(node, relay).await?,
+        (BootMethod::Pxe, _) => pxe(node, relay).await?,
     }
     let lease = lease(node, relay, Program::Ipxe).await?;
     let url = lease.boot_file.ok_or(BootError::NoScript)?;

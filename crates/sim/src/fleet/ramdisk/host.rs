@@ -13,7 +13,7 @@ use rackwright_agent::identity::{Identity, IdentityError};
 use rackwright_agent::jobs::power::{Power, PowerAction};
 use rackwright_agent::ledger::{Ledger, LedgerError};
 use rackwright_agent::medium::BootSecret;
-use rackwright_agent::net::neighbours::Heard;
+use rackwright_agent::net::neighbours::NeighbourReport;
 use rackwright_agent::tpm::Attester;
 use rackwright_api::v1::Inventory;
 use rackwright_tpm::medium::secret;
@@ -115,12 +115,12 @@ impl Host for SimHost {
         }
     }
 
-    fn kept_identity(&self) -> Option<Identity> {
+    fn stored_identity(&self) -> Option<Identity> {
         let kept = self.kept.as_ref()?;
         kept.identity.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn keep_identity(&self, identity: &Identity) -> Result<(), IdentityError> {
+    fn store_identity(&self, identity: &Identity) -> Result<(), IdentityError> {
         if let Some(kept) = &self.kept {
             *kept.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity.clone());
         }
@@ -136,8 +136,8 @@ impl Host for SimHost {
         self.life.node.clear_tpm()
     }
 
-    fn hear_neighbours(&self, told: watch::Sender<Heard>) {
-        self.life.node.cabling.hear(told);
+    fn watch_neighbours(&self, told: watch::Sender<NeighbourReport>) {
+        self.life.node.cabling.subscribe(told);
     }
 
     fn boot_secret(&self) -> Result<BootSecret, String> {

@@ -5,7 +5,7 @@ use super::cable::{Cable, Carries};
 use crate::fleet::faults::{During, Then};
 use crate::fleet::node::Node;
 use rackwright_agent::cmdline::Settings;
-use rackwright_agent::jobs::control::{JobControl, Stop};
+use rackwright_agent::jobs::control::{JobControl, StopReason};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -82,7 +82,7 @@ impl Life {
             self.crash(then);
         }
         if let (Some(cable), Some(time)) = (&self.cable, faults.heartbeat_lost(self.node.moment())) {
-            cable.fall_silent(self.node.shared.clock.lasts(time));
+            cable.go_silent(self.node.shared.clock.lasts(time));
         }
     }
 
@@ -91,11 +91,11 @@ impl Life {
     ///
     /// # Errors
     /// The agent crashes.
-    pub(in crate::fleet) fn survive(&self, at: During, control: &JobControl) -> Result<(), Stop> {
+    pub(in crate::fleet) fn survive(&self, at: During, control: &JobControl) -> Result<(), StopReason> {
         match self.node.shared.config.faults.agent_crash(at, self.node.moment()) {
             Some(then) => {
                 self.crash(then);
-                Err(self.runtime.block_on(control.stopping()))
+                Err(self.runtime.block_on(control.wait_for_stop()))
             }
             None => Ok(()),
         }

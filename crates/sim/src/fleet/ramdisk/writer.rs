@@ -14,7 +14,7 @@ use rackwright_agent::drives::DriveFacts;
 use rackwright_agent::jobs::control::JobControl;
 use rackwright_agent::jobs::job_error;
 use rackwright_agent::jobs::write::FinishError;
-use rackwright_agent::jobs::writer::{ImageWriter, Order, StoreWriter, Written};
+use rackwright_agent::jobs::writer::{ImageWriter, StoreWriter, WriteRequest, WriteSummary};
 use rackwright_api::v1::JobError;
 use std::collections::BTreeMap;
 use std::io;
@@ -37,11 +37,11 @@ impl SimWriter {
     }
 
     /// The same order with the machine's cable in between.
-    fn wired(&self, order: &Order) -> Order {
+    fn wired(&self, request: &WriteRequest) -> WriteRequest {
         let through = |url: &String| self.life.through_cable(url, Carries::Images);
-        Order {
-            store_urls: order.store_urls.iter().map(through).collect(),
-            ..order.clone()
+        WriteRequest {
+            store_urls: request.store_urls.iter().map(through).collect(),
+            ..request.clone()
         }
     }
 
@@ -56,23 +56,23 @@ impl SimWriter {
 }
 
 impl ImageWriter for SimWriter {
-    fn logical_bytes(&self, order: &Order, control: &JobControl) -> Result<u64, JobError> {
-        let bytes = StoreWriter.logical_bytes(&self.wired(order), control)?;
+    fn logical_bytes(&self, request: &WriteRequest, control: &JobControl) -> Result<u64, JobError> {
+        let bytes = StoreWriter.logical_bytes(&self.wired(request), control)?;
         let mut image = self.image.lock().unwrap_or_else(PoisonError::into_inner);
-        *image = Some((order.image_digest.clone(), bytes));
+        *image = Some((request.image_digest.clone(), bytes));
         Ok(bytes)
     }
 
-    fn write(&self, order: &Order, drive: &Path, control: &JobControl) -> Result<Written, JobError> {
+    fn write(&self, request: &WriteRequest, drive: &Path, control: &JobControl) -> Result<WriteSummary, JobError> {
         let known = self.image.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let bytes = match known {
-            Some((digest, bytes)) if digest == order.image_digest => bytes,
-            _ => self.logical_bytes(order, control)?,
+            Some((digest, bytes)) if digest == request.image_digest => bytes,
+            _ => self.logical_bytes(request, control)?,
         };
         let failed = |error: io::Error| job_error("write-failed", format!("{}: {error}", drive.display()), true);
         let target = self.drive(drive).map_err(failed)?;
         let shared = &self.life.node.shared;
-        target.write_image(&order.image_digest, bytes).map_err(failed)?;
+        target.write_image(&request.image_digest, bytes).map_err(failed)?;
         // EIO, as the kernel reports a medium error.
         let fails = shared.config.faults.write_fails(self.life.node.moment());
         let medium_error = || io::Error::from_raw_os_error(5);
@@ -82,36 +82,36 @@ impl ImageWriter for SimWriter {
                 retryable: false,
                 ..failed(medium_error())
             }),
-            ImageData::Skip => Ok(Written {
+            ImageData::Skip => Ok(WriteSummary {
                 logical_bytes: bytes,
                 written_bytes: bytes,
-                ..Written::default()
+                ..WriteSummary::default()
             }),
-            ImageData::Fetch => StoreWriter::stream(&self.wired(order), drive, control, &mut |offset, chunk| {
+            ImageData::Fetch => StoreWriter::stream(&self.wired(request), drive, control, &mut |offset, chunk| {
                 if fails || !self.life.lasts() {
                     return Err(medium_error());
                 }
                 let done = offset + chunk.len() as u64;
-                control.measured("image: write".to_owned(), (done, bytes), done, 0);
+                control.report_measured("image: write".to_owned(), (done, bytes), done, 0);
                 target.write_chunk(offset, chunk)
             }),
         };
         if written.is_err() {
-            target.spoil();
+            target.invalidate();
         }
         let written = written?;
         let survived = self.life.survive(During::Write, control);
         survived.map_err(|stop| stop.error("writing the image"))?;
         let time = shared.clock.lasts(shared.timing.writing(bytes));
         let life = Arc::clone(&self.life);
-        control.outlasts(time, move || {
+        control.complete_later(time, move || {
             if life.lasts() {
                 target.settle();
             }
         });
-        control.measured("image: write".to_owned(), (bytes, bytes), written.written_bytes, 0);
-        Ok(Written {
-            verified_whole_disk: order.verify_whole_disk,
+        control.report_measured("image: write".to_owned(), (bytes, bytes), written.written_bytes, 0);
+        Ok(WriteSummary {
+            verified_whole_disk: request.verify_whole_disk,
             ..written
         })
     }
@@ -125,8 +125,8 @@ impl ImageWriter for SimWriter {
         drive.put_seed(|installed| read_seed(installed, files)).map_err(failed)
     }
 
-    fn spoil(&self, facts: &DriveFacts) -> io::Result<()> {
-        self.drive(&facts.node)?.spoil();
+    fn invalidate(&self, facts: &DriveFacts) -> io::Result<()> {
+        self.drive(&facts.node)?.invalidate();
         Ok(())
     }
 }

@@ -131,7 +131,7 @@ fn add_unit(spec: &mut HallSpec, unit: u32) {
                 psus: vec![strips[0], strips[0], strips[1], strips[1]],
                 cooling: vec![(cooling, NODE_W)],
                 labels: vec![rack_label, LabelId(row_label as u32)],
-                held_out: false,
+                excluded: false,
             });
         }
     }
@@ -175,7 +175,7 @@ pub fn plain(cluster: u64, nodes: u32) -> Request {
 }
 
 /// A request with constraints: survival of a feed loss, dedicated circuits, spares, oversubscription, spread.
-pub fn wishful(dice: &mut Dice, cluster: u64, nodes: u32) -> Request {
+pub fn random_request(dice: &mut Dice, cluster: u64, nodes: u32) -> Request {
     let mut request = plain(cluster, nodes);
     request.survives_feed_loss = dice.below(2) == 0;
     request.own_circuits = dice.below(3) == 0;

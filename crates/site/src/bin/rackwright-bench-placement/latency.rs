@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rackwright_site::placement::{ClusterId, Hall, Request, plan};
 
 use crate::Options;
-use crate::hall::{Dice, hall, plain, size, wishful};
+use crate::hall::{Dice, hall, plain, random_request, size};
 
 /// The decisions of one kind.
 struct Kind {
@@ -67,7 +67,7 @@ const KINDS: [(&str, Ask); 4] = [
     ("plain", |dice, n| plain(n, size(dice, 1024))),
     ("wishes", |dice, n| {
         let nodes = size(dice, 1024);
-        wishful(dice, n, nodes)
+        random_request(dice, n, nodes)
     }),
     ("large", |dice, n| plain(n, 256 + dice.below(3840) as u32)),
     ("a fifth to half of the hall", |dice, n| {

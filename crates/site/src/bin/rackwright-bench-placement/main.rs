@@ -5,7 +5,7 @@
 
 mod hall;
 mod latency;
-mod rivals;
+mod placers;
 mod trace;
 
 use std::process::ExitCode;

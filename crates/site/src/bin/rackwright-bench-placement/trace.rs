@@ -11,7 +11,7 @@ use rackwright_site::placement::Hall;
 
 use crate::Options;
 use crate::hall::{Dice, hall, size};
-use crate::rivals::{Counting, Ours, Placer};
+use crate::placers::{CountingPlacer, HallPlacer, Placer};
 
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
@@ -71,9 +71,9 @@ pub fn run(options: Options) -> bool {
         return false;
     };
     let placers: [Box<dyn Placer>; 3] = [
-        Box::new(Ours(empty)),
-        Box::new(Counting::new(pods, false)),
-        Box::new(Counting::new(pods, true)),
+        Box::new(HallPlacer(empty)),
+        Box::new(CountingPlacer::new(pods, false)),
+        Box::new(CountingPlacer::new(pods, true)),
     ];
     let mut enough = true;
     for placer in placers {

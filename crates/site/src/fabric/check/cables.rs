@@ -11,11 +11,11 @@ pub(super) fn find(view: &View<'_>, silent: &BTreeSet<LinkIx>, faults: &mut Vec<
         view,
         slots: BTreeMap::new(),
         wrong: BTreeSet::new(),
-        told: BTreeSet::new(),
+        reported: BTreeSet::new(),
     };
-    search.lay_out();
+    search.assign_slots();
     let right = search.rates(faults);
-    search.told.extend(silent);
+    search.reported.extend(silent);
     search.swaps(faults);
     search.single(faults);
     search.extra(faults);
@@ -29,7 +29,7 @@ struct Search<'a> {
     /// Planned cables that are not in their place.
     wrong: BTreeSet<LinkIx>,
     /// Wrong cables that already have a finding.
-    told: BTreeSet<LinkIx>,
+    reported: BTreeSet<LinkIx>,
 }
 
 impl Search<'_> {
@@ -38,7 +38,7 @@ impl Search<'_> {
         [link.a, link.b]
     }
 
-    fn lay_out(&mut self) {
+    fn assign_slots(&mut self) {
         for (cable, _) in self.view.plan.fabric().links() {
             let places = self.ends(cable).map(|end| self.view.place(end));
             for place in places.into_iter().flatten() {
@@ -83,7 +83,7 @@ impl Search<'_> {
         };
         let speed = wanted.speed.map(|speed| speed.to_string()).unwrap_or_default();
         let width = wanted.width.map(|width| width.to_string()).unwrap_or_default();
-        let [a, b] = self.ends(cable).map(|end| self.view.plan.end_words(end));
+        let [a, b] = self.ends(cable).map(|end| self.view.plan.end_text(end));
         let text = format!(
             "{}: {a} to {b} runs at {runs}, planned is {width}{speed}",
             self.named(cable)
@@ -111,7 +111,7 @@ impl Search<'_> {
             cables: cables.iter().map(|cable| cable_key(self.view.plan, *cable)).collect(),
             devices: devices
                 .into_iter()
-                .map(|device| self.view.plan.device_words(device))
+                .map(|device| self.view.plan.device_text(device))
                 .collect(),
             text,
             runs: None,
@@ -119,23 +119,23 @@ impl Search<'_> {
     }
 
     /// The wrong cable whose place this end of `cable` occupies.
-    fn intruded(&self, cable: LinkIx, end: PortRef) -> Option<LinkIx> {
+    fn occupant_of(&self, cable: LinkIx, end: PortRef) -> Option<LinkIx> {
         let far = self.view.found.far_end(self.view.place(end)?)?;
         let other = *self.slots.get(&far)?;
-        (other != cable && self.wrong.contains(&other) && !self.told.contains(&other)).then_some(other)
+        (other != cable && self.wrong.contains(&other) && !self.reported.contains(&other)).then_some(other)
     }
 
     /// Finds cables in each other's places: following each cable to the one whose place it occupies leads back to the
     /// first.
     fn swaps(&mut self, faults: &mut Vec<CableFault>) {
         for first in self.wrong.clone() {
-            if self.told.contains(&first) {
+            if self.reported.contains(&first) {
                 continue;
             }
             if let Some(ring) = self.ring(first) {
-                let text = self.ring_words(&ring);
+                let text = self.ring_text(&ring);
                 faults.push(self.fault(FaultKind::Swapped, &ring, text));
-                self.told.extend(ring);
+                self.reported.extend(ring);
             }
         }
     }
@@ -145,7 +145,7 @@ impl Search<'_> {
         let mut leave = self.ends(first)[0];
         loop {
             let cable = *ring.last()?;
-            let next = self.intruded(cable, leave)?;
+            let next = self.occupant_of(cable, leave)?;
             let entered = self.view.found.far_end(self.view.place(leave)?)?;
             // Leaves through the end opposite to the entry.
             let ends = self.ends(next);
@@ -160,19 +160,19 @@ impl Search<'_> {
         }
     }
 
-    fn ring_words(&self, ring: &[LinkIx]) -> String {
+    fn ring_text(&self, ring: &[LinkIx]) -> String {
         let plan = self.view.plan;
-        let names: Vec<String> = ring.iter().map(|cable| plan.cable_words(*cable)).collect();
+        let names: Vec<String> = ring.iter().map(|cable| plan.cable_text(*cable)).collect();
         let mut goes = Vec::new();
         let mut rails = BTreeSet::new();
         for cable in ring {
             let [a, b] = self.ends(*cable);
             let there = self.view.place(a).and_then(|port| self.view.found.far_end(port));
-            let words = there.map(|there| self.view.found_words(there)).unwrap_or_default();
+            let words = there.map(|there| self.view.found_text(there)).unwrap_or_default();
             goes.push(format!(
                 "{} should go to {}, goes to {words}",
-                plan.end_words(a),
-                plan.end_words(b)
+                plan.end_text(a),
+                plan.end_text(b)
             ));
             let planned = there.and_then(|there| self.view.planned(there));
             rails.extend(planned.and_then(|planned| crossed(plan, a, planned)));
@@ -189,7 +189,7 @@ impl Search<'_> {
     /// Reports each wrong cable that is in no ring.
     fn single(&mut self, faults: &mut Vec<CableFault>) {
         for cable in self.wrong.clone() {
-            if !self.told.contains(&cable) {
+            if !self.reported.contains(&cable) {
                 faults.push(self.one(cable));
             }
         }
@@ -202,12 +202,12 @@ impl Search<'_> {
         let lead = self.named(cable);
         let (kind, text) = match (at_a, at_b) {
             (None, None) => (FaultKind::Missing, self.no_link(a, b)),
-            (Some(there), None) => self.astray(a, b, there),
-            (None, Some(there)) => self.astray(b, a, there),
+            (Some(there), None) => self.wrong_end(a, b, there),
+            (None, Some(there)) => self.wrong_end(b, a, there),
             (Some(there), Some(beyond)) => {
-                let (kind, text) = self.astray(a, b, there);
-                let words = self.view.found_words(beyond);
-                (kind, format!("{text}; {} goes to {words}", self.view.plan.end_words(b)))
+                let (kind, text) = self.wrong_end(a, b, there);
+                let words = self.view.found_text(beyond);
+                (kind, format!("{text}; {} goes to {words}", self.view.plan.end_text(b)))
             }
         };
         self.fault(kind, &[cable], format!("{lead}: {text}"))
@@ -218,18 +218,18 @@ impl Search<'_> {
         let unseen: Vec<String> = [a, b]
             .into_iter()
             .filter(|end| self.view.place(*end).is_none())
-            .map(|end| plan.device_words(end.device))
+            .map(|end| plan.device_text(end.device))
             .collect();
         let unseen = if unseen.is_empty() {
             String::new()
         } else {
             format!(", and {} is not seen", unseen.join(" and "))
         };
-        let (near, far) = (plan.end_words(a), plan.end_words(b));
+        let (near, far) = (plan.end_text(a), plan.end_text(b));
         format!("no link from {near} to {far}{unseen}: unplugged, broken or switched off")
     }
 
-    fn astray(&self, near: PortRef, should: PortRef, there: PortRef) -> (FaultKind, String) {
+    fn wrong_end(&self, near: PortRef, should: PortRef, there: PortRef) -> (FaultKind, String) {
         let plan = self.view.plan;
         let planned = self.view.planned(there);
         let right_device = planned.is_some_and(|planned| planned.device == should.device);
@@ -240,9 +240,9 @@ impl Search<'_> {
         };
         let mut text = format!(
             "{} should go to {}, goes to {}",
-            plan.end_words(near),
-            plan.end_words(should),
-            self.view.found_words(there)
+            plan.end_text(near),
+            plan.end_text(should),
+            self.view.found_text(there)
         );
         if let Some(crossed) = planned.and_then(|planned| crossed(plan, near, planned)) {
             text.push_str(&format!("; {crossed}"));
@@ -268,14 +268,14 @@ impl Search<'_> {
             if inner || right || unknown || explained {
                 continue;
             }
-            let [a, b] = ends.map(|end| self.view.found_words(end));
+            let [a, b] = ends.map(|end| self.view.found_text(end));
             faults.push(CableFault {
                 kind: FaultKind::Extra,
                 cables: Vec::new(),
                 devices: ends
                     .iter()
                     .filter_map(|end| self.view.matching.planned_of(end.device))
-                    .map(|device| self.view.plan.device_words(device))
+                    .map(|device| self.view.plan.device_text(device))
                     .collect(),
                 text: format!("{a} is connected to {b}, and no such cable is planned"),
                 runs: None,

@@ -48,14 +48,14 @@ fn missing_switches(view: &View<'_>, faults: &mut Vec<CableFault>, silent: &mut 
             1 => ", and with it the adapter that hangs on it alone".to_owned(),
             n => format!(", and with it {n} adapters that hang on it alone"),
         };
-        let words = view.plan.device_words(ix);
+        let words = view.plan.device_text(ix);
         let cables: Vec<LinkIx> = links.iter().map(|(_, link)| *link).collect();
         let text = format!(
             "{words}: the switch is not seen{also} (cables {})",
             listed(view, &cables)
         );
         silent.extend(&cables);
-        let devices = std::iter::once(words).chain(hidden.iter().map(|ix| view.plan.device_words(*ix)));
+        let devices = std::iter::once(words).chain(hidden.iter().map(|ix| view.plan.device_text(*ix)));
         faults.push(fault(view, FaultKind::DeviceMissing, &cables, devices.collect(), text));
     }
 }
@@ -94,7 +94,7 @@ fn missing_machines(view: &View<'_>, faults: &mut Vec<CableFault>, silent: &mut 
             listed(view, &cables)
         );
         silent.extend(&cables);
-        let devices = adapters.iter().map(|ix| view.plan.device_words(*ix)).collect();
+        let devices = adapters.iter().map(|ix| view.plan.device_text(*ix)).collect();
         faults.push(fault(view, FaultKind::DeviceMissing, &cables, devices, text));
     }
 }
@@ -120,7 +120,7 @@ fn replaced(view: &View<'_>, faults: &mut Vec<CableFault>) {
             continue;
         }
         let cables: Vec<LinkIx> = links_of(view, ix).iter().map(|(_, link)| *link).collect();
-        let words = view.plan.device_words(ix);
+        let words = view.plan.device_text(ix);
         let guid = found.guid.map(|guid| guid.to_string()).unwrap_or_default();
         let should = wanted
             .guid
@@ -146,7 +146,7 @@ fn unknown(view: &View<'_>, faults: &mut Vec<CableFault>) {
             .found
             .neighbours(ix)
             .take(MAX_NAMED)
-            .map(|(_, far, _)| view.found_words(far))
+            .map(|(_, far, _)| view.found_text(far))
             .collect();
         let places = if places.is_empty() {
             "no cable".to_owned()
@@ -158,7 +158,7 @@ fn unknown(view: &View<'_>, faults: &mut Vec<CableFault>) {
             "{noun} {guid} ({:?}) is in no plan; it is connected to {places}",
             device.name
         );
-        let words = plan::device_words(view.found, ix, None);
+        let words = plan::device_text(view.found, ix, None);
         faults.push(fault(view, FaultKind::DeviceUnknown, &[], vec![words], text));
     }
 }

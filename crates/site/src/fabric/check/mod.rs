@@ -130,12 +130,12 @@ pub fn check_plan(plan: &Plan) -> Vec<CableFault> {
     let mut faults = Vec::new();
     for (ix, link) in fabric.links() {
         if let Some(crossed) = crossed(plan, link.a, link.b) {
-            let (a, b) = (plan.end_words(link.a), plan.end_words(link.b));
+            let (a, b) = (plan.end_text(link.a), plan.end_text(link.b));
             faults.push(CableFault {
                 kind: FaultKind::Rail,
                 cables: vec![cable_key(plan, ix)],
-                devices: vec![plan.device_words(link.a.device), plan.device_words(link.b.device)],
-                text: format!("{}: planned from {a} to {b}, {crossed}", plan.cable_words(ix)),
+                devices: vec![plan.device_text(link.a.device), plan.device_text(link.b.device)],
+                text: format!("{}: planned from {a} to {b}, {crossed}", plan.cable_text(ix)),
                 runs: None,
             });
         }
@@ -159,7 +159,7 @@ fn cable_key(plan: &Plan, link: LinkIx) -> String {
     match plan.cable_name(link) {
         "" => {
             let link = plan.fabric().link(link);
-            format!("{} to {}", plan.end_words(link.a), plan.end_words(link.b))
+            format!("{} to {}", plan.end_text(link.a), plan.end_text(link.b))
         }
         name => name.to_owned(),
     }
@@ -186,11 +186,11 @@ impl View<'_> {
     }
 
     /// A discovered port in words, with the plan's name if the device is planned.
-    fn found_words(&self, found: PortRef) -> String {
+    fn found_text(&self, found: PortRef) -> String {
         match self.planned(found) {
-            Some(planned) => self.plan.end_words(planned),
+            Some(planned) => self.plan.end_text(planned),
             None => {
-                let words = super::plan::end_words(self.found, found, None);
+                let words = super::plan::end_text(self.found, found, None);
                 format!("{words}, which no plan knows")
             }
         }

@@ -85,7 +85,7 @@ pub(super) fn parse(line: &str) -> Option<Line<'_>> {
 }
 
 fn assignment<'a>(key: &str, value: &'a str) -> Option<Line<'a>> {
-    let mut rest = Rest(value);
+    let mut rest = LineRest(value);
     match key {
         "vendid" => Some(Line::Vendor(u32::try_from(rest.hex()?).ok()?)),
         "devid" => Some(Line::Model(u32::try_from(rest.hex()?).ok()?)),
@@ -108,7 +108,7 @@ fn header(line: &str) -> Option<Header<'_>> {
         "Rt" => DeviceKind::Router,
         _ => return None,
     };
-    let mut rest = Rest(rest.trim_start());
+    let mut rest = LineRest(rest.trim_start());
     let ports = rest.number()?;
     rest.blank();
     let (_, guid) = rest.id()?;
@@ -139,7 +139,7 @@ fn header(line: &str) -> Option<Header<'_>> {
         .max_by_key(|(end, _, _)| *end)
         .or_else(|| Some((text.rfind('"')?, true, "\"")))?;
     (head.name, head.enhanced) = (&text[..end], enhanced);
-    let mut rest = Rest(&text[end + mark.len()..]);
+    let mut rest = LineRest(&text[end + mark.len()..]);
     if mark.len() > 1 {
         head.lid = rest.number()?;
         rest.blank();
@@ -150,7 +150,7 @@ fn header(line: &str) -> Option<Header<'_>> {
 }
 
 fn port(line: &str) -> Option<PortLine<'_>> {
-    let mut rest = Rest(line);
+    let mut rest = LineRest(line);
     let number = rest.in_brackets()?;
     let outside = rest.outside();
     let guid = rest.in_parentheses();
@@ -192,7 +192,7 @@ fn port(line: &str) -> Option<PortLine<'_>> {
         let text = rest.0.strip_prefix('"')?;
         let end = text.rfind("\" lid ")?;
         peer.name = &text[..end];
-        let mut tail = Rest(&text[end + "\" lid ".len()..]);
+        let mut tail = LineRest(&text[end + "\" lid ".len()..]);
         peer.lid = tail.number()?;
         found.rate = tail.0.trim();
     } else if !rest.0.is_empty() {
@@ -203,9 +203,9 @@ fn port(line: &str) -> Option<PortLine<'_>> {
 }
 
 /// The unread rest of a line.
-struct Rest<'a>(&'a str);
+struct LineRest<'a>(&'a str);
 
-impl<'a> Rest<'a> {
+impl<'a> LineRest<'a> {
     fn blank(&mut self) {
         self.0 = self.0.trim_start();
     }
@@ -247,7 +247,7 @@ impl<'a> Rest<'a> {
 
     /// `(2c90300080d59)`. Anything else stays unread.
     fn in_parentheses(&mut self) -> Option<Guid> {
-        let mut ahead = Rest(self.0);
+        let mut ahead = LineRest(self.0);
         let number = ahead.eat("(").then(|| ahead.hex())??;
         if !ahead.eat(")") {
             return None;

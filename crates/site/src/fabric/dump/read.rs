@@ -59,7 +59,7 @@ pub fn read(bytes: &[u8], limits: Limits) -> Result<Dump, DumpError> {
 
 /// Data about the next device that precede its header.
 #[derive(Default)]
-struct Ahead {
+struct DevicePrelude {
     vendor: u32,
     model: u32,
     system: Option<Guid>,
@@ -68,7 +68,7 @@ struct Ahead {
 }
 
 /// A port's line, before it is joined with the line of the other end.
-struct Told<'a> {
+struct PendingPort<'a> {
     near: PortRef,
     peer: Peer<'a>,
     line: u32,
@@ -78,9 +78,9 @@ struct Reader<'a> {
     limits: Limits,
     builder: FabricBuilder,
     by_guid: BTreeMap<Guid, DeviceIx>,
-    ahead: Ahead,
+    prelude: DevicePrelude,
     current: Option<DeviceIx>,
-    told: Vec<Told<'a>>,
+    pending: Vec<PendingPort<'a>>,
     notes: Vec<Note>,
     findings: Vec<DumpFinding>,
     more_findings: usize,
@@ -92,9 +92,9 @@ impl<'a> Reader<'a> {
             limits,
             builder: FabricBuilder::default(),
             by_guid: BTreeMap::new(),
-            ahead: Ahead::default(),
+            prelude: DevicePrelude::default(),
             current: None,
-            told: Vec::new(),
+            pending: Vec::new(),
             notes: Vec::new(),
             findings: Vec::new(),
             more_findings: 0,
@@ -127,16 +127,16 @@ impl<'a> Reader<'a> {
         };
         match line {
             Line::Blank | Line::AdapterGuid => {}
-            Line::Remark(text) => self.note_ahead(Place::Before, text),
-            Line::Vendor(vendor) => self.ahead.vendor = vendor,
-            Line::Model(model) => self.ahead.model = model,
+            Line::Remark(text) => self.note_prelude(Place::Before, text),
+            Line::Vendor(vendor) => self.prelude.vendor = vendor,
+            Line::Model(model) => self.prelude.model = model,
             Line::System(guid, note) => {
-                self.ahead.system = guid;
-                self.note_ahead(Place::System, note);
+                self.prelude.system = guid;
+                self.note_prelude(Place::System, note);
             }
             Line::SwitchGuid(_, port0, note) => {
-                self.ahead.port0_guid = port0;
-                self.note_ahead(Place::Guid, note);
+                self.prelude.port0_guid = port0;
+                self.note_prelude(Place::Guid, note);
             }
             Line::Header(header) => self.header(number, header)?,
             Line::Port(port) => self.port(number, port),
@@ -144,9 +144,9 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn note_ahead(&mut self, place: Place, text: &str) {
+    fn note_prelude(&mut self, place: Place, text: &str) {
         if !text.is_empty() {
-            self.ahead.notes.push((place, text.into()));
+            self.prelude.notes.push((place, text.into()));
         }
     }
 
@@ -158,7 +158,7 @@ impl<'a> Reader<'a> {
     }
 
     fn header(&mut self, line: u32, header: Header<'a>) -> Result<(), DumpError> {
-        let ahead = std::mem::take(&mut self.ahead);
+        let prelude = std::mem::take(&mut self.prelude);
         if let Some(known) = self.by_guid.get(&header.guid) {
             self.current = Some(*known);
             let (kind, guid) = (header.kind.noun(), header.guid);
@@ -173,17 +173,17 @@ impl<'a> Reader<'a> {
         let ports = header.ports.min(MAX_PORT);
         let ix = self.builder.device(Device {
             guid: Some(header.guid),
-            vendor: ahead.vendor,
-            model: ahead.model,
-            system: ahead.system,
-            port0_guid: ahead.port0_guid,
+            vendor: prelude.vendor,
+            model: prelude.model,
+            system: prelude.system,
+            port0_guid: prelude.port0_guid,
             lid: header.lid,
             lmc: header.lmc,
             enhanced: header.enhanced,
             ..Device::new(header.kind, header.name, ports)
         });
         self.by_guid.insert(header.guid, ix);
-        for (place, text) in ahead.notes {
+        for (place, text) in prelude.notes {
             self.note(ix, place, &text);
         }
         self.note(ix, Place::Device, header.note);
@@ -191,31 +191,34 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn port(&mut self, line: u32, told: PortLine<'a>) {
+    fn port(&mut self, line: u32, pending: PortLine<'a>) {
         let Some(device) = self.current else {
             self.find(line, DumpFault::BadPort, "a port without a device before it");
             return;
         };
         let near = PortRef {
             device,
-            port: told.number,
+            port: pending.number,
         };
         if self.builder.known(near).is_some() {
             let text = format!("port {} of {} was told before", near.port, self.called(device));
             self.find(line, DumpFault::BadPort, text);
             return;
         }
-        let (word, rest) = told.rate.split_once(char::is_whitespace).unwrap_or((told.rate, ""));
+        let (word, rest) = pending
+            .rate
+            .split_once(char::is_whitespace)
+            .unwrap_or((pending.rate, ""));
         let (rate, note) = match word.parse::<Rate>() {
             Ok(rate) => (Some(rate), rest.trim()),
-            Err(_) => (None, told.rate),
+            Err(_) => (None, pending.rate),
         };
         match self.builder.port(near) {
             Ok(port) => {
-                port.guid = told.guid;
-                (port.lid, port.lmc) = told.own.unwrap_or_default();
+                port.guid = pending.guid;
+                (port.lid, port.lmc) = pending.own.unwrap_or_default();
                 port.rate = rate;
-                port.up = told.peer.is_some();
+                port.up = pending.peer.is_some();
             }
             Err(error) => {
                 let text = format!("{}: {error}", self.called(device));
@@ -223,9 +226,9 @@ impl<'a> Reader<'a> {
                 return;
             }
         }
-        self.note(device, Place::Outside(near.port), told.outside);
+        self.note(device, Place::Outside(near.port), pending.outside);
         self.note(device, Place::Port(near.port), note);
-        if let Some(peer) = told.peer {
+        if let Some(peer) = pending.peer {
             if rate.is_none() {
                 let text = format!(
                     "port {} of {}: rate {word:?} is not known",
@@ -234,7 +237,7 @@ impl<'a> Reader<'a> {
                 );
                 self.find(line, DumpFault::UnknownRate, text);
             }
-            self.told.push(Told { near, peer, line });
+            self.pending.push(PendingPort { near, peer, line });
         }
     }
 
@@ -249,22 +252,22 @@ impl<'a> Reader<'a> {
             let first = self.findings.first().map(ToString::to_string);
             return Err(DumpError::NoDevice { lines, first });
         }
-        let told = std::mem::take(&mut self.told);
-        let sides: BTreeMap<PortRef, (Guid, u8)> = told
+        let pending = std::mem::take(&mut self.pending);
+        let sides: BTreeMap<PortRef, (Guid, u8)> = pending
             .iter()
-            .map(|told| (told.near, (told.peer.guid, told.peer.port)))
+            .map(|pending| (pending.near, (pending.peer.guid, pending.peer.port)))
             .collect();
-        for told in &told {
-            self.join(told, &sides);
+        for pending in &pending {
+            self.join(pending, &sides);
         }
-        let mut trailing = std::mem::take(&mut self.ahead.notes);
+        let mut trailing = std::mem::take(&mut self.prelude.notes);
         trailing.retain(|(place, _)| *place == Place::Before);
         for (place, text) in trailing {
             self.note(DeviceIx(u32::MAX), place, &text);
         }
         self.notes.sort_by_key(|note| (note.device, note.place));
         let mut fabric = self.builder;
-        mark_aggregation_nodes(&mut fabric, &self.by_guid, &told);
+        mark_aggregation_nodes(&mut fabric, &self.by_guid, &pending);
         self.findings.sort_by_key(|finding| finding.line);
         Ok(Dump {
             fabric: fabric.finish(),
@@ -275,8 +278,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Connects a port with the peer in its line, after checking whether the peer's own line agrees.
-    fn join(&mut self, told: &Told<'a>, sides: &BTreeMap<PortRef, (Guid, u8)>) {
-        let Told { near, peer, line } = told;
+    fn join(&mut self, pending: &PendingPort<'a>, sides: &BTreeMap<PortRef, (Guid, u8)>) {
+        let PendingPort { near, peer, line } = pending;
         let far = PortRef {
             device: self.peer_device(peer),
             port: peer.port,
@@ -287,7 +290,7 @@ impl<'a> Reader<'a> {
             .is_some_and(|(guid, port)| Some(*guid) == own && *port == near.port);
         let linked = self.builder.known(*near).and_then(|port| port.link);
         if mutual {
-            self.compare(told, far);
+            self.compare(pending, far);
             if linked.is_some() {
                 return;
             }
@@ -339,14 +342,14 @@ impl<'a> Reader<'a> {
     }
 
     /// Compares the far end's data in a port's line with the far end's own block.
-    fn compare(&mut self, told: &Told<'a>, far: PortRef) {
+    fn compare(&mut self, pending: &PendingPort<'a>, far: PortRef) {
         let device = self.builder.get(far.device);
         let port = self.builder.known(far);
         let lid = match device.kind {
             DeviceKind::Switch => device.lid,
             _ => port.map_or(0, |port| port.lid),
         };
-        let peer = &told.peer;
+        let peer = &pending.peer;
         let own_guid = port.and_then(|port| port.guid);
         let guid_differs = own_guid.is_some() && peer.port_guid.is_some() && own_guid != peer.port_guid;
         let what = if *device.name != *peer.name {
@@ -362,7 +365,7 @@ impl<'a> Reader<'a> {
             "the {what} of the far end, {}, is another in its own block",
             self.called(far.device)
         );
-        self.find(told.line, DumpFault::Contradiction, text);
+        self.find(pending.line, DumpFault::Contradiction, text);
     }
 }
 
@@ -373,7 +376,11 @@ const AGGREGATION_NODE: u32 = 0xcf09;
 ///
 /// An aggregation node is known by its description or device id. Otherwise it has a single port and is behind the last
 /// port of a switch of the same system, beyond the switch's round number of ports (37, 41, 65, 81, 129, 145).
-fn mark_aggregation_nodes(builder: &mut FabricBuilder, by_guid: &BTreeMap<Guid, DeviceIx>, told: &[Told<'_>]) {
+fn mark_aggregation_nodes(
+    builder: &mut FabricBuilder,
+    by_guid: &BTreeMap<Guid, DeviceIx>,
+    pending: &[PendingPort<'_>],
+) {
     let mut found: Vec<DeviceIx> = Vec::new();
     for ix in by_guid.values() {
         let device = builder.get(*ix);
@@ -382,7 +389,7 @@ fn mark_aggregation_nodes(builder: &mut FabricBuilder, by_guid: &BTreeMap<Guid, 
             found.push(*ix);
         }
     }
-    for Told { near, peer, .. } in told {
+    for PendingPort { near, peer, .. } in pending {
         let (adapter, Some(switch)) = (builder.get(near.device), by_guid.get(&peer.guid)) else {
             continue;
         };

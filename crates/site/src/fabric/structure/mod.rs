@@ -3,7 +3,7 @@
 //! No fabric is refused. A fabric that is not a fat-tree is described as far as possible, with a list of oddities.
 
 mod levels;
-mod odd;
+mod oddity;
 mod units;
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use super::model::{Counts, DeviceIx, DeviceKind, Fabric, Role};
 use super::plan;
 use super::rate::Rate;
 
-pub use odd::{Oddity, OddityKind};
+pub use oddity::{Oddity, OddityKind};
 
 /// The shape of a fabric.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ pub struct Structure {
     pub rates: BTreeMap<(LinkClass, Rate), usize>,
     /// Deviations from the rest of the fabric.
     pub oddities: Vec<Oddity>,
-    /// Number of oddities beyond [`odd::MAX_ODDITIES`].
+    /// Number of oddities beyond [`oddity::MAX_ODDITIES`].
     pub more_oddities: usize,
     /// Index in `switches` by device.
     positions: BTreeMap<DeviceIx, usize>,
@@ -169,7 +169,7 @@ impl Structure {
             more_oddities: 0,
             positions,
         };
-        odd::find(fabric, &mut structure);
+        oddity::find(fabric, &mut structure);
         structure
     }
 
@@ -220,5 +220,5 @@ fn rates(fabric: &Fabric) -> BTreeMap<(LinkClass, Rate), usize> {
 
 /// A device in words.
 pub fn called(fabric: &Fabric, device: DeviceIx) -> String {
-    plan::device_words(fabric, device, None)
+    plan::device_text(fabric, device, None)
 }

@@ -207,8 +207,8 @@ impl<'a> Importer<'a> {
         let (label, id) = (row.get("label"), row.get("id"));
         let label = match (label, id) {
             ("", "") => return,
-            ("", id) => labels.give(&format!("cable-{id}"), &[]),
-            (label, id) => labels.give(label, &[&format!("{label}-{id}")]),
+            ("", id) => labels.unique_name(&format!("cable-{id}"), &[]),
+            (label, id) => labels.unique_name(label, &[&format!("{label}-{id}")]),
         };
         self.labels.insert(a.min(b), label);
     }
@@ -253,7 +253,7 @@ impl<'a> Importer<'a> {
     pub(super) fn hca_names(&self, device: usize) -> Vec<(usize, String)> {
         let mut names = Namer::default();
         self.interfaces(device)
-            .map(|(at, part, _)| (at, names.give(part.name, &[])))
+            .map(|(at, part, _)| (at, names.unique_name(part.name, &[])))
             .collect()
     }
 

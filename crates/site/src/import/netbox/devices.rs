@@ -54,7 +54,7 @@ impl<'a> Importer<'a> {
         match self.role(row.get("role")) {
             Some(Kind::Node) => self.add_node(row),
             Some(Kind::Switch(role)) => {
-                let (name, rack, remarks) = self.stand(row);
+                let (name, rack, remarks) = self.rack_position(row);
                 let unit = self.unit(row, 1.0);
                 self.draft.switches.push(Switch {
                     name,
@@ -77,7 +77,7 @@ impl<'a> Importer<'a> {
     }
 
     fn add_node(&mut self, row: &'a Row) -> Class {
-        let (name, rack, mut remarks) = self.stand(row);
+        let (name, rack, mut remarks) = self.rack_position(row);
         if rack.is_none() {
             let what = match row.get("rack") {
                 "" => "NetBox does not say in which rack it stands".to_owned(),
@@ -98,10 +98,10 @@ impl<'a> Importer<'a> {
         Class::Node(self.draft.nodes.len() - 1)
     }
 
-    fn stand(&mut self, row: &Row) -> (String, Option<String>, Remarks) {
+    fn rack_position(&mut self, row: &Row) -> (String, Option<String>, Remarks) {
         let own = row.get("name");
         let site = row.get("site");
-        let name = self.names.give(own, &[&format!("{site}-{own}")]);
+        let name = self.names.unique_name(own, &[&format!("{site}-{own}")]);
         let mut remarks = Remarks::default();
         renamed(&mut remarks, &name, own);
         (name, self.rack_of(row).map(|rack| rack.name.clone()), remarks)

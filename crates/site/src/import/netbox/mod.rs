@@ -167,7 +167,7 @@ pub fn from_netbox(tables: &Tables, options: &NetboxOptions<'_>) -> Imported {
         names: Namer::default(),
     };
     importer.draft.title = "Imported from NetBox.".to_owned();
-    importer.draft.name = Namer::default().give(options.options.site, &["site"]);
+    importer.draft.name = Namer::default().unique_name(options.options.site, &["site"]);
     importer.places();
     importer.devices();
     importer.parts();

@@ -26,7 +26,7 @@ struct Panels {
 }
 
 /// The path of a cable through panels.
-struct Way {
+struct CablePath {
     end: Point,
     /// Labels of the cables on the path.
     labels: Vec<String>,
@@ -88,24 +88,24 @@ impl Importer<'_> {
             if !self.peers.get(&start).is_some_and(is_port) {
                 continue;
             }
-            match self.way(&panels, start) {
-                Ok(way) => self.join_through(start, way, labels),
+            match self.path(&panels, start) {
+                Ok(path) => self.join_through(start, path, labels),
                 Err(why) => self.dead_end(start, &why),
             }
         }
     }
 
-    fn join_through(&mut self, start: Point, way: Way, labels: &mut Namer) {
+    fn join_through(&mut self, start: Point, path: CablePath, labels: &mut Namer) {
         // The cables between keep their labels, because other paths use the same trunk.
         self.labels.remove(&start);
-        self.labels.remove(&way.end);
-        self.peers.insert(start, way.end);
-        self.peers.insert(way.end, start);
-        let first = start.min(way.end);
-        let note = format!("cables {} by way of {}", way.labels.join(", "), way.ports.join(", "));
+        self.labels.remove(&path.end);
+        self.peers.insert(start, path.end);
+        self.peers.insert(path.end, start);
+        let first = start.min(path.end);
+        let note = format!("cables {} by way of {}", path.labels.join(", "), path.ports.join(", "));
         self.notes.insert(first, note);
-        if let Some(one) = way.labels.first() {
-            let label = labels.give(&way.labels.join(":"), &[one]);
+        if let Some(one) = path.labels.first() {
+            let label = labels.unique_name(&path.labels.join(":"), &[one]);
             self.labels.insert(first, label);
         }
     }
@@ -127,8 +127,8 @@ impl Importer<'_> {
     }
 
     /// Follows a cable from an interface to the interface at the other end.
-    fn way(&self, panels: &Panels, start: Point) -> Result<Way, String> {
-        let mut way = Way {
+    fn path(&self, panels: &Panels, start: Point) -> Result<CablePath, String> {
+        let mut path = CablePath {
             end: start,
             labels: Vec::new(),
             ports: Vec::new(),
@@ -137,18 +137,18 @@ impl Importer<'_> {
         let mut leave = start;
         for _ in 0..=MOST_PANELS {
             let Some(&at) = self.peers.get(&leave) else {
-                return Err(format!("no cable is at {}", self.port_words(leave)));
+                return Err(format!("no cable is at {}", self.port_text(leave)));
             };
             let label = self.label_of(leave, at);
-            way.labels.extend((!label.is_empty()).then_some(label));
+            path.labels.extend((!label.is_empty()).then_some(label));
             let through = match at.kind {
                 PartKind::Interface if !stack.is_empty() => {
-                    let words = self.port_words(at);
+                    let words = self.port_text(at);
                     return Err(format!("several positions of a panel end at {words} together"));
                 }
                 PartKind::Interface => {
-                    way.end = at;
-                    return Ok(way);
+                    path.end = at;
+                    return Ok(path);
                 }
                 PartKind::FrontPort => self.to_rear(panels, at, &mut stack)?,
                 PartKind::RearPort => self.to_front(panels, at, &mut stack)?,
@@ -156,7 +156,7 @@ impl Importer<'_> {
                     return Err("it ends at something that is fed".to_owned());
                 }
             };
-            way.ports.push(self.port_words(at));
+            path.ports.push(self.port_text(at));
             leave = through;
         }
         Err(format!("it goes through more than {MOST_PANELS} panels"))
@@ -165,7 +165,7 @@ impl Importer<'_> {
     fn to_rear(&self, panels: &Panels, front: Point, stack: &mut Vec<u32>) -> Result<Point, String> {
         let known = panels.rear.get(&front.at);
         let &(at, position) =
-            known.ok_or_else(|| format!("{} goes on at no rear port, or at several", self.port_words(front)))?;
+            known.ok_or_else(|| format!("{} goes on at no rear port, or at several", self.port_text(front)))?;
         if panels.positions.get(&at).is_some_and(|positions| *positions > 1) {
             stack.push(position);
         }
@@ -174,7 +174,7 @@ impl Importer<'_> {
     }
 
     fn to_front(&self, panels: &Panels, rear: Point, stack: &mut Vec<u32>) -> Result<Point, String> {
-        let words = || self.port_words(rear);
+        let words = || self.port_text(rear);
         let position = match panels.positions.get(&rear.at) {
             Some(positions) if *positions > 1 => stack
                 .pop()
@@ -187,7 +187,7 @@ impl Importer<'_> {
         Ok(Point { kind, at })
     }
 
-    fn port_words(&self, point: Point) -> String {
+    fn port_text(&self, point: Point) -> String {
         let Some(part) = self.part(point) else {
             return String::new();
         };

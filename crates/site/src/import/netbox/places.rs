@@ -35,7 +35,7 @@ impl<'a> Importer<'a> {
         found.dedup();
         let mut rooms = BTreeMap::new();
         for site in found {
-            let name = names.give(site, &[]);
+            let name = names.unique_name(site, &[]);
             rooms.insert(site, name.clone());
             self.draft.rooms.push(Room { name, parent: None });
         }
@@ -68,7 +68,7 @@ impl<'a> Importer<'a> {
                 continue;
             }
             let of_site = sites.get(site).map_or("", String::as_str);
-            let name = names.give(location, &[&format!("{of_site}-{location}")]);
+            let name = names.unique_name(location, &[&format!("{of_site}-{location}")]);
             rooms.insert((site, location), name.clone());
             added.push((row, name));
         }
@@ -96,7 +96,7 @@ impl<'a> Importer<'a> {
             let (own, site, location) = (row.get("name"), row.get("site"), row.get("location"));
             let room = locations.get(&(site, location)).or_else(|| sites.get(site));
             let room = room.cloned().unwrap_or_default();
-            let name = names.give(own, &[&format!("{room}-{own}")]);
+            let name = names.unique_name(own, &[&format!("{room}-{own}")]);
             let mut remarks = Remarks::default();
             renamed(&mut remarks, &name, own);
             let units = match row.number("units") {

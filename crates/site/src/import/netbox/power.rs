@@ -26,7 +26,7 @@ impl<'a> Importer<'a> {
         let panels = self.panel_rows();
         let panel_names: Vec<String> = panels
             .iter()
-            .map(|row| names.give(row.get("name"), &[&format!("{}-{}", row.get("site"), row.get("name"))]))
+            .map(|row| names.unique_name(row.get("name"), &[&format!("{}-{}", row.get("site"), row.get("name"))]))
             .collect();
         let mut feeds: BTreeMap<usize, Feed<'a>> = BTreeMap::new();
         let mut by_panel: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -93,7 +93,7 @@ impl<'a> Importer<'a> {
 
     fn feed(&mut self, row: &'a Row, panel: &str, names: &mut Namer) -> Feed<'a> {
         let own = row.get("name");
-        let name = names.give(own, &[&format!("{panel}-{own}")]);
+        let name = names.unique_name(own, &[&format!("{panel}-{own}")]);
         let mut remarks = Remarks::default();
         renamed(&mut remarks, &name, own);
         let phase = row.get("phase").to_ascii_lowercase();
@@ -292,7 +292,7 @@ impl<'a> Importer<'a> {
             format!("{in_netbox}-{port}")
         };
         let mut remarks = Remarks::default();
-        let name = names.give(&wanted, &[]);
+        let name = names.unique_name(&wanted, &[]);
         renamed(&mut remarks, &name, in_netbox);
         let rack = own.rack.clone();
         if rack.is_none() {
@@ -359,7 +359,7 @@ impl<'a> Importer<'a> {
             let Some(row) = self.part(Point { kind, at: *at }).map(|part| part.row) else {
                 continue;
             };
-            let outlet = own_names.give(row.get("name"), &[]);
+            let outlet = own_names.unique_name(row.get("name"), &[]);
             self.outlets.insert(*at, format!("{pdu}/{outlet}"));
             list.push(Outlet {
                 name: outlet,

@@ -14,7 +14,7 @@ const ODD: usize = 8;
 /// Maximum number of candidates for new units, unless many are needed.
 const POOL: usize = 256;
 /// Maximum number of new units above the minimum to try.
-const MORE: usize = 4;
+const EXTRA_UNITS: usize = 4;
 
 /// A placement with fewer than `below` new units, and the number of these units.
 pub(super) fn seek(view: &View, effort: &mut Effort, first: Option<u32>, below: usize) -> Option<(usize, Placement)> {
@@ -29,10 +29,10 @@ pub(super) fn seek(view: &View, effort: &mut Effort, first: Option<u32>, below: 
         // A unit without kept nodes is no better than any other.
         let enough = |u: &u32| own.contains(u) && room(view, *u) + view.kept_nodes() >= view.size;
         if let Some(first) = first.filter(enough) {
-            seek.in_first(&own, first);
+            seek.try_first_unit(&own, first);
         }
         if seek.found.is_none() {
-            seek.on(&own);
+            seek.try_units(&own);
         }
         if let Some(placement) = seek.found {
             return Some((0, placement));
@@ -41,7 +41,7 @@ pub(super) fn seek(view: &View, effort: &mut Effort, first: Option<u32>, below: 
     let room_at_home: u32 = own.iter().map(|&u| room(view, u)).sum();
     let needed = (view.size - view.kept_nodes()).saturating_sub(room_at_home);
     let fewest = seek.draw_pool(&own, needed)?;
-    for count in fewest.max(1)..below.min(fewest + MORE) {
+    for count in fewest.max(1)..below.min(fewest + EXTRA_UNITS) {
         let done = seek.with_new(&own, count);
         if let Some(placement) = seek.found {
             return Some((count, placement));
@@ -66,7 +66,7 @@ struct Seek<'v, 'a> {
 
 impl Seek<'_, '_> {
     /// Places all joining nodes in one unit.
-    fn in_first(&mut self, own: &[u32], first: u32) {
+    fn try_first_unit(&mut self, own: &[u32], first: u32) {
         let mut narrow = self.view.clone();
         for &unit in own.iter().filter(|&&u| u != first) {
             narrow.caps[unit as usize] = self.view.kept_in(unit).count_ones();
@@ -77,17 +77,17 @@ impl Seek<'_, '_> {
             pool: Vec::new(),
             found: None,
         };
-        there.on(own);
+        there.try_units(own);
         self.found = there.found;
     }
 
     /// Places the cluster on exactly these units.
-    fn on(&mut self, units: &[u32]) {
+    fn try_units(&mut self, units: &[u32]) {
         let room: u32 = units.iter().map(|&u| self.view.caps[u as usize]).sum();
         if room < self.view.size {
             return;
         }
-        for odd in self.odd_ones(units) {
+        for odd in self.odd_candidates(units) {
             let even: Vec<u32> = units.iter().copied().filter(|&u| u != odd).collect();
             self.try_on(&Even::of(self.view.hall, &even), odd);
             if self.found.is_some() || self.effort.step(units.len()).is_none() {
@@ -97,7 +97,7 @@ impl Seek<'_, '_> {
     }
 
     /// Candidates for the odd unit, the most likely first: few links, then few nodes.
-    fn odd_ones(&mut self, units: &[u32]) -> Vec<u32> {
+    fn odd_candidates(&mut self, units: &[u32]) -> Vec<u32> {
         let key = |u: u32| {
             let links = self.view.hall.units[u as usize].counted.count_ones();
             (links, self.view.kept_in(u).count_ones(), u)
@@ -158,25 +158,25 @@ impl Seek<'_, '_> {
     /// Tries `count` units of the pool. `None`: the search was cut short.
     fn with_new(&mut self, own: &[u32], count: usize) -> Option<()> {
         let hall = self.view.hall;
-        self.go(&Even::of(hall, own), None, 0, count)?;
-        for odd in self.odd_ones(own) {
+        self.search_from(&Even::of(hall, own), None, 0, count)?;
+        for odd in self.odd_candidates(own) {
             if self.found.is_some() {
                 break;
             }
             let even: Vec<u32> = own.iter().copied().filter(|&u| u != odd).collect();
-            self.go(&Even::of(hall, &even), Some(odd), 0, count)?;
+            self.search_from(&Even::of(hall, &even), Some(odd), 0, count)?;
         }
         Some(())
     }
 
     /// Adds `left` units. One of them is the odd one if `odd` is `None`. Returns `None` if the search was cut short.
-    fn go(&mut self, even: &Even, odd: Option<u32>, at: usize, left: usize) -> Option<()> {
+    fn search_from(&mut self, even: &Even, odd: Option<u32>, at: usize, left: usize) -> Option<()> {
         self.effort.step(even.units.len() + self.pool.len())?;
         if let (0, Some(odd)) = (left, odd) {
             self.try_on(even, odd);
             return Some(());
         }
-        if !self.may(even, odd, at, left) {
+        if !self.may_fit(even, odd, at, left) {
             return Some(());
         }
         // The odd unit may be anywhere in the pool. Even units are chosen in order.
@@ -197,7 +197,7 @@ impl Seek<'_, '_> {
         for i in at..self.pool.len() {
             let next = even.with(self.view.hall, self.pool[i]);
             if next.common != 0 {
-                self.go(&next, odd, i + 1, left - 1)?;
+                self.search_from(&next, odd, i + 1, left - 1)?;
             }
             if self.found.is_some() {
                 break;
@@ -208,7 +208,7 @@ impl Seek<'_, '_> {
 
     /// Whether the chosen units and `left` of the pool can give enough nodes: each unit as many as its common links
     /// allow, and one unit all it has. Kept nodes must already have their links.
-    fn may(&self, even: &Even, odd: Option<u32>, at: usize, left: usize) -> bool {
+    fn may_fit(&self, even: &Even, odd: Option<u32>, at: usize, left: usize) -> bool {
         let view = self.view;
         let bandwidth = view.request.bandwidth;
         let gives = |u: u32, links: Mask| {

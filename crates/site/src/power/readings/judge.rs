@@ -58,7 +58,7 @@ pub fn judge(
     rules: &Rules,
     now_us: i64,
 ) -> Judgement {
-    let mut court = Court {
+    let mut evaluation = Evaluation {
         site,
         below,
         rules,
@@ -66,26 +66,26 @@ pub fn judge(
     };
     for node in site.node_ids() {
         if let Some(read) = fresh(readings.node(node), now_us, rules.fresh_us) {
-            court.node(node, read, reserved(node));
+            evaluation.node(node, read, reserved(node));
         }
     }
     let drawn = measured(site, below, readings, rules, now_us);
     let wanted = expected(site, reserved);
     for id in site.domain_ids() {
         if let Some(read) = fresh(readings.pdu(id), now_us, rules.fresh_us) {
-            court.pdu(id, read);
+            evaluation.pdu(id, read);
         }
-        court.load(id, drawn[id.index()], wanted[id.index()]);
+        evaluation.load(id, drawn[id.index()], wanted[id.index()]);
     }
     for unit in site.cooling_unit_ids() {
         if let Some(read) = fresh(readings.cooling_unit(unit), now_us, rules.fresh_us) {
-            court.cooling(unit, read);
+            evaluation.cooling(unit, read);
         }
     }
-    court.found
+    evaluation.found
 }
 
-struct Court<'a> {
+struct Evaluation<'a> {
     site: &'a Site,
     below: &'a Below,
     rules: &'a Rules,
@@ -145,7 +145,7 @@ impl Verdict {
     }
 }
 
-impl Court<'_> {
+impl Evaluation<'_> {
     fn rule(&mut self, kind: FindingKind, subject: Subject, verdict: Verdict, nodes: impl FnOnce() -> Vec<NodeId>) {
         match verdict {
             Verdict::Unknown => {}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rackwright_identity::SshKeyPair;
-use rackwright_serial::{Badge, Desk, Door, Entry, Guest};
+use rackwright_serial::{Authorizer, ConsoleChannels, ConsoleServer, Entry, LoginProof};
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 
@@ -20,11 +20,11 @@ use crate::text::{NAME_MAX, cut};
 const HOST_KEY: &str = "console-ssh-host-key";
 
 /// Admits members by their registered keys, and by one-time tokens if the settings allow it.
-struct Members(Arc<Core>);
+struct SshMembers(Arc<Core>);
 
 #[async_trait]
-impl Desk for Members {
-    async fn knows(&self, key: &str) -> bool {
+impl Authorizer for SshMembers {
+    async fn is_registered(&self, key: &str) -> bool {
         let known = self.0.store.ssh_key(key).await;
         known
             .inspect_err(|error| tracing::warn!(%error, "an SSH key cannot be looked up"))
@@ -38,11 +38,17 @@ impl Desk for Members {
         Some(format!("{name}/{epoch}"))
     }
 
-    async fn enter(&self, node: &str, badge: &Badge, entry: Entry, from: SocketAddr) -> Result<Guest, String> {
+    async fn enter(
+        &self,
+        node: &str,
+        badge: &LoginProof,
+        entry: Entry,
+        from: SocketAddr,
+    ) -> Result<ConsoleChannels, String> {
         let core = &self.0;
         let (member, epoch) = match badge {
-            Badge::Member(member) => redeemed(member).ok_or("the token names no member")?,
-            Badge::Key(key) => {
+            LoginProof::Member(member) => redeemed(member).ok_or("the token names no member")?,
+            LoginProof::Key(key) => {
                 let known = core.store.ssh_key(key).await.map_err(|error| error.to_string())?;
                 let known = known.ok_or("this SSH key is registered no more")?;
                 (known.member, known.epoch)
@@ -102,9 +108,9 @@ fn redeemed(text: &str) -> Option<(String, u64)> {
 
 /// The site's host key. The first replica that starts creates it.
 async fn host_key(core: &Core) -> Result<SecretString, String> {
-    let told = |error: &dyn std::fmt::Display| format!("the console's SSH host key: {error}");
-    let pair = SshKeyPair::generate(core.rng.as_ref(), "rackwright-console").map_err(|e| told(&e))?;
-    let kept = core.store.sealed_key(HOST_KEY).await.map_err(|e| told(&e))?;
+    let fault = |error: &dyn std::fmt::Display| format!("the console's SSH host key: {error}");
+    let pair = SshKeyPair::generate(core.rng.as_ref(), "rackwright-console").map_err(|e| fault(&e))?;
+    let kept = core.store.sealed_key(HOST_KEY).await.map_err(|e| fault(&e))?;
     let sealed = match kept {
         Some(sealed) => sealed,
         None => {
@@ -112,16 +118,16 @@ async fn host_key(core: &Core) -> Result<SecretString, String> {
                 .keys
                 .sealer
                 .seal(pair.private_key(), HOST_KEY)
-                .map_err(|e| told(&e))?;
-            let mut tx = core.store.write().await.map_err(|e| told(&e))?;
-            tx.keep_sealed_key(HOST_KEY, &sealed).await.map_err(|e| told(&e))?;
-            core.commit(tx).await.map_err(|e| told(&e))?;
+                .map_err(|e| fault(&e))?;
+            let mut tx = core.store.write().await.map_err(|e| fault(&e))?;
+            tx.keep_sealed_key(HOST_KEY, &sealed).await.map_err(|e| fault(&e))?;
+            core.commit(tx).await.map_err(|e| fault(&e))?;
             // Another replica may have stored a key first: the stored key counts.
-            let kept = core.store.sealed_key(HOST_KEY).await.map_err(|e| told(&e))?;
+            let kept = core.store.sealed_key(HOST_KEY).await.map_err(|e| fault(&e))?;
             kept.unwrap_or(sealed)
         }
     };
-    core.keys.sealer.open(&sealed, HOST_KEY).map_err(|e| told(&e))
+    core.keys.sealer.open(&sealed, HOST_KEY).map_err(|e| fault(&e))
 }
 
 /// Listens, and returns the server that admits clients.
@@ -134,11 +140,11 @@ pub async fn start(core: Arc<Core>, settings: &SshSettings) -> Result<impl Futur
         .await
         .map_err(|error| format!("console_ssh.listen {}: {error}", settings.listen))?;
     let stop = core.stop.clone();
-    let door = Door::new(&key, settings.limits(), Arc::new(Members(core)))?;
+    let ssh_server = ConsoleServer::new(&key, settings.limits(), Arc::new(SshMembers(core)))?;
     Ok(async move {
         tokio::select! {
             () = stop.cancelled() => {}
-            () = door.run(listener) => {}
+            () = ssh_server.run(listener) => {}
         }
     })
 }

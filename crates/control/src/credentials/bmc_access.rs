@@ -2,14 +2,14 @@
 
 use async_trait::async_trait;
 use rackwright_redfish::{
-    AccountPolicy, BmcClient, BmcTarget, CertificateFingerprint, LoginWay, RedfishError, RetryPolicy, Settings,
-    Shortcut,
+    AccountPolicy, BmcClient, BmcHints, BmcTarget, CertificateFingerprint, LoginMethod, RedfishError, RetryPolicy,
+    Settings,
 };
 use secrecy::SecretString;
 
 /// Why a request to a BMC failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Knock {
+pub enum AccountError {
     /// The BMC was not reached: it has not even counted a login.
     Unreached(String),
     /// Unknown: the BMC may have performed the request.
@@ -20,7 +20,7 @@ pub enum Knock {
     Denied(String),
 }
 
-impl Knock {
+impl AccountError {
     /// The reason in words.
     #[must_use]
     pub fn text(&self) -> &str {
@@ -41,28 +41,28 @@ pub struct ServiceRootFacts {
 
 /// A BMC before the login.
 #[async_trait]
-pub trait Door: Send + Sync {
+pub trait BmcAccess: Send + Sync {
     /// Reads the public data, without a login.
-    async fn facts(&self) -> Result<ServiceRootFacts, Knock>;
+    async fn facts(&self) -> Result<ServiceRootFacts, AccountError>;
     /// Makes a new login, and reads a resource that requires one.
-    async fn enter(&self, username: &str, password: &SecretString) -> Result<Box<dyn Inside>, Knock>;
+    async fn enter(&self, username: &str, password: &SecretString) -> Result<Box<dyn BmcSession>, AccountError>;
 }
 
 /// A BMC after the login.
 #[async_trait]
-pub trait Inside: Send + Sync {
+pub trait BmcSession: Send + Sync {
     /// Whether only a password change is allowed.
     fn must_change(&self) -> bool;
     /// The fingerprint of its certificate.
     fn fingerprint(&self) -> Option<String>;
     /// Its rules for passwords and for locking accounts.
-    async fn policy(&self) -> Result<AccountPolicy, Knock>;
+    async fn policy(&self) -> Result<AccountPolicy, AccountError>;
     /// Changes the password of the logged-in account.
-    async fn set_own(&self, password: &SecretString) -> Result<(), Knock>;
+    async fn set_own(&self, password: &SecretString) -> Result<(), AccountError>;
     /// Creates an administrator's account, or gives it this password.
-    async fn put(&self, username: &str, password: &SecretString) -> Result<(), Knock>;
+    async fn put(&self, username: &str, password: &SecretString) -> Result<(), AccountError>;
     /// Disables an account.
-    async fn disable(&self, username: &str) -> Result<(), Knock>;
+    async fn disable(&self, username: &str) -> Result<(), AccountError>;
     /// Ends the session.
     async fn leave(&self);
 }
@@ -98,7 +98,7 @@ struct Client {
     must_change: bool,
 }
 
-fn knock(error: &RedfishError) -> Knock {
+fn account_error(error: &RedfishError) -> AccountError {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -106,32 +106,32 @@ fn knock(error: &RedfishError) -> Knock {
         source = cause.source();
     }
     match error {
-        RedfishError::Unauthorized { .. } => Knock::Refused(text),
+        RedfishError::Unauthorized { .. } => AccountError::Refused(text),
         RedfishError::Unreachable { .. }
         | RedfishError::Tls { .. }
         | RedfishError::NoSharedCipher { .. }
         | RedfishError::CertificateChanged { .. }
-        | RedfishError::InvalidAddress { .. } => Knock::Unreached(text),
+        | RedfishError::InvalidAddress { .. } => AccountError::Unreached(text),
         RedfishError::Status { status: 400..500, .. }
         | RedfishError::PasswordChangeRequired { .. }
         | RedfishError::NotOffered { .. }
-        | RedfishError::MissingProperty { .. } => Knock::Denied(text),
-        _ => Knock::Unclear(text),
+        | RedfishError::MissingProperty { .. } => AccountError::Denied(text),
+        _ => AccountError::Unclear(text),
     }
 }
 
 #[async_trait]
-impl Door for Redfish {
-    async fn facts(&self) -> Result<ServiceRootFacts, Knock> {
+impl BmcAccess for Redfish {
+    async fn facts(&self) -> Result<ServiceRootFacts, AccountError> {
         let root = BmcClient::root_of(&self.target, self.settings.clone()).await;
-        let root = root.map_err(|error| knock(&error))?;
+        let root = root.map_err(|error| account_error(&error))?;
         Ok(ServiceRootFacts {
             vendor: root.vendor().unwrap_or_default(),
             product: root.product().or_else(|| root.name()).unwrap_or_default(),
         })
     }
 
-    async fn enter(&self, username: &str, password: &SecretString) -> Result<Box<dyn Inside>, Knock> {
+    async fn enter(&self, username: &str, password: &SecretString) -> Result<Box<dyn BmcSession>, AccountError> {
         let target = BmcTarget {
             username: username.to_owned(),
             password: password.clone(),
@@ -142,21 +142,21 @@ impl Door for Redfish {
         let client = match connected {
             // Some BMCs refuse the session in this case: then each request carries name and password.
             Err(RedfishError::PasswordChangeRequired { .. }) => {
-                let shortcut = Shortcut {
-                    login: LoginWay::EachRequest,
-                    ..Shortcut::default()
+                let hints = BmcHints {
+                    login: LoginMethod::EachRequest,
+                    ..BmcHints::default()
                 };
-                BmcClient::sparing(target, self.settings.clone(), &shortcut)
+                BmcClient::for_polling(target, self.settings.clone(), &hints)
             }
             other => other,
         };
-        let client = client.map_err(|error| knock(&error))?;
-        match client.prove_login().await {
+        let client = client.map_err(|error| account_error(&error))?;
+        match client.verify_login().await {
             Ok(()) => {}
             Err(RedfishError::PasswordChangeRequired { .. }) => must_change = true,
             Err(error) => {
                 leave(&client).await;
-                return Err(knock(&error));
+                return Err(account_error(&error));
             }
         }
         Ok(Box::new(Client {
@@ -174,7 +174,7 @@ async fn leave(client: &BmcClient) {
 }
 
 #[async_trait]
-impl Inside for Client {
+impl BmcSession for Client {
     fn must_change(&self) -> bool {
         self.must_change
     }
@@ -185,28 +185,35 @@ impl Inside for Client {
             .map(|seen: CertificateFingerprint| seen.to_string())
     }
 
-    async fn policy(&self) -> Result<AccountPolicy, Knock> {
-        self.client.account_policy().await.map_err(|error| knock(&error))
+    async fn policy(&self) -> Result<AccountPolicy, AccountError> {
+        self.client
+            .account_policy()
+            .await
+            .map_err(|error| account_error(&error))
     }
 
-    async fn set_own(&self, password: &SecretString) -> Result<(), Knock> {
+    async fn set_own(&self, password: &SecretString) -> Result<(), AccountError> {
         let set = self.client.change_own_password(&self.username, password).await;
-        set.map_err(|error| knock(&error))
+        set.map_err(|error| account_error(&error))
     }
 
-    async fn put(&self, username: &str, password: &SecretString) -> Result<(), Knock> {
+    async fn put(&self, username: &str, password: &SecretString) -> Result<(), AccountError> {
         let put = self.client.put_administrator(username, password).await;
-        put.map_err(|error| knock(&error))
+        put.map_err(|error| account_error(&error))
     }
 
-    async fn disable(&self, username: &str) -> Result<(), Knock> {
-        let found = self.client.account_of(username).await.map_err(|error| knock(&error))?;
+    async fn disable(&self, username: &str) -> Result<(), AccountError> {
+        let found = self
+            .client
+            .account_of(username)
+            .await
+            .map_err(|error| account_error(&error))?;
         match found {
             Some(account) => self
                 .client
                 .disable_account(&account)
                 .await
-                .map_err(|error| knock(&error)),
+                .map_err(|error| account_error(&error)),
             None => Ok(()),
         }
     }

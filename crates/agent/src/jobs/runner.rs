@@ -17,7 +17,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
-use super::control::{JobControl, Stop};
+use super::control::{JobControl, StopReason};
 use super::job_error;
 use super::power::PowerAction;
 use super::write::{self, Tools};
@@ -28,33 +28,33 @@ use crate::machine::Machine;
 /// Deadline of a job without one.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(24 * 3600);
 /// Time between the deadline and the moment when the desk gives up on the job.
-const GRACE: Duration = Duration::from_secs(60);
+const DEADLINE_GRACE: Duration = Duration::from_secs(60);
 /// Time limit for sending the report of a power action.
-const REPORT_WAIT: Duration = Duration::from_secs(5);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for a sent report to leave the machine; it is not acknowledged.
 const WIRE_TIME: Duration = Duration::from_millis(300);
 
 /// Outcome of a successful job.
-struct Done {
+struct Success {
     result: Option<JobResult>,
-    then: Option<PowerAction>,
+    power_action: Option<PowerAction>,
 }
 
 /// Outcome of a failed job.
-struct Failed {
+struct Failure {
     error: JobError,
     partial: Option<JobResult>,
 }
 
-impl From<JobError> for Box<Failed> {
+impl From<JobError> for Box<Failure> {
     fn from(error: JobError) -> Self {
-        Self::new(Failed { error, partial: None })
+        Self::new(Failure { error, partial: None })
     }
 }
 
 /// Whether another job may begin after the report of this one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum After {
+enum RunnerState {
     Free,
     Busy,
 }
@@ -72,14 +72,14 @@ struct Inner {
 }
 
 /// The agent's jobs.
-pub struct Desk {
+pub struct JobRunner {
     machine: Arc<Machine>,
     inner: Mutex<Inner>,
     changed: Notify,
     sent: Notify,
 }
 
-impl Desk {
+impl JobRunner {
     /// Creates a desk with an open ledger.
     pub fn new(machine: Arc<Machine>, ledger: Ledger) -> Arc<Self> {
         let inner = Inner {
@@ -112,7 +112,7 @@ impl Desk {
 
     /// All reports and the highest generation, for the first message of a stream. They include the reports waiting to be
     /// sent.
-    pub fn all(&self) -> (Vec<JobReport>, u64) {
+    pub fn snapshot(&self) -> (Vec<JobReport>, u64) {
         let mut inner = self.lock();
         inner.outbox.clear();
         let reports = inner
@@ -131,8 +131,8 @@ impl Desk {
     /// Takes the reports that changed since the last call.
     pub fn take(&self) -> Vec<JobReport> {
         let mut inner = self.lock();
-        let waiting = std::mem::take(&mut inner.outbox);
-        waiting
+        let unsent = std::mem::take(&mut inner.outbox);
+        unsent
             .iter()
             .filter_map(|id| inner.ledger.report(id).map(|report| inner.with_progress(report)))
             .collect()
@@ -152,11 +152,11 @@ impl Desk {
             Verdict::Answer(_) => {}
             Verdict::Refuse(error) => {
                 tracing::warn!(operation, code = error.code, "job refused: {}", error.message);
-                inner.note(ledger::refused(&job, error));
+                inner.record_report(ledger::refused_report(&job, error));
             }
-            Verdict::Begin => match inner.ledger.record(ledger::begun(&job)) {
+            Verdict::Begin => match inner.ledger.record(ledger::begun_report(&job)) {
                 Ok(()) => self.begin(&mut inner, job),
-                Err(error) => inner.note(ledger::refused(
+                Err(error) => inner.record_report(ledger::refused_report(
                     &job,
                     job_error("ledger-failed", error.to_string(), false),
                 )),
@@ -176,36 +176,36 @@ impl Desk {
             .filter(|running| running.operation == cancel.operation)
         {
             tracing::info!(operation = cancel.operation, "job cancelled");
-            running.control.stop(Stop::Cancelled);
+            running.control.stop(StopReason::Cancelled);
         }
     }
 
     /// Stops the running job, because there is no agent left to report it.
     pub fn abandon(&self) {
         if let Some(running) = &self.lock().running {
-            running.control.stop(Stop::Abandoned);
+            running.control.stop(StopReason::Abandoned);
         }
     }
 
     fn begin(self: &Arc<Self>, inner: &mut Inner, job: Job) {
         let operation = job.operation.clone();
         tracing::info!(operation, generation = job.claim_generation, "job begins");
-        let (desk, id) = (Arc::downgrade(self), operation.clone());
+        let (runner, id) = (Arc::downgrade(self), operation.clone());
         let control = Arc::new(JobControl::new(move || {
-            let Some(desk) = desk.upgrade() else { return };
-            desk.lock().outbox.insert(id.clone());
-            desk.changed.notify_one();
+            let Some(runner) = runner.upgrade() else { return };
+            runner.lock().outbox.insert(id.clone());
+            runner.changed.notify_one();
         }));
         inner.running = Some(Running {
             operation: operation.clone(),
             control: Arc::clone(&control),
         });
         let credentials = inner.credentials.clone();
-        tokio::spawn(Arc::clone(self).attend(job, credentials, control).in_current_span());
+        tokio::spawn(Arc::clone(self).supervise(job, credentials, control).in_current_span());
     }
 
     /// Runs the job in a thread until it ends or the desk gives up.
-    async fn attend(self: Arc<Self>, job: Job, credentials: Option<Credentials>, control: Arc<JobControl>) {
+    async fn supervise(self: Arc<Self>, job: Job, credentials: Option<Credentials>, control: Arc<JobControl>) {
         let operation = job.operation.clone();
         let deadline = if job.deadline_s == 0 {
             DEFAULT_DEADLINE
@@ -215,42 +215,42 @@ impl Desk {
         let mut work = Box::pin(work(Arc::clone(&self.machine), job, credentials, Arc::clone(&control)));
         let mut ending = timeout(deadline, &mut work).await;
         if ending.is_err() {
-            control.stop(Stop::Deadline);
-            ending = timeout(GRACE, &mut work).await;
+            control.stop(StopReason::Deadline);
+            ending = timeout(DEADLINE_GRACE, &mut work).await;
         }
         if let Ok(outcome) = ending {
             return self.finish(&operation, &control, outcome).await;
         }
-        let mut error = Stop::Deadline.error(&control.progress().step);
+        let mut error = StopReason::Deadline.error(&control.progress().step);
         error
             .message
             .push_str("; it does not end, a drive may hang: power the machine off");
-        self.conclude(&operation, &control, Err(error.into()), After::Busy);
+        self.record_outcome(&operation, &control, Err(error.into()), RunnerState::Busy);
         let _ = work.await;
         self.lock().running = None;
     }
 
-    async fn finish(self: Arc<Self>, operation: &str, control: &JobControl, outcome: Result<Done, Box<Failed>>) {
-        let then = outcome.as_ref().ok().and_then(|done| done.then);
-        let Some(action) = then else {
-            return self.conclude(operation, control, outcome, After::Free);
+    async fn finish(self: Arc<Self>, operation: &str, control: &JobControl, outcome: Result<Success, Box<Failure>>) {
+        let power_action = outcome.as_ref().ok().and_then(|done| done.power_action);
+        let Some(action) = power_action else {
+            return self.record_outcome(operation, control, outcome, RunnerState::Free);
         };
         // The machine is about to go down; no other job begins.
-        self.conclude(operation, control, outcome, After::Busy);
+        self.record_outcome(operation, control, outcome, RunnerState::Busy);
         // The machine goes down even if the report is not sent in time.
-        let _ = timeout(REPORT_WAIT, self.reported(operation)).await;
+        let _ = timeout(REPORT_TIMEOUT, self.wait_until_sent(operation)).await;
         tokio::time::sleep(WIRE_TIME).await;
         tracing::info!(?action, "the machine goes down");
         let machine = Arc::clone(&self.machine);
-        let acted = spawn_blocking(move || machine.power.perform(action)).await;
-        if let Err(error) = acted.unwrap_or_else(|panic| Err(io::Error::other(panic))) {
+        let result = spawn_blocking(move || machine.power.perform(action)).await;
+        if let Err(error) = result.unwrap_or_else(|panic| Err(io::Error::other(panic))) {
             tracing::error!("power action failed: {error}");
             self.lock().running = None;
         }
     }
 
     /// Waits until the report of an operation is sent.
-    async fn reported(&self, operation: &str) {
+    async fn wait_until_sent(&self, operation: &str) {
         loop {
             let sent = self.sent.notified();
             tokio::pin!(sent);
@@ -263,19 +263,25 @@ impl Desk {
     }
 
     /// Records the outcome and queues its report. The desk becomes free at the moment when the report becomes visible.
-    fn conclude(&self, operation: &str, control: &JobControl, outcome: Result<Done, Box<Failed>>, after: After) {
+    fn record_outcome(
+        &self,
+        operation: &str,
+        control: &JobControl,
+        outcome: Result<Success, Box<Failure>>,
+        after: RunnerState,
+    ) {
         let mut inner = self.lock();
-        let begun = inner.ledger.report(operation).cloned().unwrap_or_default();
-        let begun = JobReport {
+        let begun_report = inner.ledger.report(operation).cloned().unwrap_or_default();
+        let begun_report = JobReport {
             operation: operation.to_owned(),
             progress: Some(control.progress()),
-            ..begun
+            ..begun_report
         };
         let report = match outcome {
-            Ok(done) => ledger::ended(begun, Ok(done.result)),
+            Ok(done) => ledger::ended_report(begun_report, Ok(done.result)),
             Err(failed) => JobReport {
                 result: failed.partial,
-                ..ledger::ended(begun, Err(failed.error))
+                ..ledger::ended_report(begun_report, Err(failed.error))
             },
         };
         let (state, error) = (report.state(), report.error.clone().unwrap_or_default());
@@ -286,8 +292,8 @@ impl Desk {
             "job ended: {}",
             error.message
         );
-        inner.note(report);
-        if after == After::Free {
+        inner.record_report(report);
+        if after == RunnerState::Free {
             inner.running = None;
         }
         inner.outbox.insert(operation.to_owned());
@@ -298,10 +304,10 @@ impl Desk {
 
 impl Inner {
     /// Records a report. If the file fails, keeps it in memory, because the job has ended in any case.
-    fn note(&mut self, report: JobReport) {
+    fn record_report(&mut self, report: JobReport) {
         if let Err(error) = self.ledger.record(report.clone()) {
             tracing::error!("{error}");
-            self.ledger.keep(report);
+            self.ledger.keep_in_memory(report);
         }
     }
 
@@ -325,15 +331,15 @@ async fn work(
     job: Job,
     credentials: Option<Credentials>,
     control: Arc<JobControl>,
-) -> Result<Done, Box<Failed>> {
-    let steered = Arc::clone(&control);
-    let done = spawn_blocking(move || perform(&machine, &job, credentials, &steered)).await;
+) -> Result<Success, Box<Failure>> {
+    let job_control = Arc::clone(&control);
+    let done = spawn_blocking(move || perform(&machine, &job, credentials, &job_control)).await;
     let done = done.unwrap_or_else(|_| {
         let error = job_error("internal", "the job's thread panicked; the console has the place", true);
         Err(error.into())
     })?;
-    let rested = control.rest().await;
-    rested.map_err(|stop| stop.error(&control.progress().step))?;
+    let settled = control.settle().await;
+    settled.map_err(|stop| stop.error(&control.progress().step))?;
     Ok(done)
 }
 
@@ -342,11 +348,11 @@ fn perform(
     job: &Job,
     credentials: Option<Credentials>,
     control: &JobControl,
-) -> Result<Done, Box<Failed>> {
+) -> Result<Success, Box<Failure>> {
     let done = |result| {
-        Ok(Done {
+        Ok(Success {
             result: Some(result),
-            then: None,
+            power_action: None,
         })
     };
     match &job.work {
@@ -358,14 +364,14 @@ fn perform(
                 writer: &*machine.writer,
                 efivars: machine.host.efivars(),
             };
-            let written = write::write(&tools, work, job.claim_generation, credentials, control)?;
-            done(JobResult::WriteImage(written))
+            let summary = write::write(&tools, work, job.claim_generation, credentials, control)?;
+            done(JobResult::WriteImage(summary))
         }
         Some(Work::EraseDrives(work)) => done(JobResult::EraseDrives(erase(machine, work, control)?)),
         Some(Work::Reboot(work)) => match PowerAction::of(work.way()) {
-            Some(action) => Ok(Done {
+            Some(action) => Ok(Success {
                 result: None,
-                then: Some(action),
+                power_action: Some(action),
             }),
             None => {
                 let message = format!("{} is not offered by this agent; use a reset", work.way().as_str_name());
@@ -378,10 +384,10 @@ fn perform(
 
 /// Erases the drives, clears the TPM and removes the agent's boot entries, as far as the job requests it and the machine
 /// has them. If one of them fails, the job fails; its report names the erased drives.
-fn erase(machine: &Machine, work: &EraseDrives, control: &JobControl) -> Result<EraseDrivesResult, Box<Failed>> {
+fn erase(machine: &Machine, work: &EraseDrives, control: &JobControl) -> Result<EraseDrivesResult, Box<Failure>> {
     let failed = |error, erased| {
         let partial = Some(JobResult::EraseDrives(erased));
-        Box::new(Failed { error, partial })
+        Box::new(Failure { error, partial })
     };
     let erased = machine.eraser.erase(&*machine.drives, work, control);
     let mut erased = erased.map_err(|f| failed(f.error, f.erased))?;
@@ -404,7 +410,7 @@ fn erase(machine: &Machine, work: &EraseDrives, control: &JobControl) -> Result<
     };
     match efivars.remove_entries() {
         Ok(removed) => {
-            control.remark(&format!("{} boot entries removed", removed.len()));
+            control.add_remark(&format!("{} boot entries removed", removed.len()));
             Ok(erased)
         }
         Err(error) => {

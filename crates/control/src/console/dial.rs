@@ -4,8 +4,8 @@
 
 use rackwright_ipmi::Ipmi;
 use rackwright_lifecycle::EventKind;
-use rackwright_redfish::{BmcClient, ConsoleOffer, Settings, Shortcut, SshConsole, WebConsole};
-use rackwright_serial::{DialError, Line, Way, meet};
+use rackwright_redfish::{BmcClient, BmcHints, ConsoleOffer, Settings, SshConsole, WebConsole};
+use rackwright_serial::{DialError, Line, SshTarget, handshake};
 use rackwright_store::NodeRecord;
 use url::Url;
 
@@ -16,12 +16,12 @@ use crate::text::{SENTENCE_MAX, cut};
 
 /// Why there is no line.
 #[derive(Debug, thiserror::Error)]
-pub enum WayError {
+pub enum LineError {
     /// The request to the BMC failed.
-    #[error("{told}")]
+    #[error("{description}")]
     Bmc {
         /// The whole message.
-        told: String,
+        description: String,
         /// Whether a retry may help soon.
         is_retryable: bool,
     },
@@ -32,9 +32,9 @@ pub enum WayError {
     #[error(
         "{0}; they are not sent again for some minutes, or before somebody changes them (`rackwright node update`)"
     )]
-    Held(String),
+    LoginHeld(String),
     /// The connection to the BMC's SSH server failed.
-    #[error("{}", told(.0))]
+    #[error("{}", description(.0))]
     Ssh(#[source] DialError),
     /// Another process stored a host key first. The next try checks whether both saw the same key.
     #[error("the SSH host key of {0} was kept by another replica meanwhile")]
@@ -44,10 +44,10 @@ pub enum WayError {
     Store(#[from] rackwright_store::StoreError),
 }
 
-impl WayError {
+impl LineError {
     fn of_bmc(error: &BmcError, address: &str) -> Self {
         Self::Bmc {
-            told: error.told(address),
+            description: error.description(address),
             is_retryable: error.code().1,
         }
     }
@@ -58,13 +58,13 @@ impl WayError {
         match self {
             Self::Bmc { is_retryable, .. } => *is_retryable,
             Self::Store(_) | Self::KeyKept(_) => true,
-            Self::NotOffered(_) | Self::Held(_) => false,
+            Self::NotOffered(_) | Self::LoginHeld(_) => false,
             Self::Ssh(error) => error.is_retryable(),
         }
     }
 }
 
-fn told(error: &DialError) -> String {
+fn description(error: &DialError) -> String {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
     cut(&format!("{error}{}", cause.unwrap_or_default()), SENTENCE_MAX)
 }
@@ -73,20 +73,20 @@ fn told(error: &DialError) -> String {
 ///
 /// # Errors
 /// The BMC offers no console, does not answer, or shows another host key; another host key also adds an event.
-pub async fn open(core: &Core, record: &NodeRecord) -> Result<Line, WayError> {
+pub async fn open(core: &Core, record: &NodeRecord) -> Result<Line, LineError> {
     if bmc::is_ipmi(&record.spec) {
         let client = bmc::ipmi(&record.id, &record.spec, &core.keys.sealer, &core.ipmi);
         return by_ipmi(record, client).await;
     }
     if let Some(why) = core.consoles.refusal(record) {
-        return Err(WayError::Held(why));
+        return Err(LineError::LoginHeld(why));
     }
     let address = &record.spec.bmc_address;
     let offer = match offer(core, record).await {
         Ok(offer) => offer,
         Err(error) => {
             credentials::store_refusal(core, &record.id, &record.spec, &error).await?;
-            return Err(WayError::of_bmc(&error, address));
+            return Err(LineError::of_bmc(&error, address));
         }
     };
     if let Some(ssh) = offer.ssh {
@@ -96,7 +96,7 @@ pub async fn open(core: &Core, record: &NodeRecord) -> Result<Line, WayError> {
     } else if let Some(port) = offer.ipmi_port {
         by_sol(core, record, port).await
     } else {
-        Err(WayError::NotOffered(format!(
+        Err(LineError::NotOffered(format!(
             "BMC {address} offers no serial console; where it has one behind its SSH server, a profile with `console_ssh` says so"
         )))
     }
@@ -110,7 +110,7 @@ fn client(core: &Core, record: &NodeRecord) -> Result<BmcClient, BmcError> {
         gates: Some(core.bmcs.gates()),
         ..Settings::default()
     };
-    Ok(BmcClient::sparing(target, settings, &Shortcut::default())?)
+    Ok(BmcClient::for_polling(target, settings, &BmcHints::default())?)
 }
 
 /// The consoles that the BMC offers.
@@ -122,12 +122,12 @@ async fn offer(core: &Core, record: &NodeRecord) -> Result<ConsoleOffer, BmcErro
 }
 
 /// For a BMC with Redfish whose console is only reachable over IPMI: opens it with the same account.
-async fn by_sol(core: &Core, record: &NodeRecord, port: u16) -> Result<Line, WayError> {
+async fn by_sol(core: &Core, record: &NodeRecord, port: u16) -> Result<Line, LineError> {
     let address = &record.spec.bmc_address;
     let host = Url::parse(address)
         .ok()
         .and_then(|url| Some(url.host_str()?.to_owned()));
-    let host = host.ok_or_else(|| WayError::NotOffered(format!("BMC address {address:?} names no host")))?;
+    let host = host.ok_or_else(|| LineError::NotOffered(format!("BMC address {address:?} names no host")))?;
     let place = format!("ipmi://{host}:{port}");
     let client = bmc::ipmi_at(&place, &record.id, &record.spec, &core.keys.sealer, &core.ipmi);
     by_ipmi(record, client).await
@@ -135,33 +135,33 @@ async fn by_sol(core: &Core, record: &NodeRecord, port: u16) -> Result<Line, Way
 
 /// Opens the console over IPMI. If another client has the console open, the error states this and the caller tries
 /// again.
-async fn by_ipmi(record: &NodeRecord, client: Result<Ipmi, BmcError>) -> Result<Line, WayError> {
+async fn by_ipmi(record: &NodeRecord, client: Result<Ipmi, BmcError>) -> Result<Line, LineError> {
     let opened = match client {
         Ok(client) => client.console().await.map_err(BmcError::Ipmi),
         Err(error) => Err(error),
     };
-    let console = opened.map_err(|error| WayError::of_bmc(&error, &record.spec.bmc_address))?;
+    let console = opened.map_err(|error| LineError::of_bmc(&error, &record.spec.bmc_address))?;
     Ok(Box::new(console))
 }
 
 /// Opens the console over HTTP with the login that the BMC accepted a moment ago. If the BMC requires a session, it
 /// ends with the line.
-async fn by_web(core: &Core, record: &NodeRecord, web: &WebConsole) -> Result<Line, WayError> {
+async fn by_web(core: &Core, record: &NodeRecord, web: &WebConsole) -> Result<Line, LineError> {
     let opened = match client(core, record) {
         Ok(client) => client.open_console(web).await.map_err(BmcError::from),
         Err(error) => Err(error),
     };
-    let line = opened.map_err(|error| WayError::of_bmc(&error, &record.spec.bmc_address))?;
+    let line = opened.map_err(|error| LineError::of_bmc(&error, &record.spec.bmc_address))?;
     Ok(Box::new(line))
 }
 
-async fn by_ssh(core: &Core, record: &NodeRecord, ssh: SshConsole) -> Result<Line, WayError> {
+async fn by_ssh(core: &Core, record: &NodeRecord, ssh: SshConsole) -> Result<Line, LineError> {
     let address = &record.spec.bmc_address;
     let host = host_of(record);
-    let host = host.ok_or_else(|| WayError::NotOffered(format!("BMC address {address:?} names no host")))?;
+    let host = host.ok_or_else(|| LineError::NotOffered(format!("BMC address {address:?} names no host")))?;
     let target = bmc::target(&record.id, &record.spec, &core.keys.sealer);
-    let target = target.map_err(|error| WayError::of_bmc(&error, address))?;
-    let way = Way {
+    let target = target.map_err(|error| LineError::of_bmc(&error, address))?;
+    let way = SshTarget {
         host: host.clone(),
         port: ssh.port,
         user: target.username,
@@ -169,33 +169,33 @@ async fn by_ssh(core: &Core, record: &NodeRecord, ssh: SshConsole) -> Result<Lin
         host_key: core.store.console_pin(&record.uid, &host).await?,
         commands: ssh.commands,
     };
-    let met = match meet(&way).await {
+    let met = match handshake(&way).await {
         Ok(met) => met,
         Err(error @ DialError::HostKeyChanged { .. }) => {
             let target = format!("nodes/{}", record.id);
             core.event(EventKind::SecurityBmcHostKeyChanged, &target, &error.to_string())
                 .await;
-            return Err(WayError::Ssh(error));
+            return Err(LineError::Ssh(error));
         }
-        Err(error) => return Err(WayError::Ssh(error)),
+        Err(error) => return Err(LineError::Ssh(error)),
     };
     if way.host_key.is_none() {
         // Stored before the password is sent: an impostor at the BMC's address gets the password once at most, and is
         // detected later.
-        keep(core, record, &host, met.host_key()).await?;
+        store_host_key(core, record, &host, met.host_key()).await?;
     }
     met.open(&way).await.map_err(|error| {
         if matches!(error, DialError::Refused { .. }) {
-            core.consoles.refused(record, told(&error));
+            core.consoles.refused(record, description(&error));
         }
-        WayError::Ssh(error)
+        LineError::Ssh(error)
     })
 }
 
-async fn keep(core: &Core, record: &NodeRecord, host: &str, host_key: &str) -> Result<(), WayError> {
+async fn store_host_key(core: &Core, record: &NodeRecord, host: &str, host_key: &str) -> Result<(), LineError> {
     let mut tx = core.store.write().await?;
     if !tx.keep_console_pin(&record.uid, host, host_key).await? {
-        return Err(WayError::KeyKept(host.to_owned()));
+        return Err(LineError::KeyKept(host.to_owned()));
     }
     core.commit(tx).await?;
     tracing::info!(node = %record.id, %host, host_key, "the console's SSH host key is kept");

@@ -14,7 +14,7 @@ use crate::error::IpmiError;
 const AT_ONCE: usize = 64;
 /// Time until a refused login may be tried again, doubled after each refusal. BMCs lock accounts after 3 to 10
 /// refusals, for minutes.
-const HOLD: Duration = Duration::from_secs(300);
+const FIRST_SUSPENSION: Duration = Duration::from_secs(300);
 /// Maximum number of doublings: up to 80 minutes.
 const DOUBLINGS: u32 = 4;
 /// Number of remembered BMCs above which those without state are forgotten.
@@ -22,7 +22,7 @@ const REMEMBERED: usize = 1024;
 
 /// The state shared by all users of `ipmitool`.
 #[derive(Debug)]
-pub struct Manners {
+pub struct RequestLimiter {
     at_once: Semaphore,
     bmcs: Mutex<HashMap<String, Arc<Bmc>>>,
     hasher: RandomState,
@@ -30,7 +30,7 @@ pub struct Manners {
 
 #[derive(Debug, Default)]
 struct Bmc {
-    turn: Arc<tokio::sync::Mutex<()>>,
+    permit: Arc<tokio::sync::Mutex<()>>,
     refusal: Mutex<Option<Refusal>>,
 }
 
@@ -42,8 +42,8 @@ struct Refusal {
 }
 
 impl Refusal {
-    fn hold(&self) -> Duration {
-        HOLD * 2_u32.pow(self.times.saturating_sub(1).min(DOUBLINGS))
+    fn suspension(&self) -> Duration {
+        FIRST_SUSPENSION * 2_u32.pow(self.times.saturating_sub(1).min(DOUBLINGS))
     }
 }
 
@@ -53,12 +53,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The right to run a command at one BMC.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct Permit<'a> {
     _at_bmc: OwnedMutexGuard<()>,
     _in_all: Option<SemaphorePermit<'a>>,
 }
 
-impl Default for Manners {
+impl Default for RequestLimiter {
     fn default() -> Self {
         Self {
             at_once: Semaphore::new(AT_ONCE),
@@ -68,7 +68,7 @@ impl Default for Manners {
     }
 }
 
-impl Manners {
+impl RequestLimiter {
     fn bmc(&self, place: &str) -> Arc<Bmc> {
         let mut bmcs = lock(&self.bmcs);
         if bmcs.len() >= REMEMBERED && !bmcs.contains_key(place) {
@@ -78,10 +78,10 @@ impl Manners {
     }
 
     /// Waits for the turn at a BMC. Cancellation safe.
-    pub(crate) async fn turn(&self, place: &str) -> Turn<'_> {
+    pub(crate) async fn permit(&self, place: &str) -> Permit<'_> {
         // The BMC's lock comes before the common one: a command that waits for one BMC does not hold up other BMCs.
-        let at_bmc = self.bmc(place).turn.clone().lock_owned().await;
-        Turn {
+        let at_bmc = self.bmc(place).permit.clone().lock_owned().await;
+        Permit {
             _at_bmc: at_bmc,
             // The semaphore is never closed. If it were, the limit would not apply.
             _in_all: self.at_once.acquire().await.ok(),
@@ -101,18 +101,18 @@ impl Manners {
             return Ok(());
         };
         let ago = refusal.at.elapsed();
-        if refusal.account != account || ago >= refusal.hold() {
+        if refusal.account != account || ago >= refusal.suspension() {
             return Ok(());
         }
-        Err(IpmiError::Held {
+        Err(IpmiError::LoginSuspended {
             bmc: place.to_owned(),
             ago_s: ago.as_secs(),
-            left_s: (refusal.hold() - ago).as_secs().max(1),
+            left_s: (refusal.suspension() - ago).as_secs().max(1),
         })
     }
 
     /// Records a refused account. Returns the time until the next try is allowed.
-    pub(crate) fn refused(&self, place: &str, account: u64) -> Duration {
+    pub(crate) fn record_refusal(&self, place: &str, account: u64) -> Duration {
         let bmc = self.bmc(place);
         let mut refusal = lock(&bmc.refusal);
         let before = refusal
@@ -124,11 +124,11 @@ impl Manners {
             at: Instant::now(),
         };
         *refusal = Some(now);
-        now.hold()
+        now.suspension()
     }
 
     /// Records a successful login.
-    pub(crate) fn admitted(&self, place: &str) {
+    pub(crate) fn record_success(&self, place: &str) {
         *lock(&self.bmc(place).refusal) = None;
     }
 
@@ -146,57 +146,57 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refused_account_rests_and_another_does_not() {
-        let manners = Manners::default();
-        let (one, other) = (manners.account("admin", "a"), manners.account("admin", "b"));
-        manners.check("bmc:623", one).unwrap();
-        assert_eq!(manners.refused("bmc:623", one), HOLD);
-        let held = manners.check("bmc:623", one).unwrap_err();
+        let limiter = RequestLimiter::default();
+        let (one, other) = (limiter.account("admin", "a"), limiter.account("admin", "b"));
+        limiter.check("bmc:623", one).unwrap();
+        assert_eq!(limiter.record_refusal("bmc:623", one), FIRST_SUSPENSION);
+        let held = limiter.check("bmc:623", one).unwrap_err();
         assert!(held.to_string().contains("sent again in 300 s"), "{held}");
-        manners.check("bmc:623", other).unwrap();
-        manners.check("other:623", one).unwrap();
-        tokio::time::advance(HOLD).await;
-        manners.check("bmc:623", one).unwrap();
+        limiter.check("bmc:623", other).unwrap();
+        limiter.check("other:623", one).unwrap();
+        tokio::time::advance(FIRST_SUSPENSION).await;
+        limiter.check("bmc:623", one).unwrap();
         assert_eq!(
-            manners.refused("bmc:623", one),
-            HOLD * 2,
+            limiter.record_refusal("bmc:623", one),
+            FIRST_SUSPENSION * 2,
             "the second refusal counts for more"
         );
-        manners.admitted("bmc:623");
-        manners.check("bmc:623", one).unwrap();
+        limiter.record_success("bmc:623");
+        limiter.check("bmc:623", one).unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_at_a_time_for_each_bmc() {
-        let manners = Manners::default();
-        let first = manners.turn("a:623").await;
-        let _other = manners.turn("b:623").await;
-        let waits = tokio::time::timeout(Duration::from_secs(60), manners.turn("a:623")).await;
+        let limiter = RequestLimiter::default();
+        let first = limiter.permit("a:623").await;
+        let _other = limiter.permit("b:623").await;
+        let waits = tokio::time::timeout(Duration::from_secs(60), limiter.permit("a:623")).await;
         assert!(waits.is_err());
         drop(first);
-        manners.turn("a:623").await;
+        limiter.permit("a:623").await;
     }
 
     #[test]
     fn what_need_not_be_known_is_forgotten() {
-        let manners = Manners::default();
-        manners.bmc("refused").refusal.lock().unwrap().replace(Refusal {
+        let limiter = RequestLimiter::default();
+        limiter.bmc("refused").refusal.lock().unwrap().replace(Refusal {
             account: 1,
             times: 1,
             at: Instant::now(),
         });
         for n in 0..3 * REMEMBERED {
-            manners.bmc(&n.to_string());
+            limiter.bmc(&n.to_string());
         }
-        let bmcs = manners.bmcs.lock().unwrap();
+        let bmcs = limiter.bmcs.lock().unwrap();
         assert!(bmcs.len() <= REMEMBERED + 1 && bmcs.contains_key("refused"));
     }
 
     #[test]
     fn pauses_grow_and_differ() {
-        let manners = Manners::default();
-        let pauses: Vec<_> = (0..50).map(|_| manners.pause("a", 1)).collect();
+        let limiter = RequestLimiter::default();
+        let pauses: Vec<_> = (0..50).map(|_| limiter.pause("a", 1)).collect();
         assert!(pauses.iter().all(|p| (1000..2000).contains(&p.as_millis())));
         assert!(pauses.iter().any(|p| *p != pauses[0]));
-        assert!(manners.pause("a", 2) >= Duration::from_secs(2));
+        assert!(limiter.pause("a", 2) >= Duration::from_secs(2));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::events;
 use super::expand::Within;
-use super::host::{Asked, Ordeal, Spoilt};
+use super::host::{BadAnswer, RequestFault, RequestLine};
 use super::reply::Fault;
 use super::routes::To;
 use axum::body::{Body, to_bytes};
@@ -20,61 +20,65 @@ const PAGE: &str =
 /// The connection ends without an answer. Also marks an answer that must not be sent.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the BMC hung up")]
-pub(crate) struct HungUp;
+pub(crate) struct ConnectionClosed;
 
 /// Applies the BMC's faults to a request.
-pub(super) async fn suffer(To(bmc): To, request: Request, next: Next) -> Response {
+pub(super) async fn inject_fault(To(bmc): To, request: Request, next: Next) -> Response {
     if request.extensions().get::<Within>().is_some() {
         return next.run(request).await;
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let asked = Asked {
+    let request_line = RequestLine {
         method: &method,
         path: &path,
     };
     if bmc.updates.is_away() {
         let mut response = Response::new(Body::empty());
-        response.extensions_mut().insert(HungUp);
+        response.extensions_mut().insert(ConnectionClosed);
         return response;
     }
-    match bmc.host.suffer(asked).await {
-        Ordeal::None => next.run(request).await,
-        Ordeal::HangUp => {
+    match bmc.host.inject_fault(request_line).await {
+        RequestFault::None => next.run(request).await,
+        RequestFault::HangUp => {
             let mut response = Response::new(Body::empty());
-            response.extensions_mut().insert(HungUp);
+            response.extensions_mut().insert(ConnectionClosed);
             response
         }
-        Ordeal::Unavailable { retry_after_s } => Fault::unavailable(retry_after_s).into_response(),
-        Ordeal::SessionsFull => Fault::sessions_full().into_response(),
+        RequestFault::Unavailable { retry_after_s } => Fault::unavailable(retry_after_s).into_response(),
+        RequestFault::SessionsFull => Fault::sessions_full().into_response(),
         // A stream has no end to wait for.
-        Ordeal::Spoilt(_) if path == events::STREAM => Fault::internal("as the fault script asks").into_response(),
-        Ordeal::Spoilt(Spoilt::InternalError) => Fault::internal("as the fault script asks").into_response(),
-        Ordeal::Spoilt(spoilt) => spoil(next.run(request).await, spoilt).await,
+        RequestFault::BadAnswer(_) if path == events::STREAM => {
+            Fault::internal("as the fault script asks").into_response()
+        }
+        RequestFault::BadAnswer(BadAnswer::InternalError) => {
+            Fault::internal("as the fault script asks").into_response()
+        }
+        RequestFault::BadAnswer(bad_answer) => corrupt(next.run(request).await, bad_answer).await,
     }
 }
 
 /// The request was carried out; only its answer is corrupted.
-async fn spoil(answer: Response, spoilt: Spoilt) -> Response {
+async fn corrupt(answer: Response, bad_answer: BadAnswer) -> Response {
     let (mut parts, body) = answer.into_parts();
     let bytes = to_bytes(body, ANSWER_BYTES).await.unwrap_or_default();
-    let spoilt = match spoilt {
-        Spoilt::Html => {
+    let bad_answer = match bad_answer {
+        BadAnswer::Html => {
             parts.status = StatusCode::OK;
             let html = HeaderValue::from_static("text/html; charset=utf-8");
             parts.headers.insert(header::CONTENT_TYPE, html);
             Body::from(PAGE)
         }
-        Spoilt::Truncated => Body::from(bytes.slice(..bytes.len() / 2)),
-        Spoilt::Types => match serde_json::from_slice::<Value>(&bytes) {
+        BadAnswer::Truncated => Body::from(bytes.slice(..bytes.len() / 2)),
+        BadAnswer::Types => match serde_json::from_slice::<Value>(&bytes) {
             Ok(mut value) => {
                 confuse(&mut value);
                 Body::from(value.to_string())
             }
             Err(_) => Body::from(bytes),
         },
-        Spoilt::InternalError => Body::from(bytes),
+        BadAnswer::InternalError => Body::from(bytes),
     };
-    Response::from_parts(parts, spoilt)
+    Response::from_parts(parts, bad_answer)
 }
 
 fn confuse(value: &mut Value) {

@@ -1,7 +1,7 @@
 //! The nodes of all clusters.
 
 use rackwright_lifecycle::{Power, Reading, State as NodeState};
-use rackwright_store::{Proof, Scope, SeatedCount};
+use rackwright_store::{ClusterNodeCount, Proof, Scope};
 
 use super::clusters::{cluster, insert};
 use super::support::{Lab, at, claim, node_in};
@@ -28,8 +28,8 @@ async fn nodes_of_clusters_are_listed_and_counted() {
     beta.uid = "uid-beta".into();
     insert(&lab, &beta, &["n3"]).await.unwrap();
 
-    let seated = lab.store.seated_nodes().await.unwrap();
-    let told: Vec<_> = seated
+    let cluster_nodes = lab.store.list_cluster_nodes().await.unwrap();
+    let told: Vec<_> = cluster_nodes
         .iter()
         .map(|one| (&*one.node, &*one.cluster, one.state))
         .collect();
@@ -41,18 +41,25 @@ async fn nodes_of_clusters_are_listed_and_counted() {
         ],
         "n3 does not run, n4 is in no cluster"
     );
-    assert!(matches!(seated[0].power, Reading::Known { value: Power::Off, .. }));
+    assert!(matches!(
+        cluster_nodes[0].power,
+        Reading::Known { value: Power::Off, .. }
+    ));
 
-    let count = |nodes, active| SeatedCount { nodes, active };
-    let all = lab.store.count_seated(&Scope::Site, "alpha", "beta").await.unwrap();
+    let count = |nodes, active| ClusterNodeCount { nodes, active };
+    let all = lab
+        .store
+        .count_cluster_nodes(&Scope::Site, "alpha", "beta")
+        .await
+        .unwrap();
     assert_eq!(
         all,
         [("alpha".to_owned(), count(2, 1)), ("beta".to_owned(), count(1, 0))].into()
     );
-    let one = lab.store.count_seated(&Scope::Site, "b", "beta").await.unwrap();
+    let one = lab.store.count_cluster_nodes(&Scope::Site, "b", "beta").await.unwrap();
     assert_eq!(one.keys().collect::<Vec<_>>(), ["beta"]);
     let theirs = Scope::Customer("acme".into());
-    let own = lab.store.count_seated(&theirs, "alpha", "beta").await.unwrap();
+    let own = lab.store.count_cluster_nodes(&theirs, "alpha", "beta").await.unwrap();
     assert_eq!(own, [("alpha".to_owned(), count(2, 1))].into(), "never another's");
 }
 

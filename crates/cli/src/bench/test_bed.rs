@@ -115,7 +115,7 @@ impl Folder {
 }
 
 /// All running processes and a client of the control plane. Dropping it stops them.
-pub struct Stand {
+pub struct TestBed {
     folder: Folder,
     programs: PathBuf,
     store: StoreArg,
@@ -126,7 +126,7 @@ pub struct Stand {
     pub machines: Vec<Machine>,
 }
 
-impl Stand {
+impl TestBed {
     /// Starts everything.
     pub async fn start(cx: &Cx, args: &FleetArgs) -> Result<Self, CliError> {
         let folder = match &args.keep {
@@ -140,7 +140,7 @@ impl Stand {
         };
         let programs = match &args.programs {
             Some(path) => path.clone(),
-            None => beside_us()?,
+            None => program_folder()?,
         };
         let ports = Ports::find().map_err(|e| CliError::io("find free ports", e))?;
         let (simulator, machines) = start_simulator(folder.path(), &programs, args, ports).await?;
@@ -153,7 +153,7 @@ impl Stand {
             std::fs::write(&file, name).map_err(|e| CliError::file("write", &file, e))?;
         }
         let (daemon, printed) = start_daemon(folder.path(), &programs).await?;
-        let client = invited(cx, &printed).await?;
+        let client = operator_client(cx, &printed).await?;
         Ok(Self {
             folder,
             programs,
@@ -209,7 +209,7 @@ impl Stand {
     }
 }
 
-fn beside_us() -> Result<PathBuf, CliError> {
+fn program_folder() -> Result<PathBuf, CliError> {
     let me = std::env::current_exe().map_err(|e| CliError::io("find this program's own folder", e))?;
     Ok(me.parent().map(Path::to_owned).unwrap_or_default())
 }
@@ -317,7 +317,7 @@ fn tail(path: &Path) -> String {
 }
 
 /// A client for the first operator, with the invitation from the control plane's output.
-async fn invited(cx: &Cx, printed: &str) -> Result<Arc<Client>, CliError> {
+async fn operator_client(cx: &Cx, printed: &str) -> Result<Arc<Client>, CliError> {
     let after = |flag: &str| {
         let mut words = printed.split_whitespace().skip_while(|word| *word != flag).skip(1);
         words.next().map(str::to_owned).ok_or_else(|| {

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_customer_is_told_nothing_of_bmcs_racks_and_operators_words() {
+    fn a_customer_sees_no_bmcs_racks_or_operator_texts() {
         let scope = Scope::Customer("acme".into());
         let full = v1::Node {
             name: "nodes/n1".into(),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_told_in_our_own_words() {
+    fn customer_events_have_fixed_texts() {
         let scope = Scope::Customer("acme".into());
         let of = |kind: &str, attributes: &[(&str, &str)]| v1::Event {
             kind: kind.into(),

@@ -14,7 +14,7 @@ use crate::power::{Refusal, Reservation, Zone, survival, zone_of};
 /// Maximum number of searches for one request.
 const ROUNDS: u32 = 16;
 /// Maximum number of other nodes that one round tries on the ledger.
-const TRIED: usize = 2_000;
+const MAX_TRIED: usize = 2_000;
 
 /// A search of the hall. It leaves the hall unchanged.
 pub(super) type Ask<'f> = &'f mut dyn FnMut(&mut Hall) -> Result<Placement, placement::Refusal>;
@@ -33,7 +33,7 @@ struct Causes {
 impl Planner<'_> {
     /// Repeats the search until the ledger accepts the result or nothing is found. The nodes of the result outside
     /// `reserved` are then reserved in the ledger.
-    pub(super) fn agree(&mut self, reserved: &BTreeSet<NodeId>, ask: Ask<'_>) -> Result<Placement, Refused> {
+    pub(super) fn reconcile(&mut self, reserved: &BTreeSet<NodeId>, ask: Ask<'_>) -> Result<Placement, Refused> {
         let mut aside = Vec::new();
         let found = self.rounds(reserved, ask, &mut aside);
         for node in aside {
@@ -65,12 +65,12 @@ impl Planner<'_> {
                 // Other nodes draw the same watts.
                 break;
             }
-            let left_out = self.left_out(&wanted, &refusals);
-            if left_out.is_empty() {
+            let rejected_nodes = self.rejected_nodes(&wanted, &refusals);
+            if rejected_nodes.is_empty() {
                 break;
             }
-            for node in left_out.into_iter().map(placement::NodeId::from) {
-                self.hall.hold_out(node);
+            for node in rejected_nodes.into_iter().map(placement::NodeId::from) {
+                self.hall.exclude(node);
                 aside.push(node);
             }
         }
@@ -88,7 +88,7 @@ impl Planner<'_> {
     }
 
     /// The nodes that the ledger refuses next to the others, and the nodes that it would refuse for the same cause.
-    fn left_out(&mut self, wanted: &[Reservation], refusals: &[Refusal]) -> Vec<NodeId> {
+    fn rejected_nodes(&mut self, wanted: &[Reservation], refusals: &[Refusal]) -> Vec<NodeId> {
         let Some(&Reservation { node, customer, .. }) = wanted.first() else {
             return Vec::new();
         };
@@ -104,7 +104,7 @@ impl Planner<'_> {
             }
         }
         let others = self.others(&causes, self.site.node(node).sku);
-        let mut tries = TRIED;
+        let mut tries = MAX_TRIED;
         for node in others {
             if self.ledger.reservation(node).is_some() {
                 continue;

@@ -7,27 +7,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Most connections; further ones are closed. Below 1024, the usual limit of open files for a process.
-const MOST: usize = 960;
+const CONNECTIONS_MAX: usize = 960;
 /// Most connections that have not shown the token yet.
-const MOST_UNKNOWN: usize = 256;
+const UNKNOWN_MAX: usize = 256;
 /// A server ends after this time without a connection that has shown the token, and without a sign from the test's
 /// initiator.
 pub const IDLE: Duration = Duration::from_secs(60);
 /// File next to the program; the test's initiator rewrites it while the test goes on.
 const ALIVE: &str = "alive";
 /// Interval between two checks.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_PAUSE: Duration = Duration::from_millis(500);
 
 /// The connections of a server.
 #[derive(Debug)]
-pub struct Guests {
+pub struct Connections {
     unknown: AtomicUsize,
     known: AtomicUsize,
     /// When a client with the token or a sign of the test was last seen.
     last: Mutex<Instant>,
 }
 
-impl Guests {
+impl Connections {
     /// No connections yet.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
@@ -38,15 +38,15 @@ impl Guests {
     }
 
     /// Admits another connection, if there is room.
-    pub fn admit(self: &Arc<Self>) -> Option<Guest> {
+    pub fn admit(self: &Arc<Self>) -> Option<Connection> {
         let unknown = self.unknown.fetch_add(1, Ordering::SeqCst);
         // Without room it is dropped, which decrements the count again.
-        let guest = Guest {
-            guests: Arc::clone(self),
-            is_known: false,
+        let connection = Connection {
+            connections: Arc::clone(self),
+            is_authenticated: false,
         };
-        let is_room = unknown < MOST_UNKNOWN && unknown + self.known.load(Ordering::SeqCst) < MOST;
-        is_room.then_some(guest)
+        let is_room = unknown < UNKNOWN_MAX && unknown + self.known.load(Ordering::SeqCst) < CONNECTIONS_MAX;
+        is_room.then_some(connection)
     }
 
     /// Stores that the test goes on.
@@ -64,58 +64,60 @@ impl Guests {
 
 /// One connection; dropping it frees its place.
 #[derive(Debug)]
-pub struct Guest {
-    guests: Arc<Guests>,
-    is_known: bool,
+pub struct Connection {
+    connections: Arc<Connections>,
+    is_authenticated: bool,
 }
 
-impl Guest {
+impl Connection {
     /// The client has shown the token.
-    pub fn know(&mut self) {
-        if !self.is_known {
-            self.is_known = true;
-            self.guests.known.fetch_add(1, Ordering::SeqCst);
-            self.guests.unknown.fetch_sub(1, Ordering::SeqCst);
+    pub fn authenticate(&mut self) {
+        if !self.is_authenticated {
+            self.is_authenticated = true;
+            self.connections.known.fetch_add(1, Ordering::SeqCst);
+            self.connections.unknown.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
 
-impl Drop for Guest {
+impl Drop for Connection {
     fn drop(&mut self) {
-        if self.is_known {
-            self.guests.touch();
-            self.guests.known.fetch_sub(1, Ordering::SeqCst);
+        if self.is_authenticated {
+            self.connections.touch();
+            self.connections.known.fetch_sub(1, Ordering::SeqCst);
         } else {
-            self.guests.unknown.fetch_sub(1, Ordering::SeqCst);
+            self.connections.unknown.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
 
 /// Returns at the deadline, or after `idle` without a client or a sign.
-pub fn wait_for_end(guests: &Guests, folder: Option<&Path>, deadline: Duration, idle: Duration) {
+pub fn wait_for_end(connections: &Connections, folder: Option<&Path>, deadline: Duration, idle: Duration) {
     let begun = Instant::now();
     let alive = || -> Option<SystemTime> { folder?.join(ALIVE).metadata().ok()?.modified().ok() };
     let mut seen = alive();
-    while begun.elapsed() < deadline && guests.idle() < idle {
+    while begun.elapsed() < deadline && connections.idle() < idle {
         #[expect(clippy::disallowed_methods, reason = "the thread of the watch does nothing else")]
-        std::thread::sleep(LOOK.min(idle / 4));
+        std::thread::sleep(POLL_PAUSE.min(idle / 4));
         let now = alive();
         // Any other time counts: the machine's clock may be set meanwhile.
         if now != seen {
             seen = now;
-            guests.touch();
+            connections.touch();
         }
     }
 }
 
 /// The folder that was made only for this program, if the program runs from such a folder.
 pub fn own_folder() -> Option<PathBuf> {
-    let lies = std::env::current_exe().ok().and_then(|program| made_for(&program));
+    let lies = std::env::current_exe()
+        .ok()
+        .and_then(|program| folder_made_for(&program));
     // The embedded program runs from memory under the original name.
-    lies.or_else(|| made_for(Path::new(&std::env::args_os().next()?)))
+    lies.or_else(|| folder_made_for(Path::new(&std::env::args_os().next()?)))
 }
 
-fn made_for(program: &Path) -> Option<PathBuf> {
+fn folder_made_for(program: &Path) -> Option<PathBuf> {
     let folder = program.parent()?;
     let is_ours = program.file_name()? == "program" && folder.file_name()?.to_str()?.starts_with("rackwright-traffic-");
     is_ours.then(|| folder.to_owned())
@@ -131,23 +133,23 @@ mod tests {
     #[test]
     fn a_server_ends_when_nobody_who_knows_the_token_was_there_for_a_while() {
         let begun = Instant::now();
-        let guests = Guests::new();
-        let _silent = guests.admit().unwrap();
-        wait_for_end(&guests, None, LONG, SHORT);
-        let mut known = guests.admit().unwrap();
-        known.know();
-        wait_for_end(&guests, None, 4 * SHORT, SHORT);
+        let connections = Connections::new();
+        let _silent = connections.admit().unwrap();
+        wait_for_end(&connections, None, LONG, SHORT);
+        let mut known = connections.admit().unwrap();
+        known.authenticate();
+        wait_for_end(&connections, None, 4 * SHORT, SHORT);
         assert!(begun.elapsed() >= 5 * SHORT, "a test that goes on was ended");
         drop(known);
-        wait_for_end(&guests, None, LONG, SHORT);
+        wait_for_end(&connections, None, LONG, SHORT);
         assert!(begun.elapsed() < LONG);
     }
 
     #[test]
-    fn a_sign_of_whoever_began_the_test_keeps_it() {
+    fn the_alive_file_keeps_a_server_running() {
         let dir = tempfile::tempdir().unwrap();
         let alive = dir.path().join(ALIVE);
-        let guests = Guests::new();
+        let connections = Connections::new();
         let begun = Instant::now();
         let keeper = std::thread::spawn(move || {
             for round in 0..10 {
@@ -155,30 +157,30 @@ mod tests {
                 std::thread::sleep(SHORT);
             }
         });
-        wait_for_end(&guests, Some(dir.path()), LONG, 8 * SHORT);
+        wait_for_end(&connections, Some(dir.path()), LONG, 8 * SHORT);
         assert!(begun.elapsed() >= 10 * SHORT, "{:?}", begun.elapsed());
         keeper.join().unwrap();
     }
 
     #[test]
-    fn strangers_have_few_places_and_leave_some_to_those_who_know_the_token() {
-        let guests = Guests::new();
-        let mut strangers: Vec<Guest> = std::iter::from_fn(|| guests.admit()).collect();
-        assert_eq!(strangers.len(), MOST_UNKNOWN);
-        strangers[0].know();
-        assert!(guests.admit().is_some());
+    fn unauthenticated_connections_are_limited() {
+        let connections = Connections::new();
+        let mut strangers: Vec<Connection> = std::iter::from_fn(|| connections.admit()).collect();
+        assert_eq!(strangers.len(), UNKNOWN_MAX);
+        strangers[0].authenticate();
+        assert!(connections.admit().is_some());
         drop(strangers);
         let mut known = Vec::new();
-        while let Some(mut guest) = guests.admit() {
-            guest.know();
-            known.push(guest);
+        while let Some(mut connection) = connections.admit() {
+            connection.authenticate();
+            known.push(connection);
         }
-        assert_eq!(known.len(), MOST);
+        assert_eq!(known.len(), CONNECTIONS_MAX);
     }
 
     #[test]
     fn only_a_folder_of_its_own_is_removed() {
-        let of = |path: &str| made_for(Path::new(path));
+        let of = |path: &str| folder_made_for(Path::new(path));
         let folder = "/run/rackwright-traffic-1";
         assert_eq!(of("/run/rackwright-traffic-1/program"), Some(PathBuf::from(folder)));
         for other in [

@@ -15,13 +15,13 @@ const HTTPS: u16 = 443;
 /// A request for a discovery.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Wanted {
+pub struct DiscoverySpec {
     /// Address ranges, as the caller wrote them.
     pub ranges: Vec<String>,
     /// Ports that are tried on each address of the ranges.
     pub ports: Vec<u16>,
     /// BMCs with further known facts.
-    pub targets: Vec<WantedTarget>,
+    pub targets: Vec<TargetSpec>,
     /// Search by SSDP.
     pub ssdp: bool,
     /// Read lease files of DHCP servers.
@@ -35,7 +35,7 @@ pub struct Wanted {
 /// A BMC with its address and further known facts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct WantedTarget {
+pub struct TargetSpec {
     /// Such as `https://10.0.0.5`.
     pub address: String,
     /// Name of a login; empty: the logins without a name.
@@ -59,9 +59,9 @@ pub struct WantedTarget {
 /// Results of the sources that are read before the addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Heard {
+pub struct SourceResults {
     /// Targets that the sources name.
-    pub targets: Vec<WantedTarget>,
+    pub targets: Vec<TargetSpec>,
     /// Failures of the sources, each a sentence without a full stop.
     pub notes: Vec<String>,
 }
@@ -104,7 +104,7 @@ pub struct Target {
     /// Port.
     pub port: u16,
     /// Further known facts.
-    pub known: WantedTarget,
+    pub details: TargetSpec,
 }
 
 impl Target {
@@ -112,21 +112,21 @@ impl Target {
     ///
     /// # Errors
     /// The address is malformed, or uses plain HTTP: others on the network could read what is sent.
-    pub fn parse(known: WantedTarget) -> Result<Self, String> {
-        let url = normal(&known.address)?;
-        let parsed = Url::parse(&url).map_err(|e| format!("{:?}: {e}", known.address))?;
+    pub fn parse(details: TargetSpec) -> Result<Self, String> {
+        let url = normal(&details.address)?;
+        let parsed = Url::parse(&url).map_err(|e| format!("{:?}: {e}", details.address))?;
         let port = parsed.port_or_known_default().unwrap_or(HTTPS);
         let (host, key) = match parsed.host() {
             Some(Host::Ipv4(v4)) => (v4.to_string(), key(v4.into())),
             Some(Host::Ipv6(v6)) => (v6.to_string(), key(v6.into())),
             Some(Host::Domain(name)) => (name.to_owned(), format!("n{name:.255}")),
-            None => return Err(format!("{:?} names no host", known.address)),
+            None => return Err(format!("{:?} names no host", details.address)),
         };
         let is_loopback = host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
         if parsed.scheme() == "http" && !is_loopback {
             return Err(format!(
                 "{}: plain HTTP is spoken with loopback addresses only",
-                known.address
+                details.address
             ));
         }
         let path = parsed.path().trim_end_matches('/');
@@ -135,7 +135,7 @@ impl Target {
             url,
             host,
             port,
-            known,
+            details,
         })
     }
 
@@ -150,12 +150,12 @@ impl Target {
             IpAddr::V4(v4) => v4.to_string(),
             IpAddr::V6(v6) => format!("[{v6}]"),
         };
-        let known = WantedTarget {
+        let details = TargetSpec {
             address: format!("https://{host}:{port}"),
             source: "range".to_owned(),
-            ..WantedTarget::default()
+            ..TargetSpec::default()
         };
-        Self::parse(known).ok()
+        Self::parse(details).ok()
     }
 }
 
@@ -195,12 +195,12 @@ impl Plan {
     /// Joins the requested targets and the targets from other sources. The first of several targets at one place
     /// counts.
     #[must_use]
-    pub fn new(wanted: &Wanted, heard: &Heard, max: u64) -> Self {
+    pub fn new(spec: &DiscoverySpec, results: &SourceResults, max: u64) -> Self {
         let mut places = HashSet::new();
-        let all = wanted.targets.iter().chain(&heard.targets);
+        let all = spec.targets.iter().chain(&results.targets);
         let named = all.filter_map(|target| Target::parse(target.clone()).ok());
         let named = named.filter(|target| places.insert(target.place.clone())).collect();
-        let ports = match wanted.ports.as_slice() {
+        let ports = match spec.ports.as_slice() {
             [] => vec![HTTPS],
             some => some.to_vec(),
         };
@@ -208,7 +208,7 @@ impl Plan {
             named,
             places,
             // The ranges were parsed when they were stored.
-            ranges: Ranges::parse(&wanted.ranges, max).unwrap_or_default(),
+            ranges: Ranges::parse(&spec.ranges, max).unwrap_or_default(),
             ports,
         }
     }
@@ -235,14 +235,14 @@ impl Plan {
 
 /// A target or source that both discoveries have, if there is one.
 #[must_use]
-pub fn overlap(a: &Wanted, b: &Wanted, max: u64) -> Option<String> {
-    let ranges = |wanted: &Wanted| Ranges::parse(&wanted.ranges, max).unwrap_or_default();
+pub fn overlap(a: &DiscoverySpec, b: &DiscoverySpec, max: u64) -> Option<String> {
+    let ranges = |spec: &DiscoverySpec| Ranges::parse(&spec.ranges, max).unwrap_or_default();
     let (in_a, in_b) = (ranges(a), ranges(b));
     if let Some(both) = in_a.meets(&in_b) {
         return Some(both.to_string());
     }
-    let places = |wanted: &Wanted| -> Vec<Target> {
-        let targets = wanted.targets.iter().cloned();
+    let places = |spec: &DiscoverySpec| -> Vec<Target> {
+        let targets = spec.targets.iter().cloned();
         targets.filter_map(|target| Target::parse(target).ok()).collect()
     };
     let (named_a, named_b) = (places(a), places(b));
@@ -263,10 +263,10 @@ pub fn overlap(a: &Wanted, b: &Wanted, max: u64) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn target(address: &str) -> WantedTarget {
-        WantedTarget {
+    fn target(address: &str) -> TargetSpec {
+        TargetSpec {
             address: address.to_owned(),
-            ..WantedTarget::default()
+            ..TargetSpec::default()
         }
     }
 
@@ -295,17 +295,17 @@ mod tests {
 
     #[test]
     fn a_plan_has_each_address_once() {
-        let wanted = Wanted {
+        let spec = DiscoverySpec {
             ranges: vec!["10.0.0.0/30".into()],
             ports: vec![443, 8443],
             targets: vec![target("10.0.0.2"), target("https://10.0.0.2:443")],
-            ..Wanted::default()
+            ..DiscoverySpec::default()
         };
-        let heard = Heard {
+        let results = SourceResults {
             targets: vec![target("10.0.0.2"), target("10.0.0.9")],
-            ..Heard::default()
+            ..SourceResults::default()
         };
-        let plan = Plan::new(&wanted, &heard, 100);
+        let plan = Plan::new(&spec, &results, 100);
         let urls: Vec<Option<String>> = (0..plan.count()).map(|i| plan.nth(i).map(|t| t.url)).collect();
         let url = |text: &str| Some(text.to_owned());
         assert_eq!(
@@ -324,19 +324,19 @@ mod tests {
 
     #[test]
     fn what_two_discoveries_both_look_at_is_named() {
-        let range = |text: &str| Wanted {
+        let range = |text: &str| DiscoverySpec {
             ranges: vec![text.to_owned()],
-            ..Wanted::default()
+            ..DiscoverySpec::default()
         };
-        let named = |address: &str| Wanted {
+        let named = |address: &str| DiscoverySpec {
             targets: vec![target(address)],
-            ..Wanted::default()
+            ..DiscoverySpec::default()
         };
-        let ssdp = Wanted {
+        let ssdp = DiscoverySpec {
             ssdp: true,
-            ..Wanted::default()
+            ..DiscoverySpec::default()
         };
-        let both = |a: &Wanted, b: &Wanted| overlap(a, b, 1000);
+        let both = |a: &DiscoverySpec, b: &DiscoverySpec| overlap(a, b, 1000);
         assert_eq!(both(&range("10.0.0.0/24"), &range("10.0.1.0/24")), None);
         assert_eq!(
             both(&range("10.0.0.0/24"), &range("10.0.0.9-10.0.1.9")).as_deref(),

@@ -27,9 +27,9 @@ pub trait Placer {
 
 /// Rackwright's placement.
 #[derive(Clone)]
-pub struct Ours(pub Hall);
+pub struct HallPlacer(pub Hall);
 
-impl Placer for Ours {
+impl Placer for HallPlacer {
     fn name(&self) -> &'static str {
         "rackwright"
     }
@@ -65,13 +65,13 @@ impl Placer for Ours {
 /// Counts nodes. With `whole`, a cluster larger than a unit gets whole units only. Otherwise it chooses the fullest
 /// sufficient unit or pod, like Slurm's topology/tree, and ignores links.
 #[derive(Clone)]
-pub struct Counting {
+pub struct CountingPlacer {
     free: Vec<u32>,
     whole: bool,
     clusters: BTreeMap<u64, Vec<(u32, u32)>>,
 }
 
-impl Counting {
+impl CountingPlacer {
     /// An empty hall with this number of pods.
     pub fn new(pods: u32, whole: bool) -> Self {
         Self {
@@ -135,7 +135,7 @@ fn even(units: &[(u32, u32)]) -> bool {
     alike_but_one(&counts) && alike_but_one(&pods.into_values().collect::<Vec<_>>())
 }
 
-impl Placer for Counting {
+impl Placer for CountingPlacer {
     fn name(&self) -> &'static str {
         if self.whole {
             "whole units only"

@@ -6,21 +6,21 @@
 use rackwright_lifecycle::{Effect, Kind, Wait};
 use tokio::time::sleep;
 
-use super::{Run, Stop};
+use super::{EndReason, FirmwareRun};
 use crate::clock;
 use crate::runner::admission;
 
-impl Run<'_> {
+impl FirmwareRun<'_> {
     /// Takes the places that a start needs, and waits for them in the queues.
-    pub(super) async fn take_place(&self) -> Result<(), Stop> {
-        while let Some(wait) = self.ask_for_place().await? {
-            self.say(&format!("waiting for {wait}"), 99);
+    pub(super) async fn take_permits(&self) -> Result<(), EndReason> {
+        while let Some(wait) = self.request_permits().await? {
+            self.show_progress(&format!("waiting for {wait}"), 99);
             sleep(self.patience.look).await;
         }
         Ok(())
     }
 
-    async fn ask_for_place(&self) -> Result<Option<Wait>, Stop> {
+    async fn request_permits(&self) -> Result<Option<Wait>, EndReason> {
         let (core, id) = (self.core, &self.record.id);
         let needs = admission::needs(core, self.record, Effect::PowerOn).await;
         if needs.is_empty() {
@@ -31,7 +31,7 @@ impl Run<'_> {
         let mut tx = core.store.write().await?;
         let record = tx.node(id).await?;
         let Some(open) = tx.open_effect(id).await? else {
-            return Err(Stop::NoTurn);
+            return Err(EndReason::QueueTimeout);
         };
         let wait = admission::admit(&mut tx, &record, &permits, &needs, now).await?;
         if wait.is_none() {
@@ -47,12 +47,12 @@ impl Run<'_> {
     }
 
     /// The machine reads on: others get their turn when its start has settled.
-    pub(super) async fn leave_place(&self) -> Result<(), Stop> {
+    pub(super) async fn return_permits(&self) -> Result<(), EndReason> {
         let core = self.core;
         let mut tx = core.store.write().await?;
         tx.node(&self.record.id).await?;
         if let Some(open) = tx.open_effect(&self.record.id).await? {
-            tx.give_permits_back(&open.id, clock::now()).await?;
+            tx.release_permits(&open.id, clock::now()).await?;
         }
         core.commit(tx).await?;
         Ok(())
@@ -64,7 +64,7 @@ mod tests {
     use rackwright_lifecycle::{Attempt, Outcome, State, Timestamp};
     use rackwright_store::{EffectRow, NodeRecord};
 
-    use super::super::flight::Patience;
+    use super::super::component_update::TimeLimits;
     use super::*;
     use crate::core::Core;
     use crate::testing::{self, TestCore};
@@ -111,58 +111,64 @@ mod tests {
         tx.commit().await.unwrap();
     }
 
-    fn run<'a>(core: &'a Core, record: &'a NodeRecord) -> Run<'a> {
-        Run {
+    fn run<'a>(core: &'a Core, record: &'a NodeRecord) -> FirmwareRun<'a> {
+        FirmwareRun {
             core,
             record,
             wanted: Vec::new(),
             files: Vec::new(),
-            patience: Patience::within(core.config.policy.firmware_s),
+            patience: TimeLimits::within(core.config.policy.firmware_s),
         }
     }
 
     #[tokio::test]
-    async fn one_after_the_other_starts_and_who_waits_says_for_what() {
+    async fn starts_take_turns_and_waits_are_reported() {
         let (core, [first, second]) = bench(0).await;
         let (first, second) = (run(&core, &first), run(&core, &second));
-        assert_eq!(first.ask_for_place().await.unwrap(), None);
-        assert_eq!(first.ask_for_place().await.unwrap(), None, "it has it");
-        let waits = second.ask_for_place().await.unwrap().unwrap();
+        assert_eq!(first.request_permits().await.unwrap(), None);
+        assert_eq!(first.request_permits().await.unwrap(), None, "it has it");
+        let waits = second.request_permits().await.unwrap().unwrap();
         let expected = "its turn to be switched on, in line at circuit C7: 1 of 1 in use";
         assert_eq!(waits.to_string(), expected);
         let node = core.store.node(&rackwright_store::Scope::Site, "n2").await.unwrap();
         assert_eq!(node.wait, waits);
-        first.leave_place().await.unwrap();
-        second.take_place().await.unwrap();
+        first.return_permits().await.unwrap();
+        second.take_permits().await.unwrap();
         let node = core.store.node(&rackwright_store::Scope::Site, "n2").await.unwrap();
         assert_ne!(node.wait, waits);
-        assert!(first.ask_for_place().await.unwrap().is_some(), "others have their turn");
+        assert!(
+            first.request_permits().await.unwrap().is_some(),
+            "others have their turn"
+        );
     }
 
     #[tokio::test]
-    async fn a_place_settles_and_comes_free_with_its_effect() {
+    async fn a_permit_settles_and_ends_with_its_effect() {
         let (core, [first, second]) = bench(3600).await;
         let (first, second) = (run(&core, &first), run(&core, &second));
-        first.take_place().await.unwrap();
-        first.leave_place().await.unwrap();
+        first.take_permits().await.unwrap();
+        first.return_permits().await.unwrap();
         assert!(
-            second.ask_for_place().await.unwrap().is_some(),
+            second.request_permits().await.unwrap().is_some(),
             "its start has not settled"
         );
-        first.take_place().await.unwrap();
+        first.take_permits().await.unwrap();
         assert!(core.store.permits("n1").await.unwrap()[0].free_at.is_none());
         // As if the process had ended in the middle.
         end(&core, "n1").await;
         assert!(core.store.permits("n1").await.unwrap()[0].free_at.is_some());
-        assert!(matches!(first.take_place().await, Err(Stop::NoTurn)), "nobody's effect");
+        assert!(
+            matches!(first.take_permits().await, Err(EndReason::QueueTimeout)),
+            "nobody's effect"
+        );
     }
 
     #[tokio::test]
-    async fn where_nothing_is_bounded_nobody_asks() {
+    async fn without_limits_no_permit_is_requested() {
         let core = testing::core().await;
         let record = testing::node("n1", State::Available, None);
         testing::add(&core, &record).await;
-        run(&core, &record).take_place().await.unwrap();
+        run(&core, &record).take_permits().await.unwrap();
         assert!(core.store.permits("n1").await.unwrap().is_empty());
     }
 }

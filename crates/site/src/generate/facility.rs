@@ -19,7 +19,7 @@ const AMPS: [usize; 19] = [
 ];
 
 /// The quantities of the site.
-struct Plant<'a> {
+struct Facility<'a> {
     sku: &'a Reference,
     nodes: usize,
     racks: usize,
@@ -31,7 +31,7 @@ struct Plant<'a> {
 pub(super) fn write(text: &mut Writer, request: &Request, sku: &Reference) {
     let racks = request.nodes.div_ceil(sku.nodes_per_rack);
     let rows = racks.div_ceil(ROW);
-    let plant = Plant {
+    let facility = Facility {
         sku,
         nodes: request.nodes,
         racks,
@@ -39,15 +39,15 @@ pub(super) fn write(text: &mut Writer, request: &Request, sku: &Reference) {
         rooms: rows.div_ceil(sku.rows_per_room),
         feeds: request.feeds,
     };
-    plant.rooms_and_racks(text);
-    plant.outlets(text);
+    facility.rooms_and_racks(text);
+    facility.outlets(text);
     text.section("power");
-    for feed in 0..plant.feeds {
-        plant.feed(text, feed);
+    for feed in 0..facility.feeds {
+        facility.feed(text, feed);
     }
-    plant.cooling(text);
-    plant.sku(text);
-    plant.nodes(text, request.seed);
+    facility.cooling(text);
+    facility.sku(text);
+    facility.nodes(text, request.seed);
 }
 
 /// The smallest breaker or busway at 415 V that carries these watts at a derate of 0.8.
@@ -63,7 +63,7 @@ fn letter(feed: usize) -> char {
     char::from(b'a' + feed as u8)
 }
 
-impl Plant<'_> {
+impl Facility<'_> {
     fn rack(&self, first: usize, count: usize) -> String {
         format!("r{}", span(first + 1, count, digits(self.racks)))
     }

@@ -7,7 +7,7 @@ use prost::Message;
 use rackwright_api::v1;
 use rackwright_store::{NodeRecord, Scope, SiteFile};
 
-use super::asked::{Asked, Beside};
+use super::call::{MutatingCall, SideChanges};
 use super::caller::Caller;
 use super::clusters::Clusters;
 use super::nodes::Nodes;
@@ -18,7 +18,7 @@ use crate::intent;
 
 /// A wish for a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
+pub enum NodeRequest {
     Deploy,
     Reimage,
     Release,
@@ -33,7 +33,7 @@ pub enum Wish {
     Cancel,
 }
 
-impl Wish {
+impl NodeRequest {
     pub const ALL: [Self; 11] = [
         Self::Deploy,
         Self::Reimage,
@@ -73,9 +73,9 @@ pub async fn apply_site(core: &Arc<Core>, key: &str, text: &str) -> Result<v1::S
     }];
     let request = super::sites::digested(mutation(key), &files);
     let caller = operator();
-    let asked = Asked::new(core, &caller, "ApplySite", request.mutation.as_ref(), &request)?;
+    let call = MutatingCall::new(core, &caller, "ApplySite", request.mutation.as_ref(), &request)?;
     super::sites::Sites(core.clone())
-        .apply(&asked, &caller.name, files)
+        .apply(&call, &caller.name, files)
         .await
 }
 
@@ -93,8 +93,8 @@ pub async fn create_cluster(
         ..v1::CreateClusterRequest::default()
     };
     let caller = operator();
-    let asked = Asked::new(core, &caller, "CreateCluster", request.mutation.as_ref(), &request)?;
-    Clusters(core.clone()).create(&asked, &request, &caller.name).await
+    let call = MutatingCall::new(core, &caller, "CreateCluster", request.mutation.as_ref(), &request)?;
+    Clusters(core.clone()).create(&call, &request, &caller.name).await
 }
 
 /// Requests the replacement of a node of a cluster.
@@ -111,8 +111,8 @@ pub async fn replace_cluster_node(
         mutation: mutation(key),
     };
     let caller = operator();
-    let asked = Asked::new(core, &caller, "ReplaceClusterNode", request.mutation.as_ref(), &request)?;
-    Clusters(core.clone()).replace(&asked, &request).await
+    let call = MutatingCall::new(core, &caller, "ReplaceClusterNode", request.mutation.as_ref(), &request)?;
+    Clusters(core.clone()).replace(&call, &request).await
 }
 
 /// Requests another size of a cluster.
@@ -126,8 +126,8 @@ pub async fn resize_cluster(
         ..request
     };
     let caller = operator();
-    let asked = Asked::new(core, &caller, "ResizeCluster", request.mutation.as_ref(), &request)?;
-    Clusters(core.clone()).resize(&asked, &request).await
+    let call = MutatingCall::new(core, &caller, "ResizeCluster", request.mutation.as_ref(), &request)?;
+    Clusters(core.clone()).resize(&call, &request).await
 }
 
 /// Requests another image for the nodes of a cluster.
@@ -141,8 +141,8 @@ pub async fn reimage_cluster(
         ..request
     };
     let caller = operator();
-    let asked = Asked::new(core, &caller, "ReimageCluster", request.mutation.as_ref(), &request)?;
-    Clusters(core.clone()).reimage(&asked, &request).await
+    let call = MutatingCall::new(core, &caller, "ReimageCluster", request.mutation.as_ref(), &request)?;
+    Clusters(core.clone()).reimage(&call, &request).await
 }
 
 /// Resumes a reimage that stopped.
@@ -153,14 +153,14 @@ pub async fn resume_cluster_reimage(core: &Arc<Core>, key: &str, id: &str) -> Re
         ..v1::ResumeClusterReimageRequest::default()
     };
     let caller = operator();
-    let asked = Asked::new(
+    let call = MutatingCall::new(
         core,
         &caller,
         "ResumeClusterReimage",
         request.mutation.as_ref(),
         &request,
     )?;
-    Clusters(core.clone()).resume_reimage(&asked, &request).await
+    Clusters(core.clone()).resume_reimage(&call, &request).await
 }
 
 /// Requests the former image.
@@ -171,8 +171,8 @@ pub async fn roll_back_cluster(core: &Arc<Core>, key: &str, id: &str) -> Result<
         ..v1::RollBackClusterRequest::default()
     };
     let caller = operator();
-    let asked = Asked::new(core, &caller, "RollBackCluster", request.mutation.as_ref(), &request)?;
-    Clusters(core.clone()).roll_back(&asked, &request).await
+    let call = MutatingCall::new(core, &caller, "RollBackCluster", request.mutation.as_ref(), &request)?;
+    Clusters(core.clone()).roll_back(&call, &request).await
 }
 
 /// Retries the build of a cluster that failed.
@@ -182,8 +182,8 @@ pub async fn retry_cluster(core: &Arc<Core>, key: &str, id: &str) -> Result<v1::
         mutation: mutation(key),
     };
     let caller = operator();
-    let asked = Asked::new(core, &caller, "RetryCluster", request.mutation.as_ref(), &request)?;
-    Clusters(core.clone()).retry(&asked, &request.name).await
+    let call = MutatingCall::new(core, &caller, "RetryCluster", request.mutation.as_ref(), &request)?;
+    Clusters(core.clone()).retry(&call, &request.name).await
 }
 
 /// Releases a cluster.
@@ -193,8 +193,8 @@ pub async fn release_cluster(core: &Arc<Core>, key: &str, id: &str) -> Result<v1
         mutation: mutation(key),
     };
     let caller = operator();
-    let asked = Asked::new(core, &caller, "ReleaseCluster", request.mutation.as_ref(), &request)?;
-    Clusters(core.clone()).release(&asked, id).await
+    let call = MutatingCall::new(core, &caller, "ReleaseCluster", request.mutation.as_ref(), &request)?;
+    Clusters(core.clone()).release(&call, id).await
 }
 
 /// Deploys a node.
@@ -210,8 +210,8 @@ pub async fn deploy_with(
         mutation: mutation(key),
     };
     let caller = operator();
-    let asked = Asked::new(core, &caller, "DeployNode", request.mutation.as_ref(), &request)?;
-    Nodes(core.clone()).deploy(&asked, id, deployment).await
+    let call = MutatingCall::new(core, &caller, "DeployNode", request.mutation.as_ref(), &request)?;
+    Nodes(core.clone()).deploy(&call, id, deployment).await
 }
 
 /// Reimages a node.
@@ -227,15 +227,15 @@ pub async fn reimage_with(
         mutation: mutation(key),
     };
     let caller = operator();
-    let asked = Asked::new(core, &caller, "ReimageNode", request.mutation.as_ref(), &request)?;
+    let call = MutatingCall::new(core, &caller, "ReimageNode", request.mutation.as_ref(), &request)?;
     let nodes = Nodes(core.clone());
     nodes
-        .claim(&asked, id, OperationKind::Reimage, deployment, intent::reimage)
+        .claim(&call, id, OperationKind::Reimage, deployment, intent::reimage)
         .await
 }
 
 /// Requests the wish with an idempotency key. A refusal is a normal answer.
-pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: Wish, image: &str) -> Result<(), ApiError> {
+pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: NodeRequest, image: &str) -> Result<(), ApiError> {
     let caller = Caller {
         name: "operator".into(),
         role: v1::Role::Operator,
@@ -250,32 +250,32 @@ pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: Wish, image: &str
         name: format!("nodes/{id}/{wish:?}/{image}"),
         ..v1::GetNodeRequest::default()
     };
-    let asked = asked(core, &caller, &mutation, &request)?;
+    let call = call(core, &caller, &mutation, &request)?;
     let deployment = v1::Deployment {
         image: image.to_owned(),
         ..v1::Deployment::default()
     };
-    let now = asked.now();
+    let now = call.now();
     let nodes = Nodes(core.clone());
-    let simple = |change: Change| move |record: &mut NodeRecord| change(record).map(|()| Beside::default());
+    let simple = |change: Change| move |record: &mut NodeRecord| change(record).map(|()| SideChanges::default());
     match wish {
-        Wish::Deploy => nodes.deploy(&asked, id, deployment).await.map(drop),
-        Wish::Reimage => {
+        NodeRequest::Deploy => nodes.deploy(&call, id, deployment).await.map(drop),
+        NodeRequest::Reimage => {
             let change = intent::reimage;
             nodes
-                .claim(&asked, id, OperationKind::Reimage, deployment, change)
+                .claim(&call, id, OperationKind::Reimage, deployment, change)
                 .await
                 .map(drop)
         }
-        Wish::Release => asked
+        NodeRequest::Release => call
             .node_operation(id, OperationKind::Release, simple(intent::release))
             .await
             .map(drop),
-        Wish::Resume => asked
+        NodeRequest::Resume => call
             .node_operation(id, OperationKind::Resume, simple(|record| intent::resume(record, true)))
             .await
             .map(drop),
-        Wish::Readmit => asked
+        NodeRequest::Readmit => call
             .node_operation(
                 id,
                 OperationKind::Readmit,
@@ -283,34 +283,34 @@ pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: Wish, image: &str
             )
             .await
             .map(drop),
-        Wish::Retry => asked
+        NodeRequest::Retry => call
             .node_operation(id, OperationKind::Retry, simple(intent::retry))
             .await
             .map(drop),
-        Wish::Hold => asked
+        NodeRequest::Hold => call
             .node_change(id, "hold", |r| intent::hold(r, "a look at it"))
             .await
             .map(drop),
-        Wish::Quarantine => {
+        NodeRequest::Quarantine => {
             let change = |r: &mut NodeRecord| intent::quarantine(r, "a doubt");
-            asked.node_change(id, "quarantine", change).await.map(drop)
+            call.node_change(id, "quarantine", change).await.map(drop)
         }
-        Wish::PowerOff | Wish::PowerCycle => {
-            let action = if wish == Wish::PowerOff {
+        NodeRequest::PowerOff | NodeRequest::PowerCycle => {
+            let action = if wish == NodeRequest::PowerOff {
                 v1::PowerAction::Off
             } else {
                 v1::PowerAction::Cycle
             };
-            let change = |r: &mut NodeRecord| intent::power(r, action, now).map(|()| Beside::default());
-            asked.node_operation(id, OperationKind::Power, change).await.map(drop)
+            let change = |r: &mut NodeRecord| intent::power(r, action, now).map(|()| SideChanges::default());
+            call.node_operation(id, OperationKind::Power, change).await.map(drop)
         }
-        Wish::Cancel => {
+        NodeRequest::Cancel => {
             let open = core
                 .store
                 .operations(&Scope::Site, &format!("nodes/{id}"), "", "false", "", 1)
                 .await?;
             match open.first() {
-                Some(newest) => Operations(core.clone()).cancel(&asked, &newest.id).await.map(drop),
+                Some(newest) => Operations(core.clone()).cancel(&call, &newest.id).await.map(drop),
                 None => Ok(()),
             }
         }
@@ -319,11 +319,11 @@ pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: Wish, image: &str
 
 type Change = fn(&mut NodeRecord) -> Result<(), ApiError>;
 
-fn asked<'a>(
+fn call<'a>(
     core: &'a Core,
     caller: &'a Caller,
     mutation: &v1::Mutation,
     request: &impl Message,
-) -> Result<Asked<'a>, ApiError> {
-    Asked::new(core, caller, "Wish", Some(mutation), request)
+) -> Result<MutatingCall<'a>, ApiError> {
+    MutatingCall::new(core, caller, "Wish", Some(mutation), request)
 }

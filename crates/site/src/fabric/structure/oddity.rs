@@ -54,7 +54,7 @@ pub(super) fn find(fabric: &Fabric, structure: &mut Structure) {
             "{} levels of switches: not a fat-tree of two or three",
             structure.levels
         );
-        found.push(odd(OddityKind::TooDeep, text));
+        found.push(oddity(OddityKind::TooDeep, text));
     }
     let usual = usual_uplinks(structure);
     for view in &structure.switches {
@@ -69,7 +69,7 @@ pub(super) fn find(fabric: &Fabric, structure: &mut Structure) {
     structure.oddities = found;
 }
 
-fn odd(kind: OddityKind, text: String) -> Oddity {
+fn oddity(kind: OddityKind, text: String) -> Oddity {
     Oddity { kind, text }
 }
 
@@ -89,19 +89,19 @@ fn usual_uplinks(structure: &Structure) -> BTreeMap<u8, u32> {
 fn switch(fabric: &Fabric, all: &Structure, view: &SwitchView, usual: &BTreeMap<u8, u32>, found: &mut Vec<Oddity>) {
     let name = called(fabric, view.device);
     if view.level == 0 {
-        found.push(odd(
+        found.push(oddity(
             OddityKind::Isolated,
             format!("{name}: no way leads from it to a node"),
         ));
     }
     if view.beside > 0 {
         let text = format!("{name}: {} links to switches of its own level", view.beside);
-        found.push(odd(OddityKind::SameLevel, text));
+        found.push(oddity(OddityKind::SameLevel, text));
     }
     let level = |device| all.switch(device).map_or(0, |view| view.level);
     for other in view.up.keys().filter(|other| level(**other) > view.level + 1) {
         let text = format!("{name}: linked to {} across a level", called(fabric, *other));
-        found.push(odd(OddityKind::SkipsLevel, text));
+        found.push(oddity(OddityKind::SkipsLevel, text));
     }
     let least = view.up.iter().min_by_key(|(device, links)| (**links, **device));
     let most = view
@@ -116,12 +116,12 @@ fn switch(fabric: &Fabric, all: &Structure, view: &SwitchView, usual: &BTreeMap<
             called(fabric, *most),
             called(fabric, *least)
         );
-        found.push(odd(OddityKind::UnevenUplinks, text));
+        found.push(oddity(OddityKind::UnevenUplinks, text));
     }
     let usual = usual.get(&view.level).copied().unwrap_or(0);
     if view.level > 0 && view.uplinks() < usual {
         let text = format!("{name}: {} links up, others of its level have {usual}", view.uplinks());
-        found.push(odd(OddityKind::FewUplinks, text));
+        found.push(oddity(OddityKind::FewUplinks, text));
     }
 }
 
@@ -150,14 +150,14 @@ fn adapters(fabric: &Fabric, all: &Structure, view: &SwitchView, found: &mut Vec
         let (leaf, adapter) = (called(fabric, view.device), called(fabric, device));
         if number != usual {
             let text = format!("{leaf} port {port}: {adapter} is on the leaf of the adapters with number {usual}");
-            found.push(odd(OddityKind::Rail, text));
+            found.push(oddity(OddityKind::Rail, text));
         } else if unit
             .nodes
             .binary_search_by(|node| crate::fabric::name::natural(node, machine))
             .is_err()
         {
             let text = format!("{leaf} port {port}: {adapter} is in another unit than the rest of its node");
-            found.push(odd(OddityKind::OtherUnit, text));
+            found.push(oddity(OddityKind::OtherUnit, text));
         }
     }
 }
@@ -196,14 +196,14 @@ fn links(fabric: &Fabric, all: &Structure, found: &mut Vec<Oddity>) {
         } else {
             continue;
         };
-        found.push(odd(kind, slow_words(fabric, link, rate, &others)));
+        found.push(oddity(kind, slow_text(fabric, link, rate, &others)));
     }
 }
 
-fn slow_words(fabric: &Fabric, link: &crate::fabric::model::Link, rate: Rate, others: &str) -> String {
+fn slow_text(fabric: &Fabric, link: &crate::fabric::model::Link, rate: Rate, others: &str) -> String {
     let (a, b) = (
-        plan::end_words(fabric, link.a, None),
-        plan::end_words(fabric, link.b, None),
+        plan::end_text(fabric, link.a, None),
+        plan::end_text(fabric, link.b, None),
     );
     format!("{a} to {b}: runs at {rate}, most such links at {others}")
 }

@@ -23,12 +23,12 @@ const AUTHORITIES: &str = "rackwright-authorities";
 
 /// The services; each call of a member runs under a grant.
 #[derive(Debug, Clone)]
-pub struct UntilEnded<S> {
+pub struct Granted<S> {
     inner: S,
     core: Arc<Core>,
 }
 
-impl<S> UntilEnded<S> {
+impl<S> Granted<S> {
     /// Wraps the services.
     pub fn new(inner: S, core: Arc<Core>) -> Self {
         Self { inner, core }
@@ -45,7 +45,7 @@ impl<S> UntilEnded<S> {
             request.extensions_mut().insert(grant.clone());
             return Some(grant);
         }
-        let leaf = Peer::among(request.extensions()).and_then(Peer::certificate)?;
+        let leaf = Peer::from_extensions(request.extensions()).and_then(Peer::certificate)?;
         let identity = identify(&leaf).ok()?;
         let ClientKind::Member { epoch } = identity.kind else {
             return None;
@@ -56,7 +56,7 @@ impl<S> UntilEnded<S> {
     }
 }
 
-impl<S, A, B> Service<Request<A>> for UntilEnded<S>
+impl<S, A, B> Service<Request<A>> for Granted<S>
 where
     S: Service<Request<A>, Response = Response<B>>,
     S::Future: Send + 'static,
@@ -91,7 +91,7 @@ where
             }
             let ended = Box::pin(grant.ended());
             Ok(answer.map(|body| {
-                tonic::body::Body::new(Ending {
+                tonic::body::Body::new(GrantedBody {
                     body: Some(body),
                     ended,
                     _grant: grant,
@@ -102,13 +102,13 @@ where
 }
 
 /// The body of an answer. When the grant ends, the body ends with the status that states the reason.
-struct Ending<B> {
+struct GrantedBody<B> {
     body: Option<B>,
     ended: Pin<Box<dyn Future<Output = End> + Send>>,
     _grant: Grant,
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Ending<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for GrantedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 

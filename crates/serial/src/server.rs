@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 /// The pause after a failed accept, for example when the process has no free file descriptors.
-const BREATHER: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How a client enters a console.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum Entry {
 
 /// A message to a client at a console.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum ConsoleOutput {
     /// Output of the machine.
     Data(Vec<u8>),
     /// A sentence from the control plane.
@@ -49,39 +49,45 @@ pub enum Said {
 
 /// The channels of an admitted client.
 #[derive(Debug)]
-pub struct Guest {
+pub struct ConsoleChannels {
     /// The client's input. A closed channel means that the client has left.
     pub input: mpsc::Sender<Vec<u8>>,
     /// The output for the client, to the end of the session.
-    pub output: mpsc::Receiver<Said>,
+    pub output: mpsc::Receiver<ConsoleOutput>,
 }
 
 /// The credential that admitted a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Badge {
+pub enum LoginProof {
     /// The fingerprint of the client's key.
     Key(String),
-    /// The member that [`Desk::redeem`] returned for the client's token.
+    /// The member that [`Authorizer::redeem`] returned for the client's token.
     Member(String),
 }
 
 /// Decides which clients may enter. Fingerprints identify keys: `SHA256:` and base64.
 #[async_trait]
-pub trait Desk: Send + Sync + 'static {
+pub trait Authorizer: Send + Sync + 'static {
     /// Whether the key is registered. Called before and after the check of its signature.
-    async fn knows(&self, key: &str) -> bool;
+    async fn is_registered(&self, key: &str) -> bool;
 
     /// Uses up a token for the console of a node. Returns the member for `enter`, or `None` if the token is unknown or
     /// invalid.
     async fn redeem(&self, node: &str, token: &str) -> Option<String>;
 
     /// Admits a client to the console of a node, or returns the reason for the refusal as a sentence.
-    async fn enter(&self, node: &str, badge: &Badge, entry: Entry, from: SocketAddr) -> Result<Guest, String>;
+    async fn enter(
+        &self,
+        node: &str,
+        proof: &LoginProof,
+        entry: Entry,
+        from: SocketAddr,
+    ) -> Result<ConsoleChannels, String>;
 }
 
 /// Limits of the SSH server.
 #[derive(Debug, Clone, Copy)]
-pub struct DoorLimits {
+pub struct ServerLimits {
     /// Maximum number of simultaneous connections.
     pub connections: usize,
     /// Time limit from the connection to the login.
@@ -93,18 +99,18 @@ pub struct DoorLimits {
 }
 
 /// The SSH server.
-pub struct Door {
+pub struct ConsoleServer {
     config: Arc<Config>,
-    limits: DoorLimits,
-    desk: Arc<dyn Desk>,
+    limits: ServerLimits,
+    authorizer: Arc<dyn Authorizer>,
 }
 
-impl Door {
+impl ConsoleServer {
     /// Creates the server with its host key in OpenSSH's private key format.
     ///
     /// # Errors
     /// The key is not an OpenSSH key. The error is a sentence.
-    pub fn new(host_key: &SecretString, limits: DoorLimits, desk: Arc<dyn Desk>) -> Result<Self, String> {
+    pub fn new(host_key: &SecretString, limits: ServerLimits, authorizer: Arc<dyn Authorizer>) -> Result<Self, String> {
         // The decoder's error is omitted because it may quote the key.
         let key = PrivateKey::from_openssh(host_key.expose_secret())
             .map_err(|_| "the console's SSH host key is no OpenSSH key".to_owned())?;
@@ -121,7 +127,7 @@ impl Door {
         Ok(Self {
             config: Arc::new(config),
             limits,
-            desk,
+            authorizer,
         })
     }
 
@@ -132,13 +138,13 @@ impl Door {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, from)) if connections.len() < self.limits.connections => {
-                        let (config, desk) = (Arc::clone(&self.config), Arc::clone(&self.desk));
-                        connections.spawn(connection(stream, from, config, desk, self.limits));
+                        let (config, authorizer) = (Arc::clone(&self.config), Arc::clone(&self.authorizer));
+                        connections.spawn(connection(stream, from, config, authorizer, self.limits));
                     }
                     Ok((_, from)) => tracing::warn!(%from, "too many connections to the console's SSH port"),
                     Err(error) => {
                         tracing::warn!(%error, "no connection to the console's SSH port can be accepted");
-                        tokio::time::sleep(BREATHER).await;
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
                 Some(_) = connections.join_next() => {}
@@ -155,40 +161,46 @@ fn methods(tokens: u8) -> MethodSet {
     }
 }
 
-async fn connection(stream: TcpStream, from: SocketAddr, config: Arc<Config>, desk: Arc<dyn Desk>, limits: DoorLimits) {
+async fn connection(
+    stream: TcpStream,
+    from: SocketAddr,
+    config: Arc<Config>,
+    authorizer: Arc<dyn Authorizer>,
+    limits: ServerLimits,
+) {
     let _ = stream.set_nodelay(true);
-    let Ok(plug) = stream.as_fd().try_clone_to_owned() else {
+    let Ok(guard) = stream.as_fd().try_clone_to_owned() else {
         return;
     };
-    let _plug = Plug(plug.into());
-    let is_in = Arc::new(AtomicBool::new(false));
-    let visit = Visit {
-        desk,
+    let _guard = ConnectionGuard(guard.into());
+    let is_logged_in = Arc::new(AtomicBool::new(false));
+    let handler = ClientHandler {
+        authorizer,
         from,
-        is_in: Arc::clone(&is_in),
+        is_logged_in: Arc::clone(&is_logged_in),
         tokens: limits.tokens,
-        badge: None,
+        proof: None,
         node: String::new(),
         channel: None,
         input: None,
     };
     let served = async {
         // A client that disconnects early is not an error of the server.
-        if let Ok(session) = run_stream(config, stream, visit).await {
+        if let Ok(session) = run_stream(config, stream, handler).await {
             let _ = session.await;
         }
     };
     tokio::pin!(served);
     let late = tokio::time::timeout(limits.login, &mut served).await.is_err();
-    if late && is_in.load(Ordering::Relaxed) {
+    if late && is_logged_in.load(Ordering::Relaxed) {
         served.await;
     }
 }
 
 /// Ends a connection when dropped, because russh runs the connection in its own task.
-struct Plug(std::net::TcpStream);
+struct ConnectionGuard(std::net::TcpStream);
 
-impl Drop for Plug {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let _ = self.0.shutdown(Shutdown::Both);
     }
@@ -225,21 +237,21 @@ pub fn public_key(line: &str) -> Result<(String, String), String> {
 }
 
 /// The state of one client's connection.
-struct Visit {
-    desk: Arc<dyn Desk>,
+struct ClientHandler {
+    authorizer: Arc<dyn Authorizer>,
     from: SocketAddr,
-    is_in: Arc<AtomicBool>,
+    is_logged_in: Arc<AtomicBool>,
     /// Number of tokens left.
     tokens: u8,
-    badge: Option<Badge>,
+    proof: Option<LoginProof>,
     node: String,
     channel: Option<ChannelId>,
     input: Option<mpsc::Sender<Vec<u8>>>,
 }
 
-impl Visit {
-    async fn judge(&self, key: &PublicKey) -> Auth {
-        if self.desk.knows(&fingerprint(key)).await {
+impl ClientHandler {
+    async fn check_key(&self, key: &PublicKey) -> Auth {
+        if self.authorizer.is_registered(&fingerprint(key)).await {
             Auth::Accept
         } else {
             Auth::reject()
@@ -250,11 +262,11 @@ impl Visit {
         if self.channel != Some(channel) || self.input.is_some() {
             return session.channel_failure(channel);
         }
-        let Some(badge) = &self.badge else {
+        let Some(proof) = &self.proof else {
             return session.channel_failure(channel);
         };
         session.channel_success(channel)?;
-        match self.desk.enter(&self.node, badge, entry, self.from).await {
+        match self.authorizer.enter(&self.node, proof, entry, self.from).await {
             Ok(guest) => {
                 self.input = Some(guest.input);
                 tokio::spawn(show(session.handle(), channel, guest.output));
@@ -271,13 +283,13 @@ impl Visit {
 }
 
 /// Sends messages to a client until the session ends.
-async fn show(handle: Handle, channel: ChannelId, mut output: mpsc::Receiver<Said>) {
+async fn show(handle: Handle, channel: ChannelId, mut output: mpsc::Receiver<ConsoleOutput>) {
     let mut status = 0;
     while let Some(said) = output.recv().await {
         let sent = match said {
-            Said::Data(bytes) => handle.data(channel, bytes).await.is_ok(),
-            Said::Notice(text) => note(&handle, channel, &text).await,
-            Said::End(text) => {
+            ConsoleOutput::Data(bytes) => handle.data(channel, bytes).await.is_ok(),
+            ConsoleOutput::Notice(text) => note(&handle, channel, &text).await,
+            ConsoleOutput::End(text) => {
                 status = 1;
                 note(&handle, channel, &text).await;
                 false
@@ -297,18 +309,18 @@ async fn note(handle: &Handle, channel: ChannelId, text: &str) -> bool {
     handle.extended_data(channel, 1, text.into_bytes()).await.is_ok()
 }
 
-impl Handler for Visit {
+impl Handler for ClientHandler {
     type Error = russh::Error;
 
     /// Skips the signature check for keys that are not registered.
     async fn auth_publickey_offered(&mut self, _: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, russh::Error> {
-        Ok(self.judge(offer.public_key).await)
+        Ok(self.check_key(offer.public_key).await)
     }
 
     async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, russh::Error> {
-        self.badge = Some(Badge::Key(fingerprint(key.public_key)));
+        self.proof = Some(LoginProof::Key(fingerprint(key.public_key)));
         user.clone_into(&mut self.node);
-        Ok(self.judge(key.public_key).await)
+        Ok(self.check_key(key.public_key).await)
     }
 
     /// Accepts a token in place of a password. A valid token is used up.
@@ -317,8 +329,8 @@ impl Handler for Visit {
             return Ok(Auth::reject());
         };
         self.tokens = left;
-        if let Some(member) = self.desk.redeem(user, token).await {
-            self.badge = Some(Badge::Member(member));
+        if let Some(member) = self.authorizer.redeem(user, token).await {
+            self.proof = Some(LoginProof::Member(member));
             user.clone_into(&mut self.node);
             return Ok(Auth::Accept);
         }
@@ -329,7 +341,7 @@ impl Handler for Visit {
     }
 
     async fn auth_succeeded(&mut self, _: &mut Session) -> Result<(), russh::Error> {
-        self.is_in.store(true, Ordering::Relaxed);
+        self.is_logged_in.store(true, Ordering::Relaxed);
         Ok(())
     }
 

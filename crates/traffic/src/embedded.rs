@@ -20,26 +20,26 @@ use crate::lanes;
 /// The embedded program; empty: built without one.
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/carried"));
 /// Most characters of the embedded program's message.
-const WORDS: usize = 160;
+const REASON_MAX: usize = 160;
 
 /// Why RDMA is not available.
-pub static WHY: OnceLock<String> = OnceLock::new();
+pub static NO_RDMA_REASON: OnceLock<String> = OnceLock::new();
 
-/// Executes the embedded program with the same arguments; if that fails, it returns and [`WHY`] has the reason.
-pub fn go_on(words: &[String]) {
-    if let Err(why) = become_it(words) {
-        WHY.get_or_init(|| why);
+/// Executes the embedded program with the same arguments; if that fails, it returns and [`NO_RDMA_REASON`] has the reason.
+pub fn exec_embedded(arguments: &[String]) {
+    if let Err(why) = try_exec(arguments) {
+        NO_RDMA_REASON.get_or_init(|| why);
     }
 }
 
-fn become_it(words: &[String]) -> Result<(), String> {
+fn try_exec(arguments: &[String]) -> Result<(), String> {
     if PROGRAM.is_empty() {
         return Err("this program was built without it".into());
     }
-    if !lanes::are_there() {
+    if !lanes::any_present() {
         return Err("this machine has no InfiniBand or RoCE device".into());
     }
-    let program = in_memory().map_err(|e| format!("there is no memory for the program of RDMA: {e}"))?;
+    let program = write_to_memfd().map_err(|e| format!("there is no memory for the program of RDMA: {e}"))?;
     let path = format!("/proc/self/fd/{}", program.as_raw_fd());
     let asked = Command::new(&path)
         .arg("verbs")
@@ -52,15 +52,15 @@ fn become_it(words: &[String]) -> Result<(), String> {
         let line = line
             .trim_start_matches("rackwright-traffic: ")
             .trim_start_matches(&path);
-        return Err(line.chars().filter(|c| !c.is_control()).take(WORDS).collect());
+        return Err(line.chars().filter(|c| !c.is_control()).take(REASON_MAX).collect());
     }
     // Under the original name: the program finds its folder by that name, and so does the step that ends it.
     let name = std::env::current_exe().map_err(|e| format!("the program does not know its own place: {e}"))?;
-    let error = Command::new(&path).arg0(name).args(words).exec();
+    let error = Command::new(&path).arg0(name).args(arguments).exec();
     Err(format!("the program of RDMA does not run here: {error}"))
 }
 
-fn in_memory() -> io::Result<File> {
+fn write_to_memfd() -> io::Result<File> {
     // SAFETY: the name ends with a zero.
     let descriptor = unsafe { libc::memfd_create(c"rackwright-traffic".as_ptr(), libc::MFD_CLOEXEC) };
     if descriptor < 0 {

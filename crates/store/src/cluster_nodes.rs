@@ -10,7 +10,7 @@ use crate::{Readings, Result, Scope, Store, waits};
 
 /// A node of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SeatedNode {
+pub struct ClusterNode {
     /// Id of the node.
     pub node: String,
     /// Id of the cluster.
@@ -27,18 +27,18 @@ pub struct SeatedNode {
 
 /// The size of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SeatedCount {
+pub struct ClusterNodeCount {
     /// All nodes, spares included.
     pub nodes: u32,
     /// Nodes that are handed over and in use.
     pub active: u32,
 }
 
-fn seated(row: &Row) -> Result<SeatedNode> {
+fn cluster_nodes(row: &Row) -> Result<ClusterNode> {
     let node: String = row.try_get("id")?;
     let state: String = row.try_get("state")?;
     let readings: Readings = serde_json::from_str(row.try_get("readings")?).map_err(|e| corrupt("node", &node, e))?;
-    Ok(SeatedNode {
+    Ok(ClusterNode {
         cluster: row.try_get("cluster_id")?,
         state: State::parse(&state).ok_or_else(|| corrupt("node", &node, format!("unknown state {state:?}")))?,
         since: Timestamp(row.try_get("state_since")?),
@@ -53,25 +53,30 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn seated_nodes(&self) -> Result<Vec<SeatedNode>> {
+    pub async fn list_cluster_nodes(&self) -> Result<Vec<ClusterNode>> {
         let sql = "SELECT n.id, c.cluster_id, n.state, n.state_since, n.wait, n.readings FROM cluster_nodes c \
                    JOIN nodes n ON n.id = c.node_id WHERE n.state IN ('active', 'validating') ORDER BY n.id";
-        let rows = statement(sql).aside().fetch_all(&self.readers).await?;
-        rows.iter().map(seated).collect()
+        let rows = statement(sql).blocking().fetch_all(&self.readers).await?;
+        rows.iter().map(cluster_nodes).collect()
     }
 
     /// The sizes of the clusters with ids from `first` to `last`. Clusters without nodes are omitted.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn count_seated(&self, scope: &Scope, first: &str, last: &str) -> Result<BTreeMap<String, SeatedCount>> {
+    pub async fn count_cluster_nodes(
+        &self,
+        scope: &Scope,
+        first: &str,
+        last: &str,
+    ) -> Result<BTreeMap<String, ClusterNodeCount>> {
         let sql = format!(
             "SELECT c.cluster_id, COUNT(*), COUNT(CASE WHEN n.state = 'active' THEN 1 END) FROM cluster_nodes c \
              JOIN nodes n ON n.id = c.node_id WHERE c.cluster_id >= $1 AND c.cluster_id <= $2{} GROUP BY c.cluster_id",
             scope.rows("n.customer", 3)
         );
         let query = scope.bind(statement(sql).bind(first).bind(last));
-        let rows = query.aside().fetch_all(&self.readers).await?;
+        let rows = query.blocking().fetch_all(&self.readers).await?;
         let number = |row: &Row, at: usize| -> Result<u32> {
             let count: i64 = row.try_get(at)?;
             Ok(u32::try_from(count).unwrap_or(u32::MAX))
@@ -79,7 +84,7 @@ impl Store {
         rows.iter()
             .map(|row| {
                 let (nodes, active) = (number(row, 1)?, number(row, 2)?);
-                Ok((row.try_get(0)?, SeatedCount { nodes, active }))
+                Ok((row.try_get(0)?, ClusterNodeCount { nodes, active }))
             })
             .collect()
     }

@@ -28,13 +28,13 @@ pub struct SignedBy {
     pub trusted_comment: String,
 }
 
-pub(super) struct Authentic {
+pub(super) struct VerifiedSource {
     pub(super) sha256: Sha256,
     pub(super) signed_by: Option<SignedBy>,
 }
 
 /// Reads the whole file once. Compares its SHA-256 and verifies its signature.
-pub(super) fn check(context: &Context<'_>, file: &File) -> Result<Authentic, ImportError> {
+pub(super) fn check(context: &Context<'_>, file: &File) -> Result<VerifiedSource, ImportError> {
     let request = context.request;
     let keys = parse_keys(&request.policy.trusted_keys)?;
     let signature = request.signature.map(parse_signature).transpose()?;
@@ -66,7 +66,7 @@ pub(super) fn check(context: &Context<'_>, file: &File) -> Result<Authentic, Imp
         }
         _ => None,
     };
-    Ok(Authentic { sha256, signed_by })
+    Ok(VerifiedSource { sha256, signed_by })
 }
 
 fn parse_keys(texts: &[String]) -> Result<Vec<PublicKey>, ImportError> {

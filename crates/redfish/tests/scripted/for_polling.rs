@@ -1,26 +1,26 @@
 //! Clients for one reading at a time.
 
-use rackwright_redfish::{BmcClient, ErrorKind, LoginWay, PowerState, RedfishError, Shortcut};
+use rackwright_redfish::{BmcClient, BmcHints, ErrorKind, LoginMethod, PowerState, RedfishError};
 use serde_json::json;
 
 use crate::bmc::{Bmc, PASSWORD, SESSIONS, SYSTEM};
 use crate::server::{Answer, Request};
 
-fn client(bmc: &Bmc, known: &Shortcut) -> BmcClient {
-    BmcClient::sparing(bmc.target(), bmc.settings(), known).unwrap()
+fn client(bmc: &Bmc, known: &BmcHints) -> BmcClient {
+    BmcClient::for_polling(bmc.target(), bmc.settings(), known).unwrap()
 }
 
 /// Reads once, as a client that returns later. Returns the facts known afterwards.
-async fn look(bmc: &Bmc, known: &Shortcut) -> Shortcut {
+async fn look(bmc: &Bmc, known: &BmcHints) -> BmcHints {
     let client = client(bmc, known);
     assert_eq!(client.power().await.unwrap(), PowerState::Off);
-    let learned = client.shortcut().await;
+    let learned = client.hints().await;
     client.close().await.unwrap();
     learned
 }
 
-fn known(login: LoginWay) -> Shortcut {
-    Shortcut {
+fn known(login: LoginMethod) -> BmcHints {
+    BmcHints {
         system: Some(SYSTEM.into()),
         login,
     }
@@ -35,8 +35,8 @@ fn with_password(bmc: &Bmc) -> usize {
 #[tokio::test]
 async fn a_look_at_what_is_known_is_one_request_without_a_session() {
     let bmc = Bmc::plain().await;
-    let learned = look(&bmc, &Shortcut::default()).await;
-    let known = known(LoginWay::EachRequest);
+    let learned = look(&bmc, &BmcHints::default()).await;
+    let known = known(LoginMethod::EachRequest);
     assert_eq!(learned, known);
     assert_eq!(
         bmc.server.count("POST", SESSIONS),
@@ -57,8 +57,8 @@ async fn where_a_password_counts_only_in_a_session_each_look_opens_one_and_close
         refused.then(|| Answer::error(401, "Base.1.8.NoValidSession", "log in first"))
     })
     .await;
-    let known = look(&bmc, &Shortcut::default()).await;
-    assert_eq!(known.login, LoginWay::Session);
+    let known = look(&bmc, &BmcHints::default()).await;
+    assert_eq!(known.login, LoginMethod::Session);
     assert_eq!(with_password(&bmc), 1);
     assert_eq!(look(&bmc, &known).await, known);
     assert_eq!(with_password(&bmc), 1, "it is not tried again");
@@ -69,7 +69,7 @@ async fn where_a_password_counts_only_in_a_session_each_look_opens_one_and_close
 #[tokio::test]
 async fn where_there_are_no_sessions_the_password_goes_with_each_request() {
     let bmc = Bmc::start(|request, _| request.is("POST", SESSIONS).then(|| Answer::status(404))).await;
-    assert_eq!(look(&bmc, &Shortcut::default()).await, known(LoginWay::EachRequest));
+    assert_eq!(look(&bmc, &BmcHints::default()).await, known(LoginMethod::EachRequest));
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn where_whoever_is_unknown_is_refused_the_root_tells_that_there_are_no_se
         refuses.then(|| Answer::error(401, "Base.1.8.NoValidSession", "who are you?"))
     })
     .await;
-    assert_eq!(look(&bmc, &Shortcut::default()).await, known(LoginWay::EachRequest));
+    assert_eq!(look(&bmc, &BmcHints::default()).await, known(LoginMethod::EachRequest));
 }
 
 #[tokio::test]
@@ -91,27 +91,27 @@ async fn a_wrong_password_is_sent_once_whatever_is_known() {
     let refuses_sessions = |request: &Request| request.is("POST", SESSIONS).then(|| Answer::status(404));
     // Without known facts, the root is first read for its sessions.
     for (way, sessions, asked) in [
-        (LoginWay::Unknown, 1, 2),
-        (LoginWay::Session, 1, 1),
-        (LoginWay::EachRequest, 0, 1),
+        (LoginMethod::Unknown, 1, 2),
+        (LoginMethod::Session, 1, 1),
+        (LoginMethod::EachRequest, 0, 1),
     ] {
         let bmc = Bmc::plain().await;
         let mut target = bmc.target();
         target.password = format!("not {PASSWORD}").into();
-        let client = BmcClient::sparing(target, bmc.settings(), &known(way)).unwrap();
+        let client = BmcClient::for_polling(target, bmc.settings(), &known(way)).unwrap();
         let failure = client.power().await.unwrap_err();
         assert!(matches!(failure, RedfishError::Unauthorized { .. }), "{failure}");
         assert_eq!(failure.kind(), ErrorKind::Security);
         let sent = (bmc.server.count("POST", SESSIONS), with_password(&bmc));
         assert_eq!(sent, (sessions, 1 - sessions), "{way:?}");
-        assert_eq!(client.shortcut().await.login, LoginWay::Unknown);
+        assert_eq!(client.hints().await.login, LoginMethod::Unknown);
         let _ = client.close().await;
         assert_eq!(bmc.server.requests().len(), asked, "{way:?}: nothing else is asked");
     }
     let bmc = Bmc::start(move |request, _| refuses_sessions(request)).await;
     let mut target = bmc.target();
     target.password = format!("not {PASSWORD}").into();
-    let client = BmcClient::sparing(target, bmc.settings(), &known(LoginWay::Unknown)).unwrap();
+    let client = BmcClient::for_polling(target, bmc.settings(), &known(LoginMethod::Unknown)).unwrap();
     client.power().await.unwrap_err();
     assert_eq!(with_password(&bmc), 1, "where there are no sessions");
 }
@@ -119,9 +119,9 @@ async fn a_wrong_password_is_sent_once_whatever_is_known() {
 #[tokio::test]
 async fn what_was_known_and_is_wrong_is_told() {
     let bmc = Bmc::plain().await;
-    let known = Shortcut {
+    let known = BmcHints {
         system: Some("/redfish/v1/Systems/Gone".into()),
-        login: LoginWay::EachRequest,
+        login: LoginMethod::EachRequest,
     };
     let failure = client(&bmc, &known).power().await.unwrap_err();
     assert_eq!(failure.status(), Some(404), "{failure}");

@@ -22,7 +22,7 @@ const DIGEST_KEY: &str = "request-digests";
 
 /// One mutating call.
 #[derive(Debug)]
-pub struct Asked<'a> {
+pub struct MutatingCall<'a> {
     core: &'a Core,
     caller: &'a Caller,
     key: RequestKey,
@@ -32,7 +32,7 @@ pub struct Asked<'a> {
 
 /// Changes that a call makes in addition to the node.
 #[derive(Debug, Default)]
-pub struct Beside {
+pub struct SideChanges {
     /// Keys of a new deployment: generation, number of the deployment, keys.
     pub keys: Option<(u64, u32, DeploymentKeys)>,
     /// Whether the last reported drives become the recorded drives.
@@ -41,7 +41,7 @@ pub struct Beside {
     pub accepts_tpm: Option<String>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> MutatingCall<'a> {
     /// Checks the envelope. The digest of `request` makes sure that the key is not used again for another request.
     ///
     /// # Errors
@@ -161,8 +161,8 @@ impl<'a> Asked<'a> {
     }
 
     /// Refuses changes that a doubted node does not allow. Customers do not see the reason of the doubt.
-    fn undoubted(&self, record: &NodeRecord, kind: &str) -> Result<(), ApiError> {
-        let answer = intent::undoubted(record, kind);
+    fn check_not_doubted(&self, record: &NodeRecord, kind: &str) -> Result<(), ApiError> {
+        let answer = intent::check_not_doubted(record, kind);
         match self.caller.scope {
             Scope::Site => answer,
             Scope::Customer(_) => answer.map_err(|_| {
@@ -210,7 +210,7 @@ impl<'a> Asked<'a> {
         &self,
         id: &str,
         kind: OperationKind,
-        change: impl FnOnce(&mut NodeRecord) -> Result<Beside, ApiError>,
+        change: impl FnOnce(&mut NodeRecord) -> Result<SideChanges, ApiError>,
     ) -> Result<Operation, ApiError> {
         let mut tx = match self.begin().await? {
             Ok(tx) => tx,
@@ -218,16 +218,16 @@ impl<'a> Asked<'a> {
         };
         let mut record = tx.node_of(&self.caller.scope, id).await?;
         self.check_version(&format!("nodes/{id}"), record.version)?;
-        self.undoubted(&record, kind.as_str())?;
-        let beside = change(&mut record)?;
-        if beside.accepts_drives && !drives::accept(&mut tx, &mut record, &self.caller.name, self.now).await? {
+        self.check_not_doubted(&record, kind.as_str())?;
+        let side_changes = change(&mut record)?;
+        if side_changes.accepts_drives && !drives::accept(&mut tx, &mut record, &self.caller.name, self.now).await? {
             return Err(ApiError::precondition(
                 format!("nodes/{id}"),
                 "no report of its drives differed from the record, so there is nothing to accept",
                 "readmit it without accepting drives (the CLI: without --accept-drives)",
             ));
         }
-        if let Some(ek) = beside.accepts_tpm {
+        if let Some(ek) = side_changes.accepts_tpm {
             let by = &self.caller.name;
             let what = if ek.is_empty() { "no TPM" } else { &ek };
             let message = format!("{by} accepted {what} for {id}, in place of {:?}", record.spec.tpm_ek);
@@ -236,7 +236,7 @@ impl<'a> Asked<'a> {
             record.spec.tpm_ek = ek;
         }
         tx.save_node(&mut record, self.now).await?;
-        if let Some((generation, deployment, keys)) = beside.keys {
+        if let Some((generation, deployment, keys)) = side_changes.keys {
             tx.put_deployment_keys(id, generation, deployment, &keys).await?;
         }
         // Long on purpose: each state has a deadline of its own that ends the operation sooner.
@@ -246,7 +246,7 @@ impl<'a> Asked<'a> {
         tx.add_event(&self.event(EventKind::Requested, &operation.target, message))
             .await?;
         let response = self.end(tx, convert::operation(&operation, None)).await?;
-        self.core.is_due(id);
+        self.core.notify_due(id);
         Ok(response)
     }
 
@@ -266,7 +266,7 @@ impl<'a> Asked<'a> {
         };
         let mut record = tx.node_of(&self.caller.scope, id).await?;
         self.check_version(&format!("nodes/{id}"), record.version)?;
-        self.undoubted(&record, kind)?;
+        self.check_not_doubted(&record, kind)?;
         let labels = record.labels.clone();
         change(&mut record)?;
         tx.save_node(&mut record, self.now).await?;
@@ -278,7 +278,7 @@ impl<'a> Asked<'a> {
             .await?;
         let node = convert::node(self.core, &record, None, self.now);
         let response = self.end(tx, node).await?;
-        self.core.is_due(id);
+        self.core.notify_due(id);
         Ok(response)
     }
 }
@@ -301,7 +301,7 @@ mod tests {
     use crate::testing;
 
     #[tokio::test]
-    async fn what_is_kept_of_a_request_tells_nothing_to_who_has_only_the_database() {
+    async fn a_request_digest_reveals_nothing_without_the_key() {
         let (one, other) = (testing::core().await, testing::core().await);
         let caller = Caller {
             name: "ann".into(),
@@ -318,8 +318,8 @@ mod tests {
             ..Mutation::default()
         };
         let digest = |core: &Core| {
-            let asked = Asked::new(core, &caller, "EnrollNode", Some(&mutation), &request);
-            asked.unwrap().key.digest
+            let call = MutatingCall::new(core, &caller, "EnrollNode", Some(&mutation), &request);
+            call.unwrap().key.digest
         };
         assert_eq!(digest(&one), digest(&one), "the same request is known again");
         assert_ne!(digest(&one), digest(&other), "another site has another key");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rackwright_redfish::quirks::QuirkSet;
 use rackwright_redfish::{
-    BmcClient, ErrorKind, Gates, LoginWay, PowerGoal, RedfishError, RetryPolicy, Settings, Shortcut,
+    BmcClient, BmcHints, ErrorKind, Gates, LoginMethod, PowerGoal, RedfishError, RetryPolicy, Settings,
 };
 
 use crate::bmc::{Bmc, RESET, SESSIONS, SYSTEM, standard_tree};
@@ -36,7 +36,7 @@ async fn a_silent_bmc_is_left_alone_and_tried_by_one_request_at_a_time() {
         }
     };
     assert!(
-        matches!(failure, RedfishError::Resting { failures: 5, .. }),
+        matches!(failure, RedfishError::Suspended { failures: 5, .. }),
         "{failure:?}"
     );
     assert_eq!(failure.kind(), ErrorKind::Retryable);
@@ -87,15 +87,15 @@ async fn clients_of_one_bmc_know_of_each_other() {
     };
     let first = BmcClient::connect(bmc.target(), settings.clone()).await.unwrap();
     is_silent.store(true, Ordering::SeqCst);
-    while !matches!(first.system().await, Err(RedfishError::Resting { .. })) {}
+    while !matches!(first.system().await, Err(RedfishError::Suspended { .. })) {}
     drop(first);
     let asked = bmc.server.count("GET", SYSTEM);
-    let known = Shortcut {
+    let known = BmcHints {
         system: Some(SYSTEM.into()),
-        login: LoginWay::EachRequest,
+        login: LoginMethod::EachRequest,
     };
-    let second = BmcClient::sparing(bmc.target(), settings, &known).unwrap();
-    assert!(matches!(second.power().await, Err(RedfishError::Resting { .. })));
+    let second = BmcClient::for_polling(bmc.target(), settings, &known).unwrap();
+    assert!(matches!(second.power().await, Err(RedfishError::Suspended { .. })));
     assert_eq!(bmc.server.count("GET", SYSTEM), asked);
     gates.tidy();
     assert_eq!(gates.count(), 1);

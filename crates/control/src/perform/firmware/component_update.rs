@@ -13,14 +13,14 @@ use rackwright_store::{EventRow, FirmwareUpdateRow};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Run, Stop};
+use super::{EndReason, FirmwareRun};
 use crate::bmc::BmcError;
 use crate::clock;
 use crate::firmware::link;
 use crate::stored;
 
 /// Time limits.
-pub(super) struct Patience {
+pub(super) struct TimeLimits {
     /// From sending a component to the end of its task (Ironic's limit for a whole update is 2 h).
     task: Duration,
     /// For a restart of a BMC: some take ten minutes.
@@ -35,7 +35,7 @@ pub(super) struct Patience {
     pub(super) look: Duration,
 }
 
-impl Patience {
+impl TimeLimits {
     /// The limits of updates that may take `all_s` in total. With the default of 4 h: 2 h for a component, 15 min for an
     /// absent BMC or for a version to read, 4 min for a change of power, and 20 s for a version to read by itself.
     pub(super) fn within(all_s: u32) -> Self {
@@ -64,7 +64,7 @@ pub(super) enum Phase {
 
 /// The update of one component, as it is stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Flight {
+pub(super) struct ComponentUpdate {
     pub(super) component: String,
     pub(super) entry: FirmwareEntry,
     pub(super) to: String,
@@ -76,36 +76,36 @@ pub(super) struct Flight {
     pub(super) ticket: Option<UpdateTicket>,
 }
 
-impl Run<'_> {
-    pub(super) async fn load(&self) -> Result<Option<Flight>, Stop> {
+impl FirmwareRun<'_> {
+    pub(super) async fn load(&self) -> Result<Option<ComponentUpdate>, EndReason> {
         let row = self.core.store.firmware_update(&self.record.id).await?;
         let row = row.filter(|row| !row.body.is_empty());
         let read = |row: FirmwareUpdateRow| stored::present("firmware update", &self.record.id, &row.body);
         Ok(row.map(read).transpose()?)
     }
 
-    pub(super) fn row(&self, flight: &Flight) -> FirmwareUpdateRow {
+    pub(super) fn row(&self, component_update: &ComponentUpdate) -> FirmwareUpdateRow {
         FirmwareUpdateRow {
             node: self.record.id.clone(),
-            digest: flight.digest.clone(),
+            digest: component_update.digest.clone(),
             changed_at: clock::now(),
-            body: serde_json::to_string(flight).unwrap_or_default(),
+            body: serde_json::to_string(component_update).unwrap_or_default(),
         }
     }
 
-    async fn store(&self, flight: &Flight) -> Result<(), Stop> {
+    async fn store(&self, component_update: &ComponentUpdate) -> Result<(), EndReason> {
         self.core.firmware.note_begun(&self.record.id, true);
-        Ok(self.core.store.put_firmware_update(&self.row(flight)).await?)
+        Ok(self.core.store.put_firmware_update(&self.row(component_update)).await?)
     }
 
-    async fn over(&self) -> Result<(), Stop> {
+    async fn end_update(&self) -> Result<(), EndReason> {
         self.core.store.end_firmware_update(&self.record.id).await?;
         self.core.firmware.note_begun(&self.record.id, false);
         Ok(())
     }
 
     /// The client, as soon as the BMC answers: it restarts in the middle of its own update.
-    pub(super) async fn client(&self) -> Result<Arc<BmcClient>, Stop> {
+    pub(super) async fn client(&self) -> Result<Arc<BmcClient>, EndReason> {
         let since = Instant::now();
         loop {
             match self.core.bmcs.client(self.record, &self.core.keys.sealer).await {
@@ -118,125 +118,140 @@ impl Run<'_> {
     }
 
     /// Finishes an update from any phase.
-    pub(super) async fn finish(&self, mut flight: Flight) -> Result<EventRow, Stop> {
-        let ended = self.go_on(&mut flight).await;
+    pub(super) async fn finish(&self, mut component_update: ComponentUpdate) -> Result<EventRow, EndReason> {
+        let ended = self.advance(&mut component_update).await;
         let is_over = match &ended {
             Ok(()) => true,
             // A permanent refusal or failure of the BMC ends the update. After any other failure the state is unknown: a
             // task that takes too long may still write.
-            Err(Stop::Failed(_, _, is_retryable)) => !is_retryable,
-            Err(Stop::Bmc(BmcError::Redfish(error))) => error.kind() == ErrorKind::Permanent,
+            Err(EndReason::Failed(_, _, is_retryable)) => !is_retryable,
+            Err(EndReason::Bmc(BmcError::Redfish(error))) => error.kind() == ErrorKind::Permanent,
             Err(_) => false,
         };
-        let is_written = ended.is_ok() || flight.phase == Phase::Activating;
-        if is_over && is_written && !flight.is_bmc {
+        let is_written = ended.is_ok() || component_update.phase == Phase::Activating;
+        if is_over && is_written && !component_update.is_bmc {
             // Explains why the TPM measures something else at the next start.
-            let (id, to) = (&self.record.id, format!("{} to {}", flight.component, flight.to));
-            self.core.store.note_firmware_updated(id, clock::now(), &to).await?;
+            let (id, to) = (
+                &self.record.id,
+                format!("{} to {}", component_update.component, component_update.to),
+            );
+            self.core.store.record_firmware_update(id, clock::now(), &to).await?;
         }
         if is_over {
-            self.over().await?;
+            self.end_update().await?;
         }
         // An update that will be retried continues in its phase.
-        if is_over && ended.is_err() && flight.phase == Phase::Activating {
-            let _ = self.put_back(flight.was_on).await;
+        if is_over && ended.is_err() && component_update.phase == Phase::Activating {
+            let _ = self.restore_power(component_update.was_on).await;
         }
         ended?;
         let message = format!(
             "{} went from {} to {}",
-            flight.component, flight.entry.version, flight.to
+            component_update.component, component_update.entry.version, component_update.to
         );
         Ok(self.event(EventKind::FirmwareUpdated, message))
     }
 
-    async fn go_on(&self, flight: &mut Flight) -> Result<(), Stop> {
-        if self.reads(flight).await? == Some(true) {
+    async fn advance(&self, component_update: &mut ComponentUpdate) -> Result<(), EndReason> {
+        if self.has_wanted_version(component_update).await? == Some(true) {
             return Ok(());
         }
-        if flight.phase == Phase::Sending {
-            self.send(flight).await?;
+        if component_update.phase == Phase::Sending {
+            self.send(component_update).await?;
         }
-        if flight.phase == Phase::Tracking {
-            self.track(flight).await?;
+        if component_update.phase == Phase::Tracking {
+            self.track(component_update).await?;
         }
-        if self.waits_for_version(flight, self.patience.settles).await? {
+        if self.wait_for_version(component_update, self.patience.settles).await? {
             return Ok(());
         }
-        let activated = self.try_activate(flight).await;
+        let activated = self.try_activate(component_update).await;
         if activated.is_err() {
-            self.after_failed_restart(flight).await;
+            self.after_failed_restart(component_update).await;
         }
         activated?;
-        if self.waits_for_version(flight, self.patience.version).await? {
+        if self.wait_for_version(component_update, self.patience.version).await? {
             return Ok(());
         }
         let what = format!(
             "{}: the BMC took version {} and still reads another; it may run only after an AC cycle",
-            flight.component, flight.to
+            component_update.component, component_update.to
         );
-        Err(Stop::Failed("firmware-not-applied", what, false))
+        Err(EndReason::Failed("firmware-not-applied", what, false))
     }
 
     /// Activates the component if a restart is allowed now.
-    async fn try_activate(&self, flight: &mut Flight) -> Result<(), Stop> {
+    async fn try_activate(&self, component_update: &mut ComponentUpdate) -> Result<(), EndReason> {
         self.check_restart().await?;
-        flight.phase = Phase::Activating;
-        self.store(flight).await?;
-        self.activate(flight).await
+        component_update.phase = Phase::Activating;
+        self.store(component_update).await?;
+        self.activate(component_update).await
     }
 
     /// Switches on again a machine that ran and was switched off in vain. The first failure stays the result of the update.
-    async fn after_failed_restart(&self, flight: &mut Flight) {
-        if flight.phase != Phase::Activating || !flight.was_on {
+    async fn after_failed_restart(&self, component_update: &mut ComponentUpdate) {
+        if component_update.phase != Phase::Activating || !component_update.was_on {
             return;
         }
-        if self.put_back(true).await.is_ok() {
+        if self.restore_power(true).await.is_ok() {
             // The machine is as before: the next try leaves it so if it must no longer be restarted.
-            flight.phase = Phase::Tracking;
-            let _ = self.store(flight).await;
+            component_update.phase = Phase::Tracking;
+            let _ = self.store(component_update).await;
         }
     }
 
-    fn what(&self, flight: &Flight, doing: &str) -> String {
-        format!("{doing} {} {}", flight.component, flight.to)
+    fn what(&self, component_update: &ComponentUpdate, doing: &str) -> String {
+        format!("{doing} {} {}", component_update.component, component_update.to)
     }
 
     /// Sends the file, unless the BMC already has a task for it.
-    async fn send(&self, flight: &mut Flight) -> Result<(), Stop> {
+    async fn send(&self, component_update: &mut ComponentUpdate) -> Result<(), EndReason> {
         let client = self.client().await?;
         let mut tasks = client.task_links().await?;
-        tasks.retain(|task| !flight.tasks_before.contains(task));
+        tasks.retain(|task| !component_update.tasks_before.contains(task));
         let ticket = match tasks.pop() {
             Some(task) => UpdateTicket {
                 way: None,
                 places: vec![task],
             },
             None => {
-                self.say(&self.what(flight, "sending"), 0);
-                client.start_update(&flight.entry, &self.image(flight).await?).await?
+                self.show_progress(&self.what(component_update, "sending"), 0);
+                client
+                    .start_update(&component_update.entry, &self.image(component_update).await?)
+                    .await?
             }
         };
-        flight.ticket = Some(ticket);
-        flight.phase = Phase::Tracking;
-        self.store(flight).await
+        component_update.ticket = Some(ticket);
+        component_update.phase = Phase::Tracking;
+        self.store(component_update).await
     }
 
-    async fn image(&self, flight: &Flight) -> Result<FirmwareImage, Stop> {
-        let broken = |why| Stop::Failed("firmware-file", why, false);
-        let (file, bytes) = self.core.firmware.files.check(&flight.digest).await.map_err(broken)?;
-        let row = self.files.iter().find(|row| row.digest == flight.digest);
+    async fn image(&self, component_update: &ComponentUpdate) -> Result<FirmwareImage, EndReason> {
+        let broken = |why| EndReason::Failed("firmware-file", why, false);
+        let (file, bytes) = self
+            .core
+            .firmware
+            .files
+            .check(&component_update.digest)
+            .await
+            .map_err(broken)?;
+        let row = self.files.iter().find(|row| row.digest == component_update.digest);
         let name = row.map_or_else(|| "firmware.bin".to_owned(), |row| row.name.clone());
         Ok(FirmwareImage {
             file,
             bytes,
-            url: link::make(self.core, &flight.digest, &name, clock::now()),
+            url: link::make(self.core, &component_update.digest, &name, clock::now()),
             name,
         })
     }
 
     /// Waits for the end of the BMC's task.
-    async fn track(&self, flight: &Flight) -> Result<(), Stop> {
-        let Some(ticket) = flight.ticket.as_ref().filter(|ticket| !ticket.places.is_empty()) else {
+    async fn track(&self, component_update: &ComponentUpdate) -> Result<(), EndReason> {
+        let Some(ticket) = component_update
+            .ticket
+            .as_ref()
+            .filter(|ticket| !ticket.places.is_empty())
+        else {
             return Ok(());
         };
         let begun = Instant::now();
@@ -248,26 +263,32 @@ impl Run<'_> {
                 UpdateLook::Failed { state, messages } => {
                     let what = format!(
                         "{}: the BMC's task ended as {state}{messages}",
-                        self.what(flight, "update of")
+                        self.what(component_update, "update of")
                     );
-                    return Err(Stop::Failed("firmware-failed", what, false));
+                    return Err(EndReason::Failed("firmware-failed", what, false));
                 }
                 UpdateLook::Running(progress) => {
                     answered = Instant::now();
                     let percent = progress.percent.unwrap_or(0).min(100) as u32;
-                    self.say(&self.what(flight, &format!("BMC: {},", progress.state)), percent);
+                    self.show_progress(
+                        &self.what(component_update, &format!("BMC: {},", progress.state)),
+                        percent,
+                    );
                 }
                 UpdateLook::Away(why) => {
-                    self.say(&self.what(flight, "the BMC restarts:"), 99);
+                    self.show_progress(&self.what(component_update, "the BMC restarts:"), 99);
                     if answered.elapsed() > self.patience.away {
-                        let what = format!("{}: {why}", self.what(flight, "the BMC did not come back during"));
-                        return Err(Stop::Failed("bmc-unreachable", what, true));
+                        let what = format!(
+                            "{}: {why}",
+                            self.what(component_update, "the BMC did not come back during")
+                        );
+                        return Err(EndReason::Failed("bmc-unreachable", what, true));
                     }
                 }
             }
             if begun.elapsed() > self.patience.task {
-                let what = self.what(flight, "the BMC's task did not end: update of");
-                return Err(Stop::Failed("deadline", what, true));
+                let what = self.what(component_update, "the BMC's task did not end: update of");
+                return Err(EndReason::Failed("deadline", what, true));
             }
             sleep(self.patience.look).await;
         }
@@ -275,30 +296,33 @@ impl Run<'_> {
 
     /// Whether the wanted version reads. `None`: the BMC does not answer. Some inventories put the version into the name of
     /// an entry: then it is another entry.
-    async fn reads(&self, flight: &Flight) -> Result<Option<bool>, Stop> {
+    async fn has_wanted_version(&self, component_update: &ComponentUpdate) -> Result<Option<bool>, EndReason> {
         let client = self.client().await?;
-        match client.firmware_entry(&flight.entry.path).await {
-            Ok(entry) => Ok(Some(same(&entry.version, &flight.to))),
+        match client.firmware_entry(&component_update.entry.path).await {
+            Ok(entry) => Ok(Some(same(&entry.version, &component_update.to))),
             Err(failure) if matches!(failure.status(), Some(404 | 410)) => {
-                let wanted = self.wanted.iter().find(|one| *one.component == *flight.component);
+                let wanted = self
+                    .wanted
+                    .iter()
+                    .find(|one| *one.component == *component_update.component);
                 let state = client.firmware().await?;
                 let mut meant = state
                     .entries
                     .iter()
                     .filter(|e| wanted.is_some_and(|one| one.is_for(&e.id, &e.name, &e.software_id)));
-                Ok(Some(meant.any(|entry| same(&entry.version, &flight.to))))
+                Ok(Some(meant.any(|entry| same(&entry.version, &component_update.to))))
             }
             Err(failure) if failure.kind() == ErrorKind::Retryable => Ok(None),
             Err(failure) => Err(failure.into()),
         }
     }
 
-    async fn waits_for_version(&self, flight: &Flight, limit: Duration) -> Result<bool, Stop> {
-        self.say(&self.what(flight, "waiting for"), 99);
+    async fn wait_for_version(&self, component_update: &ComponentUpdate, limit: Duration) -> Result<bool, EndReason> {
+        self.show_progress(&self.what(component_update, "waiting for"), 99);
         let first = Instant::now();
         let mut begun = first;
         loop {
-            match self.reads(flight).await? {
+            match self.has_wanted_version(component_update).await? {
                 Some(true) => return Ok(true),
                 Some(false) if begun.elapsed() >= limit => return Ok(false),
                 None if first.elapsed() >= limit + self.patience.away => return Ok(false),
@@ -311,8 +335,15 @@ impl Run<'_> {
     }
 
     /// The activation: from the SKU's wish, else from the profile of the BMC, else a restart of the BMC or the host.
-    async fn activation(&self, client: &BmcClient, flight: &Flight) -> Result<Activation, Stop> {
-        let wanted = self.wanted.iter().find(|one| *one.component == *flight.component);
+    async fn activation(
+        &self,
+        client: &BmcClient,
+        component_update: &ComponentUpdate,
+    ) -> Result<Activation, EndReason> {
+        let wanted = self
+            .wanted
+            .iter()
+            .find(|one| *one.component == *component_update.component);
         if let Some(said) = wanted.and_then(|one| one.activation) {
             return Ok(match said {
                 FirmwareActivation::None => Activation::None,
@@ -321,18 +352,18 @@ impl Run<'_> {
                 FirmwareActivation::AcCycle => Activation::AcCycle,
             });
         }
-        let known = client.profile().await?.update.activation_of(&flight.entry.id);
-        Ok(known.unwrap_or(match flight.is_bmc {
+        let known = client.profile().await?.update.activation_of(&component_update.entry.id);
+        Ok(known.unwrap_or(match component_update.is_bmc {
             true => Activation::BmcReset,
             false => Activation::HostReset,
         }))
     }
 
     /// Activates the component.
-    async fn activate(&self, flight: &Flight) -> Result<(), Stop> {
+    async fn activate(&self, component_update: &ComponentUpdate) -> Result<(), EndReason> {
         let client = self.client().await?;
-        let by = self.activation(&client, flight).await?;
-        self.say(&self.what(flight, "restarting for"), 99);
+        let by = self.activation(&client, component_update).await?;
+        self.show_progress(&self.what(component_update, "restarting for"), 99);
         match by {
             Activation::None => {}
             Activation::BmcReset => client.reset_bmc().await?,
@@ -340,15 +371,15 @@ impl Run<'_> {
                 self.switch_off(&client).await?;
                 self.switch_on(&client).await?;
             }
-            Activation::AcCycle => self.ac_cycle(&client, flight).await?,
+            Activation::AcCycle => self.ac_cycle(&client, component_update).await?,
         }
         Ok(())
     }
 
     /// Switches the machine off, unless it could not be switched on again.
-    async fn switch_off(&self, client: &BmcClient) -> Result<(), Stop> {
-        let Ok(placed) = timeout(super::TURN, self.take_place()).await else {
-            return Err(Stop::NoTurn);
+    async fn switch_off(&self, client: &BmcClient) -> Result<(), EndReason> {
+        let Ok(placed) = timeout(super::TURN, self.take_permits()).await else {
+            return Err(EndReason::QueueTimeout);
         };
         placed?;
         self.check_alarms().await?;
@@ -359,26 +390,26 @@ impl Run<'_> {
 
     /// Runs an AC cycle if the BMC supports it: some versions read only after that. The machine is off before and on
     /// afterwards, as after any other restart.
-    async fn ac_cycle(&self, client: &BmcClient, flight: &Flight) -> Result<(), Stop> {
-        match client.ac_cycle_way().await {
+    async fn ac_cycle(&self, client: &BmcClient, component_update: &ComponentUpdate) -> Result<(), EndReason> {
+        match client.ac_cycle_method().await {
             Ok(_) => {}
             Err(RedfishError::NotOffered { .. }) => {
                 let what = format!(
                     "{} {} is put on and runs after an AC cycle: switch the machine's outlets off and on",
-                    flight.component, flight.to
+                    component_update.component, component_update.to
                 );
-                return Err(Stop::Failed("firmware-needs-ac-cycle", what, false));
+                return Err(EndReason::Failed("firmware-needs-ac-cycle", what, false));
             }
             Err(failure) => return Err(failure.into()),
         }
         self.switch_off(client).await?;
-        self.say(&self.what(flight, "AC cycle for"), 99);
+        self.show_progress(&self.what(component_update, "AC cycle for"), 99);
         let cycled = client.ac_cycle(self.patience.away).await?;
         let message = format!(
             "AC cycle by {} for {} {}: the BMC was away for {} s",
             cycled.action,
-            flight.component,
-            flight.to,
+            component_update.component,
+            component_update.to,
             cycled.away.as_secs()
         );
         let mut tx = self.core.store.write().await?;

@@ -147,7 +147,7 @@ async fn call(core: Arc<Core>, member: &str, method: &str) -> Code {
         .extension(ClientIdentity::member(member, 0).unwrap())
         .body(body)
         .unwrap();
-    let services = UntilEnded::new(crate::grpc::routes(&core), core);
+    let services = Granted::new(crate::grpc::routes(&core), core);
     let response = services.oneshot(request).await.unwrap();
     let code = |headers: &HeaderMap| headers.get("grpc-status").map(|code| Code::from_bytes(code.as_bytes()));
     if let Some(code) = code(response.headers()) {
