@@ -181,7 +181,7 @@ PLACEMENT_ARGS ?=
 
 .PHONY: bench-placement
 bench-placement: deps-bench ## Where clusters go: time of a decision among 100,000 nodes, and a month's utilisation; prints JSON
-	@cargo build --locked --release -p rackwright-site --bin rackwright-bench-placement >&2
+	@cargo build --locked --release -p rackwright-planner --bin rackwright-bench-placement >&2
 	@target/release/rackwright-bench-placement $(PLACEMENT_ARGS)
 
 .PHONY: bench-peers

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use rackwright_fabric::{Diags, OpenSm, OpenSmSettings, Process, ToolSettings, Tools};
-use rackwright_site::fabric::{Device, Fabric, FatTree, Guid, Plan, PortRef, Speed};
+use rackwright_infiniband::{Device, Fabric, FatTree, Guid, Plan, PortRef, Speed};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
@@ -74,7 +74,7 @@ impl Lab {
 
     /// The fabric of a site with adapter GUIDs equal to those of the ports. ibsim plays its links at HDR.
     pub async fn of_site(site: &rackwright_site::model::Site) -> Self {
-        let plan = rackwright_site::import::plan(site).expect("a plan");
+        let plan = rackwright_planner::cabling::plan(site).expect("a plan");
         Self::play(plan, 1).await
     }
 
@@ -336,7 +336,7 @@ async fn until(out: &mut BufReader<impl AsyncRead + Unpin>, words: &str) {
 
 fn start_opensm(here: &Path, environment: &[(String, String)]) -> Child {
     std::fs::write(here.join("opensm.conf"), "# OpenSM's own values\n").expect("its options");
-    let closed = rackwright_site::fabric::Partitions::default().render().expect("a file");
+    let closed = rackwright_infiniband::Partitions::default().render().expect("a file");
     std::fs::write(here.join("partitions.conf"), closed).expect("its partitions");
     let file = |name: &str| File::create(here.join(name)).expect("a file");
     Command::new("opensm")

@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_fabric::{FabricError, FabricManager as _, OpenSm, Proof};
-use rackwright_site::fabric::check::check;
-use rackwright_site::fabric::dump::{self, Limits};
-use rackwright_site::fabric::partition::{DifferenceKind, HealthItem, HealthState, ReadingNumber, compare};
-use rackwright_site::fabric::structure::Rails;
-use rackwright_site::fabric::{FaultKind, Guid, KeyPool, Membership, PKey, Partition, Partitions, Structure};
+use rackwright_infiniband::check::check;
+use rackwright_infiniband::dump::{self, Limits};
+use rackwright_infiniband::partition::{DifferenceKind, HealthItem, HealthState, ReadingNumber, compare};
+use rackwright_infiniband::structure::Rails;
+use rackwright_infiniband::{FaultKind, Guid, KeyPool, Membership, PKey, Partition, Partitions, Structure};
 use rackwright_tests::fabric::Lab;
 
 fn key(number: u16) -> PKey {

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rackwright_planner::handover::{Cluster, Format, Member, pack};
 use rackwright_site::file::{Source, check};
 use rackwright_site::generate::{ReferenceSku, Request, site_file};
-use rackwright_site::handover::{Cluster, Format, Member, pack};
 use rackwright_site::model::{CustomerId, NodeId, Port, Site};
 use rackwright_site::power::{Ledger, Reservation};
 use rackwright_tests::ports::free_port;
@@ -265,7 +265,7 @@ fn slurm_reads_short_lists_as_they_are_meant() {
         &["n999999998", "n999999999", "n1000000000", "n20000000000"],
         &["r1-n1", "r1-n2", "r2-n1", "login", "a.b-7", "a.b-8", "x0", "x00"],
     ] {
-        let list = rackwright_site::handover::hostlist::compress(names.iter().copied());
+        let list = rackwright_planner::handover::hostlist::compress(names.iter().copied());
         let (mut said, mut wanted) = (slurm.names(&list), names.to_vec());
         said.sort();
         wanted.sort_unstable();

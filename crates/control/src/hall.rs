@@ -6,10 +6,10 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rackwright_placement::ClusterId;
+use rackwright_planner::planner::{NamedPlacement, Planner};
 use rackwright_site::file::{Checked, Source, check};
 use rackwright_site::model::{NodeId, Site};
-use rackwright_site::placement::ClusterId;
-use rackwright_site::planner::{NamedPlacement, Planner};
 use rackwright_store::{ClusterRecord, Scope, SiteFile, Store, StoreError};
 use serde::Deserialize;
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, stream};
-use rackwright_site::fabric::dump::{self, Limits};
-use rackwright_site::fabric::{Dump, Fabric, Guid, Tables};
+use rackwright_infiniband::dump::{self, Limits};
+use rackwright_infiniband::{Dump, Fabric, Guid, Tables};
 
 use crate::error::FabricError;
 use crate::tool::Tools;

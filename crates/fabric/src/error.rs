@@ -4,8 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rackwright_site::fabric::dump::DumpError;
-use rackwright_site::fabric::partition::{ConfError, Difference, PartitionError};
+use rackwright_infiniband::dump::DumpError;
+use rackwright_infiniband::partition::{ConfError, Difference, PartitionError};
 
 use crate::tool::ToolError;
 use crate::ufm::UfmError;

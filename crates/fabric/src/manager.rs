@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use async_trait::async_trait;
-use rackwright_site::fabric::partition::HealthCheck;
-use rackwright_site::fabric::{Dump, Guid, Partitions, Tables};
+use rackwright_infiniband::partition::HealthCheck;
+use rackwright_infiniband::{Dump, Guid, Partitions, Tables};
 
 use crate::error::FabricError;
 

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use rackwright_fabric::{FabricError, FabricManager as _, Proof, Ufm, UfmAccess, UfmError, UfmSettings};
-use rackwright_site::fabric::{Guid, PKey, Partition, Partitions};
+use rackwright_infiniband::{Guid, PKey, Partition, Partitions};
 use serde_json::{Value, json};
 
 /// The state of the played UFM, and its faults.

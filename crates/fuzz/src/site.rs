@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use rackwright_site::discovery::{parse_answer, parse_leases, parse_targets};
-use rackwright_site::fabric::dump::{self, Limits};
-use rackwright_site::fabric::partition::{self, ManagerOptions};
+use rackwright_import::Options;
+use rackwright_import::discovery::{parse_answer, parse_leases, parse_targets};
+use rackwright_import::netbox::{NetboxOptions, Roles, Table, Tables, from_netbox};
+use rackwright_infiniband::dump::{self, Limits};
+use rackwright_infiniband::partition::{self, ManagerOptions};
+use rackwright_planner::hall::hall;
 use rackwright_site::file::{self, Source, check_within};
-use rackwright_site::hall::hall;
-use rackwright_site::import::Options;
-use rackwright_site::import::netbox::{NetboxOptions, Roles, Table, Tables, from_netbox};
 
 /// What is written of a dump is read again. A dump without findings has the same devices and links then. The rest of a line may
 /// differ: a host chooses its description freely, and the format has no way to quote it.

@@ -108,7 +108,7 @@ impl Findings {
 /// Collects findings, one for each place and path. A later finding there is a consequence of the first, or concerns
 /// another item of the same line.
 #[derive(Debug)]
-pub(crate) struct Sink {
+pub struct Sink {
     files: Vec<Box<str>>,
     found: Vec<(Spot, Finding)>,
     seen: HashSet<(Spot, String)>,
@@ -122,7 +122,9 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    pub(crate) fn new(files: Vec<Box<str>>) -> Self {
+    /// A sink for findings in these files, with the default limits.
+    #[must_use]
+    pub fn new(files: Vec<Box<str>>) -> Self {
         Self::within(files, Limits::default())
     }
 
@@ -139,26 +141,25 @@ impl Sink {
         }
     }
 
-    pub(crate) fn error(&mut self, at: Spot, path: impl Into<String>, what: impl Into<String>, fix: impl Into<String>) {
+    /// Adds an error: what is wrong at `path`, and how to fix it.
+    pub fn error(&mut self, at: Spot, path: impl Into<String>, what: impl Into<String>, fix: impl Into<String>) {
         self.add(Severity::Error, at, path.into(), what.into(), fix.into());
     }
 
-    pub(crate) fn warning(
-        &mut self,
-        at: Spot,
-        path: impl Into<String>,
-        what: impl Into<String>,
-        fix: impl Into<String>,
-    ) {
+    /// Adds a warning.
+    pub fn warning(&mut self, at: Spot, path: impl Into<String>, what: impl Into<String>, fix: impl Into<String>) {
         self.add(Severity::Warning, at, path.into(), what.into(), fix.into());
     }
 
-    pub(crate) fn has_errors(&self) -> bool {
+    /// Whether an error was added.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
         self.errors > 0
     }
 
-    /// Such as `site.yaml:12`.
-    pub(crate) fn place(&self, at: Spot) -> String {
+    /// The place in words, such as `site.yaml:12`.
+    #[must_use]
+    pub fn place(&self, at: Spot) -> String {
         format!("{}:{}", self.file(at), at.line)
     }
 
@@ -213,7 +214,9 @@ impl Sink {
         }
     }
 
-    pub(crate) fn finish(mut self) -> Findings {
+    /// The findings, by place.
+    #[must_use]
+    pub fn finish(mut self) -> Findings {
         self.found.sort_by(|(a, x), (b, y)| (a, &x.path).cmp(&(b, &y.path)));
         Findings {
             list: self.found.into_iter().map(|(_, finding)| finding).collect(),

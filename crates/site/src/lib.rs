@@ -1,22 +1,12 @@
-//! The datacenter as a value: positions, power, cooling, cables, and the placement of clusters.
+//! The datacenter as a value: what stands where, what feeds and cools it, and which cable goes where.
 //!
-//! Every function depends only on its arguments. This crate never opens a file or a socket and never uses a clock, a
-//! database or randomness. The input is the text of a site file, the dump of a fabric or a seed. The output is
-//! findings, models and placements.
+//! Everything here is a function of its arguments. This crate never opens a file or a socket, and never sees a clock,
+//! a database or randomness: the text of a site file and a seed come in, findings and models go out.
 
-pub mod discovery;
-pub mod fabric;
 pub mod file;
 pub mod finding;
 pub mod firmware;
 pub mod generate;
-pub mod hall;
-pub mod handover;
-pub mod import;
 pub mod model;
-pub mod network;
-pub mod placement;
-pub mod planner;
 pub mod power;
-mod text;
-pub mod watch;
+pub mod text;

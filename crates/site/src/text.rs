@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 
 /// A site file being written.
 #[derive(Debug, Default)]
-pub(crate) struct Writer {
+pub struct Writer {
     text: String,
     lines: u32,
 }
 
 impl Writer {
     /// Appends one or more complete lines.
-    pub(crate) fn line(&mut self, line: impl AsRef<str>) {
+    pub fn line(&mut self, line: impl AsRef<str>) {
         let line = line.as_ref();
         let breaks = line.bytes().filter(|byte| *byte == b'\n').count();
         self.lines = self.lines.saturating_add(u32::try_from(breaks + 1).unwrap_or(u32::MAX));
@@ -19,12 +19,13 @@ impl Writer {
         let _ = writeln!(self.text, "{line}");
     }
 
-    pub(crate) fn section(&mut self, name: &str) {
+    /// Begins a section, after an empty line.
+    pub fn section(&mut self, name: &str) {
         self.line(format!("\n{name}:"));
     }
 
     /// Appends one item of a section. Values are YAML. The caller writes further lines after an empty value.
-    pub(crate) fn item(&mut self, fields: &[(&str, String)]) {
+    pub fn item(&mut self, fields: &[(&str, String)]) {
         for (i, (name, value)) in fields.iter().enumerate() {
             let start = if i == 0 { "- " } else { "  " };
             let gap = if value.is_empty() { "" } else { " " };
@@ -33,17 +34,21 @@ impl Writer {
     }
 
     /// The number of the next line, from 1.
-    pub(crate) fn next_line(&self) -> u32 {
+    #[must_use]
+    pub fn next_line(&self) -> u32 {
         self.lines.saturating_add(1)
     }
 
-    pub(crate) fn finish(self) -> String {
+    /// The text.
+    #[must_use]
+    pub fn finish(self) -> String {
         self.text
     }
 }
 
 /// A YAML scalar that the site file reads as this text. Quoted if it would be read as something else.
-pub(crate) fn scalar(text: &str) -> String {
+#[must_use]
+pub fn scalar(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@+".contains(c);
     let starts = text.starts_with(|c: char| c.is_ascii_alphanumeric());
     let word = !matches!(
@@ -66,7 +71,8 @@ pub(crate) fn scalar(text: &str) -> String {
 }
 
 /// Text for a comment: one line, without control characters.
-pub(crate) fn comment(text: &str) -> String {
+#[must_use]
+pub fn comment(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

@@ -9,7 +9,7 @@ use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use rackwright_fabric::FabricManager as _;
-use rackwright_site::fabric::Guid;
+use rackwright_infiniband::Guid;
 use rackwright_site::file::{Source, check};
 use rackwright_site::generate::{ReferenceSku, Request, site_file};
 use rackwright_site::model::{Redundancy, Site as Hall};

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
 use rackwright_api::v1::{ClusterPlan, PlanClusterRequest};
+use rackwright_placement::Placement;
+use rackwright_planner::planner::Planner;
 use rackwright_site::model::{NodeId, Site};
-use rackwright_site::placement::Placement;
-use rackwright_site::planner::Planner;
 use serde_json::{Map, Value, json};
 
 use super::wanted::{self, ClusterRequest, PlacementRequest};
@@ -205,7 +205,7 @@ fn words(one: &Planned, paint: Paint) -> String {
     out
 }
 
-fn names_of(site: &Site, nodes: &[rackwright_site::placement::NodeId]) -> Vec<String> {
+fn names_of(site: &Site, nodes: &[rackwright_placement::NodeId]) -> Vec<String> {
     nodes
         .iter()
         .map(|node| site.node(NodeId(node.0)).name.to_string())

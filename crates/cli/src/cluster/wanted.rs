@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use rackwright_api::v1::{ClusterSpec, Deployment};
+use rackwright_placement::{Bandwidth, ClusterId, CustomerId, Request, SkuId as PlacedSku};
 use rackwright_site::model::{Site, SkuId};
-use rackwright_site::placement::{Bandwidth, ClusterId, CustomerId, Request, SkuId as PlacedSku};
 use serde::Deserialize;
 
 use crate::error::CliError;

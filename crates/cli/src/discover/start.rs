@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rackwright_api::v1::discovery_service_client::DiscoveryServiceClient;
 use rackwright_api::v1::{DiscoveryLogin, DiscoveryTarget, StartDiscoveryRequest};
-use rackwright_site::discovery::{TableFault, TargetRow, parse_leases, parse_targets};
+use rackwright_import::discovery::{TableFault, TargetRow, parse_leases, parse_targets};
 use secrecy::ExposeSecret as _;
 
 use crate::args::Cx;

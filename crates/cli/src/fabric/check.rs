@@ -1,6 +1,6 @@
 //! `rackwright fabric check`
 
-use rackwright_site::fabric::check::{Report, check, check_plan};
+use rackwright_infiniband::check::{Report, check, check_plan};
 use serde_json::json;
 
 use super::{CheckArgs, bytes, note_findings, read_dump, read_plan};
@@ -63,8 +63,8 @@ fn render(report: &Report, paint: Paint) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rackwright_site::fabric::dump::{Limits, read};
-    use rackwright_site::fabric::{Dump, FatTree, Plan};
+    use rackwright_infiniband::dump::{Limits, read};
+    use rackwright_infiniband::{Dump, FatTree, Plan};
 
     use super::*;
 

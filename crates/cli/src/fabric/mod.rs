@@ -10,8 +10,8 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use rackwright_site::fabric::dump::{self, DumpFinding, Limits};
-use rackwright_site::fabric::{Dump, Plan, PlanFault, topo};
+use rackwright_infiniband::dump::{self, DumpFinding, Limits};
+use rackwright_infiniband::{Dump, Plan, PlanFault, topo};
 
 use crate::args::Cx;
 use crate::error::{CliError, Fault, plural};

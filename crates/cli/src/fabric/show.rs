@@ -1,7 +1,7 @@
 //! `rackwright fabric show`
 
-use rackwright_site::fabric::structure::{LinkClass, Rails, SwitchView, called};
-use rackwright_site::fabric::{Dump, Role, Structure};
+use rackwright_infiniband::structure::{LinkClass, Rails, SwitchView, called};
+use rackwright_infiniband::{Dump, Role, Structure};
 use serde_json::{Value, json};
 
 use super::{ShowArgs, bytes, note_findings, read_dump};

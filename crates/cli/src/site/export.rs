@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rackwright_api::v1::{Site, SiteFile};
-use rackwright_site::fabric::topo;
+use rackwright_infiniband::topo;
+use rackwright_planner::cabling;
 use rackwright_site::file::{Source, check};
-use rackwright_site::import;
 
 use super::show;
 use crate::args::Cx;
@@ -61,7 +61,7 @@ fn topology(site: &Site) -> Result<String, CliError> {
         let message = "the site that was applied is not one for this version of the tool";
         CliError::usage(message, "`rackwright site export DIR` and `site validate DIR` say why")
     })?;
-    let plan = import::plan(&checked).map_err(|faults| {
+    let plan = cabling::plan(&checked).map_err(|faults| {
         let words: Vec<String> = faults.iter().take(MOST_FAULTS).map(ToString::to_string).collect();
         CliError::usage(
             format!("the site's cables are no plan of a fabric: {}", words.join("; ")),
@@ -124,7 +124,7 @@ mod tests {
         };
         let text = topology(&site).unwrap();
         assert!(text.starts_with("# lab, version  of the site\n"), "{text}");
-        let plan = rackwright_site::fabric::Plan::from_topo(&text).unwrap();
+        let plan = rackwright_infiniband::Plan::from_topo(&text).unwrap();
         assert_eq!(plan.fabric().links().len(), text.matches("->").count() / 2);
         let broken = Site::default();
         assert!(topology(&broken).is_err());

@@ -1,9 +1,9 @@
 //! The largest clusters that a customer could get now.
 
 use rackwright_api::v1;
+use rackwright_placement::{Bandwidth, ClusterId, CustomerId, Request, SkuId};
+use rackwright_planner::planner::{Planner, Refused};
 use rackwright_site::model::{CustomerId as SiteCustomer, Price, Site, Sku};
-use rackwright_site::placement::{Bandwidth, ClusterId, CustomerId, Request, SkuId};
-use rackwright_site::planner::{Planner, Refused};
 
 use super::reserve::ReserveError;
 use crate::hall::HallSnapshot;

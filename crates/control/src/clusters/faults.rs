@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rackwright_infiniband::Guid;
 use rackwright_lifecycle::cluster::Impaired;
 use rackwright_lifecycle::{EventKind, Timestamp};
-use rackwright_site::fabric::Guid;
-use rackwright_site::watch::{Fault, Faults, Kind, broken, impaired};
+use rackwright_planner::watch::{Fault, Faults, Kind, broken, impaired};
 use rackwright_store::EventRow;
 use serde::{Deserialize, Serialize};
 

@@ -8,7 +8,7 @@ use rackwright_fabric::{
     Diags, FabricError, FabricManager, OpenSm, OpenSmSettings, Process, ToolSettings, Tools, Ufm, UfmAccess,
     UfmSettings,
 };
-use rackwright_site::fabric::PKey;
+use rackwright_infiniband::PKey;
 use secrecy::SecretString;
 use serde::Deserialize;
 use url::Url;

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_api::v1;
-use rackwright_site::fabric::{Guid, Membership, PKey};
-use rackwright_site::handover::{
+use rackwright_infiniband::{Guid, Membership, PKey};
+use rackwright_planner::handover::{
     Cluster, Format, Member, PackFile, PartitionPort, PartitionSheet, Processors, ReportRow, Verdict, pack,
 };
+use rackwright_planner::planner::Planner;
 use rackwright_site::model::{NodeId, Site, SkuId};
-use rackwright_site::planner::Planner;
 use rackwright_store::{ClusterRecord, NodeRecord};
 
 use super::network;

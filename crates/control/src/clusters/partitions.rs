@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rackwright_infiniband::partition::{KeyPool, KeyState, PoolError, ReadingNumber};
+use rackwright_infiniband::{Guid, PKey, Partition, Partitions, Tables};
 use rackwright_lifecycle::Timestamp;
 use rackwright_lifecycle::cluster::Partition as Fact;
-use rackwright_site::fabric::partition::{KeyPool, KeyState, PoolError, ReadingNumber};
-use rackwright_site::fabric::{Guid, PKey, Partition, Partitions, Tables};
 use rackwright_site::model::Site;
 use rackwright_store::ClusterRecord;
 use serde::{Deserialize, Serialize};

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use rackwright_api::v1;
+use rackwright_infiniband::Guid;
 use rackwright_lifecycle::cluster::{Swap, has_failed};
 use rackwright_lifecycle::{EventKind, Seat, Timestamp};
-use rackwright_site::fabric::Guid;
+use rackwright_placement::{Bandwidth, CustomerId, Request, SkuId as PlacedSku};
+use rackwright_planner::planner::{NamedPlacement, Planner};
 use rackwright_site::model::{Site, SkuId};
-use rackwright_site::placement::{Bandwidth, CustomerId, Request, SkuId as PlacedSku};
-use rackwright_site::planner::{NamedPlacement, Planner};
 use rackwright_store::{ClusterRecord, ClusterSpec, EventRow, Replaced, StoreError, WriteTx};
 
 use super::partitions::{self, Fabric};

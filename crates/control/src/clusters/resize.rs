@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use rackwright_lifecycle::{EventKind, Timestamp};
+use rackwright_placement::ClusterId;
+use rackwright_planner::planner::{NamedPlacement, Planner};
 use rackwright_site::model::{NodeId, Site};
-use rackwright_site::placement::ClusterId;
-use rackwright_site::planner::{NamedPlacement, Planner};
 use rackwright_store::{ClusterRecord, StoreError, WriteTx};
 
 use super::reserve::{self, ReserveError, event, field};
@@ -113,7 +113,7 @@ fn planned(
     let last = spares.iter().rev().filter(|name| !size_request.leave.contains(*name));
     leave.extend(last.take(surplus).cloned());
 
-    let refused = |refused: rackwright_site::planner::Refused| ReserveError::Refused(refused.to_string());
+    let refused = |refused: rackwright_planner::planner::Refused| ReserveError::Refused(refused.to_string());
     let mut join = BTreeSet::new();
     let mut note = |joined: Vec<NodeId>| join.extend(joined.iter().map(|node| site.node(*node).name.to_string()));
     let more = nodes.saturating_sub(nodes_now);

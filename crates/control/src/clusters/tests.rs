@@ -114,14 +114,14 @@ pub(crate) async fn step(core: &Arc<Core>, id: &str) -> State {
 pub(super) async fn prove(core: &Core) {
     let mut tx = core.store.write().await.unwrap();
     let mut fabric = Fabric::parse(&tx.hall().await.unwrap().fabric).unwrap();
-    let mut tables = rackwright_site::fabric::Tables::default();
+    let mut tables = rackwright_infiniband::Tables::default();
     for (port, keys) in fabric.partitions().by_port() {
         let entries = keys.iter().map(|(key, membership)| key.entry(*membership));
         tables.read.insert(port, entries.collect());
     }
     let (_, site) = core.sites.current(&core.store).await.unwrap().unwrap();
     let ports = site.nodes.iter().flat_map(|node| node.port_guids.iter().flatten());
-    for port in ports.filter_map(|guid| rackwright_site::fabric::Guid::new(*guid)) {
+    for port in ports.filter_map(|guid| rackwright_infiniband::Guid::new(*guid)) {
         tables.read.entry(port).or_insert_with(|| vec![0x7fff]);
     }
     fabric.record_proof(fabric.wanted, BTreeSet::new(), Some(&tables), clock::now());

@@ -12,12 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rackwright_fabric::{FabricError, FabricManager};
+use rackwright_infiniband::{Dump, Fabric as Discovered, Guid};
 use rackwright_lifecycle::{Power, Reading, State, Timestamp, Wait, seconds};
-use rackwright_site::fabric::{Dump, Fabric as Discovered, Guid};
-use rackwright_site::import;
+use rackwright_planner::cabling;
+use rackwright_planner::planner::{NamedPlacement, Planner};
+use rackwright_planner::watch::{absent, broken, compare, together};
 use rackwright_site::model::{NodeId, Site};
-use rackwright_site::planner::{NamedPlacement, Planner};
-use rackwright_site::watch::{absent, broken, compare, together};
 use rackwright_store::ClusterNode;
 
 use super::faults::FabricComparison;
@@ -157,7 +157,7 @@ fn find(look: &FabricReading, now: Timestamp) -> Result<FabricComparison, String
     let mut cables = BTreeMap::new();
     let mut seen = look.read_at.unwrap_or(now);
     if let Some(discovered) = &look.discovered {
-        let plan = import::plan(site).map_err(|faults| {
+        let plan = cabling::plan(site).map_err(|faults| {
             let first = faults.first().map(ToString::to_string).unwrap_or_default();
             format!("the site's cables are no plan of a fabric: {first}")
         })?;

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use rackwright_fabric::{Applied, FabricError, FabricManager, Reading};
-use rackwright_lifecycle::Timestamp;
-use rackwright_lifecycle::cluster::{LINK_GRACE_S, State};
-use rackwright_site::fabric::partition::HealthCheck;
-use rackwright_site::fabric::{
+use rackwright_infiniband::partition::HealthCheck;
+use rackwright_infiniband::{
     Device, Dump, Fabric as Discovered, FabricBuilder, Guid, Partitions, PortRef, Rate, Speed, Width,
 };
-use rackwright_site::import;
+use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::cluster::{LINK_GRACE_S, State};
+use rackwright_planner::cabling;
 use rackwright_site::model::{Cable, Port, Site};
 use rackwright_store::Scope;
 
@@ -34,7 +34,7 @@ struct Played {
 
 impl Played {
     fn fabric(&self) -> Discovered {
-        let plan = import::plan(&self.site).unwrap();
+        let plan = cabling::plan(&self.site).unwrap();
         let gone = self.gone.lock().unwrap();
         let planned = plan.fabric();
         let mut builder = FabricBuilder::default();

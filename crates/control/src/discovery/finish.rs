@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use rackwright_import::discovery::{Judgement, KnownNode, Seen, judge};
 use rackwright_redfish::{BmcClient, RetryPolicy, Settings};
-use rackwright_site::discovery::{Judgement, KnownNode, Seen, judge};
 use rackwright_store::{FindingRow, NodeRecord, Scope, StoreError};
 use tokio::task::JoinSet;
 

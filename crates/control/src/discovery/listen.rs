@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::path::Path;
 use std::time::Duration;
 
-use rackwright_site::discovery::{SSDP_PORT, parse_answer, parse_leases, search};
+use rackwright_import::discovery::{SSDP_PORT, parse_answer, parse_leases, search};
 use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};

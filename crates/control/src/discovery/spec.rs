@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
+use rackwright_import::discovery::Ranges;
 use rackwright_redfish::{BmcAddress, RedfishError};
-use rackwright_site::discovery::Ranges;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_lifecycle::{EventKind, Timestamp, seconds};
+use rackwright_planner::planner::NamedPlacement;
 use rackwright_site::model::{NodeId, Site};
-use rackwright_site::planner::NamedPlacement;
 use rackwright_site::power::readings::{Below, Finding, FindingKind, Judgement, Readings, judge};
 use rackwright_store::{AlarmRow, EventRow, ReadingRow, Scope, StoreError, WriteTx};
 use tokio::time::MissedTickBehavior;

@@ -656,7 +656,7 @@ impl ClusterService for Clusters {
         let nodes = self.0.store.nodes_of_cluster(&scope, id).await;
         let made = clusters::pack::make(&self.0, &record, &nodes.map_err(ApiError::from)?).await;
         let made = made.map_err(|e| customer_view::refusal(&scope, e.into()))?;
-        let file = |file: rackwright_site::handover::PackFile| v1::HandoverFile {
+        let file = |file: rackwright_planner::handover::PackFile| v1::HandoverFile {
             name: file.name,
             text: file.text,
         };

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::discovery_service_server::DiscoveryService;
+use rackwright_import::discovery::{Ranges, TARGETS_MAX};
 use rackwright_lifecycle::{EventKind, OperationKind};
-use rackwright_site::discovery::{Ranges, TARGETS_MAX};
 use rackwright_store::{DiscoveryRow, FindingRow, StoreError};
 use tonic::{Request, Response, Status};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::power_service_server::PowerService;
+use rackwright_planner::planner::NamedPlacement;
 use rackwright_site::model::{DomainKind, NodeId, Site};
-use rackwright_site::planner::NamedPlacement;
 use rackwright_site::power::readings::{Below, Expected, Measured, Readings, Rules, expected, measured, trace};
 use rackwright_site::power::{Headroom, Ledger, Loads, Reservation, StartRooms, explain, headroom};
 use rackwright_store::{AlarmRow, Scope};

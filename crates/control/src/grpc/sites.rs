@@ -9,10 +9,10 @@ use rackwright_api::v1;
 use rackwright_api::v1::get_site_response::Message as GetSite;
 use rackwright_api::v1::site_service_server::SiteService;
 use rackwright_lifecycle::EventKind;
+use rackwright_planner::planner::{Planner, RestoreError};
 use rackwright_site::file::Checked;
 use rackwright_site::finding::{Finding, Severity};
 use rackwright_site::model::{Action, Change, Site, diff};
-use rackwright_site::planner::{Planner, RestoreError};
 use rackwright_store::{Database, Scope, SiteFile, SiteRow};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
@@ -184,7 +184,7 @@ impl Sites {
         ))
     }
 
-    async fn cluster_names(&self) -> Result<Vec<(rackwright_site::placement::ClusterId, String)>, ApiError> {
+    async fn cluster_names(&self) -> Result<Vec<(rackwright_placement::ClusterId, String)>, ApiError> {
         let clusters = self.0.store.clusters(&Scope::Site, &Vec::new(), "", i64::MAX).await?;
         Ok(clusters
             .into_iter()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rackwright_site::fabric::PKey;
+use rackwright_infiniband::PKey;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Method, Response, StatusCode};
 use rustls::{ClientConfig, RootCertStore};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rackwright_site::fabric::{Guid, Membership, PKey, Partition};
+use rackwright_infiniband::{Guid, Membership, PKey, Partition};
 use serde_json::{Value, json};
 
 use super::views::UfmPartition;

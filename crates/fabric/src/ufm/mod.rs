@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rackwright_site::fabric::partition::{HealthCheck, compare, health};
-use rackwright_site::fabric::{Dump, Guid, PKey, Partition, Partitions, Tables};
+use rackwright_infiniband::partition::{HealthCheck, compare, health};
+use rackwright_infiniband::{Dump, Guid, PKey, Partition, Partitions, Tables};
 use secrecy::SecretString;
 use tokio::sync::Mutex;
 use tracing::{info, warn};
@@ -166,7 +166,7 @@ impl Ufm {
         &self,
         wanted: &Partitions,
         reading: &Reading,
-    ) -> Vec<rackwright_site::fabric::partition::Difference> {
+    ) -> Vec<rackwright_infiniband::partition::Difference> {
         let ports: Vec<Guid> = reading
             .tables
             .read
@@ -216,7 +216,7 @@ impl Ufm {
 }
 
 enum ProofError {
-    Difference(rackwright_site::fabric::partition::Difference),
+    Difference(rackwright_infiniband::partition::Difference),
     Error(FabricError),
 }
 

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use rackwright_site::import::netbox::{Table, Tables};
+use rackwright_import::netbox::{Table, Tables};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 

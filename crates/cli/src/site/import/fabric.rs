@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rackwright_site::import::{DumpOptions, from_dump};
+use rackwright_import::{DumpOptions, from_dump};
 
 use super::Common;
 use crate::args::Cx;

@@ -8,7 +8,7 @@ mod netbox;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use rackwright_site::import::{Imported, Options, SkuFile};
+use rackwright_import::{Imported, Options, SkuFile};
 use serde_json::json;
 
 use super::load::{Files, read_file, refused};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use rackwright_site::import::netbox::{NetboxOptions, Roles, Table, TableError, Tables, from_netbox};
+use rackwright_import::netbox::{NetboxOptions, Roles, Table, TableError, Tables, from_netbox};
 
 use super::{Common, api};
 use crate::args::Cx;

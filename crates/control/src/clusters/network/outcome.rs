@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_lifecycle::{EventKind, seconds};
-use rackwright_site::handover::{ReportRow, Verdict};
-use rackwright_site::network::rows;
+use rackwright_planner::handover::{ReportRow, Verdict};
+use rackwright_planner::network::rows;
 use rackwright_store::{NetworkRow, NetworkTest, StoreError};
 
 use super::plan::{Found, stored};

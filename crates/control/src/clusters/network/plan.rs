@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_site::model::Site;
-use rackwright_site::network::{
+use rackwright_planner::network::{
     Judgement, Kind, Lane, Round, Rule, Summary, Test, Topology, Transport, Usual, follow_up, judge, schedule, shifts,
 };
+use rackwright_site::model::Site;
 use rackwright_store::{NetworkTest, NodeRecord};
 use rackwright_validate::{self as validate, LaneTarget, MeasureRequest, Measured, ServedLane, TrafficSetup};
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use rackwright_site::handover::Verdict;
-use rackwright_site::network::{Lane, Rule, Test, Topology, Transport, Usual, judge};
+use rackwright_planner::handover::Verdict;
+use rackwright_planner::network::{Lane, Rule, Test, Topology, Transport, Usual, judge};
 
 use super::plan::Found;
 use super::*;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rackwright_api::v1;
+use rackwright_import::discovery::{Judgement, KnownNode, NameSource, judge, node_name};
 use rackwright_lifecycle::{EventKind, OperationKind};
-use rackwright_site::discovery::{Judgement, KnownNode, NameSource, judge, node_name};
 use rackwright_site::model::Site;
 use rackwright_store::{FindingRow, NodeRecord, StoreError, WriteTx};
 use secrecy::ExposeSecret as _;

@@ -1,0 +1,103 @@
+//! Site files from other sources: NetBox, and the dump of a fabric by `ibnetdiscover`.
+//!
+//! The input is rows or a dump, the output the text of a site file and findings. The same input gives the same output.
+//! Values are never invented silently. A required field without a value is omitted, with a comment above the item and
+//! an error at its line. If there is a safe substitute, it is written with a comment and a warning.
+//! [`rackwright_site::file::check`] checks the text before it is returned.
+
+mod csv;
+pub mod discovery;
+mod draft;
+mod dump;
+mod names;
+pub mod netbox;
+mod shape;
+mod sku;
+mod write;
+
+use rackwright_site::file::{Source, check};
+use rackwright_site::finding::{Findings, Severity, Sink, Spot};
+use rackwright_site::model::{Site, Speed};
+
+pub use dump::{DumpOptions, from_dump};
+pub use sku::SkuFile;
+
+use self::draft::{Draft, Remarks};
+use rackwright_infiniband::Speed as LaneSpeed;
+
+/// The options of every import.
+#[derive(Debug, Clone)]
+pub struct Options<'a> {
+    /// The site's name.
+    pub site: &'a str,
+    /// The name of the written file in findings.
+    pub output: &'a str,
+    /// The SKUs, which other systems do not know. Their text becomes a part of the written file.
+    pub skus: Option<&'a SkuFile>,
+}
+
+/// The result of an import.
+#[derive(Debug, Clone)]
+pub struct Imported {
+    /// The site file. It must be completed if `site` is `None`.
+    pub text: String,
+    /// The site. `None`: the file has errors.
+    pub site: Option<Site>,
+    /// Unusable data (with the place in the source), missing and assumed values (with the place in the written file),
+    /// and the findings of [`rackwright_site::file::check`].
+    pub findings: Findings,
+}
+
+/// Writes a draft, checks the text and collects all findings. `output` is the last file of the sink.
+fn finish(draft: &Draft, options: &Options<'_>, output: u32, mut sink: Sink) -> Imported {
+    let mut text = write::write(draft, output, &mut sink);
+    if let Some(skus) = options.skus {
+        text.push_str(&format!(
+            "\n# From {}.\n---\n",
+            rackwright_site::text::comment(skus.name())
+        ));
+        text.push_str(skus.text());
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    let name = options.output;
+    let checked = check(&[Source { name, text: &text }]);
+    // A gap reported at its line is not reported twice: the sink keeps the first finding for a place and path.
+    for finding in checked.findings.list {
+        let at = Spot {
+            file: output,
+            line: finding.line,
+            column: finding.column,
+        };
+        match finding.severity {
+            Severity::Error => sink.error(at, finding.path, finding.what, finding.fix),
+            Severity::Warning => sink.warning(at, finding.path, finding.what, finding.fix),
+        }
+    }
+    let complete = !sink.has_errors();
+    Imported {
+        text,
+        site: checked.site.filter(|_| complete),
+        findings: sink.finish(),
+    }
+}
+
+/// Converts a link's speed for a site file. Speeds too slow for it become the slowest one, with a remark.
+fn site_speed(speed: LaneSpeed, field: &'static str, remarks: &mut Remarks) -> Speed {
+    match speed {
+        LaneSpeed::Edr => Speed::Edr,
+        LaneSpeed::Hdr => Speed::Hdr,
+        LaneSpeed::Ndr => Speed::Ndr,
+        LaneSpeed::Xdr => Speed::Xdr,
+        slower => {
+            let what = format!("its links run at {slower}, and EDR is the slowest that a site file knows");
+            remarks.assumed(
+                field,
+                what,
+                "nothing can be done: the fabric is slower than the file says",
+            );
+            Speed::Edr
+        }
+    }
+}

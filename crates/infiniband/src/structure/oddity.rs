@@ -1,0 +1,209 @@
+//! Deviations from the rest of the fabric, found without a plan.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{LinkClass, Rails, Structure, SwitchView, called};
+use crate::model::{Fabric, Role};
+use crate::plan;
+use crate::rate::{Rate, Speed, Width};
+
+/// Maximum number of listed oddities.
+pub const MAX_ODDITIES: usize = 1_000;
+
+/// Kinds of oddities.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OddityKind {
+    /// The fabric has more than three levels.
+    TooDeep,
+    /// A switch has no path to a node.
+    Isolated,
+    /// Switches of one level are linked.
+    SameLevel,
+    /// A leaf is linked to a core.
+    SkipsLevel,
+    /// The numbers of links to the switches above differ.
+    UnevenUplinks,
+    /// A switch has fewer uplinks than others with the same role.
+    FewUplinks,
+    /// An adapter's number differs from that of its leaf.
+    Rail,
+    /// A leaf has a node of another unit.
+    OtherUnit,
+    /// A link has fewer lanes than others of its class.
+    Narrow,
+    /// A link is slower than nearly all others of its class.
+    Slow,
+}
+
+/// A deviation from the rest of the fabric.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Oddity {
+    /// The kind of the oddity.
+    pub kind: OddityKind,
+    /// A description.
+    pub text: String,
+}
+
+pub(super) fn find(fabric: &Fabric, structure: &mut Structure) {
+    let mut found = Vec::new();
+    if structure.levels > 3 {
+        let text = format!(
+            "{} levels of switches: not a fat-tree of two or three",
+            structure.levels
+        );
+        found.push(oddity(OddityKind::TooDeep, text));
+    }
+    let usual = usual_uplinks(structure);
+    for view in &structure.switches {
+        switch(fabric, structure, view, &usual, &mut found);
+        if view.role == Role::Leaf {
+            adapters(fabric, structure, view, &mut found);
+        }
+    }
+    links(fabric, structure, &mut found);
+    structure.more_oddities = found.len().saturating_sub(MAX_ODDITIES);
+    found.truncate(MAX_ODDITIES);
+    structure.oddities = found;
+}
+
+fn oddity(kind: OddityKind, text: String) -> Oddity {
+    Oddity { kind, text }
+}
+
+/// The most frequent number of uplinks for each level.
+fn usual_uplinks(structure: &Structure) -> BTreeMap<u8, u32> {
+    let mut counts: BTreeMap<u8, BTreeMap<u32, u32>> = BTreeMap::new();
+    for view in &structure.switches {
+        *counts.entry(view.level).or_default().entry(view.uplinks()).or_default() += 1;
+    }
+    let most = |counts: BTreeMap<u32, u32>| counts.into_iter().max_by_key(|(up, n)| (*n, *up)).map(|(up, _)| up);
+    counts
+        .into_iter()
+        .filter_map(|(level, counts)| Some((level, most(counts)?)))
+        .collect()
+}
+
+fn switch(fabric: &Fabric, all: &Structure, view: &SwitchView, usual: &BTreeMap<u8, u32>, found: &mut Vec<Oddity>) {
+    let name = called(fabric, view.device);
+    if view.level == 0 {
+        found.push(oddity(
+            OddityKind::Isolated,
+            format!("{name}: no way leads from it to a node"),
+        ));
+    }
+    if view.beside > 0 {
+        let text = format!("{name}: {} links to switches of its own level", view.beside);
+        found.push(oddity(OddityKind::SameLevel, text));
+    }
+    let level = |device| all.switch(device).map_or(0, |view| view.level);
+    for other in view.up.keys().filter(|other| level(**other) > view.level + 1) {
+        let text = format!("{name}: linked to {} across a level", called(fabric, *other));
+        found.push(oddity(OddityKind::SkipsLevel, text));
+    }
+    let least = view.up.iter().min_by_key(|(device, links)| (**links, **device));
+    let most = view
+        .up
+        .iter()
+        .max_by_key(|(device, links)| (**links, u32::MAX - device.0));
+    if let (Some((least, few)), Some((most, many))) = (least, most)
+        && few < many
+    {
+        let text = format!(
+            "{name}: uneven links up, {many} to {} and {few} to {}",
+            called(fabric, *most),
+            called(fabric, *least)
+        );
+        found.push(oddity(OddityKind::UnevenUplinks, text));
+    }
+    let usual = usual.get(&view.level).copied().unwrap_or(0);
+    if view.level > 0 && view.uplinks() < usual {
+        let text = format!("{name}: {} links up, others of its level have {usual}", view.uplinks());
+        found.push(oddity(OddityKind::FewUplinks, text));
+    }
+}
+
+/// Adapters on the wrong rail or in the wrong unit.
+fn adapters(fabric: &Fabric, all: &Structure, view: &SwitchView, found: &mut Vec<Oddity>) {
+    let (Rails::Optimised(_), Some(unit)) = (all.rails, view.unit.and_then(|unit| all.units.get(unit))) else {
+        return;
+    };
+    let mut numbers: BTreeMap<u16, u32> = BTreeMap::new();
+    let mut here = Vec::new();
+    for (port, far, _) in fabric.neighbours(view.device) {
+        let device = fabric.device(far.device);
+        if let Some(host) = device.host() {
+            let number = device.rail.map_or(host.number, u16::from);
+            *numbers.entry(number).or_default() += 1;
+            here.push((port, far.device, host.machine, number));
+        }
+    }
+    let Some((usual, _)) = numbers
+        .into_iter()
+        .max_by_key(|(number, count)| (*count, u16::MAX - number))
+    else {
+        return;
+    };
+    for (port, device, machine, number) in here {
+        let (leaf, adapter) = (called(fabric, view.device), called(fabric, device));
+        if number != usual {
+            let text = format!("{leaf} port {port}: {adapter} is on the leaf of the adapters with number {usual}");
+            found.push(oddity(OddityKind::Rail, text));
+        } else if unit
+            .nodes
+            .binary_search_by(|node| crate::name::natural(node, machine))
+            .is_err()
+        {
+            let text = format!("{leaf} port {port}: {adapter} is in another unit than the rest of its node");
+            found.push(oddity(OddityKind::OtherUnit, text));
+        }
+    }
+}
+
+/// Links that are narrower than others of their class, or slower than nearly all.
+fn links(fabric: &Fabric, all: &Structure, found: &mut Vec<Oddity>) {
+    let mut usual: BTreeMap<LinkClass, (Width, Speed, usize)> = BTreeMap::new();
+    for class in [LinkClass::Access, LinkClass::Trunk] {
+        let rates = || {
+            all.rates
+                .iter()
+                .filter(|((of, _), _)| *of == class)
+                .map(|((_, rate), n)| (*rate, *n))
+        };
+        if let Some((rate, _)) = rates().max_by_key(|(_, n)| *n) {
+            let slower: usize = rates()
+                .filter(|(other, _)| other.speed < rate.speed)
+                .map(|(_, n)| n)
+                .sum();
+            let total: usize = rates().map(|(_, n)| n).sum();
+            usual.insert(
+                class,
+                (rate.width, rate.speed, if slower * 20 <= total { slower } else { 0 }),
+            );
+        }
+    }
+    for (ix, link) in fabric.links() {
+        let class = LinkClass::of(fabric.device(link.a.device).kind, fabric.device(link.b.device).kind);
+        let (Some(rate), Some((width, speed, slower))) = (fabric.link_rate(ix), usual.get(&class)) else {
+            continue;
+        };
+        let (kind, others) = if rate.width < *width {
+            (OddityKind::Narrow, width.to_string())
+        } else if rate.speed < *speed && *slower > 0 {
+            (OddityKind::Slow, speed.to_string())
+        } else {
+            continue;
+        };
+        found.push(oddity(kind, slow_text(fabric, link, rate, &others)));
+    }
+}
+
+fn slow_text(fabric: &Fabric, link: &crate::model::Link, rate: Rate, others: &str) -> String {
+    let (a, b) = (
+        plan::end_text(fabric, link.a, None),
+        plan::end_text(fabric, link.b, None),
+    );
+    format!("{a} to {b}: runs at {rate}, most such links at {others}")
+}

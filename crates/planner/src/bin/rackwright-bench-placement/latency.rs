@@ -1,0 +1,140 @@
+//! Measures the time of a decision in a hall that is 70 % full of clusters after many placements and releases.
+
+use std::time::{Duration, Instant};
+
+use rackwright_placement::{ClusterId, Hall, Request, plan};
+
+use crate::Options;
+use crate::hall::{Dice, hall, plain, random_request, size};
+
+/// The decisions of one kind.
+struct Kind {
+    name: &'static str,
+    times: Vec<Duration>,
+    refused: u32,
+    unproven: u32,
+}
+
+/// Fills the hall, measures requests and prints the results. False: the hall is invalid.
+pub fn run(options: Options) -> bool {
+    let spec = hall(options.pods.unwrap_or(98));
+    let nodes = spec.nodes.len() as u32;
+    let started = Instant::now();
+    let mut hall = match Hall::new(spec) {
+        Ok(hall) => hall,
+        Err(faults) => {
+            eprintln!("rackwright-bench-placement: {}", faults[0]);
+            return false;
+        }
+    };
+    let built = started.elapsed();
+    let mut dice = Dice(options.seed);
+    let mut clusters = Vec::new();
+    let mut next = 0;
+    // Full, then a third of it freed, three times: the free nodes are fragmented.
+    for _ in 0..3 {
+        fill(&mut hall, &mut dice, &mut clusters, &mut next, nodes / 20);
+        drain(&mut hall, &mut dice, &mut clusters, nodes * 3 / 10);
+    }
+    let filled = f64::from(nodes - hall.free_nodes(rackwright_placement::SkuId(0))) / f64::from(nodes);
+    println!(
+        "{{\"bench\":\"hall\",\"nodes\":{nodes},\"clusters\":{},\"filled\":{filled:.3},\"build_ms\":{}}}",
+        clusters.len(),
+        built.as_millis()
+    );
+    let mut ok = true;
+    for (name, of) in KINDS {
+        let mut kind = Kind {
+            name,
+            times: Vec::new(),
+            refused: 0,
+            unproven: 0,
+        };
+        for _ in 0..options.requests {
+            next += 1;
+            let request = of(&mut dice, next);
+            ask(&mut hall, &request, &mut kind, &mut clusters);
+            drain(&mut hall, &mut dice, &mut clusters, nodes * 3 / 10);
+        }
+        ok &= kind.print(nodes);
+    }
+    ok
+}
+
+type Ask = fn(&mut Dice, u64) -> Request;
+
+const KINDS: [(&str, Ask); 4] = [
+    ("plain", |dice, n| plain(n, size(dice, 1024))),
+    ("wishes", |dice, n| {
+        let nodes = size(dice, 1024);
+        random_request(dice, n, nodes)
+    }),
+    ("large", |dice, n| plain(n, 256 + dice.below(3840) as u32)),
+    ("a fifth to half of the hall", |dice, n| {
+        plain(n, 20_000 + dice.below(30_000) as u32)
+    }),
+];
+
+fn ask(hall: &mut Hall, request: &Request, kind: &mut Kind, clusters: &mut Vec<ClusterId>) {
+    let started = Instant::now();
+    let answer = plan(hall, request);
+    kind.times.push(started.elapsed());
+    match answer {
+        Ok(placement) => {
+            if hall.take(&placement).is_ok() {
+                clusters.push(request.cluster);
+            }
+        }
+        Err(refusal) => {
+            kind.refused += 1;
+            kind.unproven += u32::from(!refusal.proven);
+        }
+    }
+}
+
+/// Places clusters until at most `left` nodes are free.
+fn fill(hall: &mut Hall, dice: &mut Dice, clusters: &mut Vec<ClusterId>, next: &mut u64, left: u32) {
+    let mut refused = 0;
+    while hall.free_nodes(rackwright_placement::SkuId(0)) > left && refused < 20 {
+        *next += 1;
+        let request = plain(*next, size(dice, 1024));
+        match plan(hall, &request) {
+            Ok(placement) if hall.take(&placement).is_ok() => clusters.push(request.cluster),
+            _ => refused += 1,
+        }
+    }
+}
+
+/// Frees random clusters until `wanted` nodes are free.
+fn drain(hall: &mut Hall, dice: &mut Dice, clusters: &mut Vec<ClusterId>, wanted: u32) {
+    while hall.free_nodes(rackwright_placement::SkuId(0)) < wanted && !clusters.is_empty() {
+        let at = dice.below(clusters.len() as u64) as usize;
+        hall.free(clusters.swap_remove(at));
+    }
+}
+
+impl Kind {
+    fn print(mut self, nodes: u32) -> bool {
+        self.times.sort_unstable();
+        if self.times.is_empty() {
+            return true;
+        }
+        let at = |part: f64| {
+            let i = (part * self.times.len() as f64) as usize;
+            self.times[i.min(self.times.len() - 1)].as_secs_f64() * 1e6
+        };
+        println!(
+            "{{\"bench\":\"latency\",\"kind\":\"{}\",\"nodes\":{nodes},\"requests\":{},\"refused\":{},\"unproven\":{},\
+             \"p50_us\":{:.0},\"p99_us\":{:.0},\"max_us\":{:.0}}}",
+            self.name,
+            self.times.len(),
+            self.refused,
+            self.unproven,
+            at(0.5),
+            at(0.99),
+            at(1.0)
+        );
+        // The target covers requests of up to 4,096 nodes.
+        at(0.99) < 10_000.0 || self.name == KINDS[3].0
+    }
+}

@@ -1,0 +1,251 @@
+//! Faults of a running fabric: reports, ids, and affected nodes.
+
+// Helpers outside test functions fail a test the same way.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+
+use rackwright_infiniband::{Device, Fabric, FabricBuilder, Guid, Plan, Rate, Speed, Width};
+use rackwright_planner::cabling::plan;
+use rackwright_planner::watch::{Faults, Kind, absent, broken, compare, impaired, together};
+use rackwright_site::file::{Source, check};
+use rackwright_site::generate::{ReferenceSku, Request, site_file};
+use rackwright_site::model::{Cable, NodeId, Port, Site, SwitchRole};
+
+fn site() -> Site {
+    let text = site_file(&Request::new(ReferenceSku::DgxH100, 64)).unwrap();
+    let name = "site.yaml";
+    let checked = check(&[Source { name, text: &text }]);
+    checked.site.unwrap_or_else(|| panic!("{:?}", checked.findings.list))
+}
+
+const NDR: Rate = Rate {
+    width: Width::X4,
+    speed: Speed::Ndr,
+};
+
+/// The fabric that a discovery would find if each cable had this rate, or no link. Devices without links are missing.
+fn seen(plan: &Plan, rate: impl Fn(&str) -> Option<Rate>) -> Fabric {
+    let planned = plan.fabric();
+    let links: Vec<_> = planned
+        .links()
+        .filter_map(|(ix, link)| Some((link, rate(plan.cable_name(ix))?)))
+        .collect();
+    let linked: BTreeSet<_> = links.iter().flat_map(|(l, _)| [l.a.device, l.b.device]).collect();
+    let mut builder = FabricBuilder::default();
+    let mut ixs = std::collections::BTreeMap::new();
+    for (ix, device) in planned.devices().filter(|(ix, _)| linked.contains(ix)) {
+        let guid = device.guid;
+        let device = Device {
+            guid,
+            ..Device::new(device.kind, &device.name, device.port_count)
+        };
+        ixs.insert(ix, builder.device(device));
+    }
+    for (link, rate) in links {
+        let end = |end: rackwright_infiniband::PortRef| rackwright_infiniband::PortRef {
+            device: ixs[&end.device],
+            ..end
+        };
+        builder.connect(end(link.a), end(link.b), Some(rate)).unwrap();
+    }
+    builder.finish()
+}
+
+fn of_node(site: &Site, node: NodeId) -> Vec<&Cable> {
+    let is = |cable: &&Cable| {
+        [cable.a, cable.b]
+            .iter()
+            .any(|end| matches!(end, Port::Hca { node: at, .. } if *at == node))
+    };
+    site.cables.iter().filter(is).collect()
+}
+
+fn between(site: &Site) -> &Cable {
+    let is = |cable: &&Cable| matches!((cable.a, cable.b), (Port::Switch { .. }, Port::Switch { .. }));
+    site.cables.iter().find(is).unwrap()
+}
+
+fn all(site: &Site) -> BTreeSet<NodeId> {
+    site.node_ids().collect()
+}
+
+#[test]
+fn a_fabric_as_planned_has_no_fault() {
+    let site = site();
+    let plan = plan(&site).unwrap();
+    assert_eq!(
+        compare(&site, &plan, &seen(&plan, |_| Some(NDR)), &all(&site)).unwrap(),
+        Faults::new()
+    );
+}
+
+#[test]
+fn a_cable_between_switches_that_is_gone_or_slow_is_one_that_nobody_can_count_on() {
+    let site = site();
+    let plan = plan(&site).unwrap();
+    let cable = between(&site);
+    let (label, ends) = (
+        cable.label.to_string(),
+        [cable.a, cable.b].map(|end| site.port_name(end)),
+    );
+    let half = Rate {
+        width: Width::X2,
+        ..NDR
+    };
+    for (rate, what) in [(None, "missing"), (Some(half), "wrong-width")] {
+        let found = seen(&plan, |one| if one == label { rate } else { Some(NDR) });
+        // This fault does not depend on running nodes.
+        let faults = compare(&site, &plan, &found, &BTreeSet::new()).unwrap();
+        let (id, fault) = faults.first_key_value().unwrap();
+        assert_eq!((faults.len(), id.as_str()), (1, &*format!("cable/{what}/{label}")));
+        assert_eq!((fault.kind, fault.what.as_str()), (Kind::Cable, what));
+        assert_eq!(
+            (&fault.cables, &fault.ends),
+            (&vec![label.clone()], &vec![ends.clone()])
+        );
+        assert_eq!(broken(&faults), [label.clone()].into());
+        assert!(impaired(&faults).is_empty(), "no node is on it");
+    }
+}
+
+#[test]
+fn a_port_without_link_is_told_while_its_node_should_run() {
+    let site = site();
+    let plan = plan(&site).unwrap();
+    let node = NodeId(5);
+    let name = site.node(node).name.to_string();
+    let cables = of_node(&site, node);
+    let port = [cables[2].a, cables[2].b]
+        .into_iter()
+        .find(|end| matches!(end, Port::Hca { .. }))
+        .map(|end| site.port_name(end))
+        .unwrap();
+    let dark = |gone: &[&Cable]| {
+        let gone: BTreeSet<String> = gone.iter().map(|cable| cable.label.to_string()).collect();
+        seen(&plan, |one| (!gone.contains(one)).then_some(NDR))
+    };
+    let one = dark(&cables[2..3]);
+    assert!(
+        compare(&site, &plan, &one, &BTreeSet::new()).unwrap().is_empty(),
+        "it may be off"
+    );
+    let faults = compare(&site, &plan, &one, &all(&site)).unwrap();
+    assert_eq!(
+        faults.keys().collect::<Vec<_>>(),
+        [&format!("port-absent/{port}")],
+        "{faults:?}"
+    );
+    assert_eq!(impaired(&faults).keys().collect::<Vec<_>>(), [&name]);
+    assert!(broken(&faults).is_empty());
+    // All ports of the node: one fault.
+    let whole = compare(&site, &plan, &dark(&cables), &all(&site)).unwrap();
+    assert_eq!(whole.keys().collect::<Vec<_>>(), [&format!("port-absent/{name}")]);
+    assert_eq!(whole.values().next().unwrap().cables.len(), cables.len());
+
+    // The same from a reading of ports: the same ids, without duplicates.
+    let guids: Vec<Guid> = site
+        .node(node)
+        .port_guids
+        .iter()
+        .flatten()
+        .filter_map(|g| Guid::new(*g))
+        .collect();
+    let read = absent(&site, &[guids[2]].into(), &all(&site));
+    assert_eq!(read.keys().collect::<Vec<_>>(), faults.keys().collect::<Vec<_>>());
+    assert_eq!(together(&faults, &read), faults);
+    let read = absent(&site, &guids.iter().copied().collect(), &all(&site));
+    assert_eq!(read.keys().collect::<Vec<_>>(), whole.keys().collect::<Vec<_>>());
+    assert_eq!(together(&Faults::new(), &read), read);
+    assert!(absent(&site, &guids.into_iter().collect(), &BTreeSet::new()).is_empty());
+}
+
+#[test]
+fn a_slow_port_impairs_its_node() {
+    let site = site();
+    let plan = plan(&site).unwrap();
+    let label = of_node(&site, NodeId(9))[0].label.to_string();
+    let slow = Rate {
+        speed: Speed::Hdr,
+        ..NDR
+    };
+    let found = seen(&plan, |one| Some(if one == label { slow } else { NDR }));
+    let faults = compare(&site, &plan, &found, &BTreeSet::new()).unwrap();
+    assert_eq!(
+        faults.keys().collect::<Vec<_>>(),
+        [&format!("cable/wrong-speed/{label}")]
+    );
+    let why = impaired(&faults);
+    let why = &why[&*site.node(NodeId(9)).name];
+    assert!(why.contains("HDR") && why.contains("NDR"), "{why}");
+    assert!(broken(&faults).is_empty());
+}
+
+#[test]
+fn a_switch_that_is_gone_is_one_fault_with_all_nodes_and_all_links_up() {
+    let site = site();
+    let plan = plan(&site).unwrap();
+    let leaf = site
+        .switch_ids()
+        .find(|id| site.switch(*id).role == SwitchRole::Leaf)
+        .unwrap();
+    let on = |cable: &&Cable| {
+        [cable.a, cable.b]
+            .iter()
+            .any(|end| matches!(end, Port::Switch { switch, .. } if *switch == leaf))
+    };
+    let gone: BTreeSet<String> = site.cables.iter().filter(on).map(|c| c.label.to_string()).collect();
+    let found = seen(&plan, |one| (!gone.contains(one)).then_some(NDR));
+    let cables = compare(&site, &plan, &found, &all(&site)).unwrap();
+    let name = &site.switch(leaf).name;
+    assert_eq!(
+        cables.keys().collect::<Vec<_>>(),
+        [&format!("cable/device-missing/{name}")]
+    );
+    assert_eq!(impaired(&cables).len(), 32);
+    assert_eq!(broken(&cables).len(), gone.len() - 32);
+    // The ports behind it are not reported again.
+    let ports: BTreeSet<Guid> = site
+        .nodes
+        .iter()
+        .filter_map(|node| node.port_guids.first().copied().flatten().and_then(Guid::new))
+        .collect();
+    let ports = absent(&site, &ports, &all(&site));
+    let told = together(&cables, &ports);
+    let others = told.keys().filter(|id| id.starts_with("port-absent/")).count();
+    assert_eq!((ports.len(), others), (64, 32), "those of the other unit are");
+}
+
+#[test]
+fn a_fabric_that_is_slower_as_a_whole_is_told_once_and_what_is_slower_still_is_told_apart() {
+    let site = site();
+    let plan = plan(&site).unwrap();
+    let label = of_node(&site, NodeId(9))[0].label.to_string();
+    let hdr = Rate {
+        speed: Speed::Hdr,
+        ..NDR
+    };
+    let narrow = Rate {
+        width: Width::X1,
+        ..hdr
+    };
+    let found = seen(&plan, |one| Some(if one == label { narrow } else { hdr }));
+    let faults = compare(&site, &plan, &found, &BTreeSet::new()).unwrap();
+    let ids: Vec<_> = faults.keys().map(String::as_str).collect();
+    assert_eq!(ids, ["cable/rate", &format!("cable/wrong-speed/{label}")]);
+    assert!(faults["cable/rate"].text.contains("4xHDR"), "{faults:?}");
+    assert_eq!(impaired(&faults).len(), 1);
+    assert!(
+        broken(&faults).is_empty(),
+        "links that run as all others do are no broken ones"
+    );
+}
+
+#[test]
+fn another_fabric_is_no_fault_of_this_one() {
+    let site = site();
+    let plan = plan(&site).unwrap();
+    let nothing = seen(&plan, |_| None);
+    let why = compare(&site, &plan, &nothing, &all(&site)).unwrap_err();
+    assert!(why.contains("it is another fabric"), "{why}");
+}
