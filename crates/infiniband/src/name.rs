@@ -48,7 +48,45 @@ pub fn host(description: &str) -> Option<Host<'_>> {
     })
 }
 
-/// Whether a description is too generic to identify a device.
+/// Beginnings of adapters' names that may follow a machine's name without a space (`gpu-093-mlx5_3`, `gpu-093/HCA-3`).
+const JOINED: [&str; 6] = ["mlx5_", "mlx4_", "hfi1_", "mthca", "hca-", "hca"];
+/// Bytes of an adapter's name, with the separator before, that are looked at.
+const MAX_JOINED: usize = 16;
+/// Beginnings of adapters' names that stand as a word of their own (`gpu-093 ib0`, `gpu-093 mlx5_ib3`).
+const WORDS: [&str; 6] = ["mlx", "ib", "hca", "hfi", "qib", "roce"];
+
+/// The machine and what its adapter is called, where a name has one of the forms that lists and systems use.
+///
+/// Takes more forms than [`host`], which tells the adapter's number too.
+pub fn machine(description: &str) -> Option<(&str, &str)> {
+    let text = description.trim();
+    if let Some(host) = host(text) {
+        return Some((host.machine, host.adapter));
+    }
+    let word = || {
+        let (machine, adapter) = text.rsplit_once(char::is_whitespace)?;
+        let lower = adapter.to_ascii_lowercase();
+        let known = WORDS.iter().any(|word| lower.starts_with(word)) && lower.contains(|c: char| c.is_ascii_digit());
+        known.then_some((machine.trim_end(), adapter))
+    };
+    let joined = || {
+        let separators = text.rmatch_indices(['-', '_', '/', ':', '.']);
+        let mut near = separators.take_while(|(at, _)| text.len() - at <= MAX_JOINED);
+        let (at, _) = near.find(|(at, separator)| {
+            let rest = text
+                .get(at + separator.len()..)
+                .unwrap_or_default()
+                .to_ascii_lowercase();
+            let number = JOINED.iter().find_map(|word| rest.strip_prefix(word));
+            number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+        })?;
+        Some((text.get(..at)?, text.get(at + 1..)?))
+    };
+    let (machine, adapter) = word().or_else(joined)?;
+    (!machine.is_empty() && !is_generic(machine)).then_some((machine, adapter))
+}
+
+/// Whether a description cannot tell one device from another.
 pub fn is_generic(description: &str) -> bool {
     let text = description.trim().to_ascii_lowercase();
     text.is_empty() || GENERIC.iter().any(|generic| text.contains(generic))
@@ -128,6 +166,30 @@ mod tests {
             "xmlx5_1",
         ] {
             assert_eq!(seen(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn machines_are_told_from_the_forms_that_lists_use() {
+        for (text, is) in [
+            ("gpu0001 mlx5_3", Some(("gpu0001", "mlx5_3"))),
+            ("gpu 12 ib0", Some(("gpu 12", "ib0"))),
+            ("gpu-1 ibp24s0", Some(("gpu-1", "ibp24s0"))),
+            ("gpu-093-mlx5_3", Some(("gpu-093", "mlx5_3"))),
+            ("gpu_093_mlx5_12", Some(("gpu_093", "mlx5_12"))),
+            ("gpu-093/HCA-3", Some(("gpu-093", "HCA-3"))),
+            ("gpu-093.hca3", Some(("gpu-093", "hca3"))),
+            ("storage-ib1", None),
+            ("gpu-093", None),
+            ("-mlx5_3", None),
+            ("localhost-mlx5_3", None),
+            ("MT25408 ConnectX Mellanox Technologies", None),
+            ("gpu-mlx5_", None),
+            ("gpu-mlx5_12345678901234567", None),
+            ("ü-hca-3", Some(("ü", "hca-3"))),
+            ("", None),
+        ] {
+            assert_eq!(machine(text), is, "{text}");
         }
     }
 

@@ -3,9 +3,10 @@
 //! [`compare`] turns the findings of [`rackwright_infiniband::check`] into faults with stable ids, so that the caller can tell
 //! new faults from known and fixed ones. [`absent`] does the same for ports that a reading did not find.
 //!
-//! A machine without power has no links. A node without any link is a fault only while its system should run. Unplanned
-//! devices, and adapters on the wrong rail in the plan itself, are not reported here, because no planned link is
-//! missing. `rackwright fabric check` reports them.
+//! A machine without power has no links: that nothing is seen of a node is a fault only while its system should run.
+//! Devices that no plan has are not told here, nor are adapters on the wrong rail in the plan itself, nor names that differ
+//! where GUIDs tell the devices (a customer names the nodes as they like): nothing that is planned is missing by them, and
+//! `rackwright fabric check` tells them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,7 +78,12 @@ pub fn compare(site: &Site, plan: &Plan, found: &Fabric, up: &BTreeSet<NodeId>) 
     for rate in report.faults.iter().filter_map(|fault| fault.runs) {
         *rates.entry(rate).or_default() += 1;
     }
-    let there = report.right + rates.values().sum::<usize>();
+    let exchanged = report
+        .faults
+        .iter()
+        .filter(|fault| fault.kind == FaultKind::DevicesExchanged);
+    let exchanged: usize = exchanged.map(|fault| fault.cables.len()).sum();
+    let there = report.right + rates.values().sum::<usize>() + exchanged;
     if there == 0 && report.cables > 0 {
         return Err(format!(
             "none of the site's {} cables is in the fabric that was discovered: it is another fabric, or the site has neither \
@@ -97,7 +103,7 @@ pub fn compare(site: &Site, plan: &Plan, found: &Fabric, up: &BTreeSet<NodeId>) 
         if usual.is_some() && fault.runs == usual {
             continue;
         }
-        if let Some((id, fault)) = of_cable(site, &labels, fault, up) {
+        for (id, fault) in of_cable(site, &labels, fault, up) {
             put(&mut faults, id, fault);
         }
     }
@@ -253,6 +259,9 @@ fn is_less(kind: FaultKind) -> bool {
         | FaultKind::WrongWidth => true,
         FaultKind::DeviceUnknown
         | FaultKind::DeviceReplaced
+        | FaultKind::DevicesExchanged
+        | FaultKind::NamesExchanged
+        | FaultKind::WrongName
         | FaultKind::WrongPort
         | FaultKind::Extra
         | FaultKind::Rail => false,
@@ -264,9 +273,13 @@ fn of_cable(
     labels: &BTreeMap<&str, &Cable>,
     fault: &CableFault,
     up: &BTreeSet<NodeId>,
-) -> Option<(String, Fault)> {
-    if fault.kind == FaultKind::DeviceUnknown {
-        return None;
+) -> Vec<(String, Fault)> {
+    let leaves_all_there = matches!(
+        fault.kind,
+        FaultKind::DeviceUnknown | FaultKind::NamesExchanged | FaultKind::WrongName
+    );
+    if leaves_all_there {
+        return Vec::new();
     }
     let cables: Vec<&Cable> = fault
         .cables
@@ -285,15 +298,24 @@ fn of_cable(
     // One port of one node, or all its ports.
     if is_dark && alone {
         if hosts.is_disjoint(up) {
-            return None;
+            return Vec::new();
         }
-        let port = cables.iter().flat_map(|cable| [cable.a, cable.b]);
-        let mut port = port.filter(|end| matches!(end, Port::Hca { .. }));
-        let id = match (fault.kind, port.next()) {
-            (FaultKind::Missing, Some(end)) => port_id(&site.port_name(end)),
-            _ => node_id(&names[0]),
-        };
-        return Some((id, port_fault(site, &names[0], &cables, fault.text.clone())));
+        // Ports by themselves, as a reading of the ports tells them: the only one of a node too, and some of several.
+        let all = hosts.iter().map(|node| site.node(*node).port_guids.len()).sum();
+        if cables.len() == 1 || fault.devices.len() < all {
+            let of_port = |cable: &Cable| {
+                let port = [cable.a, cable.b]
+                    .into_iter()
+                    .find(|end| matches!(end, Port::Hca { .. }))?;
+                let told = port_fault(site, &names[0], &[cable], fault.text.clone());
+                Some((port_id(&site.port_name(port)), told))
+            };
+            return cables.iter().filter_map(|cable| of_port(cable)).collect();
+        }
+        return vec![(
+            node_id(&names[0]),
+            port_fault(site, &names[0], &cables, fault.text.clone()),
+        )];
     }
     // Impaired are ports connected to a missing device, and slow ports. A port with a wrong cable still has a link.
     let impairs = is_dark || matches!(fault.kind, FaultKind::WrongSpeed | FaultKind::WrongWidth);
@@ -310,5 +332,5 @@ fn of_cable(
         broken,
         text: fault.text.clone(),
     };
-    Some((id, told))
+    vec![(id, told)]
 }

@@ -138,7 +138,14 @@ fn a_port_without_link_is_told_while_its_node_should_run() {
     );
     assert_eq!(impaired(&faults).keys().collect::<Vec<_>>(), [&name]);
     assert!(broken(&faults).is_empty());
-    // All ports of the node: one fault.
+    // Most of it: the ports, as a reading tells them.
+    let most = compare(&site, &plan, &dark(&cables[1..]), &all(&site)).unwrap();
+    assert_eq!(most.len(), cables.len() - 1);
+    assert!(
+        most.keys().all(|id| id.starts_with(&format!("port-absent/{name}/"))),
+        "{most:?}"
+    );
+    // All of it: one fault.
     let whole = compare(&site, &plan, &dark(&cables), &all(&site)).unwrap();
     assert_eq!(whole.keys().collect::<Vec<_>>(), [&format!("port-absent/{name}")]);
     assert_eq!(whole.values().next().unwrap().cables.len(), cables.len());
@@ -154,10 +161,71 @@ fn a_port_without_link_is_told_while_its_node_should_run() {
     let read = absent(&site, &[guids[2]].into(), &all(&site));
     assert_eq!(read.keys().collect::<Vec<_>>(), faults.keys().collect::<Vec<_>>());
     assert_eq!(together(&faults, &read), faults);
+    let read = absent(&site, &guids[1..].iter().copied().collect(), &all(&site));
+    assert_eq!(read.keys().collect::<Vec<_>>(), most.keys().collect::<Vec<_>>());
+    assert_eq!(together(&most, &read), most);
     let read = absent(&site, &guids.iter().copied().collect(), &all(&site));
     assert_eq!(read.keys().collect::<Vec<_>>(), whole.keys().collect::<Vec<_>>());
     assert_eq!(together(&Faults::new(), &read), read);
     assert!(absent(&site, &guids.into_iter().collect(), &BTreeSet::new()).is_empty());
+}
+
+/// The planned fabric, where the devices of each pair have each other's GUIDs or names.
+fn crossed(plan: &Plan, pairs: &[&str], what: impl Fn(&mut Device, &Device)) -> Fabric {
+    let planned = plan.fabric();
+    let mut builder = FabricBuilder::default();
+    for (_, device) in planned.devices() {
+        let mut here = device.clone();
+        if let Some(at) = pairs.iter().position(|name| **name == *device.name) {
+            let other = planned.devices().find(|(_, other)| *other.name == *pairs[at ^ 1]);
+            what(&mut here, other.unwrap().1);
+        }
+        builder.device(here);
+    }
+    for (_, link) in planned.links() {
+        builder.connect(link.a, link.b, Some(NDR)).unwrap();
+    }
+    builder.finish()
+}
+
+#[test]
+fn exchanged_leaves_are_one_fault_that_takes_no_cable_away() {
+    let site = site();
+    let plan = plan(&site).unwrap();
+    let leaves = site.switches.iter().filter(|switch| switch.role == SwitchRole::Leaf);
+    let names: Vec<&str> = leaves.map(|switch| &*switch.name).collect();
+    let exchanged = |pairs: &[&str]| {
+        crossed(&plan, pairs, |device, other| {
+            device.guid = other.guid;
+            device.name = other.name.clone();
+        })
+    };
+    let faults = compare(&site, &plan, &exchanged(&names[..2]), &all(&site)).unwrap();
+    let id = format!("cable/devices-exchanged/{}", names[0]);
+    assert_eq!(faults.keys().collect::<Vec<_>>(), [&id], "{faults:?}");
+    assert!(broken(&faults).is_empty() && impaired(&faults).is_empty());
+    assert!(faults[&id].cables.len() >= 64 && !faults[&id].nodes.is_empty());
+    // Not one cable is at the planned leaf, and it is this site all the same.
+    assert!(names.len().is_multiple_of(2));
+    let faults = compare(&site, &plan, &exchanged(&names), &all(&site)).unwrap();
+    assert_eq!(faults.len(), names.len() / 2, "{:?}", faults.keys());
+}
+
+#[test]
+fn names_that_a_customer_gives_are_no_faults() {
+    let site = site();
+    let plan = plan(&site).unwrap();
+    let adapters = plan.fabric().devices().filter(|(_, device)| device.is_adapter());
+    let names: Vec<&str> = adapters.take(9).map(|(_, device)| &*device.name).collect();
+    assert!(
+        plan.fabric()
+            .devices()
+            .all(|(_, device)| !device.is_adapter() || device.guid.is_some())
+    );
+    let found = crossed(&plan, &[names[0], names[8]], |device, _| {
+        device.name = "customer-1 mlx5_0".into()
+    });
+    assert_eq!(compare(&site, &plan, &found, &all(&site)).unwrap(), Faults::new());
 }
 
 #[test]

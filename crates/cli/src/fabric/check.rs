@@ -44,6 +44,12 @@ fn render(report: &Report, paint: Paint) -> String {
         }
         out = table.render(paint, None);
     }
+    if report.named_otherwise > 0 {
+        out.push_str(&format!(
+            "names of another scheme than the plan's, not compared: {}\n",
+            report.named_otherwise
+        ));
+    }
     let matched = report.matched;
     let (tone, faults) = match report.faults.len() {
         0 => (Tone::Good, "no fault".to_owned()),

@@ -5,8 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{CableFault, FaultKind, View, cable_key, crossed};
 use crate::model::{DeviceKind, LinkIx, PortRef};
 
-/// Finds faults of cables and returns the number of correct cables.
-pub(super) fn find(view: &View<'_>, silent: &BTreeSet<LinkIx>, faults: &mut Vec<CableFault>) -> usize {
+/// Finds them, and answers with how many cables are right: those that an exchange of devices explains are not.
+pub(super) fn find(
+    view: &View<'_>,
+    silent: &BTreeSet<LinkIx>,
+    explained: &BTreeSet<LinkIx>,
+    faults: &mut Vec<CableFault>,
+) -> usize {
     let mut search = Search {
         view,
         slots: BTreeMap::new(),
@@ -14,7 +19,7 @@ pub(super) fn find(view: &View<'_>, silent: &BTreeSet<LinkIx>, faults: &mut Vec<
         reported: BTreeSet::new(),
     };
     search.assign_slots();
-    let right = search.rates(faults);
+    let right = search.rates(explained, faults);
     search.reported.extend(silent);
     search.swaps(faults);
     search.single(faults);
@@ -54,8 +59,8 @@ impl Search<'_> {
         }
     }
 
-    /// Checks width and speed of the cables in their place. Returns the number of correct cables.
-    fn rates(&self, faults: &mut Vec<CableFault>) -> usize {
+    /// Widths and speeds of the cables that are in their places; answers with how many of them are as planned.
+    fn rates(&self, explained: &BTreeSet<LinkIx>, faults: &mut Vec<CableFault>) -> usize {
         let mut right = 0;
         for (cable, _) in self.view.plan.fabric().links() {
             if self.wrong.contains(&cable) {
@@ -63,7 +68,7 @@ impl Search<'_> {
             }
             match self.rate(cable) {
                 Some(fault) => faults.push(fault),
-                None => right += 1,
+                None => right += usize::from(!explained.contains(&cable)),
             }
         }
         right

@@ -1,23 +1,26 @@
-//! Devices that are missing, unknown or replaced.
+//! Devices that are not there, not known, or not the right ones.
+//!
+//! Each planned device is looked at once with its cables: n log n for n cables.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::{CableFault, FaultKind, View, cable_key};
+use super::{CableFault, FaultKind, MAX_NAMED, View, cable_key, listed};
 use crate::model::{DeviceIx, DeviceKind, LinkIx, PortRef};
 use crate::name;
 use crate::plan;
 
-/// Maximum number of cables that a finding names.
-const MAX_NAMED: usize = 12;
+/// Adapters of a node, some of which are seen, that are told together at least.
+const MIN_GONE: usize = 3;
 
-/// Finds faults of devices. Returns the cables whose absence these faults explain.
-pub(super) fn find(view: &View<'_>, faults: &mut Vec<CableFault>) -> BTreeSet<LinkIx> {
+/// Finds them, and answers with the cables whose absence is thereby explained, and with how many nodes that only their places
+/// tell have names of another scheme than the plan's.
+pub(super) fn find(view: &View<'_>, faults: &mut Vec<CableFault>) -> (BTreeSet<LinkIx>, usize) {
     let mut silent = BTreeSet::new();
     missing_switches(view, faults, &mut silent);
     missing_machines(view, faults, &mut silent);
-    replaced(view, faults);
+    let named_otherwise = replaced(view, faults);
     unknown(view, faults);
-    silent
+    (silent, named_otherwise)
 }
 
 fn links_of(view: &View<'_>, device: DeviceIx) -> Vec<(PortRef, LinkIx)> {
@@ -28,19 +31,23 @@ fn links_of(view: &View<'_>, device: DeviceIx) -> Vec<(PortRef, LinkIx)> {
         .collect()
 }
 
+/// Whether something is found for a planned device. What has no link is in no dump, and in lists that say it is there.
+fn is_seen(view: &View<'_>, device: DeviceIx) -> bool {
+    let needs_link = view.plan.fabric().neighbours(device).next().is_some();
+    let found = view.matching.found_of(device);
+    found.is_some_and(|found| !needs_link || view.found.neighbours(found).next().is_some())
+}
+
 fn missing_switches(view: &View<'_>, faults: &mut Vec<CableFault>, silent: &mut BTreeSet<LinkIx>) {
     let planned = view.plan.fabric();
     for (ix, device) in planned.devices() {
-        if !device.is_switch() || view.matching.found_of(ix).is_some() {
+        if !device.is_switch() || is_seen(view, ix) {
             continue;
         }
         let links = links_of(view, ix);
         let is_hidden = |far: &DeviceIx| {
-            let adapter = !planned.device(*far).is_switch() && view.matching.found_of(*far).is_none();
-            adapter
-                && planned
-                    .neighbours(*far)
-                    .all(|(_, end, _)| view.matching.found_of(end.device).is_none())
+            let adapter = !planned.device(*far).is_switch() && !is_seen(view, *far);
+            adapter && planned.neighbours(*far).all(|(_, end, _)| !is_seen(view, end.device))
         };
         let hidden: BTreeSet<DeviceIx> = links.iter().map(|(far, _)| far.device).filter(is_hidden).collect();
         let also = match hidden.len() {
@@ -60,21 +67,25 @@ fn missing_switches(view: &View<'_>, faults: &mut Vec<CableFault>, silent: &mut 
     }
 }
 
-/// Machines with several planned adapters of which none is seen. The faults of their cables report single adapters.
+/// Machines of which nothing is seen, or less than half is and [`MIN_GONE`] adapters are not. An adapter of unknown machine is
+/// told with its cable, if there is but one.
 fn missing_machines(view: &View<'_>, faults: &mut Vec<CableFault>, silent: &mut BTreeSet<LinkIx>) {
-    let mut machines: BTreeMap<&str, Vec<DeviceIx>> = BTreeMap::new();
-    for (ix, device) in view.plan.fabric().devices() {
-        if let Some(host) = device.host() {
-            machines.entry(host.machine).or_default().push(ix);
-        }
-    }
-    for (machine, adapters) in machines {
-        let mut cables: Vec<LinkIx> = Vec::new();
-        for adapter in &adapters {
-            cables.extend(links_of(view, *adapter).iter().map(|(_, link)| *link));
-        }
-        let gone = adapters.iter().all(|ix| view.matching.found_of(*ix).is_none());
-        if adapters.len() < 2 || !gone || cables.iter().all(|cable| silent.contains(cable)) {
+    for (at, unit) in view
+        .units
+        .all()
+        .filter(|(_, unit)| unit.kind == DeviceKind::ChannelAdapter)
+    {
+        let tells = unit.is_machine || !name::is_generic(&unit.name);
+        let untold = |ix: &DeviceIx| links_of(view, *ix).iter().any(|(_, cable)| !silent.contains(cable));
+        let gone: Vec<DeviceIx> = unit.devices.iter().copied().filter(|ix| !is_seen(view, *ix)).collect();
+        let all_gone = gone.len() == unit.devices.len();
+        // Of a node that is off, an adapter with power of its own may be seen.
+        let gone: Vec<DeviceIx> = gone.into_iter().filter(|ix| all_gone || untold(ix)).collect();
+        let most_gone = gone.len() >= MIN_GONE && gone.len() * 2 > unit.devices.len();
+        let links = gone.iter().flat_map(|ix| links_of(view, *ix));
+        let cables: Vec<LinkIx> = links.map(|(_, link)| link).collect();
+        let told = !gone.iter().any(untold);
+        if !(all_gone || most_gone) || told || !tells && cables.len() < 2 {
             continue;
         }
         // The planned port may have another device on it. The fault of the cable then reports that device.
@@ -85,54 +96,118 @@ fn missing_machines(view: &View<'_>, faults: &mut Vec<CableFault>, silent: &mut 
                 .filter_map(|end| view.place(*end))
                 .all(|port| view.found.far_end(port).is_none())
         };
-        if !cables.iter().all(dark) {
+        let all = cables.len();
+        let cables: Vec<LinkIx> = cables.into_iter().filter(dark).collect();
+        if cables.len() * 2 < all {
             continue;
         }
-        let text = format!(
-            "node {machine}: none of its {} adapters is seen, it may be off (cables {})",
-            adapters.len(),
-            listed(view, &cables)
-        );
+        let text = missing_words(view, at, &gone, &cables);
         silent.extend(&cables);
-        let devices = adapters.iter().map(|ix| view.plan.device_text(*ix)).collect();
+        let devices = gone.iter().map(|ix| view.plan.device_text(*ix)).collect();
         faults.push(fault(view, FaultKind::DeviceMissing, &cables, devices, text));
     }
 }
 
-/// Devices in the right place or with the right name, but with another GUID or name.
-fn replaced(view: &View<'_>, faults: &mut Vec<CableFault>) {
-    for (ix, wanted) in view.plan.fabric().devices() {
-        let Some(other) = view.matching.found_of(ix) else {
-            continue;
-        };
-        let found = view.found.device(other);
-        let other_guid = match (wanted.guid, found.guid) {
-            (Some(wanted), Some(there)) => view.found.find(wanted) != Some(other) && wanted != there,
-            _ => false,
-        };
-        let told = |text: &str| !name::is_generic(text) && text.parse::<crate::Guid>().is_err();
-        let renamed = wanted.guid.is_none()
-            && told(&wanted.name)
-            && told(&found.name)
-            && view.plan.fabric().device(ix).host().map(|h| h.machine) != found.host().map(|h| h.machine);
-        let renamed = renamed && name::key(&wanted.name) != name::key(&found.name);
-        if !other_guid && !renamed {
-            continue;
-        }
-        let cables: Vec<LinkIx> = links_of(view, ix).iter().map(|(_, link)| *link).collect();
-        let words = view.plan.device_text(ix);
-        let guid = found.guid.map(|guid| guid.to_string()).unwrap_or_default();
-        let should = wanted
-            .guid
-            .map(|guid| format!(" instead of {guid}"))
-            .unwrap_or_default();
-        let noun = wanted.kind.noun();
-        let text = format!(
-            "{words}: another {noun} is in its place, {guid} ({:?}){should}",
-            found.name
-        );
-        faults.push(fault(view, FaultKind::DeviceReplaced, &cables, vec![words], text));
+fn missing_words(view: &View<'_>, at: usize, gone: &[DeviceIx], cables: &[LinkIx]) -> String {
+    let unit = view.units.get(at);
+    let words = view.units.words(view.plan, at);
+    let noun = if cables.len() == 1 { "cable" } else { "cables" };
+    let listed = format!("{noun} {}", listed(view, cables));
+    let all = unit.devices.len();
+    match gone {
+        [_] if !unit.is_machine => format!("{words} is not seen: it is off, or has no cable that works ({listed})"),
+        [only] => format!(
+            "{words}: {}, its only adapter, is not seen: the node is off, or the adapter has no cable that works ({listed})",
+            view.plan.device_text(*only)
+        ),
+        gone if gone.len() < all => format!(
+            "{words}: {} of its {all} adapters are not seen, it may be off ({listed})",
+            gone.len()
+        ),
+        _ => format!("{words}: none of its {all} adapters is seen, it may be off ({listed})"),
     }
+}
+
+/// Devices in the right place or of the right name whose GUID, or name, is another. All of a node are one finding.
+///
+/// Another name alone is told where it is an exception; answers with how many are not.
+fn replaced(view: &View<'_>, faults: &mut Vec<CableFault>) -> usize {
+    let (mut replaced, mut renamed, mut right) = (Vec::new(), 0, 0);
+    for (at, unit) in view.units.all().filter(|(at, _)| !view.exchanges.has(*at)) {
+        let pairs = unit.devices.iter();
+        let others: Vec<(DeviceIx, DeviceIx)> =
+            pairs.filter_map(|ix| Some((*ix, other_in_place(view, *ix)?))).collect();
+        let has_guid = |ix: &DeviceIx| view.plan.fabric().device(*ix).guid.is_some();
+        let by_name = !others.iter().any(|(ix, _)| has_guid(ix));
+        if !others.is_empty() {
+            renamed += usize::from(by_name);
+            replaced.push((at, others, by_name));
+        } else if unit.kind == DeviceKind::ChannelAdapter && unit.devices.iter().any(|ix| view.matching.is_told(*ix)) {
+            right += 1;
+        }
+    }
+    let is_scheme = renamed > right;
+    for (at, others, by_name) in &replaced {
+        if !(*by_name && is_scheme) {
+            faults.push(other_device(view, *at, others));
+        }
+    }
+    if is_scheme { renamed } else { 0 }
+}
+
+/// The finding of a unit of which these planned devices have others in their places.
+fn other_device(view: &View<'_>, at: usize, others: &[(DeviceIx, DeviceIx)]) -> CableFault {
+    let unit = view.units.get(at);
+    let (first, other) = others[0];
+    let wanted = view.plan.fabric().device(first);
+    let found = view.found.device(other);
+    let guid = found.guid.map(|guid| guid.to_string()).unwrap_or_default();
+    let should = wanted
+        .guid
+        .map(|guid| format!(" instead of {guid}"))
+        .unwrap_or_default();
+    let name = &found.name;
+    let text = if others.len() == 1 {
+        let (words, noun) = (view.plan.device_text(first), wanted.kind.noun());
+        format!("{words}: another {noun} is in its place, {guid} ({name:?}){should}")
+    } else {
+        let (words, noun) = (view.units.words(view.plan, at), unit.noun());
+        let why = match wanted.guid {
+            Some(_) => "or the adapters of this one were replaced",
+            None => "or this one has another name",
+        };
+        format!(
+            "{words}: {} other adapters are in its place, the first is {guid} ({name:?}){should}: another {noun} stands \
+             there, {why}",
+            others.len()
+        )
+    };
+    let links = others.iter().flat_map(|(ix, _)| links_of(view, *ix));
+    let cables: Vec<LinkIx> = links.map(|(_, link)| link).collect();
+    let devices = others.iter().map(|(ix, _)| view.plan.device_text(*ix)).collect();
+    fault(view, FaultKind::DeviceReplaced, &cables, devices, text)
+}
+
+/// What is found for a planned device and is another one by its GUID or its name.
+fn other_in_place(view: &View<'_>, ix: DeviceIx) -> Option<DeviceIx> {
+    let wanted = view.plan.fabric().device(ix);
+    let other = view.matching.found_of(ix)?;
+    let found = view.found.device(other);
+    let other_guid = match (wanted.guid, found.guid) {
+        (Some(wanted), Some(there)) => view.found.find(wanted) != Some(other) && wanted != there,
+        _ => false,
+    };
+    let told = |text: &str| !name::is_generic(text) && text.parse::<crate::Guid>().is_err();
+    let machine = |device: &crate::Device| {
+        let named = device.is_adapter().then(|| name::machine(&device.name)).flatten();
+        named.map(|(machine, _)| name::key(machine))
+    };
+    let renamed = wanted.guid.is_none()
+        && told(&wanted.name)
+        && told(&found.name)
+        && machine(wanted) != machine(found)
+        && name::key(&wanted.name) != name::key(&found.name);
+    (other_guid || renamed).then_some(other)
 }
 
 fn unknown(view: &View<'_>, faults: &mut Vec<CableFault>) {
@@ -171,16 +246,4 @@ fn fault(view: &View<'_>, kind: FaultKind, cables: &[LinkIx], devices: Vec<Strin
         text,
         runs: None,
     }
-}
-
-fn listed(view: &View<'_>, cables: &[LinkIx]) -> String {
-    let mut names: Vec<String> = cables
-        .iter()
-        .take(MAX_NAMED)
-        .map(|cable| cable_key(view.plan, *cable))
-        .collect();
-    if cables.len() > MAX_NAMED {
-        names.push(format!("and {} more", cables.len() - MAX_NAMED));
-    }
-    names.join(", ")
 }

@@ -27,6 +27,8 @@ pub struct Matched {
 pub(super) struct Matching {
     found: Vec<Option<DeviceIx>>,
     planned: Vec<Option<DeviceIx>>,
+    /// Planned devices that a GUID or a description tells, and those whose place was found since.
+    told: Vec<bool>,
     pub(super) counts: Matched,
 }
 
@@ -36,12 +38,44 @@ impl Matching {
         let mut matching = Self {
             found: vec![None; planned.devices().len()],
             planned: vec![None; found.devices().len()],
+            told: Vec::new(),
             counts: Matched::default(),
         };
         matching.counts.by_guid = matching.by_guid(planned, found);
         matching.counts.by_name = matching.by_name(planned, found) + matching.by_number(planned, found);
+        matching.told = matching.found.iter().map(Option::is_some).collect();
         matching.counts.by_place = matching.by_place(planned, found);
         matching
+    }
+
+    /// Whether a GUID or a description tells the planned device.
+    pub(super) fn is_told(&self, planned: DeviceIx) -> bool {
+        self.told[planned.0 as usize]
+    }
+
+    /// The partners of all planned devices.
+    pub(super) fn partners(&self) -> &[Option<DeviceIx>] {
+        &self.found
+    }
+
+    /// Gives planned devices other partners, and looks for the places of all devices anew that nothing else tells.
+    pub(super) fn stand(&mut self, planned: &Fabric, found: &Fabric, pairs: &[(DeviceIx, Option<DeviceIx>)]) {
+        for (ix, _) in pairs {
+            self.told[ix.0 as usize] = false;
+        }
+        for (partner, told) in self.found.iter_mut().zip(&self.told) {
+            if !told && let Some(other) = partner.take() {
+                self.planned[other.0 as usize] = None;
+            }
+        }
+        for (ix, other) in pairs {
+            if let Some(other) = other
+                && self.pair((planned, found), *ix, *other)
+            {
+                self.told[ix.0 as usize] = true;
+            }
+        }
+        self.counts.by_place = self.by_place(planned, found);
     }
 
     pub(super) fn found_of(&self, planned: DeviceIx) -> Option<DeviceIx> {
@@ -189,7 +223,19 @@ impl Matching {
                 return self.pair((planned, found), ix, other);
             }
         }
-        false
+        self.only_switch(planned, found)
+    }
+
+    /// Where nothing is recognised, and plan and fabric have one switch each, that is the same one: there is no other.
+    fn only_switch(&mut self, planned: &Fabric, found: &Fabric) -> bool {
+        let only = |fabric: &Fabric| {
+            let mut switches = fabric.devices().filter(|(_, device)| device.is_switch());
+            switches.next().filter(|_| switches.next().is_none()).map(|(ix, _)| ix)
+        };
+        match (only(planned), only(found)) {
+            (Some(ix), Some(other)) if self.found.iter().all(Option::is_none) => self.pair((planned, found), ix, other),
+            _ => false,
+        }
     }
 }
 
@@ -213,11 +259,14 @@ fn unique_names(fabric: &Fabric, free: impl Fn(DeviceIx) -> bool) -> BTreeMap<(D
 fn machines(fabric: &Fabric, free: impl Fn(DeviceIx) -> bool) -> BTreeMap<String, Vec<(u16, DeviceIx)>> {
     let mut machines: BTreeMap<String, Vec<(u16, DeviceIx)>> = BTreeMap::new();
     for (ix, device) in fabric.devices() {
-        if let Some(host) = device.host().filter(|_| free(ix)) {
+        let named = device.is_adapter().then(|| name::machine(&device.name)).flatten();
+        if let Some((machine, adapter)) = named.filter(|_| free(ix)) {
+            let digits = adapter.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+            let number = adapter.get(digits..).and_then(|number| number.parse().ok());
             machines
-                .entry(name::key(host.machine))
+                .entry(name::key(machine))
                 .or_default()
-                .push((host.number, ix));
+                .push((number.unwrap_or(u16::MAX), ix));
         }
     }
     machines.values_mut().for_each(|adapters| adapters.sort());

@@ -2,7 +2,10 @@
 
 mod cables;
 mod devices;
+mod exchange;
 mod matching;
+mod names;
+mod units;
 
 use std::fmt;
 
@@ -14,6 +17,9 @@ use super::rate::Rate;
 
 pub use matching::Matched;
 
+/// Cables that are listed by name in one finding at most.
+const MAX_NAMED: usize = 12;
+
 /// Kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -24,6 +30,12 @@ pub enum FaultKind {
     DeviceUnknown,
     /// Another device is in the place of a planned one.
     DeviceReplaced,
+    /// Switches or nodes stand in each other's places with all their cables.
+    DevicesExchanged,
+    /// Devices that their GUIDs tell have each other's names.
+    NamesExchanged,
+    /// A device that its GUID tells has another name than the plan.
+    WrongName,
     /// Two or more cables are in each other's places.
     Swapped,
     /// A cable goes to another device.
@@ -49,6 +61,9 @@ impl FaultKind {
             Self::DeviceMissing => "device-missing",
             Self::DeviceUnknown => "device-unknown",
             Self::DeviceReplaced => "device-replaced",
+            Self::DevicesExchanged => "devices-exchanged",
+            Self::NamesExchanged => "names-exchanged",
+            Self::WrongName => "wrong-name",
             Self::Swapped => "swapped",
             Self::WrongDevice => "wrong-device",
             Self::WrongPort => "wrong-port",
@@ -94,6 +109,8 @@ pub struct Report {
     pub right: usize,
     /// How devices were recognised.
     pub matched: Matched,
+    /// Switches and nodes that GUIDs or places tell and whose names follow another scheme than the plan's: no faults.
+    pub named_otherwise: usize,
 }
 
 impl Report {
@@ -107,20 +124,27 @@ impl Report {
 ///
 /// Devices are recognised by GUID if the plan has it, otherwise by description, otherwise by their connections.
 pub fn check(plan: &Plan, found: &Fabric) -> Report {
-    let matching = matching::Matching::of(plan, found);
+    let units = units::Units::of(plan);
+    let mut matching = matching::Matching::of(plan, found);
+    let exchanges = exchange::find(plan, found, &units, &mut matching);
     let view = View {
         plan,
         found,
         matching: &matching,
+        units: &units,
+        exchanges: &exchanges,
     };
     let mut faults = Vec::new();
-    let silent = devices::find(&view, &mut faults);
-    let right = cables::find(&view, &silent, &mut faults);
+    let explained = exchange::tell(&view, &mut faults);
+    let (silent, by_place) = devices::find(&view, &mut faults);
+    let by_guid = names::find(&view, &mut faults);
+    let right = cables::find(&view, &silent, &explained, &mut faults);
     Report {
         faults,
         cables: plan.fabric().links().len(),
         right,
         matched: matching.counts,
+        named_otherwise: by_place + by_guid,
     }
 }
 
@@ -165,11 +189,25 @@ fn cable_key(plan: &Plan, link: LinkIx) -> String {
     }
 }
 
-/// The input of the searches.
+fn listed(view: &View<'_>, cables: &[LinkIx]) -> String {
+    let mut names: Vec<String> = cables
+        .iter()
+        .take(MAX_NAMED)
+        .map(|cable| cable_key(view.plan, *cable))
+        .collect();
+    if cables.len() > MAX_NAMED {
+        names.push(format!("and {} more", cables.len() - MAX_NAMED));
+    }
+    names.join(", ")
+}
+
+/// What the searches look at.
 struct View<'a> {
     plan: &'a Plan,
     found: &'a Fabric,
     matching: &'a matching::Matching,
+    units: &'a units::Units,
+    exchanges: &'a exchange::Exchanges,
 }
 
 impl View<'_> {
