@@ -126,7 +126,7 @@ impl Search<'_> {
 
     /// What is found at a planned port. An adapter that only its place tells would say that all is well there.
     fn seen_from(&self, end: PortRef) -> Option<PortRef> {
-        let sure = self.matching.is_told(end.device) || self.plan.fabric().device(end.device).is_switch();
+        let sure = self.matching.is_identified(end.device) || self.plan.fabric().device(end.device).is_switch();
         let device = self.matching.found_of(end.device).filter(|_| sure)?;
         self.found.far_end(PortRef { device, ..end })
     }
@@ -138,7 +138,7 @@ impl Search<'_> {
 
     fn is_told(&self, ring: &[usize]) -> bool {
         let mut devices = ring.iter().flat_map(|unit| &self.units.get(*unit).devices);
-        devices.any(|device| self.matching.is_told(*device))
+        devices.any(|device| self.matching.is_identified(*device))
     }
 
     /// The devices of a ring with the partners that stand in their places.

@@ -28,7 +28,7 @@ pub(super) struct Matching {
     found: Vec<Option<DeviceIx>>,
     planned: Vec<Option<DeviceIx>>,
     /// Planned devices that a GUID or a description tells, and those whose place was found since.
-    told: Vec<bool>,
+    identified: Vec<bool>,
     pub(super) counts: Matched,
 }
 
@@ -38,19 +38,19 @@ impl Matching {
         let mut matching = Self {
             found: vec![None; planned.devices().len()],
             planned: vec![None; found.devices().len()],
-            told: Vec::new(),
+            identified: Vec::new(),
             counts: Matched::default(),
         };
         matching.counts.by_guid = matching.by_guid(planned, found);
         matching.counts.by_name = matching.by_name(planned, found) + matching.by_number(planned, found);
-        matching.told = matching.found.iter().map(Option::is_some).collect();
+        matching.identified = matching.found.iter().map(Option::is_some).collect();
         matching.counts.by_place = matching.by_place(planned, found);
         matching
     }
 
     /// Whether a GUID or a description tells the planned device.
-    pub(super) fn is_told(&self, planned: DeviceIx) -> bool {
-        self.told[planned.0 as usize]
+    pub(super) fn is_identified(&self, planned: DeviceIx) -> bool {
+        self.identified[planned.0 as usize]
     }
 
     /// The partners of all planned devices.
@@ -61,10 +61,10 @@ impl Matching {
     /// Gives planned devices other partners, and looks for the places of all devices anew that nothing else tells.
     pub(super) fn stand(&mut self, planned: &Fabric, found: &Fabric, pairs: &[(DeviceIx, Option<DeviceIx>)]) {
         for (ix, _) in pairs {
-            self.told[ix.0 as usize] = false;
+            self.identified[ix.0 as usize] = false;
         }
-        for (partner, told) in self.found.iter_mut().zip(&self.told) {
-            if !told && let Some(other) = partner.take() {
+        for (partner, identified) in self.found.iter_mut().zip(&self.identified) {
+            if !identified && let Some(other) = partner.take() {
                 self.planned[other.0 as usize] = None;
             }
         }
@@ -72,7 +72,7 @@ impl Matching {
             if let Some(other) = other
                 && self.pair((planned, found), *ix, *other)
             {
-                self.told[ix.0 as usize] = true;
+                self.identified[ix.0 as usize] = true;
             }
         }
         self.counts.by_place = self.by_place(planned, found);
