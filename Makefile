@@ -134,7 +134,7 @@ netboot: ## The boot programs that firmware loads: iPXE, shim, GRUB
 agent: ## The statically linked agent
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked --profile $(AGENT_PROFILE) -p rackwright-agent --bin rackwright-agent --target $(TRIPLE) --target-dir target/ramdisk
 
-# Twice: the static program carries the dynamic one, which can load libibverbs (crates/traffic/src/carried.rs).
+# Twice: the static program carries the dynamic one, which can load libibverbs (crates/traffic/src/embedded.rs).
 .PHONY: traffic
 traffic: ## The statically linked program that measures traffic between machines, by RDMA or TCP
 	cargo build --locked --profile $(AGENT_PROFILE) -p rackwright-traffic --bin rackwright-traffic --target $(TRIPLE) --target-dir target/traffic-rdma

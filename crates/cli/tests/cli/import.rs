@@ -19,7 +19,7 @@ const TOKEN: &str = "nbt_abcdefghijkl.0123456789";
 
 /// The exports from the site crate's own tests of the import.
 fn exports() -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../site/tests/import_netbox");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../import/tests/import_netbox");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     files
         .map(|path| {

@@ -142,7 +142,9 @@ fn replaced(view: &View<'_>, faults: &mut Vec<CableFault>) -> usize {
         if !others.is_empty() {
             renamed += usize::from(by_name);
             replaced.push((at, others, by_name));
-        } else if unit.kind == DeviceKind::ChannelAdapter && unit.devices.iter().any(|ix| view.matching.is_identified(*ix)) {
+        } else if unit.kind == DeviceKind::ChannelAdapter
+            && unit.devices.iter().any(|ix| view.matching.is_identified(*ix))
+        {
             right += 1;
         }
     }

@@ -251,7 +251,7 @@ async fn with_a_proxy_in_the_environment() {
 async fn environment_proxies_are_never_used() {
     let proxy = Server::start(None, Duration::ZERO, Arc::new(|_| Answer::status(502))).await;
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "manners::with_a_proxy_in_the_environment", "--ignored"]);
+    child.args(["--exact", "gate::with_a_proxy_in_the_environment", "--ignored"]);
     for name in [
         "HTTP_PROXY",
         "HTTPS_PROXY",
