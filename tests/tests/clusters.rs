@@ -17,10 +17,10 @@ fn two_customers_get_isolated_clusters_though_a_drive_and_a_cable_break() {
     assert!(output.status.success(), "{told}\n{why}");
     for words in [
         // The replacements depend on which node is lost first.
-        "took the place of gpu-006: failed: write-image failed 2 times",
-        "took the place of gpu-068: cable c0516 is broken",
+        "replaced gpu-006: failed: write-image failed 2 times",
+        "replaced gpu-068: cable c0516 is broken",
         // The tests between the nodes find one more.
-        "took the place of gpu-072: network: cable c0584: node gpu-072 mlx5_4 to leaf-su3-r2 port 8",
+        "replaced gpu-072: network: cable c0584: node gpu-072 mlx5_4 to leaf-su3-r2 port 8",
         "48 nodes passed, slowest",
         "32 nodes passed, slowest",
         "both clusters are their customers'",

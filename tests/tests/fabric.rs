@@ -177,7 +177,10 @@ async fn what_opensm_does_not_bring_about_is_rolled_back() {
     let before = std::fs::read_to_string(&elsewhere).expect("the file");
     let error = blind.apply(&two_tenants(&ports, 8)).await.expect_err("no effect");
     assert!(matches!(error, FabricError::Mismatch { .. }), "{error}");
-    assert!(error.to_string().ends_with("the former partitions are back"), "{error}");
+    assert!(
+        error.to_string().ends_with("the former partitions are restored"),
+        "{error}"
+    );
     assert_eq!(std::fs::read_to_string(&elsewhere).expect("the file"), before);
     lab.stop().await;
 }

@@ -124,7 +124,8 @@ fn machines_are_tested_with_each_other_and_one_with_a_slow_cable_is_found() {
             // There is no fourth machine as a replacement.
             let waits = |status: &Value| {
                 let why = status["waiting_for"].as_str()?;
-                why.starts_with("a node in place of gpu-2: ").then(|| status.clone())
+                why.starts_with("a replacement for node gpu-2: ")
+                    .then(|| status.clone())
             };
             let waiting = until(&site, "beta", "beta waits for another node", waits).await;
             let network = waiting["network"].as_str().expect("words");

@@ -221,7 +221,7 @@ fn two_machines_measure_by_rdma_and_say_why_where_they_do_not() {
     assert_eq!(broken["transport"], "rdma");
     assert_contains(&broken, "error", "rxe0 port 1: IBV_WC_RETRY_EXC_ERR");
     for (name, why) in [
-        ("device", "libibverbs does not know rxe0"),
+        ("device", "libibverbs does not list rxe0"),
         ("library", "libibverbs.so.1 cannot be loaded"),
     ] {
         let lane = lane(&log, name);

@@ -52,7 +52,7 @@ pub enum AgentError {
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     /// The control plane refused the token.
-    #[error("registration refused, {code:?}: {message}; boot the machine anew for a new token")]
+    #[error("registration refused, {code:?}: {message}; boot the machine again to get a new token")]
     Refused {
         /// gRPC code of the control plane.
         code: Code,
@@ -69,7 +69,8 @@ pub enum AgentError {
     },
     /// A driver or a drive did not answer in time.
     #[error(
-        "drivers and drives did not tell within {MACHINE_TIMEOUT:?} what the machine holds; the kernel's messages on the console say which hangs"
+        "the machine's hardware could not be read within {MACHINE_TIMEOUT:?}: a driver or a drive hangs; see the \
+         kernel's messages on the console"
     )]
     MachineStuck,
     /// A part of the agent panicked.
@@ -172,7 +173,7 @@ fn raise_generation(runner: &JobRunner, registration: &RegisterResponse, markers
             tracing::warn!(
                 drive = marker.drive,
                 generation = marker.generation,
-                "claim generation on the drive left out: implausible, or another node's"
+                "ignored the claim generation on the drive: it is implausible or belongs to another node"
             );
         }
     }
@@ -225,7 +226,7 @@ async fn registration(settings: &Settings, machine: &Arc<Machine>) -> Result<Reg
         None => Request::new()?,
     };
     if let Err(error) = machine.host.store_key(&request.key_pem) {
-        tracing::warn!("key not kept: {error}");
+        tracing::warn!("the key could not be stored: {error}");
     }
     loop {
         let Some(endpoint) = endpoints.next() else {
@@ -306,7 +307,7 @@ async fn try_registration(
     let identity = Identity::new(request.key_pem.clone(), answer.into_inner());
     // The file only matters for an agent that restarts.
     if let Err(error) = machine.host.store_identity(&identity) {
-        tracing::warn!("identity not kept: {error}");
+        tracing::warn!("the identity could not be stored: {error}");
     }
     tracing::info!(
         node = identity.registration.node,
@@ -329,7 +330,7 @@ fn set_clock(host: &dyn Host, authority: &Authority) {
     };
     match host.set_clock(time) {
         Ok(()) => {
-            tracing::warn!("the clock was outside the CA certificate's validity and was set by the boot server's")
+            tracing::warn!("the clock was outside the CA certificate's validity and was set to the boot server's time")
         }
         Err(error) => tracing::warn!("the clock is outside the CA certificate's validity and cannot be set: {error}"),
     }
@@ -342,8 +343,8 @@ fn adjust_clock(host: &dyn Host, answer: &tonic::metadata::MetadataMap) {
         return;
     };
     match host.set_clock(time) {
-        Ok(()) => tracing::warn!("the clock differed from the control plane's and was set"),
-        Err(error) => tracing::warn!("the clock differs from the control plane's and cannot be set: {error}"),
+        Ok(()) => tracing::warn!("the clock differed from the control plane's clock and was corrected"),
+        Err(error) => tracing::warn!("the clock differs from the control plane's clock and cannot be set: {error}"),
     }
 }
 
@@ -425,12 +426,12 @@ impl Connected {
         let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
         self.runner.raise_generation(renewed.claim_generation);
         if !identity.renew(renewed) {
-            tracing::warn!("the renewed certificate is none and was left out");
+            tracing::warn!("the renewed certificate is invalid; the agent keeps the current certificate");
             return;
         }
         self.runner.set_credentials(identity.credentials(&self.authority));
         if let Err(error) = self.machine.host.store_identity(&identity) {
-            tracing::warn!("renewed identity not kept: {error}");
+            tracing::warn!("the renewed identity could not be stored: {error}");
         }
     }
 }

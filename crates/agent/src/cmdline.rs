@@ -172,14 +172,14 @@ fn endpoints(words: &[&str]) -> Result<Vec<Endpoint>, CmdlineError> {
     for server in servers.split(',') {
         let host = host_of(server).ok_or(CmdlineError::Invalid {
             key,
-            expected: "https://ADDRESS:PORT with a numeric address, or several of them with commas between",
+            expected: "https://ADDRESS:PORT with a numeric address, or several of these separated by commas",
         })?;
         let ca_url = match ca_urls.next() {
             Some(url) if url.starts_with("http://") || url.starts_with("https://") => url.to_owned(),
             Some(_) => {
                 return Err(CmdlineError::Invalid {
                     key: "rackwright.caurl",
-                    expected: "an http:// URL, or one for each server with commas between",
+                    expected: "an http:// URL, or one URL for each server, separated by commas",
                 });
             }
             None => format!("http://{host}:{BOOT_HTTP_PORT}/boot/v1/ca.pem"),
@@ -235,9 +235,10 @@ fn addressing(words: &[&str]) -> Result<Option<Addressing>, CmdlineError> {
         Some(text) => {
             let gateway: IpAddr = text.parse().map_err(|_| invalid("rackwright.gw", "an address"))?;
             let same_family = gateway.is_ipv4() == address.is_ipv4();
-            same_family
-                .then_some(Some(gateway))
-                .ok_or(invalid("rackwright.gw", "of the address's own family"))?
+            same_family.then_some(Some(gateway)).ok_or(invalid(
+                "rackwright.gw",
+                "an address of the same family as rackwright.ip",
+            ))?
         }
         None => None,
     };

@@ -39,7 +39,8 @@ pub enum IdentityError {
     },
     /// The certificate is not the one in the boot plan. Permanent: another server answers.
     #[error(
-        "CA certificate from {url} has SHA-256 {found}, the boot plan says {expected}; the machine is on a wrong network or the plan is old"
+        "CA certificate from {url} has SHA-256 {found}, but the boot plan names {expected}; the machine is on the \
+         wrong network, or the boot plan is out of date"
     )]
     WrongCa {
         /// Source of the certificate.
@@ -122,7 +123,7 @@ fn authority(url: &str, body: &[u8], sha256: &[u8; 32]) -> Result<Authority, Ide
     let Some(found) = found else {
         return Err(IdentityError::Fetch {
             url: url.to_owned(),
-            why: "the answer holds no certificate in PEM".into(),
+            why: "the answer contains no PEM certificate".into(),
         });
     };
     Err(IdentityError::WrongCa {

@@ -145,7 +145,7 @@ fn keep_lease(up: ActiveNic) {
                 Ok(again) if again.addressing.address == up.addressing.address => lease = again,
                 Ok(again) => {
                     return line(&format!(
-                        "DHCP now gives {}, this machine keeps {address}",
+                        "DHCP now offers {}; this machine keeps {address}",
                         again.addressing.address
                     ));
                 }
@@ -169,10 +169,10 @@ fn supervise(modules: PipeReader) -> String {
             Err(error) => return format!("starting the agent: {error}"),
         };
         if status.code() == Some(i32::from(EXIT_FATAL)) {
-            return "the agent cannot go on".to_owned();
+            return "the agent cannot continue".to_owned();
         }
         line(&format!(
-            "the agent ended, {status}; start {} of {RESTARTS}",
+            "the agent ended ({status}); restart {} of {RESTARTS}",
             attempt + 1
         ));
         #[expect(clippy::disallowed_methods, reason = "PID 1 runs no async code")]

@@ -48,7 +48,7 @@ pub enum LedgerError {
         source: io::Error,
     },
     /// A record before the last one is damaged.
-    #[error("job ledger {}: record at byte {offset} is damaged; boot the machine anew to start an empty one", path.display())]
+    #[error("job ledger {}: record at byte {offset} is damaged; boot the machine again for an empty ledger", path.display())]
     Damaged {
         /// Path of the ledger's file.
         path: PathBuf,
@@ -125,7 +125,7 @@ impl Ledger {
             .cloned()
             .collect();
         for mut report in cut_off {
-            let message = "the agent ended while the job ran; what it wrote is incomplete".to_owned();
+            let message = "the agent ended while the job was running; the job is incomplete".to_owned();
             report.set_state(JobState::Failed);
             report.error = Some(JobError {
                 code: "interrupted".into(),
@@ -179,25 +179,31 @@ impl Ledger {
         }
         if job.claim_generation < self.generation {
             let message = format!(
-                "claim generation {} is older than {}, which this machine knows",
+                "claim generation {} is older than this machine's generation {}",
                 job.claim_generation, self.generation
             );
             return refuse("stale-generation", message, false);
         }
         if let Some(running) = running {
-            return refuse("busy", format!("operation {running} runs; one job at a time"), true);
+            return refuse(
+                "busy",
+                format!("operation {running} is running; the agent runs one job at a time"),
+                true,
+            );
         }
         if job.work.is_none() {
             return refuse(
                 "invalid-job",
-                "the job names no work that this agent knows".into(),
+                "the job contains no work that this agent knows".into(),
                 false,
             );
         }
         if self.entries.len() >= MAX_OPERATIONS {
             return refuse(
                 "ledger-full",
-                format!("{MAX_OPERATIONS} operations since the machine booted; boot it anew"),
+                format!(
+                    "the ledger is full: {MAX_OPERATIONS} operations since the machine booted; boot the machine again"
+                ),
                 false,
             );
         }

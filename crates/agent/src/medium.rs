@@ -47,13 +47,13 @@ pub fn find_secret(root: &SysRoot) -> Result<BootSecret, String> {
     for name in &names {
         match read(&root.dev.join(name)) {
             Ok(Some(secret)) => return Ok(secret),
-            Ok(None) => seen.push(format!("{name} holds another medium")),
+            Ok(None) => seen.push(format!("{name} has another medium")),
             Err(error) => seen.push(format!("{name}: {error}")),
         }
     }
     Err(match seen.as_slice() {
-        [] => "the machine's system sees no optical and no removable drive".to_owned(),
-        seen => format!("no drive holds the medium ({})", seen.join(", ")),
+        [] => "the agent finds no optical and no removable drive".to_owned(),
+        seen => format!("no drive has the medium ({})", seen.join(", ")),
     })
 }
 
@@ -143,15 +143,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = SysRoot::below(dir.path());
         let secret_of = |root: &SysRoot| find_secret(root).map(|secret| *secret.expose_secret());
-        assert!(secret_of(&root).unwrap_err().contains("sees no optical"));
+        assert!(secret_of(&root).unwrap_err().contains("finds no optical"));
         drive(&root, "nvme0n1", "0\n", &image(&[1; SECRET]));
         drive(&root, "sda", "1\n", &[0; 64 << 10]);
         drive(&root, "sr0", "1\n", b"short");
         let why = secret_of(&root).unwrap_err();
-        assert!(
-            why.contains("sda holds another medium") && why.contains("sr0: "),
-            "{why}"
-        );
+        assert!(why.contains("sda has another medium") && why.contains("sr0: "), "{why}");
         drive(&root, "sr1", "0\n", &image(&[7; SECRET]));
         assert_eq!(secret_of(&root), Ok([7; SECRET]));
     }

@@ -47,13 +47,13 @@ pub enum SessionError {
         source: tonic::transport::Error,
     },
     /// The control plane refused or ended the stream.
-    #[error("the control plane says {:?}: {}", .0.code(), .0.message())]
+    #[error("the control plane answered {:?}: {}", .0.code(), .0.message())]
     Status(Box<tonic::Status>),
     /// The control plane ended the stream without an error.
     #[error("the control plane closed the stream")]
     Closed,
     /// The control plane neither receives nor sends.
-    #[error("the control plane did not move for {STUCK_TIME:?}")]
+    #[error("the connection to the control plane was stuck for {STUCK_TIME:?}")]
     Stuck,
 }
 
@@ -189,7 +189,7 @@ impl Session<'_> {
                         self.send(&up, Up::Attestation(answer)).await?;
                     }
                     ControlMessage { message: Some(message) } => self.handle(message, &mut on_renewed),
-                    ControlMessage { message: None } => tracing::warn!("a message that this agent does not know was left out"),
+                    ControlMessage { message: None } => tracing::warn!("ignored an unknown message of the control plane"),
                 },
                 () = self.runner.changed() => {
                     for report in self.runner.take() {
@@ -241,7 +241,7 @@ impl Session<'_> {
         let (bmc_proof, bmc_fault) = match proof {
             Ok(proof) => (proof, String::new()),
             Err(fault) => {
-                tracing::error!("the secret of the BMC cannot be proven: {fault}");
+                tracing::error!("the boot secret from the BMC's medium cannot be proven: {fault}");
                 (Vec::new(), fault)
             }
         };

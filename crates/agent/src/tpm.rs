@@ -132,7 +132,7 @@ impl KernelTpm {
         if log.len() > LOG_MAX {
             tracing::warn!(
                 bytes = log.len(),
-                "the firmware's event log is too long and is left out"
+                "the firmware's event log is too long and is not sent"
             );
             return Vec::new();
         }

@@ -16,8 +16,8 @@ use crate::{
 
 /// Operator's command line of Rackwright.
 ///
-/// Exit codes: 0 done, 1 other failure, 2 wrong usage or input, 3 not found, 4 conflict or wrong state, 5 not allowed or
-/// not trusted, 6 server not reachable or time spent, 7 the operation that was waited for failed.
+/// Exit codes: 0 success, 1 other failure, 2 wrong usage or input, 3 not found, 4 conflict or wrong state, 5 not allowed or
+/// not trusted, 6 server not reachable or time limit exceeded, 7 the awaited operation failed.
 #[derive(Debug, Parser)]
 #[command(name = "rackwright", version, max_term_width = 110)]
 pub struct Cli {
@@ -34,7 +34,7 @@ pub struct Global {
     /// Context to use (see `rackwright context list`)
     #[arg(long, global = true, env = "RACKWRIGHT_CONTEXT", value_name = "NAME")]
     pub context: Option<String>,
-    /// Endpoint to use instead of the context's; repeat it for several, tried in order
+    /// Server to use instead of the context's servers; repeat the option for several, tried in order
     #[arg(
         long,
         global = true,
@@ -43,13 +43,13 @@ pub struct Global {
         value_delimiter = ','
     )]
     pub server: Vec<String>,
-    /// Form of results
+    /// Output format
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Table)]
     pub output: Output,
-    /// Say nothing but results and errors
+    /// Print only results and errors
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// Longest time for one call (not for waiting)
+    /// Time limit of each call to the server (not of waiting)
     #[arg(long, global = true, value_name = "TIME", value_parser = units::parse_duration, default_value = "30s")]
     pub call_timeout: Duration,
 }
@@ -59,13 +59,13 @@ pub struct Global {
 pub enum Output {
     /// For people
     Table,
-    /// The API's own field names; streams write one object a line
+    /// JSON with the API's field names; streams write one object per line
     Json,
-    /// The same as YAML
+    /// The same content in YAML
     Yaml,
-    /// Resource names only, one a line
+    /// Resource names only, one per line
     Name,
-    /// Comma-separated, for `usage list` and `usage sum`
+    /// Comma-separated values, only for `usage list` and `usage sum`
     Csv,
 }
 
@@ -84,73 +84,73 @@ impl Output {
 /// The nouns and the few verbs beside them.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Get a credential for a one-time token
+    /// Log in: exchange a one-time token for a credential
     Login(auth::login::LoginArgs),
-    /// Show who the server takes you for
+    /// Show your member name and role at the server
     Whoami,
     /// Tokens for new members
     #[command(subcommand)]
     Token(auth::TokenCommand),
-    /// Members: who may log in, and the end of that
+    /// Members: list, change roles, revoke, delete
     #[command(subcommand)]
     Member(auth::member::MemberCommand),
-    /// Your SSH keys, for consoles by `ssh NODE@SERVER`
+    /// Your SSH keys for consoles (`ssh NODE@SERVER`)
     #[command(subcommand)]
     SshKey(auth::ssh_key::SshKeyCommand),
     /// Servers you are logged in to
     #[command(subcommand)]
     Context(auth::ContextCommand),
-    /// Enrol and change nodes as YAML files say
+    /// Enrol and change nodes from YAML files
     Apply(apply::ApplyArgs),
-    /// Servers: enrol, deploy, reimage, release and all you may ask about one
+    /// Nodes: enrol, show, deploy, reimage, release
     #[command(subcommand)]
     Node(node::NodeCommand),
-    /// Site files: racks, power, cooling, nodes, switches and cables as they are planned
+    /// Site files: planned racks, power, cooling, nodes, switches and cables
     #[command(subcommand)]
     Site(site::SiteCommand),
-    /// How power gets to nodes
+    /// Power: paths to nodes, headroom, alarms
     #[command(subcommand)]
     Power(power::PowerCommand),
     /// Clusters: plan, create, watch, hand over, release
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
-    /// The control plane itself: whether it is paused
+    /// The control plane: show its state, end a pause
     #[command(subcommand)]
     Control(control::ControlCommand),
-    /// InfiniBand fabrics: their shape, and their cabling against the plan
+    /// InfiniBand fabrics: topology, faults, comparison of the cabling with the plan
     #[command(subcommand)]
     Fabric(fabric::FabricCommand),
-    /// Firmware: files, and which nodes have what their SKU wants
+    /// Firmware: files, comparison of nodes with their SKU, golden values, maintenance windows
     #[command(subcommand)]
     Firmware(firmware::FirmwareCommand),
     /// Operating-system images
     #[command(subcommand)]
     Image(image::ImageCommand),
-    /// What a customer could get now: the largest cluster by SKU and fabric, and its price
+    /// The largest cluster that a customer can get now, by SKU and fabric, with its price
     Capacity(capacity::CapacityArgs),
-    /// Who used which nodes for how long, and reserved terms
+    /// Usage of nodes by customers, and reserved terms
     #[command(subcommand)]
     Usage(usage::UsageCommand),
-    /// Long-running work
+    /// Long-running operations
     #[command(subcommand)]
     Operation(operation::OperationCommand),
-    /// Everything that happened, in order
+    /// Show events in order
     Events(events::EventsArgs),
-    /// The chain of all erase certificates: export it, and verify it without a control plane
+    /// The chain of erase certificates: export, and verify without a control plane
     Certificates(certificates::CertificatesArgs),
-    /// The audit: who called what, from where, and how that ended; for auditors and operators
+    /// The audit: caller, address, method and outcome of calls; for auditors and operators
     #[command(subcommand)]
     Audit(audit::AuditCommand),
-    /// What was seen of machines while they booted
+    /// Boot stages of machines, unknown machines, counters of the boot servers
     #[command(subcommand)]
     Boot(boot::BootCommand),
     /// Find BMCs in the management network, and enrol their machines
     #[command(subcommand)]
     Discover(discover::DiscoverCommand),
-    /// BMCs by themselves, before a control plane knows them
+    /// BMCs: probe, show and record without a control plane; factory credentials
     #[command(subcommand)]
     Bmc(bmc::BmcCommand),
-    /// What the control plane costs, measured on simulated machines
+    /// Benchmarks of the control plane with simulated machines
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     /// Print a completion script for your shell
@@ -168,8 +168,8 @@ impl Command {
         let writes_csv = matches!(self, Self::Usage(usage) if usage.writes_csv());
         if output == Output::Csv && !writes_csv {
             return Err(CliError::usage(
-                "this command does not write CSV, nothing was done",
-                "`usage list` and `usage sum` do; everything writes table, json, yaml and name",
+                "this command has no CSV output; nothing was done",
+                "only `usage list` and `usage sum` write CSV; use table, json, yaml or name",
             ));
         }
         Ok(())

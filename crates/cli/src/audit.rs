@@ -27,19 +27,19 @@ pub enum AuditCommand {
     List {
         #[command(flatten)]
         filter: FilterArgs,
-        /// At most this many
+        /// Maximum number of records
         #[arg(long, default_value_t = 100)]
         limit: usize,
     },
-    /// Write all records to a file, oldest first, that `rackwrightd audit verify --file` can check without a control plane
+    /// Write all records to a file, oldest first; `rackwrightd audit verify --file` checks the file without a control plane
     Export {
-        /// The file; it must not exist
+        /// File to write; must not exist yet
         #[arg(long, value_name = "FILE")]
         file: PathBuf,
         /// Only records after this position
         #[arg(long, value_name = "POSITION", default_value_t = 0)]
         after: u64,
-        /// Go on with new records as they come
+        /// Continue with new records as they arrive
         #[arg(short, long)]
         follow: bool,
     },
@@ -48,25 +48,25 @@ pub enum AuditCommand {
 /// Which records to show.
 #[derive(Debug, Args)]
 pub struct FilterArgs {
-    /// Of this caller: a member's name, or such as agents/gpu-001 and local/root
+    /// Only calls of this caller: a member, or a name such as agents/gpu-001 or local/root
     #[arg(long, value_name = "CALLER")]
     caller: Option<String>,
-    /// Of members of this customer
+    /// Only calls of members of this customer
     #[arg(long, value_name = "CUSTOMER")]
     customer: Option<String>,
-    /// Of this method, such as NodeService/DeployNode, or NodeService/ for all of a service
+    /// Only calls of this method, such as NodeService/DeployNode, or NodeService/ for all methods of a service
     #[arg(long, value_name = "METHOD")]
     method: Option<String>,
-    /// About this resource, such as nodes/gpu-001
+    /// Only calls on this resource, such as nodes/gpu-001
     #[arg(long, value_name = "RESOURCE")]
     target: Option<String>,
     /// Only calls that were refused or failed
     #[arg(long)]
     failed: bool,
-    /// Not before this time, such as 2026-12-31T18:00:00Z
+    /// Only calls at or after this time, such as 2026-12-31T18:00:00Z
     #[arg(long, value_name = "TIME", value_parser = units::parse_moment)]
     since: Option<Timestamp>,
-    /// Before this time
+    /// Only calls before this time
     #[arg(long, value_name = "TIME", value_parser = units::parse_moment)]
     until: Option<Timestamp>,
 }
@@ -220,7 +220,7 @@ async fn export(cx: &Cx, path: &Path, after: u64, follow: bool) -> Result<(), Cl
         .sync_all()
         .map_err(failed)?;
     cx.ui.say(&format!(
-        "{count} records; check them anywhere with\n  rackwrightd audit verify --file {} --key {key}",
+        "{count} records written; verify them on any machine with\n  rackwrightd audit verify --file {} --key {key}",
         path.display()
     ))
 }

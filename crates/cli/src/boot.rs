@@ -30,13 +30,13 @@ const UNKNOWN: [&str; 8] = [
 /// `rackwright boot`
 #[derive(Debug, Subcommand)]
 pub enum BootCommand {
-    /// Show the boot stages seen of a machine, oldest first
+    /// Show the recorded boot stages of a machine, oldest first
     Trace {
-        /// MAC address, or a node (then all its addresses)
+        /// MAC address, or a node for all its MAC addresses
         #[arg(value_name = "MAC|NODE")]
         machine: String,
     },
-    /// Show machines that asked to boot and belong to no node
+    /// Show machines that sent a boot request and belong to no node
     Unknown,
     /// Show the counters of the boot servers
     Counters,
@@ -81,7 +81,7 @@ async fn node_macs(client: &Client, id: &str) -> Result<Vec<String>, CliError> {
     if macs.is_empty() {
         return Err(CliError::usage(
             format!("no MAC address of node {id} is known yet"),
-            "give the MAC address itself, or wait until the node was inspected",
+            "give a MAC address, or wait until the node is inspected",
         ));
     }
     Ok(macs)
@@ -95,7 +95,7 @@ fn trace_text(trace: &TraceBootResponse, paint: Paint, width: Option<usize>) -> 
     };
     let mut text = format!("{}  {}\n", paint.tone(Tone::Strong, &clean(&trace.mac)), clean(node));
     if trace.stages.is_empty() {
-        text.push_str("  nothing was seen of it\n");
+        text.push_str("  no boot stage is recorded\n");
         return text;
     }
     let mut table = Table::new(&["TIME", "AFTER", "STAGE", "FROM", "DETAIL"]).indented(2);

@@ -13,7 +13,7 @@ use crate::units;
 /// `rackwright capacity`
 #[derive(Debug, Args)]
 pub struct CapacityArgs {
-    /// For this customer of the site; needed from members of the site, and left out by a customer's own
+    /// Customer of the site; required for members of the site, omitted by a customer's own members
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     customer: String,
 }

@@ -24,17 +24,17 @@ const FORMAT: &str = "rackwright-erase-chain-v1";
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("action").required(true))]
 pub struct CertificatesArgs {
-    /// Write the chain to this file, oldest certificate first; it must not exist
+    /// Write the chain to this file, oldest certificate first; the file must not exist yet
     #[arg(long, value_name = "FILE", group = "action")]
     export: Option<PathBuf>,
-    /// Show the certificates of this customer's machines alone, and the hashes of all others
+    /// Write the certificates of this customer's machines, and only the hashes of all other certificates
     #[arg(long, value_name = "CUSTOMER", requires = "export")]
     customer: Option<String>,
     /// Verify exported files without a control plane: signatures, the chain, and each file against the others
     #[arg(long, value_name = "FILE", num_args = 1.., group = "action")]
     verify: Vec<PathBuf>,
-    /// The site's public key, or one that leads to the present one, 64 hex digits (with --verify; otherwise the file is
-    /// believed which keys are the site's)
+    /// Public key of the site, or an earlier key that leads to it, 64 hex digits (with --verify; without this option the
+    /// site's keys in the file are trusted)
     #[arg(long, value_name = "HEX", requires = "verify")]
     key: Option<String>,
 }
@@ -109,7 +109,8 @@ async fn export(cx: &Cx, path: &Path, customer: String) -> Result<(), CliError> 
     let shown = entries.iter().filter(|entry| entry.certificate.is_some()).count();
     let key = keys.first().map(|key| hex::encode(&key.public_key)).unwrap_or_default();
     cx.ui.say(&format!(
-        "{shown} certificates of {}; verify them anywhere with\n  rackwright certificates --verify {} --key {key}",
+        "{shown} of {} certificates written in full; verify them on any machine with\n  rackwright certificates --verify {} \
+         --key {key}",
         entries.len(),
         path.display()
     ))

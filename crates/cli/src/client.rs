@@ -117,8 +117,8 @@ impl Client {
                     "the credential of context `{name}` ended at {}",
                     units::stamp_seconds(validity.not_after)
                 ),
-                "ask an operator for a token (`rackwright token create`) and run `rackwright login` with it; where no operator \
-                 can log in any more, `rackwrightd invite-operator --reason TEXT` on the control plane's host makes one",
+                "ask an operator for a token (`rackwright token create`) and run `rackwright login` with it; if no operator \
+                 can log in any more, run `rackwrightd invite-operator --reason TEXT` on the control plane's host",
             ));
         }
         let servers = if global.server.is_empty() {
@@ -139,8 +139,8 @@ impl Client {
             let ends = units::stamp_seconds(validity.not_after);
             let left = units::duration(validity.not_after - units::now());
             ui.note(&format!(
-                "note: the credential could not be renewed: {error}; it ends at {ends} (in {left}), and after that only a new \
-                 token lets you in"
+                "note: the credential could not be renewed: {error}; the credential ends at {ends} (in {left}), after that \
+                 you need a new token to log in"
             ));
         }
         let client = Arc::new(client);
@@ -186,8 +186,8 @@ impl Client {
             .collect::<Result<Vec<_>, _>>()?;
         if servers.is_empty() {
             return Err(CliError::usage(
-                "no server is known",
-                "give one with --server https://HOST:7070",
+                "no server is configured",
+                "give a server with --server https://HOST:7070",
             ));
         }
         let identity = (!credential.identity_pem.expose_secret().is_empty()).then_some(credential.identity_pem);
@@ -391,7 +391,7 @@ impl Client {
             return status;
         };
         if let Some(rustls::Error::AlertReceived(alert)) = find_tls_error(source) {
-            return Status::unauthenticated(format!("the server refused our certificate ({alert:?})"));
+            return Status::unauthenticated(format!("the server refused the client certificate ({alert:?})"));
         }
         if status.code() == Code::DeadlineExceeded {
             return Status::deadline_exceeded(format!("no answer within {} s", self.call_timeout.as_secs()));

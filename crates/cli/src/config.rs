@@ -68,7 +68,7 @@ impl ConfigDir {
             .or_else(|| set("HOME").map(|home| home.join(".config/rackwright")));
         path.map(|path| Self { path }).ok_or_else(|| {
             CliError::credential(
-                "no place for the configuration is known",
+                "no directory for the configuration is known",
                 "set RACKWRIGHT_CONFIG to a directory",
             )
         })
@@ -85,8 +85,8 @@ impl ConfigDir {
         serde_saphyr::from_str(&text).map_err(|e| {
             let first = e.to_string().lines().next().unwrap_or_default().to_owned();
             CliError::credential(
-                format!("{} cannot be understood: {first}", path.display()),
-                "mend it, or remove it and log in again",
+                format!("{} is not a valid configuration: {first}", path.display()),
+                "correct the file, or remove it and log in again",
             )
         })
     }
@@ -120,7 +120,7 @@ impl ConfigDir {
                 self.path.join("config.yaml").display()
             ),
             "run `rackwright login --server URL --token TOKEN --ca-sha256 sha256:HEX`, \
-             or choose one with `rackwright context use`",
+             or choose a context with `rackwright context use`",
         ))
     }
 
@@ -143,7 +143,7 @@ impl ConfigDir {
         if mode & 0o077 != 0 {
             return Err(CliError::credential(
                 format!(
-                    "{} holds a private key and others can read it (mode {:o})",
+                    "{} contains a private key and other users can read the file (mode {:o})",
                     identity.display(),
                     mode & 0o777
                 ),

@@ -13,16 +13,16 @@ use crate::output::Table;
 /// `rackwright control`
 #[derive(Debug, Subcommand)]
 pub enum ControlCommand {
-    /// Show whether the control plane is paused, how many nodes are doubted, and what its settings leave open
+    /// Show whether the control plane is paused, the number of doubted nodes, and warnings about its settings
     Show,
-    /// End the pause of a control plane that was started with --paused: it acts on machines from then on
+    /// End the pause of a control plane that was started with --paused; the control plane then acts on machines
     Resume(ResumeArgs),
 }
 
 /// `rackwright control resume`
 #[derive(Debug, Args)]
 pub struct ResumeArgs {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -34,15 +34,15 @@ pub async fn run(cx: &Cx, command: ControlCommand) -> Result<(), CliError> {
     let client = cx.client().await?;
     match command {
         ControlCommand::Show => {
-            let doing = "ask how the control plane stands";
+            let doing = "read the state of the control plane";
             let control = rpc!(client, ControlServiceClient.get_control, doing, GetControlRequest {}).await?;
             show(cx, &control)
         }
         ControlCommand::Resume(args) => {
             if !args.yes {
                 cx.ui.consent(
-                    "this has the control plane act on machines",
-                    "End the pause: the control plane acts on machines by what its database says.",
+                    "this makes the control plane act on machines",
+                    "End the pause: the control plane acts on machines as its database says.",
                 )?;
             }
             let request = ResumeControlRequest {
@@ -57,7 +57,7 @@ pub async fn run(cx: &Cx, command: ControlCommand) -> Result<(), CliError> {
 fn show(cx: &Cx, control: &Control) -> Result<(), CliError> {
     cx.ui.item(control, |_| {
         let state = if control.paused {
-            "paused: reads are answered, nothing is done"
+            "paused: answers reads, acts on no machine"
         } else {
             "working"
         };

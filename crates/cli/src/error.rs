@@ -88,7 +88,7 @@ pub enum CliError {
     #[error("{message}")]
     Bmc { message: String, hint: String, exit: u8 },
     /// Several errors; each is shown, and the first one gives the exit code.
-    #[error("{} things went wrong", .0.len())]
+    #[error("{} errors occurred", .0.len())]
     Several(Vec<CliError>),
     /// The server's answer is unusable.
     #[error("the server's answer cannot be used: {0}")]
@@ -234,7 +234,7 @@ impl CliError {
                 }
             }
             Self::Unreachable { .. } => {
-                vec!["is rackwrightd running there, and does a firewall let TCP through?".to_owned()]
+                vec!["check that rackwrightd runs there and that no firewall blocks TCP".to_owned()]
             }
             Self::OperationFailed { error, .. } => server_hints(&operation_details(error)),
             _ => Vec::new(),
@@ -306,8 +306,10 @@ fn own_hint(code: Code) -> Option<String> {
         Code::Unauthenticated => {
             "ask an operator for a token (`rackwright token create`) and run `rackwright login` with it"
         }
-        Code::PermissionDenied => "`rackwright whoami` shows your role; this needs the role operator",
-        Code::Aborted => "somebody changed it since it was read: look at it again, then repeat the command",
+        Code::PermissionDenied => {
+            "`rackwright whoami` shows your role; an operator can change it with `member set-role`"
+        }
+        Code::Aborted => "the resource changed after it was read: read it again, then repeat the command",
         Code::ResourceExhausted => "the server is busy: try again in a moment",
         _ => return None,
     };

@@ -15,13 +15,13 @@ use crate::units;
 /// `rackwright events`
 #[derive(Debug, Args)]
 pub struct EventsArgs {
-    /// Go on with new events as they happen
+    /// Continue with new events as they happen
     #[arg(short, long)]
     follow: bool,
-    /// Only events after this position (from the oldest kept when not given)
+    /// Only events after this position (default: from the oldest stored event)
     #[arg(long, value_name = "POSITION")]
     after: Option<u64>,
-    /// Only events yet to come
+    /// Only new events
     #[arg(long, conflicts_with = "after", requires = "follow")]
     new: bool,
     /// Only events of this resource, such as nodes/gpu-001
@@ -73,9 +73,9 @@ pub async fn run(cx: &Cx, args: EventsArgs) -> Result<(), CliError> {
         }
         if !backoff.pause().await {
             return Err(CliError::TimedOut {
-                what: "reconnecting to the server".to_owned(),
-                after: "minutes of trying".to_owned(),
-                hint: format!("go on later with `rackwright events --after {}`", reader.position),
+                what: "the reconnection to the server".to_owned(),
+                after: "several minutes".to_owned(),
+                hint: format!("continue later with `rackwright events --after {}`", reader.position),
             });
         }
     }
@@ -101,7 +101,7 @@ impl Reader<'_> {
                         return Err(CliError::rpc(doing, status));
                     }
                     self.cx.ui.note(&format!(
-                        "note: {}; going on after position {}",
+                        "note: {}; continuing after position {}",
                         status.message(),
                         self.position
                     ));

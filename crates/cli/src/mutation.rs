@@ -12,11 +12,10 @@ use crate::{random, units};
 /// The two options every mutating command has.
 #[derive(Debug, Clone, Default, Args)]
 pub struct MutationArgs {
-    /// Key that makes repeats harmless: the same key with the same request is answered with the first answer
-    /// (a fresh UUID when not given)
+    /// Idempotency key: a repeat of the same request with the same key gets the first answer (default: a new UUID)
     #[arg(long, value_name = "KEY", value_parser = key, help_heading = "Safety")]
     pub idempotency_key: Option<String>,
-    /// Only if the resource still has this metadata.resource_version
+    /// Make the change only if the resource still has this metadata.resource_version
     #[arg(long, value_name = "VERSION", help_heading = "Safety")]
     pub resource_version: Option<String>,
 }
@@ -42,8 +41,8 @@ impl MutationArgs {
     pub fn each(&self, targets: usize) -> Result<EachMutation, CliError> {
         if targets > 1 && self.resource_version.is_some() {
             return Err(CliError::usage(
-                "--resource-version belongs to one resource, but several are named",
-                "give the command once for each of them",
+                "--resource-version applies to one resource, but several are given",
+                "run the command once for each resource",
             ));
         }
         Ok(EachMutation {

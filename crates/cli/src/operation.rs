@@ -19,16 +19,16 @@ use crate::{names, units, wait};
 pub enum OperationCommand {
     /// Show operations, the newest first
     List {
-        /// Only those that match, such as `kind = deploy AND done = false`
+        /// Only operations that match, such as `kind = deploy AND done = false`
         #[arg(long)]
         filter: Option<String>,
-        /// Only those of this resource, such as nodes/gpu-001
+        /// Only operations of this resource, such as nodes/gpu-001
         #[arg(long, value_name = "RESOURCE")]
         target: Option<String>,
-        /// Only those that are not done
+        /// Only operations that are not done
         #[arg(long)]
         running: bool,
-        /// At most so many
+        /// Maximum number of operations
         #[arg(long, default_value_t = 100)]
         limit: usize,
     },
@@ -38,11 +38,11 @@ pub enum OperationCommand {
     Wait {
         #[arg(required = true)]
         ids: Vec<String>,
-        /// Longest time to wait; the work goes on when it has passed
+        /// Time limit of the wait; the work continues after it
         #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
         timeout: Option<Duration>,
     },
-    /// Ask for an end; what has begun on a machine is brought to a safe state first
+    /// Cancel an operation; work that runs on a machine is first brought to a safe state
     Cancel {
         id: String,
         #[command(flatten)]
@@ -82,7 +82,7 @@ pub async fn run(cx: &Cx, command: OperationCommand) -> Result<(), CliError> {
                 let what = if operation.done {
                     "has ended"
                 } else {
-                    "was asked to end"
+                    "is being cancelled"
                 };
                 format!("{} {what}", wait::title(operation))
             })

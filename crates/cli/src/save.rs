@@ -52,8 +52,8 @@ pub fn below(folder: &Path, files: &[(&str, &str)], present: Present) -> Result<
             String::new()
         };
         return Err(CliError::usage(
-            format!("{}{more} would be overwritten, nothing was written", taken.join(", ")),
-            "give --force to replace files, or another directory",
+            format!("{}{more} would be overwritten; nothing was written", taken.join(", ")),
+            "give --force to replace the files, or give another directory",
         ));
     }
     make(folder)?;
@@ -71,11 +71,11 @@ fn paths(folder: &Path, files: &[(&str, &str)]) -> Result<Vec<PathBuf>, CliError
     let (mut seen, mut paths) = (BTreeSet::new(), Vec::new());
     for (name, _) in files {
         let parts = parts(name).ok_or_else(|| {
-            let message = format!("{name:?} is no name of a file below a directory; nothing was written");
+            let message = format!("{name:?} is not a valid name of a file below a directory; nothing was written");
             CliError::BadAnswer(message)
         })?;
         if !seen.insert(parts.clone()) {
-            let message = format!("it has two files {name:?}; nothing was written");
+            let message = format!("two files have the name {name:?}; nothing was written");
             return Err(CliError::BadAnswer(message));
         }
         paths.push(parts.iter().fold(folder.to_owned(), |path, part| path.join(part)));
@@ -114,10 +114,7 @@ fn look(folder: &Path, path: &Path, folders: &mut BTreeSet<PathBuf>) -> Result<(
         match part.symlink_metadata() {
             Ok(found) if !found.is_dir() => {
                 return Err(CliError::usage(
-                    format!(
-                        "{} is in the way: it is no directory; nothing was written",
-                        part.display()
-                    ),
+                    format!("{} is not a directory; nothing was written", part.display()),
                     "give another directory",
                 ));
             }

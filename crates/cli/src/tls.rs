@@ -36,23 +36,24 @@ impl Server {
     pub fn parse(text: &str) -> Result<Self, CliError> {
         let wrong = |why: &str| {
             CliError::usage(
-                format!("`{text}` is no server address: {why}"),
-                "write it like https://HOST:7070",
+                format!("`{text}` is not a server address: {why}"),
+                "the form is https://HOST:7070",
             )
         };
         let rest = match text.split_once("://") {
             Some(("https", rest)) => rest,
-            Some(_) => return Err(wrong("only https is spoken")),
+            Some(_) => return Err(wrong("only https is supported")),
             None => text,
         };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         if authority.contains(['/', '?', '#', '@']) || authority.contains(char::is_whitespace) {
-            return Err(wrong("it is a host and a port, no path and no user"));
+            return Err(wrong("give only a host and a port, no path and no user"));
         }
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !host.contains(':') || host.ends_with(']') => (
                 host,
-                port.parse().map_err(|_| wrong("the port is a number up to 65535"))?,
+                port.parse()
+                    .map_err(|_| wrong("the port must be a number up to 65535"))?,
             ),
             _ => (authority, DEFAULT_PORT),
         };
@@ -81,7 +82,7 @@ impl Server {
 pub fn parse_pin(text: &str) -> Result<[u8; 32], String> {
     let digits = text.strip_prefix("sha256:").unwrap_or(text);
     let mut pin = [0; 32];
-    hex::decode_to_slice(digits, &mut pin).map_err(|_| "a pin is `sha256:` and 64 hex digits".to_owned())?;
+    hex::decode_to_slice(digits, &mut pin).map_err(|_| "a pin must be `sha256:` and 64 hex digits".to_owned())?;
     Ok(pin)
 }
 
@@ -101,11 +102,12 @@ pub async fn fetch_authority(server: &Server, tls_name: &str, pin: &[u8; 32]) ->
             .collect();
         return Err(CliError::untrusted(
             format!(
-                "{} is not the server the token is for: no certificate it presents has the pinned SHA-256 (it presents {})",
+                "{} is not the server of this token: no certificate of the server has the pinned SHA-256 (the server \
+                 presents {})",
                 server.url(),
                 seen.join(", ")
             ),
-            "compare --ca-sha256 with what rackwrightd printed; if it is right, somebody is in between",
+            "compare --ca-sha256 with the SHA-256 of rackwrightd; if both are equal, the connection is intercepted",
         ));
     };
     verify_under(authority, &chain, tls_name).map_err(|why| {
@@ -114,7 +116,7 @@ pub async fn fetch_authority(server: &Server, tls_name: &str, pin: &[u8; 32]) ->
                 "{}: the server's certificate does not verify under the pinned authority: {why}",
                 server.url()
             ),
-            "if the certificate is for another name, give that with --tls-name",
+            "if the certificate is for another name, give that name with --tls-name",
         )
     })?;
     Ok(pem::encode(&pem::Pem::new("CERTIFICATE", authority.as_ref())))
@@ -166,7 +168,7 @@ fn verify_under(
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
         .build()
         .map_err(|e| e.to_string())?;
-    let (leaf, intermediates) = chain.split_first().ok_or("the server presents none")?;
+    let (leaf, intermediates) = chain.split_first().ok_or("the server presents no certificate")?;
     let name = ServerName::try_from(name.to_owned()).map_err(|e| e.to_string())?;
     verifier
         .verify_server_cert(leaf, intermediates, &name, &[], UnixTime::now())

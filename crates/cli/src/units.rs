@@ -6,7 +6,7 @@ use prost_types::Timestamp;
 
 /// Reads `90s`, `30m`, `1h30m`, `7d`. Whole numbers; a unit is required.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no duration: write it like 90s, 30m, 1h30m or 7d");
+    let wrong = || format!("`{text}` is not a duration: write a duration such as 90s, 30m, 1h30m or 7d");
     let mut seconds = 0u64;
     let mut number = String::new();
     for c in text.chars() {
@@ -40,7 +40,7 @@ pub fn parse_moment(text: &str) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
         return Ok(at(time.as_second()));
     }
-    let wrong = |_| format!("`{text}` is no time: write it like 2026-12-31T18:00:00Z, or 30d for so long from now");
+    let wrong = |_| format!("`{text}` is not a time such as 2026-12-31T18:00:00Z or a duration from now such as 30d");
     let ahead = parse_duration(text).map_err(wrong)?;
     let moment = jiff::Timestamp::now()
         .checked_add(ahead)

@@ -26,10 +26,10 @@ const CONCURRENT_WAITS: usize = 64;
 /// `--wait` and its limit.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct WaitArgs {
-    /// Wait until the work is done, showing its progress
+    /// Wait until the work is done, and show its progress
     #[arg(long)]
     pub wait: bool,
-    /// Longest time to wait; the work goes on when it has passed
+    /// Time limit of the wait; the work continues after it
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, requires = "wait")]
     pub timeout: Option<Duration>,
 }
@@ -80,7 +80,7 @@ pub async fn until_done(
                 None => break,
                 Some(Ok(Ok((index, last)))) => display.update(index, last),
                 Some(Ok(Err(error))) => { display.live.clear(); return Err(error); }
-                Some(Err(e)) => return Err(CliError::BadAnswer(format!("waiting broke off: {e}"))),
+                Some(Err(e)) => return Err(CliError::BadAnswer(format!("the wait ended unexpectedly: {e}"))),
             },
             _ = tick.tick(), if display.live.enabled() => {}
             () = &mut deadline => return Err(display.timed_out(limit.unwrap_or_default())),
@@ -257,7 +257,7 @@ impl<'a> ProgressDisplay<'a> {
             what: titles.join(", "),
             after: units::duration(limit.as_secs_f64()),
             hint: format!(
-                "it goes on; wait for it with `rackwright operation wait {}`",
+                "the work continues; wait for it with `rackwright operation wait {}`",
                 ids.join(" ")
             ),
         }

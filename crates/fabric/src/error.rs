@@ -23,7 +23,7 @@ pub enum FabricError {
     #[error("the fabric cannot be read")]
     Dump(#[from] DumpError),
     /// The output of a tool has an unexpected form.
-    #[error("{tool} printed something that is not understood: {text:?}")]
+    #[error("the output of {tool} is not understood: {text:?}")]
     Output {
         /// Name of the tool.
         tool: &'static str,
@@ -34,7 +34,7 @@ pub enum FabricError {
     #[error("the partitions cannot be applied")]
     Partitions(#[from] PartitionError),
     /// OpenSM would not read a partition file as it is meant. Nothing was changed.
-    #[error("the partition file is refused before OpenSM sees it")]
+    #[error("the partition file is invalid and was not given to OpenSM")]
     Conf(#[from] ConfError),
     /// A file could not be read or written.
     #[error("cannot {doing} {}", path.display())]
@@ -47,7 +47,7 @@ pub enum FabricError {
         source: io::Error,
     },
     /// OpenSM is not running, with the reason.
-    #[error("OpenSM cannot be told to read its files: {0}")]
+    #[error("OpenSM cannot be signalled to read its files: {0}")]
     NoManager(String),
     /// OpenSM did not finish a sweep within this time.
     #[error("OpenSM has not finished a sweep within {} s", .0.as_secs_f64())]
@@ -61,7 +61,7 @@ pub enum FabricError {
         rolled_back: RolledBack,
     },
     /// Ports have other keys than wanted.
-    #[error("{} differ from what is wanted: {}; {rolled_back}", ports(.differences), first(.differences))]
+    #[error("{} differ from the wanted partitions: {}; {rolled_back}", ports(.differences), first(.differences))]
     Mismatch {
         /// All differences.
         differences: Vec<Difference>,
@@ -90,11 +90,11 @@ pub enum RolledBack {
 impl std::fmt::Display for RolledBack {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Yes => f.write_str("the former partitions are back"),
+            Self::Yes => f.write_str("the former partitions are restored"),
             Self::ToClosed => {
-                f.write_str("there were no sound partitions before: only the closed default partition is left")
+                f.write_str("there were no valid partitions before: only the closed default partition is left")
             }
-            Self::Failed(why) => write!(f, "the former partitions could NOT be brought back: {why}"),
+            Self::Failed(why) => write!(f, "the former partitions could NOT be restored: {why}"),
         }
     }
 }

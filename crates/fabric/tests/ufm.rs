@@ -244,7 +244,7 @@ async fn lost_or_refused_edits_are_rolled_back() {
             .await
             .expect_err("undone")
             .to_string();
-        assert!(error.ends_with("the former partitions are back"), "{error}");
+        assert!(error.ends_with("the former partitions are restored"), "{error}");
         assert!(
             error.contains("2 ports are not in \"0x0102\"") || error.contains("index0 is taken"),
             "{error}"
@@ -273,7 +273,7 @@ async fn hostile_and_missing_answers_are_errors() {
             .to_string()
     };
     assert!(strange("no JSON").await.contains("not understood"));
-    assert!(strange("[]").await.contains("no object"));
+    assert!(strange("[]").await.contains("not an object"));
     assert!(
         strange(r#"{"0x0101": {"guids": [{"guid": "zz"}]}}"#)
             .await

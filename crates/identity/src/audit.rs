@@ -311,31 +311,29 @@ impl fmt::Display for AuditChainError {
             AuditFault::Reordered { stated } => {
                 write!(
                     f,
-                    "records are out of order: the one at position {at} says that it is record {stated}"
+                    "records are out of order: the record at position {at} has the number {stated}"
                 )
             }
             AuditFault::Changed => write!(
                 f,
-                "record {at} was changed: its hash does not follow from it and the record before"
+                "record {at} was changed: its hash does not match its content and the previous record"
             ),
             AuditFault::Forged => write!(
                 f,
                 "record {at} was forged: its hash is not signed by a key of this site"
             ),
             AuditFault::NoRecord(error) => write!(f, "record {at} was changed: {error}"),
-            AuditFault::Columns => write!(
-                f,
-                "record {at} was changed: the columns that searches use differ from the record"
-            ),
+            AuditFault::Columns => write!(f, "record {at} was changed: the search columns differ from the record"),
             AuditFault::Cut { last } => write!(
                 f,
-                "the end is cut off: the last record is {last}, and the signed head outside of the database names record {at}"
+                "the end is cut off: the last record is {last}, but the signed head outside of the database names \
+                 record {at}"
             ),
             AuditFault::Replaced => write!(
                 f,
-                "record {at} is another one than the signed head outside of the database names: the chain was replaced"
+                "record {at} is not the record that the signed head outside of the database names: the chain was replaced"
             ),
-            AuditFault::Gap(message) => write!(f, "record {at} tells of a gap: {message}"),
+            AuditFault::Gap(message) => write!(f, "record {at} reports a gap: {message}"),
         }
     }
 }

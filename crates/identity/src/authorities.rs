@@ -187,7 +187,7 @@ impl Authorities {
             return Ok(new);
         }
         if state.current.ca_sha256() != current {
-            new.push(format!("authority {current}, in place of the one before,"));
+            new.push(format!("authority {current} (instead of the former authority)"));
         }
         if let Some(next) = next.filter(|next| hash(&state.next).as_ref() != Some(next)) {
             new.push(format!("next authority {next}"));

@@ -194,13 +194,13 @@ impl Authority {
         let refuse = |what: &str| CertificateError::Authority(what.into());
         let (rest, parsed) = X509Certificate::from_der(&certificate).map_err(|e| refuse(&e.to_string()))?;
         if !rest.is_empty() {
-            return Err(refuse("bytes follow its certificate"));
+            return Err(refuse("extra bytes follow its certificate"));
         }
         if !parsed.is_ca() {
-            return Err(refuse("its certificate is not a CA's"));
+            return Err(refuse("its certificate is not a CA certificate"));
         }
         if parsed.public_key().subject_public_key.data.as_ref() != key.public_key_raw() {
-            return Err(refuse("its key is not its certificate's"));
+            return Err(refuse("its key does not belong to its certificate"));
         }
         parsed
             .verify_signature(None)
@@ -395,7 +395,7 @@ impl ClientKey {
         let (rest, request) =
             X509CertificationRequest::from_der(block.contents()).map_err(|_| refuse("it is not PKCS #10"))?;
         if !rest.is_empty() {
-            return Err(refuse("bytes follow it"));
+            return Err(refuse("extra bytes follow the request"));
         }
         let key = &request.certification_request_info.subject_pki;
         let algorithm = key.algorithm.algorithm.to_id_string();
@@ -404,7 +404,7 @@ impl ClientKey {
         }
         request
             .verify_signature()
-            .map_err(|_| refuse("its signature is not by its own key"))?;
+            .map_err(|_| refuse("its signature does not match its key"))?;
         let public_key = SubjectPublicKeyInfo::from_der(key.raw)
             .map_err(|_| refuse("its key is neither ECDSA (P-256, P-384) nor Ed25519"))?;
         let digest = ring::digest::digest(&ring::digest::SHA256, &public_key.subject_public_key_info());

@@ -104,7 +104,7 @@ fn find(set: &Path, rng: &Arc<dyn Rng>) -> Result<AuthoritySet, KeyFileError> {
     if let Some(more) = live.get(2) {
         return Err(KeyFileError::Malformed {
             path: set.join(authority_name(*more)),
-            what: "two authorities are there beside it, and a rotation has two in all",
+            what: "there are two older authorities, and a rotation has at most two authorities",
         });
     }
     let load = |number: &u32| {

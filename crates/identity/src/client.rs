@@ -58,14 +58,15 @@ pub enum IdentifyError {
     #[error("the certificate was not issued to a client ({0}); use one that Rackwright issued to a member or an agent")]
     NotAClient(&'static str),
     /// The certificate carries no identity, or several.
-    #[error("the client certificate carries {0} Rackwright identities, and must carry one")]
+    #[error("the client certificate has {0} Rackwright identities, but must have exactly one")]
     Ambiguous(usize),
     /// The URI does not have one of the known forms.
-    #[error("the client certificate's identity {0:?} is of no known form; issue a new certificate")]
+    #[error("the client certificate's identity {0:?} has an unknown form; issue a new certificate")]
     UnknownForm(String),
     /// The name contains characters that a certificate must not carry, or is too long.
     #[error(
-        "the name {0:?} cannot stand in a certificate: use 1 to 64 of a-z A-Z 0-9 . _ @ - and begin with a letter or digit"
+        "the name {0:?} is not allowed in a certificate: use 1 to 64 characters of a-z A-Z 0-9 . _ @ - and begin with \
+         a letter or digit"
     )]
     Name(String),
 }
@@ -174,7 +175,7 @@ pub fn identify(peer_certificate: &[u8]) -> Result<ClientIdentity, IdentifyError
         X509Certificate::from_der(peer_certificate).map_err(|e| IdentifyError::Malformed(e.to_string()))?;
     let malformed = |e: x509_parser::error::X509Error| IdentifyError::Malformed(e.to_string());
     if !rest.is_empty() {
-        return Err(IdentifyError::Malformed("bytes follow the certificate".into()));
+        return Err(IdentifyError::Malformed("extra bytes follow the certificate".into()));
     }
     if certificate.is_ca() {
         return Err(IdentifyError::NotAClient("it is a CA"));

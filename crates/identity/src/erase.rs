@@ -123,7 +123,7 @@ pub enum PayloadError {
     #[error("the erase certificate's {0} lies before 1970 or out of range")]
     Time(&'static str),
     /// The record has evidence, but no place in the chain.
-    #[error("the erase certificate has evidence and no place in the chain")]
+    #[error("the erase certificate has evidence but no place in the chain")]
     NoPlace,
     /// A field is missing or malformed, or the format is unknown; the argument names the place.
     #[error("the erase certificate's payload is broken at {0}")]

@@ -56,7 +56,7 @@ pub enum KeyFileError {
         source: io::Error,
     },
     /// Other users can read a key.
-    #[error("{} can be read by others (mode {mode:04o}); make it private: chmod {wanted:o} {}", path.display(), path.display())]
+    #[error("{} can be read by other users (mode {mode:04o}); make it private: chmod {wanted:o} {}", path.display(), path.display())]
     Exposed {
         /// File or directory with the wrong mode.
         path: PathBuf,
@@ -66,7 +66,7 @@ pub enum KeyFileError {
         wanted: u32,
     },
     /// A key of the set is missing.
-    #[error("{} is missing from an existing set of keys; restore it from the backup (a new one would not do)", .0.display())]
+    #[error("{} is missing from an existing set of keys; restore it from the backup (a new key cannot replace it)", .0.display())]
     Missing(PathBuf),
     /// A key file has invalid content.
     #[error("{} is not a key file: {what}", path.display())]
@@ -284,7 +284,7 @@ pub(crate) fn read_private(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileErr
     if !metadata.is_file() || metadata.len() > FILE_MAX_BYTES {
         return Err(KeyFileError::Malformed {
             path: path.into(),
-            what: "it is no plain file of at most 64 KiB",
+            what: "it is not a regular file of at most 64 KiB",
         });
     }
     let mut bytes = Zeroizing::new(Vec::with_capacity(metadata.len() as usize + 1));
@@ -499,6 +499,9 @@ mod tests {
         let mixed = format!("{}{}", &first[..split(&first)], &second[split(&second)..]);
         fs::write(one.path().join(SET).join(AUTHORITY), mixed).unwrap();
         let error = open(one.path()).unwrap_err();
-        assert!(error.to_string().contains("not its certificate's"), "{error}");
+        assert!(
+            error.to_string().contains("does not belong to its certificate"),
+            "{error}"
+        );
     }
 }

@@ -189,7 +189,7 @@ pub(crate) fn load_signer(set: &Path) -> Result<CertificateSigner, KeyFileError>
     keys.push(key);
     let path = set.join(private_name(current));
     let signer = signer.with_chain(keys);
-    signer.map_err(|_| malformed(&path, "a key before it has not signed the one that follows"))
+    signer.map_err(|_| malformed(&path, "an earlier key has not signed its successor"))
 }
 
 fn read_private_key(set: &Path, number: u32) -> Result<(CertificateSigner, SigningKey), KeyFileError> {
@@ -233,7 +233,7 @@ fn read_public(set: &Path, number: u32, previous: Option<&SigningKey>) -> Result
     };
     let mut public_key = [0; SEED_BYTES];
     hex::decode_to_slice(value("public_key="), &mut public_key)
-        .map_err(|_| malformed(&path, "it names no public key"))?;
+        .map_err(|_| malformed(&path, "it contains no public key"))?;
     let signature =
         hex::decode(value("signature=")).map_err(|_| malformed(&path, "its signature is not in hex digits"))?;
     let key = SigningKey {
@@ -243,7 +243,7 @@ fn read_public(set: &Path, number: u32, previous: Option<&SigningKey>) -> Result
     };
     match public_text(&key, previous) == text {
         true => Ok(key),
-        false => Err(malformed(&path, "it is not what was written")),
+        false => Err(malformed(&path, "its content was changed")),
     }
 }
 

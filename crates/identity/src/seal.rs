@@ -45,7 +45,7 @@ pub enum SealError {
     #[error("there is no sealing key")]
     NoKey,
     /// The purpose is empty.
-    #[error("a secret needs a purpose to be sealed for")]
+    #[error("the purpose of a sealed secret must not be empty")]
     NoPurpose,
     /// The secret exceeds the limit.
     #[error("a secret for {purpose} is {bytes} bytes; at most {SECRET_MAX_BYTES} can be sealed")]
@@ -75,7 +75,8 @@ pub enum SealError {
     },
     /// The blob was changed, or sealed for another purpose.
     #[error(
-        "the sealed secret for {purpose} does not open: it was changed, or sealed for something else; set the secret anew"
+        "the sealed secret for {purpose} cannot be opened: it was changed, or sealed for another purpose; set the \
+         secret again"
     )]
     Refused {
         /// Purpose of the secret.

@@ -16,7 +16,7 @@ const STATEMENT: &str = "rackwright-signing-key-v1";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
     /// The payload, the signature or the public key was changed.
-    #[error("the signature is not by this key over this payload")]
+    #[error("the signature does not match this key and this payload")]
     Invalid,
     /// The public key is not 32 bytes.
     #[error("an Ed25519 public key is 32 bytes, not {0}")]

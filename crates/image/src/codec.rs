@@ -18,7 +18,7 @@ pub enum DecodeError {
     #[error("the frame does not decode: {0}")]
     Frame(#[source] io::Error),
     /// The frame decodes to a different number of bytes.
-    #[error("the frame decodes to {found} bytes in place of {expected}")]
+    #[error("the frame decodes to {found} bytes, expected {expected}")]
     Length {
         /// Length of the chunk in bytes.
         expected: usize,
@@ -26,7 +26,7 @@ pub enum DecodeError {
         found: usize,
     },
     /// The frame decodes to different bytes.
-    #[error("the chunk's digest is {found} in place of {expected}")]
+    #[error("the chunk's digest is {found}, expected {expected}")]
     Digest {
         /// Name of the chunk.
         expected: ChunkDigest,

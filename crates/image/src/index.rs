@@ -27,10 +27,10 @@ const HEADER_BYTES: usize = 56;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
     /// The index exceeds [`MAX_INDEX_BYTES`].
-    #[error("the index would be {0} bytes long, more than the 256 MiB that are accepted")]
+    #[error("the index would be {0} bytes long; the limit is 256 MiB")]
     TooLong(u64),
     /// The length differs from the length that the header states.
-    #[error("the index is {found} bytes long in place of {expected}")]
+    #[error("the index is {found} bytes long, expected {expected}")]
     Length {
         /// Bytes required by header and bitmap.
         expected: u64,
@@ -38,7 +38,7 @@ pub enum IndexError {
         found: u64,
     },
     /// The file is of another kind.
-    #[error("this is no image index: the magic number is missing")]
+    #[error("this is not an image index: the magic number is missing")]
     Magic,
     /// A newer release created the index.
     #[error("the index has format version {0}; this release reads version 1")]
@@ -47,10 +47,10 @@ pub enum IndexError {
     #[error("the index has chunks of 2^{0} bytes; this release reads 2^22")]
     ChunkBits(u8),
     /// The number of the source format is unknown.
-    #[error("the index names source format {0}, which does not exist")]
+    #[error("the index names the unknown source format {0}")]
     Format(u8),
     /// The size is zero, not a whole number of sectors, or more than 64 TiB.
-    #[error("the image's size of {0} bytes is not between one sector and 64 TiB in whole sectors of 512 bytes")]
+    #[error("the image has {0} bytes: the size must be a multiple of 512 bytes, from 512 bytes to 64 TiB")]
     LogicalSize(u64),
     /// Bits that must be zero are set.
     #[error("the index is not canonical: reserved bits are set")]
@@ -62,7 +62,7 @@ pub enum IndexError {
     #[error("chunk {0} is out of order or beyond the image's end")]
     Order(u32),
     /// The index has another digest than the requested one.
-    #[error("the index's digest is {found} in place of {expected}")]
+    #[error("the index's digest is {found}, expected {expected}")]
     Digest {
         /// Requested name.
         expected: ImageDigest,

@@ -41,7 +41,7 @@ pub(crate) enum Qcow2Error {
     Features(u64),
     #[error("qcow2: {field} is {value}, which is not allowed")]
     Field { field: &'static str, value: u64 },
-    #[error("qcow2: the file ends before cluster {cluster}'s data at {offset}: it was cut")]
+    #[error("qcow2: the file ends before cluster {cluster}'s data at {offset}: the file is truncated")]
     Cut { cluster: u64, offset: u64 },
     #[error("qcow2: cluster {cluster} does not unpack: {reason}")]
     Compressed { cluster: u64, reason: String },
@@ -358,7 +358,7 @@ fn complete(found: u64, expected: usize) -> Result<(), String> {
     if found == expected as u64 {
         Ok(())
     } else {
-        Err(format!("{found} bytes in place of {expected}"))
+        Err(format!("{found} bytes, expected {expected}"))
     }
 }
 
@@ -474,7 +474,7 @@ mod tests {
     fn a_cut_file_is_noticed() {
         let bytes = sample();
         let error = read_all(&bytes[..3 * 65536]).unwrap_err();
-        assert!(error.to_string().contains("it was cut"), "{error}");
+        assert!(error.to_string().contains("the file is truncated"), "{error}");
         assert!(open(&bytes[..65536]).is_err());
     }
 

@@ -123,7 +123,8 @@ impl IpmiAddress {
         let lower = value.to_ascii_lowercase();
         match (name, lower.as_str()) {
             ("mac", _) => {
-                let mac = mac(&lower).ok_or_else(|| format!("mac={value:?} is not like 52:54:00:77:00:01"))?;
+                let mac =
+                    mac(&lower).ok_or_else(|| format!("mac={value:?} is not a MAC address like 52:54:00:77:00:01"))?;
                 if !self.macs.contains(&mac) {
                     self.macs.push(mac);
                 }
@@ -140,13 +141,13 @@ impl IpmiAddress {
             ("cipher", number) => match number.parse() {
                 Ok(cipher) if CIPHERS.contains(&cipher) => self.cipher = Some(cipher),
                 _ => {
-                    let fault = "signs and encrypts nothing, or is not known";
-                    return Err(format!("cipher suite {value:?} {fault}: {USABLE_CIPHERS}"));
+                    let fault = "is insecure or unknown; use";
+                    return Err(format!("cipher suite {value:?} {fault} {USABLE_CIPHERS}"));
                 }
             },
             _ => {
                 return Err(format!(
-                    "it has no option {name:?}; there are mac, firmware, cipher and privilege"
+                    "there is no option {name:?}; the options are mac, firmware, cipher and privilege"
                 ));
             }
         }
@@ -185,16 +186,16 @@ fn parse(text: &str) -> Result<IpmiAddress, String> {
         return Err("it does not begin with ipmi://".to_owned());
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("user name and password do not belong into it".to_owned());
+        return Err("it must not contain user name and password".to_owned());
     }
     if !matches!(url.path(), "" | "/") || url.fragment().is_some() {
-        return Err("nothing but options may follow host and port".to_owned());
+        return Err("only options may follow host and port".to_owned());
     }
     let host = url.host_str().unwrap_or_default();
     let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
     if host.is_empty() || host.len() > 253 || host.starts_with('-') || !host.chars().all(is_plain) {
-        return Err("its host is none".to_owned());
+        return Err("its host is invalid".to_owned());
     }
     let mut address = IpmiAddress {
         host: host.to_owned(),
@@ -205,7 +206,7 @@ fn parse(text: &str) -> Result<IpmiAddress, String> {
         macs: Vec::new(),
     };
     if address.port == 0 {
-        return Err("port 0 is none".to_owned());
+        return Err("port 0 is invalid".to_owned());
     }
     for (name, value) in url.query_pairs() {
         address.option(&name, &value)?;
@@ -254,7 +255,7 @@ mod tests {
             ("ipmi://a b", "invalid domain"),
             ("ipmi://a:0", "port 0"),
             ("ipmi://a:99999", "port"),
-            ("ipmi://a/redfish", "nothing but options"),
+            ("ipmi://a/redfish", "only options"),
             ("ipmi://a?cipher=0", "cipher suite \"0\""),
             ("ipmi://a?cipher=1", "3, 8, 12, 17 or 18"),
             ("ipmi://a?mac=01:00:5e:00:00:01", "mac="),
@@ -268,7 +269,7 @@ mod tests {
         }
         let told = "ipmi://admin:geheim@a".parse::<IpmiAddress>().unwrap_err().to_string();
         assert!(
-            told.contains("password do not belong") && !told.contains("geheim"),
+            told.contains("must not contain user name and password") && !told.contains("geheim"),
             "{told}"
         );
     }

@@ -117,7 +117,7 @@ impl Ipmi {
         let is_uefi = self.address().firmware() == Firmware::Uefi;
         let is_persistent = persistence == Persistence::Continuous;
         let Some(word) = device.word() else {
-            return Err(self.not_applied(device, "nothing, because ipmitool has no word for it"));
+            return Err(self.not_applied(device, "no change, because ipmitool cannot set this device"));
         };
         let mut options = Vec::new();
         if device != BootDevice::None {
@@ -144,9 +144,9 @@ impl Ipmi {
         let mut deviations = Vec::new();
         if device != BootDevice::None {
             let differing = [
-                (!seen.is_valid, "the flags do not count as valid"),
-                (seen.is_uefi != is_uefi, "the kind of firmware is another"),
-                (seen.is_persistent != is_persistent, "they hold for another time"),
+                (!seen.is_valid, "the boot flags are marked as invalid"),
+                (seen.is_uefi != is_uefi, "the firmware type differs"),
+                (seen.is_persistent != is_persistent, "the persistence differs"),
             ];
             deviations.extend(differing.iter().filter(|(is, _)| *is).map(|(_, what)| *what));
         }

@@ -57,7 +57,7 @@ impl Ipmi {
         }
         for (what, text) in [("the user name", account.username.as_str()), ("the password", password)] {
             if text.contains('\0') {
-                return Err(invalid(what, "it has a byte of zero"));
+                return Err(invalid(what, "it contains a zero byte"));
             }
         }
         Ok(Self {
@@ -131,7 +131,7 @@ impl Ipmi {
             if is_sent || error.kind() != ErrorKind::Retryable || number >= self.tries {
                 return Err(error);
             }
-            tracing::debug!(bmc = place, %error, number, "tried again");
+            tracing::debug!(bmc = place, %error, number, "sending the IPMI request again");
             tokio::time::sleep(self.limiter.pause(&place, number)).await;
             number += 1;
         }

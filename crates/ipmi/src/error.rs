@@ -59,7 +59,8 @@ pub enum IpmiError {
     },
     /// Name or password are wrong.
     #[error(
-        "BMC {bmc} refused user name or password over IPMI; it is not tried again for {hold_s} s, lest the account be locked"
+        "BMC {bmc} refused user name or password over IPMI; they are not sent again for {hold_s} s, so that the BMC does \
+         not lock the account"
     )]
     Refused {
         /// The BMC.
@@ -69,8 +70,8 @@ pub enum IpmiError {
     },
     /// The BMC refused the name or password a short while ago.
     #[error(
-        "BMC {bmc} refused this user name and password {ago_s} s ago; they are sent again in {left_s} s at the earliest, lest \
-         the account be locked: set others with `rackwright node update`"
+        "BMC {bmc} refused this user name and password {ago_s} s ago; they are sent again in {left_s} s at the earliest, so \
+         that the BMC does not lock the account: set other credentials with `rackwright node update`"
     )]
     LoginSuspended {
         /// The BMC.
@@ -82,7 +83,8 @@ pub enum IpmiError {
     },
     /// The account lacks the requested privilege level.
     #[error(
-        "the account at BMC {bmc} may not be {privilege} over IPMI; give it that, or put privilege=operator into the address"
+        "the account at BMC {bmc} does not have the privilege {privilege} over IPMI; grant this privilege, or put \
+         privilege=operator into the address"
     )]
     Privilege {
         /// The BMC.
@@ -91,7 +93,9 @@ pub enum IpmiError {
         privilege: &'static str,
     },
     /// The BMC does not have the cipher suite.
-    #[error("BMC {bmc} does not have the cipher suite; put another into the address, as in ?cipher=3 or ?cipher=17")]
+    #[error(
+        "BMC {bmc} does not support the cipher suite; put another into the address, such as ?cipher=3 or ?cipher=17"
+    )]
     Cipher {
         /// The BMC.
         bmc: String,
@@ -125,7 +129,7 @@ pub enum IpmiError {
         words: String,
     },
     /// The answer has an unknown form.
-    #[error("{command} on BMC {bmc} was answered in a form that is not known: {answer:?}")]
+    #[error("{command} on BMC {bmc} returned an answer in an unknown form: {answer:?}")]
     Unreadable {
         /// The BMC.
         bmc: String,

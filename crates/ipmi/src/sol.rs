@@ -227,7 +227,7 @@ impl Drop for SerialConsole {
             let ipmi = self.ipmi.clone();
             runtime.spawn(async move {
                 if let Err(error) = end(child, ipmi).await {
-                    tracing::debug!(%error, "a serial console could not be closed; the BMC will do that");
+                    tracing::debug!(%error, "cannot close a serial console; the BMC closes it later");
                 }
             });
         }

@@ -185,7 +185,7 @@ pub(crate) fn known_error(error_output: &str, asked: &str, address: &IpmiAddress
         return Some(IpmiError::Busy { bmc, what });
     }
     if has(&["SOL payload already active on another session"]) {
-        let what = "somebody else has the serial console open";
+        let what = "another client has the serial console open";
         return Some(IpmiError::Busy { bmc, what });
     }
     if has(&["Address lookup for"]) {
@@ -204,7 +204,7 @@ pub(crate) fn known_error(error_output: &str, asked: &str, address: &IpmiAddress
         return Some(IpmiError::Failed {
             bmc,
             command: asked.to_owned(),
-            words: "ipmitool takes a shorter password only".to_owned(),
+            words: "ipmitool does not support a password of this length".to_owned(),
         });
     }
     None
@@ -221,7 +221,7 @@ pub(crate) fn last_lines(error_output: &str, output: &[u8]) -> String {
     };
     let words = last(error_output).or_else(|| last(&output)).unwrap_or_default();
     if words.is_empty() {
-        return "ipmitool says nothing about it".to_owned();
+        return "ipmitool reports no reason".to_owned();
     }
     excerpt(&words)
 }
@@ -285,7 +285,7 @@ mod tests {
             ),
             (
                 "RAKP 2 message indicates an error : unauthorized role or privilege level requested",
-                "may not be ADMINISTRATOR",
+                "does not have the privilege ADMINISTRATOR",
             ),
             ("Get Auth Capabilities error", "does not answer"),
             (
@@ -308,6 +308,6 @@ mod tests {
             last_lines("Discovered IPMB address 0x0", b" Device \x1bnot present\n"),
             "Device  not present"
         );
-        assert!(last_lines("", b"").contains("says nothing"));
+        assert!(last_lines("", b"").contains("reports no reason"));
     }
 }

@@ -139,7 +139,7 @@ async fn the_serial_console_passes_every_byte_and_is_given_back() {
     assert!(
         failure
             .to_string()
-            .contains("somebody else has the serial console open"),
+            .contains("another client has the serial console open"),
         "{failure}"
     );
 

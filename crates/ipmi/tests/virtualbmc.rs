@@ -104,7 +104,7 @@ async fn power_and_boot_of_a_machine_of_libvirt() {
         let set = client.set_boot(device, Persistence::Once).await.unwrap();
         assert_eq!(set.seen.device, device);
         // libvirt stores the order of devices and no other flag.
-        assert_eq!(set.deviations, ["the kind of firmware is another"]);
+        assert_eq!(set.deviations, ["the firmware type differs"]);
     }
     client.set_power(Power::On, PowerAction::On, WAIT_LIMIT).await.unwrap();
     client.power_cycle(WAIT_LIMIT).await.unwrap();

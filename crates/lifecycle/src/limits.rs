@@ -243,7 +243,7 @@ impl Limits {
         ];
         let zeros = fields.iter().filter(|(_, value)| *value == Some(0));
         let mut faults: Vec<_> = zeros
-            .map(|(field, _)| format!("limits.{field}: must be at least 1; leave it out for no bound"))
+            .map(|(field, _)| format!("limits.{field}: must be at least 1; omit the field for no limit"))
             .collect();
         let pair = [
             ("image.bandwidth_mb_s", image.bandwidth_mb_s),
@@ -252,7 +252,7 @@ impl Limits {
         for (given, missing) in [(0, 1), (1, 0)] {
             if pair[given].1.is_some() && pair[missing].1.is_none() {
                 let (given, missing) = (pair[given].0, pair[missing].0);
-                faults.push(format!("limits.{given}: means nothing without limits.{missing}"));
+                faults.push(format!("limits.{given}: has no effect without limits.{missing}"));
             }
         }
         faults
@@ -356,9 +356,9 @@ mod tests {
         assert_eq!(
             zero.faults(),
             [
-                "limits.power_on.per_circuit: must be at least 1; leave it out for no bound",
-                "limits.image.per_node_mb_s: must be at least 1; leave it out for no bound",
-                "limits.image.per_node_mb_s: means nothing without limits.image.bandwidth_mb_s",
+                "limits.power_on.per_circuit: must be at least 1; omit the field for no limit",
+                "limits.image.per_node_mb_s: must be at least 1; omit the field for no limit",
+                "limits.image.per_node_mb_s: has no effect without limits.image.bandwidth_mb_s",
             ]
         );
         assert!(limits().faults().is_empty() && Limits::default().faults().is_empty());

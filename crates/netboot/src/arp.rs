@@ -94,7 +94,8 @@ pub(crate) async fn watch(shared: Arc<Shared>, listener: Listener, cancel: Cance
         shared.counters.address_conflict_total.increment();
         tracing::warn!(%address, %mac, "another host uses the address of this server");
         let detail = format!(
-            "the host {mac} uses this server's address {address}: find the switch port of {mac}, and take the address or the host away"
+            "the host {mac} uses this server's address {address}: find the switch port of {mac}, then change the \
+             host's address or disconnect the host"
         );
         shared.record(Some(mac), Stage::AddressConflict, detail, IpAddr::V4(address));
     }

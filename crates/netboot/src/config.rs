@@ -186,15 +186,18 @@ impl NetbootConfig {
     fn check_addresses(&self, faults: &mut Faults) {
         let ip = self.server_ip;
         if ip.is_unspecified() || ip.is_broadcast() || ip.is_multicast() {
-            faults.add("server_ip", format_args!("{ip} is no address of one host"));
+            faults.add("server_ip", format_args!("{ip} is not a unicast address"));
         }
         if let Some(name) = &self.interface
             && !(1..=15).contains(&name.len())
         {
-            faults.add("interface", format_args!("{name:?}: names have 1 to 15 bytes"));
+            faults.add(
+                "interface",
+                format_args!("{name:?}: an interface name has 1 to 15 bytes"),
+            );
         }
         if self.router_advertisements && self.interface.is_none() {
-            faults.add("router_advertisements", "needs `interface`");
+            faults.add("router_advertisements", "requires `interface`");
         }
         if self.dhcp_port == 0 || self.dhcp_port == u16::MAX {
             faults.add("dhcp_port", "must be 1 to 65534");
@@ -209,7 +212,7 @@ impl NetbootConfig {
             return;
         };
         if subnets.is_empty() {
-            faults.add("dhcp.server.subnets", "at least one is needed");
+            faults.add("dhcp.server.subnets", "at least one subnet is required");
         }
         for (i, subnet) in subnets.iter().enumerate() {
             subnet.check(&format!("dhcp.server.subnets[{i}]"), self.server_ip, faults);
@@ -266,13 +269,13 @@ impl Subnet {
         {
             faults.add(
                 &format!("{field}.router"),
-                format_args!("{router} is no host of {network}"),
+                format_args!("{router} is not a host address of {network}"),
             );
         }
         if !(60..=2_592_000).contains(&self.lease_s) {
             faults.add(
                 &format!("{field}.lease_s"),
-                format_args!("{} is not within 60 to 2592000", self.lease_s),
+                format_args!("{} s is not between 60 and 2592000", self.lease_s),
             );
         }
         let Some(pool) = self.pool else { return };
@@ -280,18 +283,24 @@ impl Subnet {
         if !self.is_host(pool.first) || !self.is_host(pool.last) {
             faults.add(
                 &field,
-                format_args!("{} to {} are not hosts of {network}", pool.first, pool.last),
+                format_args!("{} to {} are not host addresses of {network}", pool.first, pool.last),
             );
         }
         if pool.first > pool.last {
             faults.add(
                 &field,
-                format_args!("begins at {} after its end {}", pool.first, pool.last),
+                format_args!(
+                    "the first address {} is after the last address {}",
+                    pool.first, pool.last
+                ),
             );
         }
         for taken in [Some(server_ip), self.router].into_iter().flatten() {
             if (pool.first..=pool.last).contains(&taken) {
-                faults.add(&field, format_args!("holds {taken}, which is not free"));
+                faults.add(
+                    &field,
+                    format_args!("contains {taken}, the address of this server or of the router"),
+                );
             }
         }
     }
@@ -423,7 +432,7 @@ mod tests {
             "subnets[0].network: 10.77.0.9/24 has host bits set, did you mean 10.77.0.0/24?",
             "subnets[0].router: ",
             "subnets[0].lease_s: ",
-            "subnets[0].pool: begins",
+            "subnets[0].pool: the first address",
             "subnets[1].network: 10.0.0.0/8 overlaps",
             "first_stages.../x: a name",
             "first_stages.../x: /nonexistent is not a file",
@@ -473,7 +482,7 @@ mod tests {
         .unwrap_err();
         assert_eq!(
             faults.0,
-            ["dhcp.server.subnets[0].pool: holds 10.77.0.1, which is not free"]
+            ["dhcp.server.subnets[0].pool: contains 10.77.0.1, the address of this server or of the router"]
         );
     }
 }

@@ -290,7 +290,7 @@ impl Connections {
             refused,
             closed,
             %last,
-            "too many connections without a certificate: new ones were refused, or idle ones were closed to make room"
+            "too many connections without a certificate: new connections were refused, or idle connections were closed"
         );
     }
 

@@ -171,9 +171,9 @@ pub struct BootFile {
 pub enum Refusal {
     #[error("this boot token was never issued")]
     NoSuchToken,
-    #[error("this boot token was used before; the machine has to ask for a new one by DHCP")]
+    #[error("this boot token was used before; the machine must request a new token by DHCP")]
     Used,
-    #[error("this boot token has expired; the machine has to ask for a new one by DHCP")]
+    #[error("this boot token has expired; the machine must request a new token by DHCP")]
     Expired,
     #[error("this boot token was issued to another MAC address")]
     OtherMachine,

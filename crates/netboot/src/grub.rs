@@ -77,16 +77,16 @@ impl GrubBoots {
             return Claim::Refused("the server is shutting down");
         };
         let Some(expected) = boots.get(&mac).filter(|expected| expected.until > now) else {
-            return Claim::Refused("no DHCP answer of the last minutes sent this machine to grub");
+            return Claim::Refused("no recent DHCP answer directed this machine to grub");
         };
         if neighbour.is_some_and(|neighbour| neighbour != mac) {
-            return Claim::Refused("the client address is another machine's");
+            return Claim::Refused("the client address belongs to another machine");
         }
         match (&expected.served, expected.binding.address) {
             (Some((to, text)), _) if *to == remote => Claim::Repeat(text.clone()),
             (None, None) => Claim::First(expected.binding),
             (None, Some(address)) if IpAddr::V4(address) == remote => Claim::First(expected.binding),
-            _ => Claim::Refused("the client address is not the one given to this machine"),
+            _ => Claim::Refused("the client address is not the address given to this machine"),
         }
     }
 

@@ -124,8 +124,10 @@ fn advertisement(prefix: Option<Ipv6Addr>) -> Vec<u8> {
 
 fn link(interface: &str) -> io::Result<Link> {
     parse_link(&std::fs::read_to_string("/proc/net/if_inet6")?, interface).ok_or_else(|| {
-        let text =
-            format!("{interface} has no IPv6 address, not even a link-local one: enable IPv6 on it and set it up");
+        let text = format!(
+            "{interface} has no IPv6 address, not even a link-local address: enable IPv6 on the interface and set the \
+             interface up"
+        );
         io::Error::new(io::ErrorKind::AddrNotAvailable, text)
     })
 }

@@ -31,10 +31,11 @@ pub(crate) struct Session {
 pub(crate) enum PlanError {
     #[error("the boot plan's file name {0:?} is not allowed or not unique")]
     Name(String),
-    #[error("the boot plan has {0} ramdisks, over 8")]
+    #[error("the boot plan has {0} ramdisks; the limit is 8")]
     Initrds(usize),
     #[error(
-        "the boot plan's kernel command line is over 3000 bytes, or holds control characters, non-ASCII, a quote or `${{`"
+        "the boot plan's kernel command line is longer than 3000 bytes, or contains control characters, non-ASCII \
+         characters, a quote or `${{`"
     )]
     Cmdline,
     #[error("no session name: the system's random source gave no bytes")]

@@ -51,11 +51,12 @@ pub(crate) fn tcp(address: SocketAddrV4) -> io::Result<TcpListener> {
 pub(crate) fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "ports below 1024 need the capability CAP_NET_BIND_SERVICE, router advertisements and a named interface \
-             CAP_NET_RAW: start as root or by the systemd unit that grants them"
+            "ports below 1024 need CAP_NET_BIND_SERVICE; router advertisements and a named interface need CAP_NET_RAW: \
+             start as root, or by the systemd unit that grants these capabilities"
         }
         io::ErrorKind::AddrInUse => {
-            "another program listens there: stop it (`ss -lupn`, `ss -ltpn` name it), or use proxy mode beside a DHCP server"
+            "another program listens there: stop that program (`ss -lupn` and `ss -ltpn` show it), or use proxy mode \
+             beside a DHCP server"
         }
         io::ErrorKind::AddrNotAvailable => "no interface of this machine has this address: correct `server_ip`",
         _ if error.raw_os_error() == Some(19) => "no interface has this name: correct `interface`",

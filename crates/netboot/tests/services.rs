@@ -428,7 +428,7 @@ async fn tftp_serves_no_writes_and_nothing_unnamed() {
         assert_eq!(answered, code, "{strings:?}");
     }
     let refused = running.directory.wait_for_stage(MAC, Stage::Refused, LIMIT).await;
-    assert!(refused.detail.contains("no DHCP answer"), "{}", refused.detail);
+    assert!(refused.detail.contains("no recent DHCP answer"), "{}", refused.detail);
     // Malformed requests and path escapes get no answer; the server keeps serving.
     let mut client = Tftp::new(&running).await;
     client.request(1, &["../kernel", "octet"]).await;
@@ -562,7 +562,7 @@ async fn a_taken_port_is_named_with_what_to_do() {
         .expect("a taken port")
         .to_string();
     assert!(
-        error.contains(&format!("TFTP on 127.0.0.1:{port}")) && error.contains("stop it"),
+        error.contains(&format!("TFTP on 127.0.0.1:{port}")) && error.contains("stop that program"),
         "{error}"
     );
     let elsewhere = NetbootConfig {

@@ -30,7 +30,7 @@ pub enum PortsError {
         source: io::Error,
     },
     /// No answer arrived within the limit.
-    #[error("switch {switch} did not answer within {seconds} s; look whether its management service runs")]
+    #[error("switch {switch} did not answer within {seconds} s; check that its management service runs")]
     Timeout {
         /// The switch.
         switch: String,
@@ -46,7 +46,7 @@ pub enum PortsError {
         limit: usize,
     },
     /// The answer has an unexpected form.
-    #[error("switch {switch} gave an answer that is not understood: {what}")]
+    #[error("switch {switch} sent an invalid answer: {what}")]
     Answer {
         /// The switch.
         switch: String,
@@ -81,7 +81,8 @@ pub enum PortsError {
     },
     /// The port already has a newer document.
     #[error(
-        "switch {switch}, port {port}: version {found} is on the port, and this is version {own}: a newer wish is in effect"
+        "switch {switch}, port {port}: the port has version {found}, and this change has version {own}: a newer change \
+         is in effect"
     )]
     Superseded {
         /// The switch.
@@ -100,7 +101,8 @@ pub enum PortsError {
         switch: String,
     },
     /// The switch accepted the change, but the port reads back differently.
-    #[error("switch {switch}, port {port}: {requested} was set, and the port is read in {seen}{}; look at the port on the switch", if *.isolated { ", isolated" } else { "" })]
+    #[error("switch {switch}, port {port}: {requested} was set, but the port is in {seen}{}; check the port on the \
+             switch", if *.isolated { ", isolated" } else { "" })]
     NotApplied {
         /// The switch.
         switch: String,
@@ -114,7 +116,9 @@ pub enum PortsError {
         isolated: bool,
     },
     /// The switch stored the change but did not carry it out.
-    #[error("switch {switch} stored its ports and has not put them into effect; look whether ovs-vswitchd runs there")]
+    #[error(
+        "switch {switch} stored the port settings but has not applied them; check that ovs-vswitchd runs on the switch"
+    )]
     NotInEffect {
         /// The switch.
         switch: String,

@@ -281,7 +281,7 @@ mod tests {
         let kept = verify("sw", &config(now, &[("p1", CUSTOMER)]), &seen).unwrap_err();
         assert_eq!(
             kept.to_string(),
-            "switch sw, port p1: VLAN 101 was set, and the port is read in VLAN 10, isolated; look at the port on the switch"
+            "switch sw, port p1: VLAN 101 was set, but the port is in VLAN 10, isolated; check the port on the switch"
         );
         seen.in_effect = false;
         let idle = verify("sw", &config(now, &[("p1", BOOT)]), &seen).unwrap_err();

@@ -78,7 +78,7 @@ impl OpenVSwitch {
         ];
         let results = connection.transact(DATABASE, operations).await?;
         let [bridges, ports, config] = results.as_slice() else {
-            return Err(connection.not_understood("three readings were asked for"));
+            return Err(connection.not_understood("the answer does not have three results"));
         };
         let Some([bridge]) = rows(bridges) else {
             return Err(PortsError::NoBridge {
@@ -93,10 +93,10 @@ impl OpenVSwitch {
             current: 0,
             stored: 0,
         };
-        let listed = rows(ports).ok_or_else(|| connection.not_understood("the ports are no list"))?;
+        let listed = rows(ports).ok_or_else(|| connection.not_understood("the ports are not a list"))?;
         for row in listed {
             let Value::Object(row) = row else {
-                return Err(connection.not_understood("a port is no row"));
+                return Err(connection.not_understood("a port is not a row"));
             };
             let id = row.get("_uuid").cloned().unwrap_or_default();
             if !uuid(&id).is_some_and(|id| own.contains(&id)) {
@@ -114,7 +114,7 @@ impl OpenVSwitch {
         let config = rows(config).and_then(|rows| rows.first());
         let number = |column| config.and_then(|row| row[column].as_i64());
         let (Some(current), Some(stored)) = (number("cur_cfg"), number("next_cfg")) else {
-            return Err(connection.not_understood("it does not say which configuration is in effect"));
+            return Err(connection.not_understood("the configuration in effect is missing"));
         };
         (snapshot.current, snapshot.stored) = (current, stored);
         snapshot.reading.in_effect = current >= stored;
@@ -239,7 +239,7 @@ fn state(row: &serde_json::Map<String, Value>) -> Result<PortState, &'static str
     let vlans = |name: &str| -> Result<BTreeSet<u16>, &'static str> {
         let vlan = |value: &Value| value.as_u64().and_then(|vlan| u16::try_from(vlan).ok());
         let vlans: Option<_> = set(column(name)?).iter().map(vlan).collect();
-        vlans.ok_or("a VLAN is no number")
+        vlans.ok_or("a VLAN is not a number")
     };
     let tag = vlans("tag")?;
     let trunks = vlans("trunks")?;
@@ -255,7 +255,7 @@ fn state(row: &serde_json::Map<String, Value>) -> Result<PortState, &'static str
     let version = version.and_then(|pair| pair[1].as_str());
     Ok(PortState {
         vlan,
-        isolated: column("protected")?.as_bool().ok_or("`protected` is no truth value")?,
+        isolated: column("protected")?.as_bool().ok_or("`protected` is not a boolean")?,
         // A malformed version was not written by Rackwright.
         version: version.and_then(|text| text.parse().ok()),
     })

@@ -106,7 +106,7 @@ impl Connection {
         params.extend(operations);
         let result = self.call("transact", params).await?;
         let Value::Array(results) = result else {
-            return Err(self.not_understood("the result of a transaction is no list"));
+            return Err(self.not_understood("the result of a transaction is not a list"));
         };
         // The error of one operation is at its position. An error of the whole transaction follows the last result.
         if let Some(fault) = results.iter().find(|result| result.get("error").is_some()) {
@@ -122,7 +122,7 @@ impl Connection {
             });
         }
         if results.len() != count {
-            return Err(self.not_understood("the result of a transaction has another length than the transaction"));
+            return Err(self.not_understood("the number of results differs from the number of operations"));
         }
         Ok(results)
     }
@@ -150,7 +150,7 @@ impl Connection {
             }
             return Ok(message.get_mut("result").map(Value::take).unwrap_or_default());
         }
-        Err(self.not_understood("it sent other messages only"))
+        Err(self.not_understood("the answer to the request is missing"))
     }
 
     async fn send(&mut self, message: &Value) -> Result<(), PortsError> {
@@ -169,10 +169,10 @@ impl Connection {
                 let rest = self.buffer.split_off(end);
                 let message = std::mem::replace(&mut self.buffer, rest);
                 return serde_json::from_slice(&message)
-                    .map_err(|error| self.not_understood(&format!("it is no JSON: {error}")));
+                    .map_err(|error| self.not_understood(&format!("the answer is not JSON: {error}")));
             }
             if scan.is_lost {
-                return Err(self.not_understood("it does not begin like a message"));
+                return Err(self.not_understood("the answer does not begin like a message"));
             }
             if self.received >= ANSWER_BYTES {
                 return Err(PortsError::TooLong {

@@ -224,7 +224,7 @@ async fn a_switch_that_says_nothing_is_left_in_time() {
         .expect_err("it is refused");
     assert_eq!(
         silent.to_string(),
-        "switch leaf-1 did not answer within 20 s; look whether its management service runs"
+        "switch leaf-1 did not answer within 20 s; check that its management service runs"
     );
     let gone = driver(dir.path().join("nothing"), Duration::from_secs(20))
         .read()

@@ -88,9 +88,9 @@ impl BmcClient {
                     bmc: self.address(),
                     path: name.to_owned(),
                     property: "standby power".to_owned(),
-                    wanted: "gone for a moment".to_owned(),
+                    wanted: "off for a moment".to_owned(),
                     seen: format!(
-                        "a BMC that answers and keeps its session for {} s",
+                        "on: the BMC answered and kept its session for {} s",
                         DOWN_LIMIT.as_secs()
                     ),
                 });
@@ -160,8 +160,8 @@ impl BmcClient {
             bmc: self.address(),
             what: "an AC cycle".to_owned(),
             offered: match names.is_empty() {
-                true => "no profile that applies knows a way".to_owned(),
-                false => format!("none of {}", names.join(", ")),
+                true => "no AC cycle action in the matching profiles".to_owned(),
+                false => format!("none of the actions {}", names.join(", ")),
             },
         })
     }

@@ -191,7 +191,7 @@ impl BmcClient {
             .or_else(|| root.managers())
             .or_else(|| root.systems());
         let Some(link) = link else {
-            return Err(self.no_accounts("anything to read for those who are logged in"));
+            return Err(self.no_accounts("a resource that requires a login"));
         };
         self.get(&link).await.map(drop)
     }
@@ -265,17 +265,16 @@ impl BmcClient {
         RedfishError::NotOffered {
             bmc: self.address(),
             what: what.to_owned(),
-            offered: "nothing by which accounts can be read or changed; change the password at the BMC itself"
-                .to_owned(),
+            offered: "no way to read or change accounts; change the password at the BMC itself".to_owned(),
         }
     }
 
     fn account_not_found(&self) -> RedfishError {
         RedfishError::MissingProperty {
             bmc: self.address(),
-            path: "its list of accounts or its refusal".to_owned(),
+            path: "the list of accounts (or the BMC's refusal)".to_owned(),
             property: "account of this user name",
-            consequence: "its password cannot be changed from here; change it at the BMC itself",
+            consequence: "Rackwright cannot change its password; change the password at the BMC itself",
         }
     }
 }

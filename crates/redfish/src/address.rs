@@ -45,16 +45,16 @@ impl BmcAddress {
         };
         let mut url = Url::parse(&full).map_err(|fault| invalid(&fault.to_string()))?;
         if !matches!(url.scheme(), "https" | "http") {
-            return Err(invalid("only https:// and http:// are understood"));
+            return Err(invalid("only https:// and http:// are supported"));
         }
         if !url.username().is_empty() || url.password().is_some() {
             return Err(invalid("give user name and password in their own fields"));
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err(invalid("a query or fragment has no meaning here"));
+            return Err(invalid("it must not have a query or a fragment"));
         }
         if url.host_str().is_none_or(str::is_empty) {
-            return Err(invalid("there is no host name or IP address"));
+            return Err(invalid("it has no host name or IP address"));
         }
         let mut path = url.path().trim_end_matches('/');
         // All repetitions are removed: a displayed address must parse to the same address again.

@@ -74,7 +74,7 @@ impl BmcClient {
         RedfishError::NotOffered {
             bmc: self.address(),
             what: what.to_owned(),
-            offered: "nothing of the kind".to_owned(),
+            offered: "nothing equivalent".to_owned(),
         }
     }
 
@@ -314,8 +314,8 @@ fn fit(state: &BiosState, rules: &BiosRules, name: &str, value: &str) -> Result<
     let current = state.current.get(name);
     match (rules.get(name), current) {
         (Some(rule), _) if rule.read_only => {
-            let seen = current.map_or_else(|| "not told".to_owned(), |seen| format!("{:?}", seen.to_string()));
-            Err(format!("it cannot be changed by the BMC (it is {seen})"))
+            let seen = current.map_or_else(|| "unknown".to_owned(), |seen| format!("{:?}", seen.to_string()));
+            Err(format!("it is read-only and cannot be changed (its value is {seen})"))
         }
         (Some(rule), _) => rule.fit(value).map_err(|fault| format!("it {fault}")),
         (None, Some(BiosValue::Flag(_))) => match value {

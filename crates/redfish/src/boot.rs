@@ -244,7 +244,7 @@ impl BmcClient {
         if http_uri.is_some() && !view.knows_http_boot_uri {
             return Err(not_offered(
                 "an HttpBootUri".to_owned(),
-                "the URI that DHCP gives".to_owned(),
+                "only the URI from DHCP".to_owned(),
             ));
         }
         // A URI that remains from an earlier override must not take effect again.
@@ -277,7 +277,7 @@ impl BmcClient {
         }
         Err(refusal.unwrap_or_else(|| RedfishError::NotOffered {
             bmc: self.address(),
-            what: "a form of boot override".to_owned(),
+            what: "a known form of boot override".to_owned(),
             offered: String::new(),
         }))
     }
@@ -455,8 +455,8 @@ fn differences(profile: &Profile, plan: &Plan, after: &BootView) -> (Vec<Deviati
         });
         let note = match quirk {
             Some(quirk) => Some(quirk.note.clone()),
-            None if cleared_by_target && property == ENABLED => Some("there is no target left".to_owned()),
-            None if property == MODE && seen == "null" => Some("the BMC does not show the mode".to_owned()),
+            None if cleared_by_target && property == ENABLED => Some("the boot target is cleared".to_owned()),
+            None if property == MODE && seen == "null" => Some("the BMC does not report the boot mode".to_owned()),
             None => None,
         };
         let list = if note.is_some() { &mut known } else { &mut unknown };

@@ -262,7 +262,7 @@ impl BmcClient {
                 bmc: self.address(),
                 path: system.path().to_owned(),
                 property: "Links.ManagedBy",
-                consequence: "its manager is not known",
+                consequence: "its manager is unknown",
             });
         };
         self.get(first).await.map(Manager::from)
@@ -562,7 +562,7 @@ impl BmcClient {
             Body::Json(body @ Value::Object(_)) => Ok(Resource::new(link, reply.etag, body).of_bytes(reply.bytes)),
             other => Err(RedfishError::NotJson {
                 at: self.inner.wire.transport.exchange(&Method::GET, &reply.url),
-                why: "a JSON object must stand here".to_owned(),
+                why: "expected a JSON object".to_owned(),
                 beginning: match other {
                     Body::Json(value) => value.to_string().chars().take(60).collect(),
                     Body::Text(text) => text.chars().filter(|c| !c.is_control()).take(60).collect(),
@@ -657,7 +657,7 @@ impl Drop for Inner {
             let wire = Arc::clone(&self.wire);
             runtime.spawn(async move {
                 if let Err(failure) = wire.attempt(&outgoing, &proof).await {
-                    tracing::debug!(%failure, "a Redfish session was left to its time-out");
+                    tracing::debug!(%failure, "cannot delete a Redfish session; the session ends at its time-out");
                 }
             });
         }

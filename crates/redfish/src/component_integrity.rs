@@ -142,7 +142,7 @@ impl BmcClient {
             return Err(RedfishError::NotOffered {
                 bmc: self.address(),
                 what: format!("a list of at most {COMPONENTS_MAX} components"),
-                offered: members.len().to_string(),
+                offered: format!("{} components", members.len()),
             });
         }
         let mut components = Vec::new();
@@ -165,7 +165,7 @@ impl BmcClient {
             return Err(RedfishError::NotOffered {
                 bmc: self.address(),
                 what: format!("signed measurements of {}", component.target),
-                offered: "its own word".to_owned(),
+                offered: "no signature of this component".to_owned(),
             });
         };
         let body = json!({"Nonce": hex::encode(nonce), "SlotId": 0, "MeasurementIndices": [255]});
@@ -244,7 +244,7 @@ impl BmcClient {
                     bmc: self.address(),
                     what: format!("the signature of {path}"),
                     waited_s: poll.elapsed().as_secs(),
-                    last: "the task goes on".to_owned(),
+                    last: "the task is still running".to_owned(),
                 });
             }
         }

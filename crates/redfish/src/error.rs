@@ -50,7 +50,7 @@ pub enum RedfishError {
         why: String,
     },
     /// A certificate fingerprint cannot be read.
-    #[error("{given:?} is no SHA-256 fingerprint: 64 hexadecimal digits are needed, colons between pairs allowed")]
+    #[error("{given:?} is not a SHA-256 fingerprint: write 64 hexadecimal digits; colons between pairs are allowed")]
     InvalidFingerprint {
         /// The beginning of the given text.
         given: String,
@@ -108,8 +108,8 @@ pub enum RedfishError {
     },
     /// Several requests in a row got no answer, so the client pauses requests to the BMC; nothing was sent.
     #[error(
-        "BMC {bmc} gave no answer {failures} times in a row and is left alone for {wait_s} s; then one request tries again; \
-         last: {last}"
+        "BMC {bmc} gave no answer {failures} times in a row; requests to it are paused for {wait_s} s, then one request tries \
+         again; last failure: {last}"
     )]
     Suspended {
         /// Address of the BMC.
@@ -124,7 +124,7 @@ pub enum RedfishError {
     /// The BMC shows a different certificate from the pinned one.
     #[error(
         "BMC {bmc} shows certificate sha256:{seen}, but sha256:{expected} is pinned: either its certificate was renewed \
-         (then pin the new one) or somebody is in between; nothing was sent"
+         (then pin the new one), or another device intercepts the connection; nothing was sent"
     )]
     CertificateChanged {
         /// Address of the BMC.
@@ -145,7 +145,7 @@ pub enum RedfishError {
         detail: BmcMessages,
     },
     /// The BMC allows only a change of password.
-    #[error("{at}: the BMC demands a new password for this account before anything else{detail}")]
+    #[error("{at}: the BMC requires a new password for this account before any other request{detail}")]
     PasswordChangeRequired {
         /// The request.
         at: Box<Exchange>,
@@ -191,7 +191,7 @@ pub enum RedfishError {
         why: String,
     },
     /// A collection does not end.
-    #[error("{at}: the collection goes beyond {limit} {unit} or its nextLink leads in a circle")]
+    #[error("{at}: the collection has more than {limit} {unit}, or its nextLink forms a loop")]
     EndlessCollection {
         /// The request for the first page beyond the limit.
         at: Box<Exchange>,
@@ -201,7 +201,7 @@ pub enum RedfishError {
         unit: &'static str,
     },
     /// A link or redirect leads away from the BMC.
-    #[error("BMC {bmc}: the link {link:?} leads away from it (or is no link) and is not followed")]
+    #[error("BMC {bmc}: the link {link:?} does not lead to this BMC (or is not a link) and is not followed")]
     ForeignLink {
         /// Address of the BMC.
         bmc: String,
@@ -209,7 +209,7 @@ pub enum RedfishError {
         link: String,
     },
     /// A redirect leads away from the BMC.
-    #[error("{at}: it redirects to {location:?}, which is not this BMC, and is not followed")]
+    #[error("{at}: the BMC redirects to {location:?}, which is not this BMC; the redirect is not followed")]
     ForeignRedirect {
         /// The request.
         at: Box<Exchange>,
@@ -217,7 +217,7 @@ pub enum RedfishError {
         location: String,
     },
     /// A required property is absent.
-    #[error("BMC {bmc}: {path} has no {property}, so that {consequence}")]
+    #[error("BMC {bmc}: {path} has no {property}, so {consequence}")]
     MissingProperty {
         /// Address of the BMC.
         bmc: String,
@@ -269,7 +269,7 @@ pub enum RedfishError {
         offered: String,
     },
     /// Requested BIOS settings are invalid. Nothing was written.
-    #[error("BMC {bmc}: these BIOS settings cannot be written, and none was: {}", faults.join("; "))]
+    #[error("BMC {bmc}: these BIOS settings are invalid, and no setting was written: {}", faults.join("; "))]
     UnfitSettings {
         /// Address of the BMC.
         bmc: String,
@@ -277,7 +277,7 @@ pub enum RedfishError {
         faults: Vec<String>,
     },
     /// The BMC accepted a change but reads back a different value.
-    #[error("BMC {bmc}: {path} was told {property} = {wanted}, accepted it, and still reads {seen}")]
+    #[error("BMC {bmc}: {path} accepted {property} = {wanted}, but still reads {seen}")]
     NotApplied {
         /// Address of the BMC.
         bmc: String,

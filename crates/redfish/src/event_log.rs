@@ -251,7 +251,7 @@ impl BmcClient {
                 return Err(RedfishError::NotApplied {
                     bmc: self.address(),
                     path: service.path().to_owned(),
-                    property: "its number of entries".to_owned(),
+                    property: "number of entries".to_owned(),
                     wanted: "fewer".to_owned(),
                     seen: format!("{now}, as before"),
                 });

@@ -47,7 +47,7 @@ impl EventStream {
             let Some(piece) = piece else { return Ok(false) };
             let messages = self.parser.feed(&piece).map_err(|_| RedfishError::TooComplex {
                 at: self.at.clone(),
-                why: "an event is longer than any that makes sense".to_owned(),
+                why: "an event is longer than the limit".to_owned(),
             })?;
             for message in messages {
                 self.last_id = message.id;

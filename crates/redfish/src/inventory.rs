@@ -251,7 +251,9 @@ impl<'a> Walk<'a> {
         let spent = settings.environment.now().saturating_sub(self.began);
         if spent >= settings.walk_timeout {
             let limit_s = settings.walk_timeout.as_secs();
-            return Some(format!("the time of {limit_s} s was up, the rest was not read"));
+            return Some(format!(
+                "the time limit of {limit_s} s was reached, the rest was not read"
+            ));
         }
         if spent
             >= settings
@@ -298,7 +300,7 @@ impl<'a> Walk<'a> {
         if let Some(first) = links.get(most) {
             self.gaps.push(InventoryGap {
                 path: first.clone(),
-                why: format!("more than {most} of them, the rest was not read"),
+                why: format!("more than {most} entries, the rest was not read"),
             });
             links.truncate(most);
         }

@@ -103,7 +103,7 @@ impl BmcClient {
         };
         match finished {
             Ok(()) => {
-                self.wait_for_media(slot.path(), "the end of ejecting", |slot| !slot.is_inserted())
+                self.wait_for_media(slot.path(), "the ejection of the medium", |slot| !slot.is_inserted())
                     .await
             }
             // Some BMCs answer an error for an empty drive: the reading decides.
@@ -131,7 +131,7 @@ impl BmcClient {
             match outcome {
                 Ok(reply) => {
                     self.finish(&reply, INSERT_TIMEOUT).await?;
-                    let what = "the end of inserting";
+                    let what = "the insertion of the medium";
                     return self
                         .wait_for_media(slot.path(), what, |slot| slot.is_inserted() && slot.image().is_some())
                         .await;

@@ -89,7 +89,7 @@ impl BmcClient {
         RedfishError::NotOffered {
             bmc: self.address(),
             what: what.to_owned(),
-            offered: "nothing of the kind".to_owned(),
+            offered: "nothing equivalent".to_owned(),
         }
     }
 

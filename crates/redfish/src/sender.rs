@@ -281,7 +281,7 @@ impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.shown_error() {
             Some(cause) => write!(f, "{cause}"),
-            None => f.write_str("the time for the whole answer is over"),
+            None => f.write_str("the time limit of the whole answer was reached"),
         }
     }
 }

@@ -209,15 +209,15 @@ impl Login {
             Opened::NotOffered if inner.session_worked => {
                 return Err(RedfishError::NotOffered {
                     bmc: wire.transport.address.to_string(),
-                    what: "a new session, although one worked before".to_owned(),
-                    offered: "nothing that is safe to fall back to".to_owned(),
+                    what: "a new session, although an earlier session worked".to_owned(),
+                    offered: "no safe alternative".to_owned(),
                 });
             }
             Opened::NotOffered | Opened::Exhausted => {
                 let why = if matches!(opened, Opened::Exhausted) {
-                    "none is left"
+                    "no session is left"
                 } else {
-                    "they are not offered"
+                    "the BMC does not offer sessions"
                 };
                 tracing::info!(bmc = %wire.transport.address, why, "no Redfish session, using Basic authentication");
                 State::Basic

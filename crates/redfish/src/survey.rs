@@ -54,10 +54,10 @@ impl BmcClient {
             Ok(root) if is_service_root(&root) => Ok(survey(Some(facts(root)), String::new())),
             Ok(_) => Ok(survey(
                 None,
-                "what it answers is JSON and no Redfish service root".to_owned(),
+                "the answer is JSON, but not a Redfish service root".to_owned(),
             )),
             Err(failure) if matches!(failure.status(), Some(401 | 403)) => {
-                let why = "it wants a password before it says what it is; none is sent to it";
+                let why = "it requires a password for its service root; no password was sent";
                 Ok(survey(None, why.to_owned()))
             }
             Err(failure @ RedfishError::Unreachable { .. }) => Err(failure),
@@ -72,17 +72,17 @@ impl BmcClient {
 /// The reason, if the failure includes an answer; none if the address did not answer.
 fn reason(failure: &RedfishError) -> Option<String> {
     match failure {
-        RedfishError::Tls { .. } => Some("it does not speak TLS that is still safe".to_owned()),
+        RedfishError::Tls { .. } => Some("it supports no safe version or cipher of TLS".to_owned()),
         RedfishError::NoSharedCipher { .. } => Some(NO_SHARED_CIPHER.to_owned()),
-        RedfishError::TimedOut { limit_s, .. } => {
-            Some(format!("it took the connection and did not answer within {limit_s} s"))
-        }
-        RedfishError::Broken { .. } => Some("it took the connection and ended it without an answer".to_owned()),
+        RedfishError::TimedOut { limit_s, .. } => Some(format!(
+            "it accepted the connection and did not answer within {limit_s} s"
+        )),
+        RedfishError::Broken { .. } => Some("it accepted the connection and closed it without an answer".to_owned()),
         RedfishError::Status { status, .. } => Some(format!("/redfish/v1/ is answered with HTTP {status}")),
-        RedfishError::ForeignRedirect { .. } => Some("it sends whoever asks to another host".to_owned()),
-        RedfishError::NotJson { .. } => Some("what it answers is no JSON".to_owned()),
+        RedfishError::ForeignRedirect { .. } => Some("it redirects requests to another host".to_owned()),
+        RedfishError::NotJson { .. } => Some("its answer is not a JSON object".to_owned()),
         RedfishError::BodyTooLarge { .. } | RedfishError::TooComplex { .. } => {
-            Some("its answer is larger than any service root".to_owned())
+            Some("its answer is larger or more complex than the limits allow".to_owned())
         }
         _ => None,
     }

@@ -107,7 +107,7 @@ pub(crate) struct Pin {
 
 /// The shown certificate is not the pinned one.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("the certificate is not the pinned one")]
+#[error("the certificate is not the pinned certificate")]
 pub(crate) struct NotPinned;
 
 impl Pin {

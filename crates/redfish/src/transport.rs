@@ -375,7 +375,7 @@ impl Transport {
             }
             return Err(RedfishError::NotJson {
                 at: at(),
-                why: format!("it is encoded as {encoding:?}, which was not asked for"),
+                why: format!("it has the encoding {encoding:?}, which was not requested"),
                 beginning: String::new(),
             });
         }

@@ -50,7 +50,7 @@ impl Wire {
         Err(RedfishError::NotOffered {
             bmc: self.transport.address.to_string(),
             what: format!("a WebSocket at {}", url.path()),
-            offered: format!("an answer that is none (HTTP {})", status.as_u16()),
+            offered: format!("only a plain answer (HTTP {})", status.as_u16()),
         })
     }
 

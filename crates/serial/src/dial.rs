@@ -84,7 +84,7 @@ pub enum DialError {
         shown: String,
     },
     /// Permanent: the BMC offers no algorithm that this client supports.
-    #[error("{at} offers no SSH {what} that can be used, only {theirs}")]
+    #[error("{at} offers no supported SSH {what}; it offers {theirs}")]
     NothingInCommon {
         /// Host and port.
         at: String,

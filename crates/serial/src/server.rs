@@ -113,7 +113,7 @@ impl ConsoleServer {
     pub fn new(host_key: &SecretString, limits: ServerLimits, authorizer: Arc<dyn Authorizer>) -> Result<Self, String> {
         // The decoder's error is omitted because it may quote the key.
         let key = PrivateKey::from_openssh(host_key.expose_secret())
-            .map_err(|_| "the console's SSH host key is no OpenSSH key".to_owned())?;
+            .map_err(|_| "the console's SSH host key is not in OpenSSH format".to_owned())?;
         let config = Config {
             server_id: SshId::Standard(Cow::Borrowed("SSH-2.0-rackwright_console")),
             methods: methods(limits.tokens),
@@ -143,7 +143,7 @@ impl ConsoleServer {
                     }
                     Ok((_, from)) => tracing::warn!(%from, "too many connections to the console's SSH port"),
                     Err(error) => {
-                        tracing::warn!(%error, "no connection to the console's SSH port can be accepted");
+                        tracing::warn!(%error, "cannot accept a connection to the console's SSH port");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -219,20 +219,19 @@ pub fn fingerprint(key: &PublicKey) -> String {
 pub fn public_key(line: &str) -> Result<(String, String), String> {
     let line = line.trim();
     if line.len() > 16 * 1024 || line.contains(['\n', '\r']) {
-        return Err("one line of a public key file, such as id_ed25519.pub".into());
+        return Err("must be one line of a public key file, such as id_ed25519.pub".into());
     }
-    let mut key = PublicKey::from_openssh(line)
-        .map_err(|_| "no public key in OpenSSH's form: one line of a file such as id_ed25519.pub".to_owned())?;
+    let mut key = PublicKey::from_openssh(line).map_err(|_| {
+        "is not a public key in OpenSSH format: give one line of a file such as id_ed25519.pub".to_owned()
+    })?;
     let kind = key.algorithm().as_str().to_owned();
     if !(kind.contains("ed25519") || kind.starts_with("ecdsa-")) {
         return Err(format!(
-            "keys of kind {kind} are not taken: make one with `ssh-keygen -t ed25519`"
+            "keys of type {kind} are not supported: make a key with `ssh-keygen -t ed25519`"
         ));
     }
     key.set_comment("");
-    let text = key
-        .to_openssh()
-        .map_err(|_| "the key cannot be written down".to_owned())?;
+    let text = key.to_openssh().map_err(|_| "the key cannot be encoded".to_owned())?;
     Ok((fingerprint(&key), text.trim().to_owned()))
 }
 
@@ -374,7 +373,8 @@ impl Handler for ClientHandler {
             b"take-over" => self.begin(channel, Entry::TakeOver, session).await,
             _ => {
                 session.channel_success(channel)?;
-                let text = "rackwright: this is a serial console and runs no commands: say nothing, `read-only` or `take-over`\r\n";
+                let text = "rackwright: this is a serial console and runs no commands; give no command, `read-only` or \
+                            `take-over`\r\n";
                 session.extended_data(channel, 1, text)?;
                 session.exit_status_request(channel, 127)?;
                 session.eof(channel)?;

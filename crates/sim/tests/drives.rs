@@ -49,7 +49,7 @@ async fn terabytes_are_erased_with_proof() {
 async fn drives_that_do_not_erase_are_not_called_erased() {
     for (fault, code, words) in [
         ("erase-unsupported", "erase-unsupported", "invalid command opcode"),
-        ("erase-ignored", "erase-not-proven", "claimed success"),
+        ("erase-ignored", "erase-not-proven", "the drive reported success"),
         ("disk-errors", "erase-not-proven", "reading samples"),
     ] {
         let (_fleet, node) = machine(&format!("{{fault: {fault}}}")).await;

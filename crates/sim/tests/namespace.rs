@@ -176,7 +176,7 @@ fn a_command_is_told_to_end() {
 }
 
 #[test]
-#[should_panic(expected = "nothing ran inside the namespace")]
+#[should_panic(expected = "no test ran inside the namespace")]
 fn a_wrong_test_name_is_no_success() {
     lab::run_test("no_test_has_this_name", async |_| {});
 }

@@ -122,7 +122,7 @@ async fn what_cannot_be_is_refused_in_a_sentence() {
         (&["--profile", "toaster"], "dgx-h100"),
         (
             &["--network", "127.64.0.0/30", "--nodes", "3"],
-            "--network: 127.64.0.0/30 has room for 2",
+            "--network: 127.64.0.0/30 has addresses for 2",
         ),
         (&["--network", "everywhere"], "--network"),
         (&["--speed", "-1"], "--speed"),

@@ -35,7 +35,7 @@ pub enum StatementError {
     #[error("the signed statement has {0} bytes, more than {STATEMENT_MAX}")]
     Long(usize),
     /// The statement has another message at this position.
-    #[error("the signed statement has message {found:#04x} where {wanted} has to be")]
+    #[error("the signed statement has message {found:#04x}, expected {wanted}")]
     Unexpected {
         /// The expected message.
         wanted: &'static str,
@@ -43,10 +43,10 @@ pub enum StatementError {
         found: u8,
     },
     /// This version is not supported.
-    #[error("the signed statement is of SPDM version {0:#04x}; 1.1 to 1.3 can be judged")]
+    #[error("the signed statement has SPDM version {0:#04x}; supported versions are 1.1 to 1.3")]
     Version(u8),
     /// The messages of the statement have different versions.
-    #[error("the messages of the signed statement are of different SPDM versions")]
+    #[error("the messages of the signed statement have different SPDM versions")]
     MixedVersions,
     /// A length or a count does not fit.
     #[error("the signed statement is malformed: {0}")]
@@ -55,22 +55,24 @@ pub enum StatementError {
     #[error("the signed statement has no request for a signature at its end")]
     NotSigned,
     /// The statement was made for another reading.
-    #[error("the signed statement has another nonce: it is an old one, or another's")]
+    #[error("the signed statement has another nonce: the statement is old, or was made for another request")]
     OldNonce,
     /// The device reports that measurements changed during the reading.
-    #[error("the device says that its measurements changed while they were taken")]
+    #[error("the device reports that its measurements changed during the reading")]
     Changed,
     /// The BMC shows no usable key.
     #[error("the BMC shows no ECDSA key of the device (P-256 or P-384)")]
     NoKey,
     /// The signature's length fits no supported algorithm.
-    #[error("the signature has {0} bytes; ECDSA P-256 (64) and P-384 (96) can be judged")]
+    #[error("the signature has {0} bytes; supported are ECDSA P-256 (64) and P-384 (96)")]
     SignatureLength(usize),
     /// The negotiated algorithms are not supported.
-    #[error("the device signs by another algorithm than ECDSA P-256 with SHA-256 or P-384 with SHA-384")]
+    #[error(
+        "the device signs with an unsupported algorithm; supported are ECDSA P-256 with SHA-256 and P-384 with SHA-384"
+    )]
     Algorithm,
     /// No known key made the signature.
-    #[error("the signature is wrong: no key that the BMC shows of the device has signed these measurements")]
+    #[error("the signature is wrong: none of the device keys from the BMC signed these measurements")]
     WrongSignature,
 }
 
@@ -213,7 +215,7 @@ fn agreed(reader: &mut Reader<'_>) -> Result<(u8, Algorithms), StatementError> {
     }
     if Version::of(answer.version)?.has_context() && answer.first & 1 != 0 {
         return Err(StatementError::Malformed(
-            "CAPABILITIES with a block of algorithms is not read",
+            "CAPABILITIES with a block of algorithms is not supported",
         ));
     }
     reader.take(length, "CAPABILITIES")?;
@@ -270,7 +272,7 @@ impl<'a> Statement<'a> {
         }
         if version.has_prefix() != agreement.is_some() {
             return Err(StatementError::Malformed(
-                "from SPDM 1.2 on it begins with GET_VERSION, and only from then on",
+                "it must begin with GET_VERSION from SPDM 1.2 on, but not before SPDM 1.2",
             ));
         }
         let mut measurements = Vec::new();
@@ -363,9 +365,7 @@ fn block(record: &mut Reader<'_>) -> Result<Measurement, StatementError> {
     const NAME: &str = "a measurement";
     let [index, specification] = record.array(NAME)?;
     if specification != DMTF_SPECIFICATION {
-        return Err(StatementError::Malformed(
-            "a measurement of another form than the DMTF's",
-        ));
+        return Err(StatementError::Malformed("a measurement is not in the DMTF's form"));
     }
     let size = usize::from(record.short(NAME)?);
     let mut inner = Reader(record.take(size, NAME)?);
@@ -388,7 +388,7 @@ fn in_order(mut measurements: Vec<Measurement>) -> Result<Vec<Measurement>, Stat
     measurements.sort_by_key(|one| one.index);
     let is_twice = |pair: &[Measurement]| matches!(pair, [one, other] if one.index == other.index);
     match measurements.windows(2).any(is_twice) {
-        true => Err(StatementError::Malformed("two measurements have one index")),
+        true => Err(StatementError::Malformed("two measurements have the same index")),
         false => Ok(measurements),
     }
 }

@@ -33,7 +33,7 @@ pub enum BackupError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The database has no site yet, or is not a database of Rackwright.
-    #[error("{0} holds no site: no rackwrightd has run on it")]
+    #[error("{0} contains no site: no rackwrightd has used this database")]
     NoSite(String),
     /// A file operation failed.
     #[error("{}: {source}", path.display())]
@@ -62,9 +62,7 @@ pub enum BackupError {
         words: String,
     },
     /// Other connections use the database.
-    #[error(
-        "{0} other connections use the database: stop every rackwrightd and whatever else is connected, and try again"
-    )]
+    #[error("{0} other connections use the database: stop every rackwrightd and every other client, and try again")]
     InUse(i64),
 }
 

@@ -127,7 +127,7 @@ impl Database {
                 return Err("must be an absolute path, or postgres://USER@HOST/NAME".into());
             }
             if password_file.is_some() {
-                return Err("is a file, which has no password".into());
+                return Err("is a file; a file has no password".into());
             }
             return Ok(Self::File(text.into()));
         }
@@ -135,7 +135,7 @@ impl Database {
         let url = Url::parse(text).map_err(|_| no_url.to_owned())?;
         if let Some((key, _)) = url.query_pairs().find(|(key, _)| !PARAMETERS.contains(&key.as_ref())) {
             return Err(match key.as_ref() {
-                "password" => "a password belongs before the @, or into a file".to_owned(),
+                "password" => "the password belongs before the @ or into a password file".to_owned(),
                 _ => format!("{key:?} is not one of {}", PARAMETERS.join(", ")),
             });
         }
@@ -143,10 +143,10 @@ impl Database {
             return Err(no_url.into());
         }
         if url.path().trim_matches('/').is_empty() {
-            return Err("names no database: postgres://USER@HOST/NAME".into());
+            return Err("names no database; use postgres://USER@HOST/NAME".into());
         }
         if url.password().is_some() && password_file.is_some() {
-            return Err("holds a password, and there is a password file too: keep one of them".into());
+            return Err("contains a password, and there is a password file too: keep one of them".into());
         }
         Ok(Self::Server(Server { url, password_file }))
     }
@@ -309,16 +309,16 @@ impl<'a> From<&'a Readers> for QueryTarget<'a> {
 /// A hint for a database that cannot be opened.
 fn hint(kind: Kind, error: &DatabaseError) -> String {
     if kind == Kind::Sqlite {
-        return "is its folder there, may we write to it, and is it a database of ours?".into();
+        return "check that its folder exists and is writable, and that the file is a database of Rackwright".into();
     }
     match error.code().as_deref() {
         Some("28P01" | "28000") => "check user, password and the server's pg_hba.conf".into(),
         Some("3D000") => "create it: CREATE DATABASE name OWNER user".into(),
-        Some("42501") => "its user must be allowed to make tables: let it own the database".into(),
+        Some("42501") => "the user must be allowed to create tables: make the user the owner of the database".into(),
         Some("53300") => format!(
-            "it has no connection left: each rackwrightd uses up to {}",
+            "the server has no free connection: each rackwrightd uses up to {}",
             WRITERS + READERS + HINTS
         ),
-        _ => "is the server up, and can it be reached from here?".into(),
+        _ => "check that the server runs and is reachable from this machine".into(),
     }
 }

@@ -23,7 +23,7 @@ pub enum StoreError {
         id: String,
     },
     /// The object was changed since it was read.
-    #[error("{kind} {id:?} was changed by somebody else meanwhile; read it again")]
+    #[error("{kind} {id:?} was changed in the meantime; read it again")]
     Conflict {
         /// "node", "image", ...
         kind: &'static str,
@@ -47,7 +47,7 @@ pub enum StoreError {
         node: String,
     },
     /// A newer version of this program wrote the database.
-    #[error("the database has schema {found}, this program knows up to {known}; start the newer program")]
+    #[error("the database has schema {found}, but this program supports up to {known}; start the newer version")]
     NewerSchema {
         /// Version in the database.
         found: i64,
@@ -86,10 +86,10 @@ pub enum StoreError {
         source: std::io::Error,
     },
     /// A concurrent change of the same data; this change was not made.
-    #[error("others changed the same at the same time; try again")]
+    #[error("another change of the same data was made at the same time; try again")]
     Contended(#[source] DatabaseError),
     /// The transaction of this change was rolled back, and with it the change.
-    #[error("the database did not take the change: {0}")]
+    #[error("the database did not store the change: {0}")]
     NotCommitted(String),
     /// The database itself failed.
     #[error("the database failed")]
@@ -106,7 +106,7 @@ pub enum DatabaseError {
     #[error(transparent)]
     Postgres(#[from] sqlx::Error),
     /// A result has no such column, or the column has another type.
-    #[error("column {0:?} is not there or of another type")]
+    #[error("column {0:?} is missing or has another type")]
     Column(String),
     /// A result that always has one row has none.
     #[error("the answer is empty")]

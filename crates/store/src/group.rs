@@ -131,7 +131,7 @@ impl Writer {
             Some(open) if open.has_changes => return self.run_own("ROLLBACK TO change"),
             _ => self.run_own("ROLLBACK"),
         }
-        self.end(Err("there is no change in it".into()));
+        self.end(Err("the transaction contains no change".into()));
     }
 
     /// Commits the open transaction, if it is this batch.
@@ -302,7 +302,7 @@ impl GroupedChange {
         match end.batch.outcome.get() {
             Some(Ok(())) => Ok(()),
             Some(Err(why)) => Err(StoreError::NotCommitted(why.clone())),
-            None => Err(StoreError::NotCommitted("nobody committed it".into())),
+            None => Err(StoreError::NotCommitted("the transaction was not committed".into())),
         }
     }
 }

@@ -174,7 +174,7 @@ async fn listen(pool: PgPool, shared: Arc<Shared>) {
             Ok(()) => is_warned = false,
             Err(error) if is_warned => tracing::debug!(%error, "still no hints"),
             Err(error) => {
-                tracing::warn!(%error, "no hints from the database for now; it is looked into every few seconds");
+                tracing::warn!(%error, "no hints from the database for now; the database is read every few seconds instead");
                 is_warned = true;
             }
         }

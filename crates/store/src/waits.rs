@@ -20,6 +20,6 @@ pub(crate) fn columns(id: &str, wait: &Wait) -> Result<(String, &'static str)> {
 pub(crate) fn from_text(id: &str, text: &str) -> Result<Wait> {
     match text {
         "" => Ok(Wait::Rest),
-        text => serde_json::from_str(text).map_err(|e| corrupt("node", id, format!("what it waits for: {e}"))),
+        text => serde_json::from_str(text).map_err(|e| corrupt("node", id, format!("the wait: {e}"))),
     }
 }

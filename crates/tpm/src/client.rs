@@ -58,7 +58,7 @@ pub enum TpmError {
     #[error("the TPM's answer: {0}")]
     Malformed(#[from] Malformed),
     /// The TPM's SHA-256 bank of PCRs is switched off.
-    #[error("the TPM has no SHA-256 PCRs: switch that bank on in the firmware's settings")]
+    #[error("the TPM has no SHA-256 PCRs: switch on the SHA-256 bank in the firmware's settings")]
     NoSha256,
 }
 

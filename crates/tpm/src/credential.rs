@@ -28,10 +28,10 @@ pub struct Credential {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialError {
     /// The point of the endorsement key is not on the curve P-256.
-    #[error("the endorsement key is no key of P-256")]
+    #[error("the endorsement key is not a P-256 key")]
     NotOnCurve,
     /// The system's random number generator failed.
-    #[error("there are no random numbers")]
+    #[error("the system's random number generator failed")]
     NoRandom,
 }
 

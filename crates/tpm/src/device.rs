@@ -68,7 +68,7 @@ impl Transport for Socket {
         self.0.read_exact(&mut answer)?;
         let length = u32::from_be_bytes([answer[2], answer[3], answer[4], answer[5]]) as usize;
         if !(answer.len()..=ANSWER_MAX).contains(&length) {
-            return Err(io::Error::other("the TPM's answer has no possible length"));
+            return Err(io::Error::other("the TPM's answer has an invalid length"));
         }
         answer.resize(length, 0);
         self.0.read_exact(&mut answer[10..])?;

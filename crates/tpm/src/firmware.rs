@@ -30,7 +30,7 @@ pub fn purpose(pcr: u8) -> &'static str {
         2 => "option ROM code",
         3 => "option ROM configuration",
         7 => "Secure Boot policy",
-        _ => "not the firmware's",
+        _ => "not a firmware register",
     }
 }
 
@@ -41,7 +41,7 @@ pub fn name(event: &Event<'_>) -> String {
     let proof = if sha256(&[event.data]) == event.digest {
         ""
     } else {
-        " (the log's word)"
+        " (text not proven)"
     };
     match event.kind {
         0x01 => format!("code {}{proof}", text(event.data)),
@@ -131,7 +131,7 @@ mod tests {
             digest: [7; 32],
             ..event(0x08, b"2.0")
         };
-        assert_eq!(name(&lie), "firmware version \"2.0\" (the log's word)");
+        assert_eq!(name(&lie), "firmware version \"2.0\" (text not proven)");
     }
 
     #[test]

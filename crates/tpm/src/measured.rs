@@ -67,7 +67,7 @@ pub enum BootMismatch {
     #[error("the event log does not replay to PCR {0}")]
     Replay(u8),
     /// The text of an event does not match its digest.
-    #[error("the event log has a text in PCR {0} that is not the measured one")]
+    #[error("the event log has a text in PCR {0} that does not match its digest")]
     ForgedText(u8),
     /// The boot loaders that are served never make this event.
     #[error("the event log has an unknown measurement of kind {kind:#x} in PCR {pcr}")]
@@ -87,16 +87,16 @@ pub enum BootMismatch {
     #[error("the machine started an EFI program that is not served (Authenticode digest {0})")]
     Program(String),
     /// The kernel's digest differs.
-    #[error("the kernel is not the one that is served ({0})")]
+    #[error("the kernel is not the served kernel ({0})")]
     Kernel(String),
     /// A ramdisk's digest differs, or the machine read an additional ramdisk.
-    #[error("the ramdisk is not the one that is served ({0})")]
+    #[error("the ramdisk is not the served ramdisk ({0})")]
     Ramdisk(String),
     /// The served configuration does not contain this command.
-    #[error("the boot loader ran {0:?}, which is in no configuration that is served")]
+    #[error("the boot loader ran {0:?}; no served configuration has this command")]
     Command(String),
     /// The numbers of measured files and of commands that read files differ.
-    #[error("the boot loader read {files} files, and its commands name {commands}")]
+    #[error("the boot loader read {files} files, but its commands name {commands} files")]
     Files {
         /// Number of measured files.
         files: usize,
@@ -104,7 +104,7 @@ pub enum BootMismatch {
         commands: usize,
     },
     /// The kernel's command line differs.
-    #[error("the kernel's command line differs from the one that is served at {0:?}")]
+    #[error("the kernel's command line differs from the served command line at {0:?}")]
     CommandLine(String),
 }
 
@@ -221,8 +221,8 @@ impl Boot {
         }
         match (kernels, ramdisks) {
             (1, 1) => Ok(()),
-            (1, many) => Err(BootMismatch::Ramdisk(format!("{many} were loaded"))),
-            (many, _) => Err(BootMismatch::Kernel(format!("{many} were loaded"))),
+            (1, many) => Err(BootMismatch::Ramdisk(format!("{many} ramdisks were loaded"))),
+            (many, _) => Err(BootMismatch::Kernel(format!("{many} kernels were loaded"))),
         }
     }
 }

@@ -21,7 +21,7 @@ pub fn authenticode(file: &[u8]) -> Result<[u8; 32], NotAProgram> {
         end <= file.len() as u64
     });
     if !is_whole {
-        return Err(NotAProgram("a section ends behind the end of the file".into()));
+        return Err(NotAProgram("a section ends after the end of the file".into()));
     }
     let parts: Vec<&[u8]> = program.authenticode_ranges().collect();
     Ok(sha256(&parts))

@@ -40,7 +40,7 @@ pub enum QuoteError {
     #[error("the quote is not signed by the attestation key")]
     Signature,
     /// The quote is about other values.
-    #[error("the quote is not about the PCR values that came with it")]
+    #[error("the quote does not match the PCR values that came with it")]
     Values,
 }
 

@@ -71,7 +71,7 @@ pub struct LaneTarget {
 fn number(word: &str, value: Option<&String>, most: u64) -> Result<u64, String> {
     let value = value.ok_or_else(|| format!("{word} needs a number"))?;
     let number = value.parse().ok().filter(|number| *number <= most);
-    number.ok_or_else(|| format!("{word}: {value:?} is no number up to {most}"))
+    number.ok_or_else(|| format!("{word}: {value:?} is not a number from 0 to {most}"))
 }
 
 fn target(word: &str) -> Result<LaneTarget, String> {
@@ -114,12 +114,14 @@ impl Command {
         }
         let deadline = Duration::from_secs(deadline_s);
         match verb.as_str() {
-            "serve" | "listen" if deadline_s == 0 => Err("--deadline-s is needed, at least 1".into()),
+            "serve" | "listen" if deadline_s == 0 => Err("--deadline-s is required and must be at least 1".into()),
             "serve" => Ok(Self::Serve { deadline, port }),
             "listen" => Ok(Self::Listen { deadline, port }),
             "verbs" => Ok(Self::Verbs),
             "run" if ms == 0 || streams == 0 => Err("--ms and --streams must be at least 1".into()),
-            "run" if lanes.is_empty() || lanes.len() > MOST_LANES => Err(format!("1 to {MOST_LANES} lanes\n{USAGE}")),
+            "run" if lanes.is_empty() || lanes.len() > MOST_LANES => {
+                Err(format!("give 1 to {MOST_LANES} lanes\n{USAGE}"))
+            }
             "run" => Ok(Self::Run(MeasureRequest {
                 duration: Duration::from_millis(ms),
                 streams,

@@ -47,7 +47,7 @@ fn all(request: &MeasureRequest, own: &[Lane], token: &Token) -> Vec<Measured> {
             .map(|(thread, target)| {
                 thread.join().unwrap_or_else(|_| Measured {
                     lane: target.lane.clone(),
-                    error: Some("the measurement itself failed".into()),
+                    error: Some("the measurement's thread failed".into()),
                     ..Measured::default()
                 })
             })
@@ -82,7 +82,7 @@ fn measured(request: &MeasureRequest, target: &LaneTarget, own: &[Lane], token: 
         }
     }
     if target.peer.is_some() {
-        let why = measured.no_rdma.as_deref().unwrap_or("it is not wanted");
+        let why = measured.no_rdma.as_deref().unwrap_or("--tcp was given");
         let words = format!(
             "{}: the adapters have no addresses for TCP, and RDMA is not possible: {why}",
             route.to
@@ -289,7 +289,10 @@ fn pull(route: &Route, token: &Token, request: &MeasureRequest) -> io::Result<Ra
     together(route, token, request, Mode::Source, |mut stream| {
         let (mut taken, tail) = wire::drain(&mut stream)?;
         let Some(retransmits) = tail.strip_prefix(&wire::END) else {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server broke off"));
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the server ended the connection early",
+            ));
         };
         taken.bytes = taken.bytes.saturating_sub(wire::TAIL as u64);
         Ok((taken, number(retransmits)))
@@ -377,7 +380,7 @@ mod tests {
         let route = Route::of(&request.lanes[0], &[]).unwrap();
         assert_eq!(
             pull(&route, &TOKEN, &request).unwrap_err().to_string(),
-            "the server broke off"
+            "the server ended the connection early"
         );
     }
 

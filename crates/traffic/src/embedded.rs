@@ -34,18 +34,18 @@ pub fn exec_embedded(arguments: &[String]) {
 
 fn try_exec(arguments: &[String]) -> Result<(), String> {
     if PROGRAM.is_empty() {
-        return Err("this program was built without it".into());
+        return Err("this program was built without RDMA".into());
     }
     if !lanes::any_present() {
         return Err("this machine has no InfiniBand or RoCE device".into());
     }
-    let program = write_to_memfd().map_err(|e| format!("there is no memory for the program of RDMA: {e}"))?;
+    let program = write_to_memfd().map_err(|e| format!("there is no memory for the RDMA program: {e}"))?;
     let path = format!("/proc/self/fd/{}", program.as_raw_fd());
     let asked = Command::new(&path)
         .arg("verbs")
         .stdin(Stdio::null())
         .output()
-        .map_err(|e| format!("the program of RDMA does not run here: {e}"))?;
+        .map_err(|e| format!("the RDMA program does not run here: {e}"))?;
     if !asked.status.success() {
         let text = String::from_utf8_lossy(&asked.stderr);
         let line = text.lines().next().unwrap_or_default();
@@ -55,9 +55,9 @@ fn try_exec(arguments: &[String]) -> Result<(), String> {
         return Err(line.chars().filter(|c| !c.is_control()).take(REASON_MAX).collect());
     }
     // Under the original name: the program finds its folder by that name, and so does the step that ends it.
-    let name = std::env::current_exe().map_err(|e| format!("the program does not know its own place: {e}"))?;
+    let name = std::env::current_exe().map_err(|e| format!("the path of this program is unknown: {e}"))?;
     let error = Command::new(&path).arg0(name).args(arguments).exec();
-    Err(format!("the program of RDMA does not run here: {error}"))
+    Err(format!("the RDMA program does not run here: {error}"))
 }
 
 fn write_to_memfd() -> io::Result<File> {

@@ -44,12 +44,12 @@ pub fn start(deadline: Duration, port: u16) -> Result<(), String> {
     let mut line = String::new();
     if let Some(out) = child.stdout.take() {
         let read = BufReader::new(out.take(1 << 20)).read_line(&mut line);
-        read.map_err(|e| format!("the server said nothing: {e}"))?;
+        read.map_err(|e| format!("the server printed nothing: {e}"))?;
     }
     if line.is_empty() {
         let status = child.wait().map_err(|e| e.to_string())?;
         return Err(format!(
-            "the server ended at once: {status}; is RACKWRIGHT_TRAFFIC_TOKEN set, and the port free?"
+            "the server ended at once: {status}; check that RACKWRIGHT_TRAFFIC_TOKEN is set and that the port is free"
         ));
     }
     print!("{line}");
@@ -95,7 +95,8 @@ pub fn listen(deadline: Duration, port: u16) -> Result<(), String> {
         std::process::exit(0);
     };
     let watching = std::thread::Builder::new().spawn(watch);
-    watching.map_err(|e| format!("a server that would never end is not started: {e}"))?;
+    watching
+        .map_err(|e| format!("the server is not started, because the thread that ends it cannot be started: {e}"))?;
     let line = serde_json::to_string(&ready).map_err(|e| e.to_string())?;
     println!("{line}");
     io::stdout().flush().map_err(|e| e.to_string())?;

@@ -128,7 +128,7 @@ fn read_within(stream: &mut TcpStream, buffer: &mut [u8], limit: Duration) -> io
 pub fn accept_request(stream: &mut TcpStream, token: &Token, limit: Duration) -> io::Result<(Mode, Duration)> {
     let mut header = [0; HEADER];
     read_within(stream, &mut header, limit)?;
-    let refused = || io::Error::new(io::ErrorKind::PermissionDenied, "no client of this test");
+    let refused = || io::Error::new(io::ErrorKind::PermissionDenied, "not a client of this test");
     // Compares every byte, so that the time taken reveals nothing about the token.
     let differs = header[4..20].iter().zip(token).fold(0, |sum, (a, b)| sum | (a ^ b));
     if header[..4] != MAGIC || differs != 0 {

@@ -53,7 +53,7 @@ pub enum HandOverError {
     #[error(transparent)]
     Ssh(#[from] SshError),
     /// A path that cannot be passed to a shell safely.
-    #[error("{0:?} cannot be searched for the provisioning key: give an absolute path without quotes and line ends")]
+    #[error("{0:?} cannot be searched for the provisioning key: give an absolute path without quotes and line breaks")]
     Path(String),
     /// The script could not remove the key.
     #[error("the provisioning key could not be removed on {at}: {why}")]
@@ -64,7 +64,10 @@ pub enum HandOverError {
         why: String,
     },
     /// The key was removed and is still accepted: there is another copy of it.
-    #[error("{at} still accepts the provisioning key after its removal from {removed}; find where else it lies")]
+    #[error(
+        "{at} still accepts the provisioning key after its removal from {removed}; find and remove the other copy of \
+         the key"
+    )]
     StillAccepted {
         /// Address and port.
         at: std::net::SocketAddr,

@@ -95,7 +95,7 @@ fn judge_one(id: &str, profile: &Profile, expected: &Expected, readings: &Readin
         "disk-read-rate" => rates::disk_read(profile.disk_read_min_mb_per_s, readings).check(id, &of_profile),
         "systemd-state" => rates::systemd(profile, readings).check(id, &of_profile),
         // A check in the list without a judge must never pass.
-        _ => Finding::fail("", "", "this check has no judge").check(id, &of_profile),
+        _ => Finding::fail("", "", "this check is not implemented").check(id, &of_profile),
     }
 }
 
@@ -148,7 +148,7 @@ impl Finding {
 fn boot_id(expected: &Expected, readings: &Readings) -> Finding {
     let now = readings.boot_id.as_str();
     let Some(former) = expected.former_boot_id.as_deref().filter(|id| !id.is_empty()) else {
-        return Finding::not_applicable(now, "", "no boot id from before is known");
+        return Finding::not_applicable(now, "", "the boot id before the reboot is unknown");
     };
     let threshold = format!("not {former}");
     if now.is_empty() {
@@ -161,7 +161,7 @@ fn boot_id(expected: &Expected, readings: &Readings) -> Finding {
         Finding::fail(
             now,
             threshold,
-            "the machine has not rebooted: the system from before still runs",
+            "the machine has not rebooted: the former system still runs",
         )
     } else {
         Finding::pass(now, threshold)
@@ -192,7 +192,7 @@ fn image_marker(expected: &Expected, readings: &Readings) -> Finding {
         Finding::fail(
             measured,
             threshold,
-            "the machine booted another installation than the one just written",
+            "the machine booted another installation than the image just written",
         )
     }
 }

@@ -86,7 +86,9 @@ impl Logins {
                     self.keep(deployment.clone(), session).await;
                     return Ok(reading);
                 }
-                Err(error) => tracing::info!(%error, "the login of the step before is of no use any more"),
+                Err(error) => {
+                    tracing::info!(%error, "the login of the previous step no longer works; a new login follows")
+                }
             }
         }
         let session = wait_reachable(target, deadline, &CancellationToken::new()).await?;
@@ -115,7 +117,7 @@ impl Logins {
         if let Some(session) = self.take(deployment) {
             match hand_over_in(session, target, extra_files).await {
                 Err(HandOverError::Ssh(error)) if error.is_retryable() => {
-                    tracing::info!(%error, "the login of the step before is of no use any more");
+                    tracing::info!(%error, "the login of the previous step no longer works; a new login follows");
                 }
                 ended => return ended,
             }

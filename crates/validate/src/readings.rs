@@ -18,7 +18,7 @@ const SECTOR_BYTES: u64 = 512;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadingsError {
     /// Another program answered, such as a forced command.
-    #[error("the output does not begin as a probe's: {0:?}")]
+    #[error("the output does not begin like the output of the probe: {0:?}")]
     NoBegin(String),
     /// The output was cut off.
     #[error("the output was cut off after {0} lines")]

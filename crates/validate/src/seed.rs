@@ -62,10 +62,13 @@ pub struct SeedSpec {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SeedError {
     /// The name is not a valid host name.
-    #[error("{0:?} is no host name: use labels of 1 to 63 of a-z 0-9 - joined by dots, 64 characters at most")]
+    #[error(
+        "{0:?} is not a host name: use labels of 1 to 63 characters of a-z 0-9 - joined by dots, at most 64 characters \
+         in all"
+    )]
     Hostname(String),
     /// The instance id has unsafe characters.
-    #[error("{0:?} is no instance id: use 1 to 64 of a-z A-Z 0-9 . _ -")]
+    #[error("{0:?} is not an instance id: use 1 to 64 characters of a-z A-Z 0-9 . _ -")]
     InstanceId(String),
     /// A key line that sshd would refuse, or that contains more than a key.
     #[error("{which} is refused: {why}")]
@@ -79,10 +82,10 @@ pub enum SeedError {
     #[error("{0} SSH keys are too many: give at most {KEYS_MAX}")]
     TooManyKeys(usize),
     /// Not a digest.
-    #[error("{0:?} is no image digest: expected b3- and 64 hex digits")]
+    #[error("{0:?} is not an image digest: expected b3- and 64 hex digits")]
     Digest(String),
     /// Not a MAC address.
-    #[error("{0:?} is no MAC address")]
+    #[error("{0:?} is not a MAC address")]
     Mac(String),
     /// User data that cannot be embedded.
     #[error("the user data is refused: {0}")]
@@ -261,7 +264,7 @@ fn key_line(which: &str, line: &str) -> Result<String, SeedError> {
         return refuse("it is a private key; give the public half, and consider the private half disclosed");
     }
     let Ok(key) = PublicKey::from_openssh(line) else {
-        return refuse("it is not a public key line, such as \"ssh-ed25519 AAAA… comment\" (options are not taken)");
+        return refuse("it is not a public key line, such as \"ssh-ed25519 AAAA… comment\" (options are not allowed)");
     };
     if matches!(key.algorithm(), Algorithm::Dsa) {
         return refuse("DSA keys are no longer accepted by SSH servers");
@@ -337,18 +340,19 @@ fn check_user_data(text: &str) -> Result<(), SeedError> {
     }
     if text.contains('\0') {
         return Err(SeedError::UserData(
-            "it is not text (compressed user data is not taken)",
+            "it is not text (compressed user data is not supported)",
         ));
     }
     let first = text.trim_start().to_ascii_lowercase();
     if first.starts_with("content-type:") || first.starts_with("mime-version:") {
         return Err(SeedError::UserData(
-            "it is a MIME archive, which cannot be put into ours; give it as a #cloud-config-archive",
+            "a MIME archive cannot be embedded; give the user data as a #cloud-config-archive",
         ));
     }
     if !(text.starts_with('#')) {
         return Err(SeedError::UserData(
-            "its first line must tell what it is, such as #cloud-config or #!/bin/sh, or cloud-init ignores it",
+            "its first line must name its type, such as #cloud-config or #!/bin/sh; otherwise cloud-init ignores the \
+             user data",
         ));
     }
     Ok(())

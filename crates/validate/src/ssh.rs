@@ -72,7 +72,8 @@ pub enum SshError {
     },
     /// Another machine or another system answers; it was sent nothing. Retryable while the system may still boot.
     #[error(
-        "{at} shows the host key {presented}, not the expected {expected}: another system runs there, or the seed was not read"
+        "{at} presents the host key {presented}, not the expected {expected}: another system runs there, or the system \
+         did not read its seed"
     )]
     HostKeyMismatch {
         /// Address and port.

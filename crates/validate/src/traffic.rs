@@ -386,7 +386,7 @@ pub async fn clear_traffic(session: &Session, target: &SshTarget, served: &Traff
     let Err(error) = stop_traffic(session, served).await else {
         return Ok(());
     };
-    tracing::debug!(%error, "the traffic program is removed by another login");
+    tracing::debug!(%error, "the traffic program could not be removed; trying again with a new login");
     let again = Session::connect(target).await?;
     let stopped = stop_traffic(&again, served).await;
     again.close().await;

@@ -23,7 +23,7 @@ end_below() {
     done
     [ -n "$left" ] || return 0
     tries=$((tries + 1))
-    [ "$tries" -le 8 ] || { echo "processes$left of a test do not end" >&2; return 1; }
+    [ "$tries" -le 8 ] || { echo "processes$left of an earlier test do not end" >&2; return 1; }
     [ "$tries" -le 3 ] || sleep 1
   done
 }
@@ -52,7 +52,7 @@ start() {
     [ "$found" = "$sha256" ] || { echo "the program arrived with the digest $found" >&2; exit 3; }
   else
     found=$(wc -c <"$folder/program")
-    [ "$((found))" = "$bytes" ] || { echo "of the program $found bytes arrived" >&2; exit 3; }
+    [ "$((found))" = "$bytes" ] || { echo "$found of $bytes bytes of the program arrived" >&2; exit 3; }
   fi
   chmod 700 "$folder/program" || exit 4
   RACKWRIGHT_TRAFFIC_TOKEN=$token

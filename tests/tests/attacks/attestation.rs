@@ -229,7 +229,8 @@ async fn a_tpm_that_a_customer_locked_holds_the_machine_back_until_it_is_cleared
     bench.until(&["quarantined"]).await;
     let reason = bench.site.reason(&id);
     assert!(
-        reason.contains("the TPM still has what the former system put into it") && reason.contains("set a password"),
+        reason.contains("the TPM was not cleared and may still hold data of the former system")
+            && reason.contains("set a password"),
         "{reason}"
     );
     assert_eq!(bench.site.json(["node", "certificates", &id]), Value::Array(Vec::new()));

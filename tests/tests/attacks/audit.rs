@@ -185,7 +185,7 @@ async fn a_changed_a_deleted_a_reordered_record_and_a_cut_end_are_found_with_the
             "UPDATE audit SET position = -1 WHERE position = 4; UPDATE audit SET position = 4 WHERE position = 5; \
              UPDATE audit SET position = 5 WHERE position = -1"
                 .to_owned(),
-            "the one at position 4 says that it is record 5",
+            "the record at position 4 has the number 5",
         ),
         (
             "cut",

@@ -130,7 +130,7 @@ impl Bench {
             );
             v1::Attestation {
                 bmc_proof: proof.to_vec(),
-                bmc_fault: "no drive holds the medium".into(),
+                bmc_fault: "no drive has the medium".into(),
                 ..v1::Attestation::default()
             }
         };
@@ -179,7 +179,7 @@ async fn a_host_without_the_medium_is_not_taken_for_the_machine() {
     bench.deploy();
     let ended = bench.pose(&attacker, &[]).await;
     assert!(
-        ended.code() == Code::Unauthenticated && ended.message().contains("no drive holds the medium"),
+        ended.code() == Code::Unauthenticated && ended.message().contains("no drive has the medium"),
         "{ended}"
     );
     // The real machine, after a power cycle.

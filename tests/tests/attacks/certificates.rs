@@ -161,7 +161,10 @@ async fn a_removed_a_reordered_and_a_changed_certificate_are_found_with_their_po
     let key = to_hex(keys.signer.public_key());
     let first = hall.export(&[]);
     let said = hall.verify(&[&first, "--key", &key]).expect("the chain is whole");
-    assert!(said.contains(&format!("{} certificates hold", hall.count())), "{said}");
+    assert!(
+        said.contains(&format!("{} certificates are valid", hall.count())),
+        "{said}"
+    );
     assert!(hall.verify(&[&first, "--key", &"ab".repeat(32)]).is_err());
 
     hall.finds(&Forgery {
@@ -235,7 +238,10 @@ async fn a_back_dated_certificate_by_a_stolen_signing_key_is_found_with_its_posi
         count + 1,
     ));
     let refused = hall.verify(&[&hall.export(&[])]).expect_err("it is back-dated");
-    let expected = format!("certificate {} was signed at an earlier time", count + 1);
+    let expected = format!(
+        "certificate {} was signed earlier than a certificate before it",
+        count + 1
+    );
     assert!(refused.contains(&expected), "{refused}");
     hall.stop().await;
 }
@@ -254,7 +260,7 @@ async fn an_export_for_a_customer_shows_nothing_of_others_and_is_verified() {
         assert!(!text.contains(&other.name), "{text}");
     }
     let said = hall.verify(&[&file]).expect("the chain is whole");
-    assert!(said.contains("are shown by their hash alone"), "{said}");
+    assert!(said.contains("are present only as hashes"), "{said}");
     // A certificate missing from the file is noticed.
     let lines: Vec<&str> = text.lines().collect();
     let shorter = [&lines[..2], &lines[3..]].concat().join("\n");

@@ -247,7 +247,7 @@ async fn a_held_node_whose_cluster_is_gone_is_erased_only_when_an_operator_says_
     let explained = site.cli(["node", "explain", node]);
     assert!(explained.contains("erases it"), "{explained}");
     let why = refused(site, &["node", "resume", node]);
-    assert!(why.contains("destroys what is on the drives"), "{why}");
+    assert!(why.contains("destroys all data on the drives"), "{why}");
     assert_eq!(site.state(node), "maintenance");
     assert!(machine.installed().is_some(), "the evidence is there");
 
@@ -258,7 +258,7 @@ async fn a_held_node_whose_cluster_is_gone_is_erased_only_when_an_operator_says_
     // Without the confirmation the API erases nothing, for any client.
     site.cli(["node", "quarantine", node, "--reason", "odd"]);
     site.until(node, &["quarantined"], TEST_LIMIT).await;
-    assert!(refused(site, &["node", "readmit", node]).contains("destroys what is on the drives"));
+    assert!(refused(site, &["node", "readmit", node]).contains("destroys all data on the drives"));
     site.cli(["node", "readmit", node, "--yes"]);
     site.until(node, &["available"], TEST_LIMIT).await;
 

@@ -57,7 +57,7 @@ async fn a_hidden_namespace_is_erased_or_the_node_is_quarantined() {
     assert_eq!(target.erased_by(1, &["release"]), "quarantined");
     let words = format!("detached namespace 2 of {STICK} bytes");
     target
-        .is_refused(1, &[&words, "could not be opened", "take the drive out"])
+        .is_refused(1, &[&words, "could not be opened", "remove and destroy the drive"])
         .await;
     assert!(hidden[1].holds_data());
     target.end().await;

@@ -188,7 +188,7 @@ async fn a_port_that_the_switch_leaves_with_the_customer_holds_the_machine_befor
         .until_explained(&node, "the next try of set-network-customer")
         .await;
     assert!(
-        explained.contains("switch leaf-1, port swp0: VLAN 100 was set, and the port is read in VLAN 10, isolated"),
+        explained.contains("switch leaf-1, port swp0: VLAN 100 was set, but the port is in VLAN 10, isolated"),
         "{explained}"
     );
     assert_eq!(hall.site().state(&node.name()), "validating", "it is not handed over");
@@ -201,7 +201,7 @@ async fn a_port_that_the_switch_leaves_with_the_customer_holds_the_machine_befor
     let explained = hall
         .until_explained(&node, "the next try of set-network-provisioning")
         .await;
-    assert!(explained.contains("the port is read in VLAN 100"), "{explained}");
+    assert!(explained.contains("but the port is in VLAN 100"), "{explained}");
     assert_eq!(node.view().boots, boots, "it is not booted");
     assert_eq!(hall.site().state(&node.name()), "reclaiming");
     hall.switch.keep(&port(0), false);
@@ -222,7 +222,7 @@ async fn a_switch_that_says_nothing_or_lies_gets_no_machine_imaged() {
     hall.until_explained(&node, "switch leaf-1 did not answer within 2 s")
         .await;
     hall.switch.answer(AnswerMode::Noise);
-    hall.until_explained(&node, "switch leaf-1 gave an answer that is not understood")
+    hall.until_explained(&node, "switch leaf-1 sent an invalid answer")
         .await;
     assert_eq!(hall.site().state(&node.name()), "imaging");
     assert_eq!(node.view().boots, boots, "it is not booted");
@@ -275,7 +275,7 @@ async fn two_cables_that_are_exchanged_are_named_on_both_machines_and_hold_them_
             "net0 is cabled to leaf-1/{found}, the port of {}, net0; the site file says leaf-1/{wanted}",
             other.name()
         );
-        hall.until_explained(node, &format!("waiting for a cable to be put right: {difference}"))
+        hall.until_explained(node, &format!("waiting for a cable to be corrected: {difference}"))
             .await;
         let explained = hall
             .until_explained(

@@ -192,7 +192,7 @@ async fn a_restored_database_gives_no_used_machine_away_and_asks_no_bmc_before_a
     let site = &plane.site;
     tokio::time::sleep(QUIET).await;
     assert_eq!(fleet.totals().requests, asked);
-    assert!(refused(site, &["node", "readmit", &id]).contains("destroys what is on the drives"));
+    assert!(refused(site, &["node", "readmit", &id]).contains("destroys all data on the drives"));
     site.cli(["node", "readmit", &id, "--yes"]);
     site.until(&id, &["reclaiming"], TEST_LIMIT).await;
     site.until(&id, &["available"], TEST_LIMIT).await;

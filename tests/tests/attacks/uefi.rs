@@ -118,7 +118,7 @@ async fn a_boot_option_and_a_key_of_a_customer_are_gone_before_the_next_one_gets
     let (events, explained) = hall.told(&robbed);
     // The option, the order that began with it, the key, and Secure Boot.
     assert_eq!(events.matches("security.bmc-foreign-removed").count(), 4, "{events}");
-    for word in [BOOTKIT, "Secure Boot key", "Secure Boot \\\"off\\\" (wished: on)"] {
+    for word in [BOOTKIT, "Secure Boot key", "Secure Boot \\\"off\\\" (expected: on)"] {
         assert!(events.contains(word), "{word}: {events}");
     }
     for word in ["compared with the reading of", "boot option \"Evil Boot Manager\""] {

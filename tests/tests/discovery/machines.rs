@@ -351,7 +351,7 @@ async fn what_is_no_bmc_is_told_and_gets_no_password() {
         "{told}"
     );
     let all = findings(&site, &id);
-    for (host, words) in [(1, "TLS"), (2, "not"), (3, ""), (4, "no Redfish")] {
+    for (host, words) in [(1, "TLS"), (2, "not"), (3, ""), (4, "not a Redfish")] {
         let (state, why) = found(&all, &format!("https://{}", at(host)));
         assert_eq!(state, "not-redfish", "{host}: {why}");
         assert!(why.contains(words), "{host}: {why}");

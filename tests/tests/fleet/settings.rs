@@ -176,7 +176,7 @@ fn proven(site: &Site, fleet: &Fleet, names: &[String]) {
     let boots: Vec<u32> = (0..4).map(|index| fleet.node(index).view().boots).collect();
     assert_eq!(boots, [1, 2, 3, 1]);
     let reason = site.reason(&names[2]);
-    let sentence = "did not stay in 3 starts: bios/NumaPerSocket is wanted \"2\" and is \"1\"";
+    let sentence = "did not persist in 3 starts: bios/NumaPerSocket is wanted \"2\" and is \"1\"";
     assert!(reason.contains(sentence), "{reason}");
     for (index, name) in names.iter().enumerate().take(2) {
         let told = site.json(["node", "settings", name]);
@@ -195,7 +195,10 @@ fn proven(site: &Site, fleet: &Fleet, names: &[String]) {
     let explained = site.cli(["node", "explain", &names[0]]);
     assert!(explained.contains("firmware settings"), "{explained}");
     // The other machine has no required settings, and no request was sent to it.
-    assert!(site.cli(["node", "settings", &names[3]]).contains("wants nothing"));
+    assert!(
+        site.cli(["node", "settings", &names[3]])
+            .contains("wants no firmware settings")
+    );
     assert!(!site.cli(["node", "explain", &names[3]]).contains("firmware settings"));
 }
 
@@ -239,7 +242,7 @@ async fn the_bmcs_job_for_settings_is_waited_for_and_one_that_fails_says_why() {
     let boots: Vec<u32> = (0..3).map(|index| fleet.node(index).view().boots).collect();
     assert_eq!(boots, [1, 2, 3]);
     let reason = site.reason(&names[2]);
-    let sentence = "did not stay in 3 starts: the BMC's job for them ended as Exception: \
+    let sentence = "did not persist in 3 starts: the BMC's job for them ended as Exception: \
                     The settings do not go with the memory that is fitted.";
     assert!(reason.contains(sentence), "{reason}");
     plane.site.stop().await;

@@ -44,7 +44,8 @@ pub const TYPE_BIOS_BOOT: Guid = [
 pub enum GptError {
     /// The disk has no GPT, or another kind of table.
     #[error(
-        "no GUID partition table at block 1 of {sector_bytes}-byte blocks: {why}; images must carry a GPT made for the drive's block size"
+        "no valid GUID partition table at block 1 ({sector_bytes}-byte blocks): {why}; the image must have a GPT for \
+         the drive's block size"
     )]
     Unsupported {
         /// Logical block size of the drive in bytes.
@@ -108,7 +109,7 @@ impl Gpt {
         }
         let header_bytes = le32(&header, 12) as usize;
         if le32(&header, 8) != REVISION || header_bytes < HEADER_BYTES || header_bytes > header.len() {
-            return Err(unsupported("revision or header size are none that exist"));
+            return Err(unsupported("the revision or the header size is invalid"));
         }
         header.truncate(header_bytes);
         if header_crc(&header) != le32(&header, 16) {
@@ -119,12 +120,12 @@ impl Gpt {
             || !(128..=MAX_ENTRY_BYTES).contains(&entry_bytes)
             || !entry_bytes.is_multiple_of(8)
         {
-            return Err(unsupported("count or size of the entries are out of bounds"));
+            return Err(unsupported("the number or the size of the entries is out of bounds"));
         }
         let array = le64(&header, 72)
             .checked_mul(sector_bytes)
             .filter(|_| le64(&header, 24) == 1);
-        let array = array.ok_or(unsupported("the header's places are out of bounds"))?;
+        let array = array.ok_or(unsupported("the block addresses in the header are out of bounds"))?;
         let mut entries = vec![0; (count * entry_bytes) as usize];
         source.fill(&mut entries, array)?;
         if crc32(&entries) != le32(&header, 88) {

@@ -44,14 +44,15 @@ pub enum SeedError {
         path: String,
     },
     /// FAT cannot distinguish two paths, or a path is both a file and a folder.
-    #[error("seed file {path:?}: another path differs from it only in case, or needs it as a folder")]
+    #[error("seed file {path:?}: another path differs only in upper and lower case, or uses this path as a folder")]
     Conflict {
         /// The path in the job.
         path: String,
     },
     /// The content exceeds the partition.
     #[error(
-        "seed of {files} files and {bytes} bytes: at most {MAX_FILES} files and {MAX_CONTENT_BYTES} bytes fit, and {ROOT_ENTRIES} entries in the root folder"
+        "the seed has {files} files and {bytes} bytes: the limits are {MAX_FILES} files, {MAX_CONTENT_BYTES} bytes, \
+         and {ROOT_ENTRIES} entries in the root folder"
     )]
     TooLarge {
         /// Number of files.

@@ -102,7 +102,7 @@ impl Ata {
     ) -> Result<(), MethodError> {
         let enhanced = method == EraseMethod::AtaSecureEraseEnhanced;
         if !self.methods().contains(&method) {
-            return Err(MethodError::Unsupported("the drive does not offer it".into()));
+            return Err(MethodError::Unsupported("the drive does not offer this method".into()));
         }
         let (_, security) = identify(drive)?;
         if security.frozen {
@@ -147,7 +147,7 @@ impl Ata {
                 "password still set"
             };
             let why = erased.err().map_or_else(
-                || "the drive is still locked after it".to_owned(),
+                || "the drive is still locked after the erase".to_owned(),
                 |error| error.to_string(),
             );
             return Err(MethodError::Failed(format!("{why} ({state})")));

@@ -207,8 +207,8 @@ pub fn open(drive: &dyn AtaTransport) -> io::Result<(Vec<Area>, bool)> {
         Ok(native) => native,
         Err(error) => {
             areas.push(Area {
-                what: "capacity beyond what the drive shows".into(),
-                closed: Some(format!("its native size cannot be read: {error}")),
+                what: "possible hidden capacity".into(),
+                closed: Some(format!("the drive's native size cannot be read: {error}")),
                 reached_by: SECURE_ERASE_METHODS,
             });
             return Ok((areas, false));
@@ -219,7 +219,7 @@ pub fn open(drive: &dyn AtaTransport) -> io::Result<(Vec<Area>, bool)> {
         let closed = set_sectors(drive, &before, native).err();
         areas.push(Area {
             what: format!("host protected area of {} bytes", bytes(native - before.sectors)),
-            closed: closed.map(|error| format!("it could not be opened: {error}; a power cycle may help")),
+            closed: closed.map(|error| format!("the area could not be opened: {error}; a power cycle may help")),
             reached_by: SECURE_ERASE_METHODS,
         });
     }
@@ -235,7 +235,9 @@ pub fn open(drive: &dyn AtaTransport) -> io::Result<(Vec<Area>, bool)> {
                 "{} bytes hidden by the device configuration",
                 bytes(configured - native)
             ),
-            closed: restored.err().map(|error| format!("it could not be restored: {error}")),
+            closed: restored
+                .err()
+                .map(|error| format!("the device configuration could not be restored: {error}")),
             reached_by: ENHANCED_METHODS,
         });
         wanted = configured;
@@ -246,7 +248,7 @@ pub fn open(drive: &dyn AtaTransport) -> io::Result<(Vec<Area>, bool)> {
     let after = sizes(drive)?;
     if after.sectors < wanted && areas.iter().all(|area| area.closed.is_none()) {
         for area in &mut areas {
-            area.closed = Some(format!("the drive still shows {} bytes", bytes(after.sectors)));
+            area.closed = Some(format!("the drive still reports {} bytes", bytes(after.sectors)));
         }
     }
     Ok((areas, after.sectors != before.sectors))

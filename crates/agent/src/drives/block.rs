@@ -83,8 +83,8 @@ fn rescan_device(root: &SysRoot, facts: &DriveFacts) -> Result<(), String> {
     let host = path
         .split('/')
         .find(|part| part.strip_prefix("host").is_some_and(|n| n.parse::<u32>().is_ok()));
-    let failed = |error: String| format!("it was opened, and the kernel does not find the drive anew: {error}");
-    let host = host.ok_or_else(|| failed("its host adapter is not known".into()))?;
+    let failed = |error: String| format!("the area was opened, but the kernel did not detect the drive again: {error}");
+    let host = host.ok_or_else(|| failed("the drive's host adapter is unknown".into()))?;
     let scan = root.sys.join("class/scsi_host").join(host).join("scan");
     std::fs::write(device.join("delete"), "1").map_err(|error| failed(error.to_string()))?;
     std::fs::write(scan, "- - -").map_err(|error| failed(error.to_string()))?;
@@ -99,7 +99,7 @@ fn rescan_device(root: &SysRoot, facts: &DriveFacts) -> Result<(), String> {
     if hidden::wait_until_shown(is_shown) {
         Ok(())
     } else {
-        Err(failed("it shows no larger drive".into()))
+        Err(failed("the drive's size did not grow".into()))
     }
 }
 

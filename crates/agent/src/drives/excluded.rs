@@ -10,16 +10,16 @@ use crate::text;
 const MAX_DEVICES: usize = 64;
 /// Kernel name prefixes of devices that are not drives, and why they contain no customer data of their own.
 const KINDS: [(&str, &str); 10] = [
-    ("loop", "a file or a drive that is listed itself"),
-    ("ram", "memory of this boot"),
-    ("zram", "memory of this boot"),
-    ("dm-", "made of drives that are listed"),
-    ("md", "made of drives that are listed"),
-    ("zd", "made of drives that are listed"),
+    ("loop", "a file, or a drive that is listed separately"),
+    ("ram", "a RAM disk of the running system"),
+    ("zram", "a RAM disk of the running system"),
+    ("dm-", "built on listed drives"),
+    ("md", "built on listed drives"),
+    ("zd", "built on listed drives"),
     ("nbd", "a drive of another machine"),
     ("rbd", "a drive of another machine"),
-    ("sr", "an optical drive, which takes no writes"),
-    ("fd", "a floppy drive, which is not erased"),
+    ("sr", "an optical drive; it is not writable"),
+    ("fd", "a floppy drive; it is not erased"),
 ];
 
 /// Why a block device is not a drive; `None` if it is a drive.
@@ -32,24 +32,25 @@ pub fn reason(root: &SysRoot, name: &str) -> Option<String> {
         return Some(RPMB.to_owned());
     }
     if text::number::<u8>(&folder.join("hidden")) == Some(1) {
-        return Some("a path to a drive that is listed".to_owned());
+        return Some("another path to a listed drive".to_owned());
     }
     if !folder.join("device").exists() {
-        return Some("made by the kernel, without a device".to_owned());
+        return Some("a virtual device of the kernel, without hardware".to_owned());
     }
     if size_bytes(root, name) == 0 {
         let is_removable = text::number::<u8>(&folder.join("removable")) == Some(1);
         let why = if is_removable {
-            "it holds no medium"
+            "the drive has no medium"
         } else {
-            "it reports no size, so nothing in it can be read or erased: if it holds a drive, take the drive out and destroy it"
+            "the device reports no size and cannot be read or erased: if it contains a drive, remove and destroy the drive"
         };
         return Some(why.to_owned());
     }
     None
 }
 
-const RPMB: &str = "a replay-protected memory block, which cannot be erased: only the holder of its key writes to it, and anyone can read it";
+const RPMB: &str = "a replay-protected memory block (RPMB): it cannot be erased; only the holder of its key can write \
+                    to it, and anyone can read it";
 
 fn is_rpmb(name: &str) -> bool {
     name.starts_with("mmcblk") && name.contains("rpmb")

@@ -40,7 +40,7 @@ impl HiddenArea {
 
     /// The failure text of an erase that does not reach the area.
     pub fn failure(&self) -> String {
-        let why = self.closed.as_deref().unwrap_or("it was opened");
+        let why = self.closed.as_deref().unwrap_or("the area was opened");
         format!("{} of {}: {why}", self.what, self.drive)
     }
 }

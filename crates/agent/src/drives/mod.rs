@@ -266,7 +266,7 @@ pub fn choose<'a>(drives: &'a [DriveFacts], wanted: &str, needed_bytes: u64) -> 
         .filter(|facts| !facts.drive.removable && !facts.drive.read_only && !sysfs::is_boot_area(&facts.drive.name))
         .collect();
     if fixed.is_empty() {
-        let why = "no drive that is neither removable nor read-only".to_owned();
+        let why = "no fixed, writable drive".to_owned();
         return Err(DriveError::Missing {
             why,
             present: describe(drives),

@@ -212,7 +212,7 @@ impl Subsystem {
             match result {
                 Ok(found) => lists.push(found),
                 Err(error) => {
-                    let why = format!("the controller does not say which namespaces it has: {error}");
+                    let why = format!("the controller's list of namespaces cannot be read: {error}");
                     return vec![self.hidden("every namespace".into(), Some(why), &[])];
                 }
             }
@@ -237,7 +237,7 @@ impl Subsystem {
             .collect();
         if let Some(bytes) = first.unaccounted() {
             let why = format!(
-                "the controller has {} bytes, and its namespaces and what is unallocated are {bytes} bytes less",
+                "the controller has {} bytes, but its namespaces and its unallocated capacity add up to {bytes} bytes less",
                 first.controller.total_bytes
             );
             hidden.push(self.hidden(
@@ -251,8 +251,9 @@ impl Subsystem {
 
     /// Attaches a namespace and waits for its block device.
     fn attached(&self, root: &SysRoot, file: &File, namespace: u32, controller: u16) -> Result<(), String> {
-        attach(file, namespace, controller).map_err(|error| format!("it could not be attached: {error}"))?;
-        ioctl::nvme_rescan(file).map_err(|error| format!("it was attached, and the kernel does not look: {error}"))?;
+        attach(file, namespace, controller).map_err(|error| format!("the namespace could not be attached: {error}"))?;
+        ioctl::nvme_rescan(file)
+            .map_err(|error| format!("the namespace was attached, but the rescan failed: {error}"))?;
         let is_shown = || {
             text::names(&root.sys.join("block")).into_iter().any(|name| {
                 let folder = root.sys.join("block").join(name);
@@ -264,7 +265,7 @@ impl Subsystem {
         if wait_until_shown(is_shown) {
             Ok(())
         } else {
-            Err("it was attached, and the kernel does not show it".to_owned())
+            Err("the namespace was attached, but the kernel does not list it".to_owned())
         }
     }
 }

@@ -128,12 +128,14 @@ impl Nvme {
             [] => Ok(()),
             _ if !reaches_all => Ok(()),
             others => Err(MethodError::Unsupported(format!(
-                "it would also clear {}",
+                "the method would also erase {}",
                 others.join(", ")
             ))),
         };
         if !self.methods().contains(&method) {
-            return Err(MethodError::Unsupported("the controller does not offer it".into()));
+            return Err(MethodError::Unsupported(
+                "the controller does not offer this method".into(),
+            ));
         }
         match method {
             EraseMethod::NvmeSanitizeCrypto => alone(true).and_then(|()| sanitize(admin, SANITIZE_CRYPTO, control)),
@@ -144,7 +146,7 @@ impl Nvme {
             EraseMethod::NvmeFormatUserData => {
                 alone(self.format_reaches_all).and_then(|()| self.format(admin, FORMAT_USER_DATA))
             }
-            _ => Err(MethodError::Unsupported("no NVMe method".into())),
+            _ => Err(MethodError::Unsupported("not an NVMe method".into())),
         }
     }
 
@@ -183,7 +185,7 @@ fn sanitize(admin: &dyn Admin, action: u32, control: &JobControl) -> Result<(), 
             SanitizeStatus::Failed => return Err(MethodError::Failed("the drive reports that sanitize failed".into())),
             SanitizeStatus::Never => {
                 return Err(MethodError::Failed(
-                    "the drive accepted sanitize and reports none".into(),
+                    "the drive accepted the sanitize command but reports no sanitize".into(),
                 ));
             }
         }

@@ -29,7 +29,7 @@ pub const DEFAULT_SAMPLES: u32 = 4096;
 const MAX_SAMPLES: u32 = 1 << 20;
 /// Advice for the operator about a hidden area that cannot be opened.
 const MANUAL_ERASE_ADVICE: &str =
-    "Open the area with the drive's own tools, or take the drive out and destroy it, then readmit the node";
+    "Open the area with the drive vendor's tools, or remove and destroy the drive; then readmit the node";
 /// Bytes that are zeroed at both ends of a drive after a method that leaves arbitrary bytes, so that nothing there looks
 /// like a partition table.
 const ENDS_BYTES: u64 = 1 << 20;
@@ -148,12 +148,7 @@ fn targets(drives: &dyn Drives, job: &EraseDrives) -> Result<Vec<DriveFacts>, Jo
     let missing = |error: drives::DriveError| job_error("disk-missing", error.to_string(), true);
     if job.drives.is_empty() {
         let fixed: Vec<DriveFacts> = present.iter().filter(|f| !f.drive.read_only).cloned().collect();
-        let message = || {
-            format!(
-                "no drive that can be written to; drives: {}",
-                drives::describe(&present)
-            )
-        };
+        let message = || format!("no writable drive; drives: {}", drives::describe(&present));
         return if fixed.is_empty() {
             Err(job_error("disk-missing", message(), true))
         } else {
@@ -239,7 +234,7 @@ fn erase_one(
     for method in raw.methods() {
         if let Some(missed) = hidden.iter().find(|area| area.is_missed_by(method)) {
             rejected.push(format!(
-                "{}: it does not reach the {}",
+                "{}: the method does not reach the {}",
                 method_name(method),
                 missed.what
             ));
@@ -277,7 +272,10 @@ fn erase_one(
             Err(MethodError::Stopped(stop)) => return Err(DriveFailure::Stopped(stop)),
             Err(error) => {
                 claimed = true;
-                rejected.push(format!("{}: claimed success, but {error}", method_name(method)));
+                rejected.push(format!(
+                    "{}: the drive reported success, but {error}",
+                    method_name(method)
+                ));
             }
         }
     }

@@ -52,7 +52,7 @@ fn discard(raw: &dyn RawDrive, progress: &DriveProgress<'_>) -> Result<(), Metho
     match first_nonzero(raw, progress)? {
         None => Ok(()),
         Some(again) => Err(MethodError::Failed(format!(
-            "after discard byte {first} was not zero, and after zeroing byte {again} is not"
+            "byte {first} was not zero after discard, and byte {again} is not zero after zeroing"
         ))),
     }
 }

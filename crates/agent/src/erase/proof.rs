@@ -144,7 +144,7 @@ impl Samples {
             .count();
         if residue == Residue::Changed && known == 0 {
             return Err(MethodError::Failed(
-                "no known data were on the drive before, so that nothing shows a change".into(),
+                "the samples from before the erase contain no data, so a change cannot be proven".into(),
             ));
         }
         let mut buffer = Aligned::new(self.sample_bytes as usize);

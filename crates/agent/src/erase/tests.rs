@@ -220,7 +220,7 @@ fn a_drive_that_lies_is_found_out() {
     let error = run(&fake).unwrap_err();
     assert_eq!((error.code.as_str(), error.retryable), ("erase-not-proven", false));
     assert!(
-        error.message.contains("fake0 (S0)") && error.message.contains("claimed success"),
+        error.message.contains("fake0 (S0)") && error.message.contains("the drive reported success"),
         "{}",
         error.message
     );
@@ -242,7 +242,7 @@ fn a_blank_drive_that_takes_no_writes_proves_no_crypto_erase() {
     fake.data.lock().unwrap().fill(0);
     let error = run(&fake).unwrap_err();
     assert!(
-        error.code == "erase-not-proven" && error.message.contains("nothing shows a change"),
+        error.code == "erase-not-proven" && error.message.contains("a change cannot be proven"),
         "{}",
         error.message
     );
@@ -254,7 +254,7 @@ fn a_lie_is_made_good_by_an_honest_method_and_written_down() {
     let erased = run(&fake).unwrap();
     assert_eq!(erased.method(), Overwrite);
     assert!(
-        erased.rejected_methods[0].contains("claimed success, but"),
+        erased.rejected_methods[0].contains("the drive reported success, but"),
         "{:?}",
         erased.rejected_methods
     );
@@ -382,7 +382,7 @@ fn a_hidden_area_is_opened_or_reached_by_the_method_or_the_drive_is_not_erased()
     for words in [
         "detached namespace 2 of 4096 bytes of drive fake0",
         "status 0x2118",
-        "destroy it",
+        "destroy the drive",
     ] {
         assert!(error.message.contains(words), "{}", error.message);
     }

@@ -30,8 +30,8 @@ impl StopReason {
     /// The error for the report: code `cancelled`, `deadline` or `interrupted`.
     pub fn error(self, doing: &str) -> JobError {
         let (code, why) = match self {
-            Self::Cancelled => ("cancelled", "the control plane cancelled it"),
-            Self::Deadline => ("deadline", "its deadline passed"),
+            Self::Cancelled => ("cancelled", "the control plane cancelled the job"),
+            Self::Deadline => ("deadline", "the job's deadline passed"),
             Self::Abandoned => ("interrupted", "the agent ended"),
         };
         JobError {

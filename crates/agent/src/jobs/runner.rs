@@ -224,7 +224,7 @@ impl JobRunner {
         let mut error = StopReason::Deadline.error(&control.progress().step);
         error
             .message
-            .push_str("; it does not end, a drive may hang: power the machine off");
+            .push_str("; the job does not end, a drive may hang: power the machine off");
         self.record_outcome(&operation, &control, Err(error.into()), RunnerState::Busy);
         let _ = work.await;
         self.lock().running = None;
@@ -335,7 +335,11 @@ async fn work(
     let job_control = Arc::clone(&control);
     let done = spawn_blocking(move || perform(&machine, &job, credentials, &job_control)).await;
     let done = done.unwrap_or_else(|_| {
-        let error = job_error("internal", "the job's thread panicked; the console has the place", true);
+        let error = job_error(
+            "internal",
+            "the job's thread panicked; the console shows the place",
+            true,
+        );
         Err(error.into())
     })?;
     let settled = control.settle().await;
@@ -378,7 +382,7 @@ fn perform(
                 Err(job_error("unsupported", message, false).into())
             }
         },
-        None => Err(job_error("invalid-job", "the job names no work", false).into()),
+        None => Err(job_error("invalid-job", "the job contains no work", false).into()),
     }
 }
 
@@ -398,8 +402,8 @@ fn erase(machine: &Machine, work: &EraseDrives, control: &JobControl) -> Result<
             Ok(false) => erased.set_tpm(TpmClear::NoTpm),
             Err(why) => {
                 let message = format!(
-                    "the drives are erased, but the TPM still has what the former system put into it: {why}. Clear the \
-                     TPM in the firmware's settings, then readmit the node"
+                    "the drives are erased, but the TPM was not cleared and may still hold data of the former system: \
+                     {why}. Clear the TPM in the firmware's settings, then readmit the node"
                 );
                 return Err(failed(job_error("tpm-not-cleared", message, false), erased));
             }

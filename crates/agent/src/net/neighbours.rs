@@ -72,7 +72,7 @@ pub fn listen(root: &SysRoot, sender: watch::Sender<NeighbourReport>) {
     let mut listener = match LldpListener::open(root.clone()) {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::warn!("LLDP is not heard: {error}");
+            tracing::warn!("cannot receive LLDP: {error}");
             return;
         }
     };
@@ -80,7 +80,7 @@ pub fn listen(root: &SysRoot, sender: watch::Sender<NeighbourReport>) {
         .name("lldp".to_owned())
         .spawn(move || listener.run(&sender));
     if let Err(error) = started {
-        tracing::warn!("LLDP is not heard: {error}");
+        tracing::warn!("cannot receive LLDP: {error}");
     }
 }
 
@@ -107,7 +107,7 @@ impl LldpListener {
                 scan_at = Instant::now() + SCAN_PERIOD;
             }
             if let Err(error) = self.receive_frames() {
-                tracing::warn!("LLDP is not heard any more: {error}");
+                tracing::warn!("receiving LLDP failed; the agent no longer reports neighbours: {error}");
                 return;
             }
             let now = Instant::now();
@@ -132,7 +132,7 @@ impl LldpListener {
             if !is_known {
                 self.known.remove(&place);
                 if let Err(error) = self.join(&name, number) {
-                    tracing::warn!("LLDP is not heard on {name}: {error}");
+                    tracing::warn!("cannot receive LLDP on {name}: {error}");
                     continue;
                 }
             }

@@ -56,11 +56,11 @@ pub fn bring_up(root: &SysRoot, mac: Option<Mac>, addressing: Option<Addressing>
     } = addressing;
     netlink
         .add_address(index, address, prefix)
-        .map_err(NetError::io(format!("address {address}/{prefix} on {nic}")))?;
+        .map_err(NetError::io(format!("setting address {address}/{prefix} on {nic}")))?;
     if let Some(gateway) = gateway {
         netlink
             .set_default_route(index, gateway)
-            .map_err(NetError::io(format!("default route by {gateway}")))?;
+            .map_err(NetError::io(format!("setting the default route via {gateway}")))?;
     }
     Ok(ActiveNic {
         nic,
@@ -114,7 +114,7 @@ fn wait_for_nic(
         } else {
             present.join(", ")
         };
-        let wanted = wanted.map_or_else(|| "of Ethernet".to_owned(), |mac| format!("with address {mac}"));
+        let wanted = wanted.map_or_else(|| "of type Ethernet".to_owned(), |mac| format!("with address {mac}"));
         NetError::NoNic {
             wanted,
             waited: begun.elapsed(),

@@ -91,7 +91,7 @@ fn read_file(path: &Path) -> Result<String, CliError> {
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(CliError::usage(
             format!("{} is larger than 16 MiB", path.display()),
-            "split it",
+            "split the file",
         ));
     }
     Ok(text)
@@ -150,7 +150,7 @@ impl Reader<'_> {
         if let Some((at, kind)) = kind
             && kind != "Node"
         {
-            self.fault(at, format!("`{kind}` is no kind of document; the only one is Node"));
+            self.fault(at, format!("`{kind}` is not a kind of document; the only kind is Node"));
             return None;
         }
         let id = self.required(&mut fields, "id");
@@ -159,7 +159,9 @@ impl Reader<'_> {
         {
             self.fault(
                 *at,
-                format!("`{id}` is no node id: 1 to 63 of a-z 0-9 and '-', a letter or digit first and last"),
+                format!(
+                    "`{id}` is not a node id: 1 to 63 characters of a-z, 0-9 and '-', a letter or digit first and last"
+                ),
             );
         }
         let bmc = match fields.take("bmc") {
@@ -194,7 +196,9 @@ impl Reader<'_> {
         {
             self.fault(
                 *at,
-                format!("`{address}` is no BMC address: write it like https://HOST[:PORT][/BASE] or ipmi://HOST[:PORT]?mac=MAC"),
+                format!(
+                    "`{address}` is not a BMC address: use https://HOST[:PORT][/BASE] or ipmi://HOST[:PORT]?mac=MAC"
+                ),
             );
         }
         let username = self.required(&mut fields, "username");
@@ -382,13 +386,14 @@ mod tests {
         assert_eq!(
             faults,
             [
-                "f.yaml:2:5: `GPU` is no node id: 1 to 63 of a-z 0-9 and '-', a letter or digit first and last",
+                "f.yaml:2:5: `GPU` is not a node id: 1 to 63 characters of a-z, 0-9 and '-', a letter or digit first and \
+                 last",
                 "f.yaml:4:3: `address` is missing",
                 "f.yaml:4:3: the password is missing: give password, password_file or password_env",
                 "f.yaml:4:3: `adress` is unknown in bmc (known: address, username, password, password_file, \
                  password_env, certificate_sha256, system)",
                 "f.yaml:6:1: `speed` is unknown in a document (known: kind, id, bmc, sku, labels)",
-                "f.yaml:8:7: `Rack` is no kind of document; the only one is Node",
+                "f.yaml:8:7: `Rack` is not a kind of document; the only kind is Node",
                 "f.yaml:10:1: a document must be a mapping (`name: value` lines)",
             ]
         );

@@ -32,14 +32,14 @@ const BATCH: usize = 1000;
                         username: admin\n    password_file: secrets/gpu-001   # or password, or password_env\n    \
                         certificate_sha256: sha256:...        # optional\n    system: /redfish/v1/Systems/1         # optional\n  \
                         sku: h100                               # optional\n  labels: {rack: r12}                     # optional\n\n\
-                        Labels, SKU and pin that a document does not name stay as they are. A BMC password cannot be \
-                        read back, so a changed one is only sent when other BMC fields change or with --passwords."
+                        Labels, SKU and pin that a document does not name stay unchanged. The server does not return BMC \
+                        passwords, so a password is sent only when other BMC fields change or with --passwords."
 )]
 pub struct ApplyArgs {
-    /// File, directory (its *.yaml and *.yml) or `-` for standard input; repeat it for several
+    /// File, directory (its *.yaml and *.yml files) or `-` for standard input; repeat the option for several
     #[arg(short, long = "file", required = true, value_name = "FILE|DIR|-")]
     files: Vec<PathBuf>,
-    /// Only show what would be done
+    /// Only show the planned changes
     #[arg(long)]
     dry_run: bool,
     /// Send the BMC passwords of all nodes again
@@ -55,8 +55,8 @@ pub struct ApplyArgs {
 pub async fn run(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
     if args.mutation.resource_version.is_some() {
         return Err(CliError::usage(
-            "--resource-version belongs to one resource, and apply may change several",
-            "apply compares with what it has read itself: a node changed meanwhile is refused",
+            "--resource-version applies to one resource, and apply can change several",
+            "leave it out: a change is refused anyway if the node has changed after apply read it",
         ));
     }
     let documents = document::read_all(&args.files)?;
@@ -202,7 +202,7 @@ pub(crate) fn yaml_files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     files.sort();
     if files.is_empty() {
         return Err(CliError::usage(
-            format!("{} holds no *.yaml or *.yml file", path.display()),
+            format!("{} contains no *.yaml or *.yml file", path.display()),
             "",
         ));
     }

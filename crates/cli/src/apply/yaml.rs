@@ -117,16 +117,16 @@ impl<'a> Reader<'a> {
             })
         };
         if depth > MAX_DEPTH {
-            return fault("this is nested too deeply");
+            return fault("the value is nested too deeply");
         }
         let value = match event {
             Event::Scalar(.., anchor, _) | Event::SequenceStart(_, anchor, _) | Event::MappingStart(_, anchor, _)
                 if anchor != 0 =>
             {
-                return fault("anchors are not taken");
+                return fault("anchors are not supported");
             }
             Event::Scalar(.., Some(_)) | Event::SequenceStart(.., Some(_)) | Event::MappingStart(.., Some(_)) => {
-                return fault("tags are not taken");
+                return fault("tags are not supported");
             }
             Event::Scalar(text, style, ..) => {
                 let null = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
@@ -138,7 +138,7 @@ impl<'a> Reader<'a> {
             }
             Event::SequenceStart(..) => self.list(depth)?,
             Event::MappingStart(..) => self.map(depth)?,
-            Event::Alias(_) => return fault("aliases are not taken"),
+            Event::Alias(_) => return fault("aliases are not supported"),
             _ => return fault("a value is missing"),
         };
         Ok(Tree { at, value })

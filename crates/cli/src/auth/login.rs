@@ -23,12 +23,12 @@ const MAX_TOKEN_BYTES: u64 = 4096;
 /// `rackwright login`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Give the server with --server. The token and the SHA-256 of the authority are printed by \
-                        rackwrightd at its first start and by `rackwright token create`."
+    after_help = "Give the server with --server. rackwrightd at its first start and `rackwright token create` print the \
+        token and the SHA-256 of the authority."
 )]
 #[group(id = "token_source", required = true)]
 pub struct LoginArgs {
-    /// One-time token (others on this machine may see it in the process list: prefer --token-file)
+    /// One-time token (other users of this machine can see it in the process list: prefer --token-file)
     #[arg(long, env = "RACKWRIGHT_TOKEN", hide_env_values = true, group = "token_source")]
     token: Option<String>,
     /// File with the one-time token, `-` for standard input
@@ -37,10 +37,10 @@ pub struct LoginArgs {
     /// SHA-256 of the certificate of the server's authority
     #[arg(long, value_name = "sha256:HEX", value_parser = parse_pin)]
     ca_sha256: Pin,
-    /// Name of the context to store this under
+    /// Name of the context in which the credential is stored
     #[arg(long, default_value = "default", value_parser = context_name)]
     name: String,
-    /// Name the server's certificate is for, when that is not the host of its address
+    /// Name in the server's certificate, if it is not the host of the server's address
     #[arg(long, value_name = "NAME")]
     tls_name: Option<String>,
 }
@@ -57,8 +57,8 @@ fn parse_pin(text: &str) -> Result<Pin, String> {
 pub async fn run(cx: &Cx, args: LoginArgs) -> Result<(), CliError> {
     if cx.global.server.is_empty() {
         return Err(CliError::usage(
-            "no server is named",
-            "give one with --server https://HOST:7070",
+            "no server is given",
+            "give a server with --server https://HOST:7070",
         ));
     }
     let invitation = Invitation {
@@ -101,9 +101,7 @@ pub async fn redeem(invitation: &Invitation, call_timeout: Duration) -> Result<(
     };
     let issued = rpc!(client, AuthServiceClient.redeem_token, "log in", request).await?;
     if Validity::of_pem(&issued.certificate_pem).is_none() {
-        return Err(CliError::BadAnswer(
-            "the certificate it issued cannot be read".to_owned(),
-        ));
+        return Err(CliError::BadAnswer("the issued certificate cannot be read".to_owned()));
     }
     let identity_pem = tls::identity_pem(&issued.certificate_pem, &key);
     let context = Context {

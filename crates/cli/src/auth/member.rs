@@ -21,23 +21,23 @@ const PAGE: i32 = 1000;
 pub enum MemberCommand {
     /// Show members: role, customer, last use (to the hour) and the end of the last certificate
     List,
-    /// Give a member another role; open streams and consoles end when it gives less
+    /// Change the role of a member; open streams and consoles end if the new role allows less
     SetRole {
         /// The member
         member: String,
-        /// What the member may do from now on
+        /// New role of the member
         role: RoleArg,
         #[command(flatten)]
         mutation: MutationArgs,
     },
-    /// End all certificates, SSH keys, tokens, streams and consoles of a member, who stays and needs a new token
+    /// Revoke all certificates, SSH keys, tokens, streams and consoles of a member; the member remains and needs a new token
     Revoke {
         /// The member
         member: String,
         #[command(flatten)]
         mutation: MutationArgs,
     },
-    /// Delete a member, and end what `revoke` ends
+    /// Delete a member, and revoke everything that `revoke` does
     Delete {
         /// The member
         member: String,
@@ -112,7 +112,7 @@ async fn set_role(cx: &Cx, name: &str, role: RoleArg, mutation: &MutationArgs) -
         mutation: Some(mutation.once()),
     };
     let member = rpc!(client, AuthServiceClient.set_member_role, doing, request).await?;
-    let sentence = format!("{} is {} now", short(&member.name), role_name(member.role));
+    let sentence = format!("{} now has the role {}", short(&member.name), role_name(member.role));
     show_member(cx, &member, &sentence)
 }
 
@@ -130,8 +130,8 @@ async fn revoke(cx: &Cx, name: &str, mutation: &MutationArgs) -> Result<(), CliE
         customer => format!(" --customer {customer}"),
     };
     let sentence = format!(
-        "all certificates, SSH keys and tokens of {name} have ended; `rackwright token create {name} --role \
-         {role}{customer}` lets {name} in again"
+        "all certificates, SSH keys and tokens of {name} are revoked; `rackwright token create {name} --role \
+         {role}{customer}` makes a new token"
     );
     show_member(cx, &member, &sentence)
 }

@@ -25,17 +25,17 @@ const PAGE: i32 = 1000;
 /// `rackwright token`
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
-    /// Make a one-time token with which somebody can log in
+    /// Make a one-time token for the login of a member
     Create {
-        /// Name of the new member
+        /// Name of the member
         member: String,
-        /// What the member may do
+        /// Role of the member
         #[arg(long, value_enum)]
         role: RoleArg,
-        /// Whose member it is, for the roles of customers
+        /// Customer of the member, for the roles of customers
         #[arg(long, default_value = "")]
         customer: String,
-        /// How long the token can be used (at most 7d)
+        /// Lifetime of the token (at most 7d)
         #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "1h")]
         lifetime: Duration,
         #[command(flatten)]
@@ -43,7 +43,7 @@ pub enum TokenCommand {
     },
     /// Show unused tokens, without their secrets
     List,
-    /// End an unused token
+    /// Delete an unused token
     Delete {
         /// The token's id, as `rackwright token list` shows it
         id: String,
@@ -57,12 +57,12 @@ pub enum TokenCommand {
 pub enum ContextCommand {
     /// Show all contexts, the current one marked
     List,
-    /// Use this context from now on
+    /// Make a context the current one
     Use {
         #[arg(value_parser = context_name)]
         name: String,
     },
-    /// Forget a context and its key
+    /// Delete a context and its key
     Delete {
         #[arg(value_parser = context_name)]
         name: String,
@@ -78,9 +78,9 @@ pub enum RoleArg {
     Auditor,
     /// Reads and changes everything
     Operator,
-    /// Of a customer: as its users, gives back its clusters, invites its members
+    /// For a customer: all rights of customer-user, releases the customer's clusters, invites its members
     CustomerAdmin,
-    /// Of a customer: sees what the customer has, and reimages its nodes
+    /// For a customer: sees the customer's nodes and clusters, reimages its nodes
     CustomerUser,
 }
 
@@ -112,7 +112,13 @@ pub fn role_name(role: i32) -> &'static str {
 /// `rackwright whoami`
 pub async fn whoami(cx: &Cx) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let me = rpc!(client, AuthServiceClient.who_am_i, "ask who we are", WhoAmIRequest {}).await?;
+    let me = rpc!(
+        client,
+        AuthServiceClient.who_am_i,
+        "read your identity",
+        WhoAmIRequest {}
+    )
+    .await?;
     cx.ui.item(&me, |paint| {
         let mut table = Table::pairs();
         table.row(["member".into(), me.member.as_str().into()]);
@@ -123,7 +129,7 @@ pub async fn whoami(cx: &Cx) -> Result<(), CliError> {
         if me.control_paused {
             table.row([
                 "control plane".into(),
-                "paused: reads are answered, nothing is done".into(),
+                "paused: answers reads, acts on no machine".into(),
             ]);
         }
         if let Some(end) = &me.expire_time {
@@ -240,7 +246,7 @@ pub fn context(cx: &Cx, command: ContextCommand) -> Result<(), CliError> {
             dir.save(&config)?;
             dir.remove_credential(&name)?;
             cx.ui
-                .say(&format!("context {name} and its key are gone from this machine"))
+                .say(&format!("context {name} and its key are deleted from this machine"))
         }
     }
 }

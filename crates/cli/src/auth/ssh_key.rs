@@ -17,7 +17,7 @@ use crate::units;
 /// `rackwright ssh-key`
 #[derive(Debug, Subcommand)]
 pub enum SshKeyCommand {
-    /// Register a public key of yours, such as ~/.ssh/id_ed25519.pub
+    /// Register one of your public keys, such as ~/.ssh/id_ed25519.pub
     Add {
         /// The public key's file
         file: PathBuf,
@@ -26,9 +26,9 @@ pub enum SshKeyCommand {
     },
     /// Show your keys
     List,
-    /// Remove a key of yours; operators: of anybody
+    /// Remove one of your keys; operators can remove the keys of any member
     Remove {
-        /// SHA256:... as `rackwright ssh-key list` shows it
+        /// Fingerprint SHA256:..., as `rackwright ssh-key list` shows it
         fingerprint: String,
         #[command(flatten)]
         mutation: MutationArgs,

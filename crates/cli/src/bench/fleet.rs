@@ -21,19 +21,19 @@ use crate::units;
 /// `rackwright bench fleet`
 #[derive(Debug, Clone, Args)]
 pub struct FleetArgs {
-    /// Machines
+    /// Number of machines
     #[arg(long, default_value_t = 1000, value_name = "N")]
     pub nodes: usize,
-    /// How long the machines take for things: docs/sim.md
+    /// Timing profile of the simulated machines: docs/sim.md
     #[arg(long, value_enum, default_value = "instant")]
     pub profile: ProfileArg,
-    /// Where the control plane keeps what it knows
+    /// Database of the control plane
     #[arg(long, value_enum, default_value = "sqlite")]
     pub store: StoreArg,
     /// An empty PostgreSQL database for `--store postgres`: postgres://USER@HOST/NAME
     #[arg(long, value_name = "URL", required_if_eq("store", "postgres"))]
     pub database: Option<String>,
-    /// Phases, in this order; each needs those before it but `list`, `idle`, `restart` and `life`
+    /// Phases, in this order; each needs the phases before it, except `list`, `idle`, `restart` and `life`
     #[arg(
         long,
         value_enum,
@@ -41,39 +41,38 @@ pub struct FleetArgs {
         default_value = "enrol,inspect,deploy,release"
     )]
     pub phases: Vec<PhaseArg>,
-    /// How long the phase `idle` is
+    /// Duration of the phase `idle`
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "60s")]
     pub idle: Duration,
-    /// How often the control plane looks at the power of a node at rest
+    /// Interval between two readings of the power state of an idle node
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "300s")]
     pub interval: Duration,
-    /// Streams of events of BMCs that the control plane holds open
+    /// Number of BMC event streams that the control plane keeps open
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub streams: usize,
-    /// Calls at once
+    /// Number of parallel calls
     #[arg(long, default_value_t = 64, value_name = "N")]
     pub parallel: usize,
-    /// Before, in a run of their own, the first N machines alone; in the large run they come last. A line says how much
-    /// longer they took there
+    /// First run only the first N machines, then all machines with these N last; a line compares their times in both runs
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub alone: usize,
-    /// How many seconds of the machines pass in one second
+    /// Seconds of simulated time per second
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     pub speed: f64,
-    /// How machines prove that they are the machine. `both` runs everything four times (none, tpm, tpm, none), and a last
-    /// line says what the proof costs
+    /// Proof of a machine's identity. `both` runs everything four times (none, tpm, tpm, none), and a last line shows the
+    /// cost of the proof
     #[arg(long, value_enum, default_value = "tpm")]
     pub identity: IdentityArg,
-    /// What is broken, in YAML: docs/sim.md
+    /// File with simulated faults, in YAML: docs/sim.md
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
-    /// Give up when no machine changes its state for so long
+    /// Fail if no machine changes its state for this time
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "10m")]
     pub patience: Duration,
-    /// Keep data and logs in this folder, which must not be there yet
+    /// Keep data and logs in this directory, which must not exist yet
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
-    /// Folder with rackwrightd and rackwright-sim (this program's own when not given)
+    /// Directory with rackwrightd and rackwright-sim (default: the directory of this program)
     #[arg(long, value_name = "DIR")]
     pub programs: Option<PathBuf>,
 }
@@ -115,11 +114,11 @@ impl StoreArg {
 /// A way in which machines prove that they are the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum IdentityArg {
-    /// No machine has a TPM, and none is asked for: identity is by address only
+    /// No machine has a TPM, and no proof is required: the identity is by address only
     None,
-    /// Every machine has a TPM, and every session of an agent is refused without its proof
+    /// Every machine has a TPM, and an agent's session without its proof is refused
     Tpm,
-    /// One after the other, for comparison
+    /// Both, one after the other, for comparison
     Both,
 }
 
@@ -136,13 +135,13 @@ impl IdentityArg {
 /// A part of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PhaseArg {
-    /// All machines are made known
+    /// All machines are enrolled
     Enrol,
-    /// They boot the agent, which tells what they hold
+    /// The machines boot the agent, and the agent reports the inventory
     Inspect,
     /// Nodes are listed and filtered
     List,
-    /// Nothing is asked for
+    /// No operation is requested
     Idle,
     /// An image is written, the machines start it and are validated
     Deploy,
@@ -150,25 +149,28 @@ pub enum PhaseArg {
     Release,
     /// The control plane is killed and started again
     Restart,
-    /// Instead of enrol, inspect, deploy and release: each machine goes on to the next as soon as it can, whatever the
-    /// others do
+    /// Instead of enrol, inspect, deploy and release: each machine starts its next phase as soon as possible, independent of
+    /// the others
     Life,
 }
 
 /// Runs the phases.
 pub async fn run(cx: &Cx, args: FleetArgs) -> Result<(), CliError> {
     if args.nodes == 0 || args.parallel == 0 {
-        return Err(CliError::usage("--nodes and --parallel are at least 1", ""));
+        return Err(CliError::usage("--nodes and --parallel must be at least 1", ""));
     }
     let enrols = |phase: &&PhaseArg| matches!(phase, PhaseArg::Life | PhaseArg::Enrol);
     if args.phases.iter().filter(enrols).count() > 1 {
-        return Err(CliError::usage("machines are enrolled once: by enrol or by life", ""));
+        return Err(CliError::usage(
+            "--phases must contain only one phase that enrols: enrol or life",
+            "",
+        ));
     }
     if args.alone > args.nodes {
-        return Err(CliError::usage("--alone is at most --nodes", ""));
+        return Err(CliError::usage("--alone must be at most --nodes", ""));
     }
     if args.interval.as_secs() == 0 {
-        return Err(CliError::usage("--interval is at least 1s", ""));
+        return Err(CliError::usage("--interval must be at least 1s", ""));
     }
     if args.identity != IdentityArg::Both {
         return compared_with_few(cx, &args).await.map(drop);
@@ -240,7 +242,7 @@ async fn life(cx: &Cx, args: &FleetArgs, is_quiet: bool) -> Result<(Times, Spend
     }
     Err(CliError::Missed {
         what: format!(
-            "{} of {} nodes did not end as they should",
+            "{} of {} nodes did not reach the final state of the run",
             args.nodes - run.right,
             args.nodes
         ),

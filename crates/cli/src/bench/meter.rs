@@ -38,7 +38,7 @@ impl Process {
                 let path = format!("/proc/{pid}/{file}");
                 fs::read_to_string(&path).map_err(|e| self.failed(e))
             };
-            let nonsense = || self.failed(io::Error::other("/proc does not read as expected"));
+            let nonsense = || self.failed(io::Error::other("/proc has an unexpected format"));
             sum.cpu_s += cpu_s(&read("stat")?).ok_or_else(nonsense)?;
             sum.peak_resident_bytes += peak_bytes(&read("status")?).ok_or_else(nonsense)?;
         }

@@ -18,10 +18,10 @@ use crate::error::CliError;
 /// `rackwright bench`
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// A control plane and a fleet of simulated machines, from enrolment to release
-    ///
-    /// Starts rackwrightd and rackwright-sim in a folder of their own and takes every machine through its life. Prints one
-    /// JSON object a line: one for each phase, then one for all. Ends with an error if a node did not end as it should.
+    /// Run a control plane with a fleet of simulated machines, from enrolment to release
+    /// Starts rackwrightd and rackwright-sim in a separate directory and takes every machine through all phases. Prints one
+    /// JSON object per line: one for each phase, then one for all phases. Ends with an error if a node does not reach the
+    /// final state of the run.
     Fleet(fleet::FleetArgs),
 }
 
@@ -54,7 +54,7 @@ async fn wait_for_signal() -> CliError {
     match heard.await {
         Err(error) => error,
         Ok(()) => CliError::Missed {
-            what: "the run was ended by a signal; what it had started is gone".to_owned(),
+            what: "a signal ended the run; its processes were stopped".to_owned(),
             hint: String::new(),
         },
     }

@@ -208,7 +208,7 @@ impl Calls {
     async fn one_ends(&mut self) -> Result<(), CliError> {
         match self.running.join_next().await {
             Some(Ok(done)) => done,
-            Some(Err(e)) => Err(CliError::BadAnswer(format!("a call broke off: {e}"))),
+            Some(Err(e)) => Err(CliError::BadAnswer(format!("a call ended unexpectedly: {e}"))),
             None => Ok(()),
         }
     }

@@ -131,7 +131,7 @@ impl Progress {
         });
         tokio::spawn(async move {
             let ended = follow(&client, &sender, passages).await;
-            let why = ended.map_or_else(|e| e.to_string(), |()| "the stream of events ended".to_owned());
+            let why = ended.map_or_else(|e| e.to_string(), |()| "the event stream ended".to_owned());
             sender.send_modify(|tally| tally.broken = Some(why));
         });
         Self { tally }
@@ -157,12 +157,12 @@ impl Progress {
             }
             match tokio::time::timeout(patience, self.tally.changed()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(_)) => return Err(CliError::BadAnswer("the stream of events ended".to_owned())),
+                Ok(Err(_)) => return Err(CliError::BadAnswer("the event stream ended".to_owned())),
                 Err(_) => {
                     return Err(CliError::TimedOut {
                         what: format!("{edge:?} ({passed} of {nodes} nodes)"),
-                        after: format!("{} s in which nothing happened", patience.as_secs()),
-                        hint: "run it again with --keep DIR and look at the logs there".to_owned(),
+                        after: format!("{} s without progress", patience.as_secs()),
+                        hint: "run the command again with --keep DIR and read the logs in DIR".to_owned(),
                     });
                 }
             }

@@ -135,7 +135,7 @@ impl TestBed {
                 Folder::Kept(std::path::absolute(path).map_err(|e| CliError::file("find", path, e))?)
             }
             None => Folder::Temporary(
-                TempDir::with_prefix("rackwright-bench-").map_err(|e| CliError::io("make a folder", e))?,
+                TempDir::with_prefix("rackwright-bench-").map_err(|e| CliError::io("make a directory", e))?,
             ),
         };
         let programs = match &args.programs {
@@ -191,7 +191,7 @@ impl TestBed {
         let text = String::from_utf8_lossy(&output.stdout);
         text.trim().parse().map_err(|_| {
             let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            CliError::BadAnswer(format!("psql did not tell the database's size: {why}"))
+            CliError::BadAnswer(format!("psql did not report the size of the database: {why}"))
         })
     }
 
@@ -210,7 +210,7 @@ impl TestBed {
 }
 
 fn program_folder() -> Result<PathBuf, CliError> {
-    let me = std::env::current_exe().map_err(|e| CliError::io("find this program's own folder", e))?;
+    let me = std::env::current_exe().map_err(|e| CliError::io("find the directory of this program", e))?;
     Ok(me.parent().map(Path::to_owned).unwrap_or_default())
 }
 
@@ -219,7 +219,7 @@ fn program(programs: &Path, name: &str) -> Result<Command, CliError> {
     if !path.is_file() {
         return Err(CliError::usage(
             format!("{} is missing", path.display()),
-            "build the workspace (`make build`), or name the folder of the programs with --programs",
+            "build the workspace (`make build`), or give the directory of the programs with --programs",
         ));
     }
     let mut command = Command::new(path);
@@ -268,11 +268,13 @@ async fn start_simulator(
     let mut text = String::new();
     if let Some(mut out) = child.stdout.take() {
         let read = out.read_to_string(&mut text).await;
-        read.map_err(|e| CliError::io("read what rackwright-sim prints", e))?;
+        read.map_err(|e| CliError::io("read the output of rackwright-sim", e))?;
     }
     let description: Description = serde_json::from_str(&text).map_err(|e| {
         let log = tail(&folder.join("rackwright-sim.log"));
-        CliError::BadAnswer(format!("rackwright-sim describes no machines: {e}\n{log}"))
+        CliError::BadAnswer(format!(
+            "the output of rackwright-sim is not a list of machines: {e}\n{log}"
+        ))
     })?;
     Ok((child, description.nodes))
 }
@@ -306,7 +308,7 @@ async fn start_daemon(folder: &Path, programs: &Path) -> Result<(Child, String),
     }
     let log = tail(&folder.join("rackwrightd.log"));
     Err(CliError::BadAnswer(format!(
-        "rackwrightd does not become ready:\n{log}"
+        "rackwrightd did not become ready; the end of its log:\n{log}"
     )))
 }
 
@@ -322,7 +324,7 @@ async fn operator_client(cx: &Cx, printed: &str) -> Result<Arc<Client>, CliError
         let mut words = printed.split_whitespace().skip_while(|word| *word != flag).skip(1);
         words.next().map(str::to_owned).ok_or_else(|| {
             CliError::BadAnswer(format!(
-                "rackwrightd printed no {flag}: is the database of a site that has operators already?"
+                "rackwrightd printed no {flag}: the database may belong to a site with operators; use an empty database"
             ))
         })
     };

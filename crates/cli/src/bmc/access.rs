@@ -21,27 +21,27 @@ const PASSWORD_VARIABLE: &str = "RACKWRIGHT_BMC_PASSWORD";
 /// What every command of `bmc` takes.
 #[derive(Debug, Args)]
 pub struct AccessArgs {
-    /// The BMC's address: https://HOST[:PORT][/BASE], or a bare host; ipmi://HOST[:PORT] to probe one without Redfish
+    /// Address of the BMC: https://HOST[:PORT][/BASE] or HOST; ipmi://HOST[:PORT] to probe a BMC without Redfish
     address: String,
     /// User at the BMC
     #[arg(long, env = "RACKWRIGHT_BMC_USER", value_name = "NAME")]
     user: String,
-    /// File with the password at the BMC (else RACKWRIGHT_BMC_PASSWORD, else it is asked for)
+    /// File with the password at the BMC (default: RACKWRIGHT_BMC_PASSWORD, else a question on the terminal)
     #[arg(long, value_name = "FILE", conflicts_with = "password_stdin")]
     password_file: Option<PathBuf>,
     /// Read the password at the BMC from standard input
     #[arg(long)]
     password_stdin: bool,
-    /// SHA-256 of the BMC's certificate; without it the certificate is shown and nothing is sent
+    /// SHA-256 of the BMC's certificate; without this option the certificate is shown and no password is sent
     #[arg(long, value_name = "sha256:HEX", conflicts_with = "insecure_first_use")]
     certificate_sha256: Option<CertificateFingerprint>,
-    /// Trust whatever certificate the BMC shows
+    /// Trust any certificate that the BMC presents
     #[arg(long)]
     insecure_first_use: bool,
-    /// Id or path of the system when the BMC manages several
+    /// Id or path of the system, if the BMC manages several
     #[arg(long, value_name = "ID")]
     system: Option<String>,
-    /// Folder with profiles of your own, which are read after the built-in ones
+    /// Directory with your own profiles, read after the built-in profiles
     #[arg(long, env = "RACKWRIGHT_BMC_QUIRKS", value_name = "DIR")]
     quirks: Option<PathBuf>,
 }
@@ -79,7 +79,7 @@ impl Access {
         let host = host_of(&address.to_string());
         if address.is_plain() && !is_loopback(&host) {
             return Err(CliError::usage(
-                format!("{address} would get user name and password unencrypted, nothing was sent"),
+                format!("the connection to {address} is not encrypted; user name and password were not sent"),
                 "give an https:// address",
             ));
         }
@@ -99,7 +99,8 @@ impl Access {
         if args.insecure_first_use
             && let Some(seen) = client.observed_fingerprint()
         {
-            cx.ui.note(&format!("trusted for this time: certificate sha256:{seen}"));
+            cx.ui
+                .note(&format!("certificate trusted for this run only: sha256:{seen}"));
         }
         Ok(Self {
             client,
@@ -112,7 +113,9 @@ impl Access {
     /// Logs out. If the BMC does not answer, the session ends by its own time-out.
     pub async fn close(&self, cx: &Cx) {
         if let Err(failure) = self.client.close().await {
-            cx.ui.note(&format!("the session ends by its time-out: {failure}"));
+            cx.ui.note(&format!(
+                "the logout failed, and the session ends by its time-out: {failure}"
+            ));
         }
     }
 }
@@ -138,13 +141,13 @@ fn settings(cx: &Cx, args: &AccessArgs) -> Result<Settings, CliError> {
 async fn unknown_certificate(address: &str, settings: Settings) -> CliError {
     match BmcClient::certificate_of(address, settings).await {
         Ok(Some(seen)) => CliError::untrusted(
-            format!("{address} shows certificate sha256:{seen}, which nobody has vouched for; no password was sent"),
+            format!("{address} presents certificate sha256:{seen}, which is not confirmed; no password was sent"),
             format!(
-                "compare it with what the BMC's own pages show, then give --certificate-sha256 sha256:{seen}; \
-                 --insecure-first-use trusts whatever is shown"
+                "compare this SHA-256 with the certificate in the BMC's web interface, then give --certificate-sha256 \
+                 sha256:{seen}; --insecure-first-use trusts any certificate"
             ),
         ),
-        Ok(None) => CliError::untrusted(format!("{address} shows no certificate"), "give an https:// address"),
+        Ok(None) => CliError::untrusted(format!("{address} presents no certificate"), "give an https:// address"),
         Err(failure) => explain(failure),
     }
 }
@@ -161,7 +164,7 @@ fn password(cx: &Cx, args: &AccessArgs) -> Result<SecretString, CliError> {
     }
     if !cx.ui.can_ask() {
         return Err(CliError::usage(
-            "there is no password for the BMC, nothing was sent",
+            "no password for the BMC is given; nothing was sent",
             format!("give --password-file FILE, --password-stdin or {PASSWORD_VARIABLE}"),
         ));
     }
@@ -215,7 +218,7 @@ pub fn explain(failure: RedfishError) -> CliError {
         _ => exit::OTHER,
     };
     let hint = match &failure {
-        RedfishError::SeveralSystems { .. } => "name one with --system",
+        RedfishError::SeveralSystems { .. } => "select a system with --system",
         RedfishError::CertificateChanged { .. } => {
             "if the BMC's certificate was renewed, give the new --certificate-sha256"
         }

@@ -70,29 +70,29 @@ fn screen(read: &Read, paint: Paint, width: Option<usize>) -> String {
             let word = |on: Option<bool>| match on {
                 Some(true) => "enabled",
                 Some(false) => "disabled",
-                None => "not told",
+                None => "not reported",
             };
-            let mode = secure.mode.clone().unwrap_or_else(|| "mode not told".to_owned());
+            let mode = secure.mode.clone().unwrap_or_else(|| "mode not reported".to_owned());
             let (now, next) = (word(secure.in_force), word(secure.enabled));
-            pair("Secure Boot", format!("{now}, after a start {next}, {mode}"));
+            pair("Secure Boot", format!("{now}, {next} after a restart, {mode}"));
         }
     }
     let Some(bios) = &read.bios else {
         pair("BIOS settings", "not offered".to_owned());
         return head.render(paint, width);
     };
-    pair("written to", bios.settings_path.clone());
+    pair("settings path", bios.settings_path.clone());
     let registry = bios.registry.clone().unwrap_or_default();
     let unread = if read.rules.is_none() { " (cannot be read)" } else { "" };
     pair("registry", format!("{registry}{unread}"));
     if bios.current.is_empty() {
         pair(
             "attributes",
-            "none told; a machine may have to be started once".to_owned(),
+            "none reported; the machine may need to be started once".to_owned(),
         );
         return head.render(paint, width);
     }
-    let mut table = Table::new(&["ATTRIBUTE", "VALUE", "AFTER START", "TAKES"]);
+    let mut table = Table::new(&["ATTRIBUTE", "VALUE", "AFTER START", "ALLOWED"]);
     for (name, value) in &bios.current {
         let next = bios.pending.get(name).map(ToString::to_string).unwrap_or_default();
         let rule = read.rules.as_ref().and_then(|rules| rules.get(name));

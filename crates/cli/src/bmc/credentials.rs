@@ -23,11 +23,11 @@ const COLLECTION: &str = "factoryCredentials";
 /// `rackwright bmc credentials`
 #[derive(Debug, Subcommand)]
 pub enum CredentialsCommand {
-    /// Add a name and a password that machines of a kind come with
+    /// Add a factory credential: user name and password of new machines of a vendor or product
     Add(AddArgs),
-    /// Show what is tried, in its order, without the passwords
+    /// Show the factory credentials in the order of their use, without passwords
     List,
-    /// Take one away
+    /// Remove a factory credential
     Remove(RemoveArgs),
 }
 
@@ -35,7 +35,7 @@ pub enum CredentialsCommand {
 #[derive(Debug, Args)]
 #[group(id = "factory_password", required = true)]
 pub struct AddArgs {
-    /// Vendor or product that the BMC names to everybody, with * and ?
+    /// Vendor or product that the BMC reports without a login; * and ? are wildcards
     #[arg(long, value_name = "PATTERN", default_value = "*")]
     vendor: String,
     /// User at the BMC
@@ -47,7 +47,7 @@ pub struct AddArgs {
     /// Read the password from standard input
     #[arg(long, group = "factory_password")]
     password_stdin: bool,
-    /// Lower ones are tried first
+    /// Order of use: lower numbers are tried first
     #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(i32).range(1..=1_000_000))]
     order: i32,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub struct AddArgs {
 /// `rackwright bmc credentials remove`
 #[derive(Debug, Args)]
 pub struct RemoveArgs {
-    /// As `bmc credentials list` names it
+    /// Id, as `bmc credentials list` shows it
     id: String,
     #[command(flatten)]
     mutation: MutationArgs,

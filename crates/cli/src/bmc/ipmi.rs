@@ -60,8 +60,8 @@ async fn report(ipmi: &Ipmi) -> Result<Report, IpmiError> {
         });
     };
     let power = |power| match power {
-        Power::On => "it is on".to_owned(),
-        Power::Off => "it is off".to_owned(),
+        Power::On => "on".to_owned(),
+        Power::Off => "off".to_owned(),
     };
     add("power", ipmi.power().await.map(|seen| Some(power(seen))));
     let boot = ipmi.boot().await;
@@ -80,7 +80,7 @@ async fn report(ipmi: &Ipmi) -> Result<Report, IpmiError> {
         log.map(|entries| Some(format!("{} entries", entries.len()))),
     );
     let macs = ipmi.address().macs();
-    let known = (!macs.is_empty()).then(|| format!("{}, by its address", macs.join(", ")));
+    let known = (!macs.is_empty()).then(|| format!("{}, from its address", macs.join(", ")));
     add("Ethernet addresses", Ok(known));
     for capability in ["UEFI HTTP boot", "virtual media", "BIOS settings", "sensors", "events"] {
         add(capability, Ok(None));
@@ -95,7 +95,8 @@ async fn report(ipmi: &Ipmi) -> Result<Report, IpmiError> {
         .filter_map(|name| of(name).map(|one| format!("{name}: {}", one.detail)))
         .collect();
     if macs.is_empty() {
-        let how = "MAC addresses: IPMI does not tell them, so put them into the address, as in ipmi://HOST?mac=52:54:00:12:34:56";
+        let how =
+            "MAC addresses: IPMI does not report them; give them in the address: ipmi://HOST?mac=52:54:00:12:34:56";
         missing.push(how.to_owned());
     }
     Ok(Report {

@@ -16,13 +16,13 @@ use crate::error::CliError;
 /// `rackwright bmc`
 #[derive(Debug, Subcommand)]
 pub enum BmcCommand {
-    /// Show what a BMC is, which profiles apply, what it offers and what a deployment would miss
+    /// Show a BMC's identity, profiles and capabilities, and what is missing for a deployment
     Probe(probe::ProbeArgs),
-    /// Show BIOS settings, what they may be and what waits for a start, and Secure Boot
+    /// Show BIOS settings with their allowed and pending values, and Secure Boot
     Bios(bios::BiosArgs),
-    /// Record a BMC as a scrubbed tree of JSON, for a bug report or to be served by rackwright-sim
+    /// Record a BMC's resources as JSON files without secrets, for a bug report or for rackwright-sim
     Record(record::RecordArgs),
-    /// Passwords that machines come with, which are tried on BMCs for which none is given
+    /// Factory credentials, tried on BMCs without given credentials
     #[command(subcommand)]
     Credentials(credentials::CredentialsCommand),
 }

@@ -70,7 +70,7 @@ fn table(report: &Report, paint: Paint, width: Option<usize>) -> String {
             Outcome::Fail => Tone::Bad,
         };
         let detail = match &finding.note {
-            Some(note) => format!("{}; known here: {note}", finding.detail),
+            Some(note) => format!("{}; profile note: {note}", finding.detail),
             None => finding.detail.clone(),
         };
         findings.row([

@@ -23,12 +23,12 @@ const SHOWN_GAPS: usize = 10;
 pub struct RecordArgs {
     #[command(flatten)]
     access: AccessArgs,
-    /// Folder to record into; it must be new or empty
+    /// Directory for the recording; must be new or empty
     dir: PathBuf,
-    /// Most resources to read
+    /// Maximum number of resources to read
     #[arg(long, value_name = "N", default_value_t = RecordLimits::default().resources)]
     max_resources: usize,
-    /// Longest time; what was read until then is kept
+    /// Time limit; resources read before it are kept
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "1h")]
     max_time: Duration,
 }
@@ -47,7 +47,7 @@ pub async fn run(cx: &Cx, args: RecordArgs) -> Result<(), CliError> {
     let progress = |read: usize, left: usize| {
         if read >= told + 500 {
             told = read;
-            ui.note(&format!("{read} resources read, {left} or more to go"));
+            ui.note(&format!("{read} resources read, at least {left} left"));
         }
     };
     let recording = access.client.record(&limits, progress).await;
@@ -64,12 +64,12 @@ fn refuse_non_empty(dir: &Path) -> Result<(), CliError> {
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
             Some(_) => Err(CliError::usage(
-                format!("{} is not empty, nothing was read", dir.display()),
-                "name a folder that does not exist yet",
+                format!("{} is not empty; nothing was read", dir.display()),
+                "give a directory that does not exist yet",
             )),
         },
         Err(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(CliError::file("look into", dir, source)),
+        Err(source) => Err(CliError::file("read", dir, source)),
     }
 }
 
@@ -101,7 +101,7 @@ fn print_summary(cx: &Cx, dir: &Path, recording: &Recording, written: usize) -> 
         .line(&format!("{} in {}", plural(written, "resource"), dir.display()))?;
     if left_out > 0 {
         cx.ui.note(&format!(
-            "{} left out: their paths are no names of files",
+            "{} left out: their paths are not valid file names",
             plural(left_out, "resource")
         ));
     }
@@ -113,9 +113,9 @@ fn print_summary(cx: &Cx, dir: &Path, recording: &Recording, written: usize) -> 
             .note(&format!("not read: {}: {}", clean(&gap.path), clean(&gap.why)));
     }
     if let Some(more) = recording.gaps.len().checked_sub(SHOWN_GAPS).filter(|more| *more > 0) {
-        cx.ui.note(&format!("and {more} more that could not be read"));
+        cx.ui.note(&format!("and {more} more resources were not read"));
     }
     cx.ui
-        .note("serial numbers, addresses, names and secrets were replaced; look it over before you send it");
+        .note("serial numbers, addresses, names and secrets were replaced; check the recording before you send it");
     Ok(())
 }

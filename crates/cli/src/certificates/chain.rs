@@ -175,7 +175,7 @@ impl Walk {
             let last = self.number;
             self.fault(
                 number,
-                &format!("stands after certificate {last}: it was moved, or is there twice"),
+                &format!("comes after certificate {last}: it was moved or is a duplicate"),
             );
             return false;
         }
@@ -201,17 +201,20 @@ impl Walk {
                 let what = format!("was signed as certificate {}: it was moved", claimed.number);
                 self.fault(entry.number, &what);
             } else if previous.as_ref().is_some_and(|previous| *previous != claimed.previous) {
-                let what = "does not follow from the one before it, which was changed or replaced";
+                let what = "does not follow from the certificate before it: that certificate was changed or replaced";
                 self.fault(entry.number, what);
             }
             if claimed.issued + CLOCKS_S < self.issued {
                 self.fault(
                     entry.number,
-                    "was signed at an earlier time than one before it: it is back-dated",
+                    "was signed earlier than a certificate before it: it is back-dated",
                 );
             }
             if claimed.ended > claimed.issued + CLOCKS_S {
-                self.fault(entry.number, "says that the erase ended after it was signed");
+                self.fault(
+                    entry.number,
+                    "states that the erase ended after the time of its signature",
+                );
             }
             self.issued = self.issued.max(claimed.issued);
             previous = Some(claimed.previous);
@@ -228,14 +231,14 @@ impl Walk {
         key: Option<&str>,
     ) -> Option<Claimed> {
         if let Err(why) = keys.judge(&certificate.signer, key) {
-            self.fault(number, &format!("does not hold: {why}"));
+            self.fault(number, &format!("is not valid: {why}"));
         } else if !holds(&certificate.signer, &certificate.payload, &certificate.signature) {
             self.fault(number, "was changed: its signature is wrong");
             return None;
         }
         let claimed = Claimed::of(&certificate.payload);
         if claimed.is_none() {
-            self.fault(number, "names no place in the chain");
+            self.fault(number, "has no valid place in the chain");
         }
         claimed
     }
@@ -250,10 +253,10 @@ impl File {
             let value = serde_json::from_str::<Value>(line).map_err(|_| broken(number))?;
             Ok::<_, String>((number, value))
         };
-        let (_, first) = lines.next().map_or_else(|| Err("it is empty".to_owned()), json)?;
+        let (_, first) = lines.next().map_or_else(|| Err("the file is empty".to_owned()), json)?;
         if first["format"] != FORMAT {
             return Err(format!(
-                "it is no file of `rackwright certificates --export` ({FORMAT})"
+                "the file is not from `rackwright certificates --export` ({FORMAT})"
             ));
         }
         let keys = first["signing_keys"].as_array().into_iter().flatten();
@@ -285,7 +288,7 @@ impl File {
         }
         let head = &self.head;
         if let Err(why) = keys.judge(&head.signer, key) {
-            walk.faults.push(format!("the head of the chain does not hold: {why}"));
+            walk.faults.push(format!("the head of the chain is not valid: {why}"));
         } else if !holds(&head.signer, &head.statement(), &head.signature) {
             walk.faults
                 .push("the head of the chain was changed: its signature is wrong".into());
@@ -299,7 +302,7 @@ impl File {
         } else if walk.number == head.number && walk.hash.as_ref().is_some_and(|hash| *hash != head.hash) {
             walk.fault(
                 head.number,
-                "does not lead to the head of the chain: it, or one that is shown by its hash, was changed",
+                "does not match the head of the chain: this certificate, or one that is present only as a hash, was changed",
             );
         }
         walk.faults
@@ -314,8 +317,8 @@ impl File {
             self.head.number, self.head.hash
         );
         match hidden {
-            0 => format!("{shown} certificates hold; {end}"),
-            _ => format!("{shown} certificates hold, {hidden} are shown by their hash alone; {end}"),
+            0 => format!("{shown} certificates are valid; {end}"),
+            _ => format!("{shown} certificates are valid, {hidden} are present only as hashes; {end}"),
         }
     }
 }
@@ -330,7 +333,7 @@ pub fn compare(files: &mut [(String, File)]) -> Vec<String> {
             match known.get(&entry.number) {
                 Some((_, hash)) if *hash == entry.payload_hash => {}
                 Some((other, _)) => faults.push(format!(
-                    "{name}: certificate {} is another one than in {other}",
+                    "{name}: certificate {} differs from the certificate in {other}",
                     entry.number
                 )),
                 None => {
@@ -340,7 +343,7 @@ pub fn compare(files: &mut [(String, File)]) -> Vec<String> {
         }
         if file.head.number < longest.0 {
             faults.push(format!(
-                "{name}: certificates {} to {} are missing, which the older {} has",
+                "{name}: certificates {} to {} are missing, although the older file {} has them",
                 file.head.number + 1,
                 longest.0,
                 longest.1
@@ -492,7 +495,7 @@ mod tests {
         let mut stranger = whole.clone();
         let payload = stranger[2]["payload"].as_str().unwrap().to_owned();
         stranger[2] = shown(2, &payload, &pair(8));
-        assert!(names(&faults(&stranger), 2, "no signing key"));
+        assert!(names(&faults(&stranger), 2, "not a signing key"));
         let mut hash = whole.clone();
         hash[2] = json!({ "number": 2, "payload_sha256": "00" });
         assert!(names(&faults(&hash), 3, "does not follow"));
@@ -515,7 +518,7 @@ mod tests {
         let (old, mut new) = (chain(&[1000, 2000]), chain(&[1000, 2000, 3000]));
         let compared = |a: &[Value], b: &[Value]| compare(&mut [("a".to_owned(), file(a)), ("b".to_owned(), file(b))]);
         assert_eq!(compared(&old, &new), [""; 0]);
-        assert!(names(&compared(&chain(&[1000, 2500]), &new), 2, "another one"));
+        assert!(names(&compared(&chain(&[1000, 2500]), &new), 2, "differs"));
         // A shortened chain, with a newly signed head.
         let hash = new[0]["head"]["hash"].as_str().unwrap().to_owned();
         new[0] = head(3, &hash, 9000, &pair(7));

@@ -46,7 +46,7 @@ pub fn first(cluster: &Cluster) -> Vec<Change> {
 /// The differences at a later reading, in chronological order as far as it is known.
 pub fn between(before: &Cluster, after: &Cluster) -> Vec<Change> {
     if before.metadata.as_ref().map(|m| &m.uid) != after.metadata.as_ref().map(|m| &m.uid) {
-        let mut changes = vec![Change::now(format!("{} was made anew", short(&after.name)))];
+        let mut changes = vec![Change::now(format!("{} was created again", short(&after.name)))];
         changes.extend(first(after));
         return changes;
     }
@@ -108,7 +108,7 @@ fn members(before: &[ClusterMember], after: &[ClusterMember]) -> Vec<Change> {
         }
     }
     for was in before.iter().filter(|was| !present.contains(&*was.node)) {
-        put("no node of it any more".to_owned(), &was.node);
+        put("no longer in the cluster".to_owned(), &was.node);
     }
     groups
         .into_iter()
@@ -221,7 +221,7 @@ mod tests {
                 "validating -> ready after 1m 01s",
                 "a, b handed-over",
                 "d new: lost: failed",
-                "c no node of it any more",
+                "c no longer in the cluster",
                 "partition 0x0012 is proven on 8 ports",
             ]
         );
@@ -243,7 +243,7 @@ mod tests {
         };
         assert_eq!(
             words(&between(&named("1"), &named("2"))),
-            ["alpha was made anew", "is reserved"]
+            ["alpha was created again", "is reserved"]
         );
     }
 

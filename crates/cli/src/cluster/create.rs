@@ -21,40 +21,40 @@ use crate::{names, operation, units};
 /// `rackwright cluster create`
 #[derive(Debug, Args)]
 pub struct CreateArgs {
-    /// The cluster: 1 to 63 of a-z 0-9 and '-'
+    /// Name of the cluster: 1 to 63 characters of a-z, 0-9 and '-'
     #[arg(required_unless_present = "file", conflicts_with = "file", requires_all = ["customer", "sku", "nodes", "image"])]
     name: Option<String>,
-    /// The clusters in place of NAME and its options: docs/placement.md
+    /// File with clusters, instead of NAME and its options: docs/placement.md
     #[arg(short, long, value_name = "FILE|-")]
     file: Option<PathBuf>,
-    /// Whose it is; the site's customers say what is promised to them
+    /// Owning customer, one of the site's customers
     #[arg(long, value_name = "NAME", conflicts_with = "file")]
     customer: Option<String>,
-    /// Class of its nodes
+    /// SKU of the nodes
     #[arg(long, conflicts_with = "file")]
     sku: Option<String>,
-    /// Nodes in use
+    /// Number of nodes in use
     #[arg(long, value_name = "N", conflicts_with = "file", value_parser = clap::value_parser!(u32).range(1..))]
     nodes: Option<u32>,
-    /// Nodes besides that can step in (0 when not given)
+    /// Number of spare nodes (default: 0)
     #[arg(long, value_name = "N", conflicts_with = "file")]
     spares: Option<u32>,
-    /// non-blocking (when not given), best-effort, or nodes to uplinks as 2:1
+    /// Bandwidth: non-blocking (the default), best-effort, or a ratio of nodes to uplinks such as 2:1
     #[arg(long, conflicts_with = "file", value_parser = wanted::bandwidth)]
     bandwidth: Option<String>,
     /// Image: NAME for its newest version, or NAME@DIGEST
     #[arg(long, conflicts_with = "file")]
     image: Option<String>,
-    /// SSH public key that may log in, or a file with such keys; repeat it for several
+    /// SSH public key for logins, or a file with such keys; repeat the option for several
     #[arg(long = "ssh-key", value_name = "FILE|KEY", conflicts_with = "file")]
     ssh_keys: Vec<String>,
-    /// cloud-config for the installed systems, beside our own
+    /// File with cloud-config for the installed systems, in addition to Rackwright's own
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     user_data: Option<PathBuf>,
-    /// Released by itself then: 2026-12-31T18:00:00Z, or 30d for so long from now (never when not given)
+    /// End of the lease, when the cluster is released automatically: 2026-12-31T18:00:00Z, or 30d from now (default: no end)
     #[arg(long, value_name = "TIME", conflicts_with = "file", value_parser = units::parse_moment)]
     lease_end: Option<Timestamp>,
-    /// Label, k=v; repeat it for several
+    /// Label, k=v; repeat the option for several
     #[arg(long = "label", value_name = "K=V", value_parser = pair, conflicts_with = "file")]
     labels: Vec<(String, String)>,
     #[command(flatten)]
@@ -93,7 +93,8 @@ pub async fn run(cx: &Cx, args: CreateArgs) -> Result<(), CliError> {
     }
     let left: Vec<String> = waiting.map(|one| one.name).collect();
     if !left.is_empty() {
-        cx.ui.note(&format!("note: {} not asked for any more", left.join(", ")));
+        cx.ui
+            .note(&format!("note: not requested after this failure: {}", left.join(", ")));
     }
     if !started.is_empty()
         && let Err(error) = operation::finish(cx, &client, started, args.waiting).await
@@ -111,13 +112,13 @@ fn of_file(file: &std::path::Path) -> Result<Vec<ClusterRequest>, CliError> {
         .enumerate()
         .filter(|(_, one)| one.image().is_empty());
     let fault = |place| {
-        let message = format!("{}: clusters[{place}].image: is needed", file.display());
-        CliError::usage(message, "`rackwright image list` shows what there is")
+        let message = format!("{}: clusters[{place}].image: is missing", file.display());
+        CliError::usage(message, "`rackwright image list` shows the images")
     };
     CliError::gather(missing.map(|(place, _)| fault(place)).collect())?;
     if cluster_requests.is_empty() {
         return Err(CliError::usage(
-            format!("{}: there is no cluster in it", file.display()),
+            format!("{}: the file contains no cluster", file.display()),
             "",
         ));
     }

@@ -38,7 +38,7 @@ fn screen(cluster: &Cluster, paint: Paint, width: Option<usize>, now: f64) -> St
     section(
         &mut text,
         paint,
-        "Nodes it waits for",
+        "Nodes that the cluster waits for",
         &members_table(&deviating, paint, width),
     );
     let earlier = status.replaced.len().saturating_sub(MOST);
@@ -52,7 +52,7 @@ fn screen(cluster: &Cluster, paint: Paint, width: Option<usize>, now: f64) -> St
     section(
         &mut text,
         paint,
-        "How it came here",
+        "History",
         &timeline(cluster, now).render(paint, width),
     );
     text
@@ -92,7 +92,7 @@ fn standing(cluster: &Cluster, now: f64) -> Table {
     }
     table.row(["lease".into(), lease_text(&spec, now).into()]);
     if let Some(took) = hand_over_duration(cluster) {
-        let words = format!("{} after it was asked for", units::duration(took));
+        let words = format!("{} after the request", units::duration(took));
         table.row(["first ready".into(), words.into()]);
     }
     table

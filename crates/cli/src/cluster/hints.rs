@@ -35,15 +35,15 @@ pub fn hints(cluster: &Cluster, now: f64) -> Vec<String> {
             .map(|member| names::short("nodes", &member.node))
         {
             hints.push(format!(
-                "`rackwright node explain {node}` says why {node} is lost; `rackwright node retry {node}` tries again, \
-                 `rackwright cluster replace {name} {node} --reason TEXT` takes another"
+                "`rackwright node explain {node}` shows why {node} is lost; `rackwright node retry {node}` tries again, \
+                 `rackwright cluster replace {name} {node} --reason TEXT` takes another node"
             ));
         }
         let more = stuck.count().saturating_sub(NODES);
         if more > 0 {
             let more = plural(more, "node");
             hints.push(format!(
-                "beside these: {more}; `rackwright cluster get {name}` lists all that are lost"
+                "also lost: {more}; `rackwright cluster get {name}` lists all lost nodes"
             ));
         }
     }
@@ -52,15 +52,15 @@ pub fn hints(cluster: &Cluster, now: f64) -> Vec<String> {
         && state != ClusterState::Released
     {
         hints.push(
-            "the partition is not proven: `rackwright events` has what the fabric manager said, \
-             `rackwright fabric check` compares the cabling with the plan"
+            "the partition is not proven: `rackwright events` shows the messages of the fabric manager, `rackwright fabric \
+             check` compares the cabling with the plan"
                 .to_owned(),
         );
     }
     if status.waiting_for.starts_with("the network between its nodes: ") {
         hints.push(format!(
-            "the tests between its nodes are made again every ten minutes: mend what they name, or take a node out with \
-             `rackwright cluster replace {name} NODE --reason TEXT`"
+            "the network tests between the nodes run again every ten minutes: repair the links that they name, or replace a \
+             node with `rackwright cluster replace {name} NODE --reason TEXT`"
         ));
     }
     hints.extend(of_state(cluster, state));
@@ -71,7 +71,8 @@ pub fn hints(cluster: &Cluster, now: f64) -> Vec<String> {
     {
         let left = units::duration(left);
         hints.push(format!(
-            "it is released by itself in {left}: `rackwright cluster lease {name} --until TIME` moves that, --none takes it away"
+            "the cluster is released automatically in {left}: `rackwright cluster lease {name} --until TIME` changes the \
+             end, --none removes it"
         ));
     }
     hints
@@ -83,40 +84,41 @@ fn of_state(cluster: &Cluster, state: ClusterState) -> Option<String> {
     let status = cluster.status.clone().unwrap_or_default();
     match state {
         ClusterState::Reserved | ClusterState::Building | ClusterState::Validating => Some(format!(
-            "`rackwright cluster watch {name}` shows what happens until it is handed over"
+            "`rackwright cluster watch {name}` shows the changes until the hand-over"
         )),
         ClusterState::Ready => Some(format!(
             "`rackwright cluster pack {name} DIR` writes the files for the customer's team"
         )),
         ClusterState::Degraded => Some(format!(
-            "a node that is lost is replaced by itself as soon as another keeps every promise; \
-             `rackwright cluster watch {name}` shows when"
+            "a lost node is replaced automatically as soon as a suitable node is free; `rackwright cluster watch {name}` \
+             shows the replacement"
         )),
         ClusterState::Releasing => {
             let mut held = status.members.iter().filter(|member| is_delayed(member));
             match held.next().map(|member| names::short("nodes", &member.node)) {
                 Some(node) => Some(format!(
-                    "{node} is not erased: `rackwright node explain {node}` says what is in the way"
+                    "{node} is not erased: `rackwright node explain {node}` shows the reason"
                 )),
                 None => Some(format!(
-                    "`rackwright cluster watch {name}` shows when all of it is erased and free"
+                    "`rackwright cluster watch {name}` shows when all nodes are erased and free"
                 )),
             }
         }
-        ClusterState::Released => Some(format!("`rackwright cluster delete {name}` forgets it")),
+        ClusterState::Released => Some(format!("`rackwright cluster delete {name}` deletes its record")),
         ClusterState::Resizing => Some(format!(
-            "`rackwright cluster watch {name}` shows when nodes have joined or left"
+            "`rackwright cluster watch {name}` shows the nodes that join and leave"
         )),
         ClusterState::Reimaging if status.rollout.is_some_and(|rollout| !rollout.stopped.is_empty()) => Some(format!(
-            "`rackwright cluster resume {name}` tries the nodes that failed again and goes on, `cluster rollback {name}` writes the \
-             former image, `cluster reimage {name} --image IMAGE` another"
+            "`rackwright cluster resume {name}` retries the failed nodes and continues, `cluster rollback {name}` writes \
+             the former image, `cluster reimage {name} --image IMAGE` writes another image"
         )),
         ClusterState::Reimaging => Some(format!(
-            "`rackwright cluster watch {name}` shows how far it is; `rackwright cluster rollback {name}` writes the former image"
+            "`rackwright cluster watch {name}` shows the progress; `rackwright cluster rollback {name}` writes the former \
+             image"
         )),
         ClusterState::Failed => Some(format!(
-            "it holds what was reserved: `rackwright cluster retry {name}` builds it once more, `cluster release {name}` gives that \
-             back"
+            "the cluster keeps its reservations: `rackwright cluster retry {name}` builds the cluster again, `cluster \
+             release {name}` frees the reservations"
         )),
         ClusterState::Unspecified => None,
     }
@@ -167,7 +169,7 @@ mod tests {
             (ClusterState::Building, "cluster watch alpha"),
             (ClusterState::Validating, "cluster watch alpha"),
             (ClusterState::Ready, "cluster pack alpha DIR"),
-            (ClusterState::Degraded, "replaced by itself"),
+            (ClusterState::Degraded, "replaced automatically"),
             (ClusterState::Releasing, "erased and free"),
             (ClusterState::Released, "cluster delete alpha"),
             (ClusterState::Failed, "cluster retry alpha"),
@@ -191,14 +193,14 @@ mod tests {
             many[0].contains("node explain a") && many[2].contains("replace alpha c"),
             "{many:?}"
         );
-        assert!(many[3].starts_with("beside these: 2 nodes"), "{many:?}");
+        assert!(many[3].starts_with("also lost: 2 nodes"), "{many:?}");
         let held = [
             ("a", "freed", NodeState::Quarantined),
             ("b", "leaving", NodeState::Failed),
         ];
         assert_eq!(
             hints(&cluster(ClusterState::Releasing, &held), 0.0),
-            ["b is not erased: `rackwright node explain b` says what is in the way"]
+            ["b is not erased: `rackwright node explain b` shows the reason"]
         );
     }
 
@@ -216,6 +218,9 @@ mod tests {
         });
         let hints = hints(&cluster, 3600.0);
         assert!(hints[0].starts_with("the partition is not proven"), "{hints:?}");
-        assert!(hints[2].starts_with("it is released by itself in 1d 00h"), "{hints:?}");
+        assert!(
+            hints[2].starts_with("the cluster is released automatically in 1d 00h"),
+            "{hints:?}"
+        );
     }
 }

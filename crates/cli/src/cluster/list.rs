@@ -36,7 +36,7 @@ impl ListArgs {
         let customer = self.customer.as_ref().map(|customer| {
             // The filter's strings have no escapes.
             if customer.contains(['"', '\\']) {
-                let message = format!("{customer:?} is no customer's name");
+                let message = format!("{customer:?} is not a valid name of a customer");
                 return Err(CliError::usage(message, ""));
             }
             Ok(format!("customer = \"{customer}\""))

@@ -30,7 +30,7 @@ use crate::output::table::Cell;
 /// `rackwright cluster`
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
-    /// Show where clusters would go, without taking anything
+    /// Show where clusters would be placed, without reserving anything
     Plan(plan::PlanArgs),
     /// Reserve nodes, links, power, cooling and a partition, all or nothing, and build clusters
     Create(Box<create::CreateArgs>),
@@ -38,29 +38,29 @@ pub enum ClusterCommand {
     List(list::ListArgs),
     /// Show one cluster with its nodes
     Get { name: String },
-    /// Show why a cluster is where it is, how it came there, and what to do
+    /// Show the reasons for a cluster's state, its history, and what to do
     Explain { name: String },
-    /// Show what happens to a cluster until it is at rest
+    /// Show the changes of a cluster until it is ready, released or failed
     Watch(watch::WatchArgs),
-    /// Replace a node by another that keeps every promise (what is on its drives is lost)
+    /// Replace a node by another suitable node (all data on its drives is lost)
     Replace(verbs::ReplaceArgs),
-    /// Add nodes, or give nodes back (what is on their drives is lost)
+    /// Add nodes, or remove nodes (all data on the drives of removed nodes is lost)
     Resize(resize::ResizeArgs),
-    /// Write another image to all nodes, some at a time (what is on their drives is lost)
+    /// Write another image to all nodes, some at a time (all data on their drives is lost)
     Reimage(Box<reimage::ReimageArgs>),
-    /// Go on with a reimage that stopped; nodes that failed are tried again
+    /// Continue a stopped reimage; failed nodes are tried again
     Resume(reimage::ResumeArgs),
     /// Write the former image to every node that does not have it
     Rollback(reimage::RollBackArgs),
-    /// Build a cluster that failed once more
+    /// Build a failed cluster again
     Retry(reimage::RetryArgs),
-    /// Set or take away the end of the lease
+    /// Set or remove the end of the lease
     Lease(verbs::LeaseArgs),
-    /// Give a cluster back: all drives of its nodes are erased and everything it holds is freed
+    /// Release a cluster: all drives of its nodes are erased and all its reservations are freed
     Release(release::ReleaseArgs),
-    /// Forget a cluster that was released
+    /// Delete a released cluster
     Delete(verbs::DeleteArgs),
-    /// Get the files for the customer's team: Slurm, Kubernetes, NCCL, Ansible, and what was promised and proven
+    /// Get the files for the customer's team: Slurm, Kubernetes, NCCL, Ansible, and the promised and proven properties
     Pack(pack::PackArgs),
 }
 
@@ -132,7 +132,7 @@ fn parse_state(text: &str) -> Result<ClusterState, String> {
         .filter(|state| *state != ClusterState::Unspecified)
         .ok_or_else(|| {
             let known: Vec<_> = (1..=10).map(state_name).collect();
-            format!("there is no such state; there are: {}", known.join(", "))
+            format!("unknown state; known states: {}", known.join(", "))
         })
 }
 

@@ -19,10 +19,10 @@ use crate::{names, units};
 pub struct PackArgs {
     /// The cluster
     name: String,
-    /// Directory to write the files to (they are only listed when not given; -o json has their text)
+    /// Directory for the files (without it the files are only listed; -o json has their text)
     #[arg(value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Replace files that are there
+    /// Replace existing files
     #[arg(long, requires = "folder")]
     force: bool,
 }

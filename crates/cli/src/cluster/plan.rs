@@ -22,11 +22,11 @@ use crate::site::load;
 /// `rackwright cluster plan`
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// The clusters: docs/placement.md
+    /// File with clusters: docs/placement.md
     #[arg(short = 'f', long = "file", value_name = "FILE|-")]
     file: PathBuf,
-    /// File or directory (its *.yaml and *.yml) of a site in which nothing is taken; repeat it for several (the server's
-    /// site with all that is taken when not given)
+    /// File or directory (its *.yaml and *.yml files) of a site with all nodes free; repeat the option for several (default:
+    /// the server's site with its reservations)
     #[arg(long = "site", value_name = "FILE|DIR|-")]
     site: Vec<PathBuf>,
 }
@@ -76,8 +76,9 @@ pub async fn run(cx: &Cx, args: &PlanArgs) -> Result<(), CliError> {
         }
     }
     if planned.len() > 1 {
-        cx.ui
-            .note("note: each cluster is planned beside those that there are, not beside the others of the file");
+        cx.ui.note(
+            "note: each cluster is planned beside the existing clusters, not beside the other clusters of the file",
+        );
     }
     if let Err(error) = show(cx, &planned) {
         errors.push(error);
@@ -169,7 +170,7 @@ fn show(cx: &Cx, planned: &[Planned]) -> Result<(), CliError> {
     }
     Err(CliError::usage(
         format!("{} of {} cannot be placed", refused, plural(planned.len(), "cluster")),
-        "the plan says what is in the way of each, and what would fit",
+        "the plan shows why each cluster is refused, and what would fit",
     ))
 }
 

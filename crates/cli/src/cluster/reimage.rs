@@ -52,16 +52,16 @@ impl Share {
 /// How many at a time, and when it is enough.
 #[derive(Debug, Args)]
 pub struct RolloutArgs {
-    /// Nodes that are away at the same time at most, or a part of all: 4, 10% (1 when not given)
+    /// Maximum number or percentage of nodes that are unavailable at the same time: 4, 10% (default: 1)
     #[arg(long, value_name = "N|P%", value_parser = Share::parse)]
     max_unavailable: Option<Share>,
-    /// Nodes of several leaves at once; else those of a leaf are done before those of the next
+    /// Reimage nodes of several leaves at the same time (default: one leaf after the other)
     #[arg(long)]
     any_leaf: bool,
-    /// Goes on while no more nodes than these fail: 2, 5% (0 when not given)
+    /// Number or percentage of nodes that may fail before the reimage stops: 2, 5% (default: 0)
     #[arg(long, value_name = "N|P%", value_parser = Share::parse)]
     max_failures: Option<Share>,
-    /// When more fail: back to the former image by itself, in place of stopping
+    /// If more nodes fail, write the former image automatically instead of stopping
     #[arg(long)]
     roll_back: bool,
 }
@@ -102,18 +102,18 @@ impl RolloutArgs {
 pub struct ReimageArgs {
     /// The cluster
     name: String,
-    /// Image: NAME for its newest version, or NAME@DIGEST (the same again when not given)
+    /// Image: NAME for its newest version, or NAME@DIGEST (default: the current image)
     #[arg(long)]
     image: Option<String>,
-    /// SSH public key that may log in, or a file with such keys; repeat it for several (as before when not given)
+    /// SSH public key for logins, or a file with such keys; repeat the option for several (default: unchanged)
     #[arg(long = "ssh-key", value_name = "FILE|KEY")]
     ssh_keys: Vec<String>,
-    /// cloud-config for the installed systems, beside our own (as before when not given)
+    /// File with cloud-config for the installed systems, in addition to Rackwright's own (default: unchanged)
     #[arg(long, value_name = "FILE")]
     user_data: Option<PathBuf>,
     #[command(flatten)]
     rollout: RolloutArgs,
-    /// Do not ask: what is on the drives is destroyed
+    /// Do not ask for confirmation; all data on the drives is destroyed
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -142,7 +142,7 @@ pub struct RollBackArgs {
     name: String,
     #[command(flatten)]
     rollout: RolloutArgs,
-    /// Do not ask: what is on the drives of nodes with the new image is destroyed
+    /// Do not ask for confirmation; all data on the drives of nodes with the new image is destroyed
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -168,10 +168,10 @@ async fn consent(cx: &Cx, client: &Client, id: &str, what: &str, yes: bool) -> R
         return Ok(());
     }
     let nodes = get(client, id).await?.status.unwrap_or_default().members.len();
-    let lost = format!("what is on the drives of {} of {id}", plural(nodes, "node"));
+    let lost = format!("all data on the drives of {} of {id}", plural(nodes, "node"));
     cx.ui.consent(
         &format!("this destroys {lost}"),
-        &format!("{what} destroys {lost}, some at a time."),
+        &format!("{what} destroys {lost}, some nodes at a time."),
     )
 }
 

@@ -19,7 +19,7 @@ use crate::{names, operation};
 pub struct ReleaseArgs {
     /// The cluster
     name: String,
-    /// Do not ask: what is on the drives is destroyed
+    /// Do not ask for confirmation; all data on the drives is destroyed
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -65,10 +65,10 @@ fn lost(cluster: &Cluster) -> String {
     let partition = status
         .partition
         .filter(|partition| !partition.key.is_empty())
-        .map(|partition| format!(", partition {}", partition.key))
+        .map(|partition| format!(" and partition {}", partition.key))
         .unwrap_or_default();
     clean(&format!(
-        "what is on the drives of {}{listed} of {}{partition}, and gives back its links and {:.1} kW",
+        "all data on the drives of {}{listed} of {}{partition}, and frees its links and {:.1} kW",
         plural(nodes.len(), "node"),
         spec.customer,
         status.reserved_watts / 1000.0

@@ -19,19 +19,19 @@ use crate::{names, operation};
 pub struct ResizeArgs {
     /// The cluster
     name: String,
-    /// Nodes in use that it shall have
+    /// New number of nodes in use
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), required_unless_present_any = ["spares", "leave"])]
     nodes: Option<u32>,
-    /// Spares that it shall have
+    /// New number of spare nodes
     #[arg(long, value_name = "N")]
     spares: Option<u32>,
-    /// These nodes leave; where more must, those do that break up its part of the fabric least
+    /// Nodes that leave; further nodes are chosen so that the cluster stays compact in the fabric
     #[arg(long, value_name = "NODE", value_delimiter = ',')]
     leave: Vec<String>,
-    /// Show what would join and leave, and take nothing
+    /// Show the nodes that would join and leave, without reserving anything
     #[arg(long, conflicts_with = "wait")]
     plan: bool,
-    /// Do not ask: what is on the drives of nodes that leave is destroyed
+    /// Do not ask for confirmation; all data on the drives of nodes that leave is destroyed
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -56,11 +56,11 @@ pub async fn run(cx: &Cx, args: ResizeArgs) -> Result<(), CliError> {
     if !args.yes {
         let plan = planned(&client, &id, size.clone()).await?;
         if plan.fits && !plan.leave.is_empty() {
-            let lost = format!("what is on the drives of {}", listed(&plan.leave));
+            let lost = format!("all data on the drives of {}", listed(&plan.leave));
             cx.ui.consent_or(
                 &format!("this destroys {lost}"),
                 &format!("Resizing {id} destroys {lost}."),
-                "give --yes if that is meant; --plan shows what joins and leaves",
+                "give --yes to confirm; --plan shows the nodes that join and leave",
             )?;
         }
     }
@@ -90,7 +90,7 @@ fn show(cx: &Cx, id: &str, plan: &ClusterResizePlan) -> Result<(), CliError> {
     if !plan.fits {
         return Err(CliError::usage(format!("{id}: {}", plan.refusal), ""));
     }
-    for (what, nodes) in [("join", &plan.join), ("leave and are erased", &plan.leave)] {
+    for (what, nodes) in [("to join", &plan.join), ("to erase and remove", &plan.leave)] {
         if !nodes.is_empty() {
             cx.ui.say(&clean(&format!(
                 "{} {what}: {}",
@@ -101,7 +101,7 @@ fn show(cx: &Cx, id: &str, plan: &ClusterResizePlan) -> Result<(), CliError> {
     }
     let kilowatts = plan.reserved_watts / 1000.0;
     cx.ui.say(&format!(
-        "{kilowatts:.1} kW are reserved until nodes that leave are erased"
+        "{kilowatts:.1} kW are reserved until the leaving nodes are erased"
     ))?;
     cx.ui.say(plan.picture.trim_end())
 }

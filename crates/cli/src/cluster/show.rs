@@ -55,7 +55,7 @@ pub fn replaced_table<'a>(replaced: impl DoubleEndedIterator<Item = &'a ClusterR
             "" => String::new(),
             reason => format!(": {reason}"),
         };
-        let words = format!("{by} took the place of {node}{because}");
+        let words = format!("{by} replaced {node}{because}");
         table.row([ago(one.time.as_ref(), now).into(), words.into()]);
     }
     table
@@ -140,8 +140,8 @@ fn details(cluster: &Cluster, now: f64) -> Table {
     table.row(["waits for".into(), (&status.waiting_for).into()]);
     table.row(["reason".into(), reason_cell(&status.reason)]);
     table.row(["customer".into(), (&spec.customer).into()]);
-    table.row(["asked for".into(), wanted_text(&spec).into()]);
-    table.row(["stands".into(), standings_text(&status.members).into()]);
+    table.row(["requested".into(), wanted_text(&spec).into()]);
+    table.row(["nodes".into(), standings_text(&status.members).into()]);
     changing(&mut table, &status);
     let keys = plural(deployment.ssh_authorized_keys.len(), "SSH key");
     let user_data = if deployment.has_user_data { ", user data" } else { "" };

@@ -20,9 +20,9 @@ use crate::{names, operation, units};
 pub struct ReplaceArgs {
     /// The cluster
     name: String,
-    /// The node that goes
+    /// The node to replace
     node: String,
-    /// Why, for those who come after you
+    /// Reason, stored and shown to others
     #[arg(long)]
     reason: String,
     #[command(flatten)]
@@ -36,10 +36,10 @@ pub struct ReplaceArgs {
 pub struct LeaseArgs {
     /// The cluster
     name: String,
-    /// Released by itself then: 2026-12-31T18:00:00Z, or 30d for so long from now
+    /// End of the lease, when the cluster is released automatically: 2026-12-31T18:00:00Z, or 30d from now
     #[arg(long, value_name = "TIME", value_parser = units::parse_moment, required_unless_present = "none")]
     until: Option<Timestamp>,
-    /// It has no end
+    /// Remove the end of the lease
     #[arg(long, conflicts_with = "until")]
     none: bool,
     #[command(flatten)]

@@ -13,7 +13,7 @@ use crate::node::given::is_ssh_key;
 use crate::{names, units};
 
 /// The hint that lists the possible values of a bandwidth.
-const BANDWIDTHS: &str = "say non-blocking, best-effort, or a ratio such as 2:1 (nodes to uplinks)";
+const BANDWIDTHS: &str = "use non-blocking, best-effort, or a ratio of nodes to uplinks such as 2:1";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -97,7 +97,7 @@ fn each<T>(path: &Path, text: &str, make: impl Fn(usize, Item) -> Result<T, Vec<
     let shown = path.display();
     let file: File = serde_saphyr::from_str(text).map_err(|error| {
         let hint =
-            "clusters: [{name: alpha, customer: acme, sku: dgx-h100, nodes: 48}]; docs/placement.md has all fields";
+            "example: clusters: [{name: alpha, customer: acme, sku: dgx-h100, nodes: 48}]; docs/placement.md has all fields";
         CliError::usage(format!("{shown}: {error}"), hint)
     })?;
     let (mut made, mut faults, mut names) = (Vec::new(), Vec::new(), HashSet::new());
@@ -131,7 +131,11 @@ impl Item {
         let words = self.bandwidth.clone().unwrap_or_else(|| "non-blocking".to_owned());
         let bandwidth = Bandwidth::parse(&words);
         if bandwidth.is_none() {
-            faults.push(("bandwidth", format!("{words:?} is none"), BANDWIDTHS.to_owned()));
+            faults.push((
+                "bandwidth",
+                format!("{words:?} is not a bandwidth"),
+                BANDWIDTHS.to_owned(),
+            ));
         }
         (words, bandwidth)
     }
@@ -175,11 +179,15 @@ impl Item {
         let mut faults = Vec::new();
         let (bandwidth, _) = self.check(&mut faults);
         if self.name.is_empty() {
-            faults.push(("name", "is needed".to_owned(), String::new()));
+            faults.push(("name", "is missing".to_owned(), String::new()));
         }
         if let Some(wrong) = self.ssh_authorized_keys.iter().find(|key| !is_ssh_key(key)) {
             let hint = "a public key begins with its kind, such as ssh-ed25519".to_owned();
-            faults.push(("ssh_authorized_keys", format!("{wrong:?} is no SSH public key"), hint));
+            faults.push((
+                "ssh_authorized_keys",
+                format!("{wrong:?} is not an SSH public key"),
+                hint,
+            ));
         }
         let lease_end = match self.lease_end.as_deref().map(units::parse_moment).transpose() {
             Ok(lease_end) => lease_end,
@@ -217,11 +225,11 @@ fn has<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.take(20).collect();
     if names.is_empty() {
         return format!(
-            "it has no {what}; add a section `{}` to the site file",
+            "the site has no {what}; add a section `{}` to the site file",
             what.to_lowercase()
         );
     }
-    format!("it has the {what} {}", names.join(", "))
+    format!("the site has the {what} {}", names.join(", "))
 }
 
 #[cfg(test)]

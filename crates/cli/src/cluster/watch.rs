@@ -41,10 +41,11 @@ const PAST: usize = 12;
 pub struct WatchArgs {
     /// The cluster
     name: String,
-    /// End in this state; with exit code 7 when it cannot come to it any more (ready, released or failed when not given)
+    /// End when the cluster is in this state; exit code 7 if the cluster cannot reach it any more (default: ready, released
+    /// or failed)
     #[arg(long, value_name = "STATE", value_parser = parse_state)]
     until: Option<ClusterState>,
-    /// Longest time to watch
+    /// Time limit
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     timeout: Option<Duration>,
 }
@@ -65,10 +66,10 @@ pub async fn run(cx: &Cx, args: WatchArgs) -> Result<(), CliError> {
         None => watching.await,
         Some(limit) => tokio::time::timeout(limit, watching).await.unwrap_or_else(|_| {
             Err(CliError::TimedOut {
-                what: "what was watched for".to_owned(),
+                what: "the expected change".to_owned(),
                 after: units::duration(limit.as_secs_f64()),
                 hint: format!(
-                    "`rackwright cluster explain {}` says what it waits for",
+                    "`rackwright cluster explain {}` shows what the cluster waits for",
                     short(&args.name)
                 ),
             })
@@ -194,7 +195,7 @@ impl Watcher<'_> {
         Err(CliError::Missed {
             what: format!("{} is {}{because}", self.name, state_name(status.state)),
             hint: format!(
-                "`rackwright cluster explain {}` says how it came there and what to do",
+                "`rackwright cluster explain {}` shows the history and what to do",
                 self.name
             ),
         })
@@ -238,7 +239,7 @@ fn picture(cluster: &Cluster, paint: Paint, now: f64) -> Vec<String> {
     table.row(["state".into(), state_cell(status.state)]);
     table.row(["waits for".into(), (&status.waiting_for).into()]);
     table.row(["nodes".into(), standings_text(&status.members).into()]);
-    table.row(["which are".into(), node_states(cluster).into()]);
+    table.row(["node states".into(), node_states(cluster).into()]);
     table.row(["partition".into(), partition_cell(status.partition.as_ref(), now)]);
     lines.extend(table.render(paint, None).lines().map(str::to_owned));
     lines.push(String::new());

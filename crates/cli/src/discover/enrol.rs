@@ -20,29 +20,29 @@ use crate::output::{Paint, Table, Tone};
 #[derive(Debug, Args)]
 #[group(id = "which", required = true, multiple = false)]
 pub struct EnrolArgs {
-    /// Addresses of what was found: 10.0.0.5, 10.0.0.6:8443
+    /// Addresses of findings: 10.0.0.5, 10.0.0.6:8443
     #[arg(group = "which", value_name = "ADDRESS")]
     findings: Vec<String>,
-    /// All machines that are new
+    /// All new machines
     #[arg(long, group = "which")]
     all_new: bool,
-    /// The discovery; the newest one when not given
+    /// The discovery (default: the newest one)
     #[arg(long, value_name = "ID")]
     discovery: Option<String>,
-    /// Names: text with {serial}, {uuid}, {rack}, {unit}, {site} (as the site file calls who has this BMC address) or {address}
-    /// (when not given: the table's name, else the site file's, else the serial number)
+    /// Template for node names: text with {serial}, {uuid}, {rack}, {unit}, {site} (the site file's node with this BMC
+    /// address) or {address} (default: the name in the table, else in the site file, else the serial number)
     #[arg(long, value_name = "TEMPLATE")]
     name: Option<String>,
-    /// SKU of those of which none is known otherwise
+    /// SKU of machines without a known SKU
     #[arg(long)]
     sku: Option<String>,
-    /// Label, k=v; repeat it for several
+    /// Label, k=v; repeat the option for several
     #[arg(long = "label", value_name = "K=V", value_parser = pair)]
     labels: Vec<(String, String)>,
-    /// Tell nodes that moved the address at which they were found; with --all-new of all that moved
+    /// Update the BMC address of nodes that moved; with --all-new, of all moved nodes
     #[arg(long)]
     update: bool,
-    /// Only show what would be done
+    /// Only show the planned changes
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -74,7 +74,7 @@ pub async fn run(cx: &Cx, args: EnrolArgs) -> Result<(), CliError> {
         done.extend(answer.findings);
         if answer.remaining == 0 || args.dry_run || !has_enrolled {
             if answer.remaining > 0 {
-                cx.ui.note(&format!("note: {} more are new", answer.remaining));
+                cx.ui.note(&format!("note: {} more machines are new", answer.remaining));
             }
             break;
         }
@@ -90,7 +90,7 @@ pub async fn run(cx: &Cx, args: EnrolArgs) -> Result<(), CliError> {
 
 fn table(done: &[EnrolledFinding], dry: bool, paint: Paint, width: Option<usize>) -> String {
     if done.is_empty() {
-        return "nothing is new\n".to_owned();
+        return "no machine is new\n".to_owned();
     }
     let mut table = Table::new(&["FINDING", "ACTION", "NODE", "WHY"]);
     for one in done {

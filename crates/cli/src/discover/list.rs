@@ -29,7 +29,7 @@ pub async fn run(cx: &Cx) -> Result<(), CliError> {
     let width = cx.ui.width();
     cx.ui.list(&page.discoveries, |paint| {
         if page.discoveries.is_empty() {
-            return "no discovery yet: `rackwright discover start` begins one\n".to_owned();
+            return "no discovery yet; start a discovery with `rackwright discover start`\n".to_owned();
         }
         table(&page.discoveries).render(paint, width)
     })
@@ -41,7 +41,7 @@ fn table(discoveries: &[Discovery]) -> Table {
         "BEGAN",
         "BY",
         "PHASE",
-        "LOOKED AT",
+        "CHECKED",
         "SILENT",
         "FOUND",
         "NOTES",

@@ -22,13 +22,13 @@ const PAGE: i32 = 1000;
 /// `rackwright discover`
 #[derive(Debug, Subcommand)]
 pub enum DiscoverCommand {
-    /// Look for BMCs in ranges, tables, lease files and by SSDP; nothing is enrolled
+    /// Search for BMCs in address ranges, tables, lease files and by SSDP; nothing is enrolled
     Start(start::StartArgs),
     /// Show discoveries, the newest first
     List,
-    /// Show what a discovery found
+    /// Show the findings of a discovery
     Show(show::ShowArgs),
-    /// Enrol machines that were found
+    /// Enrol found machines
     Enrol(enrol::EnrolArgs),
 }
 
@@ -63,7 +63,7 @@ async fn chosen(client: &Client, id: Option<&str>) -> Result<String, CliError> {
     newest.map(|discovery| discovery.name).ok_or_else(|| {
         CliError::usage(
             "there is no discovery yet",
-            "`rackwright discover start --range 10.0.0.0/24` begins one",
+            "start a discovery with `rackwright discover start --range 10.0.0.0/24`",
         )
     })
 }

@@ -14,7 +14,7 @@ use crate::{names, units};
 /// `rackwright discover show`
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// The discovery; the newest one when not given
+    /// The discovery (default: the newest one)
     discovery: Option<String>,
     /// Only findings of this state: new, known, moved, conflict, login-needed, login-refused, unreadable, unreachable,
     /// not-redfish, enrolled, same
@@ -47,7 +47,7 @@ fn summary(discovery: &Discovery) -> String {
     let began = discovery.create_time.as_ref().map(units::stamp).unwrap_or_default();
     let found = counts(discovery);
     let mut text = format!(
-        "{}: {}, {}/{} looked at, {} silent; {}\nbegan {began} by {}",
+        "{}: {}, {}/{} addresses checked, {} silent; {}\nbegan {began} by {}",
         names::short("discoveries", &discovery.name),
         discovery.phase,
         discovery.reached,

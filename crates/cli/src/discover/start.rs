@@ -22,22 +22,22 @@ const FILE_MAX: u64 = 64 << 20;
 /// `rackwright discover start`
 #[derive(Debug, Args)]
 pub struct StartArgs {
-    /// Where to look: 10.0.0.0/22, 10.0.0.5-10.0.0.90, 10.0.0.5 or fd00::/118; repeat it for several
+    /// Address range to search: 10.0.0.0/22, 10.0.0.5-10.0.0.90, 10.0.0.5 or fd00::/118; repeat the option for several
     #[arg(long = "range", value_name = "RANGE", value_delimiter = ',')]
     ranges: Vec<String>,
-    /// Port to look at in ranges (443 when not given); repeat it for several
+    /// Port to check in ranges (default: 443); repeat the option for several
     #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u32).range(1..=65535))]
     ports: Vec<u32>,
-    /// Table of BMCs: address, user, password, credential, name, rack, unit, sku, system, labels
+    /// CSV table of BMCs with the columns address, user, password, credential, name, rack, unit, sku, system, labels
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Lease file of a DHCP server (ISC dhcpd, Kea, dnsmasq) on this computer; repeat it for several
+    /// Lease file of a DHCP server (ISC dhcpd, Kea, dnsmasq) on this computer; repeat the option for several
     #[arg(long = "leases", value_name = "FILE")]
     leases: Vec<PathBuf>,
-    /// Read the lease files that the daemon's settings name, and what its own DHCP gave out
+    /// Read the lease files in the settings of rackwrightd, and the leases of its own DHCP server
     #[arg(long)]
     server_leases: bool,
-    /// Ask the network of rackwrightd by SSDP
+    /// Search the network of rackwrightd by SSDP
     #[arg(long)]
     ssdp: bool,
     /// User to try at BMCs
@@ -49,13 +49,13 @@ pub struct StartArgs {
     /// Read that user's password from standard input
     #[arg(long, group = "password", requires = "user")]
     password_stdin: bool,
-    /// A login that tables name in `credential`: NAME:USER:FILE, with the password in FILE; repeat it for several
+    /// Login for the column `credential` of tables: NAME:USER:FILE, with the password in FILE; repeat the option for several
     #[arg(long = "credential", value_name = "NAME:USER:FILE", value_parser = credential)]
     credentials: Vec<Credential>,
-    /// Logins tried at one BMC, at most 5: BMCs lock accounts
+    /// Maximum number of logins tried at one BMC (at most 5, because BMCs lock accounts)
     #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=5))]
     login_tries: u32,
-    /// Behind the logins that are given, try those of `rackwright bmc credentials list` that fit a BMC
+    /// After the given logins, try the matching factory credentials (`rackwright bmc credentials list`)
     #[arg(long)]
     factory_credentials: bool,
     #[command(flatten)]
@@ -96,7 +96,7 @@ pub async fn run(cx: &Cx, args: StartArgs) -> Result<(), CliError> {
     for path in &args.leases {
         let leases = parse_leases(&read(path)?).map_err(|fault| {
             let what = format!("{}: {fault}", path.display());
-            CliError::usage(what, "nothing was begun")
+            CliError::usage(what, "no discovery was started")
         })?;
         targets.extend(leases.into_iter().map(|lease| DiscoveryTarget {
             address: lease.address.to_string(),
@@ -116,7 +116,7 @@ pub async fn run(cx: &Cx, args: StartArgs) -> Result<(), CliError> {
         mutation: Some(args.mutation.once()),
     };
     let client = cx.client().await?;
-    let doing = "begin a discovery";
+    let doing = "start a discovery";
     let started = rpc!(client, DiscoveryServiceClient.start_discovery, doing, request).await?;
     operation::finish_one(cx, &client, started, args.waiting).await
 }
@@ -185,14 +185,14 @@ fn read(path: &Path) -> Result<String, CliError> {
         .len();
     if length > FILE_MAX {
         let what = format!("{} is larger than {} MiB", path.display(), FILE_MAX >> 20);
-        return Err(CliError::usage(what, "split it"));
+        return Err(CliError::usage(what, "split the file"));
     }
     std::fs::read_to_string(path).map_err(|e| CliError::file("read", path, e))
 }
 
 fn faulty(path: &Path, faults: &[TableFault]) -> CliError {
     let lines: Vec<String> = faults.iter().map(|fault| format!("  {fault}")).collect();
-    let what = format!("{}: nothing was begun\n{}", path.display(), lines.join("\n"));
+    let what = format!("{}: no discovery was started\n{}", path.display(), lines.join("\n"));
     CliError::usage(what, "")
 }
 

@@ -46,7 +46,7 @@ fn render(report: &Report, paint: Paint) -> String {
     }
     if report.named_otherwise > 0 {
         out.push_str(&format!(
-            "names of another scheme than the plan's, not compared: {}\n",
+            "device names with another naming scheme than the plan, not compared: {}\n",
             report.named_otherwise
         ));
     }

@@ -32,7 +32,7 @@ fn render(answer: &ListFabricFaultsResponse, paint: Paint, width: Option<usize>,
         text = table.render(paint, width);
     }
     if answer.more > 0 {
-        text.push_str(&format!("and {}\n", plural(answer.more as usize, "fault more")));
+        text.push_str(&format!("and {}\n", plural(answer.more as usize, "more fault")));
     }
     text.push_str(&last_line(answer, paint, now));
     text
@@ -86,12 +86,12 @@ fn last_line(answer: &ListFabricFaultsResponse, paint: Paint, now: f64) -> Strin
     };
     let mut text = match checked {
         Some(checked) => format!("{}; {checked}\n", paint.tone(tone, &count)),
-        None => "the fabric was not compared with the site: that takes a fabric manager (`fabric` in the settings of \
+        None => "the fabric was not compared with the site: this needs a fabric manager (`fabric` in the settings of \
                  rackwrightd) and a site\n"
             .to_owned(),
     };
     if !answer.problem.is_empty() {
-        let words = format!("not since: {}", clean(&answer.problem));
+        let words = format!("no comparison since then: {}", clean(&answer.problem));
         text.push_str(&format!("{}\n", paint.tone(Tone::Bad, &words)));
     }
     text
@@ -135,7 +135,7 @@ mod tests {
         answer.problem = "ibnetdiscover is not there".into();
         assert_eq!(
             render(&answer, Paint::PLAIN, None, 1060.0),
-            "no fault; compared with the site 10s ago\nnot since: ibnetdiscover is not there\n"
+            "no fault; compared with the site 10s ago\nno comparison since then: ibnetdiscover is not there\n"
         );
         let never = ListFabricFaultsResponse::default();
         assert!(render(&never, Paint::PLAIN, None, 0.0).starts_with("the fabric was not compared"));

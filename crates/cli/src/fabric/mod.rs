@@ -22,11 +22,11 @@ const MAX_NOTES: usize = 20;
 /// `rackwright fabric`
 #[derive(Debug, Subcommand)]
 pub enum FabricCommand {
-    /// Compare discovered cabling with what was planned, and tell each fault
+    /// Compare discovered cabling with the plan, and report each fault
     Check(CheckArgs),
-    /// Show what the control plane finds wrong with the running fabric, and whom that touches
+    /// Show the faults of the running fabric, and the affected clusters
     Faults,
-    /// Show levels, units, rails, oversubscription, spare ports and what is odd
+    /// Show levels, units, rails, oversubscription, spare ports and irregularities
     Show(ShowArgs),
 }
 
@@ -37,7 +37,7 @@ pub struct CheckArgs {
     /// ibnetdiscover dump taken as reference
     #[arg(long, value_name = "FILE")]
     plan: PathBuf,
-    /// What ibnetdiscover prints, or a topology file that ibdiagnet has written; `-` for standard input
+    /// Output of ibnetdiscover, or a topology file of ibdiagnet; `-` for standard input
     #[arg(long, value_name = "DUMP|-")]
     discovered: PathBuf,
 }
@@ -45,7 +45,7 @@ pub struct CheckArgs {
 /// `rackwright fabric show`
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// What ibnetdiscover prints, or `-` for standard input
+    /// Output of ibnetdiscover, or `-` for standard input
     #[arg(value_name = "DUMP|-")]
     dump: PathBuf,
 }
@@ -79,8 +79,12 @@ pub(crate) fn read_dump(path: &Path, bytes: &[u8]) -> Result<Dump, CliError> {
         let plan = Plan::from_topo(&text).map_err(|faults| manifest(path, faults))?;
         return Ok(Dump::of(plan.fabric().clone()));
     }
-    dump::read(bytes, Limits::default())
-        .map_err(|error| CliError::usage(format!("{}: {error}", path.display()), "ibnetdiscover > DUMP makes one"))
+    dump::read(bytes, Limits::default()).map_err(|error| {
+        CliError::usage(
+            format!("{}: {error}", path.display()),
+            "make a dump with `ibnetdiscover > DUMP`",
+        )
+    })
 }
 
 fn manifest(path: &Path, faults: Vec<PlanFault>) -> CliError {

@@ -35,7 +35,7 @@ fn role(role: Role) -> &'static str {
 
 fn rails(rails: Rails) -> String {
     match rails {
-        Rails::Unknown => "not known: descriptions do not name the nodes".to_owned(),
+        Rails::Unknown => "unknown: descriptions do not name the nodes".to_owned(),
         Rails::NotOptimised => "not rail-optimised".to_owned(),
         Rails::Optimised(rails) => format!("rail-optimised, {rails} rails"),
     }
@@ -63,7 +63,7 @@ fn summary(dump: &Dump, shape: &Structure) -> Table {
     let roles: Vec<String> = roles
         .iter()
         .filter(|(_, n)| *n > 0)
-        .map(|(of, n)| format!("{n} {}", if *of == "-" { "of no level" } else { of }))
+        .map(|(of, n)| format!("{n} {}", if *of == "-" { "of unknown level" } else { of }))
         .collect();
     pair("switches", format!("{} ({})", counts.switches, roles.join(", ")));
     pair("adapters", counts.adapters.to_string());
@@ -126,7 +126,7 @@ fn render(dump: &Dump, shape: &Structure, paint: Paint) -> String {
     out.push_str(&table.render(paint, None));
     if !shape.is_regular() {
         out.push('\n');
-        let mut table = Table::new(&["ODD"]);
+        let mut table = Table::new(&["IRREGULARITY"]);
         for odd in &shape.oddities {
             table.row([Cell::from(&odd.text)]);
         }

@@ -21,12 +21,12 @@ const PIECE: usize = 512 << 10;
 /// `rackwright firmware add`
 #[derive(Debug, Args)]
 pub struct AddArgs {
-    /// The firmware file, as the vendor gives it out
+    /// The firmware file of the vendor, unchanged
     file: PathBuf,
-    /// What it is for: the `component` of a SKU's `firmware:` in the site file
+    /// Component: the `component` of a SKU's `firmware:` in the site file
     #[arg(long)]
     component: String,
-    /// The version, exactly as the BMC tells it once it is installed
+    /// Version, exactly as the BMC reports it after the installation
     #[arg(long)]
     version: String,
 }

@@ -20,15 +20,15 @@ const SHORT: usize = 12;
 /// `rackwright firmware golden`
 #[derive(Debug, Subcommand)]
 pub enum GoldenCommand {
-    /// Approve what a node's TPM and components say of its firmware, for all nodes of its SKU
+    /// Approve the firmware measurements of a node's TPM and components, for all nodes of its SKU
     Add {
         /// The node
         #[arg(long, value_name = "NODE")]
         from_node: String,
-        /// Why the node's firmware is good, for those who come after you
+        /// Reason why the node's firmware is good, stored and shown to others
         #[arg(long)]
         reason: String,
-        /// Only if the node still shows these values, as `node explain` names them
+        /// Approve only if the node still has these values, as `node explain` names them
         #[arg(long, value_name = "ID")]
         values: Option<String>,
         #[command(flatten)]
@@ -36,7 +36,7 @@ pub enum GoldenCommand {
     },
     /// Show all golden values, by SKU
     List,
-    /// Remove golden values: machines that have them are no longer approved
+    /// Remove golden values: machines with these values are no longer approved
     Remove {
         /// Id, as `firmware golden list` shows it
         id: String,
@@ -88,7 +88,8 @@ async fn list(cx: &Cx) -> Result<(), CliError> {
     let width = cx.ui.width();
     cx.ui.list(&answer.golden, |paint| {
         if answer.golden.is_empty() {
-            return "no firmware is approved; `rackwright firmware golden add` approves that of a node\n".to_owned();
+            return "no firmware is approved; `rackwright firmware golden add` approves the firmware of a node\n"
+                .to_owned();
         }
         table(&answer.golden).render(paint, width)
     })
@@ -117,8 +118,8 @@ fn components(components: &[FirmwareComponent]) -> String {
     match (components.len(), components.iter().filter(|one| !one.signed).count()) {
         (0, _) => "-".to_owned(),
         (all, 0) => format!("{all} signed"),
-        (all, said) if said == all => format!("{all} by the BMC's word"),
-        (all, said) => format!("{} signed, {said} by the BMC's word", all.saturating_sub(said)),
+        (all, said) if said == all => format!("{all} unsigned, from the BMC"),
+        (all, said) => format!("{} signed, {said} unsigned, from the BMC", all.saturating_sub(said)),
     }
 }
 

@@ -32,16 +32,16 @@ pub enum FirmwareCommand {
         #[command(flatten)]
         mutation: MutationArgs,
     },
-    /// Show which nodes have what their SKU wants, and what differs
+    /// Show which nodes have the firmware that their SKU wants, and the differences
     Report {
-        /// Only nodes that differ, or whose BMC was never read
+        /// Only nodes with differences, and nodes with a BMC that was never read
         #[arg(long)]
         drift: bool,
     },
-    /// Golden values: what the TPMs of good machines of a SKU say of their firmware
+    /// Golden values: approved firmware measurements of each SKU
     #[command(subcommand)]
     Golden(golden::GoldenCommand),
-    /// Show or set when a node or a cluster that somebody has may be disturbed
+    /// Show or set the maintenance window of a claimed node or a cluster
     Window(window::WindowArgs),
 }
 
@@ -73,7 +73,7 @@ async fn list(cx: &Cx) -> Result<(), CliError> {
     let width = cx.ui.width();
     cx.ui.list(&answer.firmware, |paint| {
         if answer.firmware.is_empty() {
-            return "there is no firmware; `rackwright firmware add` adds some\n".to_owned();
+            return "there is no firmware file; add a file with `rackwright firmware add`\n".to_owned();
         }
         files(&answer.firmware).render(paint, width)
     })
@@ -102,7 +102,7 @@ async fn report(cx: &Cx, drift: bool) -> Result<(), CliError> {
             page_size: 1000,
             page_token,
         };
-        let doing = "report on firmware";
+        let doing = "read the firmware report";
         let page = rpc!(client, FirmwareServiceClient.get_firmware_report, doing, request).await?;
         nodes.extend(page.nodes);
         page_token = page.next_page_token;
@@ -115,7 +115,7 @@ async fn report(cx: &Cx, drift: bool) -> Result<(), CliError> {
     nodes.retain(|node| !drift || node.state != "compliant");
     let width = cx.ui.width();
     cx.ui.list(&nodes, |paint| {
-        let head = format!("{compliant} of {all} nodes have what their SKU wants\n");
+        let head = format!("{compliant} of {all} nodes have the firmware that their SKU wants\n");
         match nodes.is_empty() {
             true => head,
             false => format!("{head}\n{}", compliance(&nodes).render(paint, width)),

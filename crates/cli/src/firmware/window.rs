@@ -19,13 +19,13 @@ const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 pub struct WindowArgs {
     /// nodes/NODE or clusters/CLUSTER
     target: String,
-    /// Each week, in UTC: DAY HH:MM and how long, such as "sun 02:00 3h"; repeat it for several
+    /// Weekly window, in UTC: DAY HH:MM and the duration, such as "sun 02:00 3h"; repeat the option for several
     #[arg(long, value_name = "SPAN", value_parser = weekly)]
     weekly: Vec<WeeklyWindow>,
-    /// Once, from now on for this long, such as 2h
+    /// One window from now on, of this duration, such as 2h
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     now_for: Option<std::time::Duration>,
-    /// Never
+    /// No window: maintenance is never allowed
     #[arg(long, conflicts_with_all = ["weekly", "now_for"])]
     never: bool,
     #[command(flatten)]
@@ -49,7 +49,7 @@ fn weekly(text: &str) -> Result<WeeklyWindow, String> {
     }
     let minutes = units::parse_duration(lasts)?.as_secs() / 60;
     if !(1..=1440).contains(&minutes) {
-        return Err("a span lasts one minute to one day".to_owned());
+        return Err("a window lasts one minute to one day".to_owned());
     }
     Ok(WeeklyWindow {
         day: u32::try_from(day).unwrap_or(0),
@@ -102,7 +102,7 @@ fn describe(window: &MaintenanceWindow) -> String {
     if lines.is_empty() {
         lines.push("never".to_owned());
     }
-    format!("{} may be disturbed: {}\n", window.target, lines.join("; "))
+    format!("maintenance window of {}: {}\n", window.target, lines.join("; "))
 }
 
 #[cfg(test)]

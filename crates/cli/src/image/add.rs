@@ -25,34 +25,34 @@ const MAX_SIGNATURE_BYTES: u64 = 16 << 10;
 /// `rackwright image add`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "An upload that was interrupted goes on where it was when the command is given again with the \
-                        same --idempotency-key; the key is shown when the upload begins."
+    after_help = "To continue an interrupted upload, repeat the command with the same --idempotency-key; the key is shown \
+        when the upload begins."
 )]
 pub struct AddArgs {
-    /// Name of the image; an image of that name gets a new version
+    /// Name of the image; an existing image gets a new version
     name: String,
     /// The image file
     #[arg(long, short = 'f', value_name = "FILE")]
     file: PathBuf,
-    /// Its SHA-256 (computed from the file when not given: then it proves the transfer, not the origin)
+    /// SHA-256 of the file (default: computed from the file, which proves the transfer, not the origin)
     #[arg(long, value_name = "HEX", value_parser = sha256)]
     sha256: Option<String>,
-    /// What the file is (told from its first bytes when not given)
+    /// Format of the file (default: detected from its first bytes)
     #[arg(long, value_enum)]
     format: Option<FormatArg>,
     /// A minisign signature over the file (the .minisig file)
     #[arg(long, value_name = "FILE")]
     signature: Option<PathBuf>,
-    /// What the image says of the system in it: a pattern (* and ?) that validation holds the OS's ID against, such as debian
+    /// Expected ID of the operating system, such as debian: a pattern (* and ?) that validation compares
     #[arg(long, value_name = "PATTERN")]
     os_id: Option<String>,
-    /// The same of the OS's VERSION_ID, such as 12
+    /// Expected VERSION_ID of the operating system, such as 12: a pattern
     #[arg(long, value_name = "PATTERN")]
     os_version: Option<String>,
-    /// The same of the kernel's release, such as '6.1.*'
+    /// Expected release of the kernel, such as '6.1.*': a pattern
     #[arg(long, value_name = "PATTERN")]
     kernel: Option<String>,
-    /// Return when the file is uploaded, not when the image is taken in
+    /// Return after the upload, without waiting for the import
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -113,7 +113,7 @@ pub async fn run(cx: &Cx, args: AddArgs) -> Result<(), CliError> {
     if started.received_bytes > 0 {
         let had = units::bytes(started.received_bytes);
         cx.ui.note(&format!(
-            "going on with an upload of which {had} of {} are there",
+            "continuing an upload: {had} of {} are already received",
             units::bytes(size_bytes)
         ));
     } else {

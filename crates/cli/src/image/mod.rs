@@ -17,7 +17,7 @@ use crate::{names, units};
 /// `rackwright image`
 #[derive(Debug, Subcommand)]
 pub enum ImageCommand {
-    /// Upload an image file and take it in
+    /// Upload and import an image file
     Add(add::AddArgs),
     /// Show all images
     List,
@@ -142,7 +142,7 @@ fn details(image: &Image, paint: Paint, width: Option<usize>) -> String {
         let mut table = Table::pairs().indented(2);
         table.row(["version".into(), names::last(&version.name).into()]);
         table.row([
-            "taken in".into(),
+            "imported".into(),
             version
                 .create_time
                 .as_ref()

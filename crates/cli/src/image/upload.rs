@@ -133,7 +133,7 @@ pub async fn run(client: &Client, ui: &Ui, path: &Path, mut upload: Upload) -> R
             if told != status.message() {
                 told = status.message().to_owned();
                 ui.note(&format!(
-                    "note: the upload was interrupted ({}); going on",
+                    "note: the upload was interrupted ({}); continuing",
                     clean(&told)
                 ));
             }
@@ -153,7 +153,7 @@ pub async fn run(client: &Client, ui: &Ui, path: &Path, mut upload: Upload) -> R
             backoff = Backoff::for_long_work();
         } else if backoff.delay().is_none() {
             return Err(CliError::BadAnswer(format!(
-                "the upload stays at {before} bytes whatever is sent"
+                "the upload stays at {before} bytes although data is sent"
             )));
         }
     }
@@ -251,7 +251,7 @@ async fn read_pieces(
     while left > 0 {
         let mut data = vec![0; PIECE_BYTES.min(usize::try_from(left).unwrap_or(PIECE_BYTES))];
         file.read_exact(&mut data).await.map_err(|e| match e.kind() {
-            std::io::ErrorKind::UnexpectedEof => std::io::Error::other("it became shorter during the upload"),
+            std::io::ErrorKind::UnexpectedEof => std::io::Error::other("the file became shorter during the upload"),
             _ => e,
         })?;
         let length = data.len() as u64;

@@ -68,7 +68,7 @@ pub struct DestroyArgs {
 pub struct ResumeArgs {
     #[command(flatten)]
     targets: Targets,
-    /// Do not ask where the end of the hold erases what is on the drives: the claim ended while the node was held
+    /// Do not ask for confirmation if the end of the hold erases the drives (the claim ended during the hold)
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -82,12 +82,12 @@ pub struct ResumeArgs {
 pub struct ReadmitArgs {
     #[command(flatten)]
     destroy: DestroyArgs,
-    /// Accept the drives that the machine's agent reported last, in place of the recorded drives. Look at the machine
-    /// first: erase certificates name you as the witness of these drives
+    /// Accept the drives that the machine's agent reported last, in place of the recorded drives. Check the machine first:
+    /// erase certificates name you as the witness of these drives
     #[arg(long)]
     accept_drives: bool,
-    /// Make this TPM the node's, after a change of its board: the digest that the refusal names. "none": the node has no TPM any
-    /// more. Look at the machine first
+    /// Assign this TPM to the node after a change of its board: the digest from the refusal, or "none" if the node no longer
+    /// has a TPM. Check the machine first
     #[arg(long, value_name = "sha256:HEX|none")]
     accept_tpm: Option<String>,
 }
@@ -97,7 +97,7 @@ pub struct ReadmitArgs {
 pub struct ReasonArgs {
     #[command(flatten)]
     targets: Targets,
-    /// Why, for those who come after you
+    /// Reason, stored and shown to others
     #[arg(long)]
     reason: String,
     #[command(flatten)]
@@ -120,7 +120,7 @@ pub struct PowerArgs {
     id: String,
     #[arg(value_enum)]
     action: PowerArg,
-    /// With ac-cycle: although a customer has the node, and whatever runs on it is cut off
+    /// With ac-cycle: also if a customer has the node; all running work is interrupted
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -143,22 +143,23 @@ pub struct DeploymentArgs {
     /// Image: NAME for its newest version, or NAME@DIGEST
     #[arg(long)]
     image: String,
-    /// Host name (the node's own name when not given)
+    /// Host name (default: the node's name)
     #[arg(long)]
     hostname: Option<String>,
-    /// SSH public key that may log in, or a file with such keys; repeat it for several
+    /// SSH public key for logins, or a file with such keys; repeat the option for several
     #[arg(long = "ssh-key", value_name = "FILE|KEY")]
     ssh_keys: Vec<String>,
-    /// cloud-config for the installed system, beside our own. It is not kept: give it again with each image
+    /// File with cloud-config for the installed system, in addition to Rackwright's own. It is not kept: give it again with
+    /// each image
     #[arg(long, value_name = "FILE")]
     user_data: Option<std::path::PathBuf>,
-    /// Kernel name, serial number or stable id of the drive (the smallest fitting one when not given)
+    /// Kernel name, serial number or stable id of the root drive (default: the smallest drive that fits)
     #[arg(long, value_name = "DRIVE")]
     root_drive: Option<String>,
     /// Read the whole disk back after writing and compare
     #[arg(long)]
     verify_disk: bool,
-    /// Whom it works for: where machines wait for power or images, customers take turns
+    /// Owning customer; customers take turns where machines wait for power or images
     #[arg(long, value_name = "NAME")]
     customer: Option<String>,
 }
@@ -194,7 +195,7 @@ pub struct ReimageArgs {
 /// `--yes`
 #[derive(Debug, Args)]
 struct Consent {
-    /// Do not ask: what is on the drives is destroyed
+    /// Do not ask for confirmation; all data on the drives is destroyed
     #[arg(long, short)]
     yes: bool,
 }
@@ -207,8 +208,8 @@ impl Consent {
         }
         let list = ids.join(", ");
         ui.consent(
-            &format!("this destroys what is on the drives of {list}"),
-            &format!("{what} {list}: everything on the drives is lost."),
+            &format!("this destroys all data on the drives of {list}"),
+            &format!("{what} {list}: all data on the drives is lost."),
         )
     }
 }
@@ -362,7 +363,7 @@ async fn start_all(
 pub async fn power(cx: &Cx, args: PowerArgs) -> Result<(), CliError> {
     let is_ac_cycle = matches!(args.action, PowerArg::AcCycle);
     if args.force && !is_ac_cycle {
-        return Err(CliError::usage("--force belongs to ac-cycle", "leave it out"));
+        return Err(CliError::usage("--force is only for ac-cycle", "leave out --force"));
     }
     let action = match args.action {
         PowerArg::On => PowerAction::On,
@@ -400,7 +401,7 @@ async fn note_lost_user_data(cx: &Cx, ids: &[String]) {
     if !losing.is_empty() {
         let list = clean(&losing.join(", "));
         cx.ui.note(&format!(
-            "{list}: deployed with user data, which is not kept. The new system has none unless --user-data gives it again."
+            "{list}: deployed with user data, which is not kept. Give --user-data again if the new system needs it."
         ));
     }
 }
@@ -447,7 +448,7 @@ pub async fn resume(cx: &Cx, args: ResumeArgs) -> Result<(), CliError> {
     } else {
         let erased = erased_by_resume(cx, &ids).await?;
         if !erased.is_empty() {
-            Consent { yes: false }.obtain(&cx.ui, "The claim ended while it was held. Resume", &erased)?;
+            Consent { yes: false }.obtain(&cx.ui, "The claim ended during the hold. Resume", &erased)?;
         }
         erased
     };
@@ -585,8 +586,8 @@ impl DeploymentArgs {
     fn read(&self, targets: usize) -> Result<Deployment, CliError> {
         if targets > 1 && self.hostname.is_some() {
             return Err(CliError::usage(
-                "--hostname belongs to one node, but several are named",
-                "leave it out: each node is then called by its own name",
+                "--hostname applies to one node, but several nodes are given",
+                "leave out --hostname: each node then has its own name as host name",
             ));
         }
         Ok(Deployment {

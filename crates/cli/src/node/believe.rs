@@ -20,10 +20,10 @@ pub struct BelieveArgs {
     /// Every doubted node
     #[arg(long)]
     all: bool,
-    /// Why the records hold, for those who come after you
+    /// Reason why the records are right, stored and shown to others
     #[arg(long)]
     reason: String,
-    /// Do not ask with --all
+    /// Do not ask for confirmation with --all
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -50,9 +50,9 @@ pub async fn run(cx: &Cx, args: BelieveArgs) -> Result<(), CliError> {
     if args.all && !args.yes {
         let count = ids.len();
         cx.ui.consent(
-            &format!("this acts again on the records of {count} doubted nodes"),
+            &format!("this makes the control plane act on the records of {count} doubted nodes"),
             &format!(
-                "Believe the records of {count} nodes: a machine that they call free may be given to another customer."
+                "Confirm the records of {count} nodes: a machine with a free record can then be given to another customer."
             ),
         )?;
     }
@@ -65,7 +65,7 @@ pub async fn run(cx: &Cx, args: BelieveArgs) -> Result<(), CliError> {
             mutation: Some(mutations.of(id)),
         };
         match rpc!(client, NodeServiceClient.believe_node, format!("believe {id}"), request).await {
-            Ok(_) => cx.ui.say(&format!("{id} believed"))?,
+            Ok(_) => cx.ui.say(&format!("the record of {id} is confirmed"))?,
             Err(error) => errors.push(error),
         }
     }

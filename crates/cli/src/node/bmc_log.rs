@@ -39,7 +39,7 @@ pub struct BmcLogArgs {
 
 #[derive(Debug, Subcommand)]
 enum BmcLogCommand {
-    /// Empty the logs of a node's BMC; what was in them is lost
+    /// Clear the logs of a node's BMC; their entries are lost
     Clear(ClearArgs),
 }
 
@@ -48,16 +48,16 @@ struct ReadArgs {
     /// The node
     #[arg(required = true, value_name = "ID")]
     id: Option<String>,
-    /// Created since then by the BMC's clock: 2026-12-31T18:00:00Z, or 2h for so long ago
+    /// Only entries created since this time by the BMC's clock: 2026-12-31T18:00:00Z, or a duration before now such as 2h
     #[arg(long, value_name = "TIME", value_parser = past)]
     since: Option<Timestamp>,
-    /// Of this severity or worse
+    /// Only entries of this severity or worse
     #[arg(long, value_enum)]
     severity: Option<Severity>,
-    /// Show at most this many
+    /// Maximum number of entries
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(i32).range(1..=2000))]
     last: i32,
-    /// Show what was read last, without asking the BMC
+    /// Show the entries of the last reading, without a call to the BMC
     #[arg(long)]
     cached: bool,
     #[command(flatten)]
@@ -68,7 +68,7 @@ struct ReadArgs {
 struct ClearArgs {
     /// The node
     id: String,
-    /// Only this log, by its id or path (all that can be cleared when not given)
+    /// Only this log, by its id or path (default: all logs that can be cleared)
     #[arg(long, value_name = "LOG")]
     log: Option<String>,
     #[command(flatten)]
@@ -98,7 +98,7 @@ fn past(text: &str) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
         return Ok(at(time.as_second()));
     }
-    let wrong = |_| format!("`{text}` is no time: write it like 2026-12-31T18:00:00Z, or 2h for so long ago");
+    let wrong = |_| format!("`{text}` is not a time such as 2026-12-31T18:00:00Z or a duration before now such as 2h");
     let ago = units::parse_duration(text).map_err(wrong)?;
     let moment = jiff::Timestamp::now().checked_sub(ago);
     moment
@@ -145,7 +145,7 @@ pub async fn ac_cycle(
     let asked = rpc!(client, BmcServiceClient.ac_cycle_node, doing, request).await?;
     if !waiting.wait {
         cx.ui
-            .say(&format!("{} asked for", clean(&format!("AC cycle of {id}"))))?;
+            .say(&format!("{} requested", clean(&format!("AC cycle of {id}"))))?;
         return Ok(());
     }
     let done = until_done(&client, &asked, waiting.timeout.unwrap_or(CYCLE_WITHIN)).await?;
@@ -194,7 +194,7 @@ async fn until_done(client: &Client, asked: &BmcWork, within: Duration) -> Resul
             page_size: 1,
             ..ListBmcLogEntriesRequest::default()
         };
-        let doing = format!("look at the BMC of {}", names::short("nodes", &asked.name));
+        let doing = format!("read the BMC log of {}", names::short("nodes", &asked.name));
         let answer = rpc!(client, BmcServiceClient.list_bmc_log_entries, doing, request).await?;
         let work = answer.work.unwrap_or_default();
         let is_done = work
@@ -208,7 +208,7 @@ async fn until_done(client: &Client, asked: &BmcWork, within: Duration) -> Resul
             return Err(CliError::TimedOut {
                 what: format!("{} of the BMC of {}", asked.wanted, names::short("nodes", &asked.name)),
                 after: units::duration(begun.elapsed().as_secs_f64()),
-                hint: "the work goes on; `rackwright node bmc-log ID --cached` says how it stands".to_owned(),
+                hint: "the work continues; `rackwright node bmc-log ID --cached` shows its result".to_owned(),
             });
         }
         tokio::time::sleep(LOOK).await;
@@ -221,7 +221,7 @@ fn verdict(id: &str, work: &BmcWork) -> Result<(), CliError> {
     }
     Err(CliError::Bmc {
         message: format!("{id}: {}", clean(&work.error)),
-        hint: format!("`rackwright node explain {id}` says what else is known of the BMC"),
+        hint: format!("`rackwright node explain {id}` shows more about the BMC"),
         exit: exit::OPERATION_FAILED,
     })
 }
@@ -252,7 +252,7 @@ fn row(entry: &BmcLogEntry) -> [Cell; 5] {
 
 fn render(answer: &ListBmcLogEntriesResponse, paint: Paint, width: Option<usize>) -> String {
     let Some(read) = &answer.read_time else {
-        return "its event log was never read\n".to_owned();
+        return "the event log was never read\n".to_owned();
     };
     let mut text = String::new();
     if !answer.entries.is_empty() {
@@ -263,7 +263,7 @@ fn render(answer: &ListBmcLogEntriesResponse, paint: Paint, width: Option<usize>
         text = table.render(paint, width);
     }
     let logs = plural(answer.logs.len(), "log");
-    let more = if answer.more { ", more are there" } else { "" };
+    let more = if answer.more { ", there are more" } else { "" };
     let count = match answer.entries.len() {
         1 => "1 entry".to_owned(),
         count => format!("{count} entries"),

@@ -22,12 +22,12 @@ pub const MAX_PASSWORD_BYTES: u64 = 4096;
 #[derive(Debug, Args)]
 #[group(id = "password")]
 pub struct EnrollArgs {
-    /// The node's name: 1 to 63 of a-z 0-9 and '-'
+    /// Name of the node: 1 to 63 characters of a-z, 0-9 and '-'
     id: String,
-    /// The BMC's address: https://HOST[:PORT][/BASE], or ipmi://HOST[:PORT]?mac=MAC
+    /// Address of the BMC: https://HOST[:PORT][/BASE], or ipmi://HOST[:PORT]?mac=MAC
     #[arg(long, value_name = "URL")]
     bmc: String,
-    /// User at the BMC; without user and password those of the factory list are tried (`bmc credentials list`)
+    /// User at the BMC; without user and password the factory credentials are tried (`bmc credentials list`)
     #[arg(long, requires = "password")]
     user: Option<String>,
     /// File with the password at the BMC
@@ -36,19 +36,19 @@ pub struct EnrollArgs {
     /// Read the password at the BMC from standard input
     #[arg(long, group = "password", requires = "user")]
     password_stdin: bool,
-    /// SHA-256 of the BMC's certificate (the one seen first is kept when not given)
+    /// SHA-256 of the BMC's certificate (default: the certificate of the first connection is pinned)
     #[arg(long, value_name = "sha256:HEX")]
     bmc_certificate: Option<String>,
-    /// Path of the system when the BMC manages several
+    /// Path of the system, if the BMC manages several
     #[arg(long, value_name = "PATH")]
     bmc_system: Option<String>,
     /// Class of identical nodes
     #[arg(long)]
     sku: Option<String>,
-    /// SHA-256 of the public area of the machine's TPM endorsement key (the TPM of the first inspection is kept when not given)
+    /// SHA-256 of the public area of the machine's TPM endorsement key (default: the TPM of the first inspection)
     #[arg(long, value_name = "sha256:HEX")]
     tpm_ek: Option<String>,
-    /// Label, k=v; repeat it for several
+    /// Label, k=v; repeat the option for several
     #[arg(long = "label", value_name = "K=V", value_parser = pair)]
     labels: Vec<(String, String)>,
     #[command(flatten)]
@@ -61,7 +61,7 @@ pub struct EnrollArgs {
 pub fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(format!("`{text}` is no label: write it like rack=r12")),
+        _ => Err(format!("`{text}` is not a label: write a label such as rack=r12")),
     }
 }
 
@@ -85,7 +85,7 @@ pub fn read_password(source: Option<&Path>) -> Result<SecretString, CliError> {
     if password.is_empty() {
         return Err(CliError::usage(
             "the password is empty",
-            "the file or standard input must hold it on one line",
+            "the file or standard input must contain the password on one line",
         ));
     }
     Ok(SecretString::from(password.to_owned()))

@@ -40,7 +40,7 @@ pub async fn reports(cx: &Cx, id: &str, last: usize) -> Result<(), CliError> {
     let width = cx.ui.width();
     cx.ui.list(&answer.reports, |paint| {
         if answer.reports.is_empty() {
-            return "no validation has been reported\n".to_owned();
+            return "there is no validation report\n".to_owned();
         }
         let texts: Vec<_> = answer
             .reports
@@ -92,11 +92,11 @@ fn report_text(report: &Report, paint: Paint, width: Option<usize>) -> String {
 pub struct CertificatesArgs {
     /// The node
     id: String,
-    /// Check every signature, that a key of the site made it, and that what is signed is what is shown
+    /// Check that each signature is valid and by a key of the site, and that the signed data is the shown data
     #[arg(long)]
     verify: bool,
-    /// The public key that must have signed, or lead to the one that did, 64 hex digits (with --verify; otherwise the control
-    /// plane is believed which keys are the site's)
+    /// Public key that must have signed, or that leads to the signing key, 64 hex digits (with --verify; without this option
+    /// the site's keys from the control plane are trusted)
     #[arg(long, value_name = "HEX", requires = "verify")]
     key: Option<String>,
 }
@@ -115,14 +115,14 @@ pub async fn certificates(cx: &Cx, args: CertificatesArgs) -> Result<(), CliErro
     let width = cx.ui.width();
     cx.ui.list(&certificates, |paint| {
         if certificates.is_empty() {
-            return "nothing has been erased on this node\n".to_owned();
+            return "no drive of this node has been erased\n".to_owned();
         }
         certificate_table(&certificates, &checks).render(paint, width)
     })?;
     for certificate in certificates.iter().filter(|c| !c.rejected_methods.is_empty()) {
         let rejected = clean(&certificate.rejected_methods.join("; "));
         cx.ui.note(&format!(
-            "{}: stronger methods did not serve: {rejected}",
+            "{}: stronger erase methods were not usable: {rejected}",
             clean(&certificate.drive_name)
         ));
     }
@@ -133,7 +133,7 @@ pub async fn certificates(cx: &Cx, args: CertificatesArgs) -> Result<(), CliErro
             let why = check?.err()?;
             let drive = clean(&format!("{} {}", certificate.drive_name, certificate.drive_serial));
             Some(CliError::untrusted(
-                format!("the certificate of drive {drive} does not hold: {why}"),
+                format!("the certificate of drive {drive} is not valid: {why}"),
                 "",
             ))
         })
@@ -242,7 +242,7 @@ fn verify(certificate: &EraseCertificate, wanted_key: Option<&str>, keys: &Signi
     UnparsedPublicKey::new(&ED25519, &certificate.signer_public_key)
         .verify(&certificate.signed_payload, &certificate.signature)
         .map_err(|_| "the signature is wrong".to_owned())?;
-    let signed = signed_fields(&certificate.signed_payload).ok_or("what was signed cannot be read")?;
+    let signed = signed_fields(&certificate.signed_payload).ok_or("the signed data cannot be read")?;
     let method = EraseMethod::try_from(certificate.method)
         .unwrap_or_default()
         .as_str_name()
@@ -270,13 +270,13 @@ fn verify(certificate: &EraseCertificate, wanted_key: Option<&str>, keys: &Signi
     for (field, shown) in shown {
         match signed.get(field) {
             Some(signed) if *signed == [shown.as_bytes()] => {}
-            Some(_) => return Err(format!("its {field} is not the one that was signed")),
+            Some(_) => return Err(format!("its {field} differs from the signed value")),
             None => return Err(format!("its {field} was not signed")),
         }
     }
     let of = signed.get("identity").into_iter().flatten().copied().next();
     if of.unwrap_or_default() != certificate.identity.as_bytes() {
-        return Err("its identity is not the one that was signed".into());
+        return Err("its identity differs from the signed value".into());
     }
     let number = certificate.number.to_string();
     let in_chain = [
@@ -286,16 +286,16 @@ fn verify(certificate: &EraseCertificate, wanted_key: Option<&str>, keys: &Signi
     for (field, shown, without) in in_chain {
         let signed = signed.get(field).into_iter().flatten().copied().next();
         if signed.unwrap_or(without.as_bytes()) != shown.as_bytes() {
-            return Err(format!("its {field} is not the one that was signed"));
+            return Err(format!("its {field} differs from the signed value"));
         }
     }
     let shown = certificate.witnesses.iter().map(String::as_bytes);
     if !shown.eq(signed.get("witness").into_iter().flatten().copied()) {
-        return Err("its witnesses are not the ones that were signed".into());
+        return Err("its witnesses differ from the signed values".into());
     }
     let shown = certificate.evidence.iter().map(String::as_bytes);
     if !shown.eq(signed.get("evidence_line").into_iter().flatten().copied()) {
-        return Err("its evidence is not the one that was signed".into());
+        return Err("its evidence differs from the signed values".into());
     }
     Ok(())
 }
@@ -409,28 +409,28 @@ mod tests {
         changed.drive_serial = "S2".into();
         assert_eq!(
             verify(&changed, None, &SigningKeys::default()),
-            Err("its drive_serial is not the one that was signed".into())
+            Err("its drive_serial differs from the signed value".into())
         );
         for identity in ["", "address only"] {
             let identity = identity.to_owned();
             let changed = EraseCertificate { identity, ..signed() };
             assert_eq!(
                 verify(&changed, None, &SigningKeys::default()),
-                Err("its identity is not the one that was signed".into())
+                Err("its identity differs from the signed value".into())
             );
         }
         for witnesses in [vec![], vec!["bmc".to_owned()], vec!["inspection".into(), "bmc".into()]] {
             let changed = EraseCertificate { witnesses, ..signed() };
             assert_eq!(
                 verify(&changed, None, &SigningKeys::default()),
-                Err("its witnesses are not the ones that were signed".into())
+                Err("its witnesses differ from the signed values".into())
             );
         }
         for evidence in [vec![], vec!["memory: off".to_owned()]] {
             let changed = EraseCertificate { evidence, ..signed() };
             assert_eq!(
                 verify(&changed, None, &SigningKeys::default()),
-                Err("its evidence is not the one that was signed".into())
+                Err("its evidence differs from the signed values".into())
             );
         }
         let mut changed = signed();

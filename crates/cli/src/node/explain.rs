@@ -42,8 +42,8 @@ fn screen(explanation: &Explanation, paint: Paint, width: Option<usize>, now: f6
     };
     section("What you can do", hints(explanation));
     section("Tried in this state", attempts(explanation, now).render(paint, width));
-    section("How it came here", history(explanation, now).render(paint, width));
-    section("What is known", facts(explanation, now).render(paint, width));
+    section("History", history(explanation, now).render(paint, width));
+    section("Known facts", facts(explanation, now).render(paint, width));
     text
 }
 
@@ -60,7 +60,7 @@ fn heading(node: &Node, paint: Paint, now: f64) -> String {
     if let Some(deadline) = &status.state_deadline {
         let left = -units::since(deadline, now);
         let words = if left >= 0.0 {
-            "to go until it fails"
+            "left before the deadline"
         } else {
             "past its deadline"
         };

@@ -27,7 +27,7 @@ pub struct FirmwareArgs {
 /// What can be done about it.
 #[derive(Debug, Subcommand)]
 enum FirmwareVerb {
-    /// Bring a node's firmware to what its SKU wants, the BMC first
+    /// Update a node's firmware to the versions that its SKU wants, the BMC first
     Update(UpdateArgs),
 }
 
@@ -36,7 +36,7 @@ enum FirmwareVerb {
 pub struct UpdateArgs {
     /// The node
     id: String,
-    /// Only show what would be done
+    /// Only show the planned changes
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -83,15 +83,15 @@ async fn update(cx: &Cx, args: UpdateArgs) -> Result<(), CliError> {
 fn details(firmware: &NodeFirmware, paint: Paint, width: Option<usize>) -> String {
     let mut text = match &firmware.seen_time {
         Some(at) => format!("read {}; offered: {}\n", units::stamp(at), offered(firmware)),
-        None => "its BMC was never read: an update reads it, and so does the way into the pool\n".to_owned(),
+        None => "the BMC was never read: an update or the admission to the pool reads it\n".to_owned(),
     };
     if !firmware.under_way.is_empty() {
         text.push_str(&format!("under way: {}\n", firmware.under_way));
     }
     if firmware.rows.is_empty() {
-        text.push_str("its SKU wants nothing\n");
+        text.push_str("the node's SKU wants no firmware version\n");
     } else {
-        let mut table = Table::new(&["ORDER", "COMPONENT", "ID", "INSTALLED", "WANTED", "WHAT"]);
+        let mut table = Table::new(&["ORDER", "COMPONENT", "ID", "INSTALLED", "WANTED", "VERDICT"]);
         for row in &firmware.rows {
             let tone = match row.verdict.as_str() {
                 "up-to-date" | "newer" => Tone::Good,
@@ -131,7 +131,7 @@ fn details(firmware: &NodeFirmware, paint: Paint, width: Option<usize>) -> Strin
 
 fn offered(firmware: &NodeFirmware) -> String {
     match firmware.ways.is_empty() {
-        true => "no way to update".to_owned(),
+        true => "no update method".to_owned(),
         false => firmware.ways.join(", "),
     }
 }

@@ -32,7 +32,7 @@ fn ssh_keys_of(argument: &str) -> Result<Vec<String>, CliError> {
     if text.contains("PRIVATE KEY") {
         return Err(CliError::usage(
             format!("{argument} is a private key"),
-            format!("give the public one, most likely {argument}.pub"),
+            format!("give the public key, most likely {argument}.pub"),
         ));
     }
     let lines = text
@@ -42,10 +42,10 @@ fn ssh_keys_of(argument: &str) -> Result<Vec<String>, CliError> {
     let keys: Vec<String> = lines.map(str::to_owned).collect();
     match keys.iter().find(|key| !is_ssh_key(key)) {
         Some(_) => Err(CliError::usage(
-            format!("{argument} holds a line that is no SSH public key"),
+            format!("{argument} contains a line that is not an SSH public key"),
             "a public key begins with its kind, such as ssh-ed25519",
         )),
-        None if keys.is_empty() => Err(CliError::usage(format!("{argument} holds no SSH public key"), "")),
+        None if keys.is_empty() => Err(CliError::usage(format!("{argument} contains no SSH public key"), "")),
         None => Ok(keys),
     }
 }
@@ -84,7 +84,12 @@ mod tests {
         std::fs::write(&file, "-----BEGIN OPENSSH PRIVATE KEY-----").unwrap();
         assert!(ssh_keys_of(name).unwrap_err().to_string().contains("is a private key"));
         std::fs::write(&file, "hello").unwrap();
-        assert!(ssh_keys_of(name).unwrap_err().to_string().contains("no SSH public key"));
+        assert!(
+            ssh_keys_of(name)
+                .unwrap_err()
+                .to_string()
+                .contains("not an SSH public key")
+        );
         std::fs::write(&file, "").unwrap();
         assert!(ssh_keys_of(name).is_err());
         assert!(

@@ -15,8 +15,8 @@ pub async fn run(cx: &Cx, id: &str) -> Result<(), CliError> {
     let Some(inventory) = node.status.and_then(|status| status.inventory) else {
         let id = names::short("nodes", id);
         return Err(CliError::usage(
-            format!("nothing is known yet of what {id} holds"),
-            format!("it is read when the node is inspected: see `rackwright node explain {id}`"),
+            format!("the inventory of {id} is not known yet"),
+            format!("an inspection reads the inventory: see `rackwright node explain {id}`"),
         ));
     };
     let width = cx.ui.width();

@@ -20,7 +20,7 @@ const PAGE: i32 = 200;
 pub struct ListArgs {
     #[command(flatten)]
     pub selection: Selection,
-    /// Go on showing changes
+    /// Continue to show changes
     #[arg(long)]
     watch: bool,
 }
@@ -43,7 +43,7 @@ pub fn state(text: &str) -> Result<NodeState, String> {
         .filter(|state| *state != NodeState::Unspecified)
         .ok_or_else(|| {
             let known: Vec<_> = (1..=12).map(state_name).collect();
-            format!("there is no such state; there are: {}", known.join(", "))
+            format!("unknown state; known states: {}", known.join(", "))
         })
 }
 

@@ -34,59 +34,59 @@ use crate::output::table::Cell;
 /// `rackwright node`
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {
-    /// Put a node under management
+    /// Enrol a node
     Enroll(enroll::EnrollArgs),
     /// Show nodes
     List(list::ListArgs),
     /// Show one node
     Get { id: String },
-    /// Show why a node is where it is, and what to do
+    /// Show the reasons for a node's state, and what to do
     Explain { id: String },
     /// Show a live timeline of phases
     Watch(watch::WatchArgs),
     /// Show the event log of a node's BMC, the newest first, or clear it
     BmcLog(bmc_log::BmcLogArgs),
-    /// Switch a node on or off, or off and on again
+    /// Switch a node on or off, or power-cycle it
     Power(actions::PowerArgs),
     /// Passwords of nodes' BMCs
     #[command(subcommand)]
     BmcPassword(BmcPasswordCommand),
-    /// Give nodes an image and hand them over validated
+    /// Write an image to nodes, validate them and hand them over
     Deploy(actions::DeployArgs),
-    /// Write another image to deployed nodes (what is on the root drive is lost)
+    /// Write another image to deployed nodes (all data on the root drive is lost)
     Reimage(actions::ReimageArgs),
-    /// Take nodes back: everything on their drives is erased
+    /// Release nodes: all data on their drives is erased
     Release(actions::DestroyArgs),
-    /// Take a node out of service without touching what is on it
+    /// Take a node out of service without changing its data
     Hold(actions::ReasonArgs),
-    /// End a hold; erases nodes whose claim ended meanwhile
+    /// End a hold; erases nodes with a claim that ended during the hold
     Resume(actions::ResumeArgs),
-    /// Set a node apart until it was erased
+    /// Set a node apart until `readmit` has erased it
     Quarantine(actions::ReasonArgs),
-    /// Bring nodes back from quarantine: everything on their drives is erased
+    /// Bring nodes back from quarantine: all data on their drives is erased
     Readmit(actions::ReadmitArgs),
-    /// Say that the record of doubted nodes holds, after a restore or when a machine knows more than its record
+    /// Confirm that the records of doubted nodes are right, after a restore or when a machine knows more than its record
     Believe(believe::BelieveArgs),
     /// Try failed nodes again
     Retry(actions::PlainArgs),
-    /// Be at a node's serial console, or read what it printed
+    /// Attach to a node's serial console, or read its recording
     Console(console::ConsoleArgs),
-    /// Show a node's firmware beside what its SKU wants, or bring it there
+    /// Show a node's firmware beside the versions that its SKU wants, or update it
     Firmware(firmware::FirmwareArgs),
-    /// Show what a node holds
+    /// Show the hardware inventory of a node
     Inventory { id: String },
-    /// Show settings of a node's firmware beside what is wanted, have them written, list what differs
+    /// Show a node's firmware settings beside the wanted values, write them, list differences
     Settings(settings::SettingsArgs),
-    /// Show what validation found, the newest first
+    /// Show validation reports, the newest first
     Reports {
         id: String,
-        /// Show this many
+        /// Number of reports
         #[arg(long, default_value_t = 1)]
         last: usize,
     },
     /// Show the erase certificates of a node, the newest first
     Certificates(evidence::CertificatesArgs),
-    /// Forget nodes that nobody has a claim on
+    /// Delete nodes without a claim
     Delete(actions::DeleteArgs),
     /// Change a node's BMC address, credentials or SKU
     Update(update::UpdateArgs),
@@ -97,7 +97,7 @@ pub enum NodeCommand {
 /// `rackwright node bmc-password`
 #[derive(Debug, Subcommand)]
 pub enum BmcPasswordCommand {
-    /// Give the BMCs of nodes new passwords, and try once more what they refused before
+    /// Set new passwords at the BMCs of nodes, also after a BMC refused an earlier change
     Rotate(actions::PlainArgs),
 }
 

@@ -30,9 +30,9 @@ pub struct SettingsArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Have settings written that are not as wanted: nodes that nobody has are started and inspected again
+    /// Write settings that are not as wanted: nodes without a claim are started and inspected again
     Apply(PlainArgs),
-    /// Show nodes whose settings are not as wanted
+    /// Show nodes with settings that are not as wanted
     Drift,
 }
 
@@ -63,15 +63,22 @@ async fn drift(cx: &Cx) -> Result<(), CliError> {
     cx.ui.list(&nodes, |paint| {
         if nodes.is_empty() {
             return match (read, known) {
-                (0, _) => "nothing is known: firmware settings were read of no node\n".to_owned(),
+                (0, _) => "unknown: firmware settings were read from no node\n".to_owned(),
                 (read, known) if read < known => format!(
-                    "settings are as wanted on the {read} of {known} nodes of which they were read; of the others nothing is \
-                     known\n"
+                    "settings are as wanted on {read} of {known} nodes; the settings of the other nodes were not read\n"
                 ),
                 (read, _) => format!("settings are as wanted on all {read} nodes\n"),
             };
         }
-        let mut table = Table::new(&["NODE", "SINCE", "SETTING", "WANTED", "IS", "AFTER START", "STANDING"]);
+        let mut table = Table::new(&[
+            "NODE",
+            "SINCE",
+            "SETTING",
+            "WANTED",
+            "CURRENT",
+            "AFTER START",
+            "STANDING",
+        ]);
         for node in &nodes {
             for setting in &node.settings {
                 let [name, wanted, current, pending, standing] = cells(setting);
@@ -106,8 +113,8 @@ fn screen(settings: &NodeSettings, paint: Paint, width: Option<usize>) -> String
     let id = clean(names::short("nodes", &settings.name));
     if settings.settings.is_empty() {
         return match names::short("skus", &settings.sku) {
-            "" => format!("the site has no node {id}, so nothing is wanted of its firmware\n"),
-            sku => format!("SKU {} wants nothing of the firmware of {id}\n", clean(sku)),
+            "" => format!("the site has no node {id}, so no firmware settings are wanted\n"),
+            sku => format!("SKU {} wants no firmware settings for {id}\n", clean(sku)),
         };
     }
     let time = |time: &Option<_>| time.as_ref().map_or_else(|| "never".to_owned(), units::stamp);
@@ -120,9 +127,9 @@ fn screen(settings: &NodeSettings, paint: Paint, width: Option<usize>) -> String
     pair("read", time(&settings.read_time).into());
     pair("verified after a start", time(&settings.verify_time).into());
     if let Some(since) = &settings.drift_time {
-        pair("otherwise since", Cell::toned(units::stamp(since), Tone::Bad));
+        pair("differs since", Cell::toned(units::stamp(since), Tone::Bad));
     }
-    let mut table = Table::new(&["SETTING", "WANTED", "IS", "AFTER START", "STANDING"]);
+    let mut table = Table::new(&["SETTING", "WANTED", "CURRENT", "AFTER START", "STANDING"]);
     for setting in &settings.settings {
         table.row(cells(setting));
     }

@@ -43,7 +43,7 @@ impl SigningKeys {
         match self.0.is_empty() || place.is_some() {
             true => Ok(()),
             false => Err(format!(
-                "it was signed by {signer}, which is no signing key of this site"
+                "it was signed by {signer}, which is not a signing key of this site"
             )),
         }
     }

@@ -20,7 +20,7 @@ use crate::output::Format;
 pub struct UpdateArgs {
     /// The node
     id: String,
-    /// The BMC's address: https://HOST[:PORT][/BASE], or ipmi://HOST[:PORT]?mac=MAC
+    /// Address of the BMC: https://HOST[:PORT][/BASE], or ipmi://HOST[:PORT]?mac=MAC
     #[arg(long, value_name = "URL")]
     bmc: Option<String>,
     /// User at the BMC
@@ -32,10 +32,10 @@ pub struct UpdateArgs {
     /// Read the password at the BMC from standard input
     #[arg(long)]
     password_stdin: bool,
-    /// SHA-256 of the BMC's certificate; empty to take the next one seen
+    /// SHA-256 of the BMC's certificate; empty to pin the certificate of the next connection
     #[arg(long, value_name = "sha256:HEX")]
     bmc_certificate: Option<String>,
-    /// Path of the system when the BMC manages several
+    /// Path of the system, if the BMC manages several
     #[arg(long, value_name = "PATH")]
     bmc_system: Option<String>,
     /// Class of identical nodes
@@ -77,7 +77,7 @@ pub async fn run(cx: &Cx, args: UpdateArgs) -> Result<(), CliError> {
     let (spec, paths) = args.changes()?;
     if paths.is_empty() {
         return Err(CliError::usage(
-            "nothing to change is given",
+            "no change is given",
             "see `rackwright node update --help`",
         ));
     }

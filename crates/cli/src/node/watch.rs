@@ -37,10 +37,10 @@ pub struct WatchArgs {
     ids: Vec<String>,
     #[command(flatten)]
     selection: Selection,
-    /// End when all of them are in this state; with exit code 7 when one fails or is quarantined instead
+    /// End when all nodes are in this state; exit code 7 if a node fails or is quarantined instead
     #[arg(long, value_name = "STATE", value_parser = state)]
     until: Option<NodeState>,
-    /// With --until: the longest time to wait
+    /// With --until: time limit
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, requires = "until")]
     timeout: Option<Duration>,
 }
@@ -77,9 +77,9 @@ pub async fn follow(
         None => watching.await,
         Some(limit) => tokio::time::timeout(limit, watching).await.unwrap_or_else(|_| {
             Err(CliError::TimedOut {
-                what: "what was watched for".to_owned(),
+                what: "the expected change".to_owned(),
                 after: units::duration(limit.as_secs_f64()),
-                hint: "`rackwright node explain ID` says what a node waits for".to_owned(),
+                hint: "`rackwright node explain ID` shows what a node waits for".to_owned(),
             })
         }),
     };
@@ -108,8 +108,8 @@ impl Watcher<'_> {
             }
             if !backoff.pause().await {
                 return Err(CliError::TimedOut {
-                    what: "reconnecting to the server".to_owned(),
-                    after: "minutes of trying".to_owned(),
+                    what: "the reconnection to the server".to_owned(),
+                    after: "several minutes".to_owned(),
                     hint: String::new(),
                 });
             }
@@ -212,7 +212,7 @@ impl Watcher<'_> {
         match self.timeline.stuck() {
             Some((id, why)) if !matches!(until, NodeState::Failed | NodeState::Quarantined) => Err(CliError::Missed {
                 what: format!("{id} is {why}"),
-                hint: format!("`rackwright node explain {id}` says what was tried and what to do"),
+                hint: format!("`rackwright node explain {id}` shows the attempts and what to do"),
             }),
             _ => Ok(false),
         }

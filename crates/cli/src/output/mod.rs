@@ -22,11 +22,11 @@ pub use table::Table;
 pub enum Format {
     /// For people
     Table,
-    /// The API's own field names; streams write one object a line
+    /// JSON with the API's field names; streams write one object per line
     Json,
-    /// The same as YAML
+    /// The same content in YAML
     Yaml,
-    /// Resource names only, one a line
+    /// Resource names only, one per line
     Name,
 }
 
@@ -116,7 +116,7 @@ impl Ui {
     /// # Errors
     /// `Usage` if no question can be asked, and for every answer but `yes`; the terminal could not be read.
     pub fn consent(&self, does: &str, question: &str) -> Result<(), CliError> {
-        self.consent_or(does, question, "give --yes if that is meant")
+        self.consent_or(does, question, "give --yes to confirm")
     }
 
     /// Like [`consent`](Self::consent), with other advice for the case without a terminal.
@@ -127,20 +127,23 @@ impl Ui {
         if self.can_ask() {
             return self.confirm(question);
         }
-        Err(CliError::usage(format!("{does}, and there is nobody to ask"), advice))
+        Err(CliError::usage(
+            format!("{does}; confirmation is required, and there is no terminal"),
+            advice,
+        ))
     }
 
     /// Asks on the terminal, and continues only after a typed `yes`.
     fn confirm(&self, question: &str) -> Result<(), CliError> {
         let term = Term::stderr();
-        let asked = term.write_str(&format!("{question} Type yes to go on: "));
+        let asked = term.write_str(&format!("{question} Type yes to continue: "));
         let answer = asked
             .and_then(|()| term.read_line())
             .map_err(|e| CliError::io("ask", e))?;
         if answer.trim() == "yes" {
             Ok(())
         } else {
-            Err(CliError::usage("not confirmed, nothing was done", ""))
+            Err(CliError::usage("not confirmed; nothing was done", ""))
         }
     }
 
@@ -227,7 +230,7 @@ fn yaml(value: &Value) -> Result<String, CliError> {
     // Long strings stay on one line, so that text search finds them.
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let text = serde_saphyr::to_string_with_options(value, options)
-        .map_err(|e| CliError::BadAnswer(format!("not writable as YAML: {e}")))?;
+        .map_err(|e| CliError::BadAnswer(format!("the answer cannot be written as YAML: {e}")))?;
     Ok(if text.ends_with('\n') { text } else { text + "\n" })
 }
 

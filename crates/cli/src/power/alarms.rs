@@ -31,8 +31,8 @@ pub async fn run(cx: &Cx) -> Result<(), CliError> {
 fn read(coverage: &[ReadingCoverage]) -> String {
     let known: i32 = coverage.iter().map(|of| of.known).sum();
     if known == 0 {
-        return "nothing is known of power and cooling: nothing is read. The site file names what to read and `facility` in \
-                the settings how (docs/power.md)\n"
+        return "the state of power and cooling is unknown: no device is read. The site file names the devices to read, \
+            `facility` in the settings the way to read them (docs/power.md)\n"
             .to_owned();
     }
     let counts: Vec<String> = coverage
@@ -51,9 +51,9 @@ fn read(coverage: &[ReadingCoverage]) -> String {
     let rest = if is_whole {
         ""
     } else {
-        "; of the others nothing is known"
+        "; the state of the others is unknown"
     };
-    format!("alarms are those of what is read: {}{rest}\n", counts.join(", "))
+    format!("alarms cover the devices that are read: {}{rest}\n", counts.join(", "))
 }
 
 async fn all(client: &Client) -> Result<(Vec<Alarm>, Vec<ReadingCoverage>), CliError> {
@@ -74,7 +74,7 @@ async fn all(client: &Client) -> Result<(Vec<Alarm>, Vec<ReadingCoverage>), CliE
 }
 
 fn table(alarms: &[Alarm]) -> Table {
-    let mut table = Table::new(&["SEVERITY", "SUBJECT", "SINCE", "NODES", "HOLDS", "WHAT", "DO"]);
+    let mut table = Table::new(&["SEVERITY", "SUBJECT", "SINCE", "NODES", "BLOCKS", "MESSAGE", "ADVICE"]);
     for alarm in alarms {
         let tone = if alarm.severity == "critical" {
             Tone::Bad

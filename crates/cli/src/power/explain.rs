@@ -21,11 +21,11 @@ const PAGE: i32 = 1000;
 /// `rackwright power explain`
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// A node, a cluster or a customer; nodes/NAME, clusters/NAME or customers/NAME where a name is of several
+    /// A node, a cluster or a customer; nodes/NAME, clusters/NAME or customers/NAME if a name is ambiguous
     #[arg(value_name = "NODE|CLUSTER|CUSTOMER")]
     name: String,
-    /// Explain a node from site files instead of asking the server: file or directory (its *.yaml and *.yml); repeat it for
-    /// several
+    /// Explain a node from site files, without the server: file or directory (its *.yaml and *.yml files); repeat the option
+    /// for several
     #[arg(long = "site", value_name = "FILE|DIR|-")]
     site: Vec<PathBuf>,
 }
@@ -55,7 +55,7 @@ async fn ask(client: &Client, name: &str) -> Result<ExplainPowerResponse, CliErr
     match all(client, &format!("customers/{name}")).await {
         Err(error) if error.code() == Some(Code::NotFound) => Err(CliError::usage(
             format!("the site has no node, cluster or customer named {name}"),
-            "`rackwright cluster list` and `rackwright node list` name them",
+            "`rackwright cluster list` and `rackwright node list` show the names",
         )),
         other => other,
     }
@@ -94,8 +94,8 @@ async fn all(client: &Client, name: &str) -> Result<ExplainPowerResponse, CliErr
 fn words(told: &ExplainPowerResponse, render: impl FnOnce(&Table) -> String) -> String {
     let mut out = String::new();
     let measured = match told.measured_watts {
-        Some(watts) => format!("they measure {}", kw(watts)),
-        None => "not all of them are measured".to_owned(),
+        Some(watts) => format!("measured: {}", kw(watts)),
+        None => "not all nodes are measured".to_owned(),
     };
     // Writing to a string cannot fail.
     let _ = writeln!(
@@ -159,12 +159,12 @@ fn psu_text(psu: &PowerPsu) -> String {
 
 fn loss_text(loss: &PowerLoss) -> String {
     let end = if loss.survives {
-        "the node lives on"
+        "the node stays on"
     } else {
         "the node goes down"
     };
     format!(
-        "Feed {} lost: {} PSUs live and give {}: {end}.",
+        "Feed {} lost: {} PSUs remain and supply {}: {end}.",
         clean(&loss.feed),
         loss.live,
         kw(loss.live_watts)

@@ -12,11 +12,11 @@ use crate::error::CliError;
 /// `rackwright power`
 #[derive(Debug, Subcommand)]
 pub enum PowerCommand {
-    /// Show the way from the utility to a node, a cluster or a customer, with watts at each step
+    /// Show the power path from the utility to a node, a cluster or a customer, with watts at each step
     Explain(explain::ExplainArgs),
-    /// Show headroom and stranded power of one level, those with the least headroom first
+    /// Show headroom and stranded power of one level, the least headroom first
     Report(report::ReportArgs),
-    /// Show what is wrong with power and cooling now
+    /// Show the open alarms of power and cooling
     Alarms,
 }
 

@@ -17,10 +17,10 @@ const PAGE: usize = 1000;
 /// `rackwright power report`
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// utility, panel, feed, circuit, rack-pdu or power-shelf
+    /// Level: utility, panel, feed, circuit, rack-pdu or power-shelf
     #[arg(long, default_value = "circuit", value_name = "LEVEL")]
     level: String,
-    /// At most so many rows, those with the least headroom
+    /// Maximum number of rows; rows with the least headroom are shown first
     #[arg(long, default_value_t = 1000, value_name = "N")]
     limit: usize,
 }
@@ -31,7 +31,7 @@ pub async fn run(cx: &Cx, args: ReportArgs) -> Result<(), CliError> {
     let (rows, total) = all(&client, &args).await?;
     if rows.len() < total {
         cx.ui.note(&format!(
-            "note: {} of {total} are shown; --limit shows more",
+            "note: {} of {total} rows are shown; --limit shows more",
             rows.len()
         ));
     }
@@ -51,7 +51,7 @@ async fn all(client: &Client, args: &ReportArgs) -> Result<(Vec<PowerHeadroom>, 
         let page = rpc!(
             client,
             PowerServiceClient.get_power_report,
-            "report the power that is left",
+            "read the power report",
             request
         )
         .await?;

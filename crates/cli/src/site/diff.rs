@@ -116,7 +116,7 @@ pub fn text(differences: &[Difference<'_>], paint: Paint) -> String {
         }
         let more = by_words.len().saturating_sub(LINES);
         if more > 0 {
-            let _ = writeln!(text, "{sign} and {more} more, which -o json shows");
+            let _ = writeln!(text, "{sign} and {more} more (see -o json)");
         }
     }
     text

@@ -19,9 +19,9 @@ pub fn run(cx: &Cx, node: &str, files: &[PathBuf]) -> Result<(), CliError> {
     let name = names::short("nodes", node);
     let Some(node) = site.node_named(name) else {
         let hint = match site.customer_named(names::short("customers", name)) {
-            Some(_) => "that is a customer: what they have is known to the server; leave --site out to ask it",
+            Some(_) => "this is a customer: only the server knows the customer's nodes; leave out --site",
             None => {
-                "`rackwright site validate` counts the nodes of the site; what clusters have is known to the server"
+                "`rackwright site validate` counts the nodes of the site; only the server knows the nodes of clusters"
             }
         };
         return Err(CliError::usage(format!("the site has no node named {name}"), hint));
@@ -52,7 +52,7 @@ fn words(cx: &Cx, site: &Site, explanation: &Explanation) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "{node}, a {sku} in rack {rack}, draws at most {}; {psus_needed} of its {} PSUs must live.",
+        "{node}, a {sku} in rack {rack}, draws at most {}; {psus_needed} of its {} PSUs must work.",
         kw(*max_watts),
         psus.len()
     );
@@ -76,7 +76,7 @@ fn words(cx: &Cx, site: &Site, explanation: &Explanation) -> String {
         let _ = writeln!(out, "{}", loss_text(loss));
     }
     let survives = if explanation.survives_psu_loss {
-        "the node lives on"
+        "the node stays on"
     } else {
         "the node goes down"
     };
@@ -150,14 +150,14 @@ fn loss_text(loss: &LossOutcome) -> String {
         survives,
     } = loss;
     let end = if *survives {
-        "the node lives on"
+        "the node stays on"
     } else {
         "the node goes down"
     };
     match live {
-        0 => format!("Feed {feed} lost: no PSU lives, {end}."),
+        0 => format!("Feed {feed} lost: no PSU remains, {end}."),
         _ => format!(
-            "Feed {feed} lost: {live} PSUs live and give {}, each draws {}: {end}.",
+            "Feed {feed} lost: {live} PSUs remain and supply {}, each draws {}: {end}.",
             kw(*live_watts),
             kw(*psu_watts)
         ),

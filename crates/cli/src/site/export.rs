@@ -20,13 +20,13 @@ const MOST_FAULTS: usize = 5;
 /// `rackwright site export`
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// Directory to write the files to (one YAML stream on standard output when not given)
+    /// Directory for the files (default: one YAML stream on standard output)
     #[arg(value_name = "DIR")]
     folder: Option<PathBuf>,
     /// Write the cabling as a topology file of ibutils (.topo) to standard output instead
     #[arg(long, conflicts_with_all = ["folder", "force"])]
     topo: bool,
-    /// Replace files that are there
+    /// Replace existing files
     #[arg(long, requires = "folder")]
     force: bool,
 }
@@ -58,13 +58,19 @@ fn topology(site: &Site) -> Result<String, CliError> {
     let owned: Vec<(String, String)> = site.files.iter().map(source).collect();
     let sources: Vec<Source<'_>> = owned.iter().map(|(name, text)| Source { name, text }).collect();
     let checked = check(&sources).site.ok_or_else(|| {
-        let message = "the site that was applied is not one for this version of the tool";
-        CliError::usage(message, "`rackwright site export DIR` and `site validate DIR` say why")
+        let message = "this version of the tool does not accept the applied site";
+        CliError::usage(
+            message,
+            "`rackwright site export DIR`, then `rackwright site validate DIR` shows the errors",
+        )
     })?;
     let plan = cabling::plan(&checked).map_err(|faults| {
         let words: Vec<String> = faults.iter().take(MOST_FAULTS).map(ToString::to_string).collect();
         CliError::usage(
-            format!("the site's cables are no plan of a fabric: {}", words.join("; ")),
+            format!(
+                "the site's cables are not a valid plan of a fabric: {}",
+                words.join("; ")
+            ),
             "correct them in the site files",
         )
     })?;

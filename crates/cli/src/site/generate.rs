@@ -11,22 +11,22 @@ use crate::error::CliError;
 /// `rackwright site generate`
 #[derive(Debug, Args)]
 pub struct GenerateArgs {
-    /// Class of the nodes
+    /// SKU of the nodes
     #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(["dgx-h100", "dgx-b200", "gb200-nvl72"]))]
     sku: String,
-    /// How many of them
+    /// Number of nodes
     #[arg(long, value_name = "N")]
     nodes: usize,
-    /// Power feeds, 1 to 4 (3 for DGX, 2 for NVL72 when not given)
+    /// Number of power feeds, 1 to 4 (default: 3 for DGX, 2 for NVL72)
     #[arg(long, value_name = "N")]
     feeds: Option<usize>,
-    /// Sites with different seeds share no GUID
+    /// Seed of the GUIDs: sites with different seeds share no GUID
     #[arg(long, default_value_t = 0, value_name = "0-255")]
     seed: u8,
     /// Name of the site
     #[arg(long, default_value = "reference")]
     name: String,
-    /// File to write (standard output when not given)
+    /// File to write (default: standard output)
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
 }

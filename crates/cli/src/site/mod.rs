@@ -22,34 +22,34 @@ use crate::error::CliError;
 /// `rackwright site`
 #[derive(Debug, Subcommand)]
 pub enum SiteCommand {
-    /// Check site files and tell everything that is wrong with them
+    /// Check site files and report all errors
     Validate(Paths),
     /// Write a well-formed reference site of any size
     Generate(generate::GenerateArgs),
-    /// Write a site file from what NetBox or a fabric's dump knows
+    /// Write a site file from NetBox or from a dump of a fabric
     #[command(subcommand)]
     Import(import::ImportCommand),
-    /// Show what was added, removed and changed between two sites
+    /// Show the differences between two sites
     Diff {
         /// File or directory of the former site
         old: PathBuf,
         /// File or directory of the new site
         new: PathBuf,
     },
-    /// Show what applying site files would change, and what is wrong with them
+    /// Show the changes that site files would make, and their errors
     Plan(Paths),
-    /// Make site files the site: all of them together, or nothing
+    /// Apply site files as the site, all together or nothing
     Apply(plan::ApplyArgs),
-    /// Give the files back as they were applied last
+    /// Export the files that were applied last
     Export(export::ExportArgs),
-    /// Show which site is applied
+    /// Show the applied site
     Show,
 }
 
 /// The files of one site.
 #[derive(Debug, Args)]
 pub struct Paths {
-    /// File, directory (its *.yaml and *.yml) or `-` for standard input; all of them describe one site
+    /// File, directory (its *.yaml and *.yml files) or `-` for standard input; together they describe one site
     #[arg(required = true, value_name = "FILE|DIR|-")]
     paths: Vec<PathBuf>,
 }

@@ -22,7 +22,7 @@ use crate::output::{Format, Paint, Tone, clean};
 pub struct ApplyArgs {
     #[command(flatten)]
     paths: Paths,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub async fn apply(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
         return Err(CliError::rpc("apply the site", status));
     }
     if asks {
-        cx.ui.consent("this changes the site", "This becomes the site.")?;
+        cx.ui.consent("this changes the site", "These files become the site.")?;
     }
     let send = |channel, request: Request<(Arc<[SiteFile]>, Mutation)>| async move {
         let request = request.map(|(files, mutation)| {
@@ -147,8 +147,8 @@ fn verdict(sent: &SentFiles, plan: &PlanSiteResponse) -> Result<(), CliError> {
     match plan.conflicts.len() {
         0 => Ok(()),
         count => Err(CliError::usage(
-            format!("{} with what clusters hold", plural(count, "conflict")),
-            "leave in the site what clusters hold, or release them first (`rackwright cluster release`)",
+            format!("{} with resources of clusters", plural(count, "conflict")),
+            "keep the resources of the clusters in the site, or release the clusters first (`rackwright cluster release`)",
         )),
     }
 }

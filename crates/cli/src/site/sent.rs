@@ -55,8 +55,8 @@ impl SentFiles {
             }
             let given = path.display().to_string();
             if let Some(other) = shown.insert(name.clone(), given.clone()) {
-                let message = format!("{other} and {given} would both be called {name}");
-                return Err(CliError::usage(message, "name each file once, or rename one of them"));
+                let message = format!("{other} and {given} would both get the name {name}");
+                return Err(CliError::usage(message, "give each file once, or rename one of them"));
             }
             local.push((given, text.clone()));
             files.push(SiteFile { name, text });
@@ -140,7 +140,7 @@ impl ReceivedFiles {
     pub fn files(self) -> Result<Vec<SiteFile>, Status> {
         let file = |(name, text)| match String::from_utf8(text) {
             Ok(text) => Ok(SiteFile { name, text }),
-            Err(error) => Err(Status::data_loss(format!("file {name:?} is no text: {error}"))),
+            Err(error) => Err(Status::data_loss(format!("file {name:?} is not text: {error}"))),
         };
         self.files.into_iter().map(file).collect()
     }
@@ -194,7 +194,7 @@ mod tests {
         );
         assert_eq!(names(&[at("b/site.txt")]).unwrap(), ["site.txt.yaml"]);
         let both = names(&[at("a/racks.yaml"), at("c/a/racks.yaml")]).unwrap_err();
-        assert!(both.ends_with("would both be called a-racks.yaml"), "{both}");
+        assert!(both.ends_with("would both get the name a-racks.yaml"), "{both}");
         assert!(names(&[at("a"), at("a")]).is_err());
     }
 

@@ -70,7 +70,8 @@ pub fn not_enrolled(site: &Site) -> Vec<String> {
     };
     vec![
         clean(&format!("{} {words}: {}", missing(site), listed(&site.not_enrolled))),
-        "hint: `rackwright apply -f nodes.yaml` enrols many, `rackwright node enroll ID --bmc URL` one".to_owned(),
+        "hint: `rackwright apply -f nodes.yaml` enrols many nodes, `rackwright node enroll ID --bmc URL` one"
+            .to_owned(),
     ]
 }
 

@@ -15,11 +15,11 @@ use crate::names;
 /// `rackwright usage`
 #[derive(Debug, Subcommand)]
 pub enum UsageCommand {
-    /// Every time that a node was in use, with its seconds within the period
+    /// Show each use of a node, with its seconds within the period
     List(list::ListArgs),
-    /// Node-seconds by customer, cluster and SKU: reserved and on demand
+    /// Show node-seconds by customer, cluster and SKU: reserved and on demand
     Sum(PeriodArgs),
-    /// Reserved terms: how many nodes a customer has contracted, and for how long
+    /// Reserved terms: number of nodes that a customer has contracted, and the period
     #[command(subcommand)]
     Term(term::TermCommand),
 }
@@ -34,16 +34,16 @@ impl UsageCommand {
 /// What a report is about.
 #[derive(Debug, Args)]
 pub struct PeriodArgs {
-    /// First second: a day (2026-10-01, from 00:00 UTC) or a time (2026-10-01T06:00:00Z)
+    /// Start of the period: a day (2026-10-01, from 00:00 UTC) or a time (2026-10-01T06:00:00Z)
     #[arg(long, value_name = "TIME", value_parser = parse_second)]
     from: Timestamp,
-    /// The second after the last one, written the same way; now when not given, and at most now
+    /// End of the period, not included, in the same form; at most now (default: now)
     #[arg(long, value_name = "TIME", value_parser = parse_second)]
     to: Option<Timestamp>,
-    /// Only of this customer
+    /// Only usage of this customer
     #[arg(long, value_name = "NAME")]
     customer: Option<String>,
-    /// Only of this cluster
+    /// Only usage of this cluster
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
 }
@@ -63,8 +63,8 @@ impl PeriodArgs {
         let is_empty = |name: &Option<String>| name.as_ref().is_some_and(String::is_empty);
         if is_empty(&self.customer) || is_empty(&self.cluster) {
             return Err(CliError::usage(
-                "a customer or cluster without a name was asked for",
-                "leave the option out for all of them",
+                "the name of the customer or cluster is empty",
+                "leave out the option for all customers and clusters",
             ));
         }
         Ok(())
@@ -91,7 +91,8 @@ fn cluster(name: &str) -> &str {
 
 /// Reads a day in UTC or a time, to the whole second.
 fn parse_second(text: &str) -> Result<Timestamp, String> {
-    let wrong = || format!("`{text}` is no day and no whole second: write it like 2026-10-01 or 2026-10-01T06:00:00Z");
+    let wrong =
+        || format!("`{text}` is neither a day such as 2026-10-01 nor a whole second such as 2026-10-01T06:00:00Z");
     // "2026-10-01" alone: the parser would ignore text after a day.
     let time = if text.len() == "2026-10-01".len() {
         let day: jiff::civil::Date = text.parse().map_err(|_| wrong())?;

@@ -53,7 +53,7 @@ fn checked_total(answer: &SumUsageResponse) -> Result<UsageSum, CliError> {
     );
     if sums != sent || sums.0 + sums.1 != sums.2 {
         return Err(CliError::BadAnswer(format!(
-            "its rows sum to {sums:?} and not to the total {sent:?}"
+            "its rows sum to {sums:?}, but the total is {sent:?}"
         )));
     }
     Ok(total)

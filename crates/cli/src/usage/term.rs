@@ -19,15 +19,15 @@ const PAGE: i32 = 1000;
 /// `rackwright usage term`
 #[derive(Debug, Subcommand)]
 pub enum TermCommand {
-    /// Set a term, a new one or another form of one that is there; counts for what has been as well
+    /// Create or change a term; also counts for past periods
     Set(SetArgs),
     /// Show terms
     List {
-        /// Only of this customer
+        /// Only terms of this customer
         #[arg(long, value_name = "NAME")]
         customer: Option<String>,
     },
-    /// Forget a term as if there had been none
+    /// Delete a term; also counts for past periods
     Delete {
         /// The term
         name: String,
@@ -39,21 +39,21 @@ pub enum TermCommand {
 /// `rackwright usage term set`
 #[derive(Debug, Args)]
 pub struct SetArgs {
-    /// The term: 1 to 63 of a-z, 0-9 and '-'
+    /// Name of the term: 1 to 63 characters of a-z, 0-9 and '-'
     name: String,
-    /// Whose
+    /// Customer of the term
     #[arg(long, value_name = "NAME")]
     customer: String,
-    /// Of nodes of this SKU
+    /// SKU of the nodes
     #[arg(long)]
     sku: String,
-    /// How many nodes
+    /// Number of nodes
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     nodes: u32,
-    /// First second: a day (2026-10-01, from 00:00 UTC) or a time
+    /// Start of the term: a day (2026-10-01, from 00:00 UTC) or a time
     #[arg(long, value_name = "TIME", value_parser = parse_second)]
     from: Timestamp,
-    /// The second after the last one
+    /// End of the term, not included
     #[arg(long, value_name = "TIME", value_parser = parse_second)]
     to: Timestamp,
     #[command(flatten)]

@@ -97,7 +97,7 @@ fn degraded(id: &str) -> Cluster {
     let status = cluster.status.as_mut().unwrap();
     status.state = ClusterState::Degraded as i32;
     status.reason = "gpu-002: failed: the BMC is away\x1b[2J".into();
-    status.waiting_for = "a node in place of gpu-002: 0 nodes are free".into();
+    status.waiting_for = "a replacement for node gpu-002: 0 nodes are free".into();
     status.members[1] = member("gpu-002", "lost", NodeState::Failed, "failed: the BMC is away\x1b[2J");
     status.ready_nodes = 3;
     let replaced = |node: &str, by: &str, seconds, reason: &str| ClusterReplacement {
@@ -420,8 +420,8 @@ fn stopped(id: &str) -> Cluster {
     let mut cluster = ready(id);
     let status = cluster.status.as_mut().unwrap();
     status.state = ClusterState::Reimaging as i32;
-    let why = "1 node failed with the new image, 0 may: gpu-003 (failed: no boot\x1b[2J)";
-    status.waiting_for = format!("somebody to say how its reimage goes on: {why}");
+    let why = "1 node failed with the new image, 0 allowed: gpu-003 (failed: no boot\x1b[2J)";
+    status.waiting_for = format!("an operator to decide how its reimage continues: {why}");
     status.members[2] = member("gpu-003", "lost", NodeState::Failed, "failed: no boot\x1b[2J");
     status.leaving = vec!["nodes/gpu-004".into()];
     status.rollout = Some(RolloutStatus {

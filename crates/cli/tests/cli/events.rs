@@ -39,8 +39,8 @@ fn none_is_lost_and_none_comes_twice() {
     assert_eq!(seen, wanted);
     fake.state().events.push(fixtures::event(21));
     let stderr = following.end();
-    assert!(stderr.contains("going on after position 3"), "{stderr}");
-    assert!(stderr.contains("going on after position 8"), "{stderr}");
+    assert!(stderr.contains("continuing after position 3"), "{stderr}");
+    assert!(stderr.contains("continuing after position 8"), "{stderr}");
 }
 
 #[test]

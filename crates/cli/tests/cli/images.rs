@@ -169,7 +169,7 @@ fn an_upload_is_taken_up_again_by_another_run() {
     assert!(
         again
             .stderr
-            .contains("going on with an upload of which 600.0 kB of 2.0 MB are there"),
+            .contains("continuing an upload: 600.0 kB of 2.0 MB are already received"),
         "{again:?}"
     );
     assert_eq!(fake.keys("StartUpload"), ["k1.start", "k1.start"]);

@@ -565,7 +565,7 @@ async fn what_a_server_does_wrong_is_told_and_bounded() {
         (ServerFault::Forbidden, 5, "403 Forbidden"),
         (ServerFault::Moved, 2, "redirects are not followed"),
         (ServerFault::Endless, 1, "length limit exceeded"),
-        (ServerFault::Cut, 1, "is no JSON"),
+        (ServerFault::Cut, 1, "is not JSON"),
     ] {
         let netbox = serve(objects(), server_fault, None).await;
         let finished = run(&program, import(&format!("{}/netbox", netbox.url), &[])).await;

@@ -217,7 +217,7 @@ fn a_renewal_that_fails_is_told_and_does_not_hinder() {
     let whoami = program.run(&["whoami"]);
     assert_eq!(whoami.code, 0, "{whoami:?}");
     assert!(
-        whoami.stderr.contains("could not be renewed") && whoami.stderr.contains("it ends at"),
+        whoami.stderr.contains("could not be renewed") && whoami.stderr.contains("the credential ends at"),
         "{whoami:?}"
     );
 }

@@ -46,7 +46,7 @@ fn settings_are_shown_listed_and_applied() {
     let run = |args: &[&str]| program.run(args);
     let nothing = run(&["node", "settings", "drift"]);
     assert_eq!(
-        nothing.stdout, "nothing is known: firmware settings were read of no node\n",
+        nothing.stdout, "unknown: firmware settings were read from no node\n",
         "{nothing:?}"
     );
     let plain = NodeSettings {
@@ -69,7 +69,7 @@ fn settings_are_shown_listed_and_applied() {
         ),
         (
             vec![read(drifted("gpu-001")), plain.clone()],
-            "settings are as wanted on the 1 of 2 nodes of which they were read; of the others nothing is known\n",
+            "settings are as wanted on 1 of 2 nodes; the settings of the other nodes were not read\n",
         ),
     ] {
         fake.state().settings = nodes;
@@ -81,7 +81,7 @@ fn settings_are_shown_listed_and_applied() {
     for words in [
         "dgx-h100",
         "verified after a start",
-        "otherwise since",
+        "differs since",
         "differs",
         "as wanted",
         "waits for a start",
@@ -93,9 +93,7 @@ fn settings_are_shown_listed_and_applied() {
     }
     let plain = run(&["node", "settings", "gpu-003"]);
     assert!(
-        plain
-            .stdout
-            .contains("SKU cpu wants nothing of the firmware of gpu-003"),
+        plain.stdout.contains("SKU cpu wants no firmware settings for gpu-003"),
         "{plain:?}"
     );
     let stranger = run(&["node", "settings", "gpu-004"]);

@@ -22,7 +22,7 @@ fn what_destroys_is_asked_for() {
     assert!(
         refused
             .stdout
-            .contains("Release gpu-001, gpu-002: everything on the drives is lost."),
+            .contains("Release gpu-001, gpu-002: all data on the drives is lost."),
         "{refused:?}"
     );
     assert!(refused.stdout.contains("nothing was done"), "{refused:?}");

@@ -72,12 +72,12 @@ async fn an_answer_counts_for_its_boot_and_its_key_where_the_bmc_has_the_medium(
     }
     let silent = Answer {
         proof: Vec::new(),
-        fault: "no drive holds the medium".into(),
+        fault: "no drive has the medium".into(),
         ..good.clone()
     };
     let why = judged(&boot, Some(&silent)).unwrap_err();
     assert!(
-        why.contains("no drive holds the medium") && why.contains("identity.bmc_skus"),
+        why.contains("no drive has the medium") && why.contains("identity.bmc_skus"),
         "{why}"
     );
     boot.bmc_secret = "the BMC has no virtual media".into();

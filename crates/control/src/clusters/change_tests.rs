@@ -243,7 +243,7 @@ async fn an_image_that_fails_stops_and_goes_on_or_back_as_somebody_says() {
     assert!(
         record
             .wait_why
-            .contains(&format!("1 node failed with the new image, 0 may: {first}")),
+            .contains(&format!("1 node failed with the new image, 0 allowed: {first}")),
         "{}",
         record.wait_why
     );

@@ -293,7 +293,7 @@ async fn where_no_node_can_take_a_place_the_cluster_says_so_and_waits() {
     assert_eq!(step(&core, "alpha").await, State::Degraded);
     let record = cluster(&core, "alpha").await;
     assert!(
-        record.wait_why.starts_with(&format!("a node in place of {bad}: ")),
+        record.wait_why.starts_with(&format!("a replacement for node {bad}: ")),
         "{}",
         record.wait_why
     );

@@ -190,7 +190,7 @@ async fn a_port_that_goes_down_degrades_its_cluster_until_it_is_back() {
     let record = cluster(&stage.core, "alpha").await;
     assert!(record.reason.starts_with(&format!("{node}: ")), "{}", record.reason);
     assert!(
-        record.wait_why.starts_with(&format!("the fabric at {node}: ")),
+        record.wait_why.starts_with(&format!("the fabric link of {node}: ")),
         "{}",
         record.wait_why
     );

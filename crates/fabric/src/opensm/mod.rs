@@ -85,7 +85,7 @@ impl OpenSm {
                 let number = text
                     .trim()
                     .parse()
-                    .map_err(|_| format!("{} holds no process number", path.display()));
+                    .map_err(|_| format!("{} contains no process id", path.display()));
                 number.map_err(FabricError::NoManager)?
             }
         };
@@ -97,7 +97,8 @@ impl OpenSm {
                 name.trim()
             )));
         }
-        let number = i32::try_from(pid).map_err(|_| FabricError::NoManager(format!("{pid} is no process number")))?;
+        let number =
+            i32::try_from(pid).map_err(|_| FabricError::NoManager(format!("{pid} is not a valid process id")))?;
         kill(Pid::from_raw(number), Signal::SIGHUP)
             .map_err(|errno| FabricError::NoManager(format!("process {pid}: {errno}")))
     }
@@ -160,7 +161,7 @@ impl OpenSm {
             Ok(_) if is_former => RolledBack::Yes,
             Ok(_) => RolledBack::ToClosed,
             Err(trouble) => {
-                error!(?trouble, "the former partitions could not be brought back");
+                error!(?trouble, "the former partitions could not be restored");
                 RolledBack::Failed(trouble.words())
             }
         }
@@ -184,7 +185,7 @@ impl ApplyError {
     fn words(&self) -> String {
         match self {
             Self::Untouched(error) | Self::Other(error) => error.to_string(),
-            Self::Refused(line) => format!("OpenSM refused it: {line}"),
+            Self::Refused(line) => format!("OpenSM refused the file: {line}"),
             Self::Mismatch(differences) => format!("{} table entries differ", differences.len()),
         }
     }
@@ -204,7 +205,7 @@ impl FabricManager for OpenSm {
         let text = wanted.render()?;
         if partition::parse(&text)? != *wanted {
             return Err(FabricError::Unsupported(
-                "what was written does not read as what is wanted",
+                "the partition file for OpenSM does not read back as the wanted partitions",
             ));
         }
         let _alone = self.changing.lock().await;
@@ -237,7 +238,10 @@ impl FabricManager for OpenSm {
             }
             Err(ApplyError::Untouched(error)) => Err(error),
             Err(trouble) => {
-                warn!(?trouble, "partitions did not take effect; going back");
+                warn!(
+                    ?trouble,
+                    "the partitions did not take effect; restoring the former partitions"
+                );
                 let rolled_back = self.roll_back(former.as_deref()).await;
                 Err(match trouble {
                     ApplyError::Refused(line) => FabricError::Refused { line, rolled_back },

@@ -25,7 +25,7 @@ const MAX_WORDS: usize = 300;
 #[derive(Debug, thiserror::Error)]
 pub enum UfmError {
     /// The settings are unusable, with the reason.
-    #[error("UFM cannot be used like this: {0}")]
+    #[error("the settings of UFM are not usable: {0}")]
     Setup(String),
     /// No answer, or an incomplete one.
     #[error("{method} {path}: UFM does not answer")]
@@ -61,7 +61,7 @@ pub enum UfmError {
     #[error("UFM's answer is not understood: {0}")]
     Answer(String),
     /// A key outside the configured range.
-    #[error("{key} is not ours: our keys are {first} to {last}")]
+    #[error("{key} is outside the range of Rackwright's keys: {first} to {last}")]
     ForeignKey {
         /// The key.
         key: PKey,
@@ -71,7 +71,7 @@ pub enum UfmError {
         last: PKey,
     },
     /// UFM accepted a change and did not make it; the differences.
-    #[error("UFM did not take what it was told: {}", .0.join("; "))]
+    #[error("UFM did not apply the change: {}", .0.join("; "))]
     NotApplied(Vec<String>),
     /// A change that failed midway.
     #[error("{why}; {rolled_back}")]
@@ -175,8 +175,9 @@ impl Client {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        let mut secret = HeaderValue::from_str(self.authorization.expose_secret())
-            .map_err(|_| UfmError::Setup("the credential has characters that no header can hold".to_owned()))?;
+        let mut secret = HeaderValue::from_str(self.authorization.expose_secret()).map_err(|_| {
+            UfmError::Setup("the credential contains characters that an HTTP header cannot carry".to_owned())
+        })?;
         secret.set_sensitive(true);
         let mut request = self.http.request(method.clone(), url).header(AUTHORIZATION, secret);
         if let Some(body) = body {

@@ -28,10 +28,10 @@ impl Edit {
     pub(super) fn words(&self) -> String {
         match self {
             Self::Remove { key, guids } => format!("{} ports are still in {key}", guids.len()),
-            Self::Create { body } => format!("partition {} is not there", body["pkey"]),
+            Self::Create { body } => format!("partition {} is missing", body["pkey"]),
             Self::Add { body } => {
                 let ports = body["guids"].as_array().map_or(0, Vec::len);
-                format!("{ports} ports are not in {} as they should be", body["pkey"])
+                format!("{ports} ports are not in {} or have the wrong membership", body["pkey"])
             }
         }
     }

@@ -78,7 +78,11 @@ impl Ufm {
     /// The URL or the certificates are unusable, or the range includes the key of the default partition.
     pub fn new(settings: UfmSettings, diags: Option<Diags>) -> Result<Self, FabricError> {
         if settings.first > settings.last || settings.last == PKey::DEFAULT {
-            return Err(UfmError::Setup(format!("no range of keys: {} to {}", settings.first, settings.last)).into());
+            return Err(UfmError::Setup(format!(
+                "invalid range of keys: {} to {}",
+                settings.first, settings.last
+            ))
+            .into());
         }
         let client = Client::new(&settings)?;
         Ok(Self {
@@ -230,7 +234,7 @@ impl FabricManager for Ufm {
         match &self.diags {
             Some(diags) => diags.discover().await,
             None => Err(FabricError::Unsupported(
-                "UFM's fabric is read by infiniband-diags on a machine of that fabric; none is set up",
+                "reading UFM's fabric needs infiniband-diags on a machine of that fabric, and none is configured",
             )),
         }
     }
@@ -252,7 +256,7 @@ impl FabricManager for Ufm {
             Ok(changed) => changed,
             Err(error) => {
                 let rolled_back = self.roll_back(&former).await;
-                warn!(%error, %rolled_back, "UFM did not take the partitions");
+                warn!(%error, %rolled_back, "UFM did not apply the partitions");
                 return Err(UfmError::ApplyFailed {
                     why: error.to_string(),
                     rolled_back,

@@ -42,7 +42,7 @@ impl UfmPartition {
 pub(super) fn partitions(answer: &Value) -> Result<BTreeMap<PKey, UfmPartition>, UfmError> {
     let object = answer
         .as_object()
-        .ok_or_else(|| UfmError::Answer("partitions are no object".to_owned()))?;
+        .ok_or_else(|| UfmError::Answer("the partitions are not an object".to_owned()))?;
     let mut all = BTreeMap::new();
     for (text, partition) in object {
         let digits = text.trim_start_matches("0x");
@@ -62,7 +62,7 @@ pub(super) fn partitions(answer: &Value) -> Result<BTreeMap<PKey, UfmPartition>,
         };
         for entry in partition.get("guids").and_then(Value::as_array).into_iter().flatten() {
             let (guid, member) =
-                member(entry).ok_or_else(|| UfmError::Answer(format!("member of {text}: {}", short(entry))))?;
+                member(entry).ok_or_else(|| UfmError::Answer(format!("invalid member of {text}: {}", short(entry))))?;
             held.members.insert(guid, member);
         }
         all.insert(key, held);
@@ -94,7 +94,7 @@ fn short(value: &Value) -> String {
 pub(super) fn ports(answer: &Value) -> Result<BTreeSet<Guid>, UfmError> {
     let list = answer
         .as_array()
-        .ok_or_else(|| UfmError::Answer("ports are no list".to_owned()))?;
+        .ok_or_else(|| UfmError::Answer("the ports are not a list".to_owned()))?;
     let guid = |port: &Value| {
         let text = ["guid", "port_guid"]
             .iter()

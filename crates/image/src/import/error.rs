@@ -20,13 +20,13 @@ pub enum ImportError {
         source: io::Error,
     },
     /// The file was modified during the import.
-    #[error("{} changed while it was read: give it again when it is complete", path.display())]
+    #[error("{} changed during the import: import the file again when it is complete", path.display())]
     Changed {
         /// Path of the file.
         path: PathBuf,
     },
     /// The file is not the intended one.
-    #[error("the file's SHA-256 is {found} in place of {expected}: it is damaged or another file")]
+    #[error("the file's SHA-256 is {found}, expected {expected}: the file is damaged or is another file")]
     Sha256 {
         /// Requested digest.
         expected: Sha256,
@@ -34,7 +34,7 @@ pub enum ImportError {
         found: Sha256,
     },
     /// The policy requires a signature.
-    #[error("this site takes only signed images: give a minisign signature by one of its trusted keys")]
+    #[error("this site accepts only signed images: add a minisign signature by one of the site's trusted keys")]
     SignatureMissing,
     /// The signature is invalid, or by an untrusted key.
     #[error("the signature is not valid: {0}")]
@@ -48,7 +48,7 @@ pub enum ImportError {
         reason: String,
     },
     /// The file cannot be unpacked.
-    #[error("the file does not unpack as {format} after {logical_bytes} bytes of disk: {source}")]
+    #[error("the file cannot be unpacked as {format}: error after {logical_bytes} bytes of disk: {source}")]
     Unpack {
         /// Assumed format.
         format: Format,
@@ -58,7 +58,7 @@ pub enum ImportError {
         source: io::Error,
     },
     /// The file contains another packed file.
-    #[error("what the {outer} file holds is itself {inner}: unpack it once first")]
+    #[error("the {outer} file contains a file of format {inner}: unpack the file once before the import")]
     Nested {
         /// Format of the file.
         outer: Format,
@@ -81,7 +81,7 @@ pub enum ImportError {
     #[error("{0}")]
     NoRoom(String),
     /// The image's size is not valid for an index.
-    #[error("{0}: is it the image of a whole disk, and complete?")]
+    #[error("{0}: check that the file is the complete image of a whole disk")]
     Index(#[from] IndexError),
     /// The store failed.
     #[error(transparent)]

@@ -102,7 +102,7 @@ fn choose_key<'a>(keys: &'a [PublicKey], signature: &'a Signature) -> Result<(us
         }
     }
     Err(ImportError::SignatureInvalid(
-        "it was made with a key that is not trusted here".to_owned(),
+        "its key is not among the site's trusted keys".to_owned(),
     ))
 }
 

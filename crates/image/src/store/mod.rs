@@ -45,7 +45,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// An import is adding to the store.
-    #[error("image store {}: an image is being added; collect again later", .0.display())]
+    #[error("image store {}: an image is being added; run the garbage collection again later", .0.display())]
     Busy(PathBuf),
     /// The store has no image of this name.
     #[error("image {0} is not in the store")]

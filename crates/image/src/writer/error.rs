@@ -14,7 +14,7 @@ use super::source::FetchError;
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The drive does not exist, or has disappeared.
-    #[error("drive {}: not there: {source}", path.display())]
+    #[error("drive {}: not found: {source}", path.display())]
     DiskMissing {
         /// Path of the drive.
         path: PathBuf,
@@ -34,7 +34,7 @@ pub enum WriteError {
         path: PathBuf,
     },
     /// The image is larger than the drive.
-    #[error("drive {}: {size} bytes are too few for the image's {needed}", path.display())]
+    #[error("drive {}: the drive has {size} bytes, and the image needs {needed}", path.display())]
     DiskTooSmall {
         /// Path of the drive.
         path: PathBuf,
@@ -52,7 +52,7 @@ pub enum WriteError {
         source: IndexError,
     },
     /// Every source sent wrong bytes for this chunk. They were not written.
-    #[error("chunk {chunk} (number {number}): {source}; no source is left that has it right")]
+    #[error("chunk {chunk} (number {number}): {source}; no source has valid data for this chunk")]
     Chunk {
         /// Name of the chunk.
         chunk: ChunkDigest,
@@ -75,7 +75,7 @@ pub enum WriteError {
         source: io::Error,
     },
     /// The written data did not reach the medium.
-    #[error("drive {}: flushing what was written: {source}", path.display())]
+    #[error("drive {}: flushing the written data: {source}", path.display())]
     Flush {
         /// Path of the drive.
         path: PathBuf,
@@ -93,7 +93,7 @@ pub enum WriteError {
         source: io::Error,
     },
     /// The drive returns other bytes than were written.
-    #[error("drive {}: byte {offset} and on reads back other data than was written: replace the drive", path.display())]
+    #[error("drive {}: from byte {offset}, the data read back differ from the written data: replace the drive", path.display())]
     ReadBack {
         /// Path of the drive.
         path: PathBuf,
@@ -101,7 +101,7 @@ pub enum WriteError {
         offset: u64,
     },
     /// The budget is too small for a single buffer.
-    #[error("the memory budget of {budget} bytes is too small: this image needs {needed} at least")]
+    #[error("the memory budget of {budget} bytes is too small: this image needs at least {needed}")]
     MemoryBudget {
         /// Allowed memory in bytes.
         budget: u64,

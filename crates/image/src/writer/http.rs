@@ -27,7 +27,7 @@ pub enum HttpSourceError {
     #[error("store URL {0:?} does not begin with http:// or https://")]
     Scheme(String),
     /// HTTPS requires a CA certificate.
-    #[error("store URL {0:?} is HTTPS, but no CA certificate is given to verify it by")]
+    #[error("store URL {0:?} is HTTPS, but there is no CA certificate to verify the server")]
     NoCa(String),
     /// A file is not PEM, or lacks the expected content.
     #[error("the {what} is not usable: {reason}")]
@@ -97,7 +97,7 @@ fn certificates(what: &'static str, bytes: &[u8]) -> Result<Vec<Certificate<'sta
     if found.is_empty() {
         return Err(HttpSourceError::Pem {
             what,
-            reason: "it holds no certificate".to_owned(),
+            reason: "it contains no certificate".to_owned(),
         });
     }
     Ok(found)
@@ -282,7 +282,7 @@ impl Download<'_> {
         let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         if header("content-encoding").is_some_and(|coding| coding != "identity") {
             return Err(Failure::Refused(
-                "the answer is encoded though none was asked for".to_owned(),
+                "the answer has a content encoding that was not requested".to_owned(),
             ));
         }
         let received = self.frame.filled().len() as u64;
@@ -308,13 +308,13 @@ impl Download<'_> {
                 }
                 self.frame.clear();
                 Err(Failure::Broken(
-                    "the rest that was asked for does not fit what came before".to_owned(),
+                    "the resumed part does not match the part received before".to_owned(),
                 ))
             }
             416 => {
                 self.frame.clear();
                 Err(Failure::Broken(
-                    "the server has less than it had before (HTTP status 416)".to_owned(),
+                    "the object on the server is shorter than before (HTTP status 416)".to_owned(),
                 ))
             }
             404 | 410 => Err(Failure::Missing),
@@ -407,7 +407,7 @@ impl ChunkSource for HttpSource {
                 Err(Failure::Broken(reason)) => {
                     let has_progressed = download.frame.filled().len() >= before + PROGRESS_BYTES;
                     failures = if has_progressed { 0 } else { failures + 1 };
-                    tracing::debug!(%object, from = from(), failures, reason, "download broke off");
+                    tracing::debug!(%object, from = from(), failures, reason, "the download was interrupted");
                     if failures >= self.options.attempts {
                         return Err(FetchError::Failed {
                             object: *object,
@@ -423,7 +423,7 @@ impl ChunkSource for HttpSource {
     }
 
     fn reject(&self, origin: usize, reason: &dyn fmt::Display) -> bool {
-        tracing::warn!(from = self.origins[origin].base, %reason, "the source sends wrong data and is dropped");
+        tracing::warn!(from = self.origins[origin].base, %reason, "the source sent wrong data and is no longer used");
         self.origins[origin].dropped.store(true, Ordering::Relaxed);
         self.origins
             .iter()

@@ -98,7 +98,7 @@ pub(super) fn samples_are_zero(shared: &Shared<'_>) -> Result<bool, WriteError> 
         read.map_err(|source| shared.target.read_error(offset, source))?;
         if !is_zero(&buffer) {
             let drive = shared.target.path().display();
-            tracing::warn!(%drive, offset, "the drive was told to make zeros here but reads other data");
+            tracing::warn!(%drive, offset, "the drive accepted the command to zero this range but returns other data");
             return Ok(false);
         }
     }

@@ -42,7 +42,7 @@ pub enum FetchError {
     #[error("{0}: no source has it")]
     Missing(Object),
     /// Every source was dropped because it sent wrong content.
-    #[error("{0}: no source is left; each was dropped because it sent wrong data")]
+    #[error("{0}: no source is left; every source sent wrong data")]
     NoSource(Object),
     /// The maximum number of attempts failed.
     #[error("{object}: not fetched from {from} in {attempts} attempts: {reason}")]
@@ -57,7 +57,7 @@ pub enum FetchError {
         reason: String,
     },
     /// The object exceeds its maximum length.
-    #[error("{object} from {from}: longer than {limit} bytes, which is the most it may have")]
+    #[error("{object} from {from}: longer than the limit of {limit} bytes")]
     TooLong {
         /// Requested object.
         object: Object,

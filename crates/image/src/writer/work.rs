@@ -212,7 +212,7 @@ impl<'a> Worker<'a> {
                 Err(error) => {
                     let method = self.shared.zero_method;
                     let drive = self.shared.target.path().display();
-                    tracing::info!(%drive, ?method, %error, "zeros are written instead");
+                    tracing::info!(%drive, ?method, %error, "the command to zero a range failed; zeros are written instead");
                     self.shared.zeros_by_writing.store(true, Ordering::Relaxed);
                 }
             }

@@ -94,11 +94,11 @@ fn judge_remaining(item: &Item, refusal: Option<&String>, rules: &BmcRules) -> (
         None if item.part.is_of_firmware() && rules.starts_again => (ItemState::Waiting, item.words()),
         None if item.part.is_of_firmware() => (
             ItemState::Foreign,
-            format!("{place}: the BMC took the change and does not show it; it may need another start of the machine"),
+            format!("{place}: the BMC accepted the change but does not show it; the machine may need another start"),
         ),
         None => (
             ItemState::Foreign,
-            format!("{place}: it came back after the BMC had said that it was gone"),
+            format!("{place}: it came back after the BMC had reported its removal"),
         ),
     }
 }
@@ -124,20 +124,20 @@ fn refusal(node: &str, foreign: &[String], unknown: &[&Unknown]) -> Option<Strin
         };
         let named = foreign.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join("; ");
         return Some(format!(
-            "the BMC keeps what is not ours: {named}{more}. Remove it at the BMC, or name it under `bmc_state` in the \
-             settings if it is the site's, {readmit}"
+            "the BMC keeps settings that do not belong to Rackwright: {named}{more}. Remove them at the BMC, or list \
+             them under `bmc_state` in the settings if they belong to the site, {readmit}"
         ));
     }
     let first = unknown.first()?;
     let what = if first.part.is_of_firmware() {
-        "what the machine starts"
+        "which programs the machine starts"
     } else {
-        "that nobody else can use the BMC"
+        "that no other user can use the BMC"
     };
     Some(format!(
-        "it cannot be proven {what}; {}: {}. Check the BMC by hand, {readmit}; if this BMC never \
-         shows them, `bmc_state: {{unknown: allow}}` in the settings or the label rackwright.bmc-state=unknown-allowed on \
-         the node lets it pass",
+        "it cannot be proven {what}; {}: {}. Check the BMC by hand, {readmit}; if this BMC never shows them, allow \
+         this by `bmc_state: {{unknown: allow}}` in the settings or by the label rackwright.bmc-state=unknown-allowed \
+         on the node",
         first.part.plural(),
         first.why
     ))

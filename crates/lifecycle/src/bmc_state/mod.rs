@@ -263,13 +263,16 @@ fn judge_accounts(items: &[Item], rules: &BmcRules, verdict: &mut Verdict) {
     let [own] = own.as_slice() else {
         let count = own.len();
         return unknown(match count {
-            0 => format!("our own account {:?} is not among them", rules.own),
-            _ => format!("{count} accounts are called {:?} as ours is", rules.own),
+            0 => format!("Rackwright's own account {:?} is not in the list", rules.own),
+            _ => format!(
+                "{count} accounts have the name {:?} of Rackwright's own account",
+                rules.own
+            ),
         });
     };
     if let Some(name) = rules.keep_accounts.iter().find(|name| named(name) > 1) {
         return unknown(format!(
-            "{} accounts are called {name:?}, which the site keeps",
+            "{} accounts have the name {name:?}, which the settings keep",
             named(name)
         ));
     }

@@ -304,7 +304,7 @@ fn listed<T>(seen: &Shown<T>, base: &Shown<T>, compare: impl FnOnce(&T, &T) -> V
         (Shown::Unread(why), _) => Listed::Unread(why.clone()),
         (Shown::Known(seen), Shown::Known(base)) => Listed::Whole(compare(seen, base)),
         (Shown::NotOffered, Shown::Known(_)) => {
-            Listed::Unread("the BMC showed it at the inspection and does not show it now".into())
+            Listed::Unread("the BMC showed this part at the inspection but does not show it now".into())
         }
         (Shown::Known(_) | Shown::NotOffered | Shown::NotRead, _) => Listed::NotOffered,
     }
@@ -357,7 +357,7 @@ fn secure_boot_items(seen: &SecureBoot, base: &SecureBoot, rules: &UefiRules) ->
         && seen.enabled != Some(wanted)
     {
         let now = seen.enabled.map_or("unknown", word);
-        let detail = format!("wished: {}", word(wanted));
+        let detail = format!("expected: {}", word(wanted));
         items.push(item(Part::SecureBoot, now, detail, "SecureBootEnable"));
     }
     if seen.is_unlocked() && !base.is_unlocked() && base.mode.is_some() {
@@ -385,7 +385,7 @@ fn key_items(seen: &Keys, base: &Keys, rules: &UefiRules) -> Vec<Item> {
         ..item(
             Part::SecureBootKeys,
             &key.name,
-            format!("gone from {}", key.database),
+            format!("missing from {}", key.database),
             &database(&key.database),
         )
     }));

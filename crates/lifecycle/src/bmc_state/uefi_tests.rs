@@ -155,10 +155,10 @@ fn secure_boot_that_is_off_or_unlocked_and_keys_that_came_or_went_are_foreign() 
     assert_eq!(
         words,
         [
-            "Secure Boot \"off\" (wished: on)",
+            "Secure Boot \"off\" (expected: on)",
             "Secure Boot \"SetupMode\" (at the inspection: UserMode)",
             "Secure Boot key \"CA\" (in db, sha256:ee)",
-            "Secure Boot key \"CA\" (gone from PK)",
+            "Secure Boot key \"CA\" (missing from PK)",
             "Secure Boot key \"dbx\" (3 revoked programs, 78 at the inspection)",
         ]
     );

@@ -128,20 +128,20 @@ impl fmt::Display for Wait {
             Self::Nodes { coming, of } => write!(f, "{coming} of {of} nodes to be imaged and checked"),
             Self::Partition(fault) if fault.is_empty() => f.write_str("the fabric manager"),
             Self::Partition(fault) => write!(f, "the fabric manager: {fault}"),
-            Self::Node { lost, refused } => write!(f, "a node in place of {lost}: {refused}"),
+            Self::Node { lost, refused } => write!(f, "a replacement for node {lost}: {refused}"),
             Self::Network(fault) if fault.is_empty() => f.write_str("the test of the network between its nodes"),
             Self::Network(fault) => write!(f, "the network between its nodes: {fault}"),
             Self::HandOver(nodes) => write!(f, "{nodes} nodes to be handed over"),
             Self::Erase(nodes) => write!(f, "{nodes} nodes to be erased"),
             Self::Reimage { done, of, failed } => {
-                write!(f, "another image on its nodes: {done} of {of} are done")?;
+                write!(f, "the new image on its nodes: {done} of {of} are done")?;
                 match failed {
                     0 => Ok(()),
                     _ => write!(f, ", {failed} failed"),
                 }
             }
-            Self::Rollout(stopped) => write!(f, "somebody to say how its reimage goes on: {stopped}"),
-            Self::Link { node, why } => write!(f, "the fabric at {node}: {why}"),
+            Self::Rollout(stopped) => write!(f, "an operator to decide how its reimage continues: {stopped}"),
+            Self::Link { node, why } => write!(f, "the fabric link of {node}: {why}"),
         }
     }
 }
@@ -262,7 +262,7 @@ impl Ctx<'_> {
         self.staying().filter(|member| is_one(member)).find_map(|member| {
             let why = match &member.standing {
                 Standing::Lost(why) => why.clone(),
-                Standing::Freed | Standing::Leaving => "it was taken out of the cluster".to_owned(),
+                Standing::Freed | Standing::Leaving => "the node was removed from the cluster".to_owned(),
                 Standing::Checked if let Some(why) = overdue_link(member) => why,
                 Standing::Checked if self.has_failed(&member.node) => self.network_fault(&member.node),
                 _ => self.cluster.wanted.replace.get(&member.node)?.clone(),
@@ -321,7 +321,7 @@ impl Ctx<'_> {
         match &self.facts.partition {
             Partition::None | Partition::Proven => None,
             Partition::Pending(fault) => Some(self.recheck(Wait::Partition(fault.clone()))),
-            Partition::Gone => Some(self.recheck(Wait::Partition("it has no partition key".to_owned()))),
+            Partition::Gone => Some(self.recheck(Wait::Partition("the cluster has no partition key".to_owned()))),
         }
     }
 
@@ -338,7 +338,7 @@ impl Ctx<'_> {
             return failed;
         }
         if let Some((node, why)) = self.out_of_order() {
-            return take_edge(Edge::Rebuilt, format!("{node} is out: {why}"));
+            return take_edge(Edge::Rebuilt, format!("{node} has to be replaced: {why}"));
         }
         self.missing()
             .or_else(|| self.hand_over())

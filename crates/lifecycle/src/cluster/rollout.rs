@@ -61,7 +61,7 @@ impl Ctx<'_> {
         };
         let nodes = if failures == 1 { "node" } else { "nodes" };
         let why = format!(
-            "{failures} {nodes} failed with the new image, {allowed} may: {}{because}",
+            "{failures} {nodes} failed with the new image, {allowed} allowed: {}{because}",
             last.node
         );
         Some(Decision::Act(match rollout.roll_back && !rollout.is_back {

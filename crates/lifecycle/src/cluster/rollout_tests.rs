@@ -215,7 +215,7 @@ fn a_bad_image_stops_at_the_first_failure_too_many() {
         play.free = 100;
         let why = play.run();
         assert!(matches!(why, Wait::Rollout(_)), "{why:?}");
-        assert!(play.stopped.as_ref().unwrap().contains("may: n"));
+        assert!(play.stopped.as_ref().unwrap().contains("allowed: n"));
         let touched = play.writes.len() as u32 + play.replaced;
         assert!(touched <= 2 * (borne + 1), "{borne}: {touched}");
         assert_eq!(play.cluster.state, State::Reimaging);

@@ -94,7 +94,7 @@ fn a_lost_node_is_replaced_and_not_looked_for_without_a_pause() {
     match decide(&cluster(State::Building), &facts, NOW) {
         Decision::Wait { why, until: found } => {
             assert_eq!(found, until);
-            assert_eq!(why.to_string(), "a node in place of n1: no free node");
+            assert_eq!(why.to_string(), "a replacement for node n1: no free node");
         }
         other => panic!("{other:?}"),
     }
@@ -305,7 +305,7 @@ fn a_broken_link_degrades_a_cluster_that_is_its_customers_and_takes_no_node_from
         other => panic!("{other:?}"),
     }
     match decide(&cluster(State::Degraded), &facts, day) {
-        Decision::Wait { why, .. } => assert_eq!(why.to_string(), "the fabric at n1: port of mlx5_3 is down"),
+        Decision::Wait { why, .. } => assert_eq!(why.to_string(), "the fabric link of n1: port of mlx5_3 is down"),
         other => panic!("{other:?}"),
     }
     // Other nodes are built and handed over meanwhile.

@@ -138,8 +138,8 @@ impl Ctx<'_> {
         (boots >= self.policy.boots as usize).then(|| {
             let wait_s = self.policy.agent_boot_s;
             self.give_up(format!(
-                "the machine was switched on {boots} times and its agent did not report within {wait_s} s; \
-                 look at `rackwright boot trace` to see how far it got"
+                "the machine was switched on {boots} times, but its agent did not report within {wait_s} s; \
+                 `rackwright boot trace` shows how far the boot got"
             ))
         })
     }

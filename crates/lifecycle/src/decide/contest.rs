@@ -30,17 +30,17 @@ impl Ctx<'_> {
         let boots = &self.facts.boots;
         let (at, what) = boots.contested.as_ref().filter(|_| self.node.state.boots_agent())?;
         if boots.contests > 1 && boots.is_unproven {
-            let reason = format!(
-                "the machine did not prove its identity or what it runs, and again after a power cycle: {what}"
-            );
+            let reason =
+                format!("the machine did not prove its identity or its software, even after a power cycle: {what}");
             let is_new = self.node.state == State::Inspecting;
             let edge = if is_new { Edge::Failed } else { Edge::Condemned };
             return Some(take_edge_because(edge, reason));
         }
         if boots.contests > 1 {
             let reason = format!(
-                "two machines answered for its boot, and again after a power cycle: {what}. Find the second machine \
-                 by the MAC address tables of the switches, take it off the boot network, then readmit the node"
+                "two machines answered for the node's boot, and again after a power cycle: {what}. Find the second \
+                 machine by the MAC address tables of the switches, disconnect it from the boot network, then readmit \
+                 the node"
             );
             return Some(take_edge_because(Edge::Condemned, reason));
         }

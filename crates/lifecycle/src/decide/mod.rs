@@ -142,7 +142,7 @@ pub fn forced_outcome(open: &Attempt, facts: &Facts, policy: &Policy, now: Times
         })
     };
     if now >= open.deadline {
-        let message = format!("{} did not end within its time", open.effect.as_str());
+        let message = format!("{} did not end within its time limit", open.effect.as_str());
         return Some(Outcome::Failed {
             code: "deadline".into(),
             message,
@@ -172,11 +172,11 @@ pub fn forced_outcome(open: &Attempt, facts: &Facts, policy: &Policy, now: Times
             },
             _,
         ) => lost(format!(
-            "the agent went away while {} ran and did not come back",
+            "the agent disconnected while {} ran and did not come back",
             open.effect.as_str()
         )),
         (Reading::Unknown { since }, _) if now >= since.plus(policy.agent_grace_us()) => lost(format!(
-            "the agent went away while {} ran and did not come back",
+            "the agent disconnected while {} ran and did not come back",
             open.effect.as_str()
         )),
         _ => None,
@@ -281,7 +281,7 @@ impl Ctx<'_> {
         let minutes = deadline.since(self.node.since) / 60_000_000;
         let cable = self.facts.miscabled.as_deref();
         let last = cable.or(self.facts.last_failure());
-        let last = last.unwrap_or("nothing had failed before");
+        let last = last.unwrap_or("none");
         let reason = format!(
             "{} took longer than {minutes} min; last failure: {last}",
             self.node.state

@@ -37,7 +37,7 @@ impl Ctx<'_> {
         if let Some((last, message)) = deviations.last() {
             let rounds = deviations.len();
             if rounds >= self.policy.settings_tries as usize {
-                let reason = format!("settings of the firmware did not stay in {rounds} starts: {message}");
+                let reason = format!("the firmware settings did not persist in {rounds} starts: {message}");
                 return Err(self.give_up(reason));
             }
             let found = last.ended_at.unwrap_or(last.started_at);

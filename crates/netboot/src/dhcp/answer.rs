@@ -17,20 +17,20 @@ pub enum Decision {
 /// Why a message gets no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Ignored {
-    #[error("it chose the DHCP server {0}")]
+    #[error("the machine chose the DHCP server {0}")]
     OtherServer(Ipv4Addr),
-    #[error("no address is configured for it")]
+    #[error("no address is configured for this machine")]
     NoAddress,
-    #[error("no subnet is configured for where it sits")]
+    #[error("no subnet is configured for the machine's network")]
     NoSubnet,
-    #[error("its address {address} is not in {network}, where it sits: it is cabled elsewhere or its address is wrong")]
+    #[error("the machine's address {address} is not in its network {network}: the cabling or the address is wrong")]
     OtherSubnet { address: Ipv4Addr, network: ipnet::Ipv4Net },
     /// Releases and declines get no answer.
     #[error("no answer is due")]
     NotDue,
     #[error("DHCP is switched off")]
     Off,
-    #[error("another server gives addresses here and {0}")]
+    #[error("another server assigns the addresses here, and {0}")]
     NothingToAdd(NoBoot),
 }
 

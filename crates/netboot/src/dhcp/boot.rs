@@ -33,19 +33,19 @@ impl fmt::Display for FirstStage {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoBoot {
     /// The client is not firmware.
-    #[error("it asks for an address only")]
+    #[error("the machine asks only for an address")]
     NotRequested,
-    #[error("it is to boot from its disk")]
+    #[error("the machine is to boot from its disk")]
     Disk,
-    #[error("it belongs to no node and unknown machines may not boot here")]
+    #[error("the machine belongs to no node, and unknown machines may not boot here")]
     Unknown,
     #[error("there is no boot program for {0}")]
     Architecture(Architecture),
-    #[error("its firmware says nothing of its architecture (option 93)")]
+    #[error("the machine's firmware does not report its architecture (option 93)")]
     NoArchitecture,
-    #[error("Debian's signed grub cannot load over HTTP: under Secure Boot let the firmware boot by PXE")]
+    #[error("Debian's signed grub cannot load over HTTP: with Secure Boot, set the firmware to boot by PXE")]
     SecureHttp,
-    #[error("first_stages.{name} is not configured, which {architecture} needs")]
+    #[error("first_stages.{name} is not configured, but {architecture} needs it")]
     NotConfigured {
         name: &'static str,
         architecture: Architecture,

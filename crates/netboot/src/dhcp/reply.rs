@@ -32,10 +32,10 @@ pub struct Reply {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
     /// Indicates a bug: the caller ignored [`Answer::needs_token`].
-    #[error("the answer needs a boot token and there is none")]
+    #[error("the answer needs a boot token, but there is none")]
     NoToken,
     /// The URL exceeds 255 bytes.
-    #[error("the boot URL has {0} bytes, over what fits into a DHCP option")]
+    #[error("the boot URL has {0} bytes; a DHCP option holds at most 255 bytes")]
     UrlTooLong(usize),
     #[error("the DHCP encoder refuses: {0}")]
     Encoder(String),

@@ -108,7 +108,7 @@ pub enum Malformed {
     Magic,
     #[error("hardware type {kind} with an address of {length} bytes: only Ethernet is served")]
     Hardware { kind: u8, length: u8 },
-    #[error("the null or a group address as hardware address")]
+    #[error("the hardware address is zero or a group address")]
     HardwareAddress,
     #[error("option {code} at byte {at} runs past the end of the packet")]
     Truncated { code: u8, at: usize },
@@ -116,12 +116,12 @@ pub enum Malformed {
     OptionLength { code: u8, length: usize },
     #[error("no message type (plain BOOTP)")]
     NoMessageType,
-    #[error("message type {0} is none of a client")]
+    #[error("message type {0} is not a client's message type")]
     MessageType(u8),
-    #[error("the relay's address {0} is no address of one host")]
+    #[error("the relay's address {0} is not a unicast address")]
     Relay(Ipv4Addr),
     /// A server's message. It may be well-formed; see [`Request::parse`].
-    #[error("a message of the DHCP server {0}")]
+    #[error("a message from the DHCP server {0}")]
     FromServer(Ipv4Addr),
 }
 

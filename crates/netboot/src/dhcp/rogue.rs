@@ -21,7 +21,9 @@ pub(crate) fn report_server(shared: &Shared, server: Ipv4Addr, mac: Option<Mac>,
     shared.counters.rogue_dhcp_total.increment();
     if shared.rogue_reports.is_due(server, now) {
         tracing::warn!(%server, how, "another DHCP server answers on the boot network");
-        let detail = format!("another DHCP server, {server}, {how}: switch it off here, or list it in other_servers");
+        let detail = format!(
+            "another DHCP server, {server}, {how}: switch that server off on this network, or list it in other_servers"
+        );
         shared.record(mac, Stage::RogueDhcp, detail, IpAddr::V4(server));
     }
 }

@@ -73,7 +73,7 @@ fn parse_request(shared: &Shared, packet: &[u8], port: Port) -> Option<Request> 
             Some(request)
         }
         Err(Malformed::FromServer(server)) => {
-            report_server(shared, server, None, "sent us an answer", Instant::now());
+            report_server(shared, server, None, "sent an answer to this server", Instant::now());
             None
         }
         Err(fault) => {
@@ -91,7 +91,7 @@ async fn handle(shared: &Shared, socket: &UdpSocket, request: &Request, from: So
         let address = request
             .requested
             .map_or_else(|| "its address".to_owned(), |address| address.to_string());
-        let detail = format!("{address} is in use by another machine on the link, says {mac}");
+        let detail = format!("{mac} reports that another machine on the link uses {address}");
         shared.record(Some(mac), Stage::DhcpDecline, detail, remote);
     }
     let lookup = match with_timeout(shared.directory.lookup(&request.client)).await {
@@ -112,7 +112,7 @@ async fn handle(shared: &Shared, socket: &UdpSocket, request: &Request, from: So
     let reply = match reply(request, &answer, token.as_ref(), from, &shared.settings) {
         Ok(reply) => reply,
         Err(error) => {
-            tracing::error!(%mac, %error, "no DHCP reply could be written");
+            tracing::error!(%mac, %error, "the DHCP reply could not be encoded");
             return shared.record(Some(mac), Stage::Refused, error.to_string(), remote);
         }
     };
@@ -161,7 +161,7 @@ async fn with_timeout<T>(answer: impl Future<Output = Result<T, DirectoryError>>
 
 fn report_directory_error(shared: &Shared, request: &Request, error: &DirectoryError) {
     shared.counters.dhcp_directory_errors_total.increment();
-    tracing::warn!(mac = %request.client.mac, %error, "a DHCP message stays unanswered");
+    tracing::warn!(mac = %request.client.mac, %error, "a DHCP message was not answered");
 }
 
 fn report_answer(shared: &Shared, request: &Request, lookup: &Lookup, answer: &Answer, remote: IpAddr) {
@@ -169,7 +169,7 @@ fn report_answer(shared: &Shared, request: &Request, lookup: &Lookup, answer: &A
     let (stage, verb) = match answer.kind {
         AnswerKind::Offer => (Stage::DhcpDiscover, "offered"),
         AnswerKind::Ack => (Stage::DhcpRequest, "given"),
-        AnswerKind::Nak => (Stage::DhcpRequest, "refused what it asked for"),
+        AnswerKind::Nak => (Stage::DhcpRequest, "refused the requested address"),
         AnswerKind::ProxyOffer | AnswerKind::ProxyAck => (Stage::ProxyDhcp, "pointed to"),
     };
     match answer.kind {

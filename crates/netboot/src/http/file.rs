@@ -174,7 +174,7 @@ impl Drop for TransferStream {
         let detail = if sent == length {
             format!("{name} by HTTP: {sent} bytes in {seconds:.2} s")
         } else {
-            format!("{name} by HTTP: broken off after {sent} of {length} bytes and {seconds:.2} s")
+            format!("{name} by HTTP: interrupted after {sent} of {length} bytes and {seconds:.2} s")
         };
         self.shared.record(mac, stage, detail, remote);
     }

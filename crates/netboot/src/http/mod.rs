@@ -241,7 +241,7 @@ async fn session_file(
             &shared,
             Some(mac),
             StatusCode::FORBIDDEN,
-            "this boot session is another client's",
+            "this boot session belongs to another client",
             remote,
         ),
     }
@@ -299,7 +299,8 @@ async fn medium(
         }
         Ok(Ok(None)) => {
             shared.counters.http_refused_total.increment();
-            tracing::debug!(%remote, ?node, "a medium was asked for that is not to be had from there, or not now");
+            tracing::debug!(%remote, ?node, "refused a request for a medium: the client may not have this medium, or \
+                                             the medium is not available now");
             StatusCode::NOT_FOUND.into_response()
         }
         Ok(Err(_)) | Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),

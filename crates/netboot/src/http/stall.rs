@@ -33,7 +33,7 @@ impl<S> StallGuard<S> {
         match self.deadline.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                "nothing moves on the connection",
+                "no data arrived or left on the connection within the time limit",
             ))),
             Poll::Pending => Poll::Pending,
         }

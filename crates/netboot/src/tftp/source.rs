@@ -76,7 +76,7 @@ pub(super) async fn find(shared: &Shared, path: &str, remote: IpAddr) -> Result<
             Err(FileError::NotFound) => Err(SourceError::NotFound),
             Err(FileError::Foreign(mac)) => Err(SourceError::Refused {
                 mac: Some(mac),
-                why: "this boot session is another client's".to_owned(),
+                why: "this boot session belongs to another client".to_owned(),
             }),
         },
         _ => Err(SourceError::NotFound),

@@ -15,15 +15,15 @@ const ATTEMPTS: u32 = 6;
 /// How a transfer failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
-    #[error("the client hung up (error code {code})")]
+    #[error("the client aborted the transfer (error code {code})")]
     ByClient { code: u16 },
-    #[error("the client fell silent")]
+    #[error("the client stopped answering")]
     Silent,
-    #[error("not done within its time limit")]
+    #[error("the time limit was exceeded")]
     TooSlow,
     #[error("reading the file failed: {0}")]
     Read(io::Error),
-    #[error("the network refuses: {0}")]
+    #[error("network error: {0}")]
     Network(io::Error),
 }
 

@@ -172,7 +172,7 @@ fn a_node_that_boots_from_disk_gets_past_the_network() {
         vm.wait_for_line("INSTALLED", LIMIT, || lab.directory.trace()).await;
         assert_stages(
             &lab,
-            &[(Stage::DhcpRequest, "no boot file: it is to boot from its disk")],
+            &[(Stage::DhcpRequest, "no boot file: the machine is to boot from its disk")],
         );
     });
 }

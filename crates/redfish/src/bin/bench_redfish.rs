@@ -68,7 +68,7 @@ async fn run() -> Fallible<Value> {
 }
 
 async fn connect(bmcs: &Value) -> Fallible<Vec<BmcClient>> {
-    let bmcs = bmcs.as_array().ok_or("standard input is no JSON list")?;
+    let bmcs = bmcs.as_array().ok_or("standard input is not a JSON list")?;
     let mut clients = Vec::with_capacity(bmcs.len());
     for bmc in bmcs {
         let text = |name: &str| bmc[name].as_str().ok_or_else(|| format!("a BMC has no {name}"));

@@ -84,7 +84,7 @@ impl BmcClient {
         for link in links {
             match self.find(Some(link)).await? {
                 Found::Present(manager) => managers.push(manager),
-                Found::NotOffered => return Ok(Found::Unread("a manager that the system names is not there".into())),
+                Found::NotOffered => return Ok(Found::Unread("the system links to a missing manager".into())),
                 Found::Unread(why) => return Ok(Found::Unread(why)),
             }
         }
@@ -435,7 +435,7 @@ impl BmcClient {
             bmc: self.address(),
             path: link.to_owned(),
             property: "Members",
-            consequence: "what is in the list is not known",
+            consequence: "the content of the list is unknown",
         }
     }
 }

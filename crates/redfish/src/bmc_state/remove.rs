@@ -36,7 +36,7 @@ impl BmcClient {
             Remedy::None => Err(RedfishError::NotOffered {
                 bmc: self.address(),
                 what: format!("removing {}", item.path),
-                offered: "nothing that is known; remove it at the BMC itself".to_owned(),
+                offered: "no known way; remove it at the BMC itself".to_owned(),
             }),
         }
     }

@@ -89,7 +89,7 @@ impl BmcClient {
                 bmc: self.address(),
                 what: "the end of the probe".to_owned(),
                 waited_s: limit.as_secs(),
-                last: "each answer came late".to_owned(),
+                last: "the BMC answers slowly".to_owned(),
             }),
         }
     }
@@ -278,7 +278,9 @@ pub(crate) fn error_summary(failure: &RedfishError) -> String {
     match failure {
         RedfishError::Status { at, status, .. } => format!("{} {} answered HTTP {status}", at.method, at.path),
         RedfishError::TimedOut { at, limit_s } => format!("{} {}: no answer within {limit_s} s", at.method, at.path),
-        RedfishError::NotJson { at, why, .. } => format!("{} {}: not understood: {why}", at.method, at.path),
+        RedfishError::NotJson { at, why, .. } => {
+            format!("{} {}: the answer cannot be understood: {why}", at.method, at.path)
+        }
         other => other.to_string(),
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn media(observed: &Observed, capability: Capability) -> Verdict {
     } else {
         "by PATCH"
     };
-    pass(format!("{} of them, {way} at {}", slots.len(), slot.path()))
+    pass(format!("{} drives, {way} at {}", slots.len(), slot.path()))
 }
 
 pub(super) fn bios(observed: &Observed) -> Verdict {
@@ -67,7 +67,7 @@ pub(super) fn bios(observed: &Observed) -> Verdict {
         Ok(match bios.link(&["@Redfish.Settings", "SettingsObject"]) {
             Some(settings) => pass(format!("{attributes} attributes, set at {settings}")),
             None => not_offered(format!(
-                "{attributes} attributes can be read, no settings object is advertised"
+                "{attributes} attributes are readable, but the BIOS has no link to a settings object"
             )),
         })
     })())
@@ -110,11 +110,11 @@ pub(super) fn sessions(observed: &Observed) -> Verdict {
         }
         (Reading::Read(service), _) => match service.whole(&["SessionTimeout"]) {
             Some(timeout) => pass(format!("end after {timeout} s without a request")),
-            None => pass("no time-out is told"),
+            None => pass("the time-out is unknown"),
         },
         (_, Some(_)) => pass("linked by the root"),
         (Reading::Failed(why), None) => fail(why),
-        (Reading::Absent, None) => not_offered("name and password go with each request"),
+        (Reading::Absent, None) => not_offered("each request carries user name and password"),
     }
 }
 
@@ -175,7 +175,7 @@ pub(super) fn console(observed: &Observed) -> Verdict {
     ways.sort();
     ways.dedup();
     if ways.is_empty() {
-        not_offered("none that is switched on")
+        not_offered("no console is switched on")
     } else {
         pass(ways.join(", "))
     }

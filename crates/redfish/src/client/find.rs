@@ -17,7 +17,7 @@ impl BmcClient {
                 bmc: self.address(),
                 path: root.path().to_owned(),
                 property: "Systems",
-                consequence: "there is no machine to work with",
+                consequence: "there is no system to manage",
             });
         };
         let mut members = self.member_links(&systems).await?;

@@ -102,7 +102,7 @@ impl Upload {
         let file = File::open(&self.file).await?;
         let found = file.metadata().await?.len();
         if found != self.file_bytes {
-            let why = format!("it has {found} bytes, {} were expected", self.file_bytes);
+            let why = format!("the file has {found} bytes, expected {}", self.file_bytes);
             return Err(std::io::Error::other(why));
         }
         Ok(Streamed {

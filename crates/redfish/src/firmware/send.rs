@@ -56,7 +56,7 @@ impl BmcClient {
             && image.bytes > most
         {
             return Err(self.no_method_error(format!(
-                "files of at most {most} bytes, and this one has {}",
+                "files of at most {most} bytes; this file has {} bytes",
                 image.bytes
             )));
         }
@@ -103,11 +103,11 @@ impl BmcClient {
 
 fn offered_methods(offer: &UpdateOffer, image: &FirmwareImage) -> String {
     if offer.is_empty() {
-        return "no way to update firmware".to_owned();
+        return "no method to update firmware".to_owned();
     }
     match (&offer.simple, &image.url) {
-        (Some(_), None) => "SimpleUpdate, for which no address was given that it could fetch from".to_owned(),
-        _ => "only ways that its profile leaves out".to_owned(),
+        (Some(_), None) => "SimpleUpdate, but there is no URL from which the BMC can fetch this file".to_owned(),
+        _ => "only methods that its profile excludes".to_owned(),
     }
 }
 
@@ -184,7 +184,7 @@ impl Order<'_> {
         if self.service.flag(&[BUSY]) == Some(true) {
             return Err(RedfishError::WaitedTooLong {
                 bmc: self.client.address(),
-                what: "the end of another's update (HttpPushUriTargetsBusy)".to_owned(),
+                what: "the end of another client's update (HttpPushUriTargetsBusy)".to_owned(),
                 waited_s: 0,
                 last: "true".to_owned(),
             });
@@ -196,7 +196,7 @@ impl Order<'_> {
             .patch_service(&json!({BUSY: false, "HttpPushUriTargets": []}))
             .await;
         if let Err(failure) = freed {
-            tracing::warn!(%failure, "the update service stays claimed");
+            tracing::warn!(%failure, "cannot release the claim on the update service");
         }
         sent
     }

@@ -146,11 +146,11 @@ impl QuirkFile {
         };
         let file: Self = serde_json::from_str(text).map_err(|fault| faulty(fault.to_string()))?;
         if file.source.iter().all(|source| source.trim().is_empty()) {
-            return Err(faulty("`source` must say where its facts come from".to_owned()));
+            return Err(faulty("`source` must name the sources of the facts".to_owned()));
         }
         if file.matches.is_empty() || file.matches.iter().any(BTreeMap::is_empty) {
             return Err(faulty(
-                "`matches` and each entry of it must name at least one field".to_owned(),
+                "`matches` needs at least one entry, and each entry at least one field".to_owned(),
             ));
         }
         let unknown = file

@@ -142,7 +142,7 @@ impl BmcClient {
             bmc: self.address(),
             path: path.to_owned(),
             property,
-            consequence: "there is nothing to read here",
+            consequence: "there are no readings",
         };
         let Some(link) = equipment else {
             return Err(missing("/redfish/v1", kind));

@@ -66,7 +66,7 @@ impl BmcClient {
         while !walk.open.is_empty() && walk.recording.cut.is_none() {
             let spent = self.settings().environment.now().saturating_sub(began);
             if spent >= limits.time {
-                walk.recording.cut = Some(format!("the time of {} s was up", limits.time.as_secs()));
+                walk.recording.cut = Some(format!("the time limit of {} s was reached", limits.time.as_secs()));
                 break;
             }
             walk.step().await?;
@@ -97,7 +97,7 @@ impl Walk<'_> {
     async fn step(&mut self) -> Result<(), RedfishError> {
         let room = self.limits.resources.saturating_sub(self.recording.resources.len());
         if room == 0 {
-            self.recording.cut = Some(format!("{} resources were read, more are there", self.limits.resources));
+            self.recording.cut = Some(format!("only {} resources were read", self.limits.resources));
             return Ok(());
         }
         let count = BATCH.min(room).min(self.open.len());
@@ -130,7 +130,7 @@ impl Walk<'_> {
     fn keep(&mut self, path: &str, body: &Value, depth: usize) {
         self.bytes += body.to_string().len();
         if self.bytes > self.limits.bytes {
-            self.recording.cut = Some(format!("more than {} bytes", self.limits.bytes));
+            self.recording.cut = Some(format!("more than {} bytes were read", self.limits.bytes));
             return;
         }
         let mut links = Vec::new();
@@ -151,7 +151,7 @@ impl Walk<'_> {
         } else if !links.is_empty() {
             self.gap(
                 path,
-                format!("{} links from the root, what it links was not read", self.limits.depth),
+                format!("{} links from the root, its own links were not read", self.limits.depth),
             );
         }
         // The page of a collection belongs to the collection, which has a path that is valid as a file name.

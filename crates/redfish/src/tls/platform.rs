@@ -17,7 +17,7 @@ use super::{BoxError, CertificateFingerprint, Pin, TlsFault};
 
 /// The error text if the BMC supports none of the cipher suites.
 pub(crate) const NO_SHARED_CIPHER: &str =
-    "the BMC shares no cipher suite with the platform's OpenSSL (alert handshake_failure)";
+    "the BMC and the platform's OpenSSL have no common cipher suite (alert handshake_failure)";
 
 /// TLS over TCP.
 pub(crate) type Stream = SslStream<TcpStream>;

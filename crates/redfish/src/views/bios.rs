@@ -190,7 +190,7 @@ impl AttributeRule {
     pub fn fit(&self, value: &str) -> Result<BiosValue, String> {
         let text = || BiosValue::Text(value.to_owned());
         match self.kind {
-            AttributeKind::Password => Err("is a password, which no setting holds".to_owned()),
+            AttributeKind::Password => Err("is a password; settings cannot contain passwords".to_owned()),
             AttributeKind::Unknown => Ok(text()),
             AttributeKind::Boolean => match value {
                 "true" => Ok(BiosValue::Flag(true)),

@@ -155,7 +155,7 @@ async fn the_built_in_tls_says_which_build_speaks_to_them() {
     let text = causes(&failure);
     for part in [
         &*target.address,
-        "shares no cipher suite",
+        "no common cipher suite",
         "RSA key exchange",
         "--features platform-tls",
         "HandshakeFailure",

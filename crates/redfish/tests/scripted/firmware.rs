@@ -184,7 +184,7 @@ async fn the_bmc_fetches_with_what_it_insists_on() {
         .start_update(&entry(&client).await, &image(&dir, None))
         .await
         .unwrap_err();
-    assert!(failure.to_string().contains("no address"), "{failure}");
+    assert!(failure.to_string().contains("no URL"), "{failure}");
 }
 
 #[tokio::test]

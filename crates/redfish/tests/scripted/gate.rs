@@ -42,7 +42,7 @@ async fn a_silent_bmc_is_left_alone_and_tried_by_one_request_at_a_time() {
     assert_eq!(failure.kind(), ErrorKind::Retryable);
     let text = failure.to_string();
     assert!(
-        text.contains("left alone for 5 s") && text.contains("last: GET /redfish/v1/Systems/1"),
+        text.contains("paused for 5 s") && text.contains("last failure: GET /redfish/v1/Systems/1"),
         "{text}"
     );
     assert_eq!(bmc.server.count("GET", SYSTEM), 5);

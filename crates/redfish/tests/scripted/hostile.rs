@@ -31,9 +31,9 @@ async fn what_is_no_json_object() {
     for (body, words) in [
         ("{\"a\": [1, 2", "EOF"),
         ("<html>Welcome</html>", "<html>Welcome"),
-        ("[1, 2]", "a JSON object must stand here"),
-        ("null", "a JSON object must stand here"),
-        ("", "a JSON object must stand here"),
+        ("[1, 2]", "expected a JSON object"),
+        ("null", "expected a JSON object"),
+        ("", "expected a JSON object"),
         ("{\"a\": 1} trailing", "trailing"),
     ] {
         let failure = system_answered_by(Answer::text(200, body)).await;

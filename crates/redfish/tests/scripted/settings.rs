@@ -116,9 +116,9 @@ async fn a_wish_that_cannot_be_is_told_whole_and_nothing_is_written() {
     for words in [
         "takes one of Slow, Fast",
         "from 1 to 4",
-        "it is \"A1\"",
+        "its value is \"A1\"",
         "no such attribute",
-        "none was",
+        "no setting was written",
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }

@@ -48,22 +48,22 @@ async fn a_service_is_known_by_its_root() {
 #[tokio::test]
 async fn what_is_no_service_is_told_by_what_it_answers() {
     for (why, words) in [
-        (reason(|| Answer::text(200, "<html>")).await, "no JSON"),
+        (reason(|| Answer::text(200, "<html>")).await, "not a JSON object"),
         (
             reason(|| Answer::json(200, &json!({"hello": "world"}))).await,
-            "no Redfish service root",
+            "not a Redfish service root",
         ),
         (
             reason(|| Answer::json(200, &json!({"RedfishVersion": "1.6.0"}))).await,
-            "no Redfish service root",
+            "not a Redfish service root",
         ),
-        (reason(|| Answer::json(200, &json!([1]))).await, "no JSON"),
+        (reason(|| Answer::json(200, &json!([1]))).await, "not a JSON object"),
         (reason(|| Answer::status(404)).await, "HTTP 404"),
         (
             reason(|| Answer::status(301).with("location", "https://elsewhere/")).await,
             "another host",
         ),
-        (reason(|| Answer::status(401)).await, "wants a password"),
+        (reason(|| Answer::status(401)).await, "requires a password"),
         (reason(|| Answer::text(200, &"[".repeat(9 << 20))).await, "larger"),
     ] {
         assert!(why.contains(words), "{why}");

@@ -26,12 +26,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Starts a lab and runs a command in it; everything ends with the command.
+    /// Starts a lab and runs a command in it; the lab ends with the command.
     ///
     /// The command finds the machines described in the JSON file that RACKWRIGHT_LAB_FILE names. Without a command the
     /// description is printed and the lab stays until SIGTERM or Ctrl-C.
     Up(Up),
-    /// Says what this machine lacks for a lab, and how to get it.
+    /// Reports the requirements that this machine lacks for a lab, and how to install them.
     Doctor,
 }
 
@@ -40,10 +40,10 @@ struct Up {
     /// Number of machines
     #[arg(long, default_value_t = 1)]
     machines: usize,
-    /// Their firmware
+    /// Firmware of the machines
     #[arg(long, value_enum, default_value = "uefi")]
     firmware: Firmware,
-    /// How their drives are attached
+    /// How the drives are attached
     #[arg(long, value_enum, default_value = "virtio-blk")]
     disk: DiskKind,
     /// Size of each drive in GiB (sparse)
@@ -58,13 +58,13 @@ struct Up {
     /// Gives each machine a TPM 2.0
     #[arg(long)]
     tpm: bool,
-    /// How their BMCs offer the serial ports
+    /// How the BMCs offer the serial ports
     #[arg(long, value_enum, default_value = "ssh")]
     consoles: Consoles,
     /// Keeps drives, firmware variables and serial logs in this folder (made anew at each start)
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Switches the machines on at once
+    /// Switches the machines on at the start
     #[arg(long)]
     power_on: bool,
     /// The command to run, with its arguments

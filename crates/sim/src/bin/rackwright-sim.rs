@@ -27,7 +27,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 ///
 /// Prints the machines, all of them switched off, as documents that `rackwright apply`
 /// takes, and serves their BMCs until standard input closes, or SIGTERM, SIGHUP or Ctrl-C
-/// comes. What is printed ends as soon as all BMCs answer:
+/// comes. The output ends as soon as all BMCs answer:
 ///
 ///     rackwright-sim --nodes 100 | rackwright apply -f -
 #[derive(Parser)]
@@ -36,55 +36,55 @@ struct Cli {
     /// Number of machines, 1 to 100000
     #[arg(long, default_value_t = 1, value_name = "N")]
     nodes: usize,
-    /// How long the machines take for things, and what they consist of
+    /// Speed and components of the machines
     #[arg(long, value_enum, default_value = "instant")]
     profile: Profile,
-    /// Seed of all chance: the same seed makes the same machines, passwords, times and faults
+    /// Seed of all random values: the same seed makes the same machines, passwords, times and faults
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
-    /// What is broken, in YAML: see docs/sim.md
+    /// File of faults in YAML: see docs/sim.md
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
-    /// BMCs let nobody do anything before the password that they came with was changed
+    /// BMCs refuse all other requests until the initial password is changed
     #[arg(long)]
     must_change_passwords: bool,
-    /// BMCs have so many fixed slots for accounts, of which the second is taken
+    /// BMCs have N fixed slots for accounts; the second slot is in use
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
     account_slots: Option<u32>,
-    /// BMCs lock an account for 30 s after so many refused logins
+    /// BMCs lock an account for 30 s after N refused logins
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     lockout_threshold: Option<u32>,
-    /// How many seconds of the machines pass in one second
+    /// Seconds of the machines' time in one real second
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", allow_negative_numbers = true)]
     speed: f64,
     /// The BMCs' addresses, from the network's first host address on; outside of 127.0.0.0/8 the network must be routed to
     /// this machine (`ip route add local NETWORK dev lo`)
     #[arg(long, default_value = "127.64.0.0/10", value_name = "NETWORK")]
     network: Ipv4Net,
-    /// Where the one socket listens that serves all BMCs. Within 127.0.0.0/8 it is bound to the loopback interface, so that
-    /// 0.0.0.0 is not the world. Port 0 takes a free one
+    /// Address and port of the one socket of all BMCs. If their network is within 127.0.0.0/8, the socket is bound to the
+    /// loopback interface, so 0.0.0.0 is not reachable from outside. Port 0 selects a free port
     #[arg(long, default_value = "0.0.0.0:8443", value_name = "ADDRESS:PORT")]
     listen: SocketAddrV4,
-    /// Where the one socket listens that serves the SSH servers of all installed systems; the control plane is told the
-    /// port by `ssh_port`. Port 0 takes a free one
+    /// Address and port of the one socket of all installed systems' SSH servers; set this port as `ssh_port` of the control
+    /// plane. Port 0 selects a free port
     #[arg(long, default_value = "0.0.0.0:8022", value_name = "ADDRESS:PORT")]
     ssh_listen: SocketAddrV4,
-    /// BMCs speak plain HTTP; needs `--format json`, because `rackwright apply` takes HTTPS only
+    /// BMCs use plain HTTP; needs `--format json`, because `rackwright apply` accepts only HTTPS
     #[arg(long)]
     plain_http: bool,
-    /// The control plane's DHCP server: machines boot from it by network and run the agent. Without it they boot into nothing
+    /// The control plane's DHCP server: machines boot from the network and run the agent. Without it they run no agent
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = boot_server)]
     boot_server: Option<SocketAddrV4>,
-    /// Where the DHCP server gives the machines their addresses; the first host address is the relay's
+    /// The machines' own addresses, from the DHCP server; the first host address is the relay's
     #[arg(long, default_value = "127.128.0.0/10", value_name = "NETWORK")]
     hosts: Ipv4Net,
-    /// How machines boot from the boot server: as iPXE, or from the firmware's first DHCP message on
+    /// How machines boot from the boot server: start as iPXE, or with the firmware's first DHCP message
     #[arg(long, value_enum, default_value = "ipxe")]
     boot: BootMethod,
     /// Whether machines fetch the kernel and the ramdisk that their boot script names
     #[arg(long, value_enum, default_value = "skip")]
     boot_files: BootFiles,
-    /// Whether agents fetch and verify all of an image, or its index only
+    /// Whether agents fetch and verify a whole image, or only its index
     #[arg(long, value_enum, default_value = "skip")]
     image_data: ImageData,
     /// Samples of each drive that an agent reads before and after an erase; a real machine reads 4096
@@ -93,16 +93,16 @@ struct Cli {
     /// Machines have no TPM
     #[arg(long)]
     no_tpm: bool,
-    /// BMCs have an update service: an update lasts 30 s, and one of the BMC has it restart for 20 s
+    /// BMCs have an update service: an update lasts 30 s; after an update of its own firmware the BMC restarts for 20 s
     #[arg(long)]
     firmware_updates: bool,
     /// The boot server's port for TFTP
     #[arg(long, default_value_t = 69, value_name = "PORT")]
     tftp_port: u16,
-    /// How the machines are described
+    /// Format of the machines' description
     #[arg(long, value_enum, default_value = "yaml")]
     format: Format,
-    /// Describe the machines in this file, readable by its owner only, instead of on standard output
+    /// Write the machines' description to this file, readable only by its owner, instead of standard output
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// SKU to name in each machine's description
@@ -111,7 +111,7 @@ struct Cli {
     /// Serve a recorded BMC from this folder, read-only, in place of simulated machines, and print its address
     #[arg(long, value_name = "DIR")]
     mockup: Option<PathBuf>,
-    /// Go on after standard input has closed
+    /// Continue after standard input has closed
     #[arg(long)]
     keep_running: bool,
 }
@@ -119,11 +119,11 @@ struct Cli {
 /// Why the program ends early.
 #[derive(Debug, thiserror::Error)]
 enum SimError {
-    #[error("--plain-http needs `--format json`: `rackwright apply` takes BMCs with HTTPS only")]
+    #[error("--plain-http needs `--format json`: `rackwright apply` accepts only BMCs with HTTPS")]
     PlainYaml,
     #[error("cannot read {}: {source}", path.display())]
     Script { path: PathBuf, source: io::Error },
-    #[error("the fault script is not taken:\n{0}")]
+    #[error("the fault script is invalid:\n{0}")]
     Faults(#[from] ScriptError),
     #[error("--{0}")]
     Fleet(FleetError),
@@ -229,7 +229,7 @@ fn allow_connections() {
         && soft < hard
         && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
     {
-        tracing::warn!(%error, soft, "the limit of open files stays as it is");
+        tracing::warn!(%error, soft, "cannot raise the limit of open files");
     }
 }
 

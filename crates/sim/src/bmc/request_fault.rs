@@ -48,10 +48,10 @@ pub(super) async fn inject_fault(To(bmc): To, request: Request, next: Next) -> R
         RequestFault::SessionsFull => Fault::sessions_full().into_response(),
         // A stream has no end to wait for.
         RequestFault::BadAnswer(_) if path == events::STREAM => {
-            Fault::internal("as the fault script asks").into_response()
+            Fault::internal("requested by the fault script").into_response()
         }
         RequestFault::BadAnswer(BadAnswer::InternalError) => {
-            Fault::internal("as the fault script asks").into_response()
+            Fault::internal("requested by the fault script").into_response()
         }
         RequestFault::BadAnswer(bad_answer) => corrupt(next.run(request).await, bad_answer).await,
     }

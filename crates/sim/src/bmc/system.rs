@@ -129,7 +129,7 @@ pub(super) async fn reset(To(bmc): To, Object(body): Object) -> Result<Response,
     match &outcome {
         Ok(_) => bmc
             .log
-            .write(at_s, "OK", format!("Reset {text} was asked for over the network.")),
+            .write(at_s, "OK", format!("Reset {text} was requested over the network.")),
         Err(refused) => bmc
             .log
             .write(at_s, "Warning", format!("Reset {text} was refused: {refused}.")),

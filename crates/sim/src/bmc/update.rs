@@ -323,7 +323,7 @@ async fn whole(body: Body) -> Result<Vec<u8>, Fault> {
 
 /// A plain HTTP/1.0 request; the answer ends with the connection.
 async fn fetch(url: &str) -> Result<String, String> {
-    let rest = url.strip_prefix("http://").ok_or("only http is fetched")?;
+    let rest = url.strip_prefix("http://").ok_or("only http is supported")?;
     let (host, path) = rest.split_once('/').ok_or("it has no path")?;
     let mut stream = tokio::net::TcpStream::connect(host).await.map_err(|e| e.to_string())?;
     let request = format!("GET /{path} HTTP/1.0\r\nHost: {host}\r\n\r\n");
@@ -332,7 +332,7 @@ async fn fetch(url: &str) -> Result<String, String> {
     let mut limited = stream.take(FILE_BYTES as u64);
     limited.read_to_end(&mut answer).await.map_err(|e| e.to_string())?;
     let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or("the answer is none of HTTP")?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or("the answer is not HTTP")?;
     match head.split(' ').nth(1) {
         Some("200") => Ok(body.to_owned()),
         status => Err(format!("the server answered {status:?}")),
@@ -345,7 +345,7 @@ fn begin(bmc: &Arc<Bmc>, uri: &Uri, file: &str) -> Result<Response, Fault> {
     let line = file.lines().next().and_then(|line| line.strip_prefix(MAGIC));
     let mut words = line.unwrap_or_default().splitn(3, ' ');
     let (Some(part), Some(version)) = (words.next(), words.next()) else {
-        return Err(Fault::not_in_list("UpdateFile", "a file that is none of ours"));
+        return Err(Fault::not_in_list("UpdateFile", "a file of unknown format"));
     };
     let mut state = bmc.updates.lock();
     if !state.versions.iter().any(|(known, _)| *known == part) {

@@ -123,7 +123,7 @@ impl Equipment {
         let fingerprint = identity.fingerprint.clone();
         let acceptor = identity.acceptor(name)?;
         let listener = TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).await;
-        let listener = listener.map_err(|e| failed(format!("nothing can be listened on: {e}")))?;
+        let listener = listener.map_err(|e| failed(format!("cannot listen: {e}")))?;
         let address = listener.local_addr().map_err(|e| failed(e.to_string()))?;
         let device = Arc::new(Mutex::new(device));
         let router = Router::new().fallback(answer).with_state(Arc::clone(&device));

@@ -129,7 +129,10 @@ impl FleetConfig {
         }
         let hosts = (1_u64 << (32 - u32::from(self.network.prefix_len()))).saturating_sub(2);
         if (self.nodes as u64) > hosts {
-            let detail = format!("{} has room for {hosts} machines, not for {}", self.network, self.nodes);
+            let detail = format!(
+                "{} has addresses for {hosts} machines, not for {}",
+                self.network, self.nodes
+            );
             return fault("network", detail);
         }
         if self.network.contains(&self.hosts) || self.hosts.contains(&self.network) {
@@ -144,7 +147,7 @@ impl FleetConfig {
         if !listens.is_unspecified() && self.nodes > 1 {
             return fault(
                 "listen",
-                "one address serves one machine; use 0.0.0.0 for more".to_owned(),
+                "one address serves only one machine; use 0.0.0.0 for more machines".to_owned(),
             );
         }
         if self.erase_samples == 0 {

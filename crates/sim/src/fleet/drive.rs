@@ -269,7 +269,7 @@ impl SimDrive {
                 put(installed);
                 Ok(())
             }
-            System::None | System::Whole(_) => Err(io::Error::other("no image was begun on it")),
+            System::None | System::Whole(_) => Err(io::Error::other("no image was started on this drive")),
         }
     }
 
@@ -357,7 +357,7 @@ struct Open {
 impl Open {
     fn range(&self, offset: u64, length: u64) -> io::Result<()> {
         if self.life.as_ref().is_some_and(|life| !life.lasts()) {
-            return Err(io::Error::other("this boot of the machine is over"));
+            return Err(io::Error::other("this boot of the machine has ended"));
         }
         self.drive.range(offset, length)
     }
@@ -534,7 +534,7 @@ impl Drives for SimDrives {
         vec![ExcludedDevice {
             name: "sr0".to_owned(),
             size_bytes: 0,
-            reason: "an optical drive, which takes no writes".to_owned(),
+            reason: "an optical drive; it is not writable".to_owned(),
         }]
     }
 

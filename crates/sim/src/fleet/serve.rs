@@ -71,7 +71,7 @@ pub(super) async fn run(listener: TcpListener, members: Arc<[Member]>, shared: A
                     connections.spawn(connection(stream, Arc::clone(&members), Arc::clone(&shared), router.clone()));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "no connection to a BMC can be accepted");
+                    tracing::warn!(%error, "cannot accept a connection to a BMC");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -85,7 +85,7 @@ async fn connection(stream: TcpStream, members: Arc<[Member]>, shared: Arc<Share
         return;
     };
     let Some(member) = shared.config.index(address).and_then(|index| members.get(index)) else {
-        tracing::debug!(%address, "a connection to nobody's address");
+        tracing::debug!(%address, "a connection to an address without a BMC");
         return;
     };
     if shared.config.faults.is_down(member.node.moment()) {

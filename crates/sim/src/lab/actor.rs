@@ -149,8 +149,8 @@ impl Actor {
                 self.power_off().await;
             }
             ProcessEvent::Ended => {
-                tracing::warn!(machine, "QEMU ended by itself");
-                self.fault("run it", "QEMU ended by itself; see qemu.log".into());
+                tracing::warn!(machine, "QEMU ended unexpectedly");
+                self.fault("run it", "QEMU ended unexpectedly; see qemu.log".into());
                 self.power_cut().await;
             }
         }

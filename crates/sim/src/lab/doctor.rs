@@ -127,10 +127,10 @@ fn tool(name: &str, package: &str, required: bool) -> Check {
 
 fn file(path: &str, package: &str, required: bool) -> Check {
     let result = if Path::new(path).is_file() {
-        Ok("there".to_owned())
+        Ok("found".to_owned())
     } else {
         Err(Fault {
-            why: "not there".into(),
+            why: "not found".into(),
             remedy: install(package),
         })
     };
@@ -171,7 +171,7 @@ fn unshare_works() -> Check {
         Err(error) => Some(error.to_string()),
     };
     let result = why.map_or_else(
-        || Ok("network, PID and mount namespaces can be made".to_owned()),
+        || Ok("network, PID and mount namespaces can be created".to_owned()),
         |why| {
             let remedy = "run as root with CAP_SYS_ADMIN, or allow user namespaces: sysctl \
                           kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0";

@@ -80,7 +80,7 @@ impl Namespace {
 
     fn from_env() -> Result<Self, LabError> {
         let missing = || LabError::Namespace {
-            detail: format!("{STAGE} is set but {STATE} or {PID} is not: unset it"),
+            detail: format!("{STAGE} is set, but {STATE} or {PID} is not set: unset {STAGE}"),
         };
         let state_dir = PathBuf::from(env::var_os(STATE).ok_or_else(missing)?);
         let pid = env::var(PID)
@@ -290,7 +290,7 @@ fn run_init() -> Result<i32, LabError> {
     let stream = UnixStream::connect(&socket).map_err(LabError::file("connect to", &socket))?;
     let mut lines = BufReader::new(stream).lines();
     let gone = || LabError::Namespace {
-        detail: "the process outside of the namespace is gone".into(),
+        detail: "the process outside of the namespace has ended".into(),
     };
     let pid = lines
         .next()

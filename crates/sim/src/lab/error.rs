@@ -23,7 +23,7 @@ pub enum LabError {
     Command { command: String, detail: String },
 
     /// The code inside the namespace never ran: the test name given to `run_test` is not the test's name.
-    #[error("lab: nothing ran inside the namespace: is `{name}` the full name of the test?")]
+    #[error("lab: no test ran inside the namespace: check that `{name}` is the full name of the test")]
     NeverEntered { name: String },
 
     /// `Lab::start` was called outside a lab namespace, or in one with a running lab.

@@ -160,7 +160,7 @@ impl Lab {
             .ok_or_else(|| LabError::Machine {
                 machine: machine.name().to_owned(),
                 what: "make a host key",
-                detail: "no randomness".into(),
+                detail: "the random number generator failed".into(),
             })?;
         let console = bmc::Console {
             host,
@@ -234,7 +234,7 @@ fn random_password(machine: &str) -> Result<SecretString, LabError> {
     let failed = |_| LabError::Machine {
         machine: machine.to_owned(),
         what: "make a password",
-        detail: "no randomness".into(),
+        detail: "the random number generator failed".into(),
     };
     random::source().fill(&mut bytes).map_err(failed)?;
     Ok(SecretString::from(hex::encode(bytes)))

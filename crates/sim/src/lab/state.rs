@@ -97,7 +97,7 @@ fn sweep(parent: &Path) -> Result<(), LabError> {
         let lock = lock_file(&lock_path)?;
         match lock.try_lock() {
             Ok(()) => {
-                tracing::info!(path = %path.display(), "removing the folder of a lab that is gone");
+                tracing::info!(path = %path.display(), "removing the folder of a lab that has ended");
                 fs::remove_dir_all(&path).map_err(LabError::file("remove", &path))?;
             }
             Err(TryLockError::WouldBlock) => {}

@@ -190,7 +190,7 @@ async fn a_database_of_a_newer_program_is_refused_and_left_alone() {
         panic!("{refused:?}");
     };
     assert_eq!(*found, 99);
-    let told = format!("the database has schema 99, this program knows up to {known}; start the newer program");
+    let told = format!("the database has schema 99, but this program supports up to {known}; start the newer version");
     assert_eq!(refused.to_string(), told);
     assert!(!refused.is_retryable());
     lab.database.sql("DELETE FROM schema_version WHERE version = 99").await;

@@ -261,7 +261,7 @@ async fn a_server_that_cannot_be_used_is_named_without_its_password() {
         (url.replace("rackwright:", "nobody:"), "pg_hba.conf"),
         (
             "postgres://rackwright:hunter2@127.0.0.1:1/site".into(),
-            "is the server up",
+            "check that the server runs",
         ),
     ] {
         let database = Database::parse(&url, None).unwrap();

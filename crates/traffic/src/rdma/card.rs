@@ -81,7 +81,7 @@ pub fn negotiate(client: &Card, server: &Card) -> Result<(Route, Route), String>
     }
     let mtu = client.mtu.min(server.mtu);
     if !(1..=5).contains(&mtu) {
-        return Err(format!("{mtu} is no MTU of a path"));
+        return Err(format!("{mtu} is not a valid path MTU"));
     }
     let (here, there) = pkeys(client, server)?;
     let route = |pkey: &Pkey, gids| Route {
@@ -91,7 +91,7 @@ pub fn negotiate(client: &Card, server: &Card) -> Result<(Route, Route), String>
     };
     if !client.is_ethernet {
         if client.lid == 0 || server.lid == 0 {
-            return Err("a port has no LID: the subnet manager has not seen it".into());
+            return Err("a port has no LID: the subnet manager has not configured the port".into());
         }
         return Ok((route(&here, None), route(&there, None)));
     }
@@ -100,7 +100,7 @@ pub fn negotiate(client: &Card, server: &Card) -> Result<(Route, Route), String>
         let other = server.gids.iter().find(|gid| Family::of(gid.address) == family)?;
         Some((*own, *other))
     });
-    let (own, other) = pair.ok_or("the ports have no RoCE v2 addresses of one family")?;
+    let (own, other) = pair.ok_or("the ports have no RoCE v2 addresses of the same family")?;
     Ok((
         route(&here, Some((own.index, other))),
         route(&there, Some((other.index, own))),

@@ -229,7 +229,7 @@ impl PollTimer {
         match Instant::now() < self.until {
             true => Ok(()),
             false => Err(format!(
-                "the adapter said nothing for {:.1} s",
+                "the adapter reported no completion for {:.1} s",
                 self.duration.as_secs_f64()
             )),
         }

@@ -44,9 +44,7 @@ impl Memory {
     fn new() -> Result<Self, String> {
         // SAFETY: the size is not zero.
         let memory = unsafe { alloc_zeroed(Self::layout()) };
-        NonNull::new(memory)
-            .map(Self)
-            .ok_or_else(|| "there is no memory".into())
+        NonNull::new(memory).map(Self).ok_or_else(|| "out of memory".into())
     }
 }
 
@@ -128,7 +126,7 @@ fn open(verbs: &Verbs, port: &Port) -> Result<*mut sys::Context, String> {
         Some((opened, _)) if !opened.is_null() => Ok(opened),
         Some((_, error)) => Err(format!("{port} cannot be opened: {error}")),
         None => Err(format!(
-            "libibverbs does not know {}: its driver for user programs, or /dev/infiniband/uverbs*, is missing",
+            "libibverbs does not list {}: the device's user-space driver, or /dev/infiniband/uverbs*, is missing",
             port.device
         )),
     }
@@ -159,7 +157,7 @@ impl Queue {
         };
         // SAFETY: the device is open, and the structure has room for what any version of the library writes.
         let failed = unsafe { (verbs.query_port)(context, queue.port.number, &mut queue.attributes) };
-        queue.checked(failed, "be asked")?;
+        queue.checked(failed, "be queried")?;
         if queue.attributes.state != sys::ACTIVE {
             return Err(format!("{} is not active", queue.port));
         }
@@ -207,7 +205,7 @@ impl Queue {
         let error = io::Error::last_os_error();
         match is_null {
             true => Err(format!(
-                "{} gives no {}: {error}",
+                "{} cannot create a {}: {error}",
                 self.port,
                 what.trim_start_matches("a ")
             )),
@@ -274,7 +272,7 @@ impl Queue {
             path,
             ..sys::PairAttributes::default()
         };
-        self.modify(receive, sys::READY_TO_RECEIVE, "find the way to the other side")?;
+        self.modify(receive, sys::READY_TO_RECEIVE, "be made ready to receive")?;
         let send = sys::PairAttributes {
             send_psn: self.psn,
             timeout: TIMEOUT,
@@ -384,7 +382,7 @@ impl Queue {
             if completion.status != 0 {
                 let status = sys::status(completion.status);
                 let vendor = completion.vendor_error;
-                return Err(format!("{}: {status}, vendor's code {vendor:#x}", self.port));
+                return Err(format!("{}: {status}, vendor code {vendor:#x}", self.port));
             }
             match completion.id {
                 RECEIVED => done.received = Some(completion.bytes),

@@ -400,7 +400,7 @@ pub fn verbs() -> Result<&'static Verbs, String> {
 #[cfg(target_feature = "crt-static")]
 fn load() -> Result<Verbs, String> {
     let why = crate::embedded::NO_RDMA_REASON.get().cloned();
-    Err(why.unwrap_or_else(|| "this program is linked statically and can load no library".into()))
+    Err(why.unwrap_or_else(|| "this program is linked statically and cannot load a library".into()))
 }
 
 #[cfg(not(target_feature = "crt-static"))]

@@ -62,7 +62,7 @@ pub(super) fn memory(tolerance_percent: f64, inventory: &Inventory, readings: &R
         return judged(measured, threshold, &faults);
     }
     if wanted != found {
-        faults.push("not the memory modules of the inventory".to_owned());
+        faults.push("the memory modules differ from the memory modules of the inventory".to_owned());
     }
     let modules = |sizes: &[u64]| format!("{} in {} modules", mib(sizes.iter().sum()), sizes.len());
     let measured = format!("{measured}, {}", modules(&found));

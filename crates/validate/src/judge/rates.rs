@@ -13,7 +13,7 @@ use crate::readings::Readings;
 pub(super) fn clock_offset(max_ms: u64, readings: &Readings, span: &ClockSpan) -> Finding {
     let threshold = format!("at most ± {max_ms} ms");
     let Some(reading) = readings.clock else {
-        return Finding::fail("unreadable", threshold, "the machine's date command gave no time");
+        return Finding::fail("unreadable", threshold, "the machine's date command printed no time");
     };
     let latest = reading.time + reading.resolution;
     let (lowest_ms, highest_ms) = (between_ms(span.received, reading.time), between_ms(span.sent, latest));
@@ -26,11 +26,11 @@ pub(super) fn clock_offset(max_ms: u64, readings: &Readings, span: &ClockSpan) -
         highest_ms.min(0.0)
     };
     if nearest_ms.abs() > max_ms {
-        let side = if nearest_ms > 0.0 { "ahead" } else { "behind" };
+        let side = if nearest_ms > 0.0 { "ahead of" } else { "behind" };
         Finding::fail(
             measured,
             threshold,
-            format!("the machine's clock is {side} of the control plane's"),
+            format!("the machine's clock is {side} the control plane's clock"),
         )
     } else if half_ms > max_ms {
         Finding::fail(
@@ -47,7 +47,7 @@ pub(super) fn disk_read(min_mb_per_s: f64, readings: &Readings) -> Finding {
     let threshold = format!("at least {min_mb_per_s} MB/s");
     let Some(read) = &readings.disk_read else {
         let why = if readings.disk_read_error.is_empty() {
-            "the root file system is on no drive that can be read"
+            "the root file system is on no readable drive"
         } else {
             &readings.disk_read_error
         };
@@ -79,7 +79,7 @@ pub(super) fn systemd(profile: &Profile, readings: &Readings) -> Finding {
         return Finding::fail(
             "unreadable",
             threshold,
-            "the machine told no state of its service manager",
+            "the machine reports no state of its service manager",
         );
     }
     if profile.systemd_states.iter().any(|allowed| allowed == state) {

@@ -101,7 +101,7 @@ fn judged(measured: String, wanted: &[Wanted<'_>], read_from: &str) -> Finding {
 /// A value without a threshold.
 fn recorded(found: String, from: &str) -> Finding {
     if found.is_empty() {
-        let why = format!("{from} tells nothing, and neither the image nor the profile expects anything");
+        let why = format!("{from} reports no value, and neither the image nor the profile expects a value");
         Finding::not_applicable("unreadable", "any", why)
     } else {
         Finding::pass(found, "any")

@@ -205,9 +205,12 @@ fn boot_image_and_name() {
         c.readings.boot_id = c.expected.former_boot_id.clone().unwrap().to_uppercase();
     });
     fails("boot-id-changed", "no /proc", |c| c.readings.boot_id.clear());
-    alters("boot-id-changed", Verdict::NotApplicable, "no boot id", |c| {
-        c.expected.former_boot_id = None
-    });
+    alters(
+        "boot-id-changed",
+        Verdict::NotApplicable,
+        "boot id before the reboot is unknown",
+        |c| c.expected.former_boot_id = None,
+    );
     fails("image-marker", "did not read its seed", |c| {
         c.readings.image = ImageMarker::default()
     });
@@ -236,7 +239,7 @@ fn os_and_kernel() {
     });
     fails("kernel", "another kernel", |c| c.profile.kernel = Some("5.*".into()));
     same(|c| c.profile.kernel = Some("6.1.*-amd64".into()));
-    alters("kernel", Verdict::NotApplicable, "tells nothing", |c| {
+    alters("kernel", Verdict::NotApplicable, "reports no value", |c| {
         c.readings.kernel_release.clear()
     });
 }
@@ -365,11 +368,15 @@ fn of_24_modules(case: &mut Case) {
 fn one_module_of_24_is_missed() {
     same(of_24_modules);
     // Both kernels report less, and the table has one module less.
-    fails("memory", "4.4 % less than the inventory; not the memory modules", |c| {
-        of_24_modules(c);
-        c.readings.memory_modules.pop();
-        c.readings.memory_bytes = Some(723 * GIB);
-    });
+    fails(
+        "memory",
+        "4.4 % less than the inventory; the memory modules differ",
+        |c| {
+            of_24_modules(c);
+            c.readings.memory_modules.pop();
+            c.readings.memory_bytes = Some(723 * GIB);
+        },
+    );
     // The firmware lists a module, but the kernel may not use it.
     fails("memory", "4.4 % less", |c| {
         of_24_modules(c);
@@ -387,7 +394,11 @@ fn one_module_of_24_is_missed() {
         c.profile.memory_tolerance_percent = 50.0;
         c.readings.memory_modules[7] = 16 * GIB;
     };
-    fails("memory", "not the memory modules of the inventory", halved);
+    fails(
+        "memory",
+        "the memory modules differ from the memory modules of the inventory",
+        halved,
+    );
     let told = report(halved).into_iter().find(|c| c.id == "memory").unwrap();
     assert!(told.measured.contains("in 24 modules") && told.threshold.contains("in 24 modules"));
     // The agent could not read the table: nothing is compared.
@@ -559,7 +570,7 @@ fn read_rates() {
         c.profile.disk_read_min_mb_per_s = 224.0
     });
     same(|c| c.profile.disk_read_min_mb_per_s = 223.0);
-    fails("disk-read-rate", "no drive", |c| c.readings.disk_read = None);
+    fails("disk-read-rate", "no readable drive", |c| c.readings.disk_read = None);
     fails("disk-read-rate", "dd said no", |c| {
         c.readings.disk_read = None;
         c.readings.disk_read_error = "dd said no".into();

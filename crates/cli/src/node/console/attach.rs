@@ -21,7 +21,7 @@ use crate::names;
 /// Most messages of input that wait to be sent.
 const AHEAD: usize = 64;
 /// The output of `~?`.
-const HELP: &str = "at the beginning of a line: ~. leaves, ~~ types ~, ~? shows this";
+const HELP: &str = "at the beginning of a line: ~. leaves the console, ~~ sends ~, ~? shows this help";
 
 /// `rackwright node console`
 #[derive(Debug, Args)]
@@ -29,10 +29,10 @@ pub struct AttachArgs {
     /// The node
     #[arg(required = true)]
     id: Option<String>,
-    /// Look and do not type
+    /// Only read, send no input
     #[arg(long)]
     read_only: bool,
-    /// Type, whoever else does: they are told, and look from then on
+    /// Take over the input; the former writer gets a notice and can then only read
     #[arg(long, conflicts_with = "read_only")]
     take_over: bool,
 }
@@ -50,7 +50,7 @@ pub async fn run(cx: &Cx, args: AttachArgs) -> Result<(), CliError> {
     let id = args.id.unwrap_or_default();
     let id = names::short("nodes", &id);
     let client = cx.client().await?;
-    let doing = format!("be at the console of {id}");
+    let doing = format!("attach to the console of {id}");
     let (channel, _) = client.channel(&doing).await?;
     let (keys, asked) = mpsc::channel(AHEAD);
     let enter = AttachConsoleRequest {
@@ -66,7 +66,7 @@ pub async fn run(cx: &Cx, args: AttachArgs) -> Result<(), CliError> {
     let opened = ConsoleServiceClient::new(channel).attach_console(request).await;
     let output = opened.map_err(|status| CliError::rpc(&doing, client.classify(status)))?;
     if std::io::stdin().is_terminal() {
-        cx.ui.note(&format!("at the console of {id}; {HELP}"));
+        cx.ui.note(&format!("attached to the console of {id}; {HELP}"));
     }
     let raw = Raw::enter().map_err(|source| CliError::io("use the terminal", source))?;
     let is_raw = raw.is_some();
@@ -109,7 +109,7 @@ async fn attend(
                     is_typing = false;
                     continue;
                 };
-                let read = read.map_err(|source| CliError::io("read what is typed", source))?;
+                let read = read.map_err(|source| CliError::io("read the input", source))?;
                 let (typed, leaves, wants_help) = match escape.read(&read) {
                     Keys::Type(typed) => (typed, false, false),
                     Keys::Leave(typed) => (typed, true, false),

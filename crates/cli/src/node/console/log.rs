@@ -19,7 +19,7 @@ use crate::{names, units};
 pub struct LogArgs {
     /// The node
     id: String,
-    /// One boot: -1 the last one, -2 the one before, 1 the oldest that is kept
+    /// Only one boot: -1 is the last boot, -2 the boot before, 1 the oldest recorded boot
     #[arg(
         long,
         value_name = "N",
@@ -28,19 +28,19 @@ pub struct LogArgs {
         hide_default_value = true
     )]
     boot: i32,
-    /// From then on: so long ago (8h), or a time (2026-12-31T18:00:00Z)
+    /// Only output since this time: a duration before now (8h), or a time (2026-12-31T18:00:00Z)
     #[arg(long, value_name = "TIME", value_parser = past)]
     since: Option<prost_types::Timestamp>,
-    /// Before then, written in the same way
+    /// Only output before this time, in the same form
     #[arg(long, value_name = "TIME", value_parser = past)]
     until: Option<prost_types::Timestamp>,
-    /// Go on with what comes
+    /// Continue with new output
     #[arg(short, long)]
     follow: bool,
     /// Put the time before each line
     #[arg(short, long)]
     timestamps: bool,
-    /// Byte by byte as the machine printed it, escape sequences included
+    /// Write the bytes of the machine unchanged, including escape sequences
     #[arg(long, conflicts_with = "timestamps")]
     raw: bool,
 }
@@ -55,8 +55,9 @@ fn past(text: &str) -> Result<prost_types::Timestamp, String> {
                 nanos: 0,
             })
         }
-        Err(_) => units::parse_moment(text)
-            .map_err(|_| format!("`{text}` is no time: write it like 8h for so long ago, or 2026-12-31T18:00:00Z")),
+        Err(_) => units::parse_moment(text).map_err(|_| {
+            format!("`{text}` is not a duration before now such as 8h or a time such as 2026-12-31T18:00:00Z")
+        }),
     }
 }
 
@@ -64,7 +65,7 @@ fn past(text: &str) -> Result<prost_types::Timestamp, String> {
 pub async fn run(cx: &Cx, args: LogArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let id = names::short("nodes", &args.id);
-    let doing = format!("read the console's recording of {id}");
+    let doing = format!("read the console recording of {id}");
     let request = ReadConsoleLogRequest {
         node: names::full("nodes", id),
         since_time: args.since,
@@ -113,7 +114,7 @@ impl<'a> Writer<'a> {
             self.boot = Some(piece.boot_time);
             let began = match &piece.boot_time {
                 Some(time) => format!("--- switched on at {} ---", units::stamp(time)),
-                None => "--- before the first power-on that was seen ---".to_owned(),
+                None => "--- before the first recorded power-on ---".to_owned(),
             };
             self.cx.ui.line(&began)?;
         }

@@ -31,16 +31,16 @@ pub struct ConsoleArgs {
 /// What else there is beside being there.
 #[derive(Debug, Subcommand)]
 enum ConsoleCommand {
-    /// Show what was recorded: a boot that failed at night can be read in the morning
+    /// Show the recorded output of earlier boots
     Log(log::LogArgs),
-    /// Show of which boots something is kept
+    /// List the recorded boots
     Boots {
         /// The node
         id: String,
     },
-    /// Say which SSH host key a node's BMC must show, or forget it
+    /// Set the SSH host key that a node's BMC must have, or forget it
     HostKey(HostKeyArgs),
-    /// Make a password for `ssh NODE@SERVER` that is good for one login of yours at this console
+    /// Make a password for one login with `ssh NODE@SERVER` at this console
     Token(TokenArgs),
 }
 
@@ -49,7 +49,7 @@ enum ConsoleCommand {
 struct TokenArgs {
     /// The node
     id: String,
-    /// How long it can be used (at most 1d)
+    /// Lifetime of the password (at most 1d)
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "10m")]
     lifetime: std::time::Duration,
     #[command(flatten)]
@@ -61,10 +61,10 @@ struct TokenArgs {
 struct HostKeyArgs {
     /// The node
     id: String,
-    /// As `ssh-keygen -lf` shows it: SHA256:...
+    /// Fingerprint, as `ssh-keygen -lf` shows it: SHA256:...
     #[arg(required_unless_present = "forget", value_name = "SHA256:...")]
     host_key: Option<String>,
-    /// Forget it: whichever answers next is kept
+    /// Forget the host key: the host key of the next connection is pinned
     #[arg(long, conflicts_with = "host_key")]
     forget: bool,
     #[command(flatten)]
@@ -119,7 +119,7 @@ async fn host_key(cx: &Cx, args: HostKeyArgs) -> Result<(), CliError> {
     let answer = rpc!(client, ConsoleServiceClient.set_console_host_key, doing, request).await?;
     if cx.ui.format() == Format::Table {
         let what = match answer.host_key_sha256.as_str() {
-            "" => "whichever answers next",
+            "" => "not set, the host key of the next connection is pinned",
             key => key,
         };
         return cx.ui.say(&format!("the console's host key of {id}: {what}"));
@@ -140,7 +140,7 @@ async fn token(cx: &Cx, args: TokenArgs) -> Result<(), CliError> {
     let ends = answer.expire_time.as_ref().map(units::stamp).unwrap_or_default();
     cx.ui.item(&answer, |_| {
         format!(
-            "until {ends}, the password of one `ssh {id}@SERVER` at the site's console port:\n\n  {}\n",
+            "password for one `ssh {id}@SERVER` at the site's console port, until {ends}:\n\n  {}\n",
             answer.token
         )
     })

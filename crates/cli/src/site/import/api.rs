@@ -52,7 +52,10 @@ fn read_token(path: &Path) -> Result<SecretString, CliError> {
     read.map_err(|e| CliError::file("read the token from", path, e))?;
     let token = SecretString::from(text.trim().to_owned());
     if token.expose_secret().is_empty() || token.expose_secret().contains(char::is_whitespace) {
-        return Err(CliError::credential(format!("{} holds no token", path.display()), ""));
+        return Err(CliError::credential(
+            format!("{} contains no token", path.display()),
+            "",
+        ));
     }
     Ok(token)
 }
@@ -71,7 +74,7 @@ async fn read_table(client: &mut Client, table: Table, tables: &mut Tables) -> R
     let mut count = 0;
     for _ in 0..MAX_PAGES {
         let page: Value = serde_json::from_slice(&client.get(&path).await?)
-            .map_err(|e| CliError::BadAnswer(format!("{path} is no JSON: {e}")))?;
+            .map_err(|e| CliError::BadAnswer(format!("{path} is not JSON: {e}")))?;
         let objects = page.get("results").and_then(Value::as_array);
         let objects = objects.ok_or_else(|| CliError::BadAnswer(format!("{path} has no `results`")))?;
         for object in objects {
@@ -105,7 +108,7 @@ fn next_path(origin: &Origin, next: &str, file: &str) -> Result<String, CliError
         let shown: String = next.chars().filter(|c| !c.is_control()).take(200).collect();
         CliError::untrusted(
             format!("the next page of {file} is at {shown}, not at {}", origin.url()),
-            "give the address that NetBox itself takes for its own; behind a proxy it needs X-Forwarded-Proto and -Host",
+            "give the address that NetBox uses for itself; a proxy must set X-Forwarded-Proto and X-Forwarded-Host",
         )
     })
 }

@@ -13,16 +13,16 @@ use crate::fabric::{bytes, read_dump};
 /// `rackwright site import fabric`
 #[derive(Debug, Args)]
 pub struct FabricArgs {
-    /// What ibnetdiscover prints, or a topology file (.topo); `-` for standard input
+    /// Output of ibnetdiscover, or a topology file (.topo); `-` for standard input
     #[arg(value_name = "DUMP|-")]
     dump: PathBuf,
     /// Room of the rack
     #[arg(long, default_value = "room")]
     room: String,
-    /// Rack that all nodes and switches are put into: a dump does not say where they stand
+    /// Rack of all nodes and switches: a dump contains no positions
     #[arg(long, default_value = "rack")]
     rack: String,
-    /// SKU of all nodes (when not given, the one of the SKU file with the same HCAs)
+    /// SKU of all nodes (default: the SKU in the SKU file with the same HCAs)
     #[arg(long, value_name = "SKU", requires = "sku_file")]
     sku: Option<String>,
     #[command(flatten)]

@@ -37,24 +37,25 @@ impl Origin {
     pub fn parse(text: &str) -> Result<Self, CliError> {
         let wrong = |why: &str| {
             CliError::usage(
-                format!("`{text}` is no address: {why}"),
-                "write it like https://netbox.example",
+                format!("`{text}` is not an address: {why}"),
+                "the form is https://netbox.example",
             )
         };
         let (scheme, usual, rest) = match text.split_once("://") {
             Some(("https", rest)) => ("https", 443, rest),
             Some(("http", rest)) => ("http", 80, rest),
-            _ => return Err(wrong("it begins with https://")),
+            _ => return Err(wrong("it must begin with https://")),
         };
         let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
         let plain = |c: char| c.is_ascii_graphic() && !"?#@\\".contains(c);
         if !text.chars().all(plain) {
-            return Err(wrong("it is a host, a port and a path, nothing else"));
+            return Err(wrong("give only a host, a port and a path"));
         }
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !host.contains(':') || host.ends_with(']') => (
                 host,
-                port.parse().map_err(|_| wrong("the port is a number up to 65535"))?,
+                port.parse()
+                    .map_err(|_| wrong("the port must be a number up to 65535"))?,
             ),
             _ => (authority, usual),
         };
@@ -65,7 +66,7 @@ impl Origin {
                 .parse::<std::net::IpAddr>()
                 .is_ok_and(|address| address.is_loopback());
         if scheme == "http" && !here {
-            return Err(wrong("http would show the token to everybody on the way"));
+            return Err(wrong("http would send the token unencrypted"));
         }
         Ok(Self {
             scheme,
@@ -114,7 +115,7 @@ impl Client {
     /// Connects at the first request. `authorization` is the header's value.
     pub fn new(origin: Origin, authorization: &str, ca: Option<&Path>, timeout: Duration) -> Result<Self, CliError> {
         let mut authorization = HeaderValue::from_str(authorization)
-            .map_err(|_| CliError::credential("the token has characters that no token has", ""))?;
+            .map_err(|_| CliError::credential("the token contains invalid characters", ""))?;
         authorization.set_sensitive(true);
         let mut config = ClientConfig::builder()
             .with_root_certificates(roots(ca)?)
@@ -145,7 +146,7 @@ impl Client {
         let time = self.timeout;
         match tokio::time::timeout(time, self.answer(path)).await {
             Ok(answer) => answer,
-            Err(_) => Err(self.unreachable(format!("no whole answer within {} s", time.as_secs()))),
+            Err(_) => Err(self.unreachable(format!("no complete answer within {} s", time.as_secs()))),
         }
     }
 
@@ -155,7 +156,7 @@ impl Client {
             .header(ACCEPT, "application/json")
             .header(AUTHORIZATION, self.authorization.clone())
             .body(Empty::new())
-            .map_err(|e| CliError::BadAnswer(format!("{path} cannot be asked for: {e}")))?;
+            .map_err(|e| CliError::BadAnswer(format!("{path} cannot be requested: {e}")))?;
         let mut connection = self.connected().await?;
         let answer = connection
             .send_request(request)
@@ -178,15 +179,15 @@ impl Client {
         match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => CliError::credential(
                 format!("{url}{path}: {status}"),
-                "is the token right, not expired, and allowed to view objects of DCIM?",
+                "check that the token is right, not expired, and allowed to view objects of DCIM",
             ),
             StatusCode::NOT_FOUND => CliError::usage(
                 format!("{url}{path}: {status}"),
-                "is this a NetBox, and is the path before /api right?",
+                "check that this is a NetBox and that the path before /api is right",
             ),
             status if status.is_redirection() => CliError::usage(
                 format!("{url}{path}: {status}"),
-                "redirects are not followed: give the address it leads to",
+                "redirects are not followed: give the target address",
             ),
             status if status.is_server_error() => self.unreachable(format!("{path}: {status}")),
             status => CliError::BadAnswer(format!("{path}: {status}")),
@@ -233,7 +234,7 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, CliError> {
     let wrong = |why: String| {
         CliError::usage(
             format!("{}: {why}", path.display()),
-            "it should hold certificates as PEM",
+            "the file must contain certificates as PEM",
         )
     };
     let blocks = pem::parse_many(bytes).map_err(|e| wrong(e.to_string()))?;
@@ -243,7 +244,7 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, CliError> {
             .map_err(|e| wrong(e.to_string()))?;
     }
     if roots.is_empty() {
-        return Err(wrong("no certificate in it".to_owned()));
+        return Err(wrong("the file contains no certificate".to_owned()));
     }
     Ok(roots)
 }

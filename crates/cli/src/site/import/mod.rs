@@ -21,20 +21,20 @@ use crate::output::Format;
 pub enum ImportCommand {
     /// Rooms, racks, power, nodes, switches and cables from NetBox's API or its CSV exports
     Netbox(Box<netbox::NetboxArgs>),
-    /// Switches, nodes and cables from what ibnetdiscover prints
+    /// Switches, nodes and cables from the output of ibnetdiscover
     Fabric(fabric::FabricArgs),
 }
 
 /// What both take.
 #[derive(Debug, Args)]
 struct Common {
-    /// Site file with the `skus` of the nodes (power, PSUs, height, HCAs); it becomes a part of what is written
+    /// Site file with the `skus` of the nodes (power, PSUs, height, HCAs); its SKUs become a part of the written file
     #[arg(long, value_name = "FILE")]
     sku_file: Option<PathBuf>,
     /// Name of the site
     #[arg(long, default_value = "imported")]
     name: String,
-    /// File to write (standard output when not given)
+    /// File to write (default: standard output)
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -116,12 +116,12 @@ impl Common {
     fn incomplete(&self, errors: usize) -> CliError {
         let (errors, output) = (plural(errors, "error"), self.output());
         let message = match self.file {
-            Some(_) => format!("{errors}: {output} was written and is not complete"),
-            None => format!("{errors}: what was written is not complete"),
+            Some(_) => format!("{errors}: {output} was written, but is not complete"),
+            None => format!("{errors}: the written site file is not complete"),
         };
         CliError::usage(
             message,
-            "fill in what is marked MISSING, then `rackwright site validate`",
+            "fill in the fields marked MISSING, then run `rackwright site validate`",
         )
     }
 }

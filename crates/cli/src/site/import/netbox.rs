@@ -14,22 +14,22 @@ use crate::site::load::read_file;
 /// `rackwright site import netbox`
 #[derive(Debug, Args)]
 pub struct NetboxArgs {
-    /// Folder with CSV exports: devices.csv, cables.csv, ... (or as NetBox calls them, `netbox_devices.csv`)
+    /// Directory with CSV exports: devices.csv, cables.csv, ... (or NetBox's own names, `netbox_devices.csv`)
     #[arg(long, value_name = "DIR", group = "source", required = true)]
     csv: Option<PathBuf>,
-    /// NetBox's address, https://HOST[:PORT][/PATH]; http only to this machine
+    /// Address of NetBox, https://HOST[:PORT][/PATH]; http only to this machine
     #[arg(long, value_name = "URL", group = "source", requires = "token_file")]
     url: Option<String>,
-    /// File with an API token that may read, `-` for standard input
+    /// File with an API token with permission to read, `-` for standard input
     #[arg(long, value_name = "FILE", requires = "url")]
     token_file: Option<PathBuf>,
-    /// Authorities that NetBox's certificate may be from, as PEM (this system's when not given)
+    /// PEM file with the trusted authorities of NetBox's certificate (default: those of this system)
     #[arg(long, value_name = "FILE", requires = "url")]
     ca_file: Option<PathBuf>,
-    /// Site of NetBox to take; repeat it for several (all when not given)
+    /// Site of NetBox to import; repeat the option for several (default: all)
     #[arg(long, value_name = "NAME")]
     site: Vec<String>,
-    /// Role of devices that are nodes; repeat it for several [default: gpu-server, gpu-node, compute-node, compute]
+    /// Role of devices that are nodes; repeat the option for several [default: gpu-server, gpu-node, compute-node, compute]
     #[arg(long, value_name = "ROLE")]
     node_role: Vec<String>,
     /// Role of leaves [default: leaf, leaf-switch, ib-leaf, infiniband-leaf]
@@ -41,16 +41,16 @@ pub struct NetboxArgs {
     /// Role of cores [default: core, core-switch, ib-core, infiniband-core]
     #[arg(long, value_name = "ROLE")]
     core_role: Vec<String>,
-    /// Role of switches whose level the cables tell [default: ib-switch, infiniband-switch]
+    /// Role of switches with a level that follows from the cables [default: ib-switch, infiniband-switch]
     #[arg(long, value_name = "ROLE")]
     switch_role: Vec<String>,
     /// Role of rack PDUs [default: pdu, rack-pdu]
     #[arg(long, value_name = "ROLE")]
     pdu_role: Vec<String>,
-    /// SKU of a device type, where they have other names
+    /// SKU of a device type, if the names differ
     #[arg(long, value_name = "TYPE=SKU", value_parser = pair)]
     sku: Vec<(String, String)>,
-    /// Feed letter of panels or power feeds by name, `*` for anything (primary feeds are A, redundant ones B when not given)
+    /// Feed letter of panels or power feeds by name, `*` for anything (default: A for primary feeds, B for redundant feeds)
     #[arg(long, value_name = "LETTER=NAME", value_parser = pair)]
     feed: Vec<(String, String)>,
     /// Rating of a power panel in watts
@@ -63,15 +63,15 @@ pub struct NetboxArgs {
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("write it like KEY=VALUE".to_owned()),
+        _ => Err("the form is KEY=VALUE".to_owned()),
     }
 }
 
 fn panel(text: &str) -> Result<(String, f64), String> {
-    let (name, watts) = text.rsplit_once('=').ok_or("write it like NAME=WATTS")?;
+    let (name, watts) = text.rsplit_once('=').ok_or("the form is NAME=WATTS")?;
     match watts.parse::<f64>() {
         Ok(watts) if (1.0..=1e10).contains(&watts) => Ok((name.to_owned(), watts)),
-        _ => Err(format!("`{watts}` is no number of watts")),
+        _ => Err(format!("`{watts}` is not a valid number of watts")),
     }
 }
 
@@ -136,7 +136,7 @@ fn exports(cx: &Cx, folder: &Path) -> Result<Exports, CliError> {
     };
     let needed = missing(&NEEDED);
     if !needed.is_empty() {
-        let message = format!("{} holds no {}", folder.display(), needed.join(", no "));
+        let message = format!("{} contains no {}", folder.display(), needed.join(", no "));
         return Err(CliError::usage(
             message,
             "export each table of NetBox with all its columns as CSV",
@@ -145,7 +145,7 @@ fn exports(cx: &Cx, folder: &Path) -> Result<Exports, CliError> {
     let others = missing(&Table::ALL);
     if !others.is_empty() {
         cx.ui
-            .note(&format!("{} holds no {}", folder.display(), others.join(", no ")));
+            .note(&format!("{} contains no {}", folder.display(), others.join(", no ")));
     }
     let (mut tables, mut sources) = (Tables::default(), Vec::new());
     for (table, path) in files {

@@ -175,7 +175,11 @@ impl Bench {
         let summary: Value = serde_json::from_str(&output_of(&mut import)?)?;
         let sum = output_of(Command::new("sha256sum").arg(self.path("disk.qcow2")))?;
         let sha256 = sum.split_whitespace().next().unwrap_or_default().to_owned();
-        let number = |key: &str| summary[key].as_u64().ok_or(format!("the import does not tell {key}"));
+        let number = |key: &str| {
+            summary[key]
+                .as_u64()
+                .ok_or(format!("the import's summary has no {key}"))
+        };
         let length = |name: &str| fs::metadata(self.folder.join(name)).map(|found| found.len());
         Ok(Prepared {
             image: summary["image"].as_str().unwrap_or_default().to_owned(),

@@ -84,7 +84,7 @@ impl SimDrive {
             drive: format!("drive {} (serial number {})", self.name, self.serial),
             controllers: vec![self.controller.clone()],
             what,
-            closed: (!opens).then(|| "it could not be opened: command aborted".to_owned()),
+            closed: (!opens).then(|| "the area could not be opened: command aborted".to_owned()),
             // In this simulation a sanitize reaches only its own namespace.
             reached_by: &[],
         })

@@ -347,7 +347,7 @@ impl Script {
         let triggered = step && is_drawn(index, rule, moment, count);
         if triggered {
             moment.chances.triggered.fetch_add(1, Ordering::Relaxed);
-            tracing::info!(node = moment.node, fault = index, count, kind = ?rule.kind, "a fault strikes");
+            tracing::info!(node = moment.node, fault = index, count, kind = ?rule.kind, "a fault is triggered");
         }
         triggered
     }

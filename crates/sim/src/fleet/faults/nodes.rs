@@ -36,17 +36,20 @@ pub(super) fn range(text: &str, nodes: usize) -> Result<(usize, usize), String> 
         let digits = text.strip_prefix("sim-").unwrap_or(text);
         let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         let number = plain.then(|| digits.parse::<usize>().ok()).flatten();
-        number.ok_or_else(|| format!("`{text}` is no machine: write 7, sim-00007 or 10-19"))
+        number.ok_or_else(|| format!("`{text}` is not a machine: write 7, sim-00007 or 10-19"))
     };
     let (first, last) = match text.split_once('-') {
         Some((first, last)) if first != "sim" => (number(first)?, number(last)?),
         _ => (number(text)?, number(text)?),
     };
     if first > last {
-        return Err(format!("`{text}` ends before it begins"));
+        return Err(format!("`{text}` has its last machine before its first"));
     }
     if last >= nodes {
-        return Err(format!("there is no machine {last}: the fleet has 0 to {}", nodes - 1));
+        return Err(format!(
+            "there is no machine {last}: the fleet has machines 0 to {}",
+            nodes - 1
+        ));
     }
     Ok((first, last))
 }

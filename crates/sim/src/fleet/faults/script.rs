@@ -174,7 +174,10 @@ impl Validator {
             "bmc-down" => Kind::Down,
             "bmc-slow" => {
                 if wire.delay_s.is_none() {
-                    self.note(line, "delay_s is missing: how late does the BMC answer?");
+                    self.note(
+                        line,
+                        "delay_s is missing: give the delay of the BMC's answers in seconds",
+                    );
                 }
                 let seconds = self.number(wire.delay_s.as_ref(), "delay_s", 0.0, 0.0..=86_400.0);
                 Kind::Slow(Duration::from_secs_f64(seconds))
@@ -199,7 +202,7 @@ impl Validator {
             "host-degraded" => Kind::HostDegraded,
             "slow-disk" => {
                 if wire.mb_per_s.is_none() {
-                    self.note(line, "mb_per_s is missing: how many megabytes a second are read?");
+                    self.note(line, "mb_per_s is missing: give the read speed in MB/s");
                 }
                 Kind::SlowDisk(self.number(wire.mb_per_s.as_ref(), "mb_per_s", 1.0, 0.01..=1_000_000.0))
             }
@@ -218,10 +221,7 @@ impl Validator {
             "erase-ignored" => Kind::Drives(DriveFault::PretendsToErase),
             "clock-skew" => {
                 if wire.skew_s.is_none() {
-                    self.note(
-                        line,
-                        "skew_s is missing: how far is the clock ahead, or behind if negative?",
-                    );
+                    self.note(line, "skew_s is missing: give the clock offset in seconds");
                 }
                 let seconds = self.number(wire.skew_s.as_ref(), "skew_s", 0.0, -MOST_S..=MOST_S);
                 Kind::ClockSkew(seconds as i64)
@@ -232,24 +232,21 @@ impl Validator {
             "agent-crash" => Kind::AgentCrash(self.during(wire), self.then(wire)),
             "heartbeat-lost" => {
                 if wire.lasts_s.is_none() {
-                    self.note(line, "lasts_s is missing: for how long is nothing heard of the agent?");
+                    self.note(line, "lasts_s is missing: give the seconds without a heartbeat");
                 }
                 let seconds = self.number(wire.lasts_s.as_ref(), "lasts_s", 0.0, 0.0..=86_400.0);
                 Kind::HeartbeatLost(Duration::from_secs_f64(seconds))
             }
             "image-cut" => {
                 if wire.after_bytes.is_none() {
-                    self.note(
-                        line,
-                        "after_bytes is missing: how much arrives before the connection ends?",
-                    );
+                    self.note(line, "after_bytes is missing: give the bytes before the cut");
                 }
                 Kind::ImageCut(wire.after_bytes.as_ref().map_or(0, |bytes| bytes.value))
             }
             "write-errors" => Kind::WriteErrors,
             other => {
                 let other: String = other.chars().take(40).collect();
-                self.note(line, format!("fault: `{other}` is none of {KINDS}"));
+                self.note(line, format!("fault: `{other}` is not one of {KINDS}"));
                 return None;
             }
         };
@@ -259,7 +256,7 @@ impl Validator {
     fn gbit_per_s(&mut self, wire: &WireFault) -> f64 {
         if wire.gbit_per_s.is_none() {
             let line = wire.fault.referenced.line();
-            self.note(line, "gbit_per_s is missing: how many gigabits a second are carried?");
+            self.note(line, "gbit_per_s is missing: give the bandwidth in Gbit/s");
         }
         self.number(wire.gbit_per_s.as_ref(), "gbit_per_s", 1.0, 0.0..=100_000.0)
     }
@@ -305,7 +302,7 @@ impl Validator {
     fn answer(&mut self, wire: &WireFault) -> BadAnswer {
         let line = wire.fault.referenced.line();
         let Some(answer) = &wire.answer else {
-            self.note(line, "answer is missing: html, truncated, internal-error or types");
+            self.note(line, "answer is missing: give html, truncated, internal-error or types");
             return BadAnswer::Html;
         };
         match answer.value.as_str() {
@@ -326,7 +323,7 @@ impl Validator {
     fn missing(&mut self, wire: &WireFault) -> Part {
         let line = wire.fault.referenced.line();
         let Some(missing) = &wire.missing else {
-            self.note(line, "missing is missing: cpu, gpu, dimm, nic or drive");
+            self.note(line, "missing is missing: give cpu, gpu, dimm, nic or drive");
             return Part::Drive;
         };
         match missing.value.as_str() {
@@ -390,7 +387,7 @@ impl Validator {
             ("until_s", number(&wire.until_s), !drives),
         ] {
             if let Some(at) = at.filter(|_| !fits) {
-                self.note(at, format!("{field} means nothing for {name}"));
+                self.note(at, format!("{field} does not apply to {name}"));
             }
         }
     }
@@ -401,7 +398,7 @@ impl Validator {
         };
         if named.is_empty() {
             let line = wire.fault.referenced.line();
-            self.note(line, "nodes names no machine; leave it out for all of them");
+            self.note(line, "nodes is empty; omit nodes to select all machines");
         }
         let mut ranges = Vec::new();
         for text in named {
@@ -420,7 +417,7 @@ impl Validator {
         let first = wire.at.as_ref().map(|at| at.value);
         let times = wire.times.as_ref().map_or(1, |times| times.value);
         if let Some(at) = wire.at.as_ref().filter(|at| at.value == 0) {
-            self.note(at.referenced.line(), "at counts from 1");
+            self.note(at.referenced.line(), "at must be at least 1");
         }
         if let Some(wire_times) = &wire.times {
             let line = wire_times.referenced.line();
@@ -428,7 +425,7 @@ impl Validator {
                 self.note(line, "times must be at least 1");
             }
             if first.is_none() {
-                self.note(line, "times needs `at`: from which step on?");
+                self.note(line, "times needs `at`, the number of the first step");
             }
         }
         first.map(|first| (first, times))
@@ -438,7 +435,7 @@ impl Validator {
         let until_ms = self.milliseconds(wire.until_s.as_ref(), "until_s", u64::MAX);
         let from_s = wire.from_s.as_ref().map_or(0.0, |from| from.value);
         if let Some(until) = wire.until_s.as_ref().filter(|until| until.value <= from_s) {
-            self.note(until.referenced.line(), "until_s must lie after from_s");
+            self.note(until.referenced.line(), "until_s must be greater than from_s");
         }
         until_ms
     }
@@ -491,7 +488,7 @@ impl Validator {
         let (least, most) = (range.start(), range.end());
         self.note(
             wire.referenced.line(),
-            format!("{field} must lie between {least} and {most}"),
+            format!("{field} must be between {least} and {most}"),
         );
         without
     }

@@ -44,7 +44,7 @@ pub(in crate::fleet) async fn run(listener: TcpListener, members: Arc<[Member]>,
                     connections.spawn(connection(stream, Arc::clone(&members), Arc::clone(&hosts)));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "no connection to an installed system can be accepted");
+                    tracing::warn!(%error, "cannot accept a connection to an installed system");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },

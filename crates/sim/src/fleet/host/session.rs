@@ -118,8 +118,7 @@ impl Login {
             Some(Script::Clock) => answers::clock(crate::bmc::system_time()),
             Some(Script::HandOver { key }) => answers::hand_over(self.remove_key(key)),
             None => {
-                let stderr =
-                    "a simulated system runs the scripts of validation, network tests and hand-over, and no others\n";
+                let stderr = "a simulated system runs only the scripts of validation, network tests and hand-over\n";
                 return Output {
                     status: UNKNOWN,
                     stdout: String::new(),

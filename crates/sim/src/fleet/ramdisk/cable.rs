@@ -55,7 +55,7 @@ impl Cable {
     /// A URL that reaches the server of `url` through the cable.
     pub(super) fn through(self: Arc<Self>, url: &str, carries: Carries, runtime: &Handle) -> String {
         let Some((server, rest)) = place(url) else {
-            tracing::warn!("{url} has no numeric IPv4 address and a port: its connections have no faults");
+            tracing::warn!("{url} has no numeric IPv4 address with a port: its connections have no faults");
             return url.to_owned();
         };
         match self.port_towards(server, carries, runtime) {
@@ -110,7 +110,7 @@ impl Cable {
             while connections.try_join_next().is_some() {}
             let near = match listener.accept().await {
                 Ok((near, _)) => near,
-                Err(error) => return tracing::warn!(%error, "a machine's cable takes no connections any more"),
+                Err(error) => return tracing::warn!(%error, "a machine's cable accepts no more connections"),
             };
             let faults = &self.node.shared.config.faults;
             let most = match carries {
@@ -120,7 +120,7 @@ impl Cable {
             let cable = Arc::clone(self);
             connections.spawn(async move {
                 if let Err(error) = cable.relay(near, server, most.unwrap_or(u64::MAX)).await {
-                    tracing::debug!(%error, "a connection over a machine's cable broke off");
+                    tracing::debug!(%error, "a connection over a machine's cable broke");
                 }
             });
         }

@@ -52,7 +52,7 @@ pub(super) async fn discard(url: &str, from: Ipv4Addr, loss: Loss<'_>) -> Result
         }
         match announced {
             Some(announced) if announced == length => Ok(length),
-            _ => Err(format!("{length} bytes came of {announced:?}")),
+            _ => Err(format!("received {length} bytes, expected {announced:?}")),
         }
     };
     patiently(url, FILE_WAIT_LIMIT, get(url, from, loss, read)).await
@@ -107,12 +107,12 @@ async fn get<T>(
     let uri: Uri = url.parse().map_err(|error| format!("not a URL: {error}"))?;
     let lost = loss(uri.path());
     if lost == Some(Lost::Request) {
-        return Err("the connection broke off before the server was asked".to_owned());
+        return Err("the connection broke before the request was sent".to_owned());
     }
     let host = uri.host().filter(|_| uri.scheme_str() == Some("http"));
     let server: Ipv4Addr = host
         .and_then(|host| host.parse().ok())
-        .ok_or("only http:// URLs with a numeric IPv4 address are fetched")?;
+        .ok_or("only http:// URLs with a numeric IPv4 address are supported")?;
     let there = SocketAddr::V4(SocketAddrV4::new(server, uri.port_u16().unwrap_or(80)));
     let socket = TcpSocket::new_v4().map_err(|error| error.to_string())?;
     socket
@@ -146,7 +146,7 @@ async fn get<T>(
     // The connection is polled only together with the answer. It ends with the answer; if it breaks, the answer reports so.
     let (answer, _) = tokio::join!(answer, connection);
     if lost == Some(Lost::Answer) {
-        return Err("the connection broke off before the answer came".to_owned());
+        return Err("the connection broke before the answer arrived".to_owned());
     }
     answer
 }

@@ -87,7 +87,7 @@ async fn files(node: &Node, text: &str, address: Ipv4Addr) -> Result<(), BootErr
             Ok(())
         };
         match fetched.await {
-            Err(error) if attempt < ATTEMPTS => tracing::debug!(%error, attempt, "once more"),
+            Err(error) if attempt < ATTEMPTS => tracing::debug!(%error, attempt, "fetching kernel and ramdisk again"),
             end => return end,
         }
         attempt += 1;

@@ -164,7 +164,7 @@ impl Power for SimPower {
         if acted {
             Ok(())
         } else {
-            Err(io::Error::other("this boot of the machine is over"))
+            Err(io::Error::other("this boot of the machine has ended"))
         }
     }
 }

@@ -50,7 +50,7 @@ const ROUND: Duration = Duration::from_secs(10);
 pub(super) enum BootError {
     #[error("the DHCP server {server} does not answer")]
     NoAnswer { server: SocketAddrV4 },
-    #[error("the DHCP server names nothing to boot: the machine is to boot from its drive")]
+    #[error("the DHCP server names no boot file: the machine boots from its drive")]
     NoScript,
     #[error("fetching {what}: {why}")]
     Fetch { what: String, why: String },
@@ -105,7 +105,7 @@ async fn run(node: Arc<Node>, boot: Boot, relay: Arc<Relay>) {
     let (settings, address) = loop {
         match firmware::load(&node, boot.source, &relay).await {
             Ok(loaded) => break loaded,
-            Err(error) => tracing::info!("nothing is booted from the network: {error}"),
+            Err(error) => tracing::info!("no network boot: {error}"),
         }
         node.falls_through(boot.number);
         tokio::time::sleep(node.shared.clock.lasts(ROUND)).await;
@@ -127,7 +127,7 @@ async fn supervise(settings: Settings, life: &Arc<Life>) -> PowerAction {
         let settings = life.wired(settings.clone());
         let then = tokio::select! {
             Err(error) = Box::pin(agent::run(settings, machine.clone(), async {})) => {
-                tracing::warn!("the agent cannot go on: {error}");
+                tracing::warn!("the agent cannot continue: {error}");
                 break;
             }
             then = life.crashed() => then,

@@ -171,7 +171,7 @@ impl Transfer {
 
     fn length(&self) -> Result<u64, String> {
         match self.size {
-            Some(size) if size != self.received => Err(format!("{} bytes came of {size}", self.received)),
+            Some(size) if size != self.received => Err(format!("received {} bytes, expected {size}", self.received)),
             _ => Ok(self.received),
         }
     }

@@ -47,7 +47,7 @@ impl SimWriter {
 
     fn drive(&self, path: &Path) -> io::Result<Arc<SimDrive>> {
         if !self.life.lasts() {
-            return Err(io::Error::other("this boot of the machine is over"));
+            return Err(io::Error::other("this boot of the machine has ended"));
         }
         let drives = self.life.node.sim_drives();
         let found = drives.all().iter().find(|drive| drive.node() == path);
