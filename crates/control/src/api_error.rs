@@ -123,7 +123,10 @@ impl From<ApiError> for Status {
             }
             ApiError::Unconfirmed { subject, message } => {
                 let mut details = ErrorDetails::with_precondition_failure_violation(UNCONFIRMED, subject, message);
-                hinted(&mut details, "set confirm_erase if that is meant; the CLI's --yes does");
+                hinted(
+                    &mut details,
+                    "set confirm_erase to confirm the erase; the CLI sets it with --yes",
+                );
                 (Code::FailedPrecondition, details)
             }
             ApiError::Stale { subject, .. } => (Code::Aborted, reason("STALE_RESOURCE_VERSION", subject, "")),
@@ -172,7 +175,7 @@ fn store_details(error: &StoreError) -> (Code, ErrorDetails) {
         ),
         StoreError::Conflict { id, .. } => (
             Code::Aborted,
-            reason("CHANGED_MEANWHILE", id, "the same again may work"),
+            reason("CHANGED_MEANWHILE", id, "send the same request again"),
         ),
         StoreError::KeyReused { key, .. } => (
             Code::AlreadyExists,
@@ -182,9 +185,9 @@ fn store_details(error: &StoreError) -> (Code, ErrorDetails) {
             let hint = format!("`rackwright node get {node}` shows the other node");
             (Code::AlreadyExists, reason("MAC_TAKEN", mac, &hint))
         }
-        StoreError::Contended(_) => (Code::Aborted, reason("CONTENDED", "", "the same again may work")),
+        StoreError::Contended(_) => (Code::Aborted, reason("CONTENDED", "", "send the same request again")),
         StoreError::Database(_) | StoreError::Open { .. } if error.is_retryable() => {
-            (Code::Unavailable, reason("STORE", "", "the same again may work"))
+            (Code::Unavailable, reason("STORE", "", "send the same request again"))
         }
         _ => (Code::Internal, reason("STORE", "", "")),
     }

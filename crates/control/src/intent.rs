@@ -66,11 +66,11 @@ pub fn check_not_doubted(record: &NodeRecord, what: &str) -> Result<(), ApiError
     }
     let id = &record.id;
     let erase = match record.node.claim {
-        None => format!("`rackwright node readmit {id}` erases it and lets it back in, "),
+        None => format!("`rackwright node readmit {id}` erases it and returns it to the pool, "),
         Some(_) => String::new(),
     };
-    let hint = format!("{erase}`rackwright node believe {id}` says that its record holds");
-    let message = format!("{id} is doubted: {}", doubt.why);
+    let hint = format!("{erase}`rackwright node believe {id}` confirms that its record is right");
+    let message = format!("the record of {id} is doubted: {}", doubt.why);
     Err(ApiError::precondition(format!("nodes/{id}"), message, hint))
 }
 
@@ -104,7 +104,7 @@ const CUSTOMER_MAX: usize = 63;
 fn check_customer(deployment: &Deployment) -> Result<(), ApiError> {
     let customer = &deployment.customer;
     if customer.chars().count() > CUSTOMER_MAX || customer.chars().any(char::is_control) {
-        let fault = format!("at most {CUSTOMER_MAX} characters, and none that controls");
+        let fault = format!("must have at most {CUSTOMER_MAX} characters and no control characters");
         return Err(ApiError::invalid("deployment.customer", fault));
     }
     Ok(())
@@ -128,7 +128,7 @@ pub fn deploy(record: &mut NodeRecord, deployment: &Deployment, image: Image) ->
         return Err(refused(record, "it is claimed already", &hint));
     }
     if record.node.state != State::Available {
-        let hint = format!("`rackwright node explain {}` says what it waits for", record.id);
+        let hint = format!("`rackwright node explain {}` shows the reason for the wait", record.id);
         return Err(refused(record, "only an available node can be deployed", &hint));
     }
     check_customer(deployment)?;
@@ -141,7 +141,7 @@ pub fn deploy(record: &mut NodeRecord, deployment: &Deployment, image: Image) ->
 
 /// The refusal for a node that a cluster still holds.
 pub fn leaves_cluster(record: &NodeRecord, cluster: &str) -> ApiError {
-    let hint = format!("`rackwright cluster explain {cluster}` says how far it is");
+    let hint = format!("`rackwright cluster explain {cluster}` shows its progress");
     refused(
         record,
         &format!("it is a node of cluster {cluster}, or about to leave it"),
@@ -172,7 +172,7 @@ pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
         };
         let hint = format!("{}; {} can have it then", release_hint(record), deployment.customer);
         let what = format!(
-            "{has_it}, and a reimage keeps the customer: release the node first, so that it is erased before another customer gets it"
+            "{has_it}, and a reimage keeps the customer: release the node first; the release erases it for another customer"
         );
         return Err(refused(record, &what, &hint));
     }
@@ -181,7 +181,7 @@ pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
             "`rackwright node watch {}` shows when it is active or failed",
             record.id
         );
-        return Err(refused(record, "it is being worked on", &hint));
+        return Err(refused(record, "work on it is under way", &hint));
     }
     check_customer(deployment)?;
     let mut whole = deployment.clone();
@@ -195,7 +195,7 @@ pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
         whole.root_drive = former.root_drive;
     }
     whole.customer = former.customer;
-    rewrite(record, &whole, image).ok_or_else(|| refused(record, "it is being worked on", ""))
+    rewrite(record, &whole, image).ok_or_else(|| refused(record, "work on it is under way", ""))
 }
 
 /// Requests another image on a claimed node, exactly as `deployment` describes it. `None`: the node's state does not allow
@@ -224,7 +224,7 @@ pub fn release(record: &mut NodeRecord) -> Result<(), ApiError> {
     if let Some(seat) = record.node.claim.as_ref().and_then(|claim| claim.cluster.as_ref()) {
         let cluster = &seat.cluster;
         let hint = format!(
-            "`rackwright cluster release {cluster}` gives all of it back, `cluster replace {cluster} {}` takes this node out",
+            "`rackwright cluster release {cluster}` releases the cluster, `cluster replace {cluster} {}` replaces the node",
             record.id
         );
         return Err(refused(record, &format!("it is a node of cluster {cluster}"), &hint));
@@ -233,14 +233,14 @@ pub fn release(record: &mut NodeRecord) -> Result<(), ApiError> {
     let can = Edge::Released.target(state).or(Edge::Unclaimed.target(state)).is_some() || state == State::Available;
     let hint = match state {
         State::Quarantined | State::Maintenance => release_hint(record),
-        _ => format!("`rackwright node explain {}` says where it stands", record.id),
+        _ => format!("`rackwright node explain {}` shows its state", record.id),
     };
     match &mut record.node.claim {
         Some(claim) if can => {
             claim.release_requested = true;
             Ok(())
         }
-        Some(_) => Err(refused(record, "it cannot be released from there", &hint)),
+        Some(_) => Err(refused(record, "it cannot be released from this state", &hint)),
         None => Err(refused(record, "it has no claim to release", &hint)),
     }
 }
@@ -252,7 +252,7 @@ pub fn release(record: &mut NodeRecord) -> Result<(), ApiError> {
 pub fn hold(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
     if Edge::Held.target(record.node.state).is_none() {
         let hint = format!("wait until it is at rest: `rackwright node watch {}`", record.id);
-        return Err(refused(record, "it cannot be held from there", &hint));
+        return Err(refused(record, "it cannot be held from this state", &hint));
     }
     let claim = record.node.claim.as_ref();
     if matches!(record.node.state, State::Available | State::Active)
@@ -284,7 +284,7 @@ pub fn resume(record: &mut NodeRecord, confirm_erase: bool) -> Result<(), ApiErr
         return Err(refused(
             record,
             "only a held node can be resumed",
-            "`rackwright node hold` holds one",
+            "`rackwright node hold` holds a node",
         ));
     }
     if record.node.claim.is_none() && !record.node.evidence.is_untouched() {
@@ -307,9 +307,12 @@ pub fn quarantine(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError>
     if Edge::Condemned.target(record.node.state).is_none() {
         let hint = match &record.node.claim {
             Some(_) => release_hint(record),
-            None => format!("`rackwright node readmit {}` erases it and lets it back in", record.id),
+            None => format!(
+                "`rackwright node readmit {}` erases it and returns it to the pool",
+                record.id
+            ),
         };
-        return Err(refused(record, "it cannot be quarantined from there", &hint));
+        return Err(refused(record, "it cannot be quarantined from this state", &hint));
     }
     record.node.wanted.condemn = Some(checked_text("reason", reason)?);
     Ok(())
@@ -323,7 +326,7 @@ pub fn readmit(record: &mut NodeRecord, confirm_erase: bool) -> Result<(), ApiEr
     let is_in_pool = record.node.state == State::Available && record.node.doubt.is_none();
     if is_in_pool || Edge::Readmitted.target(record.node.state).is_none() {
         let hint = format!(
-            "`rackwright node release {}` ends a claim, `node quarantine` distrusts a node",
+            "`rackwright node release {}` ends a claim, `node quarantine` takes a node out of service",
             record.id
         );
         return Err(refused(
@@ -364,7 +367,7 @@ pub fn readmit(record: &mut NodeRecord, confirm_erase: bool) -> Result<(), ApiEr
 /// The node has not failed, or it is unclaimed and not erased.
 pub fn retry(record: &mut NodeRecord) -> Result<(), ApiError> {
     if record.node.state != State::Failed {
-        let hint = format!("`rackwright node explain {}` says where it stands", record.id);
+        let hint = format!("`rackwright node explain {}` shows its state", record.id);
         return Err(refused(record, "only a failed node can be retried", &hint));
     }
     if record.node.claim.is_none() && !record.node.evidence.is_untouched() {
@@ -382,7 +385,7 @@ pub fn retry(record: &mut NodeRecord) -> Result<(), ApiError> {
 pub fn apply_settings(record: &mut NodeRecord) -> Result<(), ApiError> {
     if record.node.claim.is_some() {
         let hint = format!(
-            "settings of a machine that somebody has are read and never written; they are written when it is given back. {}",
+            "the settings of a claimed machine are only read; they are written after its release. {}",
             release_hint(record)
         );
         return Err(refused(record, "it is claimed", &hint));
@@ -393,7 +396,7 @@ pub fn apply_settings(record: &mut NodeRecord) -> Result<(), ApiError> {
                 "`rackwright node resume {}` inspects it again, which writes them",
                 record.id
             ),
-            _ => format!("`rackwright node explain {}` says where it stands", record.id),
+            _ => format!("`rackwright node explain {}` shows its state", record.id),
         };
         return Err(refused(
             record,
@@ -421,11 +424,11 @@ pub fn power(record: &mut NodeRecord, action: PowerAction, now: Timestamp) -> Re
         PowerAction::On => PowerGoal::On,
         PowerAction::Off => PowerGoal::Off,
         PowerAction::Cycle => PowerGoal::Cycle,
-        PowerAction::Unspecified => return Err(ApiError::invalid("action", "one of on, off, cycle")),
+        PowerAction::Unspecified => return Err(ApiError::invalid("action", "must be on, off or cycle")),
     };
     if !record.node.state.is_at_rest() {
-        let hint = "what is under way switches it as it needs; hold or wait for it first";
-        return Err(refused(record, "its power is in use", hint));
+        let hint = "the work under way switches the power itself; wait for its end, or hold the node first";
+        return Err(refused(record, "work on it is under way and controls its power", hint));
     }
     record.node.wanted.power = Some(PowerRequest { goal, at: now });
     Ok(())
@@ -438,8 +441,9 @@ pub fn power(record: &mut NodeRecord, action: PowerAction, now: Timestamp) -> Re
 /// The node is neither available, active nor held.
 pub fn firmware(record: &mut NodeRecord, now: Timestamp) -> Result<(), ApiError> {
     if !matches!(record.node.state, State::Available | State::Active | State::Maintenance) {
-        let hint = "it is done on the way into the pool by itself; else hold the node, or wait until it is at rest";
-        return Err(refused(record, "its firmware is left alone now", hint));
+        let hint =
+            "the update is automatic on the way into the pool; otherwise hold the node, or wait until it is at rest";
+        return Err(refused(record, "its firmware cannot be updated in this state", hint));
     }
     record.node.wanted.firmware = Some(now);
     Ok(())
@@ -466,7 +470,7 @@ pub(crate) fn checked_text(field: &str, text: &str) -> Result<String, ApiError> 
     if text.is_empty() || text.chars().count() > 1000 || text.chars().any(char::is_control) {
         return Err(ApiError::invalid(
             field,
-            "1 to 1000 characters in words, for whoever finds the node like this",
+            "must have 1 to 1000 characters and no control characters",
         ));
     }
     Ok(text.to_owned())

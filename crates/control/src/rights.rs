@@ -43,7 +43,7 @@ impl std::fmt::Display for End {
         match self {
             Self::Revoked(why) | Self::Reduced(why) => f.write_str(why),
             Self::Expired => {
-                f.write_str("the certificate of this connection has ended; connect again with a present one")
+                f.write_str("the certificate of this connection has expired; connect again with a valid certificate")
             }
         }
     }
@@ -209,9 +209,9 @@ impl Rights {
         {
             let end = match (present, &open.admitted) {
                 (Err(why), _) => End::Revoked(why.to_owned()),
-                (Ok(present), Some((role, scope))) if !covers(present, *role, scope) => {
-                    End::Reduced(format!("the role of {name:?} gives less than before; call again"))
-                }
+                (Ok(present), Some((role, scope))) if !covers(present, *role, scope) => End::Reduced(format!(
+                    "the role of {name:?} gives fewer rights than before; call again"
+                )),
                 _ => continue,
             };
             open.end.send_replace(Some(end));
@@ -268,7 +268,7 @@ pub fn record_use(core: &Core, record: &MemberRecord) {
     let (store, name, epoch) = (core.store.clone(), record.name.clone(), record.epoch);
     tokio::spawn(async move {
         if let Err(error) = store.record_use(&name, epoch, now, now.plus(-seconds(USE_S))).await {
-            tracing::debug!(name, %error, "the use of a member was not noted");
+            tracing::debug!(name, %error, "the last use of a member could not be stored");
         }
     });
 }

@@ -258,7 +258,7 @@ async fn is_out_of_range(api: &Api, after_position: u64, words: &str) {
 
 /// A position with dropped later events is refused: continuing there would silently lose events.
 async fn dropped_events(site: &mut Site, all: &[v1::Event]) {
-    is_out_of_range(&Api::of_site(site), 1_000_000, "has not happened").await;
+    is_out_of_range(&Api::of_site(site), 1_000_000, "does not exist yet").await;
     let too_large = v1::StreamEventsRequest {
         after_position: u64::MAX,
         ..Default::default()

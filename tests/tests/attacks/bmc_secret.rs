@@ -241,7 +241,7 @@ async fn a_machine_whose_bmc_takes_no_medium_is_not_taken_where_the_secret_is_re
     strict.until("failed").await;
     let reason = strict.site.reason(&strict.id());
     assert!(
-        reason.contains("brings none") && reason.contains("not licensed") && reason.contains("identity.bmc_skus"),
+        reason.contains("delivers none") && reason.contains("not licensed") && reason.contains("identity.bmc_skus"),
         "{reason}"
     );
     assert_eq!(strict.node().view().boots, 0, "it was not even switched on");
@@ -252,7 +252,7 @@ async fn a_machine_whose_bmc_takes_no_medium_is_not_taken_where_the_secret_is_re
     assert_eq!(bench.identity(), "address only");
     let explained = bench.explained();
     assert!(
-        explained.contains("brings no secret") && explained.contains("not licensed"),
+        explained.contains("delivers no secret") && explained.contains("not licensed"),
         "{explained}"
     );
     bench.deploy();

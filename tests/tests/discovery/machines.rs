@@ -84,11 +84,7 @@ async fn machines_of_a_table_are_found_and_enrolled_once() {
     // A name for two machines is reported, and no machine is enrolled.
     let refused = site.try_cli(["discover", "enrol", "--all-new", "--name", "gpu-{rack}"]);
     assert_eq!(refused.status.code(), Some(2), "{:?}", texts(&refused));
-    assert!(
-        texts(&refused).1.contains("would be the name of"),
-        "{:?}",
-        texts(&refused)
-    );
+    assert!(texts(&refused).1.contains("gets the name"), "{:?}", texts(&refused));
     assert!(site.json(["node", "list"]).as_array().unwrap().is_empty());
 
     let done = site.json([
@@ -229,7 +225,10 @@ async fn what_moves_is_told_and_clones_are_enrolled_by_nobody() {
     let refused = site.json(["discover", "enrol", "--update", &at(2)]);
     assert_eq!(refused["action"], "skip");
     assert!(
-        refused["reason"].as_str().unwrap().contains("known by certificate"),
+        refused["reason"]
+            .as_str()
+            .unwrap()
+            .contains("has the stored certificate"),
         "{refused}"
     );
     let pin = moved.fingerprint().unwrap();

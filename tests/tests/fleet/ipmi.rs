@@ -24,7 +24,10 @@ async fn passwords_of_bmcs_that_are_asked_over_ipmi_are_given_and_not_changed() 
     });
     let enroll = ["node", "enroll", "n1", "--bmc", ADDRESS];
     let words = refused(site, &enroll);
-    assert!(words.contains("over IPMI none of the factory list is tried"), "{words}");
+    assert!(
+        words.contains("is required over IPMI: the factory list is not tried there"),
+        "{words}"
+    );
     let with = |file| [&enroll[..], &["--user", "admin", "--password-file", file]].concat();
     let words = refused(site, &with(&long));
     assert!(words.contains("at most 20 bytes over IPMI"), "{words}");
@@ -33,7 +36,7 @@ async fn passwords_of_bmcs_that_are_asked_over_ipmi_are_given_and_not_changed() 
     assert!(words.contains("at most 20 bytes over IPMI"), "{words}");
     let words = refused(site, &["node", "bmc-password", "rotate", "n1", "--wait"]);
     assert!(
-        words.contains("asked over IPMI, where passwords are not changed") && words.contains("node update"),
+        words.contains("Rackwright changes no passwords over IPMI") && words.contains("node update"),
         "{words}"
     );
     // The address does not answer: the node waits for that, not for a password.

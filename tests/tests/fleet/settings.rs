@@ -142,7 +142,7 @@ async fn settings_are_as_wanted_before_a_machine_is_anybodys_and_drift_is_told_a
     let refused = tokio::task::block_in_place(|| site.try_cli(["node", "settings", "apply", &names[3]]));
     let (_, words) = texts(&refused);
     assert!(
-        !refused.status.success() && words.contains("no settings of the firmware are wanted"),
+        !refused.status.success() && words.contains("has no wanted firmware settings"),
         "{words}"
     );
 
@@ -242,7 +242,7 @@ async fn the_bmcs_job_for_settings_is_waited_for_and_one_that_fails_says_why() {
     let boots: Vec<u32> = (0..3).map(|index| fleet.node(index).view().boots).collect();
     assert_eq!(boots, [1, 2, 3]);
     let reason = site.reason(&names[2]);
-    let sentence = "did not persist in 3 starts: the BMC's job for them ended as Exception: \
+    let sentence = "did not persist in 3 starts: the BMC's job for the firmware settings ended as Exception: \
                     The settings do not go with the memory that is fitted.";
     assert!(reason.contains(sentence), "{reason}");
     plane.site.stop().await;

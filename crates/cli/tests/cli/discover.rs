@@ -159,7 +159,7 @@ fn something_is_found(fake: &Fake) {
                     "10.0.0.6:8443",
                     "skip",
                     "",
-                    "it moved; --update tells the node its new address",
+                    "it moved; --update sets the new address of the node",
                 ),
             ],
             remaining: 0,

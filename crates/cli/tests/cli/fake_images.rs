@@ -66,7 +66,7 @@ impl ImageService for Service {
                     let at = upload_at(&mut state, &piece.name)?;
                     if piece.offset != state.uploads[at].data.len() as u64 {
                         let details =
-                            ErrorDetails::with_bad_request_violation("offset", "does not continue what has arrived");
+                            ErrorDetails::with_bad_request_violation("offset", "is not the end of the received bytes");
                         return Err(Status::with_error_details(
                             Code::InvalidArgument,
                             "offset: wrong",

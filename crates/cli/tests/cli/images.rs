@@ -115,11 +115,11 @@ fn an_upload_waits_for_its_own_former_stream_to_end() {
     let data = content(2_000_000);
     let file = program.file("debian.raw", &data);
     // The answer of a server that has not noticed the end of the old connection, and has then received more from it.
-    let details = ErrorDetails::with_bad_request_violation("offset", "does not continue what has arrived");
+    let details = ErrorDetails::with_bad_request_violation("offset", "is not the end of the received bytes");
     let moved = Status::with_error_details(Code::InvalidArgument, "offset: go on at 800000", details);
     let refusals = [
         Status::unavailable("gone"),
-        Status::failed_precondition("somebody else is writing to it"),
+        Status::failed_precondition("another connection writes to the upload"),
         moved,
     ];
     for refusal in refusals {

@@ -181,7 +181,7 @@ impl FaultChanges {
                 kind: EventKind::FabricFaults,
                 target: "fabric".to_owned(),
                 message: format!(
-                    "{} faults more came or went; `rackwright fabric faults` has those that are open",
+                    "{} more faults opened or closed; `rackwright fabric faults` lists the open faults",
                     all - MAX_EVENTS
                 ),
                 ..EventRow::default()
@@ -200,13 +200,13 @@ fn list_some<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
     words.join(", ")
 }
 
-/// `cluster alpha counts on a broken link`; empty: no cluster does.
+/// `cluster alpha uses a broken link`; empty: no cluster does.
 #[must_use]
 pub fn counting_words(open: &Open) -> String {
     match open.counting.len() {
         0 => String::new(),
-        1 => format!("cluster {} counts on a broken link", list_some(open.counting.iter())),
-        _ => format!("clusters {} count on a broken link", list_some(open.counting.iter())),
+        1 => format!("cluster {} uses a broken link", list_some(open.counting.iter())),
+        _ => format!("clusters {} use a broken link", list_some(open.counting.iter())),
     }
 }
 
@@ -219,11 +219,11 @@ fn event(open: &Open, is_closed: bool, now: Timestamp) -> EventRow {
         (Kind::PortAbsent, true) => EventKind::FabricPortBack,
     };
     let mut message = match is_closed {
-        true => format!("no longer: {}", fault.text),
+        true => format!("cleared: {}", fault.text),
         false => fault.text.clone(),
     };
     if !is_closed && !open.clusters.is_empty() {
-        message = format!("{message}; nodes of {} are on it", list_some(open.clusters.iter()));
+        message = format!("{message}; affects nodes of {}", list_some(open.clusters.iter()));
     }
     if !is_closed && !open.counting.is_empty() {
         message = format!("{message}; {}", counting_words(open));
@@ -300,11 +300,8 @@ mod tests {
         assert_eq!(
             told,
             [
-                (
-                    "fabric.cable".to_owned(),
-                    "up1 is out; cluster beta counts on a broken link"
-                ),
-                ("fabric.port-absent".to_owned(), "c1 is out; nodes of alpha are on it"),
+                ("fabric.cable".to_owned(), "up1 is out; cluster beta uses a broken link"),
+                ("fabric.port-absent".to_owned(), "c1 is out; affects nodes of alpha"),
                 ("fabric.port-absent".to_owned(), "c9 is out"),
             ]
         );
@@ -352,7 +349,7 @@ mod tests {
         let events = news.events(Timestamp(5));
         assert_eq!(events.len(), MAX_EVENTS + 1);
         assert!(
-            events[MAX_EVENTS].message.starts_with("900 faults more"),
+            events[MAX_EVENTS].message.starts_with("900 more faults"),
             "{:?}",
             events[MAX_EVENTS]
         );

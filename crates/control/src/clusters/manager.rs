@@ -112,7 +112,7 @@ impl Settings {
     /// Adds each fault of the settings to `faults`.
     pub fn check(&self, faults: &mut Vec<String>) {
         if self.opensm.is_some() == self.ufm.is_some() {
-            faults.push("fabric: needs opensm or ufm, one of them".into());
+            faults.push("fabric: needs exactly one of opensm and ufm".into());
         }
         for (field, key) in [("first_key", &self.first_key), ("last_key", &self.last_key)] {
             if let Err(fault) = key.parse::<PKey>() {
@@ -123,12 +123,12 @@ impl Settings {
             && (first > last || last == PKey::DEFAULT)
         {
             faults.push(format!(
-                "fabric.last_key: no range of keys within 0x0001 to 0x7ffe: {first} to {last}"
+                "fabric.last_key: {first} to {last} is not a range of keys within 0x0001 to 0x7ffe"
             ));
         }
         if let Some(ufm) = &self.ufm {
             if Url::parse(&ufm.url).is_err() {
-                faults.push(format!("fabric.ufm.url: {:?} is no URL", ufm.url));
+                faults.push(format!("fabric.ufm.url: {:?} is not a URL", ufm.url));
             }
             if !ufm.token_file.is_file() {
                 faults.push(format!(

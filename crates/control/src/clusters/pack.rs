@@ -102,13 +102,13 @@ pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> 
     }
     reports.extend(network::report(&record.id, record.network.as_ref()));
     let hall = core.store.hall().await?;
-    let fabric: Option<Fabric> = match hall.fabric.is_empty() {
-        true => None,
-        false => Some(
-            Fabric::parse(&hall.fabric)
-                .map_err(|error| HallError::Broken(format!("what is known of the fabric cannot be read: {error}")))?,
-        ),
-    };
+    let fabric: Option<Fabric> =
+        match hall.fabric.is_empty() {
+            true => None,
+            false => Some(Fabric::parse(&hall.fabric).map_err(|error| {
+                HallError::Broken(format!("the stored state of the fabric cannot be read: {error}"))
+            })?),
+        };
     let members: Vec<(String, String)> = nodes
         .iter()
         .map(|node| (node.id.clone(), node.address.clone()))

@@ -204,7 +204,7 @@ impl Fabric {
             // The key of cut-off ports stays reserved, so the cluster does not wait for their return.
             None | Some((_, 0)) => Fact::Gone,
             Some(_) if !self.fault.is_empty() => Fact::Pending(self.fault.clone()),
-            Some((key, ports)) => Fact::Pending(format!("{ports} ports to be read without the key {key}")),
+            Some((key, ports)) => Fact::Pending(format!("{ports} ports are not yet read back without the key {key}")),
         }
     }
 
@@ -256,7 +256,7 @@ pub fn ports<'a>(site: &Site, nodes: impl Iterator<Item = &'a String>) -> Result
     match without.first() {
         None => Ok(ports),
         Some(first) => Err(format!(
-            "the site file has not all port GUIDs of {} nodes, {first} is the first: no partition can be made for them",
+            "the site file lacks port GUIDs of {} nodes, {first} is the first: no partition can be set up for these nodes",
             without.len()
         )),
     }

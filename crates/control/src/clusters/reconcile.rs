@@ -50,15 +50,15 @@ pub async fn run(core: Arc<Core>, settings: Settings) {
             // Restored from a copy: the fabric may serve clusters that this database does not know.
             Ok(true) => continue,
             Err(error) => {
-                tracing::warn!(%error, "the fabric is left alone while the database does not answer");
+                tracing::warn!(%error, "the database does not answer; partitions are not changed until it answers");
                 continue;
             }
         }
         if let Err(error) = run_round(&core, &settings, &manager, &mut last).await {
-            tracing::warn!(%error, "what is known of the fabric could not be read or stored");
+            tracing::warn!(%error, "the state of the fabric could not be read or stored");
         }
         if let Err(error) = watch::run_round(&core, &settings, &manager, &mut looked).await {
-            tracing::warn!(%error, "the fabric was not watched");
+            tracing::warn!(%error, "the fabric could not be compared with the site");
         }
     }
 }
@@ -75,7 +75,7 @@ async fn run_round(
         return Ok(());
     }
     let Ok(fabric) = Fabric::parse(&text) else {
-        tracing::error!("what is known of the fabric does not read: no partition is set up");
+        tracing::error!("the stored state of the fabric cannot be parsed: no partition is set up");
         return Ok(());
     };
     // Only faults of links are known: no reason to write partitions.
@@ -157,7 +157,7 @@ async fn apply_partitions(
     }
     match fabric.text() {
         Ok(text) => tx.put_fabric(&text).await?,
-        Err(error) => tracing::error!(%error, "what is known of the fabric cannot be written down (a bug)"),
+        Err(error) => tracing::error!(%error, "the state of the fabric cannot be stored (a bug)"),
     }
     core.commit(tx).await?;
     core.store.wake_clusters(clock::now()).await?;

@@ -131,7 +131,7 @@ fn unavailable_words(
     };
     if links > 0 {
         words.push_str(&format!(
-            "; {links} links between switches are out of order: `rackwright fabric faults`"
+            "; {links} links between switches are out of order; `rackwright fabric faults` lists them"
         ));
     }
     words
@@ -214,7 +214,7 @@ pub(super) fn fabric(core: &Core, text: &str) -> Result<Option<Fabric>, ReserveE
         return Ok(None);
     };
     let broken =
-        |e: &dyn std::fmt::Display| HallError::Broken(format!("what is known of the fabric cannot be read: {e}"));
+        |e: &dyn std::fmt::Display| HallError::Broken(format!("the stored state of the fabric cannot be read: {e}"));
     let fabric = match text.is_empty() {
         false => Some(Fabric::parse(text).map_err(|e| broken(&e))?),
         true => None,
@@ -232,7 +232,7 @@ pub(super) fn fabric(core: &Core, text: &str) -> Result<Option<Fabric>, ReserveE
 
 pub(super) fn text(fabric: &Fabric) -> Result<String, ReserveError> {
     let text = fabric.text();
-    text.map_err(|e| HallError::Broken(format!("what is known of the fabric cannot be written: {e}")).into())
+    text.map_err(|e| HallError::Broken(format!("the state of the fabric cannot be written: {e}")).into())
 }
 
 /// Makes the ports of a placement the ports of the cluster's partition.
@@ -327,7 +327,7 @@ pub async fn create(
 #[must_use]
 pub fn contended() -> ReserveError {
     ReserveError::Refused(format!(
-        "others reserved nodes of the hall at the same time, {TRIES} times in a row; try again"
+        "other requests reserved nodes of the hall at the same time, {TRIES} times in a row; try again"
     ))
 }
 

@@ -70,7 +70,7 @@ fn planned(
     size_request: &SizeRequest,
 ) -> Result<ResizePlan, ReserveError> {
     let Some(before) = planner.placement(cluster).cloned() else {
-        return Err(ReserveError::Refused("nothing is reserved for it".into()));
+        return Err(ReserveError::Refused("the cluster has no reservation".into()));
     };
     let named = planner.named(&before);
     let stays =
@@ -83,7 +83,7 @@ fn planned(
     {
         return Err(field(
             "size.leave",
-            format!("{other} is no node of it, or leaves already"),
+            format!("{other} is not a node of the cluster, or it leaves already"),
         ));
     }
     let is_leaving = |name: &&String| size_request.leave.contains(*name);
@@ -96,7 +96,7 @@ fn planned(
     if nodes == 0 {
         return Err(field(
             "size.nodes",
-            "at least 1 node stays; a release gives all back".into(),
+            "at least 1 node must stay; `rackwright cluster release` gives back all nodes".into(),
         ));
     }
     let mut leave = size_request.leave.clone();
@@ -264,7 +264,7 @@ pub async fn remove_nodes(
     record.reserved_watts = reserve::watts(&picture.site, &placement);
     tx.save_cluster(&mut record, now).await?;
     tx.save_hall(&mut row).await?;
-    let message = format!("{} are erased and no nodes of {} any more", nodes.join(", "), record.id);
+    let message = format!("{} are erased and no longer belong to {}", nodes.join(", "), record.id);
     tx.add_event(&event(&record.id, EventKind::ClusterShrunk, message, now))
         .await?;
     core.commit(tx).await?;

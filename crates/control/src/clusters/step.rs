@@ -148,7 +148,7 @@ async fn partition(
     let fabric = match Fabric::parse(&hall.fabric) {
         Ok(fabric) => fabric,
         Err(error) => {
-            let why = format!("what is known of the fabric cannot be read: {error}");
+            let why = format!("the stored state of the fabric cannot be read: {error}");
             return Ok(Partition::Pending(why));
         }
     };
@@ -213,8 +213,10 @@ async fn take_edge(
 ) -> Result<(), ReserveError> {
     let from = record.cluster.state;
     let Some(to) = edge.target(from) else {
-        tracing::error!(%edge, %from, "the cluster's chart has no such edge (a bug)");
-        return Err(ReserveError::Refused(format!("{from} has no edge {edge}")));
+        tracing::error!(%edge, %from, "the state chart of clusters has no such edge (a bug)");
+        return Err(ReserveError::Refused(format!(
+            "the state chart of clusters has no edge {edge} from {from}"
+        )));
     };
     let row = ClusterHistoryRow {
         edge: edge.as_str().to_owned(),

@@ -401,7 +401,12 @@ async fn a_released_cluster_gives_back_nodes_and_key_and_only_when_both_are_prov
         State::Releasing,
         "ports may still have its key"
     );
-    assert!(cluster(&core, "alpha").await.wait_why.contains("read without the key"));
+    assert!(
+        cluster(&core, "alpha")
+            .await
+            .wait_why
+            .contains("not yet read back without the key")
+    );
     let again = release_cluster(&core, "r2", "alpha").await;
     assert!(matches!(again, Err(ApiError::Precondition { .. })), "{again:?}");
     prove(&core).await;

@@ -90,7 +90,7 @@ pub(super) async fn run_round(
     }
     let look = look(core, site, discovered, &fabric).await?;
     let found = tokio::task::spawn_blocking(move || find(&look, now)).await;
-    let found = found.map_err(|e| HallError::Broken(format!("the fabric was not compared with the site: {e}")))?;
+    let found = found.map_err(|e| HallError::Broken(format!("the fabric could not be compared with the site: {e}")))?;
     match found {
         Ok(found) => store(core, Some(found), String::new()).await,
         Err(why) => store(core, None, why).await,
@@ -159,7 +159,7 @@ fn find(look: &FabricReading, now: Timestamp) -> Result<FabricComparison, String
     if let Some(discovered) = &look.discovered {
         let plan = cabling::plan(site).map_err(|faults| {
             let first = faults.first().map(ToString::to_string).unwrap_or_default();
-            format!("the site's cables are no plan of a fabric: {first}")
+            format!("the cables of the site do not form a valid fabric: {first}")
         })?;
         cables = compare(site, &plan, discovered, &up)?;
         // A port that is there now is not absent, whatever an older reading said.

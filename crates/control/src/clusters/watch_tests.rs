@@ -312,7 +312,7 @@ async fn a_broken_link_between_switches_is_nobodys_and_who_counts_on_it_is_named
     assert!(
         events
             .iter()
-            .any(|(kind, message)| kind == "fabric.cable" && message.contains("cluster alpha counts on a broken link")),
+            .any(|(kind, message)| kind == "fabric.cable" && message.contains("cluster alpha uses a broken link")),
         "{events:?}"
     );
     assert_eq!(step(&stage.core, "alpha").await, State::Ready, "its nodes are in order");
@@ -344,7 +344,7 @@ async fn the_first_cluster_counts_on_no_link_that_is_broken() {
     let refused = create_cluster(&stage.core, "a", "alpha", spec("bolt", 40)).await;
     let refused = refused.unwrap_err().to_string();
     assert!(
-        refused.contains("links between switches are out of order: `rackwright fabric faults`"),
+        refused.contains("links between switches are out of order; `rackwright fabric faults` lists them"),
         "{refused}"
     );
     // The keys are still those of the settings, and no partition was written.

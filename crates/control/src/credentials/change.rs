@@ -255,7 +255,7 @@ impl Work<'_> {
             spec.account.tries.clear();
         })
         .await?;
-        let message = format!("the BMC does not take a new password, and keeps the one that it has: {why}");
+        let message = format!("the BMC rejects the new password and keeps its present password: {why}");
         Err(EffectResult::failed("bmc-password-denied", message, false))
     }
 
@@ -270,7 +270,7 @@ impl Work<'_> {
             let pending = self.pending()?;
             if pending.refused_new >= REFUSALS && pending.refused_old >= REFUSALS {
                 let text =
-                    "it refuses the password that it had and the one that was to follow; somebody else has changed it";
+                    "the BMC refuses both the former and the new password; the password was changed outside Rackwright";
                 return self.refused(text).await;
             }
             if pending.refused_new <= pending.refused_old {
@@ -289,7 +289,8 @@ impl Work<'_> {
             session.leave().await;
             set?;
         }
-        let message = "the BMC said that it had taken the new password, and still lets in only the old one";
+        let message =
+            "the BMC reported that it accepted the new password, but a login works only with the old password";
         Err(EffectResult::failed("bmc-password-not-taken", message, true))
     }
 
@@ -319,7 +320,7 @@ impl Work<'_> {
             self.write_down(&[], |spec| spec.account.closed_until = Some(until))
                 .await?;
             let s = until.since(now) / 1_000_000;
-            let message = format!("one more refused login might lock the BMC's account: the next try is in {s} s");
+            let message = format!("one more refused login might lock the BMC's account; the next login is in {s} s");
             return Err(EffectResult::failed("bmc-lockout", message, true));
         }
         self.write_down(&[], |spec| tries::note(&mut spec.account, now)).await?;
@@ -372,7 +373,7 @@ impl Work<'_> {
         if *former != pending.username && is_disabled {
             match session.disable(former).await {
                 Ok(()) => {
-                    let message = format!("the account {former} of the BMC of {id} can log in no more");
+                    let message = format!("the account {former} of the BMC of {id} is disabled");
                     done.events.push(event(EventKind::BmcAccountDisabled, message));
                 }
                 Err(account_error) => {
@@ -415,8 +416,8 @@ impl Work<'_> {
         all.retain(|one| !self.record.spec.account.refused_factory.contains(&one.id));
         if all.is_empty() {
             let message = format!(
-                "no password is given for this BMC ({} {}), and none of the factory list that fits is left to try; \
-                 `rackwright bmc credentials add` adds one, `rackwright node update` gives the password itself",
+                "no password is set for this BMC ({} {}), and the factory list has no untried password for it; \
+                 `rackwright bmc credentials add` extends the list, `rackwright node update` sets the password of the node",
                 facts.vendor, facts.product
             );
             return Err(EffectResult::failed("bmc-no-credential", message, true));
@@ -454,7 +455,7 @@ impl Work<'_> {
                 TryOutcome::AccountError(account_error) => return Err(failed(&account_error)),
             }
         }
-        let message = "the BMC refused every password of the factory list that fits it";
+        let message = "the BMC refused every password that the factory list has for it";
         Err(EffectResult::failed("bmc-no-credential", message, true))
     }
 }

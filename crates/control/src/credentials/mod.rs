@@ -61,7 +61,8 @@ pub fn account_of(core: &Core, record: &NodeRecord) -> Account {
 /// Changes the password of a node's BMC, or finds the password that works.
 pub async fn change(core: &Core, record: &NodeRecord) -> EffectResult {
     if bmc::is_ipmi(&record.spec) {
-        let why = "its BMC is asked over IPMI, where passwords are not changed; change it at the BMC, then tell `rackwright node update`";
+        let why = "Rackwright changes no passwords over IPMI; change the password at the BMC, then set it with \
+                   `rackwright node update`";
         return EffectResult::failed("bmc-no-redfish", why.to_owned(), false);
     }
     let target = match bmc::target_without_login(&record.spec) {

@@ -18,10 +18,10 @@ use crate::local_user::LocalUser;
 #[derive(Debug, thiserror::Error)]
 pub enum RevealError {
     /// The database failed.
-    #[error("the database does not answer, so nothing can be read or written down")]
+    #[error("the database does not answer, so the password cannot be read and its display cannot be recorded")]
     Store(#[from] StoreError),
     /// This host has no keys of a control plane.
-    #[error("{} is no folder: this runs where a control plane has its keys", .0.display())]
+    #[error("{} is not a folder: run this command on a host that has the keys of the control plane", .0.display())]
     NoKeys(std::path::PathBuf),
     /// The audit failed.
     #[error(transparent)]
@@ -33,7 +33,7 @@ pub enum RevealError {
     #[error(transparent)]
     Seal(#[from] rackwright_identity::SealError),
     /// The operator gave no reason.
-    #[error("--reason TEXT is needed, 1 to 1000 characters: it stands in the event that this leaves")]
+    #[error("--reason TEXT is required, 1 to 1000 characters; it is stored in the event of this command")]
     NoReason,
     /// No password is known.
     #[error("no password is known for the BMC of {0} yet")]
@@ -65,7 +65,7 @@ impl Revealed {
         );
         if let Some((username, password)) = &self.pending {
             text.push_str(&format!(
-                "a change has not ended; if the above is refused:\nusername: {username}\npassword: {}\n",
+                "a password change has not ended; if the BMC refuses the above:\nusername: {username}\npassword: {}\n",
                 password.expose_secret()
             ));
         }

@@ -54,10 +54,10 @@ impl Settings {
     pub(crate) fn check(&self, faults: &mut Vec<String>) {
         let mut fault = |field: &str, what: String| faults.push(format!("bmc_accounts.{field}: {what}"));
         if self.rotate_days > LONGEST_DAYS {
-            fault("rotate_days", format!("0 (never) to {LONGEST_DAYS}"));
+            fault("rotate_days", format!("must be 0 (never) to {LONGEST_DAYS}"));
         }
         if !(1..=AT_ONCE_MAX).contains(&self.at_once) {
-            fault("at_once", format!("1 to {AT_ONCE_MAX}"));
+            fault("at_once", format!("must be 1 to {AT_ONCE_MAX}"));
         }
         let is_name = |name: &String| {
             (1..=NAME_MAX).contains(&name.len())
@@ -65,7 +65,8 @@ impl Settings {
                 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
         };
         if self.username.as_ref().is_some_and(|name| !is_name(name)) {
-            let what = format!("a letter, then letters, digits, - and _, at most {NAME_MAX}: that every BMC takes");
+            let what =
+                format!("must be a letter, then letters, digits, - and _, at most {NAME_MAX}: all BMCs accept this");
             fault("username", what);
         }
     }

@@ -82,9 +82,9 @@ fn refusal(access: Access, peer: Option<ClientKind>) -> Option<Status> {
         }
         (Access::Agents, Some(ClientKind::Member { .. })) => ApiError::Forbidden("only an agent may call this".into()),
         (Access::Members, Some(ClientKind::Agent { .. })) => {
-            ApiError::Forbidden("an agent's certificate does not open this call".into())
+            ApiError::Forbidden("this call is not open to agents".into())
         }
-        (Access::NoSuchCall, Some(_)) => return Some(Status::unimplemented("there is no such call")),
+        (Access::NoSuchCall, Some(_)) => return Some(Status::unimplemented("this call does not exist")),
     };
     Some(refusal.into())
 }
@@ -197,7 +197,7 @@ fn kind<B>(request: &Request<B>) -> Option<ClientKind> {
 
 /// Reads the whole body of an open call, but never more than the limit, whatever length the message announces.
 async fn read_open_body(mut body: Body) -> Result<Vec<u8>, Status> {
-    let too_large = || Status::resource_exhausted(format!("this call has at most {OPEN_MAX} bytes"));
+    let too_large = || Status::resource_exhausted(format!("the message of this call has at most {OPEN_MAX} bytes"));
     let mut bytes = Vec::new();
     while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         let Ok(data) = frame?.into_data() else { continue };
@@ -210,9 +210,9 @@ async fn read_open_body(mut body: Body) -> Result<Vec<u8>, Status> {
         }
     }
     match announced(&bytes) {
-        Some(length) if length > bytes.len() - FRAME => {
-            Err(Status::invalid_argument("the message is shorter than it announces"))
-        }
+        Some(length) if length > bytes.len() - FRAME => Err(Status::invalid_argument(
+            "the message is shorter than its announced length",
+        )),
         _ => Ok(bytes),
     }
 }

@@ -67,7 +67,7 @@ async fn note_refused(core: &Core, mac: &str, remote: String) -> Result<(), Stor
         tracing::debug!(
             mac,
             remote,
-            "an agent's token was refused, and the MAC address is no node's"
+            "an agent's token was refused, and its MAC address belongs to no node"
         );
         return Ok(());
     }
@@ -161,7 +161,7 @@ impl AgentService for Agents {
         };
         tokio::spawn(attend(self.0.clone(), agent, sender, incoming, gate));
         let answer = answer.await;
-        answer.unwrap_or_else(|_| Err(ApiError::Internal("the agent could not be taken up".into())))?;
+        answer.unwrap_or_else(|_| Err(ApiError::Internal("the agent could not be admitted".into())))?;
         Ok(Response::new(Box::pin(Outgoing {
             messages: ReceiverStream::new(receiver),
             refusal: Some(refusal),
@@ -258,7 +258,7 @@ async fn attend(
             return;
         }
         Err(error) => {
-            tracing::error!(node = agent.node, %error, "an agent could not be taken up");
+            tracing::error!(node = agent.node, %error, "an agent could not be admitted");
             gate.refuse(error.into());
             return;
         }
@@ -267,7 +267,7 @@ async fn attend(
     let (node, admitted_agent) = (agent.node.as_str(), &arrived.admitted_agent);
     let served = async {
         if let Err(error) = Box::pin(compare_ledger(&core, admitted_agent, &agent.hello, arrived.open)).await {
-            tracing::error!(node, %error, "an agent could not be taken up");
+            tracing::error!(node, %error, "an agent could not be admitted");
             return;
         }
         for message in early {

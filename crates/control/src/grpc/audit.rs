@@ -33,7 +33,7 @@ fn micros(field: &str, time: Option<&prost_types::Timestamp>) -> Result<Option<T
     let Some(time) = time else { return Ok(None) };
     let micros = time.seconds.checked_mul(1_000_000);
     let micros = micros.and_then(|us| us.checked_add(i64::from(time.nanos) / 1000));
-    let micros = micros.ok_or_else(|| ApiError::invalid(field, "is no time"))?;
+    let micros = micros.ok_or_else(|| ApiError::invalid(field, "is not a valid time"))?;
     Ok(Some(Timestamp(micros)))
 }
 
@@ -97,7 +97,7 @@ impl Records {
             "" => i64::MAX,
             last => last
                 .parse()
-                .map_err(|_| ApiError::invalid("page_token", "is not one that this list gave"))?,
+                .map_err(|_| ApiError::invalid("page_token", "is not a page token of this list"))?,
         };
         let rows = self.0.store.audit_before(&filter, before, limit).await?;
         Ok(v1::ListAuditResponse {

@@ -162,12 +162,12 @@ async fn record(core: &Core, call: &Call, headers: &HeaderMap) -> Result<(), Sta
         record.message = format!("after the call was recorded as OK: {}", record.message);
     }
     core.audit(record).await.map_err(|error| {
-        tracing::error!(method = call.method, %error, "a call is not in the audit");
+        tracing::error!(method = call.method, %error, "the audit record of a call could not be stored");
         let what = match (call.recorded, code) {
             (Recorded::WithChange, Code::Ok) => "the call was carried out, but its record could not be stored",
             _ => "the call was not answered, because its record could not be stored",
         };
-        Status::unavailable(format!("{what}: the audit does not take records now; try again"))
+        Status::unavailable(format!("{what}: the audit accepts no records now; try again"))
     })
 }
 

@@ -38,11 +38,11 @@ impl Auth {
     async fn invitation(&self, caller: &Caller, request: &v1::CreateTokenRequest) -> Result<MemberRow, ApiError> {
         let (role, named) = (request.role(), request.customer.as_str());
         if role == v1::Role::Unspecified {
-            let fault = "viewer, operator, auditor, customer-admin or customer-user";
+            let fault = "must be viewer, operator, auditor, customer-admin or customer-user";
             return Err(ApiError::invalid("role", fault));
         }
         if !caller::is_customers(role) && !named.is_empty() {
-            let fault = "must be empty: the role is one of the site's members";
+            let fault = "must be empty: the role belongs to members of the site";
             return Err(ApiError::invalid("customer", fault));
         }
         let customer = match &caller.scope {
@@ -64,7 +64,7 @@ impl Auth {
 
     async fn check_customer(&self, customer: &str) -> Result<(), ApiError> {
         if customer.is_empty() {
-            return Err(ApiError::invalid("customer", "is needed for the roles of customers"));
+            return Err(ApiError::invalid("customer", "is required for the roles of customers"));
         }
         let (sites, store) = (&self.0.sites, &self.0.store);
         sites.current(store).await?.ok_or(HallError::NoSite)?;
@@ -81,7 +81,7 @@ impl Auth {
         row: &MemberRow,
     ) -> Result<v1::Credential, ApiError> {
         let (role, scope) = caller::rights_of(row)
-            .ok_or_else(|| ApiError::Internal(format!("{:?} is no role of this version", row.role)))?;
+            .ok_or_else(|| ApiError::Internal(format!("{:?} is not a role of this version", row.role)))?;
         let identity = ClientIdentity::member(member, epoch).map_err(|e| ApiError::invalid("member", e.to_string()))?;
         let key = ClientKey::of_request(csr_pem).map_err(|e| ApiError::invalid("csr_pem", e.to_string()))?;
         let now = clock::system_time(clock::now());
@@ -112,10 +112,10 @@ impl Auth {
 fn check_own(own: &str, request: &v1::CreateTokenRequest) -> Result<(), ApiError> {
     let mut faults = Vec::new();
     if !caller::is_customers(request.role()) {
-        faults.push(("role".to_owned(), "customer-admin or customer-user".to_owned()));
+        faults.push(("role".to_owned(), "must be customer-admin or customer-user".to_owned()));
     }
     if !request.customer.is_empty() && request.customer != own {
-        faults.push(("customer".to_owned(), "must be empty or your own".to_owned()));
+        faults.push(("customer".to_owned(), "must be empty or your own customer".to_owned()));
     }
     let ending = format!("@{own}");
     let name = request.member.strip_suffix(&ending);
@@ -226,7 +226,7 @@ impl AuthService for Auth {
         let lifetime_s = match request.lifetime.as_ref().map_or(0, |l| l.seconds) {
             0 => TOKEN_LIFETIME_S,
             s @ 1..=TOKEN_LIFETIME_MAX_S => s,
-            _ => return Err(ApiError::invalid("lifetime", "1 s to 7 days").into()),
+            _ => return Err(ApiError::invalid("lifetime", "must be 1 s to 7 days").into()),
         };
         let mut tx = match call.begin::<v1::CreateTokenResponse>().await? {
             Ok(tx) => tx,
@@ -242,7 +242,7 @@ impl AuthService for Auth {
         self.check_still(&mut tx, &caller).await?;
         let present = self.0.store.member(&request.member).await.map_err(ApiError::from)?;
         if present.is_some_and(|present| present.given.customer != row.customer) {
-            let fault = "is somebody else's member already; choose another name";
+            let fault = "is a member of the site or of another customer already; choose another name";
             return Err(ApiError::Taken(vec![("member".into(), fault.into())]).into());
         }
         let expires_at = call.now().plus(seconds(lifetime_s));

@@ -90,7 +90,7 @@ impl Bmc {
     ) -> Result<v1::ListBmcLogEntriesResponse, ApiError> {
         let id = names::id_of("name", &request.name, "nodes")?;
         if !request.severity.is_empty() && rank(&request.severity) == 0 {
-            return Err(ApiError::invalid("severity", "OK, Warning or Critical"));
+            return Err(ApiError::invalid("severity", "must be OK, Warning or Critical"));
         }
         let limit = match usize::try_from(request.page_size) {
             Ok(0) => ENTRIES,
@@ -110,7 +110,7 @@ impl Bmc {
         let log: EventLog = match row.body.as_str() {
             "" => EventLog::default(),
             body => serde_json::from_str(body)
-                .map_err(|e| ApiError::Internal(format!("a kept event log cannot be read: {e}")))?,
+                .map_err(|e| ApiError::Internal(format!("a stored event log cannot be read: {e}")))?,
         };
         let gaps = log
             .gaps
@@ -154,7 +154,7 @@ impl Bmc {
         let before = tx.bmc_log(id).await?.unwrap_or_default();
         if before.wanted == "ac-cycle" {
             let message = format!("an AC cycle of {id} is under way");
-            let hint = format!("`rackwright node bmc-log {id} --cached` says how it stands");
+            let hint = format!("`rackwright node bmc-log {id} --cached` shows its state");
             return Err(ApiError::precondition(name, message, hint));
         }
         let row = BmcLogRow {
@@ -168,7 +168,7 @@ impl Bmc {
         };
         tx.request_bmc_work(&row).await?;
         if wanted != "read" {
-            let message = format!("{} asked for {wanted} of the BMC of {id}", call.caller().name);
+            let message = format!("{} requested {wanted} of the BMC of {id}", call.caller().name);
             tx.add_event(&call.event(EventKind::Requested, name, message)).await?;
         }
         let work = call.end(tx, work_of(&row)).await?;
@@ -200,7 +200,7 @@ impl BmcService for Bmc {
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "ClearBmcLog", request.mutation.as_ref(), &request)?;
         if request.log.len() > LOG_MAX || request.log.chars().any(char::is_control) {
-            return Err(ApiError::invalid("log", "the id or path of a log, as the list of logs has it").into());
+            return Err(ApiError::invalid("log", "must be the id or path of a log from the list of logs").into());
         }
         let work = self
             .want(&call, &request.name, ("clear", &request.log), |_| Ok(()))
@@ -216,7 +216,7 @@ impl BmcService for Bmc {
         let check = |record: &NodeRecord| match check_free(record) {
             Err(why) if !force => {
                 let hint = format!(
-                    "ask whoever has it, then `rackwright node power {} ac-cycle --force`",
+                    "ask the owner of the node, then run `rackwright node power {} ac-cycle --force`",
                     record.id
                 );
                 Err(ApiError::precondition(format!("nodes/{}", record.id), why, hint))

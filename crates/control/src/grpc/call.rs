@@ -115,7 +115,7 @@ impl<'a> MutatingCall<'a> {
         match tx.replay(&self.key).await? {
             Some(bytes) => {
                 let response = R::decode(bytes.as_slice())
-                    .map_err(|e| ApiError::Internal(format!("a kept answer cannot be read: {e}")))?;
+                    .map_err(|e| ApiError::Internal(format!("a stored answer cannot be read: {e}")))?;
                 Ok(Err(response))
             }
             None => Ok(Ok(tx)),
@@ -130,7 +130,7 @@ impl<'a> MutatingCall<'a> {
     pub async fn end_in<R: Message + Default>(&self, mut tx: WriteTx, response: R) -> Result<R, ApiError> {
         if let Some(bytes) = tx.replay(&self.key).await? {
             return R::decode(bytes.as_slice())
-                .map_err(|e| ApiError::Internal(format!("a kept answer cannot be read: {e}")));
+                .map_err(|e| ApiError::Internal(format!("a stored answer cannot be read: {e}")));
         }
         self.end(tx, response).await
     }
@@ -166,7 +166,7 @@ impl<'a> MutatingCall<'a> {
         match self.caller.scope {
             Scope::Site => answer,
             Scope::Customer(_) => answer.map_err(|_| {
-                let message = format!("the site's operators check {} first", record.id);
+                let message = format!("the site's operators must check {} first", record.id);
                 ApiError::precondition(format!("nodes/{}", record.id), message, "ask the site's operators")
             }),
         }
@@ -242,7 +242,7 @@ impl<'a> MutatingCall<'a> {
         // Long on purpose: each state has a deadline of its own that ends the operation sooner.
         let operation = self.new_operation(kind, &format!("nodes/{id}"), 7 * 24 * 60);
         tx.insert_operation(&operation).await?;
-        let message = format!("{} asked for {kind} of {id}", self.caller.name);
+        let message = format!("{} requested {kind} of {id}", self.caller.name);
         tx.add_event(&self.event(EventKind::Requested, &operation.target, message))
             .await?;
         let response = self.end(tx, convert::operation(&operation, None)).await?;
@@ -273,7 +273,7 @@ impl<'a> MutatingCall<'a> {
         if record.labels != labels {
             tx.put_labels(&record).await?;
         }
-        let message = format!("{} asked for {kind} of {id}", self.caller.name);
+        let message = format!("{} requested {kind} of {id}", self.caller.name);
         tx.add_event(&self.event(EventKind::Requested, &format!("nodes/{id}"), message))
             .await?;
         let node = convert::node(self.core, &record, None, self.now);
@@ -289,7 +289,7 @@ impl<'a> MutatingCall<'a> {
 /// The key is missing, too long, or not printable ASCII.
 pub fn check_key(key: &str) -> Result<(), ApiError> {
     if key.is_empty() || key.len() > 128 || !key.bytes().all(|b| (0x20..0x7f).contains(&b)) {
-        let fault = "1 to 128 printable ASCII characters are needed, fresh for every new request";
+        let fault = "must be 1 to 128 printable ASCII characters, different for every new request";
         return Err(ApiError::invalid("mutation.idempotency_key", fault));
     }
     Ok(())

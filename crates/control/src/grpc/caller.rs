@@ -25,7 +25,7 @@ fn title(role: Role) -> &'static str {
         Role::CustomerAdmin => "a customer admin",
         Role::CustomerUser => "a customer user",
         Role::Auditor => "an auditor",
-        Role::Unspecified => "nobody",
+        Role::Unspecified => "a member without a role",
     }
 }
 
@@ -60,7 +60,7 @@ pub async fn tenant<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiE
     if caller.role == Role::Auditor {
         return Err(forbidden(
             &caller,
-            "is not for auditors, who read the audit, events and members",
+            "is not open to auditors; they read only the audit, events and members",
         ));
     }
     Ok(caller)
@@ -86,9 +86,7 @@ pub async fn anyone<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiE
     let identity = peer(request)?;
     tracing::Span::current().record("caller", &identity.common_name);
     let ClientKind::Member { epoch } = identity.kind else {
-        return Err(ApiError::Forbidden(
-            "an agent's certificate does not open this call".into(),
-        ));
+        return Err(ApiError::Forbidden("this call is not open to agents".into()));
     };
     let caller = match request.extensions().get::<Grant>() {
         Some(grant) => rights::admit(core, &identity.common_name, epoch, grant).await?,
@@ -105,7 +103,7 @@ pub async fn anyone<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiE
 pub async fn member<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
     let caller = tenant(core, request).await?;
     if caller.scope != Scope::Site {
-        return Err(forbidden(&caller, "is for members of the site"));
+        return Err(forbidden(&caller, "is only for members of the site"));
     }
     Ok(caller)
 }
@@ -164,7 +162,10 @@ pub async fn registrar<T>(core: &Core, request: &Request<T>) -> Result<Caller, A
 
 fn not_a_user(caller: Caller) -> Result<Caller, ApiError> {
     if caller.role == Role::CustomerUser {
-        return Err(forbidden(&caller, "is for members of the site and a customer's admins"));
+        return Err(forbidden(
+            &caller,
+            "is only for members of the site and a customer's admins",
+        ));
     }
     Ok(caller)
 }

@@ -47,7 +47,7 @@ impl From<ReserveError> for ApiError {
             ReserveError::Refused(why) => Self::precondition(
                 "site",
                 why,
-                "`rackwright cluster plan -f FILE` tries other wishes without taking anything",
+                "`rackwright cluster plan -f FILE` tries other requests and reserves nothing",
             ),
             ReserveError::Hall(error) => error.into(),
             ReserveError::Store(error) => error.into(),
@@ -144,9 +144,9 @@ fn partition(fabric: &Fabric, record: &ClusterRecord) -> Option<v1::ClusterParti
     let key = record.partition?;
     let (proven_time, fault) = match fabric.fact(record) {
         Partition::Proven => (fabric.proven_at.and_then(convert::time), String::new()),
-        Partition::Pending(fault) if fault.is_empty() => (None, "it is being set up".to_owned()),
+        Partition::Pending(fault) if fault.is_empty() => (None, "the partition is being set up".to_owned()),
         Partition::Pending(fault) => (None, fault),
-        Partition::Gone | Partition::None => (None, "no port has its key any more".to_owned()),
+        Partition::Gone | Partition::None => (None, "no port holds the partition key any more".to_owned()),
     };
     Some(v1::ClusterPartition {
         key: format!("{key:#06x}"),
@@ -161,18 +161,18 @@ fn spec_faults(spec: &v1::ClusterSpec) -> Vec<(String, String)> {
     let mut faults = Vec::new();
     let mut need = |field: &str, value: &str| {
         if value.is_empty() {
-            faults.push((format!("spec.{field}"), "is needed".to_owned()));
+            faults.push((format!("spec.{field}"), "is required".to_owned()));
         }
     };
     need("customer", &spec.customer);
     need("sku", &spec.sku);
     if let Some(deployment) = &spec.deployment {
         if !deployment.hostname.is_empty() {
-            let fault = "must be empty: each node of a cluster is called by its own name";
+            let fault = "must be empty: the hostname of each node of a cluster is its own name";
             faults.push(("spec.deployment.hostname".into(), fault.into()));
         }
         if !deployment.customer.is_empty() && deployment.customer != spec.customer {
-            let fault = "must be empty or spec.customer";
+            let fault = "must be empty or equal to spec.customer";
             faults.push(("spec.deployment.customer".into(), fault.into()));
         }
     }
@@ -192,7 +192,7 @@ impl Clusters {
         let deployment = spec.deployment.clone().unwrap_or_default();
         let image = if with_image {
             if deployment.image.is_empty() {
-                return Err(ApiError::invalid("spec.deployment.image", "is needed"));
+                return Err(ApiError::invalid("spec.deployment.image", "is required"));
             }
             Nodes(self.0.clone()).resolve_image(&deployment).await?
         } else {
@@ -330,7 +330,7 @@ impl Clusters {
         tx.insert_operation(&operation).await?;
         let (nodes, customer) = (record.spec.nodes, &record.customer);
         let message = format!(
-            "{caller} asked for {}: {nodes} nodes of {} for {customer}",
+            "{caller} requested {}: {nodes} nodes of {} for {customer}",
             record.id, record.spec.sku
         );
         tx.add_event(&call.event(EventKind::Requested, &operation.target, message))
@@ -380,7 +380,7 @@ impl Clusters {
         tx.save_cluster(&mut record, call.now()).await?;
         let operation = call.new_operation(kind, &format!("clusters/{id}"), OPERATION_MIN);
         tx.insert_operation(&operation).await?;
-        let message = format!("{kind} of {id} was asked for");
+        let message = format!("{kind} of {id} was requested");
         tx.add_event(&call.event(EventKind::Requested, &operation.target, message))
             .await?;
         let response = call.end(tx, convert::operation(&operation, None)).await?;
@@ -393,7 +393,7 @@ impl Clusters {
 fn lease(end: Option<&prost_types::Timestamp>, now: Timestamp, field: &str) -> Result<Option<Timestamp>, ApiError> {
     let end = end.map(|end| convert::timestamp(Some(end)));
     match end {
-        Some(end) if end <= now => Err(ApiError::invalid(field, "must be to come")),
+        Some(end) if end <= now => Err(ApiError::invalid(field, "must be in the future")),
         end => Ok(end),
     }
 }
@@ -406,8 +406,8 @@ fn not_now(record: &ClusterRecord, what: &str, hint: &str) -> ApiError {
 /// Requests the release of a cluster.
 fn release(record: &mut ClusterRecord) -> Result<(), ApiError> {
     if Edge::Released.target(record.cluster.state).is_none() {
-        let hint = format!("`rackwright cluster get {}` shows how far it is", record.id);
-        return Err(not_now(record, "nobody has it", &hint));
+        let hint = format!("`rackwright cluster get {}` shows its progress", record.id);
+        return Err(not_now(record, "the cluster is released or being released", &hint));
     }
     record.cluster.wanted.release = true;
     Ok(())
@@ -425,14 +425,17 @@ fn replace(record: &mut ClusterRecord, node: &str, reason: &str) -> Result<(), A
     if Edge::Released.target(record.cluster.state).is_none() || record.cluster.state == State::Failed {
         return Err(not_now(
             record,
-            "no node of it can be replaced",
-            "it is being given back, or was never built",
+            "its nodes cannot be replaced",
+            "the cluster is released or being released, or its build failed",
         ));
     }
     let reason = match reason.trim() {
-        "" => "an operator asked for it",
+        "" => "requested by an operator",
         reason if reason.chars().count() > REASON_MAX => {
-            return Err(ApiError::invalid("reason", format!("at most {REASON_MAX} characters")));
+            return Err(ApiError::invalid(
+                "reason",
+                format!("must have at most {REASON_MAX} characters"),
+            ));
         }
         reason => reason,
     };
@@ -496,7 +499,9 @@ impl ClusterService for Clusters {
         let mut filter = names::parse_filter_of(&request.filter, FILTER_FIELDS, |field, value| {
             let known = || State::ALL.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", ");
             match field {
-                "state" if State::parse(value).is_none() => Err(format!("{value:?} is no state; states: {}", known())),
+                "state" if State::parse(value).is_none() => {
+                    Err(format!("{value:?} is not a state; states: {}", known()))
+                }
                 _ => Ok(()),
             }
         })?;
@@ -593,7 +598,7 @@ impl ClusterService for Clusters {
         let mut record = tx.cluster(id).await.map_err(ApiError::from)?;
         call.check_version(&request.name, record.version)?;
         if Edge::Released.target(record.cluster.state).is_none() {
-            return Err(not_now(&record, "its lease has ended", "a new cluster has a new lease").into());
+            return Err(not_now(&record, "its lease cannot be changed any more", "create a new cluster").into());
         }
         record.cluster.lease_end = lease(request.lease_end.as_ref(), call.now(), "lease_end")?;
         record.cluster.notices = 0;
@@ -627,7 +632,7 @@ impl ClusterService for Clusters {
         let record = tx.cluster(id).await.map_err(ApiError::from)?;
         call.check_version(&request.name, record.version)?;
         if record.cluster.state != State::Released {
-            let hint = format!("`rackwright cluster release {id}` gives it back first");
+            let hint = format!("`rackwright cluster release {id}` releases it");
             return Err(not_now(&record, "only a released cluster can be forgotten", &hint).into());
         }
         for operation in tx.open_operations(&request.name).await.map_err(ApiError::from)? {
@@ -651,7 +656,7 @@ impl ClusterService for Clusters {
         let id = names::id_of("name", &request.get_ref().name, "clusters")?;
         let record = self.0.store.cluster(&scope, id).await.map_err(ApiError::from)?;
         if record.cluster.state == State::Released {
-            return Err(not_now(&record, "nothing of it is left to hand over", "").into());
+            return Err(not_now(&record, "a released cluster has no hand-over pack", "").into());
         }
         let nodes = self.0.store.nodes_of_cluster(&scope, id).await;
         let made = clusters::pack::make(&self.0, &record, &nodes.map_err(ApiError::from)?).await;
@@ -669,12 +674,12 @@ impl ClusterService for Clusters {
         let caller = caller::tenant(&self.0, &request).await?;
         let requested = request.into_inner().customer;
         let customer = match (caller.scope.customer(), requested.as_str()) {
-            (None, "") => return Err(ApiError::invalid("customer", "is needed").into()),
+            (None, "") => return Err(ApiError::invalid("customer", "is required").into()),
             (None, named) => named,
             (Some(own), "") => own,
             (Some(own), named) if named == own => own,
             // Customers must not learn whether the site has another customer of this name.
-            (Some(_), _) => return Err(ApiError::invalid("customer", "must be empty or your own").into()),
+            (Some(_), _) => return Err(ApiError::invalid("customer", "must be empty or your own customer").into()),
         };
         let shown = |error: ApiError| customer_view::refusal(&caller.scope, error);
         // One at a time, because each computation occupies a processor for as long as several plans.

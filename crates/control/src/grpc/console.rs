@@ -45,7 +45,10 @@ type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 fn entry(wanted: &v1::ConsoleEntry) -> Result<Entry, ApiError> {
     match (wanted.read_only, wanted.take_over) {
-        (true, true) => Err(ApiError::invalid("enter.take_over", "does not go with read_only")),
+        (true, true) => Err(ApiError::invalid(
+            "enter.take_over",
+            "cannot be combined with read_only",
+        )),
         (true, false) => Ok(Entry::ReadOnly),
         (false, true) => Ok(Entry::TakeOver),
         (false, false) => Ok(Entry::Write),
@@ -139,7 +142,9 @@ fn micros(field: &str, time: Option<&prost_types::Timestamp>) -> Result<Option<i
     let Some(time) = time else { return Ok(None) };
     let micros = time.seconds.checked_mul(1_000_000);
     let micros = micros.and_then(|us| us.checked_add(i64::from(time.nanos) / 1000));
-    micros.map(Some).ok_or_else(|| ApiError::invalid(field, "is no time"))
+    micros
+        .map(Some)
+        .ok_or_else(|| ApiError::invalid(field, "is not a valid time"))
 }
 
 fn response(piece: Piece) -> v1::ReadConsoleLogResponse {
@@ -227,7 +232,7 @@ impl ConsoleService for Console {
         let mut typed = request.into_inner();
         let first = typed.message().await?.and_then(|first| first.message);
         let Some(ClientMessage::Enter(wanted)) = first else {
-            return Err(ApiError::invalid("enter", "the first message says which console, and how").into());
+            return Err(ApiError::invalid("enter", "the first message must be enter, with node and mode").into());
         };
         let id = names::id_of("enter.node", &wanted.node, "nodes")?;
         let guest = session::enter(&self.0, caller, id, entry(&wanted)?).await?;
@@ -291,7 +296,7 @@ impl ConsoleService for Console {
         let id = names::id_of("node", &request.node, "nodes")?;
         let key = request.host_key_sha256.as_str();
         if !key.is_empty() && !is_fingerprint(key) {
-            let fault = "SHA256: and 43 characters, as `ssh-keygen -lf` shows it, or empty";
+            let fault = "must be SHA256: and 43 characters, as `ssh-keygen -lf` shows it, or empty";
             return Err(ApiError::invalid("host_key_sha256", fault).into());
         }
         let mut tx = match call.begin().await? {
@@ -305,7 +310,11 @@ impl ConsoleService for Console {
         })?;
         let pinned = tx.set_console_pin(&record.uid, &host, key).await;
         pinned.map_err(ApiError::from)?;
-        let what = if key.is_empty() { "whichever answers next" } else { key };
+        let what = if key.is_empty() {
+            "the key of the next connection"
+        } else {
+            key
+        };
         let message = format!("{}: the console's SSH host key of {id} is {what}", caller.name);
         let event = call.event(EventKind::SecurityBmcHostKeySet, &format!("nodes/{id}"), message);
         tx.add_event(&event).await.map_err(ApiError::from)?;
@@ -336,7 +345,7 @@ impl ConsoleService for Console {
         let is_added = tx.add_ssh_key(&row).await.map_err(ApiError::from)?
             || take_key(&self.0, &mut tx, &call, &caller, &row).await?;
         if !is_added {
-            let fault = format!("is registered already, or you have {SSH_KEYS_MAX} keys: remove one");
+            let fault = format!("is registered already, or you have {SSH_KEYS_MAX} keys: remove a key first");
             return Err(ApiError::Taken(vec![("public_key".into(), fault)]).into());
         }
         let message = format!("{} registered the SSH key {}", caller.name, row.fingerprint);
@@ -398,7 +407,7 @@ impl ConsoleService for Console {
         let lifetime_s = match request.lifetime.as_ref().map_or(0, |lifetime| lifetime.seconds) {
             0 => TOKEN_S,
             s @ 1..=TOKEN_MAX_S => s,
-            _ => return Err(ApiError::invalid("lifetime", "1 s to 1 day").into()),
+            _ => return Err(ApiError::invalid("lifetime", "must be 1 s to 1 day").into()),
         };
         let Ok(mut tx) = call.begin::<v1::CreateConsoleTokenResponse>().await? else {
             let key = request.mutation.unwrap_or_default().idempotency_key;

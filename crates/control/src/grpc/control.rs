@@ -72,7 +72,7 @@ impl ControlService for Control {
             return Err(ApiError::precondition(
                 "control",
                 "the control plane is not paused",
-                "`rackwright control show` tells whether it is",
+                "`rackwright control show` shows its state",
             )
             .into());
         }
@@ -88,7 +88,7 @@ impl ControlService for Control {
     async fn prove_database(&self, request: Request<v1::ProveDatabaseRequest>) -> Answer<()> {
         let request = request.into_inner();
         if !is_proven(&self.0.keys.sealer, &request.challenge, &request.proof) {
-            let message = "this call is for control planes of this site, and the proof is not theirs";
+            let message = "this call is only for control planes of this site, and the proof of the caller is not valid";
             return Err(ApiError::Unauthenticated(message.into()).into());
         }
         let written = self.0.store.put_challenge(&request.challenge).await;

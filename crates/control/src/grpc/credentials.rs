@@ -49,15 +49,18 @@ fn faults(request: &v1::AddFactoryCredentialRequest) -> Faults {
     let mut faults = Faults::new();
     let is_text = |text: &str, most: usize| text.len() <= most && !text.chars().any(char::is_control);
     if !is_text(&request.pattern, PATTERN_MAX) {
-        faults.push(("pattern".into(), format!("at most {PATTERN_MAX} bytes of text")));
+        faults.push((
+            "pattern".into(),
+            format!("must have at most {PATTERN_MAX} bytes of text"),
+        ));
     }
     if request.username.is_empty() || !is_text(&request.username, NAME_MAX) {
-        faults.push(("username".into(), format!("1 to {NAME_MAX} bytes of text")));
+        faults.push(("username".into(), format!("must have 1 to {NAME_MAX} bytes of text")));
     }
     let password = enrolment::password_faults(&request.password);
     faults.extend(password.into_iter().map(|(_, fault)| ("password".to_owned(), fault)));
     if !(0..=ORDER_MAX).contains(&request.order) {
-        faults.push(("order".into(), format!("0 to {ORDER_MAX}")));
+        faults.push(("order".into(), format!("must be 0 to {ORDER_MAX}")));
     }
     faults
 }
@@ -104,8 +107,8 @@ impl CredentialService for Credentials {
             Err(former) => return Ok(Response::new(former)),
         };
         if tx.count_factory_credentials().await.map_err(ApiError::from)? >= MOST {
-            let hint = "`rackwright bmc credentials remove` takes one away";
-            let message = format!("there are {MOST} already, and each is a login that may be refused");
+            let hint = "`rackwright bmc credentials remove` removes a password";
+            let message = format!("the list is full: {MOST} passwords, and each is a login that a BMC may refuse");
             return Err(ApiError::precondition(COLLECTION, message, hint).into());
         }
         tx.add_factory_credential(&one).await.map_err(ApiError::from)?;
@@ -170,8 +173,8 @@ impl CredentialService for Credentials {
         let now = call.now();
         let change = |record: &mut NodeRecord| {
             if bmc::is_ipmi(&record.spec) {
-                let message = "its BMC is asked over IPMI, where passwords are not changed";
-                let hint = "change it at the BMC, then tell `rackwright node update`";
+                let message = "Rackwright changes no passwords over IPMI";
+                let hint = "change the password at the BMC, then set it with `rackwright node update`";
                 return Err(ApiError::precondition(format!("nodes/{id}"), message, hint));
             }
             forget_refusals(&mut record.spec);

@@ -16,7 +16,7 @@ use crate::api_error::ApiError;
 
 /// Replaces a text for operators.
 const ASK: &str =
-    "it did not succeed; the reports of the nodes tell which checks failed, the site's operators the rest";
+    "the operation failed; the reports of the nodes show failed checks; for other causes, ask the site's operators";
 /// Fields of a customer's filter over nodes. Labels are hidden, so a filter must not search them.
 pub const NODE_FILTER: &[&str] = &["state", "sku", "name"];
 
@@ -142,7 +142,7 @@ fn cluster_status(status: v1::ClusterStatus) -> v1::ClusterStatus {
     let partition = |partition: v1::ClusterPartition| v1::ClusterPartition {
         fault: match partition.fault.as_str() {
             "" => String::new(),
-            _ => "it is not proven".to_owned(),
+            _ => "the partition is not proven".to_owned(),
         },
         ..partition
     };
@@ -210,7 +210,7 @@ pub fn event(scope: &Scope, event: v1::Event) -> Option<v1::Event> {
 pub fn check_deployment(scope: &Scope, deployment: &v1::Deployment) -> Result<(), ApiError> {
     match scope.customer() {
         Some(own) if !deployment.customer.is_empty() && deployment.customer != own => {
-            let fault = format!("must be empty or {own:?}: the node stays yours");
+            let fault = format!("must be empty or {own:?}: the customer of a node does not change");
             Err(ApiError::invalid("deployment.customer", fault))
         }
         _ => Ok(()),
@@ -223,7 +223,7 @@ pub fn refusal(scope: &Scope, error: ApiError) -> ApiError {
     match error {
         ApiError::Precondition { subject, .. } if *scope != Scope::Site && subject == "site" => ApiError::precondition(
             "site",
-            "the site's state does not allow it now",
+            "the state of the site does not permit the request now",
             "ask the site's operators",
         ),
         other => other,

@@ -68,8 +68,8 @@ pub(super) async fn progress(core: &Core, id: &str) -> Result<v1::Progress, Stor
     };
     let step = match row.phase.as_str() {
         "looking" => format!("looking at {} addresses", row.total),
-        "listening" => "listening to what others know".to_owned(),
-        _ => "comparing with nodes".to_owned(),
+        "listening" => "collecting addresses from other sources".to_owned(),
+        _ => "comparing the findings with nodes".to_owned(),
     };
     Ok(v1::Progress {
         step,
@@ -80,14 +80,17 @@ pub(super) async fn progress(core: &Core, id: &str) -> Result<v1::Progress, Stor
 
 fn short(field: String, text: &str, faults: &mut Faults) {
     if text.len() > TEXT_MAX || text.chars().any(char::is_control) {
-        faults.push((field, format!("at most {TEXT_MAX} bytes, without control characters")));
+        faults.push((
+            field,
+            format!("must have at most {TEXT_MAX} bytes, without control characters"),
+        ));
     }
 }
 
 /// The request in its stored form. Every fault is added to `faults`.
 fn spec(request: &v1::StartDiscoveryRequest, max: u64, faults: &mut Faults) -> DiscoverySpec {
     if request.ranges.len() > RANGES_MAX {
-        faults.push(("ranges".into(), format!("at most {RANGES_MAX}")));
+        faults.push(("ranges".into(), format!("must have at most {RANGES_MAX} entries")));
     } else if let Err(list) = Ranges::parse(&request.ranges, max) {
         faults.extend(
             list.into_iter()
@@ -102,11 +105,11 @@ fn spec(request: &v1::StartDiscoveryRequest, max: u64, faults: &mut Faults) -> D
     if request.ports.len() > PORTS_MAX || ports.len() != request.ports.len() || ports.contains(&0) {
         faults.push((
             "ports".into(),
-            format!("at most {PORTS_MAX}, from 1 to 65535, each once"),
+            format!("must have at most {PORTS_MAX} ports from 1 to 65535, each once"),
         ));
     }
     if request.targets.len() > TARGETS_MAX {
-        faults.push(("targets".into(), format!("at most {TARGETS_MAX}")));
+        faults.push(("targets".into(), format!("must have at most {TARGETS_MAX} entries")));
     }
     let logins: BTreeSet<&str> = request.logins.iter().map(|login| login.name.as_str()).collect();
     let targets = request.targets.iter().take(TARGETS_MAX).enumerate();
@@ -126,19 +129,22 @@ fn spec(request: &v1::StartDiscoveryRequest, max: u64, faults: &mut Faults) -> D
         factory_credentials: request.factory_credentials,
     };
     if request.login_tries > TRIES_MAX {
-        faults.push(("login_tries".into(), format!("at most {TRIES_MAX}: BMCs lock accounts")));
+        faults.push((
+            "login_tries".into(),
+            format!("must be at most {TRIES_MAX}: BMCs lock accounts"),
+        ));
     }
     let is_empty = spec.ranges.is_empty() && spec.targets.is_empty() && !spec.ssdp && !spec.leases;
     if is_empty {
         faults.push((
             "ranges".into(),
-            "say where to look: ranges, targets, ssdp or leases".into(),
+            "no source of addresses is set: set ranges, targets, ssdp or leases".into(),
         ));
     }
     if faults.is_empty() {
         let total = Plan::new(&spec, &SourceResults::default(), max).count();
         if total > max {
-            let fault = format!("{total} addresses and ports, and at most {max} are looked at in one discovery");
+            let fault = format!("these are {total} pairs of address and port; one discovery takes at most {max}");
             faults.push(("ranges".into(), fault));
         }
     }
@@ -162,7 +168,7 @@ fn target(index: usize, one: &v1::DiscoveryTarget, logins: &BTreeSet<&str>, faul
         faults.push((field("address"), what));
     }
     if !one.login.is_empty() && !logins.contains(one.login.as_str()) {
-        faults.push((field("login"), format!("none of the logins is called {:?}", one.login)));
+        faults.push((field("login"), format!("no login has the name {:?}", one.login)));
     }
     if !one.node_id.is_empty()
         && let Err(ApiError::Invalid(list)) = names::check_id(&field("node_id"), &one.node_id)
@@ -170,7 +176,7 @@ fn target(index: usize, one: &v1::DiscoveryTarget, logins: &BTreeSet<&str>, faul
         faults.extend(list);
     }
     if one.unit > 100 {
-        faults.push((field("unit"), "at most 100".into()));
+        faults.push((field("unit"), "must be at most 100".into()));
     }
     for (name, text) in [("rack", &one.rack), ("system", &one.system), ("source", &one.source)] {
         short(field(name), text, faults);
@@ -183,14 +189,14 @@ fn target(index: usize, one: &v1::DiscoveryTarget, logins: &BTreeSet<&str>, faul
 
 fn secrets(request: &v1::StartDiscoveryRequest, faults: &mut Faults) -> Secrets {
     if request.logins.len() > LOGINS_MAX {
-        faults.push(("logins".into(), format!("at most {LOGINS_MAX}")));
+        faults.push(("logins".into(), format!("must have at most {LOGINS_MAX} entries")));
     }
     let mut logins = Vec::new();
     for (index, login) in request.logins.iter().take(LOGINS_MAX).enumerate() {
         let field = |name: &str| format!("logins[{index}].{name}");
         short(field("name"), &login.name, faults);
         if login.username.is_empty() || login.username.len() > TEXT_MAX {
-            faults.push((field("username"), format!("1 to {TEXT_MAX} bytes")));
+            faults.push((field("username"), format!("must have 1 to {TEXT_MAX} bytes")));
         }
         let of_password = enrolment::password_faults(&login.password).into_iter();
         faults.extend(of_password.map(|(_, what)| (field("password"), what)));
@@ -362,7 +368,7 @@ impl DiscoveryService for Discovery {
         let request = request.into_inner();
         let id = names::id_of("parent", &request.parent, "discoveries")?;
         if !request.state.is_empty() && !STATES.contains(&request.state.as_str()) {
-            let fault = format!("{:?} is none of {}", request.state, STATES.join(", "));
+            let fault = format!("{:?} is not one of {}", request.state, STATES.join(", "));
             return Err(ApiError::invalid("state", fault).into());
         }
         let limit = names::page_size(request.page_size)?;
@@ -413,7 +419,7 @@ fn check_open(open: &[DiscoveryRow], spec: &DiscoverySpec, max: u64) -> Result<(
         let other: DiscoverySpec = stored::json("discovery", &row.id, &row.spec)?;
         if let Some(both) = overlap(spec, &other, max) {
             let subject = format!("discoveries/{}", row.id);
-            let message = format!("discovery {} of {} looks at {both} already", row.id, row.requested_by);
+            let message = format!("discovery {} of {} scans {both} already", row.id, row.requested_by);
             let hint = format!(
                 "`rackwright operation wait {0}` waits for it, `rackwright operation cancel {0}` ends it",
                 row.id

@@ -17,8 +17,8 @@ use crate::intent;
 fn end_doubt(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
     intent::checked_text("reason", reason)?;
     if record.node.doubt.is_none() {
-        let hint = format!("`rackwright node explain {}` says where it stands", record.id);
-        return Err(intent::refused(record, "it is not doubted", &hint));
+        let hint = format!("`rackwright node explain {}` shows its state", record.id);
+        return Err(intent::refused(record, "its record is not doubted", &hint));
     }
     record.node.believe();
     Ok(())
@@ -61,10 +61,11 @@ pub async fn cluster(core: &Core, call: &MutatingCall<'_>, id: &str) -> Result<(
     };
     let subject = format!("clusters/{id}");
     if call.caller().scope != Scope::Site {
-        let message = format!("the site's operators check the nodes of {id} first");
+        let message = format!("the site's operators must check the nodes of {id} first");
         return Err(ApiError::precondition(subject, message, "ask the site's operators"));
     }
-    let hint = format!("`rackwright node explain {node}` says why, `rackwright node believe` settles it");
+    let hint =
+        format!("`rackwright node explain {node}` shows the reason, `rackwright node believe` settles the doubt");
     Err(ApiError::precondition(
         subject,
         format!("its node {node} is doubted"),

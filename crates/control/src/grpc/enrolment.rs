@@ -81,7 +81,10 @@ pub fn accepted_tpm(asked: &str) -> Result<Option<String>, ApiError> {
         "none" => Ok(Some(String::new())),
         other => match attestation::digest(other) {
             Some(digest) => Ok(Some(digest)),
-            None => Err(ApiError::invalid("accept_tpm", format!("{TPM_FORM}, or \"none\""))),
+            None => Err(ApiError::invalid(
+                "accept_tpm",
+                format!("must be {TPM_FORM}, or \"none\""),
+            )),
         },
     }
 }
@@ -95,7 +98,7 @@ pub fn batch_faults(request: &BatchEnrollNodesRequest) -> Faults {
         let of_one = faults(one).into_iter();
         all.extend(of_one.map(|(field, fault)| (format!("requests[{i}].{field}"), fault)));
         if !ids.insert(&one.node_id) {
-            let fault = format!("{:?} is enrolled by another entry too", one.node_id);
+            let fault = format!("another entry enrols {:?} too", one.node_id);
             all.push((format!("requests[{i}].node_id"), fault));
         }
     }
@@ -120,17 +123,20 @@ pub fn bmc_faults(bmc: &Bmc) -> Faults {
         faults.push(("spec.bmc.address".into(), fault));
     }
     if bmc.username.is_empty() || bmc.username.len() > 256 {
-        faults.push(("spec.bmc.username".into(), "1 to 256 characters".into()));
+        faults.push(("spec.bmc.username".into(), "must have 1 to 256 characters".into()));
     }
     let pin = bmc.certificate_sha256.strip_prefix("sha256:");
     if !bmc.certificate_sha256.is_empty()
         && !pin.is_some_and(|p| p.len() == 64 && p.bytes().all(|b| b.is_ascii_hexdigit()))
     {
-        let fault = "\"sha256:\" and 64 hex digits".to_owned();
+        let fault = "must be \"sha256:\" and 64 hex digits".to_owned();
         faults.push(("spec.bmc.certificate_sha256".into(), fault));
     }
     if bmc.system.len() > SYSTEM_MAX || bmc.system.chars().any(|c| c.is_control() || c == ' ') {
-        faults.push(("spec.bmc.system".into(), "a path such as /redfish/v1/Systems/1".into()));
+        faults.push((
+            "spec.bmc.system".into(),
+            "must be a path such as /redfish/v1/Systems/1".into(),
+        ));
     }
     faults
 }
@@ -141,18 +147,21 @@ fn ipmi_faults(bmc: &Bmc) -> Faults {
     match bmc.address.parse::<IpmiAddress>() {
         Ok(address) if address.macs().is_empty() => {
             let fault =
-                "a BMC cannot say over IPMI which MAC addresses its machine boots from: ipmi://HOST[:PORT]?mac=MAC";
+                "over IPMI, a BMC does not report which MAC addresses its machine boots from: set ipmi://HOST?mac=MAC";
             faults.push(("spec.bmc.address".into(), fault.into()));
         }
         Ok(_) => {}
         Err(fault) => faults.push(("spec.bmc.address".into(), fault.to_string())),
     }
     if bmc.username.is_empty() || bmc.username.len() > 16 {
-        faults.push(("spec.bmc.username".into(), "1 to 16 characters over IPMI".into()));
+        faults.push((
+            "spec.bmc.username".into(),
+            "must have 1 to 16 characters over IPMI".into(),
+        ));
     }
     for (field, value) in [("certificate_sha256", &bmc.certificate_sha256), ("system", &bmc.system)] {
         if !value.is_empty() {
-            let fault = "there is none over IPMI: leave it out, or make it empty";
+            let fault = "IPMI has no such value: the field must be empty";
             faults.push((format!("spec.bmc.{field}"), fault.into()));
         }
     }
@@ -163,9 +172,9 @@ fn ipmi_faults(bmc: &Bmc) -> Faults {
 #[must_use]
 pub fn password_faults(password: &str) -> Faults {
     let fault = match password.len() {
-        0 => "is needed".to_owned(),
+        0 => "is required".to_owned(),
         1..=PASSWORD_MAX => return Faults::new(),
-        _ => format!("at most {PASSWORD_MAX} bytes"),
+        _ => format!("must have at most {PASSWORD_MAX} bytes"),
     };
     vec![("spec.bmc.password".into(), fault)]
 }
@@ -177,9 +186,9 @@ pub fn ipmi_password_faults(address: &str, password: &str) -> Faults {
         return Faults::new();
     }
     let fault = match password.len() {
-        0 => "over IPMI none of the factory list is tried".to_owned(),
+        0 => "is required over IPMI: the factory list is not tried there".to_owned(),
         1..=IPMI_PASSWORD_MAX => return Faults::new(),
-        _ => format!("at most {IPMI_PASSWORD_MAX} bytes over IPMI"),
+        _ => format!("must have at most {IPMI_PASSWORD_MAX} bytes over IPMI"),
     };
     vec![("spec.bmc.password".into(), fault)]
 }
@@ -188,7 +197,10 @@ pub fn ipmi_password_faults(address: &str, password: &str) -> Faults {
 #[must_use]
 pub fn sku_faults(sku: &str) -> Faults {
     if sku.len() > SKU_MAX || sku.chars().any(|c| c.is_control() || c == '"') {
-        return vec![("spec.sku".into(), format!("at most {SKU_MAX} bytes of text without \""))];
+        return vec![(
+            "spec.sku".into(),
+            format!("must have at most {SKU_MAX} bytes of text without \""),
+        )];
     }
     Faults::new()
 }
@@ -210,7 +222,7 @@ pub fn label_faults<S: BuildHasher>(labels: &HashMap<String, String, S>) -> Faul
         .collect();
     faults.sort();
     if labels.len() > 64 {
-        faults.push(("labels".into(), "at most 64".into()));
+        faults.push(("labels".into(), "must have at most 64 entries".into()));
     }
     faults
 }

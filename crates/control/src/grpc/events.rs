@@ -34,15 +34,16 @@ impl EventService for Events {
         };
         if after > 0 && after + 1 < oldest {
             let message = format!(
-                "events up to {} were dropped by now; position {after} is gone",
+                "events up to {} are deleted; position {after} is no longer stored",
                 oldest - 1
             );
             return Err(ApiError::OutOfRange(message).into());
         }
         if after > newest {
-            return Err(
-                ApiError::OutOfRange(format!("position {after} has not happened; the newest is {newest}")).into(),
-            );
+            return Err(ApiError::OutOfRange(format!(
+                "position {after} does not exist yet; the newest position is {newest}"
+            ))
+            .into());
         }
         let last = request.until_now.then_some(newest);
         let events = watch::events(self.0.clone(), scope, after, last, request.target);

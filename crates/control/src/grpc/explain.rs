@@ -119,7 +119,7 @@ async fn identity(core: &Core, record: &NodeRecord) -> Result<Option<v1::FactLin
         let secret = match row.bmc_secret.as_str() {
             "" => String::new(),
             INSERTED => "; its BMC has the medium with the boot's secret".to_owned(),
-            why => format!("; its BMC brings no secret: {why}"),
+            why => format!("; its BMC delivers no secret: {why}"),
         };
         v1::FactLine {
             name: "identity".to_owned(),
@@ -163,9 +163,10 @@ async fn firmware_settings(core: &Core, record: &NodeRecord) -> Result<Option<v1
     let (value, at) = match (&row, description(&read)) {
         (None, _) => ("wanted, never read".to_owned(), None),
         (Some(row), stray) if !stray.is_empty() => (stray, row.drifted_at.or(Some(row.read_at))),
-        (Some(row), _) if read.len() < rows.len() => {
-            ("others are wanted since they were read".to_owned(), Some(row.read_at))
-        }
+        (Some(row), _) if read.len() < rows.len() => (
+            "the wanted settings changed after the last reading".to_owned(),
+            Some(row.read_at),
+        ),
         (Some(row), _) => match row.verified_at {
             Some(at) => ("as wanted, proven by a start".to_owned(), Some(at)),
             None => ("as wanted, not proven by a start yet".to_owned(), Some(row.read_at)),
@@ -207,7 +208,7 @@ async fn turn(
         room: queue.room,
     };
     let line = format!(
-        ", {} in line, of which {before} asked before it; customers take turns",
+        ", {} in the queue, {before} of them queued earlier; customers take turns",
         queue.waiting
     );
     Ok(Some((wait, line)))
@@ -262,7 +263,7 @@ fn summary(record: &NodeRecord, line: &str, progress: Option<&v1::JobProgress>, 
     }
     if let Some(doubt) = &record.node.doubt {
         text.push_str(&format!(
-            ". It is doubted, and nothing is done to it before an operator settles that: {}",
+            ". Its record is doubted; no operation runs on it before an operator settles the doubt: {}",
             doubt.why
         ));
     }
@@ -290,11 +291,11 @@ fn hints(record: &NodeRecord) -> Vec<String> {
                 "get",
                 "check the BMC's address; `node update` or `apply -f` changes it and the password",
             ),
-            ("quarantine", "gives up on it"),
+            ("quarantine", "takes it out of service"),
         ],
         State::Inspecting | State::Imaging | State::Reclaiming => &[
             ("watch", "shows progress"),
-            ("quarantine", "stops the work and distrusts the node"),
+            ("quarantine", "stops the work and takes the node out of service"),
         ],
         State::Allocated | State::Rebooting | State::Validating => {
             &[("watch", "shows progress"), ("release", "gives the node back")]
@@ -316,13 +317,13 @@ fn hints(record: &NodeRecord) -> Vec<String> {
             ("reports", "shows the checks"),
         ],
         State::Failed if untouched => &[("retry", "inspects it again"), ("readmit", "erases it first")],
-        State::Failed | State::Quarantined => &[("readmit", "erases it and lets it back in")],
+        State::Failed | State::Quarantined => &[("readmit", "erases it and returns it to the pool")],
         State::Maintenance if crate::intent::is_erased_by_resume(record) => {
             &[("resume", "erases it: its claim ended while it was held; needs --yes")]
         }
         State::Maintenance if claimed => &[("resume", "puts it back into service; it can be released then")],
         State::Maintenance if untouched => &[("resume", "puts it back into service"), ("readmit", "erases it first")],
-        State::Maintenance => &[("readmit", "erases it and lets it back in")],
+        State::Maintenance => &[("readmit", "erases it and returns it to the pool")],
     };
     let mut hints: Vec<_> = list
         .iter()
@@ -331,9 +332,9 @@ fn hints(record: &NodeRecord) -> Vec<String> {
     if record.spec.account.refused_at.is_some() {
         let description = [
             format!(
-                "rackwright node update {id} --user USER --password-file FILE: gives the BMC's password, which it refused"
+                "rackwright node update {id} --user USER --password-file FILE: sets the password that the BMC accepts"
             ),
-            format!("rackwright node bmc-password rotate {id}: tries once more what is known, and changes it"),
+            format!("rackwright node bmc-password rotate {id}: tries the stored passwords again and changes them"),
         ];
         hints.splice(0..0, description);
     }
@@ -342,7 +343,7 @@ fn hints(record: &NodeRecord) -> Vec<String> {
             0,
             format!(
                 "the BMC at {} does not answer, so nothing can be done to {id}: look at its power, its cable and its address \
-                 (`rackwright node update {id}` gives another)",
+                 (`rackwright node update {id}` changes it)",
                 record.spec.bmc_address
             ),
         );
@@ -350,7 +351,9 @@ fn hints(record: &NodeRecord) -> Vec<String> {
     if let Some(mac) = record.identity.macs.first()
         && record.wait.is_for_a_boot()
     {
-        hints.push(format!("rackwright boot trace {mac}: how far its network boot got"));
+        hints.push(format!(
+            "rackwright boot trace {mac}: shows the progress of its network boot"
+        ));
     }
     hints
 }
@@ -362,17 +365,19 @@ fn doubt_hints(record: &NodeRecord) -> Vec<String> {
     let is_erasable = Edge::Readmitted.target(record.node.state).is_some();
     match (&record.node.claim, is_erasable) {
         (None, true) => hints.push(format!(
-            "rackwright node readmit {id}: erases it and lets it back in; make sure first that no customer has the machine"
+            "rackwright node readmit {id}: erases it and returns it to the pool; check first that no customer has it"
         )),
-        (None, false) => hints.push(format!("rackwright node hold {id}: sets it apart; it can be readmitted then")),
+        (None, false) => hints.push(format!(
+            "rackwright node hold {id}: takes it out of service for a readmit"
+        )),
         (Some(_), _) => {}
     }
     hints.push(format!(
-        "rackwright node believe {id} --reason TEXT: its record holds, and is acted on again"
+        "rackwright node believe {id} --reason TEXT: confirms that its record is right; operations run on it again"
     ));
     if record.node.claim.is_some() {
         hints.push(format!(
-            "rackwright node quarantine {id}: sets it apart, if the record does not hold; readmitting it erases it then"
+            "rackwright node quarantine {id}: takes it out of service, if its record is wrong; a readmit erases it then"
         ));
     }
     hints
@@ -396,11 +401,14 @@ fn password_line(record: &NodeRecord) -> Option<(&'static str, Option<Timestamp>
     let account = &record.spec.account;
     Some(match (&account.pending, account.refused_at, account.changed_at) {
         (_, Some(at), _) => (
-            "refused by the BMC; it is sent no more before it is changed or somebody asks",
+            "refused by the BMC; not sent again before the password changes or an operator requests a try",
             Some(at),
         ),
-        (Some(pending), ..) => ("being changed; the old one and the new one are kept", Some(pending.at)),
-        (None, None, Some(at)) => ("ours, proven by a login", Some(at)),
+        (Some(pending), ..) => (
+            "being changed; both the old and the new password are stored",
+            Some(pending.at),
+        ),
+        (None, None, Some(at)) => ("set by Rackwright, proven by a login", Some(at)),
         (None, None, None) if crate::bmc::is_unknown(&record.spec) => ("not known; the factory list is tried", None),
         (None, None, None) => return None,
     })
@@ -413,7 +421,7 @@ fn identity_words(record: &NodeRecord) -> String {
         ("", "") => "not known yet".to_owned(),
         ("", ek) => format!("not known yet; the enrolled TPM is {ek}"),
         ("tpm", ek) => format!("tpm, {ek}"),
-        (known, "") => format!("{known}: another machine with its MAC address would be taken for it"),
+        (known, "") => format!("{known}: another machine with its MAC address would be accepted as this node"),
         (known, ek) => format!("{known} in the last session; the enrolled TPM is {ek}"),
     }
 }
@@ -439,7 +447,7 @@ fn fact_lines(record: &NodeRecord, agent: &Reading<Agent>) -> Vec<v1::FactLine> 
         },
         line("boot target", &readings.boot_target, |t| match t {
             BootTarget::Network => "network, once".to_owned(),
-            BootTarget::Disk => "its own order, disk first".to_owned(),
+            BootTarget::Disk => "its own boot order, disk first".to_owned(),
         }),
         line("agent", agent, |a| match a {
             Agent::Present { boot_id, .. } => format!("connected, boot {boot_id}"),
@@ -455,7 +463,7 @@ fn fact_lines(record: &NodeRecord, agent: &Reading<Agent>) -> Vec<v1::FactLine> 
         plain(
             "data",
             if evidence.is_untouched() {
-                "nothing of ours, or erased and proven so"
+                "none written by Rackwright, or erased with proof"
             } else {
                 "written, not erased"
             }

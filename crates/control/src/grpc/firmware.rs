@@ -74,15 +74,24 @@ fn announced(first: &v1::AddFirmwareRequest) -> Result<String, ApiError> {
     ];
     for (field, text) in given {
         if text.trim().is_empty() || text.len() > NAME_MAX || text.chars().any(char::is_control) {
-            faults.push((field.to_owned(), format!("1 to {NAME_MAX} printable characters")));
+            faults.push((
+                field.to_owned(),
+                format!("must have 1 to {NAME_MAX} printable characters"),
+            ));
         }
     }
     if first.file_name.contains(['/', '\\', '"']) {
-        faults.push(("file_name".to_owned(), "a name, no path, without quotes".to_owned()));
+        faults.push((
+            "file_name".to_owned(),
+            "must be a file name without a path and without quotes".to_owned(),
+        ));
     }
     let sha256 = first.sha256.to_ascii_lowercase();
     if sha256.len() != 64 || !sha256.bytes().all(|b| b.is_ascii_hexdigit()) {
-        faults.push(("sha256".to_owned(), "64 hex digits of the file's SHA-256".to_owned()));
+        faults.push((
+            "sha256".to_owned(),
+            "must be the 64 hex digits of the file's SHA-256".to_owned(),
+        ));
     }
     match faults.is_empty() {
         true => Ok(format!("sha256:{sha256}")),
@@ -106,7 +115,7 @@ impl Firmware {
         let mut next = Some(first);
         while let Some(piece) = next {
             if piece.data.len() > PIECE_MAX || writing.bytes() + piece.data.len() as u64 > SIZE_MAX {
-                let fault = format!("pieces of at most {PIECE_MAX} bytes, {SIZE_MAX} in all");
+                let fault = format!("a piece has at most {PIECE_MAX} bytes, the file at most {SIZE_MAX}");
                 return Err(ApiError::invalid("data", fault));
             }
             self.0.space.check(files.dir(), piece.data.len() as u64)?;
@@ -120,7 +129,7 @@ impl Firmware {
         }
         let found = writing.digest();
         if found != digest {
-            let fault = format!("what arrived has {found}; send the file again");
+            let fault = format!("the received file has the SHA-256 {found}; send the file again");
             return Err(ApiError::invalid("sha256", fault));
         }
         files.keep(writing).await.map_err(|e| cannot_write(&e))?;
@@ -236,7 +245,7 @@ impl FirmwareService for Firmware {
             Err(former) => return Ok(Response::new(former)),
         };
         if !tx.remove_firmware_file(digest).await.map_err(ApiError::from)? {
-            let hint = "wait for the update, or see `rackwright firmware report`";
+            let hint = "wait for the end of the update; `rackwright firmware report` shows it";
             return Err(ApiError::precondition(&request.name, "an update is using it", hint).into());
         }
         let event = call.event(
@@ -286,7 +295,7 @@ impl FirmwareService for Firmware {
                 .map_err(ApiError::from)?
                 .is_some() =>
             {
-                "an update was begun and is not over".to_owned()
+                "an update has begun and has not ended".to_owned()
             }
             None => String::new(),
         };
@@ -310,7 +319,7 @@ impl FirmwareService for Firmware {
             .is_empty()
         {
             let hint =
-                "say what is wanted under `firmware:` of its SKU in the site file, and `rackwright site apply` it";
+                "set the wanted versions under `firmware:` of its SKU in the site file, then `rackwright site apply`";
             return Err(ApiError::precondition(&request.name, "its SKU wants no firmware", hint).into());
         }
         let now = call.now();

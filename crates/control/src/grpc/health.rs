@@ -13,7 +13,7 @@ pub fn health(record: &NodeRecord) -> (NodeHealth, String) {
         return (NodeHealth::Doubted, doubt.why.clone());
     }
     if record.spec.account.refused_at.is_some() {
-        let why = "the BMC refuses the password that is kept; it is sent no more";
+        let why = "the BMC refuses the stored password; the password is not sent again";
         return (NodeHealth::LoginRefused, why.to_owned());
     }
     match &record.readings.bmc {
@@ -24,7 +24,7 @@ pub fn health(record: &NodeRecord) -> (NodeHealth, String) {
         Reading::Known {
             value: Bmc::Identified, ..
         } => (NodeHealth::Ok, String::new()),
-        Reading::Unknown { .. } => (NodeHealth::Unknown, "the BMC has to be read anew".to_owned()),
+        Reading::Unknown { .. } => (NodeHealth::Unknown, "the BMC must be read again".to_owned()),
         Reading::Never => (NodeHealth::Unknown, "the BMC was never read".to_owned()),
     }
 }

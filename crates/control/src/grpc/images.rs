@@ -70,14 +70,17 @@ fn announced(request: &v1::StartUploadRequest) -> Result<UploadBody, ApiError> {
     if sha256.len() != 64 || !sha256.bytes().all(|b| b.is_ascii_hexdigit()) {
         faults.push((
             "sha256".to_owned(),
-            "64 hex digits: the file's SHA-256 is checked before it is taken in".into(),
+            "must be 64 hex digits: the SHA-256 of the file is checked before the import".into(),
         ));
     }
     if request.size_bytes == 0 || request.size_bytes > SIZE_MAX {
-        faults.push(("size_bytes".to_owned(), format!("1 to {SIZE_MAX}")));
+        faults.push(("size_bytes".to_owned(), format!("must be 1 to {SIZE_MAX}")));
     }
     if request.minisign_signature.len() > 64 << 10 {
-        faults.push(("minisign_signature".to_owned(), "larger than any signature".into()));
+        faults.push((
+            "minisign_signature".to_owned(),
+            "is larger than any minisign signature".into(),
+        ));
     }
     for (field, pattern) in [
         ("os_id", &request.os_id),
@@ -149,14 +152,14 @@ async fn append(
         let name = format!("uploads/{}", row.id);
         return Err(ApiError::precondition(
             name,
-            "somebody else is writing to it",
-            "wait for the other to end",
+            "another connection writes to the upload",
+            "wait for the end of the other connection",
         ));
     };
     let mut received = core.uploads.received(&row.id);
     if first.offset != received {
         let fault = format!(
-            "{} does not continue what has arrived; go on at {received}",
+            "{} is not the end of the received bytes; continue at {received}",
             first.offset
         );
         return Err(ApiError::invalid("offset", fault));
@@ -277,11 +280,11 @@ impl ImageService for Images {
         let received = self.0.uploads.received(&row.id);
         if received != row.body.size_bytes {
             let message = format!("{received} of {} bytes have arrived", row.body.size_bytes);
-            return Err(ApiError::precondition(&request.name, message, "go on with WriteUpload").into());
+            return Err(ApiError::precondition(&request.name, message, "continue with WriteUpload").into());
         }
         if row.operation.is_some() {
             let hint = "`rackwright operation list` shows it";
-            return Err(ApiError::precondition(&request.name, "its import was begun before", hint).into());
+            return Err(ApiError::precondition(&request.name, "its import has begun already", hint).into());
         }
         let operation = call.new_operation(OperationKind::ImportImage, &format!("images/{}", row.image_id), 24 * 60);
         tx.insert_operation(&operation).await.map_err(ApiError::from)?;
@@ -357,12 +360,12 @@ impl ImageService for Images {
         for version in doomed {
             if let Some(cluster) = clusters.iter().find(|cluster| cluster.needs_image(&version.digest)) {
                 let cluster = &cluster.id;
-                let message = format!("nodes of cluster {cluster} are given version {}", version.digest);
+                let message = format!("nodes of cluster {cluster} get version {}", version.digest);
                 let hint = format!("`rackwright cluster reimage {cluster}` or `cluster release {cluster}` first");
                 return Err(ApiError::precondition(&request.name, message, hint).into());
             }
             if let Some(node) = tx.image_in_use(&version.digest).await.map_err(ApiError::from)? {
-                let message = format!("node {node} holds version {} or is being given it", version.digest);
+                let message = format!("node {node} has version {} or is about to get it", version.digest);
                 let hint = format!("`rackwright node reimage {node}` or `node release {node}` first");
                 return Err(ApiError::precondition(&request.name, message, hint).into());
             }

@@ -152,7 +152,7 @@ impl Target {
 pub async fn set_role(call: &MutatingCall<'_>, request: &v1::SetMemberRoleRequest) -> Result<v1::Member, ApiError> {
     let role = request.role();
     if role == v1::Role::Unspecified {
-        let fault = "viewer, operator, customer-admin or customer-user";
+        let fault = "must be viewer, operator, customer-admin or customer-user";
         return Err(ApiError::invalid("role", fault));
     }
     let mut tx = match call.begin().await? {
@@ -162,8 +162,8 @@ pub async fn set_role(call: &MutatingCall<'_>, request: &v1::SetMemberRoleReques
     let mut target = Target::lock(&mut tx, call, &request.name).await?;
     if caller::is_customers(role) == target.member.given.customer.is_empty() {
         let fault = match target.member.given.customer.as_str() {
-            "" => "viewer or operator: the member is one of the site's",
-            _ => "customer-admin or customer-user: the member is a customer's",
+            "" => "must be viewer or operator: the member belongs to the site",
+            _ => "must be customer-admin or customer-user: the member belongs to a customer",
         };
         return Err(ApiError::invalid("role", fault));
     }

@@ -59,7 +59,7 @@ struct PeriodRequest {
 
 impl PeriodRequest {
     fn new(start: Option<&ProtoTime>, end: Option<&ProtoTime>) -> Result<Self, ApiError> {
-        let start = start.ok_or_else(|| ApiError::invalid("start_time", "is needed"))?;
+        let start = start.ok_or_else(|| ApiError::invalid("start_time", "is required"))?;
         let from_s = second("start_time", start)?;
         let to_s = end.map(|end| second("end_time", end)).transpose()?;
         if to_s.is_some_and(|to_s| to_s <= from_s) {
@@ -97,7 +97,7 @@ fn customer_of<'a>(caller: &'a Caller, requested: &'a str) -> Result<&'a str, Ap
         (Some(own), "") => Ok(own),
         (Some(own), requested) if requested == own => Ok(own),
         // Customers must not learn whether another customer of this name exists.
-        (Some(_), _) => Err(ApiError::invalid("customer", "must be empty or your own")),
+        (Some(_), _) => Err(ApiError::invalid("customer", "must be empty or your own customer")),
     }
 }
 
@@ -128,7 +128,7 @@ fn parse_page_token(token: &str) -> Result<Option<(i64, i64)>, ApiError> {
     });
     place
         .map(Some)
-        .ok_or_else(|| ApiError::invalid("page_token", "is not one that this list gave"))
+        .ok_or_else(|| ApiError::invalid("page_token", "is not a page token of this list"))
 }
 
 impl Metering {

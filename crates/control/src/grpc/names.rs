@@ -73,7 +73,7 @@ impl Pages<'_> {
             return Ok("");
         }
         let last = token.split_once('.').filter(|(check, last)| *check == self.check(last));
-        let fault = "is not one that this list gave with this filter; begin again without";
+        let fault = "is not a page token of this list with this filter; begin again without a page token";
         last.map(|(_, last)| last)
             .ok_or_else(|| ApiError::invalid("page_token", fault))
     }
@@ -101,7 +101,7 @@ pub fn parse_filter(text: &str, fields: &[&str]) -> Result<Filter, ApiError> {
     let check = |field: &str, value: &str| match field {
         "state" if State::parse(value).is_none() => {
             let known: Vec<_> = State::ALL.iter().map(|s| s.as_str()).collect();
-            Err(format!("{value:?} is no state; states: {}", known.join(", ")))
+            Err(format!("{value:?} is not a state; states: {}", known.join(", ")))
         }
         _ => Ok(()),
     };
@@ -145,7 +145,7 @@ pub fn parse_filter_of(
         })?;
     }
     if terms.len() > 32 {
-        return Err(ApiError::invalid("filter", "at most 32 terms"));
+        return Err(ApiError::invalid("filter", "must have at most 32 terms"));
     }
     Ok(terms)
 }
@@ -211,7 +211,7 @@ pub fn mask_node(node: Node, mask: Option<&prost_types::FieldMask>) -> Result<No
                     node.status.as_ref().and_then(|s| s.inventory.clone());
             }
             other => {
-                let fault = format!("{other:?} is none of name, spec, status, status.inventory, metadata");
+                let fault = format!("{other:?} is not one of name, spec, status, status.inventory, metadata");
                 return Err(ApiError::invalid("read_mask", fault));
             }
         }
@@ -250,7 +250,7 @@ pub fn update_paths(node: &Node, mask: Option<&prost_types::FieldMask>) -> Resul
     .map(|(path, _)| path.to_owned())
     .collect();
     if paths.is_empty() {
-        let fault = "name what to change, or set it: metadata.labels, spec.sku, spec.bmc.address, ...";
+        let fault = "name the fields to change, or set them: metadata.labels, spec.sku, spec.bmc.address, ...";
         return Err(ApiError::invalid("update_mask", fault));
     }
     Ok(paths)
@@ -286,7 +286,7 @@ mod tests {
             ("colour=red", "unknown field"),
             ("labels=red", "unknown field"),
             ("labels.=red", "unknown field"),
-            ("state=sleeping", "no state"),
+            ("state=sleeping", "is not a state"),
             ("state=active OR sku=a", "AND expected"),
             ("sku \"a\"", "= or !="),
             ("sku=\"a", "closing"),

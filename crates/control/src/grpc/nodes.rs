@@ -262,7 +262,7 @@ impl NodeService for Nodes {
         let mutation = request.mutation.as_ref();
         let call = MutatingCall::with_maps(&self.0, &caller, "BatchEnrollNodes", mutation, &plain, &labels)?;
         if request.requests.is_empty() || request.requests.len() > BATCH_MAX {
-            return Err(ApiError::invalid("requests", format!("1 to {BATCH_MAX}")).into());
+            return Err(ApiError::invalid("requests", format!("must have 1 to {BATCH_MAX} entries")).into());
         }
         enrolment::none(enrolment::batch_faults(&request))?;
         let records = request.requests.iter().map(|one| self.new_record(one, call.now()));
@@ -425,7 +425,7 @@ impl NodeService for Nodes {
         let event = call.event(
             EventKind::Deleted,
             &request.name,
-            format!("{} forgot {id}", caller.name),
+            format!("{} deleted {id}", caller.name),
         );
         tx.add_event(&event).await.map_err(ApiError::from)?;
         call.end(tx, ()).await?;
@@ -619,8 +619,8 @@ fn over_ipmi(record: &mut NodeRecord, given: Option<&str>) -> Result<(), ApiErro
     }
     Err(ApiError::precondition(
         format!("nodes/{}", record.id),
-        "its BMC's password is being changed, and over IPMI nobody can find out which of two is good",
-        "wait until that has ended, or give the one that is good with --password-file",
+        "the password of its BMC is being changed, and over IPMI Rackwright cannot test the old and the new password",
+        "wait until the change has ended, or set the valid password with --password-file",
     ))
 }
 

@@ -37,7 +37,9 @@ impl Operations {
             None
         };
         if let (true, OperationKind::Firmware, Some(progress)) = (row.cancel_requested, row.kind, &mut progress) {
-            progress.step.push_str("; cancelled: it ends after this piece");
+            progress
+                .step
+                .push_str("; cancelled: the update ends after this component");
         }
         Ok(customer_view::operation(scope, convert::operation(row, progress)))
     }
@@ -78,8 +80,7 @@ impl Operations {
             (OperationKind::ImportImage | OperationKind::Discover, _) => {}
             (kind, _) => {
                 let hint = "`rackwright node quarantine` or `node hold` stops work on a node";
-                let message =
-                    format!("a {kind} cannot be cancelled: half of it would leave the node in nobody's hands");
+                let message = format!("a {kind} cannot be cancelled: it would leave the node in an undefined state");
                 return Err(ApiError::precondition(&name, message, hint));
             }
         }
@@ -107,7 +108,7 @@ async fn cancel_power(
     for other in tx.open_operations(&row.target).await? {
         let (code, message) = match other.id == row.id {
             true => (Code::Cancelled, "cancelled"),
-            false => (Code::Aborted, "a later request took its place"),
+            false => (Code::Aborted, "a later request replaced this operation"),
         };
         if other.kind == OperationKind::Power && other.created_at <= row.created_at {
             tx.end_operation(&other.id, code as i32, message, now).await?;
@@ -134,7 +135,7 @@ async fn cancel_firmware(
         let (code, message) = match other.id == row.id {
             true if is_flashing => continue,
             true => (Code::Cancelled, "cancelled"),
-            false => (Code::Aborted, "a later request took its place"),
+            false => (Code::Aborted, "a later request replaced this operation"),
         };
         if other.kind == OperationKind::Firmware && other.created_at <= row.created_at {
             tx.end_operation(&other.id, code as i32, message, now).await?;
@@ -215,7 +216,7 @@ impl OperationService for Operations {
         let request = request.into_inner();
         let filter = names::parse_filter(&request.filter, &["target", "kind", "done"])?;
         if filter.iter().any(|t| t.negated) {
-            return Err(ApiError::invalid("filter", "!= is not offered for operations").into());
+            return Err(ApiError::invalid("filter", "!= is not supported for operations").into());
         }
         let term = |field: &str| {
             filter
@@ -225,7 +226,7 @@ impl OperationService for Operations {
         };
         let done = term("done");
         if !matches!(done, "" | "true" | "false") {
-            return Err(ApiError::invalid("filter", format!("done is true or false, not {done:?}")).into());
+            return Err(ApiError::invalid("filter", format!("done must be true or false, not {done:?}")).into());
         }
         let limit = names::page_size(request.page_size)?;
         let pages = Pages {

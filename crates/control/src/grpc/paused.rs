@@ -74,7 +74,7 @@ where
         if self.core.pause.is_on() && !is_answered(request.uri().path()) {
             let refused = ApiError::precondition(
                 "control",
-                "the control plane is paused: it answers reads and does nothing",
+                "the control plane is paused: it answers reads and changes nothing",
                 "`rackwright control resume` ends the pause",
             );
             let refused = tonic::Status::from(refused).into_http();

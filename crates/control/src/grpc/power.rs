@@ -74,7 +74,7 @@ impl View {
 /// Runs CPU-bound work on a large hall outside the async threads.
 async fn work<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|e| ApiError::Internal(format!("the figures were not worked out: {e}")))
+    done.map_err(|e| ApiError::Internal(format!("the power figures could not be computed: {e}")))
 }
 
 /// The clusters' reservations in a ledger. Reservations that the site does not support any more are left out; `site
@@ -297,7 +297,7 @@ fn place(token: &str) -> Result<usize, ApiError> {
         "" => Ok(0),
         text => text
             .parse()
-            .map_err(|_| ApiError::invalid("page_token", "is not one that this list gave")),
+            .map_err(|_| ApiError::invalid("page_token", "is not a page token of this list")),
     }
 }
 

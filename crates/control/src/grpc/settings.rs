@@ -141,8 +141,8 @@ impl Settings {
         let wants = self.0.wanted_settings.of(&self.0, &record).await?.is_some();
         let change = |record: &mut NodeRecord| {
             if !wants {
-                let message = format!("no settings of the firmware are wanted of {id}");
-                let hint = "`bios` and `secure_boot` of its SKU in the site file say what is wanted";
+                let message = format!("{id} has no wanted firmware settings");
+                let hint = "`bios` and `secure_boot` of its SKU in the site file set the wanted settings";
                 return Err(ApiError::precondition(format!("nodes/{id}"), message, hint));
             }
             intent::apply_settings(record).map(|()| SideChanges::default())

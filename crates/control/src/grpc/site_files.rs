@@ -40,7 +40,7 @@ impl SiteFileReceiver {
         if data.len() > PART_MAX {
             return Err(ApiError::invalid(
                 "part.data",
-                format!("at most {PART_MAX} bytes in one part"),
+                format!("must have at most {PART_MAX} bytes in one part"),
             ));
         }
         self.total += data.len();
@@ -50,7 +50,10 @@ impl SiteFileReceiver {
         }
         if name.is_empty() {
             let Some((_, text)) = self.files.last_mut() else {
-                return Err(ApiError::invalid("part.name", "the first part of a file has its name"));
+                return Err(ApiError::invalid(
+                    "part.name",
+                    "the first part of a file must have the name of the file",
+                ));
             };
             text.extend_from_slice(&data);
             return Ok(());
@@ -59,7 +62,10 @@ impl SiteFileReceiver {
             return Err(too_many());
         }
         if name.len() > NAME_MAX {
-            return Err(ApiError::invalid("part.name", format!("1 to {NAME_MAX} bytes")));
+            return Err(ApiError::invalid(
+                "part.name",
+                format!("must have 1 to {NAME_MAX} bytes"),
+            ));
         }
         self.files.push((name, data));
         Ok(())
@@ -74,15 +80,21 @@ impl SiteFileReceiver {
         let (mut files, mut faults) = (Vec::new(), Vec::new());
         for (place, (name, text)) in self.files.into_iter().enumerate() {
             if name.chars().any(char::is_control) {
-                faults.push((format!("files[{place}].name"), "no control characters".to_owned()));
+                faults.push((
+                    format!("files[{place}].name"),
+                    "must have no control characters".to_owned(),
+                ));
             } else if !names.insert(name.clone()) {
-                faults.push((format!("files[{place}].name"), format!("there are two files {name:?}")));
+                faults.push((
+                    format!("files[{place}].name"),
+                    format!("two files have the name {name:?}"),
+                ));
             }
             match String::from_utf8(text) {
                 Ok(text) => files.push(SiteFile { name, text }),
                 Err(error) => {
                     let at = error.utf8_error().valid_up_to();
-                    faults.push((format!("files[{place}]"), format!("no UTF-8 after {at} bytes")));
+                    faults.push((format!("files[{place}]"), format!("is not UTF-8 after {at} bytes")));
                 }
             }
         }
@@ -94,7 +106,7 @@ impl SiteFileReceiver {
 }
 
 fn too_many() -> ApiError {
-    ApiError::invalid("files", format!("1 to {FILES_MAX} files"))
+    ApiError::invalid("files", format!("must have 1 to {FILES_MAX} files"))
 }
 
 /// Splits files into parts.
@@ -168,7 +180,7 @@ mod tests {
         is_refused(9, &[("", b"x")], "part.name");
         is_refused(9, &[(&name, b"x")], "1 to 1024 bytes");
         is_refused(9, &[("a\n", b"x")], "control characters");
-        is_refused(9, &[("a", b"\xff")], "no UTF-8 after 0 bytes");
+        is_refused(9, &[("a", b"\xff")], "is not UTF-8 after 0 bytes");
         is_refused(9, &[("a", b"1"), ("a", b"2")], "two files");
         let mut receiving = SiteFileReceiver::new(9);
         assert!(SiteFileReceiver::new(1).end().is_err(), "no file");

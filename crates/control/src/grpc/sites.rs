@@ -42,12 +42,12 @@ impl From<HallError> for ApiError {
         match error {
             HallError::NoSite => {
                 let hint =
-                    "`rackwright site apply site/` applies one; `rackwright site generate` writes one to begin with";
+                    "`rackwright site apply site/` applies a site; `rackwright site generate` writes a first site";
                 Self::precondition("site", error.to_string(), hint)
             }
             HallError::Broken(message) => {
                 let hint =
-                    "`rackwright site plan` says what the site does not bear; `site export` gives it back as applied";
+                    "`rackwright site plan` shows the faults of the site; `site export` writes the site as applied";
                 Self::precondition("site", message, hint)
             }
             HallError::Store(error) => error.into(),
@@ -104,7 +104,7 @@ fn faults(checked: &Checked) -> ApiError {
     if more > 0 {
         faults.push((
             "files".into(),
-            format!("{more} more; `rackwright site validate` tells them all"),
+            format!("{more} more; `rackwright site validate` lists all"),
         ));
     }
     ApiError::Invalid(faults)
@@ -126,7 +126,7 @@ async fn next<T>(stream: &mut Streaming<T>) -> Result<Option<T>, Status> {
     match tokio::time::timeout(SILENCE, stream.message()).await {
         Ok(message) => message,
         Err(_) => {
-            let message = format!("no part of the files came for {} s", SILENCE.as_secs());
+            let message = format!("no part of the files arrived within {} s", SILENCE.as_secs());
             Err(Status::deadline_exceeded(message))
         }
     }
@@ -175,7 +175,7 @@ impl Sites {
             version,
             match restored {
                 Ok(()) => Vec::new(),
-                Err(RestoreError::Site(unfit)) => vec![format!("no cluster could stand in it: {unfit}")],
+                Err(RestoreError::Site(unfit)) => vec![format!("the site cannot hold any cluster: {unfit}")],
                 Err(RestoreError::Clusters { faults }) => faults
                     .into_iter()
                     .map(|(number, why)| format!("{}: {why}", name(number)))
@@ -254,7 +254,8 @@ impl Sites {
         let site = Arc::new(site);
         let (hall_version, conflicts) = self.conflicts(&site).await?;
         if !conflicts.is_empty() {
-            let hint = "leave what clusters hold in the site, or release them first: `rackwright cluster release`";
+            let hint =
+                "keep in the site what clusters hold, or release the clusters first: `rackwright cluster release`";
             return Err(ApiError::precondition("site", conflicts.join("; "), hint));
         }
         let former = core.store.site().await?;
@@ -275,7 +276,7 @@ impl Sites {
         };
         let mut hall = tx.hall().await?;
         if hall.version != hall_version {
-            let hint = "the same again may work";
+            let hint = "send the same request again";
             let message = "nodes were reserved or freed while the site was compared with what clusters hold";
             return Err(ApiError::precondition("site", message, hint));
         }
@@ -343,7 +344,7 @@ impl SiteService for Sites {
                     mutation = Some(first);
                 }
                 Some(_) if message.mutation.is_some() => {
-                    return Err(ApiError::invalid("mutation", "belongs in the first message only").into());
+                    return Err(ApiError::invalid("mutation", "is permitted in the first message only").into());
                 }
                 Some(_) => {}
             }

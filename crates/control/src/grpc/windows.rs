@@ -15,13 +15,17 @@ const DAY_MIN: u32 = 24 * 60;
 
 fn checked(window: &v1::MaintenanceWindow) -> Result<MaintenanceWindow, ApiError> {
     if window.weekly.len() + window.once.len() > SPANS_MAX {
-        return Err(ApiError::invalid("window", format!("at most {SPANS_MAX} spans")));
+        return Err(ApiError::invalid(
+            "window",
+            format!("must have at most {SPANS_MAX} spans"),
+        ));
     }
     let mut faults = Vec::new();
     let mut checked = MaintenanceWindow::default();
     for (i, one) in window.weekly.iter().enumerate() {
         if one.day > 6 || one.start_minute >= DAY_MIN || !(1..=DAY_MIN).contains(&one.minutes) {
-            let fault = "day 0 (Monday) to 6, start 0 to 1439 minutes after midnight UTC, 1 to 1440 minutes long";
+            let fault =
+                "must have day 0 (Monday) to 6, start 0 to 1439 minutes after midnight UTC, 1 to 1440 minutes long";
             faults.push((format!("window.weekly[{i}]"), fault.to_owned()));
             continue;
         }
@@ -37,7 +41,10 @@ fn checked(window: &v1::MaintenanceWindow) -> Result<MaintenanceWindow, ApiError
             to: convert::timestamp(one.end_time.as_ref()),
         };
         if span.to <= span.from {
-            faults.push((format!("window.once[{i}]"), "it ends before it begins".to_owned()));
+            faults.push((
+                format!("window.once[{i}]"),
+                "its end must be after its start".to_owned(),
+            ));
         }
         checked.once.push(span);
     }
@@ -88,8 +95,8 @@ pub(super) async fn set(
         Some(("nodes", id)) => {
             let record = tx.node_of(&scope, id).await?;
             let Some(claim) = &record.node.claim else {
-                let hint = "a node that nobody has is updated when it is asked for";
-                return Err(ApiError::precondition(&window.target, "nobody has the node", hint));
+                let hint = "an update of an unclaimed node needs no window";
+                return Err(ApiError::precondition(&window.target, "the node has no claim", hint));
             };
             generation = i64::try_from(claim.generation).unwrap_or(i64::MAX);
             nodes.push(record.id);
@@ -113,7 +120,7 @@ pub(super) async fn set(
         body: serde_json::to_string(&wanted).unwrap_or_default(),
     };
     tx.put_maintenance_window(&row).await?;
-    let words = format!("{} set when it may be disturbed", call.caller().name);
+    let words = format!("{} set the maintenance window", call.caller().name);
     tx.add_event(&call.event(EventKind::MaintenanceWindow, &window.target, words))
         .await?;
     let answer = call.end(tx, message(window.target, &wanted)).await?;

@@ -49,7 +49,7 @@ pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
         Err(unmade) => {
             let done = EffectResult::failed("job", unmade.to_string(), false);
             if let Err(error) = finish_effect(core, effect, &done).await {
-                tracing::error!(node, %error, "a job that could not be made could not be ended");
+                tracing::error!(node, %error, "a job could not be prepared, and its effect could not be ended");
             }
             return;
         }
@@ -58,7 +58,7 @@ pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
         message: Some(Control::Job(job)),
     };
     if session.sender.try_send(Box::new(message)).is_err() {
-        tracing::warn!(node, effect = %effect.id, "the agent takes no messages; its connection is ended");
+        tracing::warn!(node, effect = %effect.id, "the agent accepts no messages; its connection is closed");
         session.end.cancel();
     }
 }
@@ -114,7 +114,7 @@ async fn job(core: &Core, record: &NodeRecord, effect: &EffectRow) -> Result<v1:
             clear_boot_entries: true,
             clear_tpm: core.config.identity.clear_tpm,
         }),
-        other => return Err(format!("{} is not the agent's to do", other.as_str()).into()),
+        other => return Err(format!("{} is not a job of the agent", other.as_str()).into()),
     };
     let left_us = effect.attempt.deadline.since(clock::now()).max(1_000_000);
     Ok(v1::Job {

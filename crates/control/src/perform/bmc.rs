@@ -100,7 +100,7 @@ async fn ask_who_it_is(core: &Core, record: &NodeRecord) -> EffectResult {
         let macs: Vec<String> = macs.iter().map(|m| m.to_string().to_ascii_lowercase()).collect();
         if macs.is_empty() {
             let message = format!(
-                "BMC {} names no MAC address of the machine, so its network boot could not be told from another's",
+                "BMC {} reports no MAC address of the machine, so its network boot cannot be recognised",
                 record.spec.bmc_address
             );
             return Ok(EffectResult::failed("no-mac", message, true));
@@ -182,7 +182,7 @@ pub(super) async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarge
             tracing::info!(
                 property = deviation.property,
                 seen = deviation.seen,
-                "boot override reads back otherwise"
+                "the boot override reads back differently"
             );
         }
         let power = outcome.power.as_ref().map(power_of);

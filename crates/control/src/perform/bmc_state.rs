@@ -272,9 +272,9 @@ fn event(record: &NodeRecord, kind: EventKind, message: String, part: Part, now:
 
 fn found_event(record: &NodeRecord, words: &str, part: Part, now: Timestamp) -> EventRow {
     let message = if part.is_of_firmware() {
-        format!("{words} on {} is not as wished", record.id)
+        format!("{words} on {} is not as wanted", record.id)
     } else {
-        format!("{words} on the BMC of {} is not ours", record.id)
+        format!("{words} on the BMC of {} was not set up by Rackwright", record.id)
     };
     event(record, EventKind::SecurityBmcForeign, message, part, now)
 }
@@ -300,13 +300,10 @@ fn cleaned(
     for line in all.iter().filter(|line| line.held == ItemState::Removed) {
         let (words, part) = (&line.words, line.part);
         let message = if part.is_of_firmware() {
-            format!(
-                "{words} on {} was put right, and is gone in a second reading",
-                record.id
-            )
+            format!("{words} on {} was corrected; a second reading proves it", record.id)
         } else {
             format!(
-                "{words} was removed from the BMC of {}, and is gone in a second reading",
+                "{words} was removed from the BMC of {}; a second reading proves it",
                 record.id
             )
         };

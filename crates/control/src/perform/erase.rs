@@ -78,7 +78,7 @@ pub(super) async fn ended(
     let elapsed_us = u64::try_from(now.since(effect.attempt.started_at)).unwrap_or(0);
     if let Some(quick) = too_fast(&lists, &reported, elapsed_us).first() {
         let message = format!(
-            "{quick}. No certificate is signed: look at the machine and at who answers for it, then readmit the node"
+            "{quick}. No certificate is signed: check whether another host answers for the machine, then readmit the node"
         );
         return Ok(EffectResult::failed(NOT_PROVEN, message, false));
     }
@@ -214,8 +214,8 @@ fn lists_without(gone: &BTreeSet<String>, lists: &[DriveList], differences: &[Di
 /// The failure for a written drive that is gone. It is reported once; the drive is no longer expected.
 fn missing(gone: BTreeSet<String>, lists: Vec<DriveList>) -> EffectResult {
     let message = format!(
-        "drive {} was in the machine when it was given away and is missing now: what is on it was not erased. \
-         Find it; readmitting the node erases what is there then and asks no more for it",
+        "drive {} was in the machine when it was handed over and is missing now: the data on it was not erased. \
+         Find the drive; a readmit of the node erases the drives that are present then and no longer expects this drive",
         words(&gone)
     );
     EffectResult {

@@ -359,7 +359,7 @@ async fn a_drive_that_is_gone_is_named_once_and_one_that_the_bmc_still_lists_eac
     let (code, message, certificates) = fixture.report_erase(10, report(&one, clock::now())).await;
     assert_eq!((code.as_str(), certificates.len()), ("drive-missing", 0), "{message}");
     assert!(
-        message.contains("SERIAL-B was in the machine when it was given away"),
+        message.contains("SERIAL-B was in the machine when it was handed over"),
         "{message}"
     );
     let (code, message, certificates) = fixture.report_erase(10, report(&one, clock::now())).await;

@@ -140,7 +140,7 @@ async fn update_in_turn(core: &Core, record: &NodeRecord) -> Result<(Power, Vec<
     match begin(core, record).await {
         Err(EndReason::Bmc(error)) if error.is_refusal() && core.store.firmware_update(&record.id).await?.is_some() => {
             let message = error.description(&record.spec.bmc_address);
-            let why = "an update is under way, in which a BMC that starts refuses logins for a while";
+            let why = "an update is under way, and a BMC that restarts refuses logins for a while";
             Err(EndReason::Starting(format!("{message}; {why}")))
         }
         ended => ended,
@@ -184,7 +184,7 @@ impl FirmwareRun<'_> {
             };
             if !done.insert((row.component.clone(), row.id.clone())) {
                 let what = format!(
-                    "{} {} was put on and reads {} again; look at the event log of the BMC",
+                    "{} {} was installed, but the BMC reports {} again; look at the event log of the BMC",
                     row.component, row.wanted, row.installed
                 );
                 return Err(EndReason::Failed("firmware-not-applied", what, false));
@@ -327,7 +327,7 @@ impl FirmwareRun<'_> {
         match self.core.store.power_block(&self.record.id).await? {
             None => Ok(()),
             Some(why) => {
-                let what = format!("it may not be switched on before an alarm clears: {why}");
+                let what = format!("the machine must not be switched on before an alarm clears: {why}");
                 Err(EndReason::Failed(ALARM, what, true))
             }
         }
@@ -339,7 +339,7 @@ impl FirmwareRun<'_> {
         let words: Vec<String> = left
             .map(|row| format!("{} {} ({})", row.component, row.wanted, row.verdict.name()))
             .collect();
-        let message = format!("not brought to what the SKU wants: {}", words.join(", "));
+        let message = format!("not updated to the versions that the SKU wants: {}", words.join(", "));
         (!words.is_empty()).then(|| self.event(EventKind::FirmwareLeft, message))
     }
 

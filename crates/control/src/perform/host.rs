@@ -46,7 +46,7 @@ async fn host<'a>(core: &Core, record: &'a NodeRecord) -> Result<Host<'a>, Box<E
     let keys = keys.map_err(|e| Box::new(EffectResult::unread(&e)))?;
     let address: IpAddr = record.address.parse().map_err(|_| {
         fail(format!(
-            "the machine's address is not known ({:?}); its agent never told one",
+            "the machine's address is not known ({:?}); its agent has reported no address",
             record.address
         ))
     })?;
@@ -313,7 +313,7 @@ async fn answers_from_outside(target: &SshTarget, deadline: tokio::time::Instant
             Err(SshError::AuthRefused { .. }) => return EffectResult::succeeded(),
             Ok(session) => {
                 session.close().await;
-                let message = "a key of ours opens a machine that was handed over; it should have been taken off";
+                let message = "the control plane's key still opens a machine that was handed over; remove the key";
                 return EffectResult::failed("key-still-there", message, false);
             }
             Err(error) if error.is_retryable() && asked + OUTSIDE_PAUSE < deadline => {
@@ -346,7 +346,7 @@ fn handed_over(record: &NodeRecord, outcome: &HandOver) -> EffectResult {
             at: clock::now(),
             kind: EventKind::SecuritySeedNotScrubbed,
             target: format!("nodes/{}", record.id),
-            message: format!("our public key is still in the seed partition: {why}"),
+            message: format!("the control plane's public key is still in the seed partition: {why}"),
             ..EventRow::default()
         });
     }
@@ -354,7 +354,10 @@ fn handed_over(record: &NodeRecord, outcome: &HandOver) -> EffectResult {
 }
 
 fn hand_over_words(error: &HandOverError) -> String {
-    format!("our key could not be taken off the machine: {}", error_chain(error))
+    format!(
+        "the control plane's key could not be removed from the machine: {}",
+        error_chain(error)
+    )
 }
 
 #[cfg(test)]

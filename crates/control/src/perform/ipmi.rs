@@ -35,7 +35,7 @@ pub(super) fn perform<'a>(core: &'a Core, record: &'a NodeRecord, effect: Effect
 }
 
 /// Why such a BMC delivers no secret to its machine.
-const NO_MEDIA: &str = "a BMC that is asked over IPMI has no virtual media";
+const NO_MEDIA: &str = "a BMC over IPMI has no virtual media";
 
 async fn power_on(core: &Core, record: &NodeRecord) -> EffectResult {
     match medium::without_media(core, record, NO_MEDIA).await {
@@ -76,7 +76,7 @@ async fn identify(core: &Core, record: &NodeRecord) -> Result<EffectResult, BmcE
     let macs = client.address().macs().to_vec();
     if macs.is_empty() {
         let message = format!(
-            "BMC {} cannot say over IPMI which MAC addresses the machine boots from: put them into its address, \
+            "BMC {} does not report over IPMI which MAC addresses the machine boots from: add them to its address, \
              `rackwright node update {} --bmc '{}?mac=52:54:00:12:34:56'` (the machine's own)",
             client.address(),
             record.id,
@@ -134,7 +134,7 @@ async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarget) -> Resul
     let device = match target {
         BootTarget::Network if is_http => {
             let message = format!(
-                "BMC {} is asked over IPMI, which knows no UEFI HTTP boot: set boot.method to pxe, or give the BMC's https:// \
+                "BMC {} uses IPMI, which has no UEFI HTTP boot: set boot.method to pxe, or set the BMC's https:// \
                  address",
                 client.address()
             );
@@ -146,7 +146,7 @@ async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarget) -> Resul
     };
     let outcome = client.set_boot(device, Persistence::Once).await?;
     for deviation in outcome.deviations {
-        tracing::info!(node = record.id, deviation, "boot flags read back otherwise");
+        tracing::info!(node = record.id, deviation, "the boot flags read back differently");
     }
     Ok(EffectResult::succeeded()
         .seen(move |readings, now| readings.boot_target = Reading::Known { value: target, at: now }))

@@ -37,7 +37,9 @@ pub(super) async fn before_power_on(
         return Ok(Ok(Vec::new()));
     };
     let why = match bmc_secret::url(core, &record.id, &of) {
-        None => Some("this control plane has no boot services, whose HTTP a BMC fetches the medium from".to_owned()),
+        None => {
+            Some("this control plane has no boot services; a BMC fetches the medium from their HTTP server".to_owned())
+        }
         Some(url) => match client.insert_media(&url, MediaKind::Cd).await {
             Ok(_) => None,
             Err(error) if is_refusal(&error) => Some(told(&error, &url)),
@@ -121,16 +123,16 @@ async fn note_outcome(core: &Core, record: &NodeRecord, boot: &str, why: Option<
     let before = core.store.agent_boot(id).await.map_err(unread)?;
     let secret = why.as_deref().unwrap_or(INSERTED);
     if !agent_boot::note_secret(core, id, boot, secret).await.map_err(unread)? {
-        let message = format!("{id} is not to be switched on for this boot any more");
+        let message = format!("this boot of {id} is no longer the present boot; the machine is not switched on for it");
         return Err(Box::new(EffectResult::failed("no-bmc-secret", message, true)));
     }
     let Some(why) = why else { return Ok(Vec::new()) };
     let sku = &record.spec.sku;
     if core.config.identity.of(sku).bmc == BmcRequirement::Required {
         let message = format!(
-            "the settings require a TPM or a secret of the BMC for SKU {sku}, and the BMC of {id} brings none: {why}. Let the BMC \
-             reach this control plane's boot HTTP, or set identity.bmc_skus for {sku} to preferred where the machine may be known \
-             by its addresses only"
+            "the settings require a TPM or a secret of the BMC for SKU {sku}, and the BMC of {id} delivers none: {why}. Let \
+             the BMC reach this control plane's boot HTTP, or set identity.bmc_skus for {sku} to preferred if \
+             identification by the machine's addresses is enough"
         );
         return Err(Box::new(EffectResult::failed("no-bmc-secret", message, false)));
     }
@@ -142,7 +144,9 @@ async fn note_outcome(core: &Core, record: &NodeRecord, boot: &str, why: Option<
         at: clock::now(),
         kind: EventKind::SecurityNoBmcSecret,
         target: format!("nodes/{id}"),
-        message: format!("{id} is known by its addresses only, unless it has a TPM: its BMC brings no secret: {why}"),
+        message: format!(
+            "{id} is identified only by its addresses, unless it has a TPM: its BMC delivers no secret: {why}"
+        ),
         ..EventRow::default()
     }])
 }

@@ -164,7 +164,7 @@ impl EffectResult {
     #[must_use]
     pub fn unread(error: &StoreError) -> Self {
         if error.is_retryable() {
-            tracing::warn!(%error, "broken off: the database does not answer");
+            tracing::warn!(%error, "interrupted: the database does not answer");
             return Self::with_outcome(Outcome::Interrupted);
         }
         Self::failed("store", error.to_string(), true)
@@ -219,8 +219,7 @@ pub fn still_off(power: Power) -> EffectResult {
     if power == Power::Off {
         return EffectResult::succeeded().seen(seen_off);
     }
-    let message =
-        "the machine is not off any more, so its memory may hold what it held before; it is switched off again";
+    let message = "the machine is no longer off, so its memory may still hold former data; it is switched off again";
     EffectResult::failed("not-off", message, true).seen(move |readings, now| {
         readings.power = Reading::Known { value: power, at: now };
     })
@@ -276,7 +275,7 @@ impl Performer for Hardware {
             Effect::SetNetwork(network) => Box::pin(network::set(core, record, network)),
             Effect::ChangePassword => Box::pin(credentials::change(core, record)),
             Effect::WriteImage | Effect::EraseDrives => {
-                let message = format!("{} is the agent's to do", effect.as_str());
+                let message = format!("{} is a job of the agent", effect.as_str());
                 Box::pin(std::future::ready(EffectResult::failed("bug", message, false)))
             }
         }

@@ -31,7 +31,7 @@ pub(super) async fn apply(core: &Core, record: &NodeRecord) -> EffectResult {
                     tracing::info!(
                         count = written.names.len(),
                         first = written.names.first(),
-                        "settings of the firmware written"
+                        "firmware settings are written"
                     );
                     done.learned = Some(LearnedFact::SettingsJob(written.job));
                 }
@@ -90,11 +90,11 @@ async fn followed(core: &Core, record: &NodeRecord, client: &BmcClient) -> Resul
     let limit = Duration::from_secs(core.config.policy.bmc_s.into()) * 2 / 3;
     match client.wait_bios_job(&record.spec.settings_job, limit).await {
         Ok(()) => Ok(Job::Over),
-        Err(RedfishError::TaskFailed { state, detail, .. }) => {
-            Ok(Job::Failed(format!("the BMC's job for them ended as {state}{detail}")))
-        }
+        Err(RedfishError::TaskFailed { state, detail, .. }) => Ok(Job::Failed(format!(
+            "the BMC's job for the firmware settings ended as {state}{detail}"
+        ))),
         Err(RedfishError::WaitedTooLong { last, .. }) => Ok(Job::Runs(format!(
-            "the BMC's job for settings of the firmware did not end within {} s: {last}",
+            "the BMC's job for the firmware settings did not end within {} s: {last}",
             limit.as_secs()
         ))),
         Err(failure) => Err(failure),
@@ -106,7 +106,7 @@ fn verified(node: &str, count: usize) -> EventRow {
         at: clock::now(),
         kind: EventKind::NodeSettingsVerified,
         target: format!("nodes/{node}"),
-        message: format!("{count} wanted settings of the firmware of {node} are in force, as read after a start"),
+        message: format!("{count} wanted firmware settings of {node} are in force, as read after a start"),
         ..EventRow::default()
     }
 }

@@ -105,7 +105,7 @@ pub async fn look_up(core: &Core, name: &str, epoch: u64) -> Result<(Caller, Mem
     };
     if record.epoch != epoch {
         return Err(ApiError::Unauthenticated(format!(
-            "the credentials that {name:?} had before were ended; ask for a new token"
+            "the former credentials of {name:?} were revoked; ask for a new token"
         )));
     }
     let caller = Caller {

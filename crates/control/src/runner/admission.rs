@@ -35,7 +35,7 @@ pub async fn needs(core: &Core, record: &NodeRecord, effect: Effect) -> Vec<Need
         }
         Ok(None) => {}
         // An unreadable site blocks no start; the limits of the settings still apply.
-        Err(error) => tracing::warn!(%error, "how many may start at once is not known"),
+        Err(error) => tracing::warn!(%error, "the limits of the site for simultaneous starts are not known"),
     }
     needs
 }
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(
             told.summary.split_once(", waiting for ").unwrap().1,
             format!(
-                "{}, 1 in line, of which 0 asked before it; customers take turns",
+                "{}, 1 in the queue, 0 of them queued earlier; customers take turns",
                 record.wait
             )
         );

@@ -120,7 +120,9 @@ pub(super) async fn settle_power(
     for operation in tx.open_operations(&format!("nodes/{}", record.id)).await? {
         if operation.kind == OperationKind::Power {
             let (code, message) = match &ended {
-                _ if operation.created_at < wish.at => (Code::Aborted, "a later request took its place".to_owned()),
+                _ if operation.created_at < wish.at => {
+                    (Code::Aborted, "a later request replaced this operation".to_owned())
+                }
                 Ok(()) => (Code::Ok, String::new()),
                 Err(message) => (Code::Unavailable, format!("gave up after {tries} tries: {message}")),
             };

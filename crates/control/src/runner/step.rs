@@ -216,8 +216,8 @@ fn wait_limit(core: &Core, record: &NodeRecord, agent: &Reading<Agent>, until: T
 async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -> Result<Next, StoreError> {
     let now = clock::now();
     let Some(node) = apply(&record.node, edge, now) else {
-        tracing::error!(node = %record.id, %edge, state = %record.node.state, "the chart has no such edge");
-        let why = format!("the chart has no edge {edge} from {}", record.node.state);
+        tracing::error!(node = %record.id, %edge, state = %record.node.state, "the state chart has no such edge");
+        let why = format!("the state chart has no edge {edge} from {}", record.node.state);
         core.store.rest(record, &Wait::Bug { why }, core.lease_end(now)).await?;
         return Ok(Next::Again);
     };
@@ -381,7 +381,7 @@ async fn store_result(
     loop {
         match finish_own(core, begun, row, done).await {
             Err(error) if error.is_retryable() && clock::now() < row.attempt.deadline => {
-                tracing::warn!(effect = %row.id, %error, "how the effect went could not be stored; tried again in a moment");
+                tracing::warn!(effect = %row.id, %error, "the outcome of an effect could not be stored; it is tried again");
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
             ended => return ended,

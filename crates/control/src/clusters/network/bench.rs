@@ -46,7 +46,9 @@ pub async fn program(path: &Path) -> Result<TrafficProgram, String> {
     let wrong = |what: String| format!("the traffic program {}: {what}", path.display());
     let size = tokio::fs::metadata(path).await.map_err(|e| wrong(e.to_string()))?.len();
     if size > PROGRAM_BYTES {
-        return Err(wrong(format!("{size} bytes are too many")));
+        return Err(wrong(format!(
+            "the file has {size} bytes; at most {PROGRAM_BYTES} are allowed"
+        )));
     }
     let bytes = tokio::fs::read(path).await.map_err(|e| wrong(e.to_string()))?;
     let digest = ring::digest::digest(&ring::digest::SHA256, &bytes);
@@ -85,8 +87,10 @@ impl Bench {
                 (at, opened.map(Arc::new))
             });
         }
-        let mut machines: Vec<Result<Arc<Machine>, String>> =
-            nodes.iter().map(|_| Err("the test itself failed".into())).collect();
+        let mut machines: Vec<Result<Arc<Machine>, String>> = nodes
+            .iter()
+            .map(|_| Err("the test did not open a session to the node".into()))
+            .collect();
         let mut keepalives = JoinSet::new();
         while let Some(Some(opened)) = core.stop.run_until_cancelled(opening.join_next()).await {
             if let Ok((at, machine)) = opened {
@@ -109,7 +113,7 @@ impl Bench {
         match self.machines.get(node) {
             Some(Ok(machine)) => Ok(machine),
             Some(Err(why)) => Err(why),
-            None => Err("there is no such node"),
+            None => Err("the test has no such node"),
         }
     }
 
@@ -174,7 +178,7 @@ async fn keep_alive(machine: Weak<Machine>) {
         turns.tick().await;
         let Some(machine) = machine.upgrade() else { return };
         if let Err(error) = keep_traffic(&machine.session, &machine.served).await {
-            tracing::debug!(%error, "a traffic server was not told that the test goes on");
+            tracing::debug!(%error, "the keep-alive of a traffic server failed");
         }
     }
 }

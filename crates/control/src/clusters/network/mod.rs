@@ -127,10 +127,10 @@ pub fn words(record: &ClusterRecord) -> String {
         return String::new();
     };
     if !test.skipped.is_empty() {
-        return format!("no network test was made: {}", test.skipped);
+        return format!("the network test was skipped: {}", test.skipped);
     }
     if test.until.is_some() {
-        return format!("being tested between {} nodes", test.members.len());
+        return format!("a test between {} nodes is under way", test.members.len());
     }
     if !test.faults.is_empty() {
         let (node, (_, why)) = test
@@ -211,7 +211,7 @@ pub async fn begin(
     tracing::info!(
         run,
         nodes = nodes.len(),
-        "the network between the cluster's nodes is tested"
+        "a network test between the cluster's nodes begins"
     );
     let (core, id) = (core.clone(), record.id.clone());
     let span = tracing::Span::current();
@@ -233,7 +233,7 @@ pub async fn ended(core: &Core) {
         }
     };
     if tokio::time::timeout(plan::CLOSING, all).await.is_err() {
-        tracing::warn!("servers of a network test were left on nodes; they end by themselves within a minute");
+        tracing::warn!("traffic servers of a network test still run on nodes; they end by themselves within a minute");
     }
 }
 
@@ -245,7 +245,7 @@ async fn run_test(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<No
     for _ in 0..10 {
         match outcome::store(core, id, began, &found).await {
             Ok(()) => return,
-            Err(error) => tracing::warn!(%error, "what the test of the network found could not be stored yet"),
+            Err(error) => tracing::warn!(%error, "the result of a network test could not be stored; it is tried again"),
         }
         // The row is contended, or the database is briefly away. After the last try the run counts as lost.
         let pause = tokio::time::sleep(std::time::Duration::from_secs(1));

@@ -92,7 +92,7 @@ pub fn conclude(id: &str, began: &NetworkTest, found: &Found) -> NetworkTest {
         test.faults.insert(name(node), (tested, few(why)));
     }
     let all_down = found.summary.all_at_once.iter().flatten().any(|rate| *rate <= 0.0);
-    let silent = all_down.then(|| "with all nodes sending at once, some get nothing through".to_owned());
+    let silent = all_down.then(|| "some nodes transfer nothing while all nodes send at the same time".to_owned());
     test.blocked = few(&elsewhere.into_iter().chain(silent).collect::<Vec<_>>().join("; "));
     let subject = subject(id, found);
     let kept = found.judgement.without(&faulty.keys().copied().collect());
@@ -151,7 +151,7 @@ fn blame(found: &Found) -> (BTreeMap<usize, String>, Vec<String>) {
         elsewhere.insert(
             0,
             format!(
-                "{of} are at fault, too many for faults of their own: {}",
+                "{of} are at fault, so many that a common cause is likely: {}",
                 why.join("; ")
             ),
         );
@@ -179,7 +179,7 @@ fn alone(subject: &str) -> NetworkRow {
         subject: subject.to_owned(),
         check: "network-pairs".into(),
         verdict: Verdict::Skipped.name().into(),
-        measured: "no peer could be used: all other nodes are their customer's already".into(),
+        measured: "no peer is available: all other nodes are handed over to their customer already".into(),
         wanted: "tests with other nodes of the cluster".into(),
     }
 }
@@ -209,11 +209,11 @@ pub fn report(id: &str, test: Option<&NetworkTest>) -> Vec<ReportRow> {
         subject: id.to_owned(),
         check: "network-pairs".into(),
         verdict: Verdict::Skipped,
-        measured: format!("no network test was made: {why}"),
+        measured: format!("the network test was skipped: {why}"),
         wanted: String::new(),
     };
     let Some(test) = test else {
-        return vec![skipped("the nodes were not all checked yet")];
+        return vec![skipped("not all nodes are checked yet")];
     };
     let verdict = |text: &str| match text {
         "passed" => Verdict::Passed,

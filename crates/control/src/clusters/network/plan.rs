@@ -191,7 +191,7 @@ impl Lanes {
             if let Err(why) = bench.machine(node) {
                 found
                     .excluded
-                    .insert(node, format!("it could not take part in the network test: {why}"));
+                    .insert(node, format!("the node could not take part in the network test: {why}"));
                 continue;
             }
             let missing: Vec<String> = self
@@ -202,7 +202,7 @@ impl Lanes {
                 .collect();
             if !missing.is_empty() {
                 let why = format!(
-                    "{}: not active, or reached neither by RDMA nor by an address, as the other nodes' are",
+                    "{}: not active, or reachable neither by RDMA nor by an IP address; these ports of the other nodes are",
                     missing.join("; ")
                 );
                 found.excluded.insert(node, why);
@@ -379,7 +379,7 @@ fn test(a: usize, b: usize, lane: Lane, measured: Result<Measured, String>) -> T
                 test.retransmits = there.retransmits.saturating_add(back.retransmits);
                 test.p99_us = measured.round_trip.map_or(0.0, |trip| trip.p99_us);
             }
-            _ => test.error = Some("only a part of it was measured".into()),
+            _ => test.error = Some("the measurement is incomplete".into()),
         },
     }
     test

@@ -49,7 +49,7 @@ impl Settings {
         {
             faults.push(format!("network_test.program: {} is not a file", path.display()));
         } else if self.enabled == Some(true) && self.file().is_err() {
-            faults.push("network_test.program: is needed; `make traffic` builds it".into());
+            faults.push("network_test.program: is required; `make traffic` builds the program".into());
         }
         for (field, value, most) in [
             ("seconds", u64::from(self.seconds), 60),
@@ -68,7 +68,7 @@ impl Settings {
     /// Why no test is made.
     pub fn file(&self) -> Result<PathBuf, String> {
         if self.enabled == Some(false) {
-            return Err("it is switched off (network_test.enabled)".into());
+            return Err("network_test.enabled is false".into());
         }
         if let Some(path) = &self.program {
             return Ok(path.clone());
@@ -77,6 +77,6 @@ impl Settings {
             .ok()
             .and_then(|me| Some(me.parent()?.join(PROGRAM)));
         let beside = beside.filter(|path| path.is_file());
-        beside.ok_or_else(|| format!("there is no {PROGRAM} beside rackwrightd (network_test.program)"))
+        beside.ok_or_else(|| format!("the folder of rackwrightd has no {PROGRAM}; set network_test.program"))
     }
 }

@@ -21,7 +21,7 @@ async fn without_a_test_the_cluster_is_handed_over_and_its_report_says_so() {
     let core = hall(32, "network_test: {enabled: false}\n").await;
     build(&core, "alpha", "acme", 3).await;
     let record = cluster(&core, "alpha").await;
-    let told = "no network test was made: it is switched off (network_test.enabled)";
+    let told = "the network test was skipped: network_test.enabled is false";
     assert_eq!(words(&record), told);
     let files = crate::clusters::pack::make(&core, &record, &nodes(&core, "alpha").await)
         .await
@@ -47,7 +47,7 @@ async fn a_test_that_reaches_no_node_blames_none_and_is_tried_again_after_its_pa
     tokio::time::timeout(Duration::from_secs(60), ended).await.unwrap();
     assert_eq!(step(&core, "alpha").await, State::Validating);
     let record = cluster(&core, "alpha").await;
-    let why = "the network between its nodes: 4 of 4 nodes are at fault, too many for faults of their own: ";
+    let why = "the network between its nodes: 4 of 4 nodes are at fault, so many that a common cause is likely: ";
     assert!(record.wait_why.starts_with(why), "{}", record.wait_why);
     let test = record.network.unwrap();
     assert_eq!((test.faults.len(), test.passed.len()), (0, 0));
@@ -283,7 +283,7 @@ fn a_node_without_peers_passes_with_a_note() {
     assert_eq!(test.passed.len(), 1);
     let report = report("alpha", Some(&test));
     assert_eq!((report.len(), report[0].verdict), (1, Verdict::Skipped));
-    assert!(report[0].measured.starts_with("no peer could be used"));
+    assert!(report[0].measured.starts_with("no peer is available"));
 }
 
 #[test]

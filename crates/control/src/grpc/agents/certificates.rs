@@ -88,7 +88,7 @@ pub(super) async fn renew(
             return;
         }
         if let Err(error) = core.store.record_renewal(node, &signed_by).await {
-            tracing::warn!(node, %error, "which authority signed the agent's certificate was not stored");
+            tracing::warn!(node, %error, "the authority of the agent's certificate could not be stored");
         }
     }
 }
@@ -105,7 +105,7 @@ fn renewed(
     let Some(key) = key.filter(|key| key.sha256() == key_sha256) else {
         tracing::warn!(
             node,
-            "the agent asks for a certificate to another key than it registered; it gets none"
+            "the agent requests a certificate for a key other than its registered key; the request is refused"
         );
         return None;
     };

@@ -104,7 +104,7 @@ async fn challenge(
     let answer = match answer {
         Ok(answer) => answer?,
         Err(_) => {
-            let fault = format!("there was no answer within {} s", PATIENCE.as_secs());
+            let fault = format!("the agent did not answer within {} s", PATIENCE.as_secs());
             agent.secret = asks_secret.then(|| Answer {
                 nonce,
                 proof: Vec::new(),
@@ -138,7 +138,10 @@ async fn answer(node: &str, incoming: &mut Incoming, early: &mut Vec<v1::AgentMe
             Some(Message::Inventory(_) | Message::Job(_) | Message::Neighbours(_)) => {
                 bytes += message.encoded_len();
                 if early.len() >= EARLY_MAX || bytes > MESSAGE_MAX {
-                    tracing::warn!(node, "the agent says too much before it answers its challenge");
+                    tracing::warn!(
+                        node,
+                        "the agent sends too many messages before it answers its challenge"
+                    );
                     return None;
                 }
                 early.push(message);

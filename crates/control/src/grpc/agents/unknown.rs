@@ -47,15 +47,16 @@ pub(super) async fn connect(
     incoming: Incoming,
 ) -> Result<mpsc::Receiver<ToAgent>, ApiError> {
     if let Some(node) = core.store.node_of_mac(&mac).await? {
-        let message = format!("this certificate was made before {mac} was of node {node}: boot the machine again");
+        let message =
+            format!("this certificate was issued before {mac} belonged to node {node}: boot the machine again");
         return Err(ApiError::Unauthenticated(message));
     }
     if core.agents.count(UNKNOWN_PREFIX) >= CONNECTIONS_MAX {
-        let message = format!("{CONNECTIONS_MAX} agents of machines of no node are connected");
+        let message = format!("{CONNECTIONS_MAX} agents of unknown machines are connected already");
         return Err(ApiError::precondition(
             "agents",
             message,
-            "enrol them, or set boot_unknown to false",
+            "enrol the machines, or set boot_unknown to false",
         ));
     }
     let (sender, receiver) = mpsc::channel(QUEUE);
@@ -79,7 +80,7 @@ async fn attend(core: Arc<Core>, mac: String, hello: v1::Hello, sender: mpsc::Se
     core.agents.connected(&name, session);
     let served = async {
         if let Err(error) = listen(&core, &mac, &hello, incoming).await {
-            tracing::error!(mac, %error, "what a machine of no node says could not be stored");
+            tracing::error!(mac, %error, "a message of a machine that belongs to no node could not be stored");
         }
     };
     tokio::select! {

@@ -20,11 +20,11 @@ use crate::user_data;
 fn deployment_faults(deployment: &v1::Deployment) -> Vec<(String, String)> {
     let mut faults = Vec::new();
     if !deployment.hostname.is_empty() {
-        let fault = "must be empty: each node of a cluster is called by its own name";
+        let fault = "must be empty: the hostname of each node of a cluster is its own name";
         faults.push(("deployment.hostname".to_owned(), fault.to_owned()));
     }
     if !deployment.customer.is_empty() {
-        let fault = "must be empty: the cluster stays its customer's";
+        let fault = "must be empty: the customer of a cluster does not change";
         faults.push(("deployment.customer".to_owned(), fault.to_owned()));
     }
     faults
@@ -84,7 +84,7 @@ fn size_request(size: Option<&v1::ClusterSize>) -> Result<SizeRequest, ApiError>
             .insert(names::id_of("size.leave", name, "nodes")?.to_owned());
     }
     if size.nodes.is_none() && size.spares.is_none() && size_request.leave.is_empty() {
-        let fault = "say how many nodes or spares, or which leave";
+        let fault = "set nodes, spares or leave";
         return Err(ApiError::invalid("size.nodes", fault));
     }
     Ok(size_request)
@@ -98,14 +98,14 @@ fn can_resize(record: &ClusterRecord) -> Result<(), ApiError> {
             let hint = format!("`rackwright cluster watch {}` shows when it is done", record.id);
             Err(not_now(
                 record,
-                "it gets no other nodes while it gets another image",
+                "its nodes cannot be changed while it is reimaged",
                 &hint,
             ))
         }
         _ => Err(not_now(
             record,
-            "it gets no other nodes",
-            "only a cluster that is built or in use does",
+            "its nodes cannot be changed",
+            "only a cluster that is being built or in use can be resized",
         )),
     }
 }
@@ -116,12 +116,12 @@ fn can_reimage(record: &ClusterRecord) -> Result<(), ApiError> {
         State::Ready | State::Degraded | State::Resizing | State::Reimaging => Ok(()),
         State::Reserved | State::Building | State::Validating => {
             let hint = format!("`rackwright cluster watch {}` shows when it is ready", record.id);
-            Err(not_now(record, "it has no image yet that could be another one", &hint))
+            Err(not_now(record, "its first image is not on its nodes yet", &hint))
         }
         _ => Err(not_now(
             record,
-            "nobody uses it",
-            "a new cluster can have another image",
+            "only a cluster in use can be reimaged",
+            "create a new cluster with the other image",
         )),
     }
 }
@@ -169,7 +169,7 @@ impl Clusters {
         tx.insert_operation(&operation).await?;
         let (name, joining, leaving) = (&call.caller().name, planned.join.len(), planned.leave.len());
         let message = format!(
-            "{name} asked for {id} with {} nodes and {} spares: {joining} join, {leaving} leave",
+            "{name} requested {id} with {} nodes and {} spares: {joining} join, {leaving} leave",
             record.spec.nodes, record.spec.spares
         );
         tx.add_event(&call.event(EventKind::Requested, &request.name, message))
@@ -243,7 +243,7 @@ impl Clusters {
                 .as_ref()
                 .filter(|rollout| rollout.stopped.is_some());
             if stopped.is_none() {
-                let hint = format!("`rackwright cluster reimage {}` begins one", record.id);
+                let hint = format!("`rackwright cluster reimage {}` begins a reimage", record.id);
                 return Err(not_now(record, "no reimage of it has stopped", &hint));
             }
             rollout::resume(record, &members, request.rollout.as_ref().map(wanted));
@@ -268,7 +268,7 @@ impl Clusters {
             can_reimage(record)?;
             let last = record.cluster.rollout.clone();
             if last.as_ref().is_some_and(|rollout| rollout.is_back) {
-                return Err(not_now(record, "it is on its way back already", ""));
+                return Err(not_now(record, "it goes back to its former image already", ""));
             }
             let asked_for = request.rollout.as_ref().map(wanted);
             let rollout = Rollout {
@@ -278,7 +278,7 @@ impl Clusters {
                 ..asked_for.or(last).unwrap_or_else(|| wanted(&v1::Rollout::default()))
             };
             if !rollout::swap_builds(record, rollout) {
-                return Err(not_now(record, "it never had another image", ""));
+                return Err(not_now(record, "it has no former image", ""));
             }
             record.reason.clear();
             image
@@ -291,8 +291,11 @@ impl Clusters {
         let id = names::id_of("name", name, "clusters")?;
         let change = |record: &mut ClusterRecord| {
             if record.cluster.state != State::Failed {
-                let hint = format!("`rackwright cluster explain {}` says what it waits for", record.id);
-                return Err(not_now(record, "only one that failed is built once more", &hint));
+                let hint = format!(
+                    "`rackwright cluster explain {}` shows the reason for the wait",
+                    record.id
+                );
+                return Err(not_now(record, "only a failed cluster can be built again", &hint));
             }
             record.cluster.wanted.retry = true;
             record.swap = None;

@@ -95,8 +95,8 @@ pub(super) async fn enrol(
     tx.open_discoveries().await?;
     let discovery = core.store.discovery(id).await?;
     if discovery.ended_at.is_none() {
-        let hint = format!("`rackwright operation wait {id}` waits for it");
-        let message = "it has not ended yet: what is found is not compared with nodes before";
+        let hint = format!("`rackwright operation wait {id}` waits for its end");
+        let message = "the discovery has not ended yet: its findings are compared with nodes at its end";
         return Err(ApiError::precondition(&request.parent, message, hint));
     }
     let (rows, remaining) = selected_findings(core, id, &request).await?;
@@ -128,13 +128,13 @@ pub(super) async fn enrol(
 fn check(request: &v1::EnrolFindingsRequest) -> Result<(), ApiError> {
     let mut faults = Faults::new();
     if request.findings.is_empty() != request.all_new {
-        faults.push(("findings".into(), "name findings, or ask for all new ones".into()));
+        faults.push(("findings".into(), "set either findings or all_new".into()));
     }
     if request.findings.len() > AT_ONCE {
-        faults.push(("findings".into(), format!("at most {AT_ONCE}")));
+        faults.push(("findings".into(), format!("must have at most {AT_ONCE} entries")));
     }
     if request.name_template.len() > 256 {
-        faults.push(("name_template".into(), "at most 256 bytes".into()));
+        faults.push(("name_template".into(), "must have at most 256 bytes".into()));
     }
     faults.extend(
         enrolment::sku_faults(&request.sku)
@@ -179,7 +179,7 @@ async fn selected_findings(
             Ok(row) if places.insert(row.place.clone()) => rows.push(row),
             Ok(_) => faults.push((field, format!("{text} is named twice"))),
             Err(StoreError::NotFound { .. }) => {
-                faults.push((field, format!("nothing was found at {address} by this discovery")));
+                faults.push((field, format!("this discovery found nothing at {address}")));
             }
             Err(error) => return Err(error.into()),
         }
@@ -228,11 +228,11 @@ impl Planner<'_> {
 
     fn update(&self, row: &FindingRow, body: &Body, node: String) -> Action {
         if !self.request.update {
-            let reason = format!("{}; --update tells the node its new address", row.why);
+            let reason = format!("{}; --update sets the new address of the node", row.why);
             return Action::Skip { reason };
         }
         if body.certificate.is_empty() {
-            let reason = "it was not found over TLS: give the node its address by hand".to_owned();
+            let reason = "the BMC was not found over TLS: set its address with `rackwright node update`".to_owned();
             return Action::Skip { reason };
         }
         Action::Update { node }
@@ -256,8 +256,8 @@ impl Planner<'_> {
         };
         if let Some(other) = taken.insert(name.clone(), row.address.clone()) {
             let what = match other.as_str() {
-                "" => format!("node {name} exists already and is another machine: give another name"),
-                other => format!("{name} would be the name of {other} as well: give another name"),
+                "" => format!("node {name} exists already and is another machine: choose another name"),
+                other => format!("the finding {other} gets the name {name} too: choose another name"),
             };
             faults.push((field, what));
             return Ok(skip);
@@ -343,10 +343,10 @@ impl Planner<'_> {
 fn reason(row: &FindingRow, judgement: &Judgement) -> String {
     match (row.state.as_str(), judgement) {
         ("new" | "moved", Judgement::Known { node } | Judgement::Moved { node, .. }) => {
-            format!("it has become node {node} meanwhile")
+            format!("it belongs to node {node} now")
         }
         ("new" | "moved", Judgement::Conflict { why }) => why.clone(),
-        ("same", _) => "it is a further address of another finding: name that one".to_owned(),
+        ("same", _) => "it is another address of a machine that has its own finding: use that finding".to_owned(),
         ("known" | "enrolled", _) => format!("it is node {}", row.node),
         (state, _) if row.why.is_empty() => format!("it is {state}"),
         (state, _) => format!("{state}: {}", row.why),
@@ -397,8 +397,8 @@ async fn carry_out(
             if !record.spec.bmc_certificate.is_empty() && pin != body.certificate {
                 "skip".clone_into(&mut enrolled.action);
                 enrolled.reason = format!(
-                    "node {node} is known by certificate {pin}, and {} shows {}: if that is right, `rackwright node update` \
-                     tells the node both",
+                    "node {node} has the stored certificate {pin}, but {} shows {}: if the new certificate is right, set \
+                     the address and the certificate with `rackwright node update`",
                     row.address, body.certificate
                 );
                 return Ok(enrolled);

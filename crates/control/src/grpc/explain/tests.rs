@@ -57,8 +57,8 @@ fn a_node_that_waits_says_for_what_and_how_long() {
     let wanted = "\
 n1 has been inspecting for 90 s, waiting for the machine to boot into the agent, for another 13 min at most
 > rackwright node watch n1: shows progress
-> rackwright node quarantine n1: stops the work and distrusts the node
-> rackwright boot trace 52:54:00:00:00:01: how far its network boot got
+> rackwright node quarantine n1: stops the work and takes the node out of service
+> rackwright boot trace 52:54:00:00:00:01: shows the progress of its network boot
 bmc: answers @1
 power: on @5
 boot target: unknown since then @4
@@ -66,7 +66,7 @@ agent: not connected @90
 identity: not known yet
 inventory: never read
 image on disk: none
-data: nothing of ours, or erased and proven so";
+data: none written by Rackwright, or erased with proof";
     assert_eq!(told(&record, &agent, None, 90 * SECOND), wanted);
 }
 
@@ -97,7 +97,7 @@ fn a_node_that_is_written_says_how_far_it_is() {
 n1 has been imaging for 2 min, waiting for the agent to write the image, for another 57 min at most; \
 write is 33 % done at 512 MB/s
 > rackwright node watch n1: shows progress
-> rackwright node quarantine n1: stops the work and distrusts the node
+> rackwright node quarantine n1: stops the work and takes the node out of service
 bmc: answers @0
 power: on @5
 boot target: network, once @3
@@ -126,7 +126,7 @@ fn a_failed_node_says_why_and_what_can_be_done() {
 n1 has been failed for 3 h, waiting for an operator. \
 Reason: write-image failed 4 times; the last: disk too small
 > the BMC at https://10.0.0.7 does not answer, so nothing can be done to n1: look at its power, its cable and its address \
-(`rackwright node update n1` gives another)
+(`rackwright node update n1` changes it)
 > rackwright node retry n1: writes the image again
 > rackwright node release n1: erases it and frees it
 > rackwright node reports n1: shows the checks
@@ -178,7 +178,7 @@ agent: never read
 identity: not known yet
 inventory: never read
 image on disk: none
-data: nothing of ours, or erased and proven so @0";
+data: none written by Rackwright, or erased with proof @0";
     assert_eq!(told(&record, &agent, None, 3 * 24 * 60 * MINUTE), wanted);
 }
 

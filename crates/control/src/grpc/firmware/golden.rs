@@ -65,22 +65,22 @@ pub(super) async fn add(
     let record = tx.node(node).await?;
     let values = tx.firmware_values(node).await?.filter(|row| !row.body.is_empty());
     let Some(values) = values else {
-        let hint = "let the machine boot into the agent, as `rackwright node readmit` does; it needs a TPM 2.0 that is enrolled";
+        let hint = "boot the machine into the agent, as `rackwright node readmit` does; it needs an enrolled TPM 2.0";
         return Err(ApiError::precondition(
             &request.node,
-            "neither an enrolled TPM nor a component has said what firmware the machine has",
+            "neither an enrolled TPM nor a component has reported the firmware of the machine",
             hint,
         ));
     };
     let sku = &record.spec.sku;
     let id = id_of(sku, &parse(node, &values.body)?);
     if !request.values.is_empty() && request.values != id {
-        let fault = format!("the machine shows the values {id} now, and not {}", request.values);
+        let fault = format!("the machine reports the values {id} now, not {}", request.values);
         let hint = format!("look at `rackwright node explain {node}` again");
         return Err(ApiError::precondition(&request.node, fault, hint));
     }
     let body = approve(&values.body).map_err(|fault| {
-        let hint = "let the BMC show it, and the machine boot into the agent again: `rackwright node readmit`";
+        let hint = "correct this, then boot the machine into the agent again with `rackwright node readmit`";
         ApiError::precondition(&request.node, fault, hint)
     })?;
     let approved = tx.golden_firmware_of(sku).await?;
@@ -88,7 +88,7 @@ pub(super) async fn add(
     let former = approved.into_iter().find(|row| row.id == id);
     if is_full && former.is_none() {
         let fault = format!("SKU {sku} has {OF_A_SKU_MAX} golden values");
-        let hint = "remove old ones: `rackwright firmware golden remove ID`";
+        let hint = "remove old values: `rackwright firmware golden remove ID`";
         return Err(ApiError::precondition(&request.node, fault, hint));
     }
     // The present keys of its components become trusted, too.

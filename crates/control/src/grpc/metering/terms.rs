@@ -39,16 +39,16 @@ pub fn checked(term: &v1::Term) -> Result<Wanted, ApiError> {
         if text.is_empty() || text.len() > NAME_MAX || text.chars().any(char::is_control) {
             faults.push((
                 field.to_owned(),
-                format!("1 to {NAME_MAX} bytes without control characters"),
+                format!("must have 1 to {NAME_MAX} bytes without control characters"),
             ));
         }
     }
     if !(1..=NODES_MAX).contains(&term.nodes) {
-        faults.push(("term.nodes".to_owned(), format!("1 to {NODES_MAX}")));
+        faults.push(("term.nodes".to_owned(), format!("must be 1 to {NODES_MAX}")));
     }
     let mut at = |field: &str, time: Option<&prost_types::Timestamp>| {
         let read = time.map_or_else(
-            || Err(ApiError::invalid(field, "is needed")),
+            || Err(ApiError::invalid(field, "is required")),
             |time| second(field, time),
         );
         match read {

@@ -154,7 +154,10 @@ async fn an_update_of_firmware_ends_after_the_piece_that_is_being_put_on() {
     let row = core.store.operation(&Scope::Site, "a").await.unwrap();
     let shown = Operations(core.clone()).message(&Scope::Site, &row).await.unwrap();
     let step = shown.progress.expect("it goes on").step;
-    assert!(step.ends_with("cancelled: it ends after this piece"), "{step}");
+    assert!(
+        step.ends_with("cancelled: the update ends after this component"),
+        "{step}"
+    );
 }
 
 /// The reason of a wait may name other customers, circuits and racks.

@@ -174,7 +174,7 @@ impl FirmwareRun<'_> {
             return Ok(());
         }
         let what = format!(
-            "{}: the BMC took version {} and still reads another; it may run only after an AC cycle",
+            "{}: the BMC accepted version {} but reports another version; the new version may need an AC cycle",
             component_update.component, component_update.to
         );
         Err(EndReason::Failed("firmware-not-applied", what, false))
@@ -395,7 +395,7 @@ impl FirmwareRun<'_> {
             Ok(_) => {}
             Err(RedfishError::NotOffered { .. }) => {
                 let what = format!(
-                    "{} {} is put on and runs after an AC cycle: switch the machine's outlets off and on",
+                    "{} {} is installed and runs only after an AC cycle: switch the machine's outlets off and on",
                     component_update.component, component_update.to
                 );
                 return Err(EndReason::Failed("firmware-needs-ac-cycle", what, false));
