@@ -83,8 +83,8 @@ impl<'a> Reader<'a> {
                     self.next();
                     continue;
                 }
-                Some('"') => return self.broken("a quote stands in a cell that does not begin with one"),
-                Some(_) if quoted => return self.broken("text follows the quote that ends a cell"),
+                Some('"') => return self.broken("a cell that does not begin with a quote contains a quote"),
+                Some(_) if quoted => return self.broken("text follows the closing quote of a cell"),
                 Some(c) => {
                     text.push(*c);
                     self.next();
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
             }
         }
         (self.line, self.column) = begin;
-        self.broken("a quote is opened and not closed")
+        self.broken("a quote is not closed")
     }
 }
 

@@ -44,7 +44,7 @@ pub fn from_dump(dump: &Dump, options: &DumpOptions<'_>) -> Imported {
             at,
             "",
             finding.text.as_str(),
-            "what cannot be read is not in the site file",
+            "the unreadable part is not in the site file",
         );
     }
     let mut reader = Reader {
@@ -63,7 +63,7 @@ pub fn from_dump(dump: &Dump, options: &DumpOptions<'_>) -> Imported {
     draft.title = format!("Imported from the dump {}.", options.dump);
     shape::fill(&mut draft, options.options.skus);
     for switch in draft.switches.iter_mut().filter(|switch| switch.role.is_none()) {
-        let what = "the cables do not tell what it is for: no way leads from it to a node, or there are more than three levels";
+        let what = "the cables do not show its role: it has no path to a node, or there are more than three levels";
         switch.remarks.missing("role", what, "write leaf, spine or core");
     }
     shape::order(&mut draft);
@@ -99,7 +99,7 @@ impl Reader<'_, '_> {
             parent: None,
         });
         let mut remarks = Remarks::default();
-        let what = format!("a dump does not say where anything stands: all of it is put into rack {rack}");
+        let what = format!("a dump has no racks: all devices are put into rack {rack}");
         remarks.assumed(
             "name",
             what,
@@ -134,7 +134,7 @@ impl Reader<'_, '_> {
             let mut remarks = Remarks::default();
             let name = self.names.unique_name(wanted, &[&by_guid]);
             if name != own {
-                remarks.comments.push(format!("describes itself as {:?}", device.name));
+                remarks.comments.push(format!("has the description {:?}", device.name));
             }
             let speed = self.speed(ix, "speed", &mut remarks);
             places.insert(ix, self.draft.switches.len());
@@ -160,7 +160,7 @@ impl Reader<'_, '_> {
             }
         }
         let Some((most, _)) = counts.into_iter().max_by_key(|(speed, count)| (*count, *speed)) else {
-            let what = "the dump has no speed of its links: NDR is what a site file takes where nothing is said";
+            let what = "the dump has no speed of its links: the default of a site file is NDR";
             remarks.assumed(field, what, "write EDR, HDR, NDR or XDR");
             return None;
         };
@@ -201,7 +201,7 @@ impl Reader<'_, '_> {
         let mut remarks = Remarks::default();
         if let Some(one) = adapters.iter().find(|adapter| device(adapter).host().is_none()) {
             let what = format!(
-                "its adapter describes itself as {:?}, which names no host",
+                "its adapter has the description {:?}, which names no host",
                 device(one).name
             );
             remarks.assumed("name", what, "give the node its name, here and in the cables");
@@ -233,7 +233,7 @@ impl Reader<'_, '_> {
         let rack = self.rack();
         let name = self.names.unique_name(machine, &[]);
         if name != machine {
-            remarks.comments.push(format!("describes itself as {machine:?}"));
+            remarks.comments.push(format!("has the description {machine:?}"));
         }
         self.draft.nodes.push(Node {
             name,
@@ -303,7 +303,7 @@ impl Reader<'_, '_> {
             let what = format!("{left_out} links go to SHARP aggregation nodes or routers and are left out");
             self.sink.warning(at, "links", what, "");
         }
-        let what = "a dump does not say what feeds nodes: the file has no power, and clusters cannot be placed in it";
+        let what = "a dump has no power feeds of nodes: the file has no power, and clusters cannot be placed in it";
         self.sink
             .warning(at, "power", what, "add `power`, and `psus` to the nodes");
         if !self.draft.cables.is_empty() {
@@ -312,7 +312,7 @@ impl Reader<'_, '_> {
                 at,
                 "cables",
                 what,
-                "write the labels that are on them, where they have some",
+                "write the labels of the cables, if the cables have labels",
             );
         }
     }
@@ -359,9 +359,9 @@ impl Classes {
         while skus.is_some_and(|skus| skus.named(&name).is_some()) {
             name = self.names.unique_name(&format!("hcas-{}", hcas.len()), &[]);
         }
-        let fix = "give it, or name an SKU with these HCAs in the SKU file";
+        let fix = "give it here, or describe an SKU with these HCAs in the SKU file";
         for field in ["power", "psus", "height_units"] {
-            remarks.missing(field, format!("a dump does not say `{field}` of nodes"), fix);
+            remarks.missing(field, format!("a dump has no `{field}` of nodes"), fix);
         }
         self.by_hcas.insert((hcas.clone(), speed), name.clone());
         self.list.push(Sku {

@@ -91,11 +91,11 @@ fn site_speed(speed: LaneSpeed, field: &'static str, remarks: &mut Remarks) -> S
         LaneSpeed::Ndr => Speed::Ndr,
         LaneSpeed::Xdr => Speed::Xdr,
         slower => {
-            let what = format!("its links run at {slower}, and EDR is the slowest that a site file knows");
+            let what = format!("its links run at {slower}, but EDR is the slowest speed of a site file");
             remarks.assumed(
                 field,
                 what,
-                "nothing can be done: the fabric is slower than the file says",
+                "no change is possible: the fabric is slower than the file states",
             );
             Speed::Edr
         }

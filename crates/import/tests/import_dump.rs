@@ -169,7 +169,7 @@ fn what_a_dump_does_not_say_is_told_where_it_is_to_be_filled_in() {
     let told = told(&imported);
     let wanted: Vec<String> = ["height_units", "power", "psus"]
         .iter()
-        .map(|field| format!("site.yaml:{line}:3: error: skus[0].{field}: a dump does not say `{field}` of nodes"))
+        .map(|field| format!("site.yaml:{line}:3: error: skus[0].{field}: a dump has no `{field}` of nodes"))
         .collect();
     assert_eq!(told, wanted);
     let above: Vec<&str> = imported.text.lines().skip(line - 4).take(3).collect();
@@ -222,7 +222,7 @@ fn odd_names_second_ports_and_lonely_switches_are_told() {
     let imported = import(&dump, None);
     let text = &imported.text;
     for part in [
-        "# describes itself as \"MF0;leaf 1:MQM9700/U1\"\n- name: leaf-1\n  role: leaf\n  ports: 64\n",
+        "# has the description \"MF0;leaf 1:MQM9700/U1\"\n- name: leaf-1\n  role: leaf\n  ports: 64\n",
         "- name: gpu-1\n",
         "    mlx5_0: 0x00000000000000c1\n    mlx5_0:2: 0x00000000000000c2\n",
         "- name: node-00000000000000d0\n",

@@ -168,14 +168,15 @@ fn what_netbox_does_not_know_is_told() {
     assert!(imported.site.is_some());
     let told = told(&imported);
     for part in [
-        "cables.csv:26:13: warning: b: storage-leaf 1 is nothing that is imported",
+        "cables.csv:26:13: warning: b: storage-leaf 1 is not imported",
         "devices.csv:11:45:",
         "role: devices of role Management Switch are left out: 1",
         "power[0].watts: NetBox has no rating of panels",
-        "power[1].feed: NetBox has no feed letters: A, because this feed's type is primary; and 3 more like it",
-        "volts: NetBox has no rating of rack PDUs: that of its feed; and 3 more like it",
+        "power[1].feed: NetBox has no feed letters: A is assumed, because this feed's type is primary; and 3 more \
+         like it",
+        "volts: NetBox has no rating of rack PDUs: the rating of its feed is assumed; and 3 more like it",
         "power-ports.csv:11:1: warning: name: a power port is cabled to no outlet",
-        "nodes[0].sku: interfaces that are no HCA of its SKU are left out: mlx5_10; and 1 more",
+        "nodes[0].sku: interfaces that are not HCAs of its SKU are left out: mlx5_10; and 1 more",
     ] {
         assert!(
             told.iter().any(|line| line.contains(part)),
@@ -390,10 +391,10 @@ fn contradictions_are_told_with_file_line_and_column() {
     assert!(imported.site.is_none());
     let told = told(&imported);
     for part in [
-        "cables.csv:27:5: error: a: gpu-2 mlx5_0 has a cable already",
-        "racks.csv:2:31: error: units: a rack of 480 units",
+        "cables.csv:27:5: error: a: gpu-2 mlx5_0 already has a cable",
+        "racks.csv:2:31: error: units: the rack has 480 units",
         "power-feeds.csv:2:6: error: power_panel: there is no power panel named Panel Z",
-        "interfaces.csv:3:42: warning: wwn: \"A0:8Z\" is no GUID",
+        "interfaces.csv:3:42: warning: wwn: \"A0:8Z\" is not a GUID",
         "nodes[0].rack: rack R7 is not among the racks",
     ] {
         assert!(

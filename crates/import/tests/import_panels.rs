@@ -190,7 +190,7 @@ fn a_way_that_does_not_end_is_told_with_where_it_breaks_off() {
     for (front, cables, words) in [
         (FRONT, without_trunk.as_str(), "no cable is at pp-1 R"),
         (&no_front, CABLES, "pp-2 R has no front port at position 1"),
-        (FRONT, &straight, "pp-1 R has 2 positions, and none is told"),
+        (FRONT, &straight, "pp-1 R has 2 positions, but no position is given"),
         (FRONT, &circle, "no cable is at pp-2 R"),
     ] {
         let imported = import(&files(front, REAR, cables));

@@ -31,7 +31,7 @@ impl fmt::Display for Guid {
 
 /// The text is not a GUID.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no GUID: 1 to 16 hexadecimal digits, not all zero, with or without 0x in front")]
+#[error("{0:?} is not a GUID: write 1 to 16 hexadecimal digits, not all zero, with or without 0x in front")]
 pub struct BadGuid(String);
 
 impl FromStr for Guid {

@@ -117,12 +117,12 @@ impl Plan {
         for device in devices {
             let name = &device.name;
             if names.insert(name::key(name), ()).is_some() {
-                faults.push(fault(format!("two devices are called {name:?}")));
+                faults.push(fault(format!("two devices have the name {name:?}")));
             }
             if let Some(guid) = device.guid
                 && let Some(other) = guids.insert(guid, name)
             {
-                faults.push(fault(format!("{name:?} and {other:?} have one GUID, {guid}")));
+                faults.push(fault(format!("{name:?} and {other:?} have the same GUID, {guid}")));
             }
             ixs.push(builder.device(Device {
                 role: device.role,
@@ -139,7 +139,7 @@ impl Plan {
             };
             let (Some(a), Some(b)) = (end(cable.a), end(cable.b)) else {
                 faults.push(fault(format!(
-                    "cable {}: an end is at no device of the plan",
+                    "cable {}: the device of an end is not in the plan",
                     cable.name
                 )));
                 continue;

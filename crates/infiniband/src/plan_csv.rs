@@ -24,10 +24,7 @@ impl Plan {
     /// The first 100 faults, with their lines.
     pub fn from_csv(text: &str) -> Result<Self, Vec<PlanFault>> {
         if text.len() > MAX_BYTES {
-            let text = format!(
-                "the list has {} bytes, more than the {MAX_BYTES} that are read",
-                text.len()
-            );
+            let text = format!("the list has {} bytes; the limit is {MAX_BYTES}", text.len());
             return Err(vec![PlanFault { line: 0, text }]);
         }
         let mut list = List::default();
@@ -100,7 +97,7 @@ fn cells(line: &str) -> Result<Vec<String>, String> {
         }
     }
     if quoted {
-        return Err("a quote is opened and not closed".to_owned());
+        return Err("a quote is not closed".to_owned());
     }
     Ok(cells)
 }
@@ -143,7 +140,7 @@ impl List {
             if let Some(other) = self.lines.insert(end, line) {
                 let device = &self.devices[end.0].name;
                 return Err(format!(
-                    "{device:?} port {} has a cable already, in line {other}",
+                    "{device:?} port {} already has a cable, in line {other}",
                     end.1
                 ));
             }
@@ -180,7 +177,10 @@ impl List {
             && let Some(old) = seen.guid.replace(new)
             && old != new
         {
-            return Err(format!("{:?} has GUID {old} in another line, {new} here", seen.name));
+            return Err(format!(
+                "{:?} has GUID {old} in another line, but {new} here",
+                seen.name
+            ));
         }
         Ok((at, port))
     }
@@ -230,7 +230,7 @@ fn place(device: &str, port: &str) -> Result<(String, u8), String> {
     let number = |text: &str| match text.parse() {
         Ok(number) if (1..=MAX_PORT).contains(&number) => Ok(number),
         _ => Err(format!(
-            "{text:?} is no port: a number from 1 to {MAX_PORT}, or an adapter such as mlx5_3"
+            "{text:?} is not a port: write a number from 1 to {MAX_PORT}, or an adapter such as mlx5_3"
         )),
     };
     if let Ok(number) = number(port) {

@@ -196,7 +196,9 @@ impl FromStr for Rate {
 
 /// The text is not a width or a speed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no link rate: widths are 1x, 2x, 4x, 8x, 12x, speeds SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR, XDR")]
+#[error(
+    "{0:?} is not a link rate: widths are 1x, 2x, 4x, 8x, 12x, speeds SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR, XDR"
+)]
 pub struct BadRate(String);
 
 impl BadRate {

@@ -97,7 +97,7 @@ fn machines_switches_and_single_adapters_that_are_gone_are_told_apart() {
     let report = lab.checked(&without(&|name| name == "leaf-su02-r5"), Known::Guids);
     assert_eq!(kinds(&report), [FaultKind::DeviceMissing]);
     assert!(
-        report.faults[0].text.contains("with it 32 adapters"),
+        report.faults[0].text.contains("nor are 32 adapters"),
         "{}",
         report.faults[0]
     );

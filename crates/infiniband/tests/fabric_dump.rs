@@ -139,7 +139,8 @@ fn text_that_is_no_dump_says_so_and_limits_hold() {
     let error = read(b"hello\nworld\n", Limits::default()).expect_err("no dump");
     assert_eq!(
         error.to_string(),
-        "no device in 2 lines: it should be what ibnetdiscover prints without options; line 1: not understood: \"hello\""
+        "no device in 2 lines: the input must be the output of ibnetdiscover without options; line 1: not understood: \
+         \"hello\""
     );
     let limits = Limits {
         devices: 2,

@@ -42,9 +42,9 @@ fn two_exchanged_leaves_are_one_finding() {
     assert_eq!(
         lab.checked(&cables, Known::Guids).faults[0].text,
         "leaf-su01-r0 and leaf-su02-r3 are in each other's places: leaf-su02-r3 (0xfc6a1c03000002c0) in the place of \
-         leaf-su01-r0, leaf-su01-r0 (0xfc6a1c0300000000) in the place of leaf-su02-r3; 128 cables show it (0001, 0009, 0017, \
-         0025, 0033, 0041, 0049, 0057, 0065, 0073, 0081, 0089, and 116 more); exchange the switches or their cables, or \
-         correct the plan; other cables are judged as if they were exchanged"
+         leaf-su01-r0, leaf-su01-r0 (0xfc6a1c0300000000) in the place of leaf-su02-r3; 128 cables show this (0001, \
+         0009, 0017, 0025, 0033, 0041, 0049, 0057, 0065, 0073, 0081, 0089, and 116 more); exchange the switches or \
+         their cables, or correct the plan; other cables are checked as if the switches were exchanged"
     );
     let text = lab.checked(&cables, Known::Names).faults.remove(0).text;
     assert!(
@@ -205,9 +205,9 @@ fn exchanged_and_wrong_names_are_told_where_guids_are_known() {
     assert_eq!(kinds(&report), [FaultKind::NamesExchanged], "{:#?}", report.faults);
     assert_eq!(
         report.faults[0].text,
-        "the names of node gpu0003 and node gpu0004 are exchanged: node gpu0003 (0xa088c20300000200 and 7 more) calls itself \
-         \"GPU0004.hall-1\", node gpu0004 (0xa088c20300000300 and 7 more) calls itself \"gpu0003\"; correct the names there, \
-         or the GUIDs in the plan"
+        "the names of node gpu0003 and node gpu0004 are exchanged: node gpu0003 (0xa088c20300000200 and 7 more) has \
+         the description \"GPU0004.hall-1\", node gpu0004 (0xa088c20300000300 and 7 more) has the description \
+         \"gpu0003\"; correct the names there, or the GUIDs in the plan"
     );
     assert_eq!((report.right, report.named_otherwise), (report.cables, 0));
     // Switches, managed ones too.
@@ -229,12 +229,13 @@ fn exchanged_and_wrong_names_are_told_where_guids_are_known() {
     assert_eq!(kinds(&report), [FaultKind::WrongName, FaultKind::WrongName]);
     assert_eq!(
         report.faults[0].text,
-        "node gpu0005 (0xa088c20300000400 and 7 more) calls itself \"db-01\"; correct the name of the node, or the plan"
+        "node gpu0005 (0xa088c20300000400 and 7 more) has the description \"db-01\"; correct the name of the node, or \
+         the plan"
     );
     assert!(
         report.faults[1]
             .text
-            .contains("\"gpu0007\", which is planned for node gpu0007;")
+            .contains("\"gpu0007\", which the plan gives to node gpu0007;")
     );
     // One adapter says another node.
     let report = renamed(&lab, |name| {

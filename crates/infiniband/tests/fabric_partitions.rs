@@ -74,12 +74,12 @@ fn whatever_opensm_would_misread_is_refused() {
             5,
             "the default partition must be",
         ),
-        (good.replace("ALL=limited", "AL=limited"), 3, "no port GUID"),
-        (good.replace("defmember=full", "defmember=ful"), 6, "not used here"),
-        (good.replace("indx0", "indx"), 6, "not used here"),
-        (good.replace("=0x0011", "=0x0010"), 12, "there twice"),
-        (good.replace("=0x0011", "=17"), 10, "no P_Key"),
-        (good.replace("globex-1", "7globex"), 10, "no name"),
+        (good.replace("ALL=limited", "AL=limited"), 3, "is not a port GUID"),
+        (good.replace("defmember=full", "defmember=ful"), 6, "unknown flag"),
+        (good.replace("indx0", "indx"), 6, "unknown flag"),
+        (good.replace("=0x0011", "=0x0010"), 12, "defined twice"),
+        (good.replace("=0x0011", "=17"), 10, "is not a P_Key"),
+        (good.replace("globex-1", "7globex"), 10, "is not a partition name"),
         (
             good.replace("0x000000000000000a=full,", "0x000000000000000a=full"),
             12,
@@ -90,11 +90,11 @@ fn whatever_opensm_would_misread_is_refused() {
             9,
             "a member is missing",
         ),
-        (good.replace("0x0000000000000003", "3"), 9, "no port GUID"),
+        (good.replace("0x0000000000000003", "3"), 9, "is not a port GUID"),
         (
             good.replace("0x0000000000000003", "0x0000000000000002"),
             9,
-            "there twice",
+            "listed twice",
         ),
         (
             good.replace("0x000000000000000b", "0x0000000000000001"),
@@ -102,7 +102,7 @@ fn whatever_opensm_would_misread_is_refused() {
             "first in its table",
         ),
         (good.trim_end().trim_end_matches(';').to_owned(), 10, "no ';'"),
-        (format!("{good}broken =, : ;;; x"), 13, "no P_Key"),
+        (format!("{good}broken =, : ;;; x"), 13, "is not a P_Key"),
         ("# nothing\n".to_owned(), 1, "no rule for the default"),
         (String::new(), 1, "no rule for the default"),
         (long, 13, "OpenSM cuts lines"),
@@ -167,15 +167,15 @@ fn each_difference_of_a_table_is_told_in_words() {
     let words: Vec<String> = found.iter().map(ToString::to_string).collect();
     assert_eq!(
         words[1],
-        "port 0x0000000000000001: is not in 0x0010 (acme-1), and should be a full member"
+        "port 0x0000000000000001: is not a member of 0x0010 (acme-1), but should be a full member"
     );
     assert_eq!(
         words[2],
-        "port 0x0000000000000002: 0x0010 (acme-1) stands at index 1 of its table, not at 0"
+        "port 0x0000000000000002: 0x0010 (acme-1) is at index 1 of its table, not at 0"
     );
     assert_eq!(
         words[4],
-        "port 0x0000000000000003: is a full member of 0x0011 (globex-1) and should not be in it"
+        "port 0x0000000000000003: is a full member of 0x0011 (globex-1), but should not be a member"
     );
     assert_eq!(found.iter().filter(|found| found.breaks_isolation()).count(), 4);
 }

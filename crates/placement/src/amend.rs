@@ -91,13 +91,16 @@ impl AmendRequest {
         let strangers = leaving.iter().find(|n| !own.contains(n));
         if let Some(node) = strangers.or_else(|| promoted.iter().find(|n| !spares.contains(n))) {
             let name = hall.spec.nodes.get(node.at()).map_or("?", |n| n.name.as_str());
-            let why = format!("node {name} is not part of cluster {}, or no spare of it", cluster.0);
+            let why = format!(
+                "node {name} is not part of cluster {}, or is not a spare of the cluster",
+                cluster.0
+            );
             return Err(refuse::bare_refusal(Constraint::Cluster(cluster), why));
         }
         let joining = change.nodes.saturating_add(change.spares);
         if joining as usize > hall.spec.nodes.len() {
             let why = format!(
-                "{joining} nodes more are asked for, of {} that there are",
+                "{joining} more nodes are requested, but the site has only {}",
                 hall.spec.nodes.len()
             );
             return Err(refuse::bare_refusal(Constraint::Nodes, why));
@@ -109,7 +112,7 @@ impl AmendRequest {
         request.nodes = ((kept.len() - kept_spares.len()) as u32).saturating_add(change.nodes);
         request.spares = (kept_spares.len() as u32).saturating_add(change.spares);
         if request.nodes == 0 {
-            let why = "no node in use would be left; a cluster is given back as a whole".to_owned();
+            let why = "no node in use would remain; release the whole cluster instead".to_owned();
             return Err(refuse::bare_refusal(Constraint::Empty, why));
         }
         // Clusters that no longer exist have no racks to share or avoid.
@@ -216,7 +219,7 @@ impl AmendRequest {
             let joining = (next.saturating_sub(spares), spares.min(next));
             request.nodes = request.nodes - nodes + joining.0;
             request.spares = request.spares - spares + joining.1;
-            let change = format!("{next} of {} more", nodes + spares);
+            let change = format!("{next} of {} more nodes", nodes + spares);
             let smaller = Self {
                 request: request.clone(),
                 kept: self.kept.clone(),

@@ -15,7 +15,7 @@ use super::view::Filter;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TakeError {
     /// A cluster with this id exists already.
-    #[error("there is a cluster {} already", .0.0)]
+    #[error("cluster {} exists already", .0.0)]
     Known(ClusterId),
     /// There is no such cluster.
     #[error("there is no cluster {}", .0.0)]
@@ -27,7 +27,7 @@ pub enum TakeError {
     #[error("node {} is not free", .0.0)]
     Node(NodeId),
     /// A node does not satisfy the request.
-    #[error("node {} is not one that the request may have", .0.0)]
+    #[error("node {} is not allowed for the request", .0.0)]
     NotAdmitted(NodeId),
     /// An uplink of a unit is not free.
     #[error("an uplink of unit {0} is not free")]
@@ -44,7 +44,7 @@ pub enum TakeError {
     #[error(transparent)]
     Shape(#[from] Breach),
     /// A budget would be exceeded.
-    #[error("a budget would be broken: {0:?}")]
+    #[error("a budget would be exceeded: {0:?}")]
     Budget(Constraint),
 }
 
@@ -229,18 +229,18 @@ impl Hall {
         let request = &placement.request;
         let malformed = |why| Err(TakeError::Malformed(why));
         if request.size() == 0 || request.sku.at() >= self.spec.skus.len() {
-            return malformed("it asks for nothing that is here");
+            return malformed("it requests no nodes, or an unknown SKU");
         }
         if placement.nodes.len() != request.nodes as usize || placement.spares.len() != request.spares as usize {
-            return malformed("it does not have the nodes that were asked for");
+            return malformed("its number of nodes differs from the request");
         }
         let mut of_units = Vec::new();
         for share in &placement.units {
             let Some(unit) = self.units.get(share.unit.at()).filter(|u| u.pod == share.pod.0) else {
-                return malformed("it names a unit that is not there");
+                return malformed("it names a unit that does not exist");
             };
             if share.hosts == 0 || share.hosts & !low(unit.nodes.len() as u32) != 0 {
-                return malformed("it names hosts that are not there, or none of a unit");
+                return malformed("it names hosts that do not exist, or no host of a unit");
             }
             of_units.extend(bits(share.hosts).map(|place| NodeId(unit.nodes[place as usize])));
         }
@@ -248,11 +248,11 @@ impl Hall {
         named.sort_unstable();
         of_units.sort_unstable();
         if named != of_units || named.windows(2).any(|w| w[0] == w[1]) {
-            return malformed("its nodes are not the hosts of its units, each once");
+            return malformed("its nodes differ from the hosts of its units, or a node is listed twice");
         }
         for node in named {
             let Some((unit, place)) = self.place_of(node) else {
-                return malformed("it names a node that is not there");
+                return malformed("it names a node that does not exist");
             };
             let unit = &self.units[unit as usize];
             let bit: Mask = 1 << place;

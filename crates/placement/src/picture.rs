@@ -47,7 +47,7 @@ pub fn draw(hall: &Hall, placement: &Placement) -> String {
             }
         }
     }
-    out.push_str("# node  s spare  . free  x taken  - held out\n");
+    out.push_str("# node  s spare  . free  x taken  - out of service\n");
     out
 }
 

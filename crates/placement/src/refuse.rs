@@ -33,20 +33,20 @@ pub(super) fn immediate_refusal(hall: &Hall, request: &Request) -> Option<Refusa
         ..bare_refusal(constraint, why)
     };
     if request.nodes == 0 {
-        return Some(refusal(Constraint::Empty, "no nodes are asked for".to_owned()));
+        return Some(refusal(Constraint::Empty, "no nodes are requested".to_owned()));
     }
     if hall.clusters.contains_key(&request.cluster) {
-        let why = format!("there is a cluster {} already", request.cluster.0);
+        let why = format!("cluster {} exists already", request.cluster.0);
         return Some(refusal(Constraint::Cluster(request.cluster), why));
     }
     let affinity = &request.affinity;
     let mut named = affinity.near.iter().chain(&affinity.apart).map(|n| n.0);
     if let Some(unknown) = named.find(|c| !hall.clusters.contains_key(c)) {
-        let why = format!("it refers to cluster {}, which is not there", unknown.0);
+        let why = format!("the request refers to cluster {}, which does not exist", unknown.0);
         return Some(refusal(Constraint::Cluster(unknown), why));
     }
     if request.sku.at() >= hall.spec.skus.len() {
-        return Some(refusal(Constraint::Nodes, "there is no such SKU".to_owned()));
+        return Some(refusal(Constraint::Nodes, "the SKU does not exist".to_owned()));
     }
     None
 }
@@ -94,7 +94,7 @@ pub(super) fn explain_change(view: &View, effort: Effort) -> Refusal {
         constraint: Constraint::Links,
         leaves: effort.reached.clamp(view.kept_nodes(), view.size - 1),
         short_w: 0,
-        why: "there are nodes enough, but not in units with links that go with those of the nodes that stay".to_owned(),
+        why: "there are enough nodes, but not in units with links that match those of the remaining nodes".to_owned(),
     });
     Refusal {
         constraint: obstacle.constraint,
@@ -118,7 +118,9 @@ fn by_contract(hall: &Hall, request: &Request) -> Option<Obstacle> {
         constraint: Constraint::Contract,
         leaves,
         short_w,
-        why: format!("the customer's contract is short of {short_w} W: it leaves {left} W, {leaves} nodes of {asked}"),
+        why: format!(
+            "the customer's contract is short of {short_w} W: it leaves {left} W, enough for {leaves} nodes of {asked}"
+        ),
     })
 }
 
@@ -131,8 +133,8 @@ fn by_links(request: &Request, effort: Effort, fewer: Option<&Nearest>) -> Obsta
         leaves,
         short_w: 0,
         why: format!(
-            "there are nodes enough, but no units with links for {asked} that no other cluster needs; at most {leaves} \
-             were found together"
+            "there are enough nodes, but no units with enough free links for {asked} nodes; at most {leaves} were \
+             found together"
         ),
     }
 }
@@ -170,7 +172,7 @@ fn by_node(view: &View) -> Option<Obstacle> {
             constraint: Constraint::Nodes,
             leaves: kept + free,
             short_w: 0,
-            why: format!("{free} nodes of {name} are free, {asked} are asked for; {out} nodes are held out"),
+            why: format!("{free} nodes of {name} are free, {asked} are requested; {out} nodes are out of service"),
         });
     }
     let mut left = free;
@@ -178,7 +180,7 @@ fn by_node(view: &View) -> Option<Obstacle> {
         left -= nodes;
         if left < asked {
             let (_, what) = words(&constraint);
-            let why = format!("{what}: {left} free nodes of {name} are left, {asked} are asked for");
+            let why = format!("{what}: {left} free nodes of {name} remain, {asked} are requested");
             return Some(Obstacle {
                 constraint,
                 leaves: kept + left,
@@ -192,12 +194,12 @@ fn by_node(view: &View) -> Option<Obstacle> {
 
 fn words(constraint: &Constraint) -> (u32, &'static str) {
     match constraint {
-        Constraint::Affinity => (1, "where it may stand leaves too few nodes"),
+        Constraint::Affinity => (1, "the affinity leaves too few nodes"),
         Constraint::Dedication => (
             2,
-            "circuits or cooling units of other customers, or with others on them, are in the way",
+            "circuits or cooling units are dedicated to other customers, or used by other customers",
         ),
-        Constraint::Supplies => (3, "the power supplies of too few nodes live through the loss of a feed"),
+        Constraint::Supplies => (3, "too few nodes have power supplies that survive the loss of a feed"),
         _ => (4, "too few nodes"),
     }
 }
@@ -258,7 +260,7 @@ fn name(hall: &Hall, constraint: &Constraint) -> String {
             format!("power domain {name} after the loss of a feed")
         }
         Constraint::Cooling(unit) => format!("cooling unit {}", hall.spec.cooling[unit.at()].name),
-        _ => "the bound on nodes under one label".to_owned(),
+        _ => "the limit of nodes under one label".to_owned(),
     }
 }
 
@@ -324,7 +326,7 @@ fn relaxed(request: &Request, constraint: &Constraint) -> Vec<Nearest> {
             slower(4)
                 .then(|| wider(4, 1, "all of them at 4:1 oversubscription"))
                 .flatten(),
-            with("all of them without promised bandwidth", &|r| {
+            with("all of them without guaranteed bandwidth", &|r| {
                 r.bandwidth = Bandwidth::BestEffort
             }),
         ],
@@ -333,12 +335,13 @@ fn relaxed(request: &Request, constraint: &Constraint) -> Vec<Nearest> {
             r.own_cooling = false;
         })],
         Constraint::FeedLoss(_) | Constraint::Supplies => {
-            vec![with("all of them without surviving the loss of a feed", &|r| {
-                r.survives_feed_loss = false
-            })]
+            vec![with(
+                "all of them without protection against the loss of a feed",
+                &|r| r.survives_feed_loss = false,
+            )]
         }
         Constraint::Affinity | Constraint::Spread => {
-            vec![with("all of them anywhere", &|r| {
+            vec![with("all of them without affinity", &|r| {
                 r.affinity = super::request::Affinity::default()
             })]
         }

@@ -268,7 +268,7 @@ impl fmt::Display for Refusal {
         }
         let changes: Vec<_> = self.nearest.iter().map(|n| n.change.as_str()).collect();
         if changes.is_empty() {
-            return f.write_str("; nothing near it fits");
+            return f.write_str("; no similar request fits");
         }
         write!(f, "; what fits: {}", changes.join(", or "))
     }

@@ -33,7 +33,7 @@ pub enum Breach {
     #[error("the units' uplinks do not go to the same spines")]
     Units,
     /// A spine has too few links to cores.
-    #[error("spine {spine} of pod {pod} has too few links up")]
+    #[error("spine {spine} of pod {pod} has too few uplinks")]
     Spine {
         /// The pod.
         pod: u32,

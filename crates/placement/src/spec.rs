@@ -161,7 +161,7 @@ pub struct NodeSpec {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HallFault {
     /// A reference to a missing object.
-    #[error("{what} names {kind} {index}, of which there are {count}")]
+    #[error("{what} names {kind} {index}, but there are only {count}")]
     Missing {
         /// The referring object.
         what: String,

@@ -132,7 +132,7 @@ fn a_node_that_is_held_out_stays_out() {
     );
     assert_eq!(
         refusal.to_string(),
-        "14 nodes of dgx are free, 16 are asked for; 2 nodes are held out; what fits: 14 nodes"
+        "14 nodes of dgx are free, 16 are requested; 2 nodes are out of service; what fits: 14 nodes"
     );
     assert!(hall.restore(NodeId(1)));
     assert_eq!(hall.node_status(NodeId(1)), Some(NodeStatus::Free));
@@ -153,7 +153,10 @@ fn the_loss_of_a_feed_is_survived_where_that_is_promised() {
     assert!(matches!(refusal.constraint, Constraint::FeedLoss(_)), "{refusal}");
     assert_eq!((refusal.leaves, refusal.proven), (8, true), "one node of each rack");
     let changes: Vec<_> = refusal.nearest.iter().map(|n| n.change.as_str()).collect();
-    assert_eq!(changes, ["8 nodes", "all of them without surviving the loss of a feed"]);
+    assert_eq!(
+        changes,
+        ["8 nodes", "all of them without protection against the loss of a feed"]
+    );
     promised.nodes = 8;
     let placement = plan(&hall, &promised).unwrap();
     let strip = placement.power.iter().find(|p| p.domain == DomainId(2)).unwrap();
@@ -271,8 +274,8 @@ fn links_in_the_way_are_told_with_what_would_do() {
     assert_eq!(refusal.constraint, Constraint::Links);
     assert_eq!(
         refusal.to_string(),
-        "there are nodes enough, but no units with links for 8 that no other cluster needs; at most 5 were found \
-         together; what fits: 5 nodes, or all of them at 2:1 oversubscription"
+        "there are enough nodes, but no units with enough free links for 8 nodes; at most 5 were found together; what \
+         fits: 5 nodes, or all of them at 2:1 oversubscription"
     );
     assert!(hall.set_broken_uplinks(UnitId(0), 0));
     assert_eq!(hall.free_uplinks(UnitId(0)), 0b1111);
@@ -304,9 +307,9 @@ fn every_fault_of_a_description_is_told() {
     assert_eq!(
         told,
         [
-            "strip 1B names power domain 400, of which there are 18",
-            "n3 names unit 9, of which there are 4",
-            "n4 names power domain 500, of which there are 18",
+            "strip 1B names power domain 400, but there are only 18",
+            "n3 names unit 9, but there are only 4",
+            "n4 names power domain 500, but there are only 18",
         ]
     );
     let mut given = spec();
@@ -346,5 +349,5 @@ pod0: 2 links to cores above 2 spines on each rail
 pod1: 2 links to cores above 2 spines on each rail
   su10       ####  4 nodes, uplinks 0-3
   su11       ###s  4 nodes, uplinks 0-3
-# node  s spare  . free  x taken  - held out
+# node  s spare  . free  x taken  - out of service
 ";

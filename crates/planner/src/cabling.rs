@@ -22,7 +22,7 @@ pub fn plan(site: &Site) -> Result<Plan, Vec<PlanFault>> {
     let mut cables = Vec::with_capacity(site.cables.len());
     for cable in &site.cables {
         let (Some(a), Some(b)) = (list.place(cable.a), list.place(cable.b)) else {
-            let text = format!("cable {}: an end is beyond port 254", cable.label);
+            let text = format!("cable {}: an end has a port number above 254", cable.label);
             list.faults.push(PlanFault { line: 0, text });
             continue;
         };

@@ -227,7 +227,7 @@ impl Wiring {
                 | (Port::Switch { switch, .. }, Port::Hca { node, .. }) => wiring.host(site, node, switch)?,
                 (Port::Switch { switch: a, .. }, Port::Switch { switch: b, .. }) => wiring.switches(site, a, b)?,
                 (Port::Hca { .. }, Port::Hca { .. }) => {
-                    return Err(UnsupportedFabric(format!("cable {} joins two nodes", cable.label)));
+                    return Err(UnsupportedFabric(format!("cable {} connects two nodes", cable.label)));
                 }
             }
         }
@@ -239,7 +239,7 @@ impl Wiring {
         let name = &site.node(node).name;
         let Some(key) = unit_of(leaf) else {
             return Err(UnsupportedFabric(format!(
-                "node {name} is cabled to {}, which is no leaf of a scalable unit (`scalable_unit`)",
+                "node {name} is cabled to {}, which is not a leaf with a `scalable_unit`",
                 leaf.name
             )));
         };
@@ -261,7 +261,7 @@ impl Wiring {
         let level = |id: SwitchId| site.switch(id).role as u8;
         if level(high) != level(low) + 1 {
             return Err(UnsupportedFabric(format!(
-                "{} and {} are cabled to each other, which a fat-tree does not have",
+                "{} and {} are cabled to each other; a fat-tree has no such cable",
                 site.switch(a).name,
                 site.switch(b).name
             )));
@@ -288,7 +288,7 @@ impl Wiring {
             let first = above.entry(key).or_insert_with(|| found.clone());
             if *first != found {
                 return Err(UnsupportedFabric(format!(
-                    "leaf {} is cabled to other spines than the other leaves of its pod and rail, or otherwise",
+                    "leaf {} is not cabled to the same spines in the same way as the other leaves of its pod and rail",
                     switch.name
                 )));
             }
@@ -305,7 +305,7 @@ impl Wiring {
                 if *planes.entry((*rail, place)).or_insert_with(|| cores.clone()) != cores {
                     let name = &site.switch(*spine).name;
                     return Err(UnsupportedFabric(format!(
-                        "spine {name} goes to other cores than its like in other pods"
+                        "spine {name} is cabled to other cores than the corresponding spines of other pods"
                     )));
                 }
             }
@@ -316,8 +316,8 @@ impl Wiring {
         let of_cores = (shared / of_links).max(1);
         if !cores.is_multiple_of(of_cores) {
             return Err(UnsupportedFabric(format!(
-                "{shared} rails share {cores} cores above a spine, {links_per_core} cables to each, \
-                 which cannot be divided among them"
+                "{shared} rails share {cores} cores above a spine, {links_per_core} cables to each: these links \
+                 cannot be divided among the rails"
             )));
         }
         Ok(Tree {

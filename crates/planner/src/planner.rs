@@ -110,7 +110,7 @@ impl<'a> Planner<'a> {
     /// Finds nodes that placement and ledger both accept, and reserves them in the ledger.
     fn find(&mut self, request: &Request) -> Result<Placement, Refused> {
         if request.customer.at() >= self.site.customers.len() {
-            let why = vec!["there is no such customer".to_owned()];
+            let why = vec!["the customer does not exist".to_owned()];
             return Err(Refused::Budgets { why, nearest: None });
         }
         let promised = hall::promised(self.site, request.clone());

@@ -86,7 +86,7 @@ pub fn compare(site: &Site, plan: &Plan, found: &Fabric, up: &BTreeSet<NodeId>) 
     let there = report.right + rates.values().sum::<usize>() + exchanged;
     if there == 0 && report.cables > 0 {
         return Err(format!(
-            "none of the site's {} cables is in the fabric that was discovered: it is another fabric, or the site has neither \
+            "none of the site's {} cables is in the discovered fabric: it is another fabric, or the site has neither \
              its GUIDs nor its names",
             report.cables
         ));
@@ -95,7 +95,7 @@ pub fn compare(site: &Site, plan: &Plan, found: &Fabric, up: &BTreeSet<NodeId>) 
     let common = common.map(|(rate, count)| (*rate, *count));
     let mut faults = Faults::new();
     if let Some((rate, count)) = common {
-        let text = format!("{count} of {there} links run at {rate}, which is not what the site says of them");
+        let text = format!("{count} of {there} links run at {rate}, which is not their rate in the site file");
         put(&mut faults, "cable/rate".to_owned(), plain(text));
     }
     let usual = common.map(|(rate, _)| rate);

@@ -215,16 +215,16 @@ fn what_is_no_cluster_is_refused_with_all_its_faults() {
     assert_eq!(
         found,
         [
-            "name of the cluster: 1 to 253 characters are wanted, and no control characters",
-            "node n1: it is named twice",
-            "node n3: another has the host name `N1` too",
+            "name of the cluster: 1 to 253 characters without control characters are required",
+            "node n1: it is listed twice",
+            "node n3: another node has the same host name, `N1`",
         ]
     );
     let one = cluster(&site, &ledger, members(&site, &nodes));
     assert_eq!(faults(&one, &[]), ["node n4: no power is reserved for it"]);
     let mut spares = cluster(&site, &ledger, members(&site, &nodes[..2]));
     spares.members.iter_mut().for_each(|member| member.spare = true);
-    assert_eq!(faults(&spares, &[]), ["cluster: it has no node that is used"]);
+    assert_eq!(faults(&spares, &[]), ["cluster: it has no node in use"]);
     spares.members[0].node = NodeId(99);
     spares.members[1].spare = false;
     assert_eq!(faults(&spares, &[]), ["node 99: the site has no such node"]);
@@ -274,7 +274,7 @@ fn groups_that_ansible_cannot_tell_apart_are_refused() {
     assert!(
         found
             .iter()
-            .all(|fault| fault == "Ansible: rack rx_1: `rx.1` and it would both be the group rack_rx_1"),
+            .all(|fault| fault == "Ansible: rack rx_1: `rx.1` has the same group name, rack_rx_1"),
         "{found:?}"
     );
     assert!(!found.is_empty());
@@ -299,7 +299,7 @@ fn a_partition_has_the_ports_of_the_cluster_and_no_others() {
     let foreign = partition(&site, &members(&site, &nodes[3..])).ports[0];
     assert_eq!(
         with(&|sheet| sheet.ports.push(foreign)),
-        ["partition sheet: port 0xa088c20000000300: it is in the partition and of no node of the cluster"]
+        ["partition sheet: port 0xa088c20000000300: it is in the partition, but belongs to no node of the cluster"]
     );
     assert_eq!(
         with(&|sheet| sheet.ports.truncate(5)),
@@ -314,12 +314,13 @@ fn a_partition_has_the_ports_of_the_cluster_and_no_others() {
     assert_eq!(
         other,
         [
-            "partition sheet: node n1, mlx5_0: port 0x0000000000000007 is in the partition, and the site has 0xa088c20000000000"
+            "partition sheet: node n1, mlx5_0: port 0x0000000000000007 is in the partition, but the site has \
+             0xa088c20000000000"
         ]
     );
     let beyond = with(&|sheet| sheet.ports[0].hca = 9);
     assert!(
-        beyond[0].ends_with("node n1: it has no HCA 9, which is in the partition"),
+        beyond[0].ends_with("node n1: the partition has a port of its HCA 9, which does not exist"),
         "{beyond:?}"
     );
 }
@@ -342,9 +343,8 @@ fn nodes_that_no_tree_holds_are_refused() {
     let one = cluster(&site, &ledger, members(&site, &nodes));
     assert_eq!(
         faults(&one, &Format::ALL),
-        ["n3", "n4"].map(|node| format!(
-            "Slurm: node {node}: no cable leads from it to a switch, so it is nowhere in the topology"
-        ))
+        ["n3", "n4"]
+            .map(|node| format!("Slurm: node {node}: it has no cable to a switch, so it has no place in the topology"))
     );
     assert!(
         pack(

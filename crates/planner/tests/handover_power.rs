@@ -62,7 +62,7 @@ fn domains_carry_what_the_ledger_has() {
     assert!(text.contains("To air: 102.0 kW, to liquid: 0.0 kW."));
     assert_eq!(rows(&text, "## Loss of a feed").len(), 3);
     for psu in 1..=6 {
-        let way = rows(&text, "## Ways").len();
+        let way = rows(&text, "## Power paths").len();
         assert_eq!(way, 10);
         let line = text
             .lines()

@@ -259,7 +259,7 @@ fn a_cable_is_named_by_its_label_and_both_its_ends() {
     });
     assert!(words.starts_with(&expected), "{words} / {expected}");
     assert!(
-        words.contains("Gbit/s where at least") && words.contains(topology.name(2)),
+        words.contains("Gbit/s, but at least") && words.contains(topology.name(2)),
         "{words}"
     );
     assert_eq!(found.faults[0].node(), Some(2));
@@ -309,7 +309,7 @@ fn two_nodes_are_not_told_from_each_other_and_nobody_is_blamed() {
     assert_eq!(
         words,
         "one of: node a: its network interface or the cable to it | node b: its network interface or the cable to it; \
-         a – b: 0.01 Gbit/s where at least 0.10 Gbit/s is wanted"
+         a – b: 0.01 Gbit/s, but at least 0.10 Gbit/s is required"
     );
     // The better of two tests counts.
     let again = Test {

@@ -200,7 +200,7 @@ fn what_the_site_no_longer_has_is_named() {
     let twice = [planner.named(&placement), planner.named(&placement)];
     let error = Planner::restore_named(&site, &twice).unwrap_err().to_string();
     assert!(
-        error.contains("cluster 1:") && error.contains("reserved already"),
+        error.contains("cluster 1:") && error.contains("already reserved"),
         "{error}"
     );
 }
@@ -264,7 +264,7 @@ fn a_swap_goes_to_another_unit_with_links_or_says_what_is_in_the_way() {
     free.iter().skip(3).for_each(|&node| assert!(planner.exclude(node)));
     let refused = planner.replace(ClusterId(1), bad, &free[..3]).unwrap_err().to_string();
     assert!(
-        refused.contains("0 nodes of dgx-h100 are free, 1 are asked for; 61 nodes are held out"),
+        refused.contains("0 nodes of dgx-h100 are free, 1 are requested; 61 nodes are out of service"),
         "{refused}"
     );
     let refused = planner.grow(ClusterId(1), 9).unwrap_err().to_string();

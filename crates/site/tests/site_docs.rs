@@ -58,7 +58,7 @@ fn every_field_is_described() {
         let known = findings
             .list
             .iter()
-            .find_map(|finding| finding.fix.strip_prefix("known are "))
+            .find_map(|finding| finding.fix.strip_prefix("known fields are "))
             .unwrap();
         let (_, described) = DOCS.split_once(&format!("### `{section}`\n")).unwrap();
         let described = described.split("\n#").next().unwrap();

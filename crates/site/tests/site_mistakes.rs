@@ -68,12 +68,12 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "psus: [p/1]",
         "psus: [p/1], ethernet: {eth0: leaf-1}",
-        "8: `leaf-1` is no port of a switch | write SWITCH/PORT, such as eth-leaf-1/swp7",
+        "8: `leaf-1` is not a port of a switch | write SWITCH/PORT, such as eth-leaf-1/swp7",
     ),
     (
         "psus: [p/1]",
         "psus: [p/1], ethernet: {eth0: l/1, eth1: l/1}",
-        "8: port l/1 is given twice | a port has one cable; for several nodes use a pattern",
+        "8: port l/1 is given twice | a port takes one cable; for several nodes use a pattern",
     ),
     (
         "racks:",
@@ -98,33 +98,34 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "watts: 20 kW",
         "watts: .nan",
-        "5: `.nan` is no number | write a number, in W, kW or MW",
+        "5: `.nan` is not a number | write a number, in W, kW or MW",
     ),
     (
         "watts: 20 kW",
         "watts: 1e999",
-        "5: `1e999` is no number | write a number, in W, kW or MW",
+        "5: `1e999` is not a number | write a number, in W, kW or MW",
     ),
     ("watts: 20 kW", "watts: [1]", "5: this must be a single value | "),
     (
         "feed: A, ",
         "",
-        "5: no feed letter on the way to the outlets of p | add `feed: A` (or B, C, ...) where all below is lost together",
+        "5: the path to the outlets of p has no feed letter | \
+         add `feed: A` (or B, C, ...) at the top of the domains that fail together",
     ),
     (
         "psus: [p/1]",
         "psus: [p/5]",
-        "8: p has no outlet 5 | it has 4, from 1 to 4",
+        "8: p has no outlet 5 | there are 4 outlets, from 1 to 4",
     ),
     (
         "psus: [p/1]",
         "psus: [q/1]",
-        "8: there is no power domain named `q` | describe it, or name a power domain that is there",
+        "8: there is no power domain named `q` | describe it, or name a power domain that exists",
     ),
     (
         "psus: [p/1]",
         "psus: [u/1]",
-        "8: u is a utility and has no outlets | PSUs hang on a rack-pdu or a power-shelf",
+        "8: u is a utility and has no outlets | connect the PSU to a rack-pdu or a power-shelf",
     ),
     (", psus: [p/1]", "", "8: `psus` is missing | add `psus:`"),
     (
@@ -135,30 +136,34 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "name: n,",
         "name: 'n[1-2]',",
-        "8: unit 1 of rack r is taken already | a k takes 1 units from `unit` up",
+        "8: unit 1 of rack r is taken already | a k needs 1 units, starting at `unit`",
     ),
     (
         "name: n,",
         "name: 'n[2-1]',",
-        "8: the range 2-1 goes down | patterns look like gpu-[001-032] or rack-[1-4]*8",
+        "8: the range 2-1 must go up | patterns look like gpu-[001-032] or rack-[1-4]*8",
     ),
     (
         "name: n,",
         "name: 'n[1-99999999]',",
-        "8: `n[1-99999999]` stands for more than 1048576 names | divide this pattern into several, or correct its numbers",
+        "8: `n[1-99999999]` gives more than 1048576 names | divide this pattern into several, or correct its numbers",
     ),
     (
         "rack: r, unit",
         "rack: r, rack: r, unit",
-        "8: `rack` is given twice | leave one of them out",
+        "8: `rack` is given twice | remove one of them",
     ),
-    ("sku: k,", "sku: &x k,", "8: anchors are not taken | write it out"),
+    (
+        "sku: k,",
+        "sku: &x k,",
+        "8: anchors are not supported | write the value out",
+    ),
     (
         "parent: u,",
         "parent: p,",
-        "6: power goes round in circles: p fed by p | one of them must hang on something else",
+        "6: the power tree has a cycle: p fed by p | give one of them another parent",
     ),
-    ("parent: u, ", "", "6: a rack-pdu hangs on something | add `parent:`"),
+    ("parent: u, ", "", "6: a rack-pdu needs a parent | add `parent:`"),
     (
         "parent: u, ",
         "parnet: u, ",
@@ -309,7 +314,7 @@ fn patterns_of_a_site_stand_for_a_bounded_number_of_names_together() {
         .collect();
     assert_eq!(
         too_many,
-        ["with `c[1-400]`, the patterns of this site stand for more than 1000 names"]
+        ["with `c[1-400]`, the patterns of this site give more than 1000 names"]
     );
 }
 
@@ -317,7 +322,7 @@ fn patterns_of_a_site_stand_for_a_bounded_number_of_names_together() {
 fn a_list_of_too_many_names_is_a_finding() {
     let found = words("racks: [{name: r, room: ['h[1-1000000]', 'i[1-1000000]']}]");
     assert!(
-        found.iter().any(|line| line.contains("this list stands for more than")),
+        found.iter().any(|line| line.contains("this list gives more than")),
         "{found:?}"
     );
 }

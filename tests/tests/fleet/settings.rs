@@ -120,7 +120,7 @@ async fn settings_are_as_wanted_before_a_machine_is_anybodys_and_drift_is_told_a
     let events = site.cli(["events", "--target", &drifted, "-o", "json"]);
     assert!(events.contains("node.settings-drift"), "{events}");
     assert!(
-        events.contains("bios/Sriov is wanted") && events.contains("node.settings-verified"),
+        events.contains("bios/Sriov must be") && events.contains("node.settings-verified"),
         "{events}"
     );
     assert_eq!(
@@ -176,7 +176,7 @@ fn proven(site: &Site, fleet: &Fleet, names: &[String]) {
     let boots: Vec<u32> = (0..4).map(|index| fleet.node(index).view().boots).collect();
     assert_eq!(boots, [1, 2, 3, 1]);
     let reason = site.reason(&names[2]);
-    let sentence = "did not persist in 3 starts: bios/NumaPerSocket is wanted \"2\" and is \"1\"";
+    let sentence = "did not persist in 3 starts: bios/NumaPerSocket must be \"2\" and is \"1\"";
     assert!(reason.contains(sentence), "{reason}");
     for (index, name) in names.iter().enumerate().take(2) {
         let told = site.json(["node", "settings", name]);

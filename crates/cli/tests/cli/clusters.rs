@@ -216,7 +216,7 @@ fn a_plan_is_asked_of_the_server_without_a_site() {
         ..ClusterPlan::default()
     };
     let refused = ClusterPlan {
-        refusal: "8 nodes of dgx-h100 are free, 20 are asked for".into(),
+        refusal: "8 nodes of dgx-h100 are free, 20 are requested".into(),
         ..ClusterPlan::default()
     };
     fake.state().clusters.plans = [("alpha".to_owned(), fits), ("beta".to_owned(), refused)].into();
@@ -286,7 +286,7 @@ fn a_cluster_is_created_from_options() {
     script.run(&program, &["cluster", "create", "alpha", "--customer", "acme"]);
     fake.refuse(
         "CreateCluster",
-        Status::failed_precondition("8 nodes are free, 12 are asked for"),
+        Status::failed_precondition("8 nodes are free, 12 are requested"),
     );
     script.run(&program, &plain);
     script.check("cluster_create", &program);
@@ -328,7 +328,7 @@ fn clusters_of_a_file_are_created_each_for_itself() {
     );
     fake.refuse(
         "CreateCluster",
-        Status::failed_precondition("8 nodes are free, 12 are asked for"),
+        Status::failed_precondition("8 nodes are free, 12 are requested"),
     );
     script.run(
         &program,

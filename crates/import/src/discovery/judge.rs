@@ -199,7 +199,7 @@ impl Compared<'_> {
                     Relation::Different => {}
                     Relation::Clash => {
                         let why = format!(
-                            "{} have {} and are two machines: serial number or MAC addresses differ",
+                            "{} have {}, but are two machines: serial number or MAC addresses differ",
                             self.addresses(&[*a, *b]),
                             worded(key)
                         );
@@ -231,7 +231,7 @@ impl Compared<'_> {
             let uuids: BTreeSet<&String> = evidence.iter().filter_map(|one| one.uuid.as_ref()).collect();
             let torn = (uuids.len() > 1).then(|| {
                 let addresses = self.addresses(classes);
-                format!("{addresses} share MAC addresses or serial numbers and have different UUIDs")
+                format!("{addresses} share MAC addresses or serial numbers, but have different UUIDs")
             });
             let clash = classes.iter().filter_map(|class| clashes.get(class)).min().cloned();
             groups.members.push(members);
@@ -318,7 +318,8 @@ impl<'a> Nodes<'a> {
         let ids = |some: &BTreeSet<usize>| named(some.iter().map(|index| self.id(*index)));
         if !clashing.is_empty() {
             let why = format!(
-                "it says that it is node {}, but serial number or MAC addresses are of another machine",
+                "the machine identifies itself as node {}, but has the serial number or MAC addresses of another \
+                 machine",
                 ids(&clashing)
             );
             return Judgement::Conflict { why };

@@ -26,7 +26,8 @@ pub struct Lease {
 pub enum LeaseFault {
     /// The file has none of the three formats.
     #[error(
-        "this is no lease file of ISC dhcpd (`lease ADDRESS {{`), Kea (CSV that begins with `address,`) or dnsmasq (`EXPIRY MAC ADDRESS NAME ID`)"
+        "this is not a lease file of ISC dhcpd (`lease ADDRESS {{`), Kea (CSV that begins with `address,`) or dnsmasq \
+         (`EXPIRY MAC ADDRESS NAME ID`)"
     )]
     Unknown,
     /// The file has too many leases.

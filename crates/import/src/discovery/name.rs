@@ -35,7 +35,7 @@ pub fn node_name(template: &str, source: &NameSource<'_>) -> Result<String, Stri
                 .into_iter()
                 .find(|name| !name.is_empty());
             let usual =
-                usual.ok_or("it has no serial number and the site file names no node at its address: give a name")?;
+                usual.ok_or("it has no serial number, and the site file has no node at its address: give a name")?;
             return name(usual);
         }
         template => template,
@@ -59,7 +59,9 @@ pub fn node_name(template: &str, source: &NameSource<'_>) -> Result<String, Stri
             }
         };
         if value.is_empty() {
-            return Err(format!("{template:?} needs its {field}, which is not known"));
+            return Err(format!(
+                "{template:?} needs the {field} of the machine, which is not known"
+            ));
         }
         made.push_str(before);
         made.push_str(value);
@@ -81,7 +83,9 @@ fn name(text: &str) -> Result<String, String> {
     }
     let made = made.trim_end_matches('-');
     if made.is_empty() || made.len() > NAME_MAX {
-        return Err(format!("{text:?} gives no name of 1 to {NAME_MAX} of a-z, 0-9 and '-'"));
+        return Err(format!(
+            "{text:?} gives no valid name: a name has 1 to {NAME_MAX} characters of a-z, 0-9 and '-'"
+        ));
     }
     Ok(made.to_owned())
 }

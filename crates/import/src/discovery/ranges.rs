@@ -62,7 +62,7 @@ impl Ranges {
             match span(text.trim()) {
                 Ok(span) if span.count() > u128::from(max) => {
                     let what = format!(
-                        "{text} holds {} addresses, and at most {max} are looked at in one discovery: name smaller ranges",
+                        "{text} holds {} addresses, but a discovery covers at most {max}: give smaller ranges",
                         span.count()
                     );
                     faults.push(RangeFault { index, what });
@@ -75,8 +75,8 @@ impl Ranges {
         let total: u128 = ranges.spans.iter().map(|span| span.count()).sum();
         if faults.is_empty() && total > u128::from(max) {
             let what = format!(
-                "the ranges hold {total} addresses together, and at most {max} are looked at in one discovery: give some \
-                 of them to another one"
+                "the ranges hold {total} addresses together, but a discovery covers at most {max}: move some ranges \
+                 to another discovery"
             );
             let index = texts.len().saturating_sub(1);
             faults.push(RangeFault { index, what });
@@ -153,15 +153,18 @@ fn span(text: &str) -> Result<Span, String> {
     for end in [address(is_v6, first), address(is_v6, last)] {
         let is_none = end.is_unspecified() || end.is_multicast() || end == IpAddr::V4(Ipv4Addr::BROADCAST);
         if is_none {
-            return Err(format!("{text}: {end} is no address of a machine"));
+            return Err(format!("{text}: {end} is not an address of a machine"));
         }
     }
     Ok(Span { is_v6, first, last })
 }
 
 fn one(text: &str) -> Result<IpAddr, String> {
-    let wrong =
-        |_| format!("{text:?} is no address and no range: write it like 10.0.0.0/22, 10.0.0.5-10.0.0.90 or fd00::/118");
+    let wrong = |_| {
+        format!(
+            "{text:?} is neither an address nor a range: write it like 10.0.0.0/22, 10.0.0.5-10.0.0.90 or fd00::/118"
+        )
+    };
     text.parse::<IpAddr>()
         .map(|address| address.to_canonical())
         .map_err(wrong)
@@ -174,7 +177,7 @@ fn cidr(text: &str, network: &str, length: &str) -> Result<(bool, u128, u128), S
         .parse()
         .ok()
         .filter(|length| (1..=bits).contains(length))
-        .ok_or_else(|| format!("{text}: a prefix length is 1 to {bits}"))?;
+        .ok_or_else(|| format!("{text}: the prefix length must be 1 to {bits}"))?;
     let hosts = match bits - length {
         128.. => u128::MAX,
         free => (1_u128 << free) - 1,
@@ -183,7 +186,7 @@ fn cidr(text: &str, network: &str, length: &str) -> Result<(bool, u128, u128), S
     if first != number {
         let right = address(is_v6, first);
         return Err(format!(
-            "{text} begins within a network: {right}/{length} is the whole one"
+            "{text} does not begin at a network address: the network is {right}/{length}"
         ));
     }
     // The network and broadcast addresses belong to no host. A /31 has neither (RFC 3021).
@@ -205,7 +208,7 @@ fn from_to(text: &str, from: &str, to: &str) -> Result<(bool, u128, u128), Strin
     let ((is_v6, first), (also_v6, last)) = (number(first), number(last));
     if is_v6 != also_v6 || last < first {
         return Err(format!(
-            "{text}: the end comes before the beginning, or is of the other family"
+            "{text}: the end is before the beginning, or in the other address family"
         ));
     }
     Ok((is_v6, first, last))

@@ -103,7 +103,7 @@ pub fn parse_targets(text: &str) -> Result<Vec<TargetRow>, Vec<TableFault>> {
             faults.push(fault(
                 &cells[0],
                 "address",
-                format!("more than {TARGETS_MAX} rows: split the table"),
+                format!("the table has more than {TARGETS_MAX} rows: split the table"),
             ));
             break;
         }
@@ -121,7 +121,7 @@ fn missing_header() -> TableFault {
         line: 1,
         column: "1".into(),
         what: format!(
-            "the table is empty; its first row names columns: {}",
+            "the table is empty; the first row must name the columns: {}",
             COLUMNS.join(", ")
         ),
     }
@@ -140,11 +140,11 @@ fn header_columns(header: &[Cell], faults: &mut Vec<TableFault>) -> Vec<&'static
     for (index, cell) in header.iter().enumerate() {
         let name = cell.text.trim().to_ascii_lowercase();
         match COLUMNS.iter().find(|column| **column == name) {
-            Some(column) if columns.contains(column) => faults.push(fault(cell, column, "the column is there twice")),
+            Some(column) if columns.contains(column) => faults.push(fault(cell, column, "the column is listed twice")),
             Some(column) => columns.push(column),
             None => {
                 let what = format!(
-                    "{:?} is no column; columns are {}",
+                    "{:?} is not a column; columns are {}",
                     cell.text.trim(),
                     COLUMNS.join(", ")
                 );
@@ -185,7 +185,7 @@ fn row(
             cell.text.trim()
         };
         if text.len() > CELL_MAX || text.chars().any(char::is_control) {
-            let what = format!("at most {CELL_MAX} bytes, without control characters");
+            let what = format!("the cell must have at most {CELL_MAX} bytes and no control characters");
             faults.push(fault(cell, column, what));
             continue;
         }
@@ -194,12 +194,12 @@ fn row(
         }
     }
     if row.address.is_empty() {
-        faults.push(fault(first, "address", "is needed"));
+        faults.push(fault(first, "address", "the address is missing"));
     } else if let Some(before) = lines.insert(row.address.to_ascii_lowercase(), row.line) {
         faults.push(fault(
             first,
             "address",
-            format!("{} is in line {before} already", row.address),
+            format!("{} is already in line {before}", row.address),
         ));
     }
     let pair = |what: &str| fault(first, "user", what);
@@ -230,7 +230,7 @@ fn take(row: &mut TargetRow, column: &str, text: &str) -> Result<(), String> {
                     .parse()
                     .ok()
                     .filter(|unit| (1..=100).contains(unit))
-                    .ok_or_else(|| format!("{text:?} is no rack unit from 1 to 100"))?,
+                    .ok_or_else(|| format!("{text:?} is not a rack unit from 1 to 100"))?,
             };
             return Ok(());
         }
@@ -240,7 +240,7 @@ fn take(row: &mut TargetRow, column: &str, text: &str) -> Result<(), String> {
         }
     };
     if column == "address" && (text.contains('@') || text.contains(char::is_whitespace)) {
-        return Err("an address has no user, password or spaces in it".to_owned());
+        return Err("an address must not contain a user, a password or spaces".to_owned());
     }
     text.clone_into(place);
     Ok(())
@@ -252,11 +252,11 @@ fn labels(text: &str) -> Result<BTreeMap<String, String>, String> {
         let (key, value) = pair
             .split_once('=')
             .filter(|(key, _)| !key.trim().is_empty())
-            .ok_or_else(|| format!("{pair:?} is no label: write them like rack=r12;row=3"))?;
+            .ok_or_else(|| format!("{pair:?} is not a label: write labels like rack=r12;row=3"))?;
         labels.insert(key.trim().to_owned(), value.trim().to_owned());
     }
     if labels.len() > LABELS_MAX {
-        return Err(format!("at most {LABELS_MAX} labels"));
+        return Err(format!("the row has more than {LABELS_MAX} labels"));
     }
     Ok(labels)
 }

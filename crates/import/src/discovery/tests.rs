@@ -45,18 +45,22 @@ fn ranges_are_addresses_in_order_and_each_once() {
 #[test]
 fn ranges_that_are_too_many_or_none_are_refused_by_place() {
     for (list, index, words) in [
-        (vec!["10.0.0.0/8"], 0, "holds 16777214 addresses, and at most 1000"),
+        (
+            vec!["10.0.0.0/8"],
+            0,
+            "holds 16777214 addresses, but a discovery covers at most 1000",
+        ),
         (vec!["2000::/4"], 0, "at most 1000"),
         (vec!["10.0.0.0/23", "10.0.2.0/23"], 1, "1020 addresses together"),
-        (vec!["10.0.0.1", "10.0.0.5/22"], 1, "10.0.0.0/22 is the whole one"),
-        (vec!["bmc-7"], 0, "no address and no range"),
+        (vec!["10.0.0.1", "10.0.0.5/22"], 1, "the network is 10.0.0.0/22"),
+        (vec!["bmc-7"], 0, "is neither an address nor a range"),
         (vec!["10.0.0.0/33"], 0, "1 to 32"),
         (vec!["10.0.0.0/0"], 0, "1 to 32"),
         (vec!["10.0.0.9-10.0.0.3"], 0, "before the beginning"),
-        (vec!["10.0.0.9-fd00::1"], 0, "other family"),
-        (vec!["239.255.255.250"], 0, "no address of a machine"),
-        (vec!["ff02::c"], 0, "no address of a machine"),
-        (vec!["0.0.0.0"], 0, "no address of a machine"),
+        (vec!["10.0.0.9-fd00::1"], 0, "other address family"),
+        (vec!["239.255.255.250"], 0, "not an address of a machine"),
+        (vec!["ff02::c"], 0, "not an address of a machine"),
+        (vec!["0.0.0.0"], 0, "not an address of a machine"),
     ] {
         let faults = Ranges::parse(&texts(&list), 1000).unwrap_err();
         assert_eq!(faults.len(), 1, "{faults:?}");
@@ -501,19 +505,19 @@ fn tables_are_read_whole_or_every_fault_is_told_with_line_and_column() {
     assert_eq!(
         told,
         [
-            "line 2, column unit: \"99x\" is no rack unit from 1 to 100",
+            "line 2, column unit: \"99x\" is not a rack unit from 1 to 100",
             "line 2, column user: user and password go together: give both or none",
-            "line 3, column address: is needed",
-            "line 4, column address: 10.0.0.5 is in line 2 already",
+            "line 3, column address: the address is missing",
+            "line 4, column address: 10.0.0.5 is already in line 2",
             "line 4, column user: give user and password, or a credential, not both",
             "line 5, column 6: the row has more cells than the header has columns",
-            "line 6, column address: an address has no user, password or spaces in it",
-            "line 6, column address: is needed",
+            "line 6, column address: an address must not contain a user, a password or spaces",
+            "line 6, column address: the address is missing",
         ]
     );
     for (text, words) in [
         ("", "empty"),
-        ("address,colour\n", "\"colour\" is no column"),
+        ("address,colour\n", "\"colour\" is not a column"),
         ("user,password\n", "the column is missing"),
         ("address,address\n", "twice"),
         ("address\n\"10.0.0.5\n", "not closed"),

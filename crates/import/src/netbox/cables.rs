@@ -166,8 +166,8 @@ impl<'a> Importer<'a> {
                 [] if a.is_empty() == b.is_empty() => {}
                 [] => self.loose(row, &a, &b),
                 _ => {
-                    let what = format!("{} and {} are several things each", words(row, A), words(row, B));
-                    let fix = "name them apart, or import by the API, which has their ids";
+                    let what = format!("{} and {} each name several ports", words(row, A), words(row, B));
+                    let fix = "give them different names, or import by the API, which has their ids";
                     self.sink.error(row.spot("a"), "termination_a", what, fix);
                 }
             }
@@ -184,11 +184,9 @@ impl<'a> Importer<'a> {
             point.kind != PartKind::Interface || part.is_some_and(|part| signal(part.row.get("type")).is_some())
         };
         if known.iter().any(ours) {
-            let what = format!(
-                "{} is nothing that is imported: the cable is left out",
-                words(row, side)
-            );
-            let fix = "import the table it is in, or map the role of its device; cables through patch panels need their front-ports and rear-ports";
+            let what = format!("{} is not imported: the cable is left out", words(row, side));
+            let fix = "import its table, or map the role of its device; cables through patch panels need their \
+                       front-ports and rear-ports";
             self.sink.warning(row.spot(side.name), side.name, what, fix);
         }
     }
@@ -196,7 +194,7 @@ impl<'a> Importer<'a> {
     fn connect(&mut self, row: &Row, a: Point, b: Point, labels: &mut Namer) {
         for (point, side) in [(a, A), (b, B)] {
             if self.peers.contains_key(&point) {
-                let what = format!("{} has a cable already", words(row, side));
+                let what = format!("{} already has a cable", words(row, side));
                 self.sink
                     .error(row.spot(side.name), side.name, what, "a port takes one cable");
                 return;
@@ -280,13 +278,13 @@ impl<'a> Importer<'a> {
             }
         }
         for (at, what) in bad {
-            self.sink.warning(at, "wwn", what, "it is left out");
+            self.sink.warning(at, "wwn", what, "the GUID is left out");
         }
         if let Some(node) = self.draft.nodes.get_mut(node) {
             node.guids = guids;
             if !left_out.is_empty() {
                 let what = format!(
-                    "interfaces that are no HCA of its SKU are left out: {}",
+                    "interfaces that are not HCAs of its SKU are left out: {}",
                     left_out.join(", ")
                 );
                 node.remarks
@@ -315,7 +313,7 @@ impl<'a> Importer<'a> {
         switch.ports = last;
         switch.speed = speed.map(|speed| site_speed(speed, "speed", &mut switch.remarks));
         if found.is_empty() {
-            let what = "NetBox has no InfiniBand interface of it";
+            let what = "NetBox has no InfiniBand interface of this switch";
             switch
                 .remarks
                 .missing("ports", what, "add its interfaces in NetBox, or write its ports");

@@ -35,7 +35,7 @@ impl<'a> Importer<'a> {
             let what = format!("no device has a role of nodes; roles are {}", words(&found));
             let at = other.values().map(|(_, row)| row.spot("role")).min().unwrap_or(TOP);
             self.sink
-                .error(at, "role", what, "say which roles are nodes (--node-role)");
+                .error(at, "role", what, "give the roles of nodes (--node-role)");
             return;
         }
         for (role, (count, row)) in other {
@@ -80,10 +80,10 @@ impl<'a> Importer<'a> {
         let (name, rack, mut remarks) = self.rack_position(row);
         if rack.is_none() {
             let what = match row.get("rack") {
-                "" => "NetBox does not say in which rack it stands".to_owned(),
-                rack => format!("rack {rack} is not among the racks, or there are several"),
+                "" => "NetBox has no rack of this device".to_owned(),
+                rack => format!("rack {rack} is not among the racks, or several racks have this name"),
             };
-            remarks.missing("rack", what, "give it its rack in NetBox, or here");
+            remarks.missing("rack", what, "set its rack in NetBox, or here");
         }
         let unit = self.unit(row, 1.0);
         let bmc = self.bmc(row);
@@ -113,8 +113,8 @@ impl<'a> Importer<'a> {
         let height = self.height(row.get("type")).unwrap_or(usual_height);
         let unit = self.rack_of(row)?.unit(position, height);
         if unit.is_none() {
-            let what = format!("position {position} is no whole unit of the rack");
-            let fix = "a site file counts whole units from the bottom; it is left out";
+            let what = format!("position {position} is not a whole unit of the rack");
+            let fix = "a site file counts whole units from the bottom; the position is left out";
             self.sink.warning(row.spot("position"), "position", what, fix);
         }
         unit
@@ -140,12 +140,12 @@ impl<'a> Importer<'a> {
         if address.parse::<std::net::Ipv4Addr>().is_ok() {
             return Some(format!("https://{address}"));
         }
-        let what = format!("`{text}` is no IPv4 address");
+        let what = format!("`{text}` is not an IPv4 address");
         self.sink.warning(
             row.spot("oob"),
             "oob_ip",
             what,
-            "write `bmc` yourself; brackets of IPv6 are a pattern there",
+            "write `bmc` by hand; the brackets of an IPv6 address are a pattern there",
         );
         None
     }
@@ -178,7 +178,7 @@ impl<'a> Importer<'a> {
                     Some([one]) => Some(*one),
                     Some([_, _, ..]) => {
                         let what = format!("several devices are named {name}");
-                        let fix = "name them apart, or import by the API, which has their ids";
+                        let fix = "give them different names, or import by the API, which has their ids";
                         self.sink.error(row.spot("device"), "device", what, fix);
                         continue;
                     }

@@ -179,7 +179,7 @@ pub fn from_netbox(tables: &Tables, options: &NetboxOptions<'_>) -> Imported {
     let Importer { mut draft, sink, .. } = importer;
     shape::fill(&mut draft, options.options.skus);
     for switch in draft.switches.iter_mut().filter(|switch| switch.role.is_none()) {
-        let what = "neither its role in NetBox nor the cables tell what it is for";
+        let what = "neither NetBox nor the cables show its role";
         switch.remarks.missing("role", what, "write leaf, spine or core");
     }
     shape::order(&mut draft);

@@ -153,7 +153,7 @@ impl Importer<'_> {
                 PartKind::FrontPort => self.to_rear(panels, at, &mut stack)?,
                 PartKind::RearPort => self.to_front(panels, at, &mut stack)?,
                 PartKind::PowerPort | PartKind::Outlet | PartKind::Feed => {
-                    return Err("it ends at something that is fed".to_owned());
+                    return Err("it ends at a power port, an outlet or a power feed".to_owned());
                 }
             };
             path.ports.push(self.port_text(at));
@@ -165,7 +165,7 @@ impl Importer<'_> {
     fn to_rear(&self, panels: &Panels, front: Point, stack: &mut Vec<u32>) -> Result<Point, String> {
         let known = panels.rear.get(&front.at);
         let &(at, position) =
-            known.ok_or_else(|| format!("{} goes on at no rear port, or at several", self.port_text(front)))?;
+            known.ok_or_else(|| format!("{} leads to no rear port, or to several", self.port_text(front)))?;
         if panels.positions.get(&at).is_some_and(|positions| *positions > 1) {
             stack.push(position);
         }
@@ -178,7 +178,7 @@ impl Importer<'_> {
         let position = match panels.positions.get(&rear.at) {
             Some(positions) if *positions > 1 => stack
                 .pop()
-                .ok_or_else(|| format!("{} has {positions} positions, and none is told", words()))?,
+                .ok_or_else(|| format!("{} has {positions} positions, but no position is given", words()))?,
             _ => 1,
         };
         let found = panels.front.get(&(rear.at, position));

@@ -63,7 +63,7 @@ impl<'a> Importer<'a> {
             let (site, location) = (row.get("site"), row.get("name"));
             if rooms.contains_key(&(site, location)) {
                 let what = format!("site {site} has two locations named {location}");
-                let fix = "racks are told apart by the name of their location: rename one of them";
+                let fix = "racks are distinguished by the name of their location: rename one of them";
                 self.sink.error(row.spot("name"), "name", what, fix);
                 continue;
             }
@@ -102,7 +102,7 @@ impl<'a> Importer<'a> {
             let units = match row.number("units") {
                 Some(units) if (1.0..=MAX_UNITS).contains(&units) => units as u16,
                 Some(units) => {
-                    let what = format!("a rack of {units} units");
+                    let what = format!("the rack has {units} units");
                     self.sink.error(
                         row.spot("units"),
                         "units",
@@ -112,7 +112,7 @@ impl<'a> Importer<'a> {
                     USUAL_UNITS
                 }
                 None => {
-                    let what = "NetBox does not say how high the rack is: 42 units are taken";
+                    let what = "NetBox has no height of the rack: 42 units are assumed";
                     remarks.assumed("units", what, "write its units");
                     USUAL_UNITS
                 }

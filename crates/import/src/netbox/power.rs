@@ -50,7 +50,8 @@ impl<'a> Importer<'a> {
         self.pdus(&feeds, &mut names);
         if self.draft.domains.is_empty() {
             let what = "NetBox has no power panels and feeds: the file has no power";
-            self.sink.warning(TOP, "power", what, "nothing can be reserved without");
+            self.sink
+                .warning(TOP, "power", what, "without power nothing can be reserved");
         }
     }
 
@@ -84,7 +85,7 @@ impl<'a> Importer<'a> {
             [] => None,
             _ => {
                 let what = format!("several power panels are named {name}");
-                let fix = "name them apart, or import by the API, which has their ids";
+                let fix = "give them different names, or import by the API, which has their ids";
                 self.sink.error(row.spot("panel"), "power_panel", what, fix);
                 None
             }
@@ -131,8 +132,12 @@ impl<'a> Importer<'a> {
             } else {
                 ("A", "primary")
             };
-            let what = format!("NetBox has no feed letters: {letter}, because this feed's type is {kind}");
-            remarks.assumed("feed", what, "say which feeds are lost together (--feed LETTER=NAME)");
+            let what = format!("NetBox has no feed letters: {letter} is assumed, because this feed's type is {kind}");
+            remarks.assumed(
+                "feed",
+                what,
+                "give the feeds that are lost together (--feed LETTER=NAME)",
+            );
             letter.to_owned()
         });
         Feed {
@@ -165,14 +170,14 @@ impl<'a> Importer<'a> {
         let said = self.options.panels.get(row.get("name"));
         let rating = said.copied().or(watts.filter(|watts| *watts > 0.0));
         if rating.is_none() {
-            let what = "NetBox has no rating of panels, and no feed of this one has its own";
-            remarks.missing("watts", what, "write it, or give it (--panel NAME=WATTS)");
+            let what = "NetBox has no rating of panels, and no feed of this panel has a rating";
+            remarks.missing("watts", what, "write the rating here, or give it (--panel NAME=WATTS)");
         } else if said.is_none() {
-            let what = "NetBox has no rating of panels: this is what its feeds carry together, so it limits nothing";
+            let what = "NetBox has no rating of panels: the sum of its feeds is assumed, so the panel limits nothing";
             remarks.assumed(
                 "watts",
                 what,
-                "give it (--panel NAME=WATTS), and write a `utility` above the panels",
+                "give the rating (--panel NAME=WATTS), and write a `utility` above the panels",
             );
         }
         self.draft.domains.push(Domain {
@@ -225,7 +230,7 @@ impl<'a> Importer<'a> {
                     .devices
                     .get(device)
                     .map_or((None, ""), |device| (Some(device.row), device.row.get("name")));
-                let what = format!("{name} has no outlets behind a power port: it is left out");
+                let what = format!("{name} has no outlets fed by a power port: it is left out");
                 let at = row.map_or(TOP, |row| row.spot("name"));
                 self.sink
                     .warning(at, "name", what, "add its power ports and outlets in NetBox");
@@ -257,7 +262,7 @@ impl<'a> Importer<'a> {
         };
         if found.is_none() {
             let what = format!(
-                "outlet {} of {} is behind no power port",
+                "outlet {} of {} is fed by no power port",
                 row.get("name"),
                 row.get("device")
             );
@@ -265,7 +270,7 @@ impl<'a> Importer<'a> {
                 row.spot("port"),
                 "power_port",
                 what,
-                "say in NetBox which one feeds it; it is left out",
+                "set its power port in NetBox; the outlet is left out",
             );
         }
         found
@@ -298,8 +303,8 @@ impl<'a> Importer<'a> {
         if rack.is_none() {
             remarks.missing(
                 "rack",
-                "NetBox does not say in which rack it stands",
-                "give it its rack in NetBox, or here",
+                "NetBox has no rack of this PDU",
+                "set its rack in NetBox, or here",
             );
         }
         let feed = self
@@ -311,16 +316,20 @@ impl<'a> Importer<'a> {
             None => remarks.missing(
                 "parent",
                 format!("{in_netbox} {port} is cabled to no power feed"),
-                "cable it in NetBox",
+                "add the cable in NetBox",
             ),
             Some(_) => {
-                let what = "NetBox has no rating of rack PDUs: that of its feed";
-                remarks.assumed("volts", what, "write volts, amps and phases of its plate");
+                let what = "NetBox has no rating of rack PDUs: the rating of its feed is assumed";
+                remarks.assumed("volts", what, "write volts, amps and phases of its nameplate");
             }
         }
         if feed.is_none() {
             let what = "NetBox has no rating of rack PDUs";
-            remarks.missing("watts", what, "cable it to its feed, or write volts, amps and phases");
+            remarks.missing(
+                "watts",
+                what,
+                "add the cable to its feed, or write volts, amps and phases",
+            );
         }
         let rating = feed.and_then(|feed| feed.rating);
         let derate = feed.and_then(|feed| feed.derate);
@@ -329,7 +338,7 @@ impl<'a> Importer<'a> {
             && volts < 300.0
             && list.iter().any(|outlet| outlet.phase != Phase::All)
         {
-            let what = "NetBox's feed legs A, B, C are taken for L1, L2, L3 to neutral";
+            let what = "the feed legs A, B, C of NetBox are assumed to be L1, L2, L3 to neutral";
             remarks.assumed(
                 "outlets",
                 what,
@@ -394,20 +403,18 @@ impl<'a> Importer<'a> {
                     .and_then(|peer| self.outlets.get(&peer.at));
                 if outlet.is_none() {
                     let name = clean(part.name);
-                    remarks
-                        .comments
-                        .push(format!("ASSUMED psus: {name} is plugged in nowhere"));
-                    let what = "a power port is cabled to no outlet of a rack PDU: it is plugged in nowhere";
+                    remarks.comments.push(format!("ASSUMED psus: {name} is not plugged in"));
+                    let what = "a power port is cabled to no outlet of a rack PDU: the PSU counts as not plugged in";
                     self.sink
-                        .warning(part.row.spot("name"), "name", what, "cable it in NetBox");
+                        .warning(part.row.spot("name"), "name", what, "add the cable in NetBox");
                 }
                 psus.push(outlet.cloned());
             }
             if ports.is_empty() {
                 remarks.missing(
                     "psus",
-                    "NetBox has no power ports of it",
-                    "add them in NetBox, or write where it is plugged in",
+                    "NetBox has no power ports of this node",
+                    "add them in NetBox, or write the outlets here",
                 );
             }
             if let Some(node) = self.draft.nodes.get_mut(node) {

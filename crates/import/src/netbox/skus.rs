@@ -69,9 +69,9 @@ impl<'a> Importer<'a> {
         match self.height(kind) {
             Some(units) if (0.5..=120.0).contains(&units) => sku.height_units = Some(units.ceil() as u16),
             _ => {
-                let what = format!("NetBox does not say how many units a {kind} takes");
+                let what = format!("NetBox has no height of a {kind}");
                 sku.remarks
-                    .missing("height_units", what, "export device types, or write it");
+                    .missing("height_units", what, "export device types, or write the height here");
             }
         }
         let weight = self.device_type(kind).and_then(|row| row.kilograms("weight"));
@@ -97,8 +97,9 @@ impl<'a> Importer<'a> {
         match &maximum {
             Some(watts) => {
                 let least = watts.iter().copied().fold(f64::INFINITY, f64::min);
-                let what = "NetBox does not say how many PSUs must live: all of them, so no loss of a feed is survived";
-                sku.remarks.assumed("psus", what, "write how many are `needed`");
+                let what =
+                    "NetBox has no number of needed PSUs: all are assumed, so no node survives the loss of a feed";
+                sku.remarks.assumed("psus", what, "write the number of `needed` PSUs");
                 sku.psus = Some(Psus {
                     count: watts.len(),
                     watts: least,
@@ -116,25 +117,25 @@ impl<'a> Importer<'a> {
         }
         sku.max_watts = match (allocated, maximum) {
             (Some(watts), _) => {
-                let what = "the sum of what NetBox allocates to the power ports";
+                let what = "the sum of the allocated draw of the power ports in NetBox is assumed";
                 sku.remarks.assumed(
                     "power",
                     what,
-                    "write the most that a node draws: it is what is reserved",
+                    "write the maximum draw of a node: this power is reserved",
                 );
                 Some(watts.iter().sum())
             }
             (None, Some(watts)) => {
-                let what = "power ports have no allocated draw: all that the PSUs can draw together";
+                let what = "power ports have no allocated draw: the maximum draw of all PSUs is assumed";
                 sku.remarks.assumed(
                     "power",
                     what,
-                    "write the most that a node draws: it is what is reserved",
+                    "write the maximum draw of a node: this power is reserved",
                 );
                 Some(watts.iter().sum())
             }
             (None, None) => {
-                let what = "power ports have no draw: what a node draws is not known";
+                let what = "power ports have no draw: the draw of a node is not known";
                 sku.remarks.missing(
                     "power",
                     what,

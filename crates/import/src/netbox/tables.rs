@@ -349,7 +349,7 @@ impl Tables {
             }
             if cells.len() > header.len() {
                 let what = format!(
-                    "the row has {} cells and the first line names {} columns",
+                    "the row has {} cells, but the first line names {} columns",
                     cells.len(),
                     header.len()
                 );

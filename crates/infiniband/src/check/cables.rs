@@ -282,7 +282,7 @@ impl Search<'_> {
                     .filter_map(|end| self.view.matching.planned_of(end.device))
                     .map(|device| self.view.plan.device_text(device))
                     .collect(),
-                text: format!("{a} is connected to {b}, and no such cable is planned"),
+                text: format!("{a} is connected to {b}, but the plan has no such cable"),
                 runs: None,
             });
         }

@@ -52,8 +52,8 @@ fn missing_switches(view: &View<'_>, faults: &mut Vec<CableFault>, silent: &mut 
         let hidden: BTreeSet<DeviceIx> = links.iter().map(|(far, _)| far.device).filter(is_hidden).collect();
         let also = match hidden.len() {
             0 => String::new(),
-            1 => ", and with it the adapter that hangs on it alone".to_owned(),
-            n => format!(", and with it {n} adapters that hang on it alone"),
+            1 => ", nor is the adapter connected only to it".to_owned(),
+            n => format!(", nor are {n} adapters connected only to it"),
         };
         let words = view.plan.device_text(ix);
         let cables: Vec<LinkIx> = links.iter().map(|(_, link)| *link).collect();
@@ -121,10 +121,10 @@ fn missing_words(view: &View<'_>, at: usize, gone: &[DeviceIx], cables: &[LinkIx
             view.plan.device_text(*only)
         ),
         gone if gone.len() < all => format!(
-            "{words}: {} of its {all} adapters are not seen, it may be off ({listed})",
+            "{words}: {} of its {all} adapters are not seen; the node may be off ({listed})",
             gone.len()
         ),
-        _ => format!("{words}: none of its {all} adapters is seen, it may be off ({listed})"),
+        _ => format!("{words}: none of its {all} adapters is seen; the node may be off ({listed})"),
     }
 }
 
@@ -175,11 +175,11 @@ fn other_device(view: &View<'_>, at: usize, others: &[(DeviceIx, DeviceIx)]) -> 
     } else {
         let (words, noun) = (view.units.words(view.plan, at), unit.noun());
         let why = match wanted.guid {
-            Some(_) => "or the adapters of this one were replaced",
-            None => "or this one has another name",
+            Some(_) => "or the adapters of this node were replaced",
+            None => "or this node has another name",
         };
         format!(
-            "{words}: {} other adapters are in its place, the first is {guid} ({name:?}){should}: another {noun} stands \
+            "{words}: {} other adapters are in its place, the first is {guid} ({name:?}){should}: another {noun} is \
              there, {why}",
             others.len()
         )
@@ -232,7 +232,7 @@ fn unknown(view: &View<'_>, faults: &mut Vec<CableFault>) {
         };
         let noun = device.kind.noun();
         let text = format!(
-            "{noun} {guid} ({:?}) is in no plan; it is connected to {places}",
+            "{noun} {guid} ({:?}) is not in the plan; it is connected to {places}",
             device.name
         );
         let words = plan::device_text(view.found, ix, None);

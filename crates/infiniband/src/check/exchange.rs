@@ -203,14 +203,15 @@ fn fault(view: &View<'_>, ring: &[usize], cables: &[LinkIx]) -> CableFault {
         format!("exchange the {nouns} or their cables, or correct their names")
     } else if ring.iter().all(|unit| says_its_place(view, *unit)) {
         format!(
-            "their descriptions are those of the places, so the GUIDs in the plan may be exchanged: correct the plan, or \
+            "their descriptions match the places, so the GUIDs in the plan may be exchanged: correct the plan, or \
              exchange the {nouns} or their cables"
         )
     } else {
         format!("exchange the {nouns} or their cables, or correct the plan")
     };
     let text = format!(
-        "{} are in each other's places: {}; {} cables show it ({}); {hint}; other cables are judged as if they were exchanged",
+        "{} are in each other's places: {}; {} cables show this ({}); {hint}; other cables are checked as if the \
+         {nouns} were exchanged",
         names.join(" and "),
         places.join(", "),
         cables.len(),

@@ -229,7 +229,7 @@ impl View<'_> {
             Some(planned) => self.plan.end_text(planned),
             None => {
                 let words = super::plan::end_text(self.found, found, None);
-                format!("{words}, which no plan knows")
+                format!("{words}, which is not in the plan")
             }
         }
     }

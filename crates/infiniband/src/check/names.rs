@@ -183,7 +183,7 @@ impl<'a> Search<'a> {
         let others = ring.iter().zip(&names).filter_map(|(unit, words)| {
             let other = self.others[*unit].as_ref()?;
             Some(format!(
-                "{words} ({}) calls itself {:?}",
+                "{words} ({}) has the description {:?}",
                 self.guids(&other.devices),
                 other.name
             ))
@@ -202,11 +202,11 @@ impl<'a> Search<'a> {
         let words = view.units.words(view.plan, at);
         let noun = unit.noun();
         let also = match self.owner(other.name) {
-            Some(owner) => format!(", which is planned for {}", view.units.words(view.plan, owner)),
+            Some(owner) => format!(", which the plan gives to {}", view.units.words(view.plan, owner)),
             None => String::new(),
         };
         let text = format!(
-            "{words} ({}) calls itself {:?}{also}; correct the name of the {noun}, or the plan",
+            "{words} ({}) has the description {:?}{also}; correct the name of the {noun}, or the plan",
             self.guids(&other.devices),
             other.name
         );
@@ -216,7 +216,7 @@ impl<'a> Search<'a> {
     fn single_wrong(&self, device: DeviceIx, name: &str) -> CableFault {
         let words = self.view.plan.device_text(device);
         let text = format!(
-            "{words} ({}) says that its node is {name:?}; correct its description, or the plan",
+            "{words} ({}) names the node {name:?} in its description; correct the description, or the plan",
             self.guids(&[device])
         );
         fault(FaultKind::WrongName, vec![words], text)

@@ -98,7 +98,7 @@ pub enum DumpFault {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DumpError {
     /// The dump exceeds the size limit.
-    #[error("the dump has {bytes} bytes, more than the {most} that are read")]
+    #[error("the dump has {bytes} bytes; the limit is {most}")]
     TooLarge {
         /// Size of the dump, in bytes.
         bytes: usize,
@@ -114,7 +114,7 @@ pub enum DumpError {
         most: usize,
     },
     /// The text has no device.
-    #[error("no device in {lines} lines: it should be what ibnetdiscover prints without options{}", hint(.first))]
+    #[error("no device in {lines} lines: the input must be the output of ibnetdiscover without options{}", hint(.first))]
     NoDevice {
         /// Number of lines.
         lines: u32,

@@ -50,7 +50,7 @@ pub fn read(bytes: &[u8], limits: Limits) -> Result<Dump, DumpError> {
     for line in text.lines() {
         number += 1;
         if lossy && line.contains(char::REPLACEMENT_CHARACTER) {
-            reader.find(number, DumpFault::NotText, "holds bytes that are no UTF-8");
+            reader.find(number, DumpFault::NotText, "contains bytes that are not UTF-8");
         }
         reader.line(number, line)?;
     }
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
             self.find(
                 number,
                 DumpFault::LongLine,
-                format!("has {bytes} bytes; it was left out"),
+                format!("has {bytes} bytes; the line was skipped"),
             );
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl<'a> Reader<'a> {
             port: pending.number,
         };
         if self.builder.known(near).is_some() {
-            let text = format!("port {} of {} was told before", near.port, self.called(device));
+            let text = format!("port {} of {} was described before", near.port, self.called(device));
             self.find(line, DumpFault::BadPort, text);
             return;
         }
@@ -316,7 +316,7 @@ impl<'a> Reader<'a> {
             self.find(
                 *line,
                 DumpFault::OneSided,
-                format!("{there} does not tell of its link to {here}"),
+                format!("{there} does not list its link to {here}"),
             );
         }
     }
@@ -362,7 +362,7 @@ impl<'a> Reader<'a> {
             return;
         };
         let text = format!(
-            "the {what} of the far end, {}, is another in its own block",
+            "the {what} of the far end, {}, differs from its own block",
             self.called(far.device)
         );
         self.find(pending.line, DumpFault::Contradiction, text);

@@ -70,11 +70,14 @@ pub fn parse(text: &str) -> Result<Partitions, ConfError> {
         if raw.len() > MAX_LINE_BYTES {
             return fail(
                 line,
-                format!("{} bytes, OpenSM cuts lines after {MAX_LINE_BYTES}", raw.len()),
+                format!(
+                    "the line has {} bytes; OpenSM cuts lines after {MAX_LINE_BYTES}",
+                    raw.len()
+                ),
             );
         }
         if raw.contains('\0') {
-            return fail(line, "a zero byte, at which OpenSM stops reading the line".to_owned());
+            return fail(line, "a zero byte; OpenSM stops reading the line there".to_owned());
         }
         let mut rest = raw.split('#').next().unwrap_or_default().trim();
         while !rest.is_empty() {
@@ -141,7 +144,7 @@ impl Rule {
             .ok_or_else(|| format!("a partition must begin with Name=0xKEY, found {:?}", short(head)))?;
         let (name, key) = (name.trim(), key.trim());
         if !is_name(name) {
-            return Err(format!("{:?} is no name of a partition", short(name)));
+            return Err(format!("{:?} is not a partition name", short(name)));
         }
         let mut rule = Self {
             line,
@@ -161,7 +164,7 @@ impl Rule {
                 "defmember=limited" => rule.default_membership = Membership::Limited,
                 _ => {
                     return Err(format!(
-                        "the flag {:?} is not used here: indx0, defmember=full or =limited",
+                        "unknown flag {:?}: write indx0, defmember=full or defmember=limited",
                         short(flag)
                     ));
                 }
@@ -195,7 +198,7 @@ impl Rule {
             Some((who, word)) => match word.trim() {
                 "full" => (who.trim_end(), Membership::Full),
                 "limited" => (who.trim_end(), Membership::Limited),
-                word => return Err(format!("{:?} is no membership: full or limited", short(word))),
+                word => return Err(format!("{:?} is not a membership: write full or limited", short(word))),
             },
         };
         let twice = match who {
@@ -205,12 +208,12 @@ impl Rule {
                 let guid = Some(who)
                     .filter(|who| who.starts_with("0x"))
                     .and_then(|who| who.parse::<Guid>().ok());
-                let guid = guid.ok_or_else(|| format!("{:?} is no port GUID, ALL or SELF", short(who)))?;
+                let guid = guid.ok_or_else(|| format!("{:?} is not a port GUID, ALL or SELF", short(who)))?;
                 self.members.insert(guid, membership).is_some()
             }
         };
         if twice {
-            Err(format!("{who} is there twice"))
+            Err(format!("{who} is listed twice"))
         } else {
             Ok(())
         }
@@ -233,7 +236,7 @@ impl Rules {
         }
         if rule.all.is_some() || rule.manager.is_some() {
             return Err(format!(
-                "ALL and SELF belong into the default partition only, not into {}",
+                "ALL and SELF are allowed only in the default partition, not in {}",
                 rule.key
             ));
         }
@@ -245,14 +248,14 @@ impl Rules {
             members: rule.members,
         };
         match self.partitions.partitions.insert(key, partition) {
-            Some(_) => Err(format!("{key} is there twice")),
+            Some(_) => Err(format!("{key} is defined twice")),
             None => Ok(()),
         }
     }
 
     fn close_default(&mut self, rule: Rule) -> Result<(), String> {
         if std::mem::replace(&mut self.default_seen, true) {
-            return Err("the default partition is there twice".to_owned());
+            return Err("the default partition is defined twice".to_owned());
         }
         let closed = rule.all == Some(Membership::Limited) && rule.manager == Some(Membership::Full);
         let named = rule.name == "Default" && !rule.first;

@@ -149,7 +149,7 @@ fn key_check(item: HealthItem, word: &str, key: Option<KeyStrength>) -> HealthCh
     match key {
         Some(KeyStrength::Own) => line(item, HealthState::Holds, format!("{word} is set")),
         Some(KeyStrength::WellKnown) => {
-            let text = format!("{word} is the one that everybody knows: set a random one on every subnet manager");
+            let text = format!("{word} is a well-known default: set a random key on every subnet manager");
             line(item, HealthState::Fails, text)
         }
         None => unknown(item),
@@ -183,7 +183,7 @@ fn default_partition(managers: &BTreeSet<Guid>, tables: &Tables) -> HealthCheck 
             named.push(format!("and {} more", open.len() - MAX_NAMED));
         }
         let text = format!(
-            "{} of {} ports are full members of the default partition and hear each other: {}",
+            "{} of {} ports are full members of the default partition and can communicate with each other: {}",
             open.len(),
             tables.read.len(),
             named.join(", ")
@@ -194,6 +194,9 @@ fn default_partition(managers: &BTreeSet<Guid>, tables: &Tables) -> HealthCheck 
         let text = format!("{} tables were not read", tables.unread.len());
         return line(item, HealthState::Unknown, text);
     }
-    let text = format!("none of {} ports but the managers' is a full member", tables.read.len());
+    let text = format!(
+        "of {} ports, only those of subnet managers are full members",
+        tables.read.len()
+    );
     line(item, HealthState::Holds, text)
 }

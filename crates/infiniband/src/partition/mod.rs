@@ -68,7 +68,7 @@ impl fmt::Display for PKey {
 
 /// The text is not a P_Key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no P_Key: 0x0001 to 0x7fff")]
+#[error("{0:?} is not a P_Key: write 0x0001 to 0x7fff")]
 pub struct BadPKey(String);
 
 impl FromStr for PKey {
@@ -180,7 +180,7 @@ pub enum PartitionError {
         name: String,
     },
     /// The partition is listed under another key.
-    #[error("partition {name:?} is listed under {listed} and has key {key}")]
+    #[error("partition {name:?} is listed under {listed}, but has key {key}")]
     OtherKey {
         /// The partition's name.
         name: String,

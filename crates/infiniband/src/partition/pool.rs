@@ -38,7 +38,7 @@ pub enum KeyState {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// The first key is above the last, or the range includes the default partition's key.
-    #[error("no range of keys: {first} to {last}; it must lie within 0x0001 to 0x7ffe")]
+    #[error("{first} to {last} is not a range of keys: it must lie within 0x0001 to 0x7ffe")]
     BadRange {
         /// The first key.
         first: PKey,
@@ -58,7 +58,7 @@ pub enum PoolError {
         ports: usize,
     },
     /// The key is free, or another owner holds it.
-    #[error("{key} is not {owner}'s")]
+    #[error("key {key} is not held by {owner}")]
     NotHeld {
         /// The key.
         key: PKey,

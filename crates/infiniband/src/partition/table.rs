@@ -98,7 +98,10 @@ pub fn compare(
     let mut differences = Vec::new();
     for port in ports {
         let Some(table) = tables.read.get(&port) else {
-            let why = tables.unread.get(&port).map_or("nobody asked for it", String::as_str);
+            let why = tables
+                .unread
+                .get(&port)
+                .map_or("no reading was requested", String::as_str);
             let text = format!("its table was not read: {why}");
             differences.push(difference(port, DifferenceKind::NotRead, None, text));
             continue;
@@ -115,7 +118,7 @@ pub fn compare(
             && let Some(at) = table.iter().position(|entry| entry & 0x7fff == key.number())
             && at > 0
         {
-            let text = format!("{} stands at index {at} of its table, not at 0", named(wanted, *key));
+            let text = format!("{} is at index {at} of its table, not at 0", named(wanted, *key));
             differences.push(difference(port, DifferenceKind::NotFirst, Some(*key), text));
         }
     }
@@ -131,7 +134,7 @@ fn named(wanted: &Partitions, key: PKey) -> String {
     match wanted.partitions.get(&key) {
         Some(partition) => format!("{key} ({})", partition.name),
         None if key == PKey::DEFAULT => format!("{key} (the default partition)"),
-        None => format!("{key} (no partition that exists)"),
+        None => format!("{key} (an unknown partition)"),
     }
 }
 
@@ -151,7 +154,10 @@ fn one(
         let words = named(wanted, *key);
         let (kind, text) = match (should.get(key), membership) {
             (None, membership) => {
-                let text = format!("is a {} member of {words} and should not be in it", membership.word());
+                let text = format!(
+                    "is a {} member of {words}, but should not be a member",
+                    membership.word()
+                );
                 (DifferenceKind::Foreign, text)
             }
             (Some(Membership::Limited), Membership::Full) => {
@@ -160,10 +166,13 @@ fn one(
                 } else {
                     DifferenceKind::TooStrong
                 };
-                (kind, format!("is a full member of {words} and should be a limited one"))
+                (
+                    kind,
+                    format!("is a full member of {words}, but should be a limited member"),
+                )
             }
             (Some(Membership::Full), Membership::Limited) => {
-                let text = format!("is a limited member of {words} and should be a full one");
+                let text = format!("is a limited member of {words}, but should be a full member");
                 (DifferenceKind::TooWeak, text)
             }
             _ => continue,
@@ -172,7 +181,7 @@ fn one(
     }
     for (key, membership) in should.iter().filter(|(key, _)| !has.contains_key(key)) {
         let text = format!(
-            "is not in {}, and should be a {} member",
+            "is not a member of {}, but should be a {} member",
             named(wanted, *key),
             membership.word()
         );

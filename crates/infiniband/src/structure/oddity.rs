@@ -91,16 +91,16 @@ fn switch(fabric: &Fabric, all: &Structure, view: &SwitchView, usual: &BTreeMap<
     if view.level == 0 {
         found.push(oddity(
             OddityKind::Isolated,
-            format!("{name}: no way leads from it to a node"),
+            format!("{name}: the switch has no path to a node"),
         ));
     }
     if view.beside > 0 {
-        let text = format!("{name}: {} links to switches of its own level", view.beside);
+        let text = format!("{name}: {} links to switches of the same level", view.beside);
         found.push(oddity(OddityKind::SameLevel, text));
     }
     let level = |device| all.switch(device).map_or(0, |view| view.level);
     for other in view.up.keys().filter(|other| level(**other) > view.level + 1) {
-        let text = format!("{name}: linked to {} across a level", called(fabric, *other));
+        let text = format!("{name}: linked to {}, more than one level up", called(fabric, *other));
         found.push(oddity(OddityKind::SkipsLevel, text));
     }
     let least = view.up.iter().min_by_key(|(device, links)| (**links, **device));
@@ -112,7 +112,7 @@ fn switch(fabric: &Fabric, all: &Structure, view: &SwitchView, usual: &BTreeMap<
         && few < many
     {
         let text = format!(
-            "{name}: uneven links up, {many} to {} and {few} to {}",
+            "{name}: uneven uplinks, {many} to {} and {few} to {}",
             called(fabric, *most),
             called(fabric, *least)
         );
@@ -120,7 +120,10 @@ fn switch(fabric: &Fabric, all: &Structure, view: &SwitchView, usual: &BTreeMap<
     }
     let usual = usual.get(&view.level).copied().unwrap_or(0);
     if view.level > 0 && view.uplinks() < usual {
-        let text = format!("{name}: {} links up, others of its level have {usual}", view.uplinks());
+        let text = format!(
+            "{name}: {} uplinks, but other switches of this level have {usual}",
+            view.uplinks()
+        );
         found.push(oddity(OddityKind::FewUplinks, text));
     }
 }
@@ -205,5 +208,5 @@ fn slow_text(fabric: &Fabric, link: &crate::model::Link, rate: Rate, others: &st
         plan::end_text(fabric, link.a, None),
         plan::end_text(fabric, link.b, None),
     );
-    format!("{a} to {b}: runs at {rate}, most such links at {others}")
+    format!("{a} to {b}: runs at {rate}, but most such links run at {others}")
 }

@@ -31,13 +31,15 @@ pub(super) fn system(line: &str) -> Result<(&str, &str), String> {
         return Err("neither a system (TYPE NAME) nor a port (PORT -> TYPE NAME PORT)".to_owned());
     };
     if [kind, name].iter().any(|word| word.contains(['/', '=', '"', ',', '>'])) {
-        return Err(format!("{kind:?} {name:?} is no system: type and name are plain words"));
+        return Err(format!(
+            "{kind:?} {name:?} is not a system: type and name must be plain words"
+        ));
     }
     if config.is_empty() {
         return Ok((kind, name));
     }
     Err(format!(
-        "{name:?} has boards (CFG: {config}): what is inside of a chassis stands in no topology file"
+        "{name:?} has boards (CFG: {config}): a topology file does not describe the inside of a chassis"
     ))
 }
 
@@ -50,7 +52,7 @@ pub(super) fn arrow_at(line: &str) -> Option<&str> {
 
 /// Parses `->`, `-4x->`, `-4x-25G->`.
 fn rate(arrow: &str) -> Result<(Option<Width>, Option<Speed>), String> {
-    let bad = || format!("{arrow:?} is no arrow such as -> or -4x-25G->");
+    let bad = || format!("{arrow:?} is not an arrow such as -> or -4x-25G->");
     let inner = arrow.strip_prefix('-').and_then(|rest| rest.strip_suffix('>'));
     let (mut width, mut speed) = (None, None);
     for part in inner.ok_or_else(bad)?.split('-').filter(|part| !part.is_empty()) {
@@ -70,7 +72,9 @@ fn rate(arrow: &str) -> Result<(Option<Width>, Option<Speed>), String> {
 type Port = (Option<String>, u8);
 
 fn port(text: &str) -> Result<Port, String> {
-    let bad = || format!("{text:?} is no port: P5, or of a host mlx5_3/P1; a chassis of several boards cannot be read");
+    let bad = || {
+        format!("{text:?} is not a port: write P5, or mlx5_3/P1 for a host; a chassis of several boards cannot be read")
+    };
     let number = |text: &str| {
         let digits = text.strip_prefix(['P', 'p']).unwrap_or(text);
         digits.parse().ok().filter(|port| (1..=MAX_PORT).contains(port))
@@ -128,17 +132,14 @@ struct Reader {
 pub(super) fn read(text: &str) -> Result<Plan, Vec<PlanFault>> {
     let fault = |line: u32, text: String| PlanFault { line, text };
     if text.len() > MAX_BYTES {
-        let words = format!(
-            "the file has {} bytes, more than the {MAX_BYTES} that are read",
-            text.len()
-        );
+        let words = format!("the file has {} bytes; the limit is {MAX_BYTES}", text.len());
         return Err(vec![fault(0, words)]);
     }
     let (mut reader, mut faults) = (Reader::default(), Vec::new());
     for (number, line) in (1u32..).zip(text.lines()).filter(|(_, line)| !is_blank(line)) {
         let read = match line.len() {
             0..=MAX_LINE => reader.line(number, line.trim_end()),
-            long => Err(format!("{long} bytes in a line, more than {MAX_LINE}")),
+            long => Err(format!("the line has {long} bytes; the limit is {MAX_LINE}")),
         };
         if let Err(words) = read {
             faults.push(fault(number, words));
@@ -166,10 +167,10 @@ impl Reader {
         };
         let near = self
             .section
-            .ok_or_else(|| "a port that stands under no system".to_owned())?;
+            .ok_or_else(|| "a port without a system before it".to_owned())?;
         let words: Vec<&str> = line.split_whitespace().collect();
         let [own, _, kind, name, far] = words[..] else {
-            return Err("a port is PORT -> TYPE NAME PORT".to_owned());
+            return Err("write a port as PORT -> TYPE NAME PORT".to_owned());
         };
         let rate = rate(arrow)?;
         let near = (near, port(own)?);
@@ -216,7 +217,7 @@ impl Reader {
             }
             let other = known.line;
             return Err(format!(
-                "{} has a cable already, in line {other}",
+                "{} already has a cable, in line {other}",
                 words(self, &ends[near])
             ));
         }

@@ -78,7 +78,7 @@ fn groups<'a>(facts: &'a Facts<'_>, faults: &mut Faults) -> Groups<'a> {
             .entry(group.clone())
             .or_insert_with(|| (name.to_owned(), Vec::new()));
         if first != name {
-            let why = format!("`{}` and it would both be the group {group}", first.escape_debug());
+            let why = format!("`{}` has the same group name, {group}", first.escape_debug());
             faults.add(format!("{kind} {name}"), why);
         }
         hosts.push(host);

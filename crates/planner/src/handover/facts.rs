@@ -120,7 +120,7 @@ fn check_names(cluster: &Cluster<'_>, faults: &mut Faults) {
         ("name of the customer", cluster.customer),
     ] {
         if name.trim().is_empty() || name.len() > 253 || name.chars().any(char::is_control) {
-            faults.add(subject, "1 to 253 characters are wanted, and no control characters");
+            faults.add(subject, "1 to 253 characters without control characters are required");
         }
     }
 }
@@ -136,16 +136,19 @@ fn check_members(cluster: &Cluster<'_>, faults: &mut Faults) {
         };
         let subject = format!("node {}", node.name);
         if !nodes.insert(member.node) {
-            faults.add(&subject, "it is named twice");
+            faults.add(&subject, "it is listed twice");
         } else if !hosts.insert(member.hostname.to_ascii_lowercase()) {
-            let why = format!("another has the host name `{}` too", member.hostname.escape_debug());
+            let why = format!(
+                "another node has the same host name, `{}`",
+                member.hostname.escape_debug()
+            );
             faults.add(&subject, why);
         } else if member.address.is_some_and(|address| !addresses.insert(address)) {
-            faults.add(&subject, "another has its address too");
+            faults.add(&subject, "another node has the same address");
         }
     }
     if cluster.members.iter().all(|member| member.spare) {
-        faults.add("cluster", "it has no node that is used");
+        faults.add("cluster", "it has no node in use");
     }
 }
 

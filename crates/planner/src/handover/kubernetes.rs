@@ -25,7 +25,7 @@ pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
 fn nodes(facts: &Facts<'_>, faults: &mut Faults) -> String {
     let mut text = String::from(
         "# kubectl apply --server-side --field-manager=rackwright -f nodes.yaml, when all nodes have joined:\n\
-         # for one that has not, an empty Node would be made.\n",
+         # otherwise an empty Node is created for a node that has not joined.\n",
     );
     for cluster_node in &facts.cluster_nodes {
         let subject = format!("node {}", cluster_node.name);
@@ -92,7 +92,7 @@ fn labels(facts: &Facts<'_>, cluster_node: &ClusterNode<'_>, faults: &mut Faults
             Some(other) if *other != **leaf => faults.add(
                 format!("node {}", cluster_node.name),
                 format!(
-                    "rail {} is on leaves {other} and {leaf}, and a label names one",
+                    "rail {} is on leaves {other} and {leaf}, but a label names only one",
                     hca.rail
                 ),
             ),

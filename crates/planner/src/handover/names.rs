@@ -11,7 +11,7 @@ pub(super) fn slurm(name: &str) -> Result<(), &'static str> {
     } else if !name.bytes().all(sound) || !name.as_bytes()[0].is_ascii_alphanumeric() {
         Err("a name has letters, digits and `-_.`, a letter or digit first")
     } else if SLURM_WORDS.iter().any(|word| name.eq_ignore_ascii_case(word)) {
-        Err("this name means something else")
+        Err("this name is reserved in Slurm")
     } else {
         Ok(())
     }

@@ -41,29 +41,30 @@ fn conf(facts: &Facts<'_>, cluster_nodes: &[&ClusterNode<'_>]) -> String {
         let _ = write!(
             text,
             "\n# The adapters of the compute fabric, port 1 of each, and no others such as those for storage.\n\
-             # The second equals sign wants whole names: without it mlx5_1 is mlx5_10 too.\n\
+             # The second equals sign selects exact names: without it, mlx5_1 also matches mlx5_10.\n\
              NCCL_IB_HCA=={}\n",
             hcas.join(",")
         );
     }
     text.push_str(if rails_apart(facts, cluster_nodes) {
-        "\n# Each rail has leaves of its own, and what changes rails goes through spines: a ring keeps to one rail.\n\
-         # NVLink takes data to the GPU of another rail before it is sent.\n\
+        "\n# Each rail has its own leaves, and traffic between rails passes spines: a ring stays on one rail.\n\
+         # NVLink moves data to the GPU of the other rail before it is sent.\n\
          NCCL_CROSS_NIC=0\n"
     } else {
-        "\n# NCCL_CROSS_NIC is left to NCCL: adapters of a node share leaves.\n"
+        "\n# NCCL_CROSS_NIC is not set, so NCCL decides: adapters of a node share leaves.\n"
     });
     match facts.cluster.partition.as_ref().map(|sheet| (sheet.key, sheet.index)) {
         Some((key, 0)) => {
             let _ = write!(
                 text,
-                "\n# NCCL_IB_PKEY is an index in the port's table and no key. It is left at 0, its default: there is {key}.\n"
+                "\n# NCCL_IB_PKEY is an index in the port's table, not a key. It stays at its default, 0: this entry \
+                 is {key}.\n"
             );
         }
         Some((key, index)) => {
             let _ = write!(
                 text,
-                "\n# An index in the port's table and no key: there is {key}.\nNCCL_IB_PKEY={index}\n"
+                "\n# An index in the port's table, not a key: this entry is {key}.\nNCCL_IB_PKEY={index}\n"
             );
         }
         None => {}
@@ -82,7 +83,8 @@ fn rails_apart(facts: &Facts<'_>, cluster_nodes: &[&ClusterNode<'_>]) -> bool {
 
 fn hostfile(facts: &Facts<'_>) -> String {
     let mut text = String::from(
-        "# For mpirun --hostfile, ranks by slot: nodes of a unit stand together, so rings leave it once.\n",
+        "# For mpirun --hostfile, ranks by slot: nodes of a unit are listed together, so a ring leaves a unit only \
+         once.\n",
     );
     for cluster_node in facts.in_use() {
         // Writing to a string cannot fail.

@@ -32,12 +32,12 @@ fn checked<'a>(facts: &Facts<'_>, sheet: &'a PartitionSheet, faults: &mut Faults
         let Some(cluster_node) = cluster_nodes.get(&port.node) else {
             faults.add(
                 format!("port {}", port.guid),
-                "it is in the partition and of no node of the cluster",
+                "it is in the partition, but belongs to no node of the cluster",
             );
             continue;
         };
         let Some(hca) = cluster_node.sku.hcas.get(usize::from(port.hca)) else {
-            let why = format!("it has no HCA {}, which is in the partition", port.hca);
+            let why = format!("the partition has a port of its HCA {}, which does not exist", port.hca);
             faults.add(format!("node {}", cluster_node.name), why);
             continue;
         };
@@ -50,7 +50,7 @@ fn checked<'a>(facts: &Facts<'_>, sheet: &'a PartitionSheet, faults: &mut Faults
             .copied()
             .flatten();
         if let Some(planned) = planned.and_then(Guid::new).filter(|planned| *planned != port.guid) {
-            let why = format!("port {} is in the partition, and the site has {planned}", port.guid);
+            let why = format!("port {} is in the partition, but the site has {planned}", port.guid);
             faults.add(&subject, why);
         }
         if !guids.insert(port.guid) || ports.insert((port.node, port.hca), port).is_some() {
@@ -117,10 +117,10 @@ fn partition_md(facts: &Facts<'_>, sheet: &PartitionSheet) -> String {
         .find_map(|cluster_node| cluster_node.sku.hcas.first())
         .map_or("mlx5_0", |hca| &*hca.name);
     format!(
-        "# Partition\n\n{}\n{}\nThe first bit of an entry says full membership; the key is the rest of it. Full members talk to all \
-         members, limited ones to full ones only. All ports are in [ports.csv](ports.csv). On a node,\n\n    \
-         cat /sys/class/infiniband/{hca}/ports/1/pkeys/{}\n\nshows the entry. Also there is the default partition, 0x7fff, \
-         of which nodes are limited members.\n",
+        "# Partition\n\n{}\n{}\nThe first bit of an entry marks full membership; the rest is the key. Full members \
+         communicate with all members, limited members only with full members. All ports are in \
+         [ports.csv](ports.csv). On a node,\n\n    cat /sys/class/infiniband/{hca}/ports/1/pkeys/{}\n\nshows the entry. \
+         The table also has the default partition, 0x7fff: nodes are limited members of it.\n",
         table(
             &["name", "P_Key", "index in the ports' tables"],
             [vec![cell(&sheet.name), sheet.key.to_string(), sheet.index.to_string()]]

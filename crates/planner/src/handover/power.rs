@@ -23,7 +23,7 @@ pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
         if !cluster_node.reservation.watts.is_finite() || cluster_node.reservation.watts < 0.0 {
             faults.add(
                 format!("node {}", cluster_node.name),
-                "what is reserved for it is no figure",
+                "its power reservation is not a number",
             );
         }
     }
@@ -40,9 +40,9 @@ pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
         .map(|cluster_node| cluster_node.reservation.watts)
         .sum();
     let text = format!(
-        "# Power and cooling\n\nReserved: {} for {} nodes. PSUs share a node's load evenly; when a feed is lost, those that live \
-         carry all of it.\n\n## Nodes\n\n{}\n## Loss of a feed\n\n{}\n## Domains\n\n{}\n## Heat\n\n{}\n## Ways from the utility to \
-         each PSU\n\n{}",
+        "# Power and cooling\n\nReserved: {} for {} nodes. PSUs share a node's load evenly; when a feed is lost, the \
+         remaining PSUs carry all of it.\n\n## Nodes\n\n{}\n## Loss of a feed\n\n{}\n## Domains\n\n{}\n## \
+         Heat\n\n{}\n## Power paths from the utility to each PSU\n\n{}",
         kw(total),
         facts.cluster_nodes.len(),
         sheet.nodes(),
@@ -62,7 +62,7 @@ impl Sheet<'_> {
     fn nodes(&self) -> String {
         let rows = self.pairs().map(|(cluster_node, fed)| {
             let needs = format!("{} of {}", fed.psus_needed, fed.psus.len());
-            let lives = if fed.survives_psu_loss { "lives" } else { "goes down" };
+            let lives = if fed.survives_psu_loss { "survives" } else { "goes down" };
             vec![
                 cell(cluster_node.host),
                 cell(cluster_node.name),
@@ -92,7 +92,7 @@ impl Sheet<'_> {
     fn losses(&self) -> String {
         let site = self.facts.site;
         if site.feeds.is_empty() {
-            return "The site has no feeds that are told apart.\n".to_owned();
+            return "The site has no feed letters.\n".to_owned();
         }
         let rows = site.feed_ids().map(|feed| {
             let survives = |fed: &Explanation| fed.losses.get(feed.index()).is_some_and(|loss| loss.survives);
@@ -116,9 +116,9 @@ impl Sheet<'_> {
         let head = [
             "feed",
             "PSUs without power",
-            "nodes that live",
+            "nodes that survive",
             "nodes that go down",
-            "which",
+            "names",
         ];
         table(&head, rows)
     }
@@ -157,9 +157,9 @@ impl Sheet<'_> {
             "domain",
             "kind",
             "feed",
-            "carries",
+            "capacity",
             "reserved by this cluster",
-            "and when another feed is lost",
+            "reserved when another feed is lost",
         ];
         table(&head, rows)
     }
@@ -183,7 +183,7 @@ impl Sheet<'_> {
                 ]
             })
         });
-        table(&["host", "PSU", "outlet", "phase", "draws", "way"], rows)
+        table(&["host", "PSU", "outlet", "phase", "draws", "path"], rows)
     }
 }
 
@@ -254,12 +254,15 @@ fn heat(facts: &Facts<'_>) -> String {
         "To air: {}, to liquid: {}.\n\n{}",
         kw(to_air),
         kw(to_liquid),
-        table(&["rack", "room", "to air", "rack may give", "rear door takes"], racks)
+        table(&["rack", "room", "to air", "rack limit", "rear door capacity"], racks)
     );
     let rows: Vec<Vec<String>> = loops.into_iter().map(|(id, heat)| loop_row(site, id, heat)).collect();
     if !rows.is_empty() {
         text.push('\n');
-        text.push_str(&table(&["loop", "to liquid", "its CDUs take", "coolant wanted"], rows));
+        text.push_str(&table(
+            &["loop", "to liquid", "capacity of its CDUs", "coolant required"],
+            rows,
+        ));
     }
     text
 }

@@ -7,21 +7,22 @@ use super::{PackFile, file, hostlist};
 /// The purpose of a file, by name.
 fn purpose(name: &str) -> &'static str {
     match name {
-        "slurm/topology.conf" => "Slurm: who is near whom, for TopologyPlugin=topology/tree. Beside slurm.conf",
-        "slurm/topology.yaml" => "The same for Slurm 25.05 and later, in place of topology.conf",
+        "slurm/topology.conf" => "Slurm: the network topology for TopologyPlugin=topology/tree. Beside slurm.conf",
+        "slurm/topology.yaml" => "The same for Slurm 25.05 and later, instead of topology.conf",
         "slurm/nodes.conf" => {
-            "Slurm: nodes and a partition. `Include nodes.conf` in slurm.conf; its first lines say what else it needs"
+            "Slurm: nodes and a partition. `Include nodes.conf` in slurm.conf; its first lines list further \
+             requirements"
         }
         "slurm/gres.conf" => "Slurm: the GPUs' device files. Beside slurm.conf",
-        "kubernetes/nodes.yaml" => "Kubernetes: labels of the nodes; its first line says how to apply it",
+        "kubernetes/nodes.yaml" => "Kubernetes: labels of the nodes; the first line of the file shows how to apply it",
         "kubernetes/kueue-topology.yaml" => "Kueue: levels for topology-aware scheduling, by those labels",
         "nccl/hostfile" => "MPI: hosts in the order of the fabric",
         "ansible/inventory.yaml" => "Ansible: hosts and groups. `ansible -i inventory.yaml unit_su01 -m ping`",
         "fabric/ports.csv" => "InfiniBand: each port with its GUID, rail and leaf",
         "fabric/partition.md" => "InfiniBand: the cluster's own partition",
-        "power.md" => "How each node is fed, what was reserved, what is lost with a feed, where heat goes",
-        "validation.md" => "What was checked before hand-over, and what was measured",
-        _ => "NCCL: settings and why. `/etc/nccl.conf` of every node",
+        "power.md" => "Power paths of each node, reserved power, effect of the loss of a feed, heat",
+        "validation.md" => "Checks and measurements before hand-over",
+        _ => "NCCL: settings with reasons. `/etc/nccl.conf` of every node",
     }
 }
 
@@ -48,9 +49,10 @@ pub(super) fn sheet(facts: &Facts<'_>, files: &[PackFile]) -> PackFile {
         .map(|file| vec![format!("[{0}]({0})", file.name), purpose(&file.name).to_owned()]);
     let text = format!(
         "# Cluster {}\n\n{summary}\nA *unit* is nodes on the same leaf switches, a *pod* units below the same spines. In a \
-         rail-optimised fabric a node is on a leaf for each rail, so its unit is given where a program wants one switch.\n\n{}",
+         rail-optimised fabric a node is on a leaf for each rail, so the files name its unit where a program expects \
+         one switch.\n\n{}",
         cell(facts.cluster.name),
-        table(&["file", "what for"], rows)
+        table(&["file", "purpose"], rows)
     );
     file("README.md", text)
 }

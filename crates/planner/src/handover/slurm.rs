@@ -34,7 +34,7 @@ pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
         if cluster_node.unit.is_none() {
             faults.add(
                 &subject,
-                "no cable leads from it to a switch, so it is nowhere in the topology",
+                "it has no cable to a switch, so it has no place in the topology",
             );
         }
     }
@@ -106,7 +106,7 @@ fn topology_conf(tree: &[(String, Children)]) -> String {
 
 fn topology_yaml(facts: &Facts<'_>, tree: &[(String, Children)]) -> String {
     let mut text = format!(
-        "# The same as topology.conf, for Slurm 25.05 and later. While this file is there Slurm does not read that one.\n\
+        "# The same as topology.conf, for Slurm 25.05 and later. If this file exists, Slurm ignores topology.conf.\n\
          - topology: {}\n  cluster_default: true\n  tree:\n    switches:\n",
         yaml(facts.cluster.name)
     );
@@ -123,8 +123,8 @@ fn topology_yaml(facts: &Facts<'_>, tree: &[(String, Children)]) -> String {
 
 fn nodes_conf(facts: &Facts<'_>) -> String {
     let mut text = String::from(
-        "# To be included by slurm.conf, which needs GresTypes=gpu, SelectType=select/cons_tres and\n\
-         # TopologyPlugin=topology/tree besides.\n",
+        "# To be included in slurm.conf, which also needs GresTypes=gpu, SelectType=select/cons_tres and\n\
+         # TopologyPlugin=topology/tree.\n",
     );
     let unknown: BTreeSet<&str> = facts
         .cluster_nodes
@@ -136,7 +136,8 @@ fn nodes_conf(facts: &Facts<'_>) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "# Cores of {sku} are not known here, and Slurm counts one for each socket: add what `slurmd -C` prints on a node."
+            "# The cores of {sku} are unknown here; Slurm assumes one for each socket. Add the output of `slurmd -C` \
+             on a node."
         );
     }
     let mut addresses = facts
@@ -204,7 +205,7 @@ fn hardware(facts: &Facts<'_>, cluster_node: &ClusterNode<'_>) -> String {
 /// `None`: no member has GPUs.
 fn gres_conf(facts: &Facts<'_>) -> Option<String> {
     let mut text = String::from(
-        "# Device files of NVIDIA's driver. A slurmd with NVML may find them by itself: AutoDetect=nvml.\n",
+        "# Device files of NVIDIA's driver. A slurmd with NVML can find them automatically: AutoDetect=nvml.\n",
     );
     let mut any = false;
     for (_, cluster_nodes) in facts.by_sku() {

@@ -75,7 +75,7 @@ impl Fault {
                 None => {
                     let least = wanted.get(&test.kind()).copied().unwrap_or_default();
                     format!(
-                        "; {pair}: {} where at least {} is wanted",
+                        "; {pair}: {}, but at least {} is required",
                         rate(test.gbit_per_s),
                         rate(least)
                     )

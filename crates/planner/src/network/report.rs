@@ -74,9 +74,9 @@ pub fn rows(cluster: &str, topology: &Topology, judgement: &Judgement, summary: 
         };
         let whole = rates.iter().sum::<f64>();
         let to = if shift == 0 {
-            "the next"
+            "the next node"
         } else {
-            "the one half way round"
+            "the node half way round the ring"
         };
         rows.push(row(
             "network-all-nodes",
@@ -88,7 +88,7 @@ pub fn rows(cluster: &str, topology: &Topology, judgement: &Judgement, summary: 
                 rate(whole),
                 rate(least)
             ),
-            "every node gets something through".to_owned(),
+            "every node transfers data".to_owned(),
         ));
     }
     rows
@@ -99,7 +99,8 @@ fn describe_method<'a>(kind: Kind, tests: impl Iterator<Item = &'a Test>) -> Str
     match kind {
         Kind::Rdma => "RDMA between nodes by their adapters".to_owned(),
         Kind::Address => {
-            let why = "no RDMA: most nodes have no active InfiniBand or RoCE port in common that libibverbs or an address reaches";
+            let why =
+                "no RDMA: most nodes share no active InfiniBand or RoCE port that libibverbs or an address can reach";
             format!("TCP between nodes by their addresses ({why})")
         }
         Kind::Adapter => format!("TCP between nodes by their adapters ({})", without_rdma(tests)),
@@ -117,7 +118,7 @@ fn without_rdma<'a>(tests: impl Iterator<Item = &'a Test>) -> String {
     let most = reasons.iter().max_by_key(|(_, count)| **count);
     most.map_or("RDMA is switched off".to_owned(), |(why, _)| match reasons.len() {
         1 => format!("no RDMA: {why}"),
-        kinds => format!("no RDMA: {why}; and {} reasons more", kinds - 1),
+        kinds => format!("no RDMA: {why}; and {} more reasons", kinds - 1),
     })
 }
 
@@ -127,7 +128,7 @@ fn retransmit_text<'a>(kind: Kind, tests: impl Iterator<Item = &'a Test>) -> Str
         Kind::Rdma => String::new(),
         Kind::Address | Kind::Adapter => {
             let again: u64 = tests.map(|test| test.retransmits).sum();
-            format!("; {again} segments sent again")
+            format!("; {again} segments retransmitted")
         }
     }
 }

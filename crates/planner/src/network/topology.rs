@@ -176,14 +176,14 @@ impl Topology {
             Part::Leaf(at) => format!("switch {}", leaf(at)),
             Part::Uplinks(at) => {
                 let cables = self.leaves.get(at).map_or(&[][..], |leaf| &leaf.cables);
-                format!("a cable up from {} ({})", leaf(at), some_of(cables))
+                format!("an uplink cable of {} ({})", leaf(at), some_of(cables))
             }
             Part::Above => {
                 let above: BTreeSet<&String> = self.leaves.iter().flat_map(|leaf| &leaf.above).collect();
                 let above: Vec<String> = above.into_iter().cloned().collect();
                 format!("a switch above the leaves ({})", some_of(&above))
             }
-            Part::Between(a, b) => format!("something between nodes {} and {}", self.name(a), self.name(b)),
+            Part::Between(a, b) => format!("a part between nodes {} and {}", self.name(a), self.name(b)),
         }
     }
 }
@@ -197,7 +197,7 @@ fn some_of(names: &[String]) -> String {
         more => format!(" and {more} more"),
     };
     if shown.is_empty() {
-        "none is known".to_owned()
+        "names unknown".to_owned()
     } else {
         format!("{}{more}", shown.join(", "))
     }

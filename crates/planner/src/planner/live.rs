@@ -98,7 +98,7 @@ impl<'a> Planner<'a> {
         let unknown = nodes.iter().any(|node| node.index() >= self.site.nodes.len());
         if unknown || customer.index() >= self.site.customers.len() {
             return Err(refused(vec![
-                "it names a node or a customer that is not there".to_owned(),
+                "it names a node or a customer that does not exist".to_owned(),
             ]));
         }
         let wanted: Vec<_> = nodes
@@ -122,7 +122,7 @@ impl<'a> Planner<'a> {
         match error {
             TakeError::Node(node) => format!("node {} is not free", node_name(node)),
             TakeError::NotAdmitted(node) => {
-                format!("node {} is not one that the cluster may have", node_name(node))
+                format!("node {} is not allowed for the cluster", node_name(node))
             }
             other => other.to_string(),
         }

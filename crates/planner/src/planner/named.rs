@@ -208,7 +208,7 @@ impl Planner<'_> {
                 Some(id) => {
                     let known = self.site.sku_of(id);
                     if sku.is_some_and(|sku| self.site.node(id).sku.index() != sku) {
-                        faults.push(format!("node {name} is of SKU {} now", known.name));
+                        faults.push(format!("node {name} now has SKU {}", known.name));
                     }
                     nodes.push(hall_node(id));
                 }
@@ -252,15 +252,18 @@ impl Planner<'_> {
                 continue;
             };
             match (self.switches.unit_of_leaf(leaf), unit) {
-                (None, _) => faults.push(format!("switch {name} is no leaf of a scalable unit with nodes")),
+                (None, _) => faults.push(format!("switch {name} is not a leaf of a scalable unit with nodes")),
                 (Some(here), Some(there)) if here != there => {
-                    faults.push(format!("switch {name} is of another scalable unit than {}", leaves[0]));
+                    faults.push(format!(
+                        "switch {name} belongs to another scalable unit than {}",
+                        leaves[0]
+                    ));
                 }
                 (here, _) => unit = here,
             }
         }
         if leaves.is_empty() {
-            faults.push("uplinks without the leaf that they are of".to_owned());
+            faults.push("the leaf of the uplinks is missing".to_owned());
         }
         unit
     }
@@ -283,7 +286,7 @@ impl Planner<'_> {
                 continue;
             };
             let Some((pod, place)) = self.switches.place_of_spine(spine) else {
-                faults.push(format!("switch {} is no spine of the first rail", one.spine));
+                faults.push(format!("switch {} is not a spine of the first rail", one.spine));
                 continue;
             };
             let peers = self.switches.cores[pod][place].as_slice();

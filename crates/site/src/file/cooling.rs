@@ -29,12 +29,12 @@ fn read_unit(draft: &mut Draft, mut fields: Fields<'_, '_>) {
     if kind.is_some() && !is_door && racks.len() > 0 {
         fields.error(
             "rack",
-            "only a rear-door is at a rack",
-            "leave `rack` out; loops name the racks of a cdu",
+            "only a rear-door has the field `rack`",
+            "remove `rack`; the cooling loop lists the racks of a cdu",
         );
     }
     if is_door && rooms.len() > 0 {
-        fields.error("room", "a rear-door is where its rack is", "leave `room` out");
+        fields.error("room", "a rear-door is in the room of its rack", "remove `room`");
     }
     let bmcs = addresses(&mut fields);
     fields.distributes("room", rooms.len(), names.len());
@@ -76,7 +76,7 @@ fn read_unit(draft: &mut Draft, mut fields: Fields<'_, '_>) {
             let slot = &mut draft.site.racks[rack as usize].rear_door;
             if slot.replace(id).is_some() {
                 let what = format!("rack {} has two rear doors", racks.get(i).map_or("", |rack| rack));
-                from.error(sink, "rack", what, "a rack has one");
+                from.error(sink, "rack", what, "a rack has at most one rear door");
             }
         }
         if draft.cooling_units.add(sink, entry, name) {
@@ -116,7 +116,11 @@ fn read_loop(draft: &mut Draft, mut fields: Fields<'_, '_>) {
         );
     }
     if names.len() > 1 {
-        fields.error("name", "a loop is described by itself", "write one item for each loop");
+        fields.error(
+            "name",
+            "an item describes only one loop",
+            "write one item for each loop",
+        );
     }
     let (sink, entry) = fields.finish_with_sink();
     let entry = draft.loops.enter(entry);
@@ -152,14 +156,14 @@ fn loop_units(
         }
         let unit = &mut draft.site.cooling_units[found.index()];
         if unit.kind != CoolingKind::Cdu {
-            let what = format!("{name} is a {}, and a loop is fed by CDUs", unit.kind.name());
+            let what = format!("{name} is a {}, but only CDUs feed a loop", unit.kind.name());
             entry.error(sink, "units", what, "name units of kind cdu");
         } else if unit.cooling_loop.replace(id).is_some() {
             entry.error(
                 sink,
                 "units",
                 format!("{name} feeds another loop already"),
-                "a CDU feeds one loop",
+                "a CDU feeds only one loop",
             );
         }
         units.push(found);
@@ -182,14 +186,14 @@ fn loop_racks(draft: &mut Draft, entry: usize, id: LoopId, names: &Cycle<String>
                 sink,
                 "racks",
                 what,
-                "say `liquid: true` at the rack, or leave it out here",
+                "write `liquid: true` at the rack, or remove the rack here",
             );
         } else if rack.cooling_loop.replace(id).is_some() {
             entry.error(
                 sink,
                 "racks",
-                format!("rack {name} is on another loop already"),
-                "a rack is on one loop",
+                format!("rack {name} already belongs to another loop"),
+                "a rack belongs to only one loop",
             );
         }
         racks.push(found);

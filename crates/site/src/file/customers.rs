@@ -25,7 +25,7 @@ fn read_customer(draft: &mut Draft, mut fields: Fields<'_, '_>) {
     if names.len() > 1 {
         fields.error(
             "name",
-            "a customer is described by itself",
+            "an item describes only one customer",
             "write one item for each customer",
         );
     }
@@ -56,8 +56,8 @@ fn read_customer(draft: &mut Draft, mut fields: Fields<'_, '_>) {
         if says_no {
             fields.error(
                 field,
-                format!("they are named, and {flag} is not true"),
-                format!("say `{flag}: true`"),
+                format!("`{field}` is given, but `{flag}` is not true"),
+                format!("write `{flag}: true`"),
             );
         }
     }
@@ -108,7 +108,7 @@ fn check_circuits(draft: &Draft, sink: &mut Sink) {
             let domain = draft.site.domain(*circuit);
             if !domain.kind.is_dedicable() {
                 let what = format!(
-                    "{} is a {} and cannot be given to one customer",
+                    "{} is a {} and cannot be dedicated to a customer",
                     domain.name,
                     domain.kind.name()
                 );
@@ -118,7 +118,12 @@ fn check_circuits(draft: &Draft, sink: &mut Sink) {
             if let Some(owner) = taken {
                 let other = &draft.site.customer(*owner).name;
                 let what = format!("{} is dedicated to {other} as well", domain.name);
-                entry.error(sink, "circuits", what, "a circuit is dedicated to one customer");
+                entry.error(
+                    sink,
+                    "circuits",
+                    what,
+                    "a circuit can be dedicated to only one customer",
+                );
             }
         }
         let capacity: f64 = customer
@@ -129,12 +134,12 @@ fn check_circuits(draft: &Draft, sink: &mut Sink) {
         if let Some(contracted) = customer.contracted_watts.filter(|watts| *watts > capacity)
             && !customer.circuits.is_empty()
         {
-            let what = format!("{contracted:.0} W are contracted and its circuits carry {capacity:.0} W");
+            let what = format!("{contracted:.0} W are contracted, but the dedicated circuits carry {capacity:.0} W");
             entry.error(
                 sink,
                 "contracted_watts",
                 what,
-                "dedicate more circuits or contract less",
+                "dedicate more circuits or lower `contracted_watts`",
             );
         }
     }
@@ -163,7 +168,7 @@ fn check_units(draft: &Draft, sink: &mut Sink) {
                     sink,
                     "cooling_units",
                     what,
-                    "a cooling unit is dedicated to one customer",
+                    "a cooling unit can be dedicated to only one customer",
                 );
             }
         }

@@ -63,7 +63,7 @@ fn read_switch(draft: &mut Draft, mut fields: Fields<'_, '_>) {
             entry.error(
                 sink,
                 "name",
-                format!("a node is named {name}, too"),
+                format!("a node is also named {name}"),
                 "rename one of them",
             );
         }
@@ -74,11 +74,16 @@ fn read_switch(draft: &mut Draft, mut fields: Fields<'_, '_>) {
         let taken = draft.take_units(rack.unwrap_or(RackId::NONE), unit, height_units);
         let entry = draft.switches.entry_at(number);
         if let Err(what) = taken {
-            entry.error(sink, "unit", what, "take units that are free");
+            entry.error(sink, "unit", what, "choose free units");
         }
         let guid = guid.and_then(|(base, step)| base.checked_add(step.checked_mul(i as u64)?));
         if guid.is_some_and(|guid| !draft.guids.insert(guid)) {
-            entry.error(sink, "guid", "this GUID is given twice", "GUIDs are unique");
+            entry.error(
+                sink,
+                "guid",
+                "this GUID is given twice",
+                "give each device its own GUID",
+            );
         }
         draft.site.switches.push(Switch {
             name: name.as_str().into(),
@@ -102,11 +107,7 @@ fn check_rails(draft: &Draft, fields: &mut Fields<'_, '_>, role: Option<SwitchRo
         return;
     }
     if let Some(role) = role.filter(|role| *role != SwitchRole::Leaf) {
-        fields.error(
-            "rail",
-            format!("a {} serves all rails", role.name()),
-            "leave `rail` out",
-        );
+        fields.error("rail", format!("a {} serves all rails", role.name()), "remove `rail`");
         return;
     }
     let most = draft
@@ -135,7 +136,7 @@ fn switch_guid(fields: &mut Fields<'_, '_>, items: usize) -> Option<(u64, u64)> 
     };
     if guid.is_none() {
         let fix = "write 0x and 16 hexadecimal digits, for several switches followed by a step such as +0x40";
-        fields.error("guid", format!("`{text}` is no GUID"), fix);
+        fields.error("guid", format!("`{text}` is not a GUID"), fix);
     }
     guid
 }
@@ -212,8 +213,8 @@ fn check_ends(draft: &Draft, mut ends: Vec<End>, sink: &mut Sink) {
             .site
             .cables
             .get(same[0].cable as usize)
-            .map_or("this one", |cable| &*cable.label);
-        let what = format!("{} has a cable already, {label}", draft.site.port_name(same[0].port));
+            .map_or("this cable", |cable| &*cable.label);
+        let what = format!("{} already has a cable, {label}", draft.site.port_name(same[0].port));
         for end in &same[1..] {
             let entry = draft.cables.entry_at(end.entry as usize);
             entry.error(sink, end.field, what.as_str(), "a port takes one cable");
@@ -226,7 +227,7 @@ fn end(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut Sink) -
         entry.error(
             sink,
             field,
-            format!("`{text}` is no port"),
+            format!("`{text}` is not a port"),
             "write NODE/HCA or SWITCH/PORT",
         );
         return None;
@@ -240,7 +241,7 @@ fn end(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut Sink) -
             }),
             _ => {
                 let what = format!("{device} has no port {port}");
-                entry.error(sink, field, what, format!("its ports are 1 to {}", switch.ports));
+                entry.error(sink, field, what, format!("the switch has ports 1 to {}", switch.ports));
                 None
             }
         };
@@ -278,9 +279,9 @@ fn end(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut Sink) -
 
 fn check_pair(draft: &Draft, entry: &Entry, a: Port, b: Port, sink: &mut Sink) {
     let what = match (a, b) {
-        (Port::Hca { .. }, Port::Hca { .. }) => "a cable joins two HCAs",
+        (Port::Hca { .. }, Port::Hca { .. }) => "this cable connects two HCAs",
         (Port::Switch { switch: x, .. }, Port::Switch { switch: y, .. }) if x == y => {
-            "a cable joins a switch to itself"
+            "this cable connects a switch to itself"
         }
         _ => {
             let speed = |port| match port {
@@ -288,7 +289,7 @@ fn check_pair(draft: &Draft, entry: &Entry, a: Port, b: Port, sink: &mut Sink) {
                 Port::Switch { switch, .. } => draft.site.switch(switch).speed,
             };
             if speed(a) != speed(b) {
-                let what = format!("a cable joins {} and {}", speed(a).name(), speed(b).name());
+                let what = format!("this cable connects {} and {}", speed(a).name(), speed(b).name());
                 entry.warning(sink, "b", what, "the link runs at the slower speed");
             }
             return;

@@ -124,7 +124,7 @@ impl<'t, 's> Fields<'t, 's> {
                     pair.0.at,
                     path,
                     format!("`{name}` is given twice"),
-                    "leave one of them out",
+                    "remove one of them",
                 );
             } else {
                 found = Some(pair);
@@ -239,7 +239,7 @@ impl<'t, 's> Fields<'t, 's> {
         let what = match text.parse::<u32>() {
             Ok(value) if range.contains(&value) => return Some(value),
             Ok(_) => format!("`{text}` is out of range"),
-            Err(_) => format!("`{text}` is no whole number"),
+            Err(_) => format!("`{text}` is not a whole number"),
         };
         let fix = format!("write a whole number from {from} to {to}");
         self.sink.error(tree.at, join(&self.path, name), what, fix);
@@ -301,7 +301,7 @@ impl<'t, 's> Fields<'t, 's> {
                 Some(suggestion) => format!("did you mean `{suggestion}`?"),
                 None => format!("write one of {}", words.join(", ")),
             };
-            self.error(name, format!("`{text}` is not known here"), fix);
+            self.error(name, format!("`{text}` is not a known value"), fix);
         }
         found
     }
@@ -313,11 +313,11 @@ impl<'t, 's> Fields<'t, 's> {
         };
         let names = self.expand(name, text);
         if let Some(wrong) = names.iter().find(|name| !is_name(name)) {
-            let what = format!("`{wrong}` is no name");
+            let what = format!("`{wrong}` is not a valid name");
             self.error(
                 name,
                 what,
-                "1 to 63 letters, digits and `-_.:`, a letter or digit first",
+                "use 1 to 63 letters, digits and `-_.:`, with a letter or digit first",
             );
             return Vec::new();
         }
@@ -338,12 +338,12 @@ impl<'t, 's> Fields<'t, 's> {
                 self.sink.take_names(None);
                 let all = self.sink.limits().names;
                 (
-                    format!("with `{text:.80}`, the patterns of this site stand for more than {all} names"),
-                    "look for a pattern that stands for more names than were meant".to_owned(),
+                    format!("with `{text:.80}`, the patterns of this site give more than {all} names"),
+                    "look for a pattern that gives too many names".to_owned(),
                 )
             }
             Err(Fault::TooMany) => (
-                format!("`{text:.80}` stands for more than {} names", pattern::MAX_NAMES),
+                format!("`{text:.80}` gives more than {} names", pattern::MAX_NAMES),
                 "divide this pattern into several, or correct its numbers".to_owned(),
             ),
         };
@@ -381,7 +381,7 @@ impl<'t, 's> Fields<'t, 's> {
                 return Cycle::none();
             }
             if all.len() + names.len() > pattern::MAX_NAMES {
-                let what = format!("this list stands for more than {} names", pattern::MAX_NAMES);
+                let what = format!("this list gives more than {} names", pattern::MAX_NAMES);
                 self.error(name, what, "give fewer names");
                 return Cycle::none();
             }
@@ -396,8 +396,8 @@ impl<'t, 's> Fields<'t, 's> {
         if !fits {
             self.error(
                 field,
-                format!("{values} values cannot be dealt out to {items} items"),
-                "give one, as many as there are items, or a part of them that divides",
+                format!("{values} values cannot be distributed over {items} items"),
+                format!("give 1 value, {items} values, or a number of values that divides {items}"),
             );
         }
         fits
@@ -446,7 +446,7 @@ impl<'t, 's> Fields<'t, 's> {
             if pairs.iter().any(|(other, _)| other.name == key.name) {
                 let what = format!("`{}` is given twice", key.name);
                 let path = self.part(&key.name, key.at);
-                self.sink.error(key.at, path, what, "leave one of them out");
+                self.sink.error(key.at, path, what, "remove one of them");
             } else {
                 pairs.push((key, tree));
             }
@@ -478,7 +478,7 @@ impl<'t, 's> Fields<'t, 's> {
             let suggestion = nearest(&key.name, open.copied());
             let fix = match suggestion {
                 Some(suggestion) => format!("did you mean `{suggestion}`?"),
-                None => format!("known are {}", self.known.join(", ")),
+                None => format!("known fields are {}", self.known.join(", ")),
             };
             meant.extend(suggestion);
             let path = join(&self.path, &key.name);

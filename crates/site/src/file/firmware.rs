@@ -23,8 +23,10 @@ pub(super) fn read(fields: &mut Fields<'_, '_>) -> Vec<WantedFirmware> {
         };
         if all.iter().any(|other| other.component == one.component) {
             let at = fields.part(&path, tree.at);
-            let what = format!("{} is wanted twice", one.component);
-            fields.sink.error(tree.at, at, what, "one entry for each component");
+            let what = format!("component {} is given twice", one.component);
+            fields
+                .sink
+                .error(tree.at, at, what, "write one entry for each component");
             continue;
         }
         all.push(one);
@@ -42,8 +44,8 @@ fn entry<'t>(fields: &mut Fields<'t, '_>, path: &str, tree: &'t Tree) -> Option<
     if let Some(file) = &file
         && !is_digest(file)
     {
-        let fix = "`sha256:` and 64 lower-case hexadecimal digits, as `rackwright firmware list` prints them";
-        entry.error("file", format!("`{file}` is no digest"), fix);
+        let fix = "write `sha256:` and 64 lower-case hexadecimal digits, as `rackwright firmware list` prints them";
+        entry.error("file", format!("`{file}` is not a digest"), fix);
     }
     let order = entry.choice("order", &FirmwareOrder::ALL, FirmwareOrder::name);
     let activation = entry.choice("activation", &FirmwareActivation::ALL, FirmwareActivation::name);
@@ -52,7 +54,7 @@ fn entry<'t>(fields: &mut Fields<'t, '_>, path: &str, tree: &'t Tree) -> Option<
         if let Some(text) = text
             && (text.chars().count() > MAX_TEXT || text.chars().any(char::is_control) || text.trim().is_empty())
         {
-            let what = format!("at most {MAX_TEXT} printable characters");
+            let what = format!("the text must have 1 to {MAX_TEXT} printable characters");
             entry.error(field, what, "");
         }
     }

@@ -34,21 +34,21 @@ fn racks(draft: &Draft, sink: &mut Sink) {
         let entry = draft.racks.entry(id as u32);
         if let Some(limit) = rack.weight_limit_kg.filter(|limit| load.kg > *limit) {
             let what = format!(
-                "the nodes in rack {} weigh {:.0} kg, {limit:.0} kg are allowed",
+                "the nodes in rack {} weigh {:.0} kg, but the limit is {limit:.0} kg",
                 rack.name, load.kg
             );
-            entry.error(sink, "weight_limit_kg", what, "put fewer nodes into it");
+            entry.error(sink, "weight_limit_kg", what, "put fewer nodes into the rack");
         }
         if let Some(limit) = rack.air_heat_limit_watts.filter(|limit| load.air_watts > *limit) {
             let what = format!(
-                "the nodes in rack {} give up to {:.0} W to air, {limit:.0} W are allowed",
+                "the nodes in rack {} give off up to {:.0} W to air, but the limit is {limit:.0} W",
                 rack.name, load.air_watts
             );
             entry.warning(
                 sink,
                 "air_heat_limit_watts",
                 what,
-                "not all of them can be reserved at once",
+                "not all of these nodes can be reserved at the same time",
             );
         }
     }
@@ -77,11 +77,16 @@ fn power(draft: &Draft, sink: &mut Sink) {
         let capacity = capacity_watts(domain);
         if *load > capacity * (1.0 + 1e-9) {
             let what = format!(
-                "what hangs on {} draws up to {load:.0} W, it carries {capacity:.0} W",
+                "the load of {} is up to {load:.0} W, but the capacity is {capacity:.0} W",
                 domain.name
             );
             let entry = draft.domains.entry(id as u32);
-            entry.warning(sink, "name", what, "not all of it can be reserved at once");
+            entry.warning(
+                sink,
+                "name",
+                what,
+                "not all of this load can be reserved at the same time",
+            );
         }
     }
 }
@@ -107,12 +112,14 @@ fn rooms(draft: &Draft, sink: &mut Sink) {
             continue;
         }
         let what = format!(
-            "there are nodes in {} and nothing that cools its air",
+            "room {} has nodes, but nothing cools its air",
             site.room(rack.room).name
         );
-        draft
-            .rooms
-            .entry(rack.room.0)
-            .warning(sink, "name", what, "add its crah units, or rear doors to its racks");
+        draft.rooms.entry(rack.room.0).warning(
+            sink,
+            "name",
+            what,
+            "add crah units to the room, or rear doors to its racks",
+        );
     }
 }

@@ -128,8 +128,8 @@ fn read_trees(sources: &[Source<'_>], sink: &mut Sink) -> Trees {
         total += source.text.len();
         if source.text.len() > MAX_FILE_BYTES || total > MAX_TOTAL_BYTES {
             let (one, all) = (MAX_FILE_BYTES >> 20, MAX_TOTAL_BYTES >> 20);
-            let fix = format!("a file may have {one} MiB, all together {all} MiB; use patterns");
-            sink.error(at, "", "this is too large", fix);
+            let fix = format!("a file may have at most {one} MiB, all files together {all} MiB; use patterns");
+            sink.error(at, "", "the site description is too large", fix);
             trees.whole = false;
             continue;
         }
@@ -151,7 +151,7 @@ fn site_name(sections: &Sections<'_>, trees: &Trees, sink: &mut Sink) -> Box<str
         match (&name, own.first()) {
             (Some((first, _)), _) => {
                 let what = format!("the site is described twice, first at {}", sink.place(*first));
-                entry.error(sink, "", what, "leave one of them out");
+                entry.error(sink, "", what, "remove one of them");
             }
             (None, Some(own)) => name = Some((entry.spot(""), own.as_str().into())),
             (None, None) => {}
@@ -207,7 +207,7 @@ impl<'t> Sections<'t> {
                     tree.at,
                     "",
                     "a document must be a mapping of sections",
-                    "begin with `racks:` or the like",
+                    "begin with a section such as `racks:`",
                 );
                 return;
             }
@@ -218,7 +218,7 @@ impl<'t> Sections<'t> {
                 let suggestion = nearest(&key.name, SECTIONS);
                 let fix = match suggestion {
                     Some(suggestion) => format!("did you mean `{suggestion}`?"),
-                    None => format!("known are {}", SECTIONS.join(", ")),
+                    None => format!("known sections are {}", SECTIONS.join(", ")),
                 };
                 self.lost
                     .extend(SECTIONS.iter().filter(|name| suggestion == Some(**name)));

@@ -97,7 +97,7 @@ fn psus(fields: &mut Fields<'_, '_>, has_power: bool, items: usize) -> Option<Ve
         _ => {
             fields.error(
                 "psus",
-                "this must be a list of outlets, one for each PSU",
+                format!("this must be a list of at most {MAX_PSUS} outlets, one for each PSU"),
                 "write `- PDU/OUTLET` lines",
             );
             return None;
@@ -131,7 +131,7 @@ fn bmcs(fields: &mut Fields<'_, '_>, items: usize) -> Cycle<String> {
         fields.error(
             "bmc",
             "several nodes have the same BMC address",
-            "use `{name}` or a pattern in it",
+            "use `{name}` or a pattern in the address",
         );
     }
     bmcs
@@ -154,7 +154,7 @@ fn addresses_with(fields: &mut Fields<'_, '_>, schemes: &[&str], example: &str) 
     if let Some(bmc) = bmcs.iter().find(|bmc| !good(bmc)) {
         fields.error(
             "bmc",
-            format!("`{bmc}` is no BMC address"),
+            format!("`{bmc}` is not a BMC address"),
             format!("write it like {example}"),
         );
         return Cycle::none();
@@ -184,7 +184,7 @@ fn guids(fields: &mut Fields<'_, '_>, items: usize) -> Vec<(String, Guid)> {
             Some(_) => fields.error(&field, "several nodes have the same GUID", "add a step: 0x...+0x100"),
             None => fields.error(
                 &field,
-                format!("`{text}` is no GUID"),
+                format!("`{text}` is not a GUID"),
                 "write 0x and 16 hexadecimal digits, for several nodes followed by a step such as +0x100",
             ),
         }
@@ -232,7 +232,7 @@ fn ethernet_ports(
             .split_once('/')
             .filter(|(switch, port)| !switch.is_empty() && !port.is_empty());
         let Some((switch, port)) = parts else {
-            let what = format!("`{text}` is no port of a switch");
+            let what = format!("`{text}` is not a port of a switch");
             entry.error(sink, &field, what, "write SWITCH/PORT, such as eth-leaf-1/swp7");
             continue;
         };
@@ -242,7 +242,7 @@ fn ethernet_ports(
                 sink,
                 &field,
                 what,
-                "a port has one cable; for several nodes use a pattern",
+                "a port takes one cable; for several nodes use a pattern",
             );
         }
         ports.push(EthernetPort {
@@ -292,8 +292,8 @@ fn hca_order(draft: &Draft, sku: SkuId, row: &Row, entry: &Entry, sink: &mut Sin
 pub(super) fn hca_names(sku: &crate::model::Sku) -> String {
     let names: Vec<&str> = sku.hcas.iter().map(|hca| &*hca.name).collect();
     match names.is_empty() {
-        true => "it has none".to_owned(),
-        false => format!("it has {}", names.join(", ")),
+        true => "the SKU has no HCA".to_owned(),
+        false => format!("the SKU has {}", names.join(", ")),
     }
 }
 
@@ -305,12 +305,12 @@ fn check_psu_count(draft: &Draft, sku: SkuId, row: &Row, entry: &Entry, sink: &m
     let sku = draft.site.sku(sku);
     let count = usize::from(sku.psus.count);
     if count > 0 && psus.len() != count {
-        let what = format!("{} PSUs are plugged in and {} has {count}", psus.len(), sku.name);
+        let what = format!("{} PSUs are listed, but {} has {count}", psus.len(), sku.name);
         entry.error(
             sink,
             "psus",
             what,
-            "one line for each PSU; `~` for one that is not plugged in",
+            "write one line for each PSU; `~` for a PSU that is not plugged in",
         );
     }
 }
@@ -346,11 +346,8 @@ fn plugs(
             }
             let at = draft.site.domain(plug.pdu).rack;
             if at.is_some_and(|at| at != rack && !at.is_none() && !rack.is_none()) {
-                let what = format!(
-                    "{} stands in another rack than the node",
-                    draft.site.domain(plug.pdu).name
-                );
-                entry.warning(sink, &field, what, "is it the right PDU?");
+                let what = format!("{} is in another rack than the node", draft.site.domain(plug.pdu).name);
+                entry.warning(sink, &field, what, "check whether this is the right PDU");
             }
         }
         plugs.push(plug);
@@ -360,7 +357,7 @@ fn plugs(
 
 fn find_outlet(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut Sink) -> Option<Plug> {
     let Some((pdu, outlet)) = text.rsplit_once('/') else {
-        entry.error(sink, field, format!("`{text}` is no outlet"), "write PDU/OUTLET");
+        entry.error(sink, field, format!("`{text}` is not an outlet"), "write PDU/OUTLET");
         return None;
     };
     let pdu = DomainId(draft.domains.find(sink, entry, field, pdu));
@@ -372,7 +369,7 @@ fn find_outlet(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut
         // A PDU without outlets already has its own finding.
         if !domain.kind.has_outlets() {
             let what = format!("{} is a {} and has no outlets", domain.name, domain.kind.name());
-            entry.error(sink, field, what, "PSUs hang on a rack-pdu or a power-shelf");
+            entry.error(sink, field, what, "connect the PSU to a rack-pdu or a power-shelf");
         }
         return None;
     };
@@ -392,7 +389,12 @@ fn find_outlet(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut
             sink,
             field,
             what,
-            format!("it has {}, from {} to {}", outlets.len(), first.name, last.name),
+            format!(
+                "there are {} outlets, from {} to {}",
+                outlets.len(),
+                first.name,
+                last.name
+            ),
         );
     }
     None
@@ -416,14 +418,14 @@ fn port_guids(
         let entry = draft.nodes.entry_at(number);
         let field = format!("guids.{name}");
         match (value, hca) {
-            (None, _) => entry.error(sink, &field, "the GUID grows beyond 64 bits", "take a smaller step"),
+            (None, _) => entry.error(sink, &field, "the GUID exceeds 64 bits", "use a smaller step"),
             (Some(value), Some(hca)) => {
                 if !draft.guids.insert(value) {
                     entry.error(
                         sink,
                         &field,
                         format!("GUID {value:#018x} is given twice"),
-                        "GUIDs are unique",
+                        "give each port its own GUID",
                     );
                 }
                 guids[*hca] = Some(value);
@@ -444,26 +446,29 @@ fn place(draft: &mut Draft, node: &Node, number: usize, sink: &mut Sink) {
     let entry = draft.nodes.entry_at(number);
     if let Err(what) = taken {
         let fix = format!(
-            "a {} takes {height} units from `unit` up",
+            "a {} needs {height} units, starting at `unit`",
             draft.site.sku(node.sku).name
         );
         entry.error(sink, "unit", what, fix);
     }
     let (sku, rack) = (draft.site.sku(node.sku), draft.site.rack(node.rack));
     if sku.liquid_share > 0.0 && !rack.liquid {
-        let what = format!("{} needs liquid and rack {} has none", sku.name, rack.name);
+        let what = format!("{} needs liquid cooling, but rack {} has none", sku.name, rack.name);
         entry.error(
             sink,
             "rack",
             what,
-            "say `liquid: true` at the rack if it has a manifold",
+            "write `liquid: true` at the rack if it has a manifold",
         );
     } else if sku.liquid_share > 0.0 && rack.cooling_loop.is_none() && !draft.loops.lost {
-        let what = format!("no cooling loop goes to rack {}, and {} needs one", rack.name, sku.name);
+        let what = format!(
+            "rack {} belongs to no cooling loop, but {} needs one",
+            rack.name, sku.name
+        );
         draft
             .racks
             .entry(node.rack.0)
-            .error(sink, "liquid", what, "name the rack in a cooling loop");
+            .error(sink, "liquid", what, "add the rack to a cooling loop");
     }
     let share = sku.power.max_watts / f64::from(sku.psus.count.max(1));
     for (psu, plug) in node.psus.iter().enumerate() {
@@ -473,7 +478,12 @@ fn place(draft: &mut Draft, node: &Node, number: usize, sink: &mut Sink) {
                 "a PSU draws up to {share:.0} W, more than outlet {}",
                 draft.site.plug_name(*plug)
             );
-            entry.error(sink, &format!("psus[{psu}]"), what, "take a stronger outlet");
+            entry.error(
+                sink,
+                &format!("psus[{psu}]"),
+                what,
+                "use an outlet with a higher rating",
+            );
         }
     }
 }

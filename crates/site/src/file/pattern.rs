@@ -75,7 +75,7 @@ fn repeats(text: &str) -> Result<(&str, usize), Fault> {
     };
     match times.parse::<usize>() {
         Ok(0) | Err(_) => Err(unreadable(format!(
-            "`*{times}` does not say how often each name is repeated"
+            "`*{times}` must give the number of repetitions, 1 or more"
         ))),
         Ok(times) => Ok((body, times)),
     }
@@ -111,7 +111,7 @@ fn choice(inner: &str, most: usize) -> Result<Vec<String>, Fault> {
     for item in inner.split(',').map(str::trim) {
         if item.is_empty() || item.contains('[') {
             return Err(unreadable(format!(
-                "`[{inner}]` is no list of numbers, ranges or words"
+                "`[{inner}]` is not a list of numbers, ranges or words"
             )));
         }
         match item.split_once('-') {
@@ -134,11 +134,11 @@ fn is_number(text: &str) -> bool {
 fn range(first: &str, last: &str, most: usize, items: &mut Vec<String>) -> Result<(), Fault> {
     let number = |text: &str| {
         text.parse::<usize>()
-            .map_err(|_| unreadable(format!("{text} is too large a number")))
+            .map_err(|_| unreadable(format!("the number {text} is too large")))
     };
     let (from, to) = (number(first)?, number(last)?);
     if from > to {
-        return Err(unreadable(format!("the range {first}-{last} goes down")));
+        return Err(unreadable(format!("the range {first}-{last} must go up")));
     }
     if to - from >= most {
         return Err(Fault::TooMany);

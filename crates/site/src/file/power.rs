@@ -87,7 +87,7 @@ fn outlets<'t>(fields: &mut Fields<'t, '_>, tree: &'t Tree) -> Vec<Outlet> {
                 entry.error(
                     fields.sink,
                     "name",
-                    format!("outlet {name} is there already"),
+                    format!("outlet {name} exists already"),
                     "rename one of them",
                 );
             }
@@ -112,7 +112,7 @@ fn phases(fields: &mut Fields<'_, '_>) -> Cycle<Phase> {
             Some(phase) => phases.push(*phase),
             None => {
                 let fix = "write one of L1, L2, L3, L1-L2, L2-L3, L3-L1, all";
-                fields.error("phase", format!("`{word}` is no phase"), fix);
+                fields.error("phase", format!("`{word}` is not a phase"), fix);
                 return Cycle::none();
             }
         }
@@ -135,11 +135,7 @@ fn read_domain(draft: &mut Draft, mut fields: Fields<'_, '_>, wires: &mut Vec<Wi
     let kind = fields.need_choice("kind", &DomainKind::ALL, DomainKind::name);
     let parents = fields.names("parent");
     if let Some(kind) = kind.filter(|kind| *kind >= DomainKind::Circuit && !fields.has("parent")) {
-        fields.lacks(
-            "parent",
-            format!("a {} hangs on something", kind.name()),
-            "add `parent:`",
-        );
+        fields.lacks("parent", format!("a {} needs a parent", kind.name()), "add `parent:`");
     }
     let racks = match kind.is_some_and(DomainKind::has_outlets) {
         true => fields.need_names("rack"),
@@ -150,7 +146,7 @@ fn read_domain(draft: &mut Draft, mut fields: Fields<'_, '_>, wires: &mut Vec<Wi
         fields.error(
             "bmc",
             "only a rack-pdu or a power-shelf is read over Redfish",
-            "write `bmc` at what hangs on it; its figures are added up",
+            "write `bmc` at the PDUs and power shelves below; their readings are added up",
         );
     }
     for (field, len) in [("parent", parents.len()), ("rack", racks.len())] {
@@ -214,7 +210,7 @@ fn feed_letter(fields: &mut Fields<'_, '_>) -> Option<Box<str>> {
     }
     fields.error(
         "feed",
-        format!("`{feed}` is no feed letter"),
+        format!("`{feed}` is not a feed letter"),
         "write a capital letter such as A or B",
     );
     None
@@ -242,7 +238,7 @@ fn rating(fields: &mut Fields<'_, '_>) -> Rating {
         Some("1") => Phases::Single,
         Some("3") => Phases::Three,
         Some(other) => {
-            fields.error("phases", format!("`{other}` is no number of phases"), "write 1 or 3");
+            fields.error("phases", format!("`{other}` is not a number of phases"), "write 1 or 3");
             return Rating::Watts(f64::NAN);
         }
         None => return Rating::Watts(f64::NAN),
@@ -323,11 +319,11 @@ fn join(draft: &mut Draft, wires: &[Wire], sink: &mut Sink) {
     for cycle in cycles(&parents) {
         let name = |id: &u32| &*draft.site.domains[*id as usize].name;
         let what = format!(
-            "power goes round in circles: {}",
+            "the power tree has a cycle: {}",
             chain(&cycle, name).replace(" in ", " fed by ")
         );
         let entry = draft.domains.entry(cycle[0]);
-        entry.error(sink, "parent", what, "one of them must hang on something else");
+        entry.error(sink, "parent", what, "give one of them another parent");
         for id in cycle {
             draft.site.domains[id as usize].parent = Some(DomainId::NONE);
         }
@@ -382,7 +378,7 @@ fn check_parents(draft: &Draft, sink: &mut Sink) {
         let above = draft.site.domain(parent);
         if above.kind.has_outlets() || above.kind > domain.kind {
             let what = format!(
-                "a {} cannot hang on {}, a {}",
+                "a {} cannot be fed by {}, a {}",
                 domain.kind.name(),
                 above.name,
                 above.kind.name()
@@ -391,7 +387,7 @@ fn check_parents(draft: &Draft, sink: &mut Sink) {
                 sink,
                 "parent",
                 what,
-                "from the top: utility, panel, feed, circuit, rack-pdu or power-shelf",
+                "the order from the top is utility, panel, feed, circuit, rack-pdu or power-shelf",
             );
             continue;
         }
@@ -410,7 +406,10 @@ fn check_parents(draft: &Draft, sink: &mut Sink) {
             }
         );
         if below_three && single && domain.phase == Phase::All {
-            let what = format!("{} has three phases and this has one: which is not said", above.name);
+            let what = format!(
+                "{} has three phases, but the phase of this single-phase domain is missing",
+                above.name
+            );
             entry.error(
                 sink,
                 "phase",
@@ -419,8 +418,8 @@ fn check_parents(draft: &Draft, sink: &mut Sink) {
             );
         }
         if domain.phase != Phase::All && !(below_three && single) {
-            let what = format!("{} is not on one phase of a three-phase parent", domain.name);
-            entry.error(sink, "phase", what, "leave `phase` out");
+            let what = format!("{} is not a single-phase domain with a three-phase parent", domain.name);
+            entry.error(sink, "phase", what, "remove `phase`");
         }
     }
 }
@@ -444,11 +443,11 @@ fn check_outlets(draft: &Draft, domain: &PowerDomain, entry: &Entry, sink: &mut 
         .find(|outlet| outlet.phase != Phase::All);
     if let (true, Some(outlet)) = (single, phased) {
         let what = format!(
-            "outlet {} is on {}, and the PDU has one phase",
+            "outlet {} is on {}, but the PDU has only one phase",
             outlet.name,
             outlet.phase.name()
         );
-        entry.error(sink, "outlets", what, "take a layout without phases");
+        entry.error(sink, "outlets", what, "use a layout without phases");
     }
 }
 
@@ -473,11 +472,15 @@ fn assign_feeds(draft: &mut Draft, wires: &[Wire], sink: &mut Sink) {
             && own != above
         {
             let letter = |id: FeedId| letters.iter().nth(id.index()).copied().unwrap_or_default();
-            let what = format!("feed {} hangs on feed {}", letter(own), letter(above));
+            let what = format!(
+                "this domain has feed {}, but its parent has feed {}",
+                letter(own),
+                letter(above)
+            );
             draft
                 .domains
                 .entry(id as u32)
-                .error(sink, "feed", what, "a feed has one letter from the top down");
+                .error(sink, "feed", what, "use the same feed letter from the top down");
         }
         draft.site.domains[id].feed = own.or(above);
         lettered_below[id] = own.is_some();
@@ -495,8 +498,8 @@ fn assign_feeds(draft: &mut Draft, wires: &[Wire], sink: &mut Sink) {
         }
         // A path that ends at a fault gives no further finding.
         if let Some(top) = highest_without_letter(&draft.site.domains, id, &lettered_below) {
-            let what = format!("no feed letter on the way to the outlets of {}", domain.name);
-            let fix = "add `feed: A` (or B, C, ...) where all below is lost together";
+            let what = format!("the path to the outlets of {} has no feed letter", domain.name);
+            let fix = "add `feed: A` (or B, C, ...) at the top of the domains that fail together";
             draft.domains.entry(top as u32).error(sink, "feed", what, fix);
         }
     }

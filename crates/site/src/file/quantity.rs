@@ -62,7 +62,7 @@ pub(crate) fn parse(text: &str, unit: Unit) -> Result<f64, (String, String)> {
         _ => format!("write a number, in {}", unit.words()),
     };
     let Some(number) = number.parse::<f64>().ok().filter(|n| n.is_finite()) else {
-        return Err((format!("`{text}` is no number"), fix()));
+        return Err((format!("`{text}` is not a number"), fix()));
     };
     let suffix = suffix.trim().to_lowercase();
     if suffix.is_empty() {

@@ -150,7 +150,7 @@ impl Draft {
         if top > u32::from(units) {
             let name = &self.site.rack(rack).name;
             return Err(format!(
-                "units {unit} to {top} are beyond rack {name}, which has {units}"
+                "units {unit} to {top} do not fit: rack {name} has {units} units"
             ));
         }
         let mask = ((1_u128 << height) - 1) << unit;

@@ -81,13 +81,18 @@ fn bios(fields: &mut Fields<'_, '_>) -> BTreeMap<Box<str>, Box<str>> {
         };
         let too_long = |text: &str| text.chars().count() > MAX_TEXT || text.chars().any(char::is_control);
         if too_long(&key.name) || too_long(text) {
-            let what = format!("name and value have at most {MAX_TEXT} characters, and none that controls");
-            fields
-                .sink
-                .error(tree.at, path, what, "take both from `rackwright bmc bios`");
+            let what = format!("the name or value has more than {MAX_TEXT} characters or a control character");
+            fields.sink.error(
+                tree.at,
+                path,
+                what,
+                "copy the name and the value from `rackwright bmc bios`",
+            );
         } else if bios.len() >= MAX_WANTED {
             let what = format!("there are more than {MAX_WANTED} attributes");
-            fields.sink.error(tree.at, path, what, "name those that matter");
+            fields
+                .sink
+                .error(tree.at, path, what, "list only the attributes that matter");
             break;
         } else {
             bios.insert(key.name.clone(), text.clone());
@@ -101,27 +106,27 @@ fn key<'t>(fields: &mut Fields<'t, '_>, path: &str, tree: &'t Tree) -> Option<Wa
     let database = key.need_text("database").unwrap_or_default();
     if !database.is_empty() && !DATABASES.contains(&database) {
         let what = format!("there is no database `{database}`");
-        key.error("database", what, format!("one of {}", DATABASES.join(", ")));
+        key.error("database", what, format!("write one of {}", DATABASES.join(", ")));
     }
     let sha256 = key.text("sha256").map(str::to_ascii_lowercase).unwrap_or_default();
     let sha256 = sha256.strip_prefix("sha256:").unwrap_or(&sha256).replace(':', "");
     let pem = key.text("pem");
     if !sha256.is_empty() && (sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit())) {
-        key.error("sha256", "this is no SHA-256", "write 64 hexadecimal digits");
+        key.error("sha256", "this is not a SHA-256 digest", "write 64 hexadecimal digits");
     }
     if let Some(pem) = pem {
         let body = pem.trim();
         if body.len() > MAX_PEM || !body.starts_with(PEM_HEAD) || !body.ends_with(PEM_TAIL) {
             key.error(
                 "pem",
-                "this is no certificate as PEM",
-                format!("`pem: |` and lines from {PEM_HEAD} on"),
+                "this is not a PEM certificate",
+                format!("write `pem: |`, then the lines from {PEM_HEAD} on"),
             );
         }
     }
     if sha256.is_empty() && pem.is_none() {
-        let fix = "give `sha256`, and `pem` where it shall be added";
-        key.error("", "the certificate is not named", fix);
+        let fix = "give `sha256`, or `pem` if the certificate must be added";
+        key.error("", "the certificate is missing", fix);
     }
     let wanted = WantedKey {
         database: database.into(),

@@ -70,8 +70,8 @@ fn price(fields: &mut Fields<'_, '_>) -> Option<Price> {
     let price = Price::parse(text);
     if price.is_none() {
         let fix =
-            "write digits and a currency of ISO 4217, as `0.0125 USD`; at most 12 digits before and after the point";
-        fields.error("price_per_second", format!("`{text}` is no price"), fix);
+            "write an amount and an ISO 4217 currency, as `0.0125 USD`; at most 12 digits before and after the point";
+        fields.error("price_per_second", format!("`{text}` is not a price"), fix);
     }
     price
 }
@@ -104,7 +104,7 @@ fn power(fields: &mut Fields<'_, '_>) -> PowerProfile {
             power.error(
                 field,
                 format!("{watts} W is more than the maximum of {max_watts} W"),
-                "it cannot be",
+                "correct this value or `max_watts`",
             );
         }
     }
@@ -127,10 +127,10 @@ fn psus(fields: &mut Fields<'_, '_>, max_watts: f64) -> PsuProfile {
     let needed = psus.need_integer("needed", 1..=64);
     if let (Some(count), Some(needed)) = (count, needed) {
         if needed > count {
-            let what = format!("{needed} PSUs are needed and there are {count}");
-            psus.error("needed", what, "as many as must live, at most as many as there are");
+            let what = format!("{needed} PSUs are needed, but there are {count}");
+            psus.error("needed", what, "`needed` must be at most `count`");
         } else if f64::from(count) * watts < max_watts {
-            let what = format!("{count} PSUs of {watts} W give less than the {max_watts} W that a node draws");
+            let what = format!("{count} PSUs of {watts} W give less than the node's maximum of {max_watts} W");
             psus.error("watts", what, "correct the PSUs or power.max_watts");
         }
     }
@@ -174,7 +174,7 @@ fn hcas(fields: &mut Fields<'_, '_>) -> Vec<Hca> {
     for (at, path, rail) in rails {
         if rail as usize >= hcas.len() {
             let what = format!(
-                "rail {rail} is beyond the {} HCAs, whose rails count from 0",
+                "rail {rail} does not exist: there are {} HCAs, and rails count from 0",
                 hcas.len()
             );
             fields.sink.error(

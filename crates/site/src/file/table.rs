@@ -47,7 +47,7 @@ impl Table {
     pub(crate) fn add(&mut self, sink: &mut Sink, entry: usize, name: &str) -> bool {
         if let Some(first) = self.ids.get(name) {
             let place = sink.place(self.entry(*first).spot("name"));
-            let what = format!("{} named {name} is there already, at {place}", self.what);
+            let what = format!("{} named {name} exists already, at {place}", self.what);
             self.entries[entry].error(sink, "name", what, "rename one of them");
             return false;
         }
@@ -89,7 +89,7 @@ impl Table {
         match sink.may_search().then(|| nearest(name, names)).flatten() {
             Some(suggestion) => format!("did you mean `{suggestion}`?"),
             None if self.names.is_empty() => format!("the file describes no {}", self.noun()),
-            None => format!("describe it, or name {} that is there", self.what),
+            None => format!("describe it, or name {} that exists", self.what),
         }
     }
 

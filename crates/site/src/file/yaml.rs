@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
                     self.stop(
                         at,
                         format!("this is not YAML: {}", error.info()),
-                        "what follows in this file was not checked",
+                        "the rest of this file was not checked",
                     )
                 }
             };
@@ -111,16 +111,17 @@ impl<'a> Reader<'a> {
 
     fn tree(&mut self, event: Event<'a>, at: Spot, depth: usize) -> Result<Tree, Stop> {
         if depth > MAX_DEPTH {
-            return self.stop(at, "this is nested too deeply", "a site file needs six levels");
+            return self.stop(at, "this is nested too deeply", "a site file needs at most six levels");
         }
         match &event {
             Event::Scalar(_, _, anchor, tag)
             | Event::SequenceStart(_, anchor, tag)
             | Event::MappingStart(_, anchor, tag) => {
                 if *anchor != 0 {
-                    self.sink.error(at, "", "anchors are not taken", "write it out");
+                    self.sink
+                        .error(at, "", "anchors are not supported", "write the value out");
                 } else if tag.is_some() {
-                    self.sink.error(at, "", "tags are not taken", "leave the `!...` out");
+                    self.sink.error(at, "", "tags are not supported", "remove the `!...`");
                 }
             }
             _ => {}
@@ -133,7 +134,8 @@ impl<'a> Reader<'a> {
             Event::SequenceStart(..) => self.list(depth)?,
             Event::MappingStart(..) => self.map(depth)?,
             Event::Alias(_) => {
-                self.sink.error(at, "", "aliases are not taken", "write it out");
+                self.sink
+                    .error(at, "", "aliases are not supported", "write the value out");
                 Value::Broken
             }
             _ => return self.stop(at, "a value is missing", ""),
@@ -210,10 +212,10 @@ mod tests {
         for (text, found, whole) in [
             (
                 "a: 1\nb: &x 2\nc: *x\n",
-                "f:2:7: error: : anchors are not taken|f:3:4: error: : aliases are not taken",
+                "f:2:7: error: : anchors are not supported|f:3:4: error: : aliases are not supported",
                 true,
             ),
-            ("a: !!str 2\nb: 3\n", "f:1:10: error: : tags are not taken", true),
+            ("a: !!str 2\nb: 3\n", "f:1:10: error: : tags are not supported", true),
             ("? [a]\n: b\nc: 1\n", "f:1:3: error: : a key must be a plain word", true),
             (
                 "a: 1\n---\nb: [1\n",

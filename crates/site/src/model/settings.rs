@@ -209,18 +209,18 @@ fn one(row: &SettingRow) -> String {
     let seen = row
         .seen
         .as_ref()
-        .map_or_else(|| "not told".to_owned(), |seen| format!("{seen:?}"));
+        .map_or_else(|| "unknown".to_owned(), |seen| format!("{seen:?}"));
     let next = row
         .pending
         .as_ref()
-        .map(|next| format!(" (at the next start {next:?})"));
+        .map(|next| format!(" ({next:?} after the next start)"));
     let why = match row.standing {
-        SettingStatus::ReadOnly => ", which its BMC cannot change",
-        SettingStatus::Missing => ", because this machine does not offer it",
+        SettingStatus::ReadOnly => ", and its BMC cannot change it",
+        SettingStatus::Missing => ", because this machine does not have this setting",
         _ => "",
     };
     format!(
-        "{name} is wanted {wanted:?} and is {seen}{}{why}",
+        "{name} must be {wanted:?} and is {seen}{}{why}",
         next.unwrap_or_default()
     )
 }
@@ -333,8 +333,8 @@ mod tests {
         };
         assert_eq!(
             description(&compare(&wanted, &seen)),
-            "bios/Sriov is wanted \"Enabled\" and is \"Disabled\"; secure-boot is wanted \"enabled\" and is not told, because \
-             this machine does not offer it"
+            "bios/Sriov must be \"Enabled\" and is \"Disabled\"; secure-boot must be \"enabled\" and is unknown, \
+             because this machine does not have this setting"
         );
     }
 }

@@ -11,10 +11,10 @@ use crate::model::{CustomerId, DomainId, LoopId, NodeId, Plug, RackId, RoomId, S
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Refusal {
     /// The node is reserved already.
-    #[error("the node is reserved already")]
+    #[error("the node is already reserved")]
     Reserved { node: NodeId },
     /// Fewer PSUs work than the node needs.
-    #[error("{live} PSUs live, {needed} must")]
+    #[error("{live} PSUs work, {needed} are needed")]
     TooFewPsus {
         node: NodeId,
         scenario: Scenario,
@@ -22,10 +22,10 @@ pub enum Refusal {
         needed: usize,
     },
     /// With one PSU lost, fewer work than the node needs.
-    #[error("with one PSU lost {live} live, {needed} must")]
+    #[error("{live} PSUs work after the loss of one, {needed} are needed")]
     NoSparePsu { node: NodeId, live: usize, needed: usize },
     /// The working PSUs give less than the reservation.
-    #[error("the PSUs that live give {live_watts:.0} W of {watts:.0} W")]
+    #[error("the working PSUs give {live_watts:.0} W of the required {watts:.0} W")]
     PsusTooWeak {
         node: NodeId,
         scenario: Scenario,
@@ -33,7 +33,7 @@ pub enum Refusal {
         watts: f64,
     },
     /// The draw of a PSU exceeds the capacity of its outlet.
-    #[error("an outlet carries {capacity_watts:.0} W of {watts:.0} W")]
+    #[error("an outlet carries {capacity_watts:.0} W of the required {watts:.0} W")]
     Outlet {
         node: NodeId,
         plug: Plug,
@@ -41,7 +41,7 @@ pub enum Refusal {
         capacity_watts: f64,
     },
     /// The load exceeds the capacity of a domain.
-    #[error("a power domain carries {capacity_watts:.0} W of {load_watts:.0} W")]
+    #[error("a power domain carries {capacity_watts:.0} W of the required {load_watts:.0} W")]
     Power {
         domain: DomainId,
         scenario: Scenario,
@@ -49,7 +49,7 @@ pub enum Refusal {
         capacity_watts: f64,
     },
     /// The current exceeds the capacity of a wire of a three-phase domain.
-    #[error("L{line} of a power domain carries {limit_amps:.1} A of {amps:.1} A")]
+    #[error("L{line} of a power domain carries {limit_amps:.1} A of the required {amps:.1} A")]
     Phase {
         domain: DomainId,
         scenario: Scenario,
@@ -58,41 +58,41 @@ pub enum Refusal {
         limit_amps: f64,
     },
     /// Another customer uses a circuit, or the circuit is dedicated to another customer.
-    #[error("a circuit is somebody else's")]
+    #[error("another customer has a circuit")]
     CircuitTaken { domain: DomainId, by: CustomerId },
     /// Another customer uses a cooling zone, or the zone is dedicated to another customer.
-    #[error("cooling is somebody else's")]
+    #[error("another customer has the cooling")]
     CoolingTaken { zone: Zone, by: CustomerId },
     /// The reservations exceed the customer's contract.
-    #[error("{contracted_watts:.0} W are contracted, {watts:.0} W would be reserved")]
+    #[error("{contracted_watts:.0} W are contracted, {watts:.0} W are required")]
     Contract {
         customer: CustomerId,
         watts: f64,
         contracted_watts: f64,
     },
     /// The heat to air exceeds the rack's limit.
-    #[error("a rack may give {limit_watts:.0} W to air, not {load_watts:.0} W")]
+    #[error("a rack can give off {limit_watts:.0} W to air, not {load_watts:.0} W")]
     RackHeat {
         rack: RackId,
         load_watts: f64,
         limit_watts: f64,
     },
     /// The heat to a room's air exceeds the capacity of its CRAHs.
-    #[error("a room's air takes {limit_watts:.0} W, not {load_watts:.0} W")]
+    #[error("the air of a room can take {limit_watts:.0} W, not {load_watts:.0} W")]
     RoomHeat {
         room: RoomId,
         load_watts: f64,
         limit_watts: f64,
     },
     /// The heat exceeds the capacity of the CDUs of a loop.
-    #[error("a loop takes {limit_watts:.0} W, not {load_watts:.0} W")]
+    #[error("a cooling loop can take {limit_watts:.0} W, not {load_watts:.0} W")]
     LoopHeat {
         cooling_loop: LoopId,
         load_watts: f64,
         limit_watts: f64,
     },
     /// The required flow exceeds the flow of a loop.
-    #[error("a loop moves {limit_lpm:.1} L/min, not {load_lpm:.1} L/min")]
+    #[error("a cooling loop has a flow of {limit_lpm:.1} L/min, not {load_lpm:.1} L/min")]
     LoopFlow {
         cooling_loop: LoopId,
         load_lpm: f64,
@@ -138,13 +138,13 @@ impl Refusal {
                 needed,
             } => {
                 format!(
-                    "{}: {live} PSUs live{}, {needed} must",
+                    "{}: {live} PSUs work{}, {needed} are needed",
                     name(node),
                     when(site, scenario)
                 )
             }
             Self::NoSparePsu { node, live, needed } => {
-                format!("{}: {live} PSUs live when one is lost, {needed} must", name(node))
+                format!("{}: {live} PSUs work when one is lost, {needed} are needed", name(node))
             }
             Self::PsusTooWeak {
                 node,
@@ -164,7 +164,7 @@ impl Refusal {
                 let (outlet, short) = (site.plug_name(plug), short(watts, capacity_watts));
                 format!("{}: outlet {outlet} carries {short}", name(node))
             }
-            Self::Reserved { node } => format!("{} is reserved already", name(node)),
+            Self::Reserved { node } => format!("{} is already reserved", name(node)),
             _ => self.to_string(),
         }
     }
@@ -190,7 +190,7 @@ impl Refusal {
             } => {
                 let domain = site.domain(domain);
                 let (kind, name, when) = (domain.kind.name(), &domain.name, when(site, scenario));
-                format!("L{line} of {kind} {name} carries {limit_amps:.1} A of {amps:.1} A{when}")
+                format!("L{line} of {kind} {name} carries {limit_amps:.1} A of the required {amps:.1} A{when}")
             }
             _ => self.to_string(),
         }
@@ -204,7 +204,7 @@ impl Refusal {
                 limit_watts,
             } => {
                 format!(
-                    "rack {} may give {} to air",
+                    "rack {} can give off to air {}",
                     site.rack(rack).name,
                     short(load_watts, limit_watts)
                 )
@@ -215,7 +215,7 @@ impl Refusal {
                 limit_watts,
             } => {
                 format!(
-                    "the air of {} takes {}",
+                    "the air of {} can take {}",
                     site.room(room).name,
                     short(load_watts, limit_watts)
                 )
@@ -226,7 +226,7 @@ impl Refusal {
                 limit_watts,
             } => {
                 let name = &site.cooling_loop(cooling_loop).name;
-                format!("loop {name} takes {}", short(load_watts, limit_watts))
+                format!("loop {name} can take {}", short(load_watts, limit_watts))
             }
             Self::LoopFlow {
                 cooling_loop,
@@ -234,7 +234,7 @@ impl Refusal {
                 limit_lpm,
             } => {
                 let name = &site.cooling_loop(cooling_loop).name;
-                format!("loop {name} moves {limit_lpm:.1} L/min of {load_lpm:.1} L/min")
+                format!("loop {name} has a flow of {limit_lpm:.1} L/min of the required {load_lpm:.1} L/min")
             }
             _ => self.to_string(),
         }
@@ -252,7 +252,7 @@ fn kw(watts: f64) -> String {
     format!("{:.1} kW", watts / 1000.0)
 }
 
-/// Such as `15.0 kW of 16.0 kW, 1.0 kW short`.
+/// Such as `15.0 kW of the required 16.0 kW, 1.0 kW short`.
 fn short(load: f64, limit: f64) -> String {
-    format!("{} of {}, {} short", kw(limit), kw(load), kw(load - limit))
+    format!("{} of the required {}, {} short", kw(limit), kw(load), kw(load - limit))
 }

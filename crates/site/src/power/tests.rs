@@ -193,7 +193,7 @@ fn a_reservation_is_all_or_nothing_and_says_what_is_in_the_way() {
     );
     let sum = ledger.total_watts();
     assert!((sum - 16_000.0).abs() < 1e-6, "{sum}");
-    assert_eq!(refused(&mut ledger, &site, &[(0, SAFE)]), ["n1 is reserved already"]);
+    assert_eq!(refused(&mut ledger, &site, &[(0, SAFE)]), ["n1 is already reserved"]);
     for node in 0..4 {
         assert!(ledger.release(&site, NodeId(node)).is_some());
     }
@@ -202,7 +202,10 @@ fn a_reservation_is_all_or_nothing_and_says_what_is_in_the_way() {
     assert_eq!(ledger.heat(), empty.heat());
     assert_eq!(ledger.release(&site, NodeId(0)), None);
     let found = refused(&mut ledger, &site, &[(0, CHEAP), (1, CHEAP), (2, CHEAP)]);
-    assert_eq!(found, ["cheap has contracted 9.0 kW of 12.0 kW, 3.0 kW short"]);
+    assert_eq!(
+        found,
+        ["cheap has contracted 9.0 kW of the required 12.0 kW, 3.0 kW short"]
+    );
     assert_eq!(ledger.loads(), empty.loads(), "a refusal leaves nothing behind");
 }
 
@@ -223,14 +226,14 @@ fn promises_are_kept_at_every_ancestor_and_only_where_they_were_made() {
     ledger.release(&site, NodeId(0));
     assert_eq!(
         refused(&mut ledger, &site, &[(0, SAFE)]),
-        ["utility ub carries 15.0 kW of 16.0 kW, 1.0 kW short when feed A is lost"]
+        ["utility ub carries 15.0 kW of the required 16.0 kW, 1.0 kW short when feed A is lost"]
     );
     ledger.release(&site, NodeId(1));
     assert_eq!(refused(&mut ledger, &site, &[(0, SAFE)]), [""; 0]);
     // A node without a promise must leave room for nodes with one.
     assert_eq!(
         refused(&mut ledger, &site, &[(1, CHEAP)]),
-        ["utility ub carries 15.0 kW of 16.0 kW, 1.0 kW short when feed A is lost"]
+        ["utility ub carries 15.0 kW of the required 16.0 kW, 1.0 kW short when feed A is lost"]
     );
 }
 
@@ -255,10 +258,16 @@ fn heat_is_checked_in_the_rack_and_in_the_room() {
     let hot = SMALL.replace("air_heat_limit_watts: 9 kW", "air_heat_limit_watts: 7 kW");
     let site_ = site(&hot);
     let found = refused(&mut Ledger::new(&site_), &site_, &[(0, SAFE), (1, SAFE)]);
-    assert_eq!(found, ["rack r1 may give 7.0 kW of 8.0 kW, 1.0 kW short to air"]);
+    assert_eq!(
+        found,
+        ["rack r1 can give off to air 7.0 kW of the required 8.0 kW, 1.0 kW short"]
+    );
     let weak = site(&SMALL.replace("watts: 17 kW", "watts: 10 kW"));
     let found = refused(&mut Ledger::new(&weak), &weak, &[(0, SAFE), (1, SAFE), (2, SAFE)]);
-    assert_eq!(found, ["the air of h takes 10.0 kW of 12.0 kW, 2.0 kW short"]);
+    assert_eq!(
+        found,
+        ["the air of h can take 10.0 kW of the required 12.0 kW, 2.0 kW short"]
+    );
     // A rear door takes its share before the heat reaches the room.
     let doors = SMALL.replace(
         "watts: 17 kW}",
@@ -303,8 +312,8 @@ fn liquid_is_checked_in_watts_and_in_litres() {
     assert_eq!(
         found,
         [
-            "loop l takes 10.0 kW of 12.8 kW, 2.8 kW short",
-            "loop l moves 14.0 L/min of 19.2 L/min"
+            "loop l can take 10.0 kW of the required 12.8 kW, 2.8 kW short",
+            "loop l has a flow of 14.0 L/min of the required 19.2 L/min"
         ]
     );
 }

@@ -212,7 +212,7 @@ fn the_others_have_passed_where_one_is_at_fault() {
     let test = outcome::conclude("alpha", &began(), &found(Some(3)));
     assert_eq!(test.faults.keys().collect::<Vec<_>>(), ["n3"]);
     assert!(
-        test.faults["n3"].1.contains("2.00 Gbit/s where at least 5.00 Gbit/s"),
+        test.faults["n3"].1.contains("2.00 Gbit/s, but at least 5.00 Gbit/s"),
         "{:?}",
         test.faults
     );

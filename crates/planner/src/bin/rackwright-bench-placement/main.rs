@@ -44,7 +44,7 @@ fn main() -> ExitCode {
             ("--days", Some(n)) => options.days = n,
             ("--seed", Some(n)) => options.seed = u64::from(n),
             _ => {
-                eprintln!("rackwright-bench-placement: {arg}: not known, or without a number");
+                eprintln!("rackwright-bench-placement: {arg}: unknown argument, or its number is missing");
                 return ExitCode::from(2);
             }
         }

@@ -67,7 +67,7 @@ pub fn run(options: Options) -> bool {
     let spec = hall(pods);
     let nodes = spec.nodes.len() as u32;
     let Ok(empty) = Hall::new(spec) else {
-        eprintln!("rackwright-bench-placement: the hall is not as it should be");
+        eprintln!("rackwright-bench-placement: the hall is invalid");
         return false;
     };
     let placers: [Box<dyn Placer>; 3] = [

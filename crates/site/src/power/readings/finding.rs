@@ -79,15 +79,17 @@ impl FindingKind {
     #[must_use]
     pub fn advice(self) -> &'static str {
         match self {
-            Self::Leak => "look at it; close its valve and switch off what hangs on it by hand if water reaches it",
-            Self::Breaker => "find out what was on it before it is closed again",
-            Self::FeedLost => "what hangs on it lives on its other feed alone: ask whoever runs the power",
-            Self::Temperature => "look at air or coolant; what runs is throttled by its firmware and may end by itself",
-            Self::Supply => "look at the unit and at what cools it; drain its nodes if it goes on",
-            Self::Flow => "look at pumps, valves and filters of the unit; drain its nodes if it goes on",
-            Self::OverCapacity => "take load off it, by customer or by power cap, before its breaker does",
-            Self::OverReservation => "compare power caps with the reservation, or write what it draws into the SKU",
-            Self::PowerSupply => "replace it: until then the node may not survive the loss of a feed",
+            Self::Leak => "inspect the leak; if water reaches equipment, close the valve and switch the equipment off",
+            Self::Breaker => "find out which load tripped the breaker before it is closed again",
+            Self::FeedLost => "the connected nodes have only their other feed: ask the operator of the power supply",
+            Self::Temperature => {
+                "check the air or the coolant; the firmware throttles a hot node and may switch it off"
+            }
+            Self::Supply => "check the unit and its own cooling; drain its nodes if this continues",
+            Self::Flow => "check the pumps, valves and filters of the unit; drain its nodes if this continues",
+            Self::OverCapacity => "reduce the load, by customer or by power cap, before the breaker trips",
+            Self::OverReservation => "compare the power caps with the reservation, or correct the draw in the SKU",
+            Self::PowerSupply => "replace the power supply: until then the node may not survive the loss of a feed",
         }
     }
 }
@@ -169,10 +171,10 @@ impl Finding {
             FindingKind::Breaker => format!("an open breaker at {subject}: {}", self.detail),
             FindingKind::FeedLost => format!("{subject} has lost its feed: {}", self.detail),
             FindingKind::Temperature => format!("{subject} is too hot: {}", self.detail),
-            FindingKind::Supply => format!("{subject} supplies too hot"),
-            FindingKind::Flow => format!("{subject} moves too little coolant"),
-            FindingKind::OverCapacity => format!("more is drawn from {subject} than it carries"),
-            FindingKind::OverReservation => format!("more is drawn from {subject} than is reserved"),
+            FindingKind::Supply => format!("the supply temperature of {subject} is too high"),
+            FindingKind::Flow => format!("the coolant flow of {subject} is too low"),
+            FindingKind::OverCapacity => format!("the load of {subject} exceeds its capacity"),
+            FindingKind::OverReservation => format!("the load of {subject} exceeds its reservation"),
             FindingKind::PowerSupply => format!("a power supply of {subject} does not work: {}", self.detail),
         };
         match (self.measured, self.limit) {

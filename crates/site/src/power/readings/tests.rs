@@ -170,7 +170,7 @@ fn a_leak_holds_what_hangs_on_the_loop() {
     assert_eq!(found.findings[0].message(&site), "a leak at cdu/cdu-1: tray 2");
     assert_eq!(
         found.findings[2].message(&site),
-        "cdu/cdu-1 moves too little coolant (10 L/min, limit 30 L/min)"
+        "the coolant flow of cdu/cdu-1 is too low (10 L/min, limit 30 L/min)"
     );
     put(&mut readings, &site, "cdu-1", Reading::Cooling(leak(LeakLevel::Moist)));
     let found = judged(&site, &readings, NOW);
