@@ -122,12 +122,10 @@ fn machines_are_tested_with_each_other_and_one_with_a_slow_cable_is_found() {
             slow_down("tap1");
             create(&site, "beta");
             // There is no fourth machine as a replacement.
-            let waits = |status: &Value| {
-                let why = status["waiting_for"].as_str()?;
-                why.starts_with("a replacement for node gpu-2: ")
-                    .then(|| status.clone())
-            };
+            let waits = |status: &Value| (status["waiting_kind"] == "replacement").then(|| status.clone());
             let waiting = until(&site, "beta", "beta waits for another node", waits).await;
+            let words = waiting["waiting_for"].as_str().expect("words");
+            assert!(words.starts_with("a replacement for node gpu-2: "), "{words}");
             let network = waiting["network"].as_str().expect("words");
             let words = "1 of 3 nodes at fault: gpu-2: node gpu-2: its network interface or the cable to it; ";
             assert!(network.starts_with(words), "{network}");

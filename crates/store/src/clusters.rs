@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use rackwright_lifecycle::Timestamp;
-use rackwright_lifecycle::cluster::{Cluster, Edge, Rollout, State, Swap, Wanted};
+use rackwright_lifecycle::cluster::{Cluster, Edge, Rollout, State, Swap, Wait, Wanted};
 use serde::{Deserialize, Serialize};
 
 use crate::error::corrupt;
 use crate::nodes::{COLUMNS as NODE_COLUMNS, Filter};
 use crate::sql::{Row, statement};
-use crate::{NetworkTest, NodeRecord, Result, Scope, Store, StoreError, WriteTx};
+use crate::{NetworkTest, NodeRecord, Result, Scope, Store, StoreError, WriteTx, waits};
 
 /// Edges of nodes in quick succession wake their cluster once.
 const SETTLE_US: i64 = 100_000;
@@ -137,8 +137,8 @@ pub struct ClusterRecord {
     pub former: Option<FormerSpec>,
     /// The tests of the network between its nodes; none before the first.
     pub network: Option<NetworkTest>,
-    /// The reason of the wait.
-    pub wait_why: String,
+    /// The cluster's wait.
+    pub wait: Wait,
     /// When the next step is due.
     pub due_at: Timestamp,
     /// When it was requested.
@@ -192,8 +192,8 @@ pub struct ClusterHistoryRow {
 /// change and is refused.
 const WAKE: &str = "UPDATE clusters SET due_at = CASE WHEN due_at > $1 THEN $1 ELSE due_at - 1 END WHERE id = $2";
 
-const COLUMNS: &str = "SELECT id, uid, version, state, state_since, customer, body, due_at, wait_why, created_at, updated_at \
-                       FROM clusters";
+const COLUMNS: &str = "SELECT id, uid, version, state, state_since, customer, body, due_at, wait, wait_kind, created_at, \
+                       updated_at FROM clusters";
 
 fn conflict(id: &str) -> StoreError {
     StoreError::Conflict {
@@ -212,6 +212,10 @@ fn not_found(id: &str) -> StoreError {
 fn state_of(row: &Row, column: &str, id: &str) -> Result<State> {
     let text: String = row.try_get(column)?;
     State::parse(&text).ok_or_else(|| corrupt("cluster", id, format!("unknown state {text:?}")))
+}
+
+fn wait_of(row: &Row, id: &str) -> Result<Wait> {
+    waits::cluster_from_columns(id, row.try_get("wait")?, row.try_get("wait_kind")?)
 }
 
 impl ClusterRecord {
@@ -243,7 +247,7 @@ impl ClusterRecord {
             replaced: Vec::new(),
             former: None,
             network: None,
-            wait_why: String::new(),
+            wait: Wait::Rest,
             due_at: now,
             created_at: now,
             updated_at: now,
@@ -307,7 +311,7 @@ impl ClusterRecord {
             replaced: body.replaced,
             former: body.former,
             network: body.network,
-            wait_why: row.try_get("wait_why")?,
+            wait: wait_of(row, &id)?,
             due_at: Timestamp(row.try_get("due_at")?),
             created_at: Timestamp(row.try_get("created_at")?),
             updated_at: Timestamp(row.try_get("updated_at")?),
@@ -451,9 +455,11 @@ impl Store {
     ///
     /// # Errors
     /// `Conflict`: the cluster was changed or made due since.
-    pub async fn rest_cluster(&self, seen: &ClusterRecord, why: &str, until: Timestamp) -> Result<()> {
-        let sql = "UPDATE clusters SET due_at = $1, wait_why = $2 WHERE id = $3 AND version = $4 AND due_at = $5";
-        let query = statement(sql).bind(until.0).bind(why).bind(&seen.id);
+    pub async fn rest_cluster(&self, seen: &ClusterRecord, wait: &Wait, until: Timestamp) -> Result<()> {
+        let (wait, kind) = waits::cluster_columns(&seen.id, wait)?;
+        let sql =
+            "UPDATE clusters SET due_at = $1, wait = $2, wait_kind = $3 WHERE id = $4 AND version = $5 AND due_at = $6";
+        let query = statement(sql).bind(until.0).bind(wait).bind(kind).bind(&seen.id);
         let query = query.bind(seen.version).bind(seen.due_at.0);
         if self.execute(query).await? == 0 {
             return Err(conflict(&seen.id));
@@ -499,8 +505,9 @@ impl WriteTx {
     /// # Errors
     /// `Exists`.
     pub async fn insert_cluster(&mut self, record: &ClusterRecord) -> Result<()> {
-        let sql = "INSERT INTO clusters (id, uid, version, state, state_since, customer, body, due_at, wait_why, \
-                   created_at, updated_at) VALUES ($1, $2, 1, $3, $4, $5, $6, $7, '', $7, $7) ON CONFLICT DO NOTHING";
+        let sql = "INSERT INTO clusters (id, uid, version, state, state_since, customer, body, due_at, wait, \
+                   wait_kind, created_at, updated_at) VALUES ($1, $2, 1, $3, $4, $5, $6, $7, '', '', $7, $7) \
+                   ON CONFLICT DO NOTHING";
         let query = statement(sql).bind(&record.id).bind(&record.uid);
         let query = query.bind(record.cluster.state.as_str()).bind(record.cluster.since.0);
         let query = query
@@ -522,8 +529,9 @@ impl WriteTx {
     /// `Conflict`.
     pub async fn save_cluster(&mut self, record: &mut ClusterRecord, now: Timestamp) -> Result<()> {
         let sql = "UPDATE clusters SET version = version + 1, state = $1, state_since = $2, body = $3, due_at = $4, \
-                   updated_at = $4, wait_why = CASE WHEN state_since <> $2 THEN '' ELSE wait_why END \
-                   WHERE id = $5 AND version = $6 RETURNING wait_why";
+                   updated_at = $4, wait = CASE WHEN state_since <> $2 THEN '' ELSE wait END, \
+                   wait_kind = CASE WHEN state_since <> $2 THEN '' ELSE wait_kind END \
+                   WHERE id = $5 AND version = $6 RETURNING wait, wait_kind";
         let query = statement(sql)
             .bind(record.cluster.state.as_str())
             .bind(record.cluster.since.0);
@@ -532,7 +540,7 @@ impl WriteTx {
         let Some(row) = query.fetch_optional(&mut self.tx).await? else {
             return Err(conflict(&record.id));
         };
-        record.wait_why = row.try_get(0)?;
+        record.wait = wait_of(&row, &record.id)?;
         record.version += 1;
         record.due_at = now;
         record.updated_at = now;

@@ -39,6 +39,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0031_bmc_secret.sql"),
     include_str!("../migrations/0032_neighbours.sql"),
     include_str!("../migrations/0033_waits.sql"),
+    include_str!("../migrations/0034_cluster_waits.sql"),
 ];
 
 /// The first version that seals every cloud-config.

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use prost_types::Timestamp;
 use rackwright_api::v1::{Cluster, ClusterMember, ClusterPartition, ClusterStatus, ClusterTransition};
 
+use super::show::open_words;
 use super::{short, state_name};
 use crate::names::listed;
 use crate::output::clean;
@@ -120,18 +121,18 @@ fn members(before: &[ClusterMember], after: &[ClusterMember]) -> Vec<Change> {
 fn partition(before: Option<&ClusterPartition>, after: Option<&ClusterPartition>) -> Option<Change> {
     let is_proven = |partition: &ClusterPartition| partition.fault.is_empty() && partition.proven_time.is_some();
     let after = after.filter(|partition| !partition.key.is_empty())?;
-    let fault = |partition: Option<&ClusterPartition>| partition.map(|p| p.fault.clone()).unwrap_or_default();
+    let former = before.map_or("", open_words);
     match (before.is_some_and(is_proven), is_proven(after)) {
         (false, true) => Some(Change {
             time: after.proven_time,
             words: format!("partition {} is proven on {} ports", after.key, after.ports),
         }),
         (true, true) => None,
-        (false, false) if fault(before) == after.fault => None,
+        (false, false) if former == open_words(after) => None,
         (_, false) => Some(Change::now(format!(
             "partition {} is not proven{}",
             after.key,
-            because(&after.fault)
+            because(open_words(after))
         ))),
     }
 }

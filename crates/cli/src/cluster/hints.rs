@@ -57,12 +57,7 @@ pub fn hints(cluster: &Cluster, now: f64) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if status.waiting_for.starts_with("the network between its nodes: ") {
-        hints.push(format!(
-            "the network tests between the nodes run again every ten minutes: repair the links that they name, or replace a \
-             node with `rackwright cluster replace {name} NODE --reason TEXT`"
-        ));
-    }
+    hints.extend(of_wait(name, &status.waiting_kind));
     hints.extend(of_state(cluster, state));
     let end = cluster.spec.as_ref().and_then(|spec| spec.lease_end.as_ref());
     if let Some(left) = end.map(|end| -units::since(end, now))
@@ -76,6 +71,29 @@ pub fn hints(cluster: &Cluster, now: f64) -> Vec<String> {
         ));
     }
     hints
+}
+
+/// The hint for what the cluster waits for. `kind` is `ClusterStatus.waiting_kind`; new servers may have other words.
+fn of_wait(name: &str, kind: &str) -> Option<String> {
+    match kind {
+        "replacement" => Some(
+            "no other node keeps every promise now: release or repair nodes; the search is repeated every minute".to_owned(),
+        ),
+        "network-fault" => Some(format!(
+            "the network tests between the nodes run again every ten minutes: repair the links that they name, or replace a \
+             node with `rackwright cluster replace {name} NODE --reason TEXT`"
+        )),
+        "link-fault" => Some(format!(
+            "`rackwright fabric faults` names both ends of the cable to repair; \
+             `rackwright cluster replace {name} NODE --reason TEXT` takes the node out"
+        )),
+        "doubt" => Some(
+            "nothing is done to the cluster while one of its nodes is doubted: `rackwright node explain NODE` says why and \
+             what to do"
+                .to_owned(),
+        ),
+        _ => None,
+    }
 }
 
 /// The hint for the cluster's state itself.
@@ -201,6 +219,44 @@ mod tests {
         assert_eq!(
             hints(&cluster(ClusterState::Releasing, &held), 0.0),
             ["b is not erased: `rackwright node explain b` shows the reason"]
+        );
+    }
+
+    #[test]
+    fn a_wait_has_the_hint_of_its_kind_whatever_its_text_says() {
+        let with = |kind: &str| {
+            let mut cluster = cluster(ClusterState::Building, &[]);
+            let status = cluster.status.get_or_insert_default();
+            status.waiting_kind = kind.into();
+            status.waiting_for = "the network between its nodes: a text".into();
+            hints(&cluster, 0.0)
+        };
+        for (kind, words) in [
+            ("replacement", "release or repair nodes"),
+            ("network-fault", "run again every ten minutes"),
+            ("link-fault", "fabric faults"),
+            ("doubt", "node explain NODE"),
+        ] {
+            let hints = with(kind);
+            assert!(hints.len() == 2 && hints[0].contains(words), "{kind}: {hints:?}");
+        }
+        for kind in ["", "nodes", "network-test", "moon"] {
+            assert_eq!(with(kind).len(), 1, "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_partition_that_is_being_set_up_is_no_fault() {
+        let mut cluster = cluster(ClusterState::Building, &[]);
+        cluster.status.get_or_insert_default().partition = Some(ClusterPartition {
+            key: "0x0012".into(),
+            progress: "it is being set up".into(),
+            ..ClusterPartition::default()
+        });
+        let hints = hints(&cluster, 0.0);
+        assert!(
+            hints.len() == 1 && hints[0].contains("cluster watch alpha"),
+            "{hints:?}"
         );
     }
 

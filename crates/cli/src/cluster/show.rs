@@ -88,15 +88,24 @@ pub fn partition_cell(partition: Option<&ClusterPartition>, now: f64) -> Cell {
         return "none".into();
     };
     let ports = plural(partition.ports as usize, "port");
-    let words = match (&partition.proven_time, partition.fault.as_str()) {
+    let (words, tone) = match (&partition.proven_time, open_words(partition)) {
         (Some(time), "") => {
             let age = units::age(units::since(time, now));
-            return Cell::toned(format!("{} on {ports}, proven {age} ago", partition.key), Tone::Good);
+            (format!("proven {age} ago"), Tone::Good)
         }
-        (_, "") => "not proven".to_owned(),
-        (_, fault) => format!("not proven: {fault}"),
+        (_, "") => ("not proven".to_owned(), Tone::Bad),
+        (_, words) if partition.fault.is_empty() => (format!("not proven: {words}"), Tone::Busy),
+        (_, fault) => (format!("not proven: {fault}"), Tone::Bad),
     };
-    Cell::toned(format!("{} on {ports}, {words}", partition.key), Tone::Bad)
+    Cell::toned(format!("{} on {ports}, {words}", partition.key), tone)
+}
+
+/// Why the partition is not proven: a fault, else the work that is left.
+pub fn open_words(partition: &ClusterPartition) -> &str {
+    match partition.fault.as_str() {
+        "" => &partition.progress,
+        fault => fault,
+    }
 }
 
 /// When the lease ends.

@@ -64,7 +64,7 @@ fn ready(id: &str) -> Cluster {
                 key: "0x0012".into(),
                 ports: 32,
                 proven_time: Some(fixtures::ago(190)),
-                fault: String::new(),
+                ..ClusterPartition::default()
             }),
             reserved_watts: 40_800.0,
             ready_nodes: 4,
@@ -98,6 +98,7 @@ fn degraded(id: &str) -> Cluster {
     status.state = ClusterState::Degraded as i32;
     status.reason = "gpu-002: failed: the BMC is away\x1b[2J".into();
     status.waiting_for = "a replacement for node gpu-002: 0 nodes are free".into();
+    status.waiting_kind = "replacement".into();
     status.members[1] = member("gpu-002", "lost", NodeState::Failed, "failed: the BMC is away\x1b[2J");
     status.ready_nodes = 3;
     let replaced = |node: &str, by: &str, seconds, reason: &str| ClusterReplacement {
@@ -422,6 +423,7 @@ fn stopped(id: &str) -> Cluster {
     status.state = ClusterState::Reimaging as i32;
     let why = "1 node failed with the new image, 0 allowed: gpu-003 (failed: no boot\x1b[2J)";
     status.waiting_for = format!("an operator to decide how its reimage continues: {why}");
+    status.waiting_kind = "reimage-stopped".into();
     status.members[2] = member("gpu-003", "lost", NodeState::Failed, "failed: no boot\x1b[2J");
     status.leaving = vec!["nodes/gpu-004".into()];
     status.rollout = Some(RolloutStatus {
@@ -532,7 +534,10 @@ fn on_its_way() -> Vec<Cluster> {
     let status = building.status.as_mut().unwrap();
     status.history.drain(..2);
     status.waiting_for = "4 of 4 nodes to be imaged and checked".into();
-    status.partition.as_mut().unwrap().proven_time = None;
+    status.waiting_kind = "nodes".into();
+    let partition = status.partition.as_mut().unwrap();
+    partition.proven_time = None;
+    partition.progress = "it is being set up".into();
     for member in &mut status.members {
         member.standing = "coming".into();
         member.state = NodeState::Imaging as i32;

@@ -169,10 +169,10 @@ impl Fabric {
             return self.draining(&cluster.uid);
         };
         if !self.fault.is_empty() {
-            return Fact::Pending(self.fault.clone());
+            return Fact::Faulty(self.fault.clone());
         }
         if self.applied < cluster.partitions_version {
-            return Fact::Pending(String::new());
+            return Fact::Pending;
         }
         let absent: Vec<String> = members
             .ports
@@ -182,7 +182,7 @@ impl Fabric {
             .collect();
         match absent.first() {
             None => Fact::Proven,
-            Some(first) => Fact::Pending(format!(
+            Some(first) => Fact::Faulty(format!(
                 "{} of the cluster's {} ports are not in the fabric, {first} is the first",
                 absent.len(),
                 members.ports.len()
@@ -195,16 +195,11 @@ impl Fabric {
             KeyState::Draining { owner, ports, .. } if owner == uid => Some(ports.difference(&self.cut_off).count()),
             _ => None,
         };
-        let left = self
-            .pool
-            .taken()
-            .iter()
-            .find_map(|(key, state)| Some((*key, of(state)?)));
-        match left {
+        match self.pool.taken().values().find_map(of) {
             // The key of cut-off ports stays reserved, so the cluster does not wait for their return.
-            None | Some((_, 0)) => Fact::Gone,
-            Some(_) if !self.fault.is_empty() => Fact::Pending(self.fault.clone()),
-            Some((key, ports)) => Fact::Pending(format!("{ports} ports are not yet read back without the key {key}")),
+            None | Some(0) => Fact::Gone,
+            Some(_) if !self.fault.is_empty() => Fact::Faulty(self.fault.clone()),
+            Some(ports) => Fact::Draining(ports),
         }
     }
 
@@ -297,19 +292,16 @@ mod tests {
         let (_, second) = fabric.hold("b", "b", [guid(2)].into()).unwrap();
         fabric.record_proof(first, BTreeSet::new(), None, Timestamp(5));
         assert_eq!(fabric.fact(&cluster("a", first)), Fact::Proven);
-        assert_eq!(fabric.fact(&cluster("b", second)), Fact::Pending(String::new()));
+        assert_eq!(fabric.fact(&cluster("b", second)), Fact::Pending);
         fabric.record_proof(second, [guid(2)].into(), None, Timestamp(6));
         assert_eq!(fabric.fact(&cluster("a", first)), Fact::Proven);
         let absent = fabric.fact(&cluster("b", second));
         assert!(
-            matches!(&absent, Fact::Pending(why) if why.contains("1 of the cluster's 1 ports")),
+            matches!(&absent, Fact::Faulty(why) if why.contains("1 of the cluster's 1 ports")),
             "{absent:?}"
         );
         fabric.fault = "OpenSM is gone".into();
-        assert_eq!(
-            fabric.fact(&cluster("a", first)),
-            Fact::Pending("OpenSM is gone".into())
-        );
+        assert_eq!(fabric.fact(&cluster("a", first)), Fact::Faulty("OpenSM is gone".into()));
     }
 
     #[test]
@@ -326,7 +318,7 @@ mod tests {
         let version = fabric.drop_cluster("a");
         assert!(fabric.partitions().partitions.is_empty());
         let record = cluster("a", version);
-        assert!(matches!(fabric.fact(&record), Fact::Pending(_)));
+        assert!(matches!(fabric.fact(&record), Fact::Draining(_)));
         assert!(
             fabric.hold("b", "b", [guid(3)].into()).is_err(),
             "the only key is not free yet"
@@ -338,11 +330,11 @@ mod tests {
             Some(&tables(&[(1, &[entry]), (2, &[])])),
             Timestamp(2),
         );
-        assert!(matches!(fabric.fact(&record), Fact::Pending(_)));
+        assert!(matches!(fabric.fact(&record), Fact::Draining(_)));
         let mut silent = tables(&[(2, &[])]);
         silent.unread.insert(guid(1), "no answer".into());
         fabric.record_proof(version, BTreeSet::new(), Some(&silent), Timestamp(3));
-        assert!(matches!(fabric.fact(&record), Fact::Pending(_)));
+        assert!(matches!(fabric.fact(&record), Fact::Draining(_)));
         // The manager's belief frees nothing.
         fabric.record_proof(version, BTreeSet::new(), None, Timestamp(4));
         assert!(fabric.is_draining());

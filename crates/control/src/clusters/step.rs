@@ -149,7 +149,7 @@ async fn partition(
         Ok(fabric) => fabric,
         Err(error) => {
             let why = format!("the stored state of the fabric cannot be read: {error}");
-            return Ok(Partition::Pending(why));
+            return Ok(Partition::Faulty(why));
         }
     };
     impaired(members, nodes, &fabric);
@@ -170,8 +170,9 @@ async fn step(core: &Arc<Core>, id: &str) -> Result<Next, ReserveError> {
     let nodes = core.store.nodes_of_cluster(&Scope::Site, id).await?;
     let now = clock::now();
     if let Some(node) = nodes.iter().find(|node| node.node.doubt.is_some()) {
-        let why = format!("an operator to settle a doubt about its node {}", node.id);
-        core.store.rest_cluster(&record, &why, now.plus(minutes(60))).await?;
+        let node = node.id.clone();
+        let until = now.plus(minutes(60));
+        core.store.rest_cluster(&record, &Wait::Doubt { node }, until).await?;
         return Ok(Next::Rest);
     }
     let units = match record.cluster.rollout {
@@ -189,15 +190,10 @@ async fn step(core: &Arc<Core>, id: &str) -> Result<Next, ReserveError> {
         Decision::Move { edge, reason } => take_edge(core, record, edge, reason, now).await?,
         Decision::Act(effect) => act(core, record, &nodes, effect, now).await?,
         Decision::Wait { why, until } => {
-            if matches!(why, Wait::Link { .. }) {
+            if matches!(why, Wait::LinkFault { .. }) {
                 settle_all_but_links(core, &record, now).await?;
             }
-            let told = if why == Wait::Rest {
-                String::new()
-            } else {
-                why.to_string()
-            };
-            core.store.rest_cluster(&record, &told, until).await?;
+            core.store.rest_cluster(&record, &why, until).await?;
             return Ok(Next::Rest);
         }
     }

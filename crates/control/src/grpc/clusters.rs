@@ -1,17 +1,19 @@
 //! `ClusterService`: changes of clusters, and their state.
 
 mod changes;
+mod messages;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::cluster_service_server::ClusterService;
-use rackwright_lifecycle::cluster::{Edge, Partition, Standing, State};
+use rackwright_lifecycle::cluster::{Edge, Standing, State};
 use rackwright_lifecycle::{EventKind, OperationKind, Timestamp};
-use rackwright_store::{ClusterHistoryRow, ClusterRecord, ClusterSpec, Replaced, Scope};
+use rackwright_store::{ClusterRecord, ClusterSpec, Scope};
 use tonic::{Code, Request, Response, Status};
 
+use self::messages::{message, partition, replacement, transition};
 use super::call::MutatingCall;
 use super::names::Pages;
 use super::nodes::Nodes;
@@ -53,107 +55,6 @@ impl From<ReserveError> for ApiError {
             ReserveError::Store(error) => error.into(),
         }
     }
-}
-
-fn state(state: State) -> v1::ClusterState {
-    match state {
-        State::Reserved => v1::ClusterState::Reserved,
-        State::Building => v1::ClusterState::Building,
-        State::Validating => v1::ClusterState::Validating,
-        State::Ready => v1::ClusterState::Ready,
-        State::Degraded => v1::ClusterState::Degraded,
-        State::Releasing => v1::ClusterState::Releasing,
-        State::Released => v1::ClusterState::Released,
-        State::Failed => v1::ClusterState::Failed,
-        State::Resizing => v1::ClusterState::Resizing,
-        State::Reimaging => v1::ClusterState::Reimaging,
-    }
-}
-
-fn spec(record: &ClusterRecord) -> v1::ClusterSpec {
-    let spec = &record.spec;
-    v1::ClusterSpec {
-        customer: record.customer.clone(),
-        sku: spec.sku.clone(),
-        nodes: spec.nodes,
-        spares: spec.spares,
-        bandwidth: spec.bandwidth.clone(),
-        deployment: Some(v1::Deployment {
-            image: format!("{}/versions/{}", spec.image_name, spec.image_digest),
-            hostname: String::new(),
-            ssh_authorized_keys: spec.ssh_authorized_keys.clone(),
-            user_data: String::new(),
-            root_drive: spec.root_drive.clone(),
-            verify_whole_disk: spec.verify_whole_disk,
-            customer: record.customer.clone(),
-            has_user_data: spec.user_data.is_some() || !spec.plain_user_data.is_empty(),
-        }),
-        lease_end: record.cluster.lease_end.and_then(convert::time),
-    }
-}
-
-fn transition(row: &ClusterHistoryRow) -> v1::ClusterTransition {
-    v1::ClusterTransition {
-        edge: row.edge.clone(),
-        from_state: state(row.from).into(),
-        to_state: state(row.to).into(),
-        time: convert::time(row.at),
-        reason: row.reason.clone(),
-        time_in_former_state: prost_types::Duration::try_from(std::time::Duration::from_micros(
-            u64::try_from(row.spent_us).unwrap_or(0),
-        ))
-        .ok(),
-    }
-}
-
-/// A cluster without the parts from other tables.
-fn message(record: &ClusterRecord) -> v1::Cluster {
-    let status = v1::ClusterStatus {
-        state: state(record.cluster.state).into(),
-        state_since: convert::time(record.cluster.since),
-        waiting_for: record.wait_why.clone(),
-        reason: record.reason.clone(),
-        reserved_watts: record.reserved_watts,
-        network: crate::clusters::network::words(record),
-        ..v1::ClusterStatus::default()
-    };
-    v1::Cluster {
-        name: format!("clusters/{}", record.id),
-        spec: Some(spec(record)),
-        status: Some(status),
-        metadata: Some(v1::Metadata {
-            uid: record.uid.clone(),
-            resource_version: record.version.to_string(),
-            create_time: convert::time(record.created_at),
-            update_time: convert::time(record.updated_at),
-            labels: record.labels.clone().into_iter().collect(),
-        }),
-    }
-}
-
-fn replacement(replaced: &Replaced) -> v1::ClusterReplacement {
-    v1::ClusterReplacement {
-        node: format!("nodes/{}", replaced.node),
-        by: format!("nodes/{}", replaced.by),
-        time: convert::time(replaced.at),
-        reason: replaced.why.clone(),
-    }
-}
-
-fn partition(fabric: &Fabric, record: &ClusterRecord) -> Option<v1::ClusterPartition> {
-    let key = record.partition?;
-    let (proven_time, fault) = match fabric.fact(record) {
-        Partition::Proven => (fabric.proven_at.and_then(convert::time), String::new()),
-        Partition::Pending(fault) if fault.is_empty() => (None, "the partition is being set up".to_owned()),
-        Partition::Pending(fault) => (None, fault),
-        Partition::Gone | Partition::None => (None, "no port holds the partition key any more".to_owned()),
-    };
-    Some(v1::ClusterPartition {
-        key: format!("{key:#06x}"),
-        ports: u32::try_from(fabric.ports_of(&record.uid)).unwrap_or(u32::MAX),
-        proven_time,
-        fault,
-    })
 }
 
 /// Checks the parts of a spec that do not depend on the site. Returns every fault.

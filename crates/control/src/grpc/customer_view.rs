@@ -2,13 +2,15 @@
 //!
 //! Messages are built from scratch, so a new field stays hidden until it is added here on purpose. Fields that reveal
 //! the hall or its other users are left out: BMCs, labels (they contain a machine's place), asset serials, and free
-//! text for operators. Customers see a failed call or check by its code and by the node's reports.
+//! text for operators. Customers see a failed call or check by its code and by the node's reports. What a cluster waits for
+//! is shown for kinds that `WaitKind::is_for_customers` names.
 
 use std::collections::HashMap;
 
 use rackwright_api::google::rpc;
 use rackwright_api::v1;
 use rackwright_lifecycle::EventKind;
+use rackwright_lifecycle::cluster::WaitKind;
 use rackwright_store::Scope;
 
 use super::names;
@@ -144,11 +146,19 @@ fn cluster_status(status: v1::ClusterStatus) -> v1::ClusterStatus {
             "" => String::new(),
             _ => "the partition is not proven".to_owned(),
         },
+        progress: String::new(),
         ..partition
+    };
+    let is_shown = WaitKind::parse(&status.waiting_kind).is_some_and(WaitKind::is_for_customers);
+    let (waiting_for, waiting_kind) = match is_shown {
+        true => (status.waiting_for, status.waiting_kind),
+        false => (String::new(), String::new()),
     };
     v1::ClusterStatus {
         state: status.state,
         state_since: status.state_since,
+        waiting_for,
+        waiting_kind,
         members: status.members.into_iter().map(member).collect(),
         partition: status.partition.map(partition),
         reserved_watts: status.reserved_watts,
@@ -291,6 +301,47 @@ mod tests {
             ("10.0.0.7", 7)
         );
         assert_eq!(shown.spec.unwrap().sku, "dgx");
+    }
+
+    #[test]
+    fn a_customer_sees_the_waits_of_kinds_for_customers_alone() {
+        let scope = Scope::Customer("acme".into());
+        let shown = |scope: &Scope, kind: &str| {
+            let status = v1::ClusterStatus {
+                waiting_for: "SECRET".into(),
+                waiting_kind: kind.into(),
+                partition: Some(v1::ClusterPartition {
+                    progress: "PROGRESS".into(),
+                    ..v1::ClusterPartition::default()
+                }),
+                ..v1::ClusterStatus::default()
+            };
+            let full = v1::Cluster {
+                status: Some(status),
+                ..v1::Cluster::default()
+            };
+            let status = cluster(scope, full).status.unwrap();
+            let progress = status.partition.unwrap().progress;
+            (status.waiting_for, status.waiting_kind, progress)
+        };
+        let mut for_customers = Vec::new();
+        for kind in WaitKind::ALL {
+            let whole = ("SECRET".into(), kind.to_string(), "PROGRESS".into());
+            assert_eq!(shown(&Scope::Site, kind.as_str()), whole);
+            let (waiting_for, waiting_kind, progress) = shown(&scope, kind.as_str());
+            assert_eq!(progress, "");
+            if !waiting_kind.is_empty() {
+                assert_eq!((waiting_for.as_str(), waiting_kind.as_str()), ("SECRET", kind.as_str()));
+                for_customers.push(kind.as_str());
+                continue;
+            }
+            assert_eq!(waiting_for, "", "{kind}");
+        }
+        assert_eq!(for_customers, ["rest", "nodes", "network-test", "erase", "reimage"]);
+        // A kind that this version does not know, or none.
+        for unknown in ["moon", ""] {
+            assert_eq!(shown(&scope, unknown), Default::default(), "{unknown:?}");
+        }
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! Decides what to do about a cluster now. Level-triggered, pure, total and deterministic, as for nodes.
 
-use std::fmt;
-
 use super::chart::{Edge, State};
 use super::facts::{Cluster, Facts, Member, Network, Partition, Standing};
+use super::wait::Wait;
 use crate::time::{Timestamp, minutes, seconds};
 
 /// A cluster that is not built within this time has failed, in minutes.
@@ -72,78 +71,6 @@ pub enum Effect {
         /// When the lease ends.
         lease_end: Timestamp,
     },
-}
-
-/// Why nothing is done at the moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wait {
-    /// At rest: for a request.
-    Rest,
-    /// For nodes to be imaged and checked.
-    Nodes {
-        /// Nodes on their way.
-        coming: usize,
-        /// All nodes.
-        of: usize,
-    },
-    /// For the partition to be proven, or to be proven gone, with the fault.
-    Partition(String),
-    /// For a node to replace a lost one.
-    Node {
-        /// The lost one.
-        lost: String,
-        /// Why no replacement was found.
-        refused: String,
-    },
-    /// For the test of the network between its nodes, with the fault.
-    Network(String),
-    /// For this number of nodes to be handed over.
-    HandOver(usize),
-    /// For this number of nodes to be erased.
-    Erase(usize),
-    /// For nodes to get another image.
-    Reimage {
-        /// Nodes that have the image and are in use again.
-        done: usize,
-        /// All nodes.
-        of: usize,
-        /// Nodes that failed with it.
-        failed: usize,
-    },
-    /// For an operator to decide how a stopped rollout goes on, with the reason of the stop.
-    Rollout(String),
-    /// For the link of a node in use to be mended.
-    Link {
-        /// The node.
-        node: String,
-        /// What is wrong with the link.
-        why: String,
-    },
-}
-
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rest => Ok(()),
-            Self::Nodes { coming, of } => write!(f, "{coming} of {of} nodes to be imaged and checked"),
-            Self::Partition(fault) if fault.is_empty() => f.write_str("the fabric manager"),
-            Self::Partition(fault) => write!(f, "the fabric manager: {fault}"),
-            Self::Node { lost, refused } => write!(f, "a replacement for node {lost}: {refused}"),
-            Self::Network(fault) if fault.is_empty() => f.write_str("the test of the network between its nodes"),
-            Self::Network(fault) => write!(f, "the network between its nodes: {fault}"),
-            Self::HandOver(nodes) => write!(f, "{nodes} nodes to be handed over"),
-            Self::Erase(nodes) => write!(f, "{nodes} nodes to be erased"),
-            Self::Reimage { done, of, failed } => {
-                write!(f, "the new image on its nodes: {done} of {of} are done")?;
-                match failed {
-                    0 => Ok(()),
-                    _ => write!(f, ", {failed} failed"),
-                }
-            }
-            Self::Rollout(stopped) => write!(f, "an operator to decide how its reimage continues: {stopped}"),
-            Self::Link { node, why } => write!(f, "the fabric link of {node}: {why}"),
-        }
-    }
 }
 
 pub(super) fn take_edge(edge: Edge, reason: impl Into<String>) -> Decision {
@@ -242,14 +169,14 @@ impl Ctx<'_> {
             Partition::None => Some(Decision::Act(Effect::RemoveNodes(freed))),
             _ if !self.cluster.wanted.is_leave_cut => Some(Decision::Act(Effect::IsolateNodes(freed))),
             Partition::Proven => Some(Decision::Act(Effect::RemoveNodes(freed))),
-            Partition::Pending(_) | Partition::Gone => None,
+            Partition::Pending | Partition::Draining(_) | Partition::Faulty(_) | Partition::Gone => None,
         }
     }
 
     /// The wait for the nodes that are to leave.
     fn wait_for_leaving(&self) -> Option<Decision> {
         let left = self.cluster.wanted.leave.len();
-        (left > 0).then(|| self.recheck(Wait::Erase(left)))
+        (left > 0).then(|| self.recheck(Wait::Erase { nodes: left }))
     }
 
     /// The first node that is out of order or to be replaced on request, and why.
@@ -304,7 +231,7 @@ impl Ctx<'_> {
             let next = swap.at.plus(seconds(SWAP_PAUSE_S));
             if self.now < next {
                 let refused = swap.refused.clone();
-                return self.wait(Wait::Node { lost: node, refused }, next);
+                return self.wait(Wait::Replacement { lost: node, refused }, next);
             }
         }
         Decision::Act(Effect::Replace { node, reason })
@@ -318,10 +245,12 @@ impl Ctx<'_> {
             let of = self.staying().count();
             return Some(self.recheck(Wait::Nodes { coming, of }));
         }
+        let no_key = "it has no partition key";
         match &self.facts.partition {
             Partition::None | Partition::Proven => None,
-            Partition::Pending(fault) => Some(self.recheck(Wait::Partition(fault.clone()))),
-            Partition::Gone => Some(self.recheck(Wait::Partition("the cluster has no partition key".to_owned()))),
+            Partition::Pending => Some(self.recheck(Wait::Partition)),
+            Partition::Faulty(fault) => Some(self.partition_fault(fault)),
+            Partition::Draining(_) | Partition::Gone => Some(self.partition_fault(no_key)),
         }
     }
 
@@ -358,9 +287,12 @@ impl Ctx<'_> {
             // A faulty node is out of order, and is replaced before this point.
             Network::Off | Network::Passed | Network::Faulty(_) => None,
             Network::Untested => Some(Decision::Act(Effect::TestNetwork)),
-            Network::Running(until) => Some(self.wait(Wait::Network(String::new()), *until)),
+            Network::Running(until) => Some(self.wait(Wait::NetworkTest, *until)),
             Network::Blocked { again, .. } if *again <= self.now => Some(Decision::Act(Effect::TestNetwork)),
-            Network::Blocked { fault, again } => Some(self.wait(Wait::Network(fault.clone()), *again)),
+            Network::Blocked { fault, again } => {
+                let fault = fault.clone();
+                Some(self.wait(Wait::NetworkFault { fault }, *again))
+            }
         }
     }
 
@@ -403,8 +335,8 @@ impl Ctx<'_> {
 
     /// The wait for a link that made the cluster degraded and is still faulty.
     fn wait_for_link(&self) -> Option<Decision> {
-        let (node, why) = self.impaired().filter(|_| self.cluster.state == State::Degraded)?;
-        Some(self.recheck(Wait::Link { node, why }))
+        let (node, fault) = self.impaired().filter(|_| self.cluster.state == State::Degraded)?;
+        Some(self.recheck(Wait::LinkFault { node, fault }))
     }
 
     /// The next step from a cluster with all its nodes to a cluster in order.
@@ -423,13 +355,19 @@ impl Ctx<'_> {
         }
         let leaving = self.count(|standing| *standing == Standing::Leaving);
         if leaving > 0 {
-            return self.recheck(Wait::Erase(leaving));
+            return self.recheck(Wait::Erase { nodes: leaving });
         }
         match &self.facts.partition {
             Partition::None | Partition::Gone => take_edge(Edge::Freed, ""),
-            Partition::Pending(fault) => self.recheck(Wait::Partition(fault.clone())),
-            Partition::Proven => self.recheck(Wait::Partition(String::new())),
+            Partition::Draining(ports) => self.recheck(Wait::PartitionRemoval { ports: *ports }),
+            Partition::Faulty(fault) => self.partition_fault(fault),
+            Partition::Pending | Partition::Proven => self.recheck(Wait::Partition),
         }
+    }
+
+    fn partition_fault(&self, fault: &str) -> Decision {
+        let fault = fault.to_owned();
+        self.recheck(Wait::PartitionFault { fault })
     }
 
     fn overdue(&self) -> Option<Decision> {

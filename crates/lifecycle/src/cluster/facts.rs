@@ -205,8 +205,12 @@ pub fn member(cluster: &str, id: &str, node: &Node, leaf: u32, wait: &NodeWait, 
 pub enum Partition {
     /// There is no fabric manager.
     None,
-    /// Not every port of the fabric has been read with the right keys yet, with the reason where it is known.
-    Pending(String),
+    /// Under way: not every port of the fabric has been read with the right keys yet.
+    Pending,
+    /// Under way: this number of ports has not been read without the removed key yet.
+    Draining(usize),
+    /// A fault, which the text names, prevents the proof.
+    Faulty(String),
     /// Every port of the fabric was read and has the right keys.
     Proven,
     /// Every port that had the partition's key was read without it.

@@ -11,9 +11,11 @@ mod rollout;
 mod rollout_tests;
 #[cfg(test)]
 mod tests;
+mod wait;
 
 pub use chart::{CHART, Edge, Row, State, mermaid};
-pub use decide::{BUILD_DEADLINE_MIN, Decision, Effect, LINK_GRACE_S, NOTICES_S, SWAP_PAUSE_S, Wait, decide};
+pub use decide::{BUILD_DEADLINE_MIN, Decision, Effect, LINK_GRACE_S, NOTICES_S, SWAP_PAUSE_S, decide};
 pub use facts::{
     Cluster, Facts, Impaired, Member, Network, Partition, Rollout, Standing, Swap, Wanted, has_failed, member, standing,
 };
+pub use wait::{Wait, WaitKind};

@@ -1,8 +1,9 @@
 //! Writes another image to the nodes of a cluster in use, some at a time.
 
 use super::Edge;
-use super::decide::{Ctx, Decision, Effect, Wait, take_edge};
+use super::decide::{Ctx, Decision, Effect, take_edge};
 use super::facts::{Member, Rollout, Standing};
+use super::wait::Wait;
 
 impl Ctx<'_> {
     pub(super) fn reimaging(&self) -> Decision {
@@ -50,7 +51,8 @@ impl Ctx<'_> {
 
     fn too_many_failed(&self, rollout: &Rollout) -> Option<Decision> {
         if let Some(stopped) = &rollout.stopped {
-            return Some(self.recheck(Wait::Rollout(stopped.clone())));
+            let reason = stopped.clone();
+            return Some(self.recheck(Wait::ReimageStopped { reason }));
         }
         let failed = self.failed();
         let (failures, allowed) = (failed.len() + rollout.failed as usize, rollout.max_failures as usize);

@@ -214,7 +214,7 @@ fn a_bad_image_stops_at_the_first_failure_too_many() {
         play.bad = |_, build| build == 2;
         play.free = 100;
         let why = play.run();
-        assert!(matches!(why, Wait::Rollout(_)), "{why:?}");
+        assert!(matches!(why, Wait::ReimageStopped { .. }), "{why:?}");
         assert!(play.stopped.as_ref().unwrap().contains("allowed: n"));
         let touched = play.writes.len() as u32 + play.replaced;
         assert!(touched <= 2 * (borne + 1), "{borne}: {touched}");
@@ -278,7 +278,10 @@ fn what_fails_within_bounds_is_replaced_and_the_others_go_on() {
     );
     play.bad = |node, _| node == "n01";
     let why = play.run();
-    assert!(matches!(&why, Wait::Node { lost, .. } if lost == "n01"), "{why:?}");
+    assert!(
+        matches!(&why, Wait::Replacement { lost, .. } if lost == "n01"),
+        "{why:?}"
+    );
     assert_eq!(play.writes.len(), 8);
 }
 
@@ -330,7 +333,7 @@ fn nodes_join_and_leave_a_cluster_in_use() {
         Decision::Act(Effect::AllowHandOver)
     );
     play.members[4].standing = Standing::HandedOver;
-    let erase = Wait::Erase(1);
+    let erase = Wait::Erase { nodes: 1 };
     assert!(matches!(decide(&play.cluster, &play.facts(), NOW), Decision::Wait { why, .. } if why == erase));
     play.members[0].standing = Standing::Freed;
     // The node's ports leave the partition, with proof, before the node is free for others.
@@ -338,7 +341,7 @@ fn nodes_join_and_leave_a_cluster_in_use() {
     assert_eq!(decide(&play.cluster, &play.facts(), NOW), cut);
     play.cluster.wanted.is_leave_cut = true;
     let mut pending = play.facts();
-    pending.partition = Partition::Pending(String::new());
+    pending.partition = Partition::Pending;
     assert!(matches!(decide(&play.cluster, &pending, NOW), Decision::Wait { .. }));
     let part = Decision::Act(Effect::RemoveNodes(vec!["n00".into()]));
     assert_eq!(decide(&play.cluster, &play.facts(), NOW), part);
@@ -382,6 +385,9 @@ fn nodes_that_are_checked_are_handed_over_though_another_finds_no_successor() {
     play.members[1].standing = Standing::Checked;
     play.members[1].is_new = true;
     let why = play.run();
-    assert!(matches!(&why, Wait::Node { lost, .. } if lost == "n00"), "{why:?}");
+    assert!(
+        matches!(&why, Wait::Replacement { lost, .. } if lost == "n00"),
+        "{why:?}"
+    );
     assert_eq!(play.members[1].standing, Standing::HandedOver);
 }

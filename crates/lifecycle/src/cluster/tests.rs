@@ -53,7 +53,9 @@ fn nothing_is_handed_over_before_every_node_is_checked_and_the_partition_proven(
     let building = cluster(State::Building);
     let waits = [
         facts(&[CHECKED, COMING], Partition::Proven),
-        facts(&[CHECKED, CHECKED], Partition::Pending("port 3 was not read".into())),
+        facts(&[CHECKED, CHECKED], Partition::Pending),
+        facts(&[CHECKED, CHECKED], Partition::Faulty("port 3 was not read".into())),
+        facts(&[CHECKED, CHECKED], Partition::Draining(3)),
         facts(&[CHECKED, CHECKED], Partition::Gone),
     ];
     for facts in &waits {
@@ -94,7 +96,8 @@ fn a_lost_node_is_replaced_and_not_looked_for_without_a_pause() {
     match decide(&cluster(State::Building), &facts, NOW) {
         Decision::Wait { why, until: found } => {
             assert_eq!(found, until);
-            assert_eq!(why.to_string(), "a replacement for node n1: no free node");
+            let (lost, refused) = ("n1".to_owned(), "no free node".to_owned());
+            assert_eq!(why, Wait::Replacement { lost, refused });
         }
         other => panic!("{other:?}"),
     }
@@ -148,13 +151,26 @@ fn a_release_ends_when_nodes_are_free_and_the_key_is_proven_gone() {
         decide(&releasing, &held, NOW),
         Decision::Act(Effect::ReleaseNodes(vec!["n0".into(), "n1".into()]))
     );
-    for (standings, partition) in [
-        ([Standing::Leaving, Standing::Freed], Partition::Gone),
-        ([Standing::Freed, Standing::Freed], Partition::Pending(String::new())),
-        ([Standing::Freed, Standing::Freed], Partition::Proven),
+    let fault = || "OpenSM is gone".to_owned();
+    for (first, partition, wait) in [
+        (Standing::Leaving, Partition::Gone, Wait::Erase { nodes: 1 }),
+        (
+            Standing::Freed,
+            Partition::Draining(2),
+            Wait::PartitionRemoval { ports: 2 },
+        ),
+        (
+            Standing::Freed,
+            Partition::Faulty(fault()),
+            Wait::PartitionFault { fault: fault() },
+        ),
+        (Standing::Freed, Partition::Proven, Wait::Partition),
     ] {
-        let decision = decide(&releasing, &facts(&standings, partition), NOW);
-        assert!(matches!(decision, Decision::Wait { .. }), "{decision:?}");
+        let decision = decide(&releasing, &facts(&[first, Standing::Freed], partition), NOW);
+        assert!(
+            matches!(&decision, Decision::Wait { why, .. } if *why == wait),
+            "{decision:?}"
+        );
     }
     for partition in [Partition::Gone, Partition::None] {
         let free = facts(&[Standing::Freed, Standing::Freed], partition);
@@ -305,7 +321,10 @@ fn a_broken_link_degrades_a_cluster_that_is_its_customers_and_takes_no_node_from
         other => panic!("{other:?}"),
     }
     match decide(&cluster(State::Degraded), &facts, day) {
-        Decision::Wait { why, .. } => assert_eq!(why.to_string(), "the fabric link of n1: port of mlx5_3 is down"),
+        Decision::Wait { why, .. } => {
+            let (node, fault) = ("n1".to_owned(), "port of mlx5_3 is down".to_owned());
+            assert_eq!(why, Wait::LinkFault { node, fault });
+        }
         other => panic!("{other:?}"),
     }
     // Other nodes are built and handed over meanwhile.
@@ -324,7 +343,7 @@ fn a_broken_link_degrades_a_cluster_that_is_its_customers_and_takes_no_node_from
 fn a_checked_node_whose_link_stays_down_is_replaced_after_a_grace_time() {
     let mut facts = facts(
         &[CHECKED, CHECKED],
-        Partition::Pending("a port is not in the fabric".into()),
+        Partition::Faulty("a port is not in the fabric".into()),
     );
     let impaired = |seen: Timestamp| {
         let why = "port of mlx5_0 is down".to_owned();
@@ -368,13 +387,14 @@ fn nodes_are_handed_over_only_after_the_network_between_them_was_tested() {
         let cluster = cluster(state);
         facts.network = Network::Untested;
         assert_eq!(decide(&cluster, &facts, NOW), test);
-        for (network, words) in [
-            (Network::Running(later), "the test of the network between its nodes"),
-            (blocked.clone(), "the network between its nodes: switch leaf-1"),
+        let fault = "switch leaf-1".to_owned();
+        for (network, wait) in [
+            (Network::Running(later), Wait::NetworkTest),
+            (blocked.clone(), Wait::NetworkFault { fault }),
         ] {
             facts.network = network;
             match decide(&cluster, &facts, NOW) {
-                Decision::Wait { why, until } => assert_eq!((why.to_string().as_str(), until), (words, later)),
+                Decision::Wait { why, until } => assert_eq!((why, until), (wait, later)),
                 other => panic!("{other:?}"),
             }
         }

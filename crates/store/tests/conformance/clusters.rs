@@ -1,10 +1,10 @@
 //! Clusters and their nodes.
 
 use rackwright_lifecycle::State as NodeState;
-use rackwright_lifecycle::cluster::{Cluster, Edge, Rollout, State, Swap, Wanted};
+use rackwright_lifecycle::cluster::{Cluster, Edge, Rollout, State, Swap, Wait, Wanted};
 use rackwright_store::{
-    ClusterHistoryRow, ClusterRecord, ClusterSpec, FormerSpec, NetworkRow, NetworkTest, Replaced, Scope, StoreError,
-    Term,
+    ClusterHistoryRow, ClusterRecord, ClusterSpec, FormerSpec, NetworkRow, NetworkTest, Replaced, Scope, Store,
+    StoreError, Term,
 };
 
 use super::support::{Lab, at, node_in};
@@ -177,25 +177,26 @@ async fn due_clusters_are_taken_once_and_what_changed_meanwhile_does_not_rest() 
     assert_eq!(lab.store.next_cluster_due().await.unwrap(), Some(at(1150)));
 
     let seen = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
-    lab.store.rest_cluster(&seen, "nodes", at(9_000_000)).await.unwrap();
+    let nodes = Wait::Nodes { coming: 1, of: 2 };
+    lab.store.rest_cluster(&seen, &nodes, at(9_000_000)).await.unwrap();
     let rested = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
-    assert_eq!((rested.wait_why.as_str(), rested.due_at), ("nodes", at(9_000_000)));
+    assert_eq!((&rested.wait, rested.due_at), (&nodes, at(9_000_000)));
     // A change of state ends the wait; another change leaves it.
     for (state, since, waits) in [
-        (rested.cluster.state, rested.cluster.since, "nodes"),
-        (State::Failed, at(3000), ""),
+        (rested.cluster.state, rested.cluster.since, nodes.clone()),
+        (State::Failed, at(3000), Wait::Rest),
     ] {
         let mut tx = lab.store.write().await.unwrap();
         let mut record = tx.cluster("alpha").await.unwrap();
         (record.cluster.state, record.cluster.since) = (state, since);
         tx.save_cluster(&mut record, at(3000)).await.unwrap();
         tx.commit().await.unwrap();
-        assert_eq!(record.wait_why, waits);
+        assert_eq!(record.wait, waits);
         let stored = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
-        assert_eq!(stored.wait_why, waits);
+        assert_eq!(stored.wait, waits);
     }
     let seen = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
-    lab.store.rest_cluster(&seen, "nodes", at(9_000_000)).await.unwrap();
+    lab.store.rest_cluster(&seen, &nodes, at(9_000_000)).await.unwrap();
     let rested = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
 
     // A node's edge wakes the cluster a moment later; a decision on older data is refused.
@@ -204,8 +205,60 @@ async fn due_clusters_are_taken_once_and_what_changed_meanwhile_does_not_rest() 
     tx.commit().await.unwrap();
     let woken = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
     assert!(woken.due_at < at(1_000_000));
-    let refused = lab.store.rest_cluster(&rested, "", at(9_500_000)).await;
+    let refused = lab.store.rest_cluster(&rested, &Wait::Rest, at(9_500_000)).await;
     assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_wait_is_read_as_it_was_stored_and_an_unknown_one_is_named() {
+    let lab = lab().await;
+    insert(&lab, &cluster("alpha", "acme"), &[]).await.unwrap();
+    let text = || "the network between its nodes: 'a' \"b\"".to_owned();
+    let waits = [
+        Wait::Replacement {
+            lost: "n1".into(),
+            refused: text(),
+        },
+        Wait::PartitionRemoval { ports: 8 },
+        Wait::NetworkTest,
+        Wait::Rest,
+        Wait::ReimageStopped { reason: text() },
+    ];
+    for wait in waits {
+        let seen = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
+        lab.store.rest_cluster(&seen, &wait, at(9_000)).await.unwrap();
+        let rested = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
+        assert_eq!(rested.wait, wait);
+    }
+    for (columns, named) in [
+        (r#"wait = '{"moon":{"phase":1}}', wait_kind = 'moon'"#, "`moon`"),
+        (r#"wait = '"network-test"', wait_kind = 'moon'"#, r#""moon""#),
+    ] {
+        lab.database.sql(&format!("UPDATE clusters SET {columns}")).await;
+        let refused = lab.store.cluster(&Scope::Site, "alpha").await;
+        let is_named = matches!(&refused, Err(StoreError::Corrupt { what: "cluster", id, source })
+            if id == "alpha" && source.to_string().contains(named));
+        assert!(is_named, "{refused:?}");
+    }
+}
+
+/// Waits were texts before schema 33.
+#[tokio::test]
+async fn a_wait_of_an_older_schema_is_decided_anew() {
+    let lab = lab().await;
+    insert(&lab, &cluster("alpha", "acme"), &[]).await.unwrap();
+    insert(&lab, &cluster("beta", "acme"), &[]).await.unwrap();
+    lab.store.close().await;
+    let back = "ALTER TABLE clusters DROP COLUMN wait_kind; ALTER TABLE clusters RENAME COLUMN wait TO wait_why; \
+                UPDATE clusters SET due_at = 9000, updated_at = 300; \
+                UPDATE clusters SET wait_why = '1 of 2 nodes to be imaged and checked' WHERE id = 'alpha'; \
+                DELETE FROM schema_version WHERE version >= 33;";
+    lab.database.sql(back).await;
+    let store = Store::open(lab.database.database()).await.unwrap();
+    for (id, due) in [("alpha", 300), ("beta", 9000)] {
+        let record = store.cluster(&Scope::Site, id).await.unwrap();
+        assert_eq!((record.wait, record.due_at), (Wait::Rest, at(due)), "{id}");
+    }
 }
 
 #[tokio::test]
@@ -216,11 +269,11 @@ async fn who_is_about_to_rest_notices_that_a_due_cluster_is_woken_once_more() {
     let seen = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
     // A node's edge after the read.
     lab.store.wake_cluster("alpha", at(60)).await.unwrap();
-    let refused = lab.store.rest_cluster(&seen, "", at(9_000)).await;
+    let refused = lab.store.rest_cluster(&seen, &Wait::Rest, at(9_000)).await;
     assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
     let seen = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
     lab.store.wake_clusters(at(70)).await.unwrap();
-    let refused = lab.store.rest_cluster(&seen, "", at(9_000)).await;
+    let refused = lab.store.rest_cluster(&seen, &Wait::Rest, at(9_000)).await;
     assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
 }
 
