@@ -81,7 +81,7 @@ if [ "${1:-}" = --list ]; then
 fi
 for group; do
     if [ -z "$(rows "$group")" ]; then
-        say "error: no group is called '$group': build, images, lab, fabric, bench, test"
+        say "error: unknown group '$group'; the groups are build, images, lab, fabric, bench, test"
         exit 2
     fi
 done
@@ -90,7 +90,7 @@ if [ -n "$list" ]; then
     exit 0
 fi
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
-    say "error: no apt-get here. Install by hand what 'images/deps.sh --list $*' names, under the names of your distribution."
+    say "error: apt-get is missing. Install the packages of 'images/deps.sh --list $*' by hand, under the names of your distribution."
     exit 1
 fi
 
@@ -109,7 +109,7 @@ while IFS='|' read -r package _ purpose; do
     case " ${missing[*]} " in *" $package "*) say "missing: $package ($purpose)" ;; esac
 done < <(rows "$@")
 if [ ${#missing[@]} -eq 0 ]; then
-    say "everything is there"
+    say "all packages are installed"
     exit 0
 fi
 
@@ -134,7 +134,7 @@ case " ${missing[*]} " in *' openvswitch-switch '*) services+=(openvswitch-switc
 case " ${missing[*]} " in *' postgresql '*) services+=(postgresql.service) ;; esac
 case " ${missing[*]} " in *' slurmctld '*) services+=(slurmctld.service); installed munge || services+=(munge.service) ;; esac
 apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3)
-"${apt[@]}" update || say "warning: the package lists could not all be refreshed; going on with those that are here"
+"${apt[@]}" update || say "warning: not all package lists could be refreshed; the present lists are used"
 # in_the_way PACKAGE...: the packages that apt would remove to install these.
 in_the_way() { "${apt[@]}" install -s -y --no-install-recommends --allow-downgrades "$@" | sed -n 's/^Remv \([^ ]*\).*/\1/p'; }
 # of_distribution PACKAGE: its newest version in the package lists other than the one that is here.
@@ -147,13 +147,13 @@ wanted=("${missing[@]}")
 for package in $(in_the_way "${wanted[@]}"); do
     version=$(of_distribution "$package")
     [ -n "$version" ] || continue
-    say "$package $(dpkg-query -W -f='${Version}' "$package") is of another origin and stands in the way: set back to $version"
+    say "$package $(dpkg-query -W -f='${Version}' "$package") is from another origin and blocks the installation: it is set back to $version"
     wanted+=("$package=$version")
 done
 obstacles=$(in_the_way "${wanted[@]}" | tr '\n' ' ')
 if [ -n "$obstacles" ]; then
     say "error: to install these, apt would remove: $obstacles"
-    say "Nothing was installed. Remove or replace those packages yourself if you can do without them, or run this on another machine."
+    say "Nothing was installed. Remove or replace these packages yourself if you do not need them, or use another machine."
     exit 1
 fi
 "${apt[@]}" install -y --no-install-recommends --no-remove --allow-downgrades "${wanted[@]}"

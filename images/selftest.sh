@@ -217,8 +217,8 @@ for one in "${cases[@]}"; do
         check_seeded "$image"
     else
         await 'sshd up' refused
-        printf '%-40s nobody let in, as it must be  %6s s\n' "$name" "$(since "$began")"
+        printf '%-40s logins refused, as expected  %6s s\n' "$name" "$(since "$began")"
     fi
     stop_machine
 done
-printf '%d machines, all as they should be\n' "${#cases[@]}"
+printf '%d machines, all as expected\n' "${#cases[@]}"

@@ -193,8 +193,8 @@ fn not_expected(record: &NodeRecord) -> String {
     }
 }
 
-const CONTESTED: &str = "two machines answered for this boot of the node, or one that did not prove its identity: the \
-                            node is switched off and on again";
+const CONTESTED: &str = "two machines answered for this boot of the node, or a machine did not prove its identity: the \
+                         node is switched off and on again";
 
 /// Gives a machine of `node` the plan of the present boot: the token of its agent. It replaces an earlier plan of this
 /// boot. The caller commits the change in either case: a refusal may have contested the boot.
@@ -205,7 +205,7 @@ pub async fn give_plan(core: &Core, tx: &mut WriteTx, node: &str, requester: Boo
     let record = tx.node(node).await?;
     if record.node.doubt.is_some() {
         return refused(format!(
-            "the record of {node} is doubted: the machine may be a customer's by now"
+            "the record of {node} is doubted: the machine may belong to a customer now"
         ));
     }
     let Some(mut row) = present_boot(tx, &record).await? else {
@@ -216,17 +216,19 @@ pub async fn give_plan(core: &Core, tx: &mut WriteTx, node: &str, requester: Boo
     }
     // The machine is still off, so this request comes from another host.
     if row.bmc_secret.is_empty() && core.config.identity.of(&record.spec.sku).asks_bmc(&record) {
-        return refused(format!("the BMC of {node} has not taken the medium of this boot yet"));
+        return refused(format!(
+            "the BMC of {node} has not inserted the virtual medium of this boot yet"
+        ));
     }
     if row.is_registered() || row.plans >= PLANS_MAX {
         let what = if row.is_registered() {
             format!(
-                "{} registered, and then {requester} asked for the boot plan again",
+                "{} registered, and then {requester} requested the boot plan again",
                 plan_holder(&row)
             )
         } else {
             format!(
-                "{} boot plans were asked for in one boot, the last by {requester}",
+                "{} boot plans were requested in one boot, the last by {requester}",
                 row.plans + 1
             )
         };
@@ -285,7 +287,7 @@ pub async fn looks_for_boot(
         if let Some(now_present) = now_present.filter(|now| *now == row) {
             let requester = BootRequester { mac, address: "" };
             let what = format!(
-                "{} registered, and then firmware with MAC address {mac} looked for a boot by DHCP",
+                "{} registered, and then firmware with MAC address {mac} requested a boot by DHCP",
                 plan_holder(&row)
             );
             contest(&mut tx, &record, now_present, what, requester).await?;
@@ -421,7 +423,7 @@ pub async fn enrol_tpm(tx: &mut WriteTx, inspected: &NodeRecord, next: &mut Node
         at: clock::now(),
         kind: EventKind::SecurityTpmEnrolled,
         target: format!("nodes/{id}"),
-        message: format!("{id} is known by its TPM from now on: {ek}"),
+        message: format!("the TPM of {id} is enrolled and identifies the node from now on: {ek}"),
         attributes: [("tpm_ek".to_owned(), ek.clone())].into(),
         ..EventRow::default()
     };
@@ -442,11 +444,12 @@ async fn contest(
     let follows = if row.contests > 1 {
         "This is the second time in this state: the node is quarantined"
     } else {
-        "Neither is believed: the node is switched off and on for a new boot, and quarantined if this happens again"
+        "Neither machine is accepted: the node is switched off and on for a new boot, and quarantined if this happens \
+         again"
     };
     let message = format!(
         "two machines answered for one boot of {id}: {what}. {follows}. If the machine did not reset by itself, find the \
-         second one by the MAC address tables of the switches and take it off the boot network"
+         second machine in the MAC address tables of the switches and remove it from the boot network"
     );
     let attributes = [
         ("mac", row.mac.as_str()),
@@ -514,7 +517,7 @@ impl Registration<'_> {
 /// # Errors
 /// The database failed.
 pub async fn register(tx: &mut WriteTx, token: &TokenRow, who: Registration<'_>) -> Answer<(String, AgentSession)> {
-    let over = "the boot that this token was made for is over: boot the machine again";
+    let over = "the boot of this token has ended: boot the machine again";
     let Some((node, boot)) = token.body.split_once('/') else {
         return refused(over);
     };
@@ -532,17 +535,17 @@ pub async fn register(tx: &mut WriteTx, token: &TokenRow, who: Registration<'_>)
     let requester = who.requester;
     let fault = if who.has_other_address(&row) {
         Some(format!(
-            "{} got the boot plan, and its token was used by {requester}",
+            "{} received the boot plan, and {requester} used its token",
             plan_holder(&row)
         ))
     } else if row.token_hash != token.hash {
         Some(format!(
-            "{requester} used a boot plan that {} had replaced with a newer one",
+            "{requester} used an old boot plan: {} had already requested a newer plan",
             plan_holder(&row)
         ))
     } else if row.is_registered() && !who.is_repeated(&row) {
         Some(format!(
-            "{} registered, and then {requester} with another key or another kernel",
+            "{} registered, and then {requester} registered with another key or another kernel",
             plan_holder(&row)
         ))
     } else {
@@ -558,7 +561,7 @@ pub async fn register(tx: &mut WriteTx, token: &TokenRow, who: Registration<'_>)
     };
     if !row.is_registered() {
         if token.expires_at <= now || who.kernel_boot_id.is_empty() {
-            return refused("the boot token has expired, or the agent names no boot id: boot the machine again");
+            return refused("the boot token has expired, or the agent sent no boot id: boot the machine again");
         }
         tx.use_token_as(&token.hash, "agent", who.key_sha256, now).await?;
         row.kernel_boot_id = who.kernel_boot_id.to_owned();
@@ -582,13 +585,14 @@ pub async fn admit(
     let id = &record.id;
     if record.node.generation != of.generation {
         return refused(format!(
-            "this certificate is of generation {} of {id}, which is at {}: boot the machine again",
+            "this certificate is for claim generation {} of {id}, and the present generation is {}: boot the machine \
+             again",
             of.generation, record.node.generation
         ));
     }
     let Some(row) = present_boot(tx, record).await? else {
         return refused(format!(
-            "{}: it is booted again when one is needed",
+            "{}: the node is booted again when it needs an agent",
             not_expected(record)
         ));
     };
@@ -680,8 +684,8 @@ pub async fn report_refusal(core: &Core, node: &str, of: &AgentSession, address:
     }
     let state = record.node.state;
     let message = format!(
-        "an agent of {node} was refused, from {}: {why}. {node} is {state}. If the machine itself is off, something else \
-         holds its certificate: find that address by the switches' tables",
+        "an agent of {node} was refused, from {}: {why}. {node} is {state}. If the node is off, another machine holds \
+         its certificate: find the address in the MAC address tables of the switches",
         if address.is_empty() {
             "an unknown address"
         } else {

@@ -69,14 +69,14 @@ pub(crate) async fn admit_agent(
     let now = clock::now();
     let mut tx = core.store.write().await?;
     let mut record = match tx.node(node).await {
-        Err(StoreError::NotFound { .. }) => return Ok(Err(Refused(format!("{node} is no node of this site")))),
+        Err(StoreError::NotFound { .. }) => return Ok(Err(Refused(format!("this site has no node {node}")))),
         other => other?,
     };
     if of.generation > record.node.generation {
         drop(tx);
         restored::doubt_by_certificate(core, node, of.generation).await?;
         return Ok(Err(Refused(format!(
-            "the certificate is of claim generation {}, and the record of {node} is older",
+            "the certificate is for claim generation {}, and the record of {node} has an older generation",
             of.generation
         ))));
     };
@@ -243,11 +243,11 @@ pub(crate) async fn note_disconnect(core: &Core, node: &str, number: i64) {
     };
     match stored.await {
         Ok(true) => {
-            tracing::info!(node, "agent gone");
+            tracing::info!(node, "agent disconnected");
             core.notify_due(node);
         }
         Ok(false) => {}
-        Err(error) => tracing::warn!(node, %error, "that the agent is gone is stored a little later"),
+        Err(error) => tracing::warn!(node, %error, "the end of an agent's connection is not stored yet"),
     }
 }
 

@@ -36,7 +36,7 @@ pub enum BackupError {
     #[error(transparent)]
     Copy(#[from] CopyError),
     /// The database failed.
-    #[error("the database does not answer, so nothing can be written down")]
+    #[error("the database does not answer, so the event cannot be stored")]
     Store(#[from] StoreError),
     /// The audit failed.
     #[error(transparent)]
@@ -57,7 +57,10 @@ pub enum BackupError {
         source: std::io::Error,
     },
     /// Keys and database belong to two sites.
-    #[error("the database is of a site whose authority is {database}, and the keys in {} are of {keys}", folder.display())]
+    #[error(
+        "the database belongs to the site with authority {database}, and the keys in {} belong to authority {keys}",
+        folder.display()
+    )]
     OtherSite {
         /// The authority of the database's site.
         database: String,
@@ -68,7 +71,8 @@ pub enum BackupError {
     },
     /// The database has another schema version.
     #[error(
-        "the database has schema {found}, and this rackwrightd has {known}: use the rackwrightd that serves the site"
+        "the database has schema {found}, and this rackwrightd has {known}: use the rackwrightd version that serves the \
+         site"
     )]
     Schema {
         /// The version of the database.
@@ -77,7 +81,7 @@ pub enum BackupError {
         known: i64,
     },
     /// The folder does not hold a complete backup.
-    #[error("{} is no whole backup: {fault}", folder.display())]
+    #[error("{} is not a complete backup: {fault}", folder.display())]
     Broken {
         /// The folder.
         folder: PathBuf,
@@ -94,7 +98,7 @@ pub enum BackupError {
     },
     /// The place already holds a site.
     #[error(
-        "{0} holds a site: pass --replace to put the backup in its place. What is there now is moved to \
+        "{0} holds a site: pass --replace to put the backup in its place. The present site is moved to \
          DATA/before-restore-TIME"
     )]
     Occupied(String),

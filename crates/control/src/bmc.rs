@@ -31,27 +31,28 @@ pub enum BmcError {
     #[error(transparent)]
     Ipmi(#[from] IpmiError),
     /// The BMC has an IPMI address, and IPMI lacks this function.
-    #[error("this needs Redfish, and the BMC's address says that it is asked over IPMI")]
+    #[error("this function needs Redfish, and the node has an IPMI address for its BMC")]
     NoRedfish,
     /// Its sealed password cannot be opened.
     #[error("the sealed BMC password cannot be opened; set it again with `rackwright apply`")]
     Password(#[source] rackwright_identity::SealError),
     /// The BMC refused name and password before, and they have not been changed since.
     #[error(
-        "it refused name and password, and they are not sent again before somebody changes them (`rackwright node update`) \
-         or asks (`rackwright node bmc-password rotate`)"
+        "the BMC refused user name and password, and they are not sent again until a change (`rackwright node update`) \
+         or a request (`rackwright node bmc-password rotate`)"
     )]
     LoginRefused,
     /// A password change is under way: either of two passwords may be valid.
-    #[error("its password is being changed; nothing else is asked before that has ended")]
+    #[error("the password of the BMC is being changed; no other request is sent until the change has ended")]
     HalfChanged,
     /// No password was given, and none of the factory list has worked yet.
     #[error(
-        "no password is known for it; `rackwright node update` gives one, `rackwright bmc credentials add` one to be tried"
+        "the password of the BMC is unknown; set it with `rackwright node update`, or add a login to try with \
+         `rackwright bmc credentials add`"
     )]
     NoPassword,
     /// The node is doubted: its record may be older than the machine.
-    #[error("the node is doubted, and nothing is asked of its BMC before an operator settles that: {0}")]
+    #[error("the node is doubted, and no request is sent to its BMC until an operator resolves the doubt: {0}")]
     Doubted(String),
     /// The pinned fingerprint does not parse.
     #[error("the pinned certificate {0:?} is not \"sha256:\" and 64 hex digits")]
@@ -455,8 +456,8 @@ pub fn refused_event(node: &str, message: &str, now: Timestamp) -> EventRow {
         kind: EventKind::SecurityBmcLoginRefused,
         target: format!("nodes/{node}"),
         message: format!(
-            "{message}; nothing is tried with this name and password any more: `rackwright node update {node}` sets what \
-             is right, `rackwright node bmc-password rotate {node}` tries once more"
+            "{message}; this user name and password are not sent again: set the correct login with `rackwright node \
+             update {node}`, or try once more with `rackwright node bmc-password rotate {node}`"
         ),
         ..EventRow::default()
     }

@@ -139,7 +139,7 @@ pub fn judge(
     let id = &record.id;
     let Some(answer) = answer else {
         return Err(format!(
-            "the BMC of {id} brings it a secret, and the session was not asked for it"
+            "the BMC of {id} delivers the secret of this boot, and the session was not asked for the secret"
         ));
     };
     let session = Session {
@@ -155,16 +155,17 @@ pub fn judge(
     let sku = &record.spec.sku;
     Err(if answer.proof.is_empty() {
         let fault = match answer.fault.as_str() {
-            "" => "its agent does not say why",
+            "" => "its agent gives no reason",
             fault => fault,
         };
         format!(
-            "the BMC of {id} has the medium with the boot's secret in its virtual drive, and the machine that answered has not \
-             read it: {}. If the machine's system does not see the drive, set identity.bmc_skus for SKU {sku} to none",
+            "the BMC of {id} has the medium with the boot's secret in its virtual drive, and the machine that answered \
+             has not read the medium: {}. If the machine's system does not see the drive, set identity.bmc_skus for SKU \
+             {sku} to none",
             cut(fault, SENTENCE_MAX)
         )
     } else {
-        format!("the machine that answered for {id} does not know the secret that the node's BMC brings in this boot")
+        format!("the machine that answered for {id} does not know the secret that the node's BMC delivers in this boot")
     })
 }
 

@@ -91,11 +91,13 @@ impl Settings {
             ("keep_boot_options", &self.keep_boot_options),
         ] {
             if names.len() > NAMES_MAX {
-                faults.push(format!("bmc_state.{field}: at most {NAMES_MAX}"));
+                faults.push(format!("bmc_state.{field}: at most {NAMES_MAX} names"));
             }
             let is_faulty = |name: &&String| name.trim().is_empty() || name.len() > NAME_MAX;
             if names.iter().any(|name| is_faulty(&name)) {
-                faults.push(format!("bmc_state.{field}: each must have 1 to {NAME_MAX} characters"));
+                faults.push(format!(
+                    "bmc_state.{field}: each name must have 1 to {NAME_MAX} characters"
+                ));
             }
         }
         let keeps_former = accounts
@@ -139,7 +141,7 @@ impl Settings {
 pub fn describe_baseline(baseline: &Baseline) -> String {
     let mut description = format!("compared with the reading of {}", baseline.read_at.date());
     if baseline.is_late {
-        description.push_str(", which was not at an inspection: a customer may have changed them before");
+        description.push_str(", which was not taken at an inspection: a customer may have changed the settings before");
     }
     let not_shown: Vec<&str> = baseline.not_shown().into_iter().map(Part::plural).collect();
     if !not_shown.is_empty() {
@@ -157,8 +159,8 @@ pub fn description(row: &BmcStateRow) -> String {
     };
     let mut parts = Vec::new();
     for (held, intro) in [
-        (ItemState::Foreign, "not ours and still there"),
-        (ItemState::Unknown, "not known"),
+        (ItemState::Foreign, "foreign and still present"),
+        (ItemState::Unknown, "unknown"),
         (ItemState::Waiting, "waits for the next start"),
         (ItemState::Removed, "removed"),
         (ItemState::Kept, "kept by the settings"),
@@ -169,7 +171,7 @@ pub fn description(row: &BmcStateRow) -> String {
         }
     }
     if parts.is_empty() {
-        parts.push("nothing but ours".to_owned());
+        parts.push("nothing foreign".to_owned());
     }
     if let (Some(at), false) = (row.proven_at, row.proven_at == Some(row.read_at)) {
         parts.push(format!("last proven clean on {}", at.date()));
@@ -234,7 +236,7 @@ mod tests {
             "{description}"
         );
         baseline.is_late = true;
-        assert!(describe_baseline(&baseline).contains("not at an inspection"));
+        assert!(describe_baseline(&baseline).contains("not taken at an inspection"));
     }
 
     #[test]
@@ -249,7 +251,7 @@ mod tests {
             proven_at: Some(Timestamp(2)),
             ..BmcStateRow::default()
         };
-        assert_eq!(description(&row), "nothing but ours. proven");
+        assert_eq!(description(&row), "nothing foreign. proven");
         row.lines = vec![
             line(ItemState::Removed, "account \"a\""),
             line(ItemState::Foreign, "account \"b\""),
@@ -257,7 +259,7 @@ mod tests {
         row.proven_at = None;
         assert_eq!(
             description(&row),
-            "not ours and still there: account \"b\". removed: account \"a\""
+            "foreign and still present: account \"b\". removed: account \"a\""
         );
     }
 }

@@ -40,7 +40,7 @@ pub async fn run(core: Arc<Core>) {
             _ = tick.tick() => {}
             Some(ended) = work.join_next(), if !work.is_empty() => {
                 if let Err(error) = ended {
-                    tracing::error!(%error, "something that was wanted of a BMC panicked");
+                    tracing::error!(%error, "a requested BMC task panicked");
                 }
             }
         }
@@ -49,7 +49,7 @@ pub async fn run(core: Arc<Core>) {
             Ok(rows) => rows
                 .into_iter()
                 .for_each(|row| drop(work.spawn(perform(core.clone(), row)))),
-            Err(error) => tracing::warn!(%error, "what is wanted of BMCs cannot be read"),
+            Err(error) => tracing::warn!(%error, "the requested BMC tasks cannot be read"),
         }
     }
     work.shutdown().await;
@@ -77,12 +77,12 @@ async fn perform(core: Arc<Core>, row: BmcLogRow) {
     let outcome = match tokio::time::timeout(LIMIT, attempt(&core, &row)).await {
         Ok(outcome) => outcome,
         Err(_) => Err((
-            format!("it took longer than {} s and was given up", LIMIT.as_secs()),
+            format!("the task took longer than {} s and was stopped", LIMIT.as_secs()),
             None,
         )),
     };
     if let Err(error) = keep(&core, row, outcome).await {
-        tracing::warn!(%error, "what came of a BMC's work is not kept; it is done again");
+        tracing::warn!(%error, "the result of a BMC task could not be stored; the task is taken up again");
     }
 }
 
@@ -102,7 +102,8 @@ async fn attempt(core: &Core, row: &BmcLogRow) -> Result<Outcome, Failure> {
         (message, event.map(Box::new))
     };
     if row.wanted == "ac-cycle" && row.due_at != row.wanted_at {
-        let why = "the control plane stopped in its middle; see how the machine stands, then ask again";
+        let why =
+            "the control plane stopped during the AC cycle; check the state of the machine, then request it again";
         return Err((why.to_owned(), None));
     }
     if row.wanted == "ac-cycle" && row.argument.is_empty() {
@@ -194,16 +195,19 @@ pub(crate) fn check_free(record: &NodeRecord) -> Result<(), String> {
     let Some(claim) = &record.node.claim else {
         return match record.node.state.is_at_rest() {
             true => Ok(()),
-            false => Err(format!("{} is {}: it is being worked on", record.id, record.node.state)),
+            false => Err(format!(
+                "{} is {}: an operation is in progress on the node",
+                record.id, record.node.state
+            )),
         };
     };
     let whose = if claim.customer.is_empty() {
         "claimed"
     } else {
-        "a customer's"
+        "claimed by a customer"
     };
     Err(format!(
-        "{} is {whose} ({}): an AC cycle cuts off whatever runs on it",
+        "{} is {whose} ({}): an AC cycle stops everything that runs on it",
         record.id, record.node.state
     ))
 }

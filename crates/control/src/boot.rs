@@ -200,7 +200,9 @@ impl Directory {
             return given.map_or_else(|refused| nothing(refused.0), |token| Ok(Ok(token)));
         }
         if !self.boot.network.boot_unknown {
-            return nothing("it belongs to no node; enrol its BMC with `rackwright node enroll`".into());
+            return nothing(
+                "the MAC address belongs to no node; enrol the machine's BMC with `rackwright node enroll`".into(),
+            );
         }
         tx.revoke_tokens("agent", requester.mac).await?;
         let (shown, row) = mint(&self.core, "agent", requester.mac, "", UNKNOWN_TOKEN_S)?;
@@ -313,7 +315,12 @@ impl BootDirectory for Directory {
     fn record(&self, seen: StageReport) -> Result<(), StageDropped> {
         self.alarms.note(seen.stage, &seen.detail, seen.remote, Instant::now());
         let Some(mac) = seen.mac else {
-            tracing::debug!(stage = %seen.stage, detail = seen.detail, remote = %seen.remote, "boot stage of nobody");
+            tracing::debug!(
+                stage = %seen.stage,
+                detail = seen.detail,
+                remote = %seen.remote,
+                "boot stage without a MAC address"
+            );
             return Ok(());
         };
         let row = BootStageRow {
@@ -387,8 +394,8 @@ pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = R
             biased;
             served = netboot.run(stop) => served.map_err(|error| format!("a server for machines that boot ended: {error}")),
             Some(ended) = storing.join_next() => Err(match ended {
-                Ok(()) => "what machines do while they boot is not stored any more".to_owned(),
-                Err(error) => format!("what machines do while they boot is not stored any more: {error}"),
+                Ok(()) => "boot stages are no longer stored".to_owned(),
+                Err(error) => format!("boot stages are no longer stored: {error}"),
             }),
         }
     })

@@ -263,7 +263,7 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// The file has the wrong form. The message names line and field.
-    #[error("{}: {message}\n  What follows in the file was not checked.", path.display())]
+    #[error("{}: {message}\n  The rest of the file was not checked.", path.display())]
     Syntax {
         /// The path of the configuration file.
         path: PathBuf,
@@ -334,7 +334,9 @@ impl Wire {
         }
         let database = match &self.database {
             Some(text) => Database::parse(text, self.database_password_file.clone()),
-            None if self.database_password_file.is_some() => Err("is needed: there is a database_password_file".into()),
+            None if self.database_password_file.is_some() => {
+                Err("must be set, because database_password_file is set".into())
+            }
             None => Ok(Database::from(&self.data_dir.join(DATABASE))),
         };
         let database = database.unwrap_or_else(|fault| {
@@ -342,7 +344,7 @@ impl Wire {
             Database::from(DATABASE)
         });
         if self.api.names.is_empty() {
-            faults.push("api.names: at least one name or address by which clients reach this server".into());
+            faults.push("api.names: must have at least one name or address by which clients reach this server".into());
         }
         let first = self.api.names.first().cloned().unwrap_or_default();
         let endpoints = self.api.endpoints(faults);
@@ -356,7 +358,10 @@ impl Wire {
             }
         }
         if self.images.require_signature && self.images.trusted_keys.is_empty() {
-            faults.push("images.require_signature: no image could ever be added without images.trusted_keys".into());
+            faults.push(
+                "images.require_signature: needs images.trusted_keys; without trusted keys no image can be added"
+                    .into(),
+            );
         }
         self.check_parts(faults);
         Config {
@@ -454,19 +459,19 @@ impl WireApi {
             return vec![own];
         }
         if self.endpoints.len() > ENDPOINTS_MAX {
-            faults.push(format!("api.endpoints: at most {ENDPOINTS_MAX}"));
+            faults.push(format!("api.endpoints: at most {ENDPOINTS_MAX} endpoints"));
         }
         for endpoint in &self.endpoints {
             let address = endpoint.strip_prefix("https://").map(str::parse::<SocketAddr>);
             if !matches!(address, Some(Ok(_))) {
                 faults.push(format!(
-                    "api.endpoints: {endpoint:?} is not https://ADDRESS:PORT; agents resolve no names"
+                    "api.endpoints: {endpoint:?} is not https://ADDRESS:PORT; agents do not resolve names"
                 ));
             }
         }
         if !self.endpoints.contains(&own) {
             faults.push(format!(
-                "api.endpoints: this replica is missing: {own}, of api.listen and the first of api.names"
+                "api.endpoints: this replica is missing: {own}, from the first of api.names and the port of api.listen"
             ));
         }
         let others = self.endpoints.iter().filter(|endpoint| **endpoint != own).cloned();

@@ -264,7 +264,7 @@ impl Core {
             return;
         }
         if let Err(error) = self.store.wake(node, clock::now()).await {
-            tracing::warn!(node, %error, "the node could not be made due; its lease's end will find it");
+            tracing::warn!(node, %error, "the node could not be made due; it becomes due at the end of its lease");
         }
         self.running_steps.due.notify_one();
     }

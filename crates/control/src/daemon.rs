@@ -78,8 +78,8 @@ pub enum DaemonError {
     Age(#[from] AgeError),
     /// The database and the keys are of two sites.
     #[error(
-        "the database is that of a site whose authority is {site}, and the keys in {} are of {ours}: copy the folder from \
-         another rackwrightd of that site, or name another database",
+        "the database belongs to the site with authority {site}, and the keys in {} belong to authority {ours}: copy the \
+         key folder from another rackwrightd of that site, or name another database",
         keys.display()
     )]
     OtherSite {
@@ -92,8 +92,8 @@ pub enum DaemonError {
     },
     /// The site's sealing key was changed, and this replica has only older keys.
     #[error(
-        "secrets of this site are sealed with key {needed}, which is not in {}: copy the folder from another rackwrightd of \
-         the site, or from the backup made after the last rotation",
+        "the secrets of this site are sealed with key {needed}, and {} does not contain this key: copy the folder from \
+         another rackwrightd of the site, or from the backup made after the last rotation",
         keys.display()
     )]
     OldKeys {
@@ -165,7 +165,11 @@ async fn open_with(
     let closed = hardening::close_files(&config);
     let closed = closed.map_err(|e| data("modes of the files of the database and below shared_dir")(e.into()))?;
     if let Some(first) = closed.first() {
-        tracing::warn!(files = closed.len(), first = %first.display(), "others could read files of ours; they are closed");
+        tracing::warn!(
+            files = closed.len(),
+            first = %first.display(),
+            "other users could read files of rackwrightd; their access is removed"
+        );
     }
     let store = Store::open(config.database.clone()).await?;
     let ours = keys.authority.site_id();
@@ -260,7 +264,7 @@ async fn invite_first_operator(core: &Core) -> Result<Option<String>, DaemonErro
 }
 
 fn print_invitation(core: &Core, token: &str) {
-    println!("No operator has joined this site yet. The first one does so, once and within 24 hours, with:");
+    println!("No operator has joined this site yet. The first operator joins, once and within 24 hours, with:");
     println!();
     println!(
         "{}",
@@ -404,11 +408,14 @@ async fn end(core: &Arc<Core>, parts: Parts, ended: Result<(), PartEnded>) -> Re
     if !core.pause.is_on()
         && let Err(error) = restored::advance(core, false).await
     {
-        tracing::warn!(%error, "the age of the database was not advanced at the end");
+        tracing::warn!(%error, "the age of the database could not be advanced at the end");
     }
     audit::end(core).await;
     if let Err(error) = core.store.end_replica(&core.replica).await {
-        tracing::warn!(%error, "other replicas take over only when this one has been silent for a while");
+        tracing::warn!(
+            %error,
+            "the end of this replica could not be stored; other replicas take over only after its heartbeat is too old"
+        );
     }
     core.store.close().await;
     Ok(ended?)
@@ -425,8 +432,8 @@ async fn invite(core: &Core) -> Result<(), DaemonError> {
 fn announce(core: &Core, ready: Option<&Path>) -> Result<(), DaemonError> {
     if core.pause.is_on() {
         println!(
-            "rackwrightd is paused: the API on {} answers reads, and nothing is done to any machine. An operator ends the \
-             pause with `rackwright control resume`",
+            "rackwrightd is paused: the API on {} answers read requests, and no operation runs on any machine. An \
+             operator ends the pause with `rackwright control resume`",
             core.config.api_listen
         );
     } else {

@@ -112,14 +112,14 @@ pub fn refusal(node: &str, differences: &[Difference]) -> String {
     let is_behind =
         |difference: &Difference| matches!(difference, Difference::Missing { source, .. } if source.is_bmc());
     let hint = if differences.iter().any(is_behind) {
-        " A drive that only the BMC lists may stand behind a RAID controller that shows volumes, or behind VMD: set the \
+        "A drive that only the BMC lists may be behind a RAID controller that shows volumes, or behind VMD: set the \
          controller to pass drives through."
     } else {
         ""
     };
     format!(
-        "the drives differ from the record: {words}.{hint} Put the recorded drives back and readmit the node. If the new drives \
-         are right, `rackwright node readmit {node} --accept-drives`; recorded drives that are gone stay unerased"
+        "the drives differ from the record: {words}.{hint} Put the recorded drives back and readmit the node. If the new \
+         drives are correct, run `rackwright node readmit {node} --accept-drives`; missing recorded drives stay unerased"
     )
 }
 

@@ -110,7 +110,7 @@ pub fn approve(body: &str) -> Result<String, String> {
     }
     for (name, one) in &body.components {
         if !one.fault.is_empty() {
-            return Err(format!("component {name} is not known: {}", one.fault));
+            return Err(format!("component {name} is unknown: {}", one.fault));
         }
         if one.is_signed() {
             body.keys.insert(name.clone(), one.key.clone());
@@ -325,7 +325,7 @@ impl Difference {
             return Some("an update does not explain a change of PCR 7");
         }
         let is_unproven = self.components.iter().any(|one| !one.fault.is_empty());
-        is_unproven.then_some("an update does not explain a component that proves nothing")
+        is_unproven.then_some("an update does not explain a component without proof")
     }
 }
 
@@ -345,7 +345,7 @@ impl Judgement<'_> {
             Finding::Golden(_) if other_keys.is_empty() => None,
             Finding::Golden(golden) => Some(format!(
                 "the firmware of {id} has the golden values {golden} of SKU {sku}, but {}: the part was exchanged, or \
-                 something else answers for it",
+                 another device answers for the part",
                 cut(&other_keys.join("; "), SENTENCE_MAX)
             )),
             Finding::NoneApproved => Some(format!("no golden values of firmware are approved for SKU {sku}")),
@@ -375,8 +375,8 @@ impl Judgement<'_> {
             _ => "readmit",
         };
         format!(
-            "If these values are good: `rackwright firmware golden add --from-node {id} --values {set} --reason TEXT`, then \
-             `rackwright node {again} {id}` if the node was given up"
+            "If these values are correct: `rackwright firmware golden add --from-node {id} --values {set} --reason \
+             TEXT`, then `rackwright node {again} {id}` if the node was given up"
         )
     }
 
@@ -474,7 +474,8 @@ fn shown_values(
         TpmEvidence::Tpm(proof) if known.identity == BY_TPM => Some(proof.firmware.clone()),
         _ if core.config.identity.of(sku).firmware == FirmwarePolicy::Hold => {
             return Err(format!(
-                "the settings hold machines of SKU {sku} without golden firmware, and no enrolled TPM says what firmware {id} has"
+                "the settings hold machines of SKU {sku} without golden firmware, and no enrolled TPM proves the \
+                 firmware of {id}"
             ));
         }
         _ => None,
@@ -575,7 +576,7 @@ pub async fn explain(core: &Core, record: &NodeRecord) -> Result<[v1::FactLine; 
         true => components::description(&stored.components, &stored.unread),
     };
     let Some(row) = row else {
-        let unknown = "unknown: no enrolled TPM has said what firmware the machine has";
+        let unknown = "unknown: no enrolled TPM has proven the firmware of the machine";
         return Ok([
             line(name, unknown.to_owned(), None),
             line(of_components, components, None),

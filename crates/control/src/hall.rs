@@ -41,7 +41,7 @@ fn put_cached<T>(place: &Cached<T>, version: i64, cached: T) -> Arc<T> {
 #[derive(Debug, thiserror::Error)]
 pub enum HallError {
     /// No site was applied.
-    #[error("there is no site yet: clusters are placed in a site that was applied")]
+    #[error("no site is applied yet: clusters are placed in an applied site")]
     NoSite,
     /// The stored data do not parse any more.
     #[error("{0}")]
@@ -142,9 +142,7 @@ impl Sites {
                 .first()
                 .map(ToString::to_string)
                 .unwrap_or_default();
-            HallError::Broken(format!(
-                "the site that was applied is not one for this version: {first}"
-            ))
+            HallError::Broken(format!("the applied site is not valid for this version: {first}"))
         })?;
         Ok(Some((row.version, put_cached(&self.cached, row.version, site))))
     }
@@ -197,7 +195,7 @@ impl Sites {
         let known: KnownFabric = match hall.fabric.is_empty() {
             true => KnownFabric::default(),
             false => serde_json::from_str(&hall.fabric)
-                .map_err(|e| HallError::Broken(format!("what is known of the fabric cannot be read: {e}")))?,
+                .map_err(|e| HallError::Broken(format!("the stored state of the fabric cannot be read: {e}")))?,
         };
         let (site_version, site) = self.current(store).await?.ok_or(HallError::NoSite)?;
         let live = live(store).await?;
@@ -254,5 +252,5 @@ impl HallSnapshot {
 /// Runs processor work on a blocking thread.
 async fn work<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, HallError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|e| HallError::Broken(format!("a plan was not worked out: {e}")))
+    done.map_err(|e| HallError::Broken(format!("the planning of a cluster ended early: {e}")))
 }

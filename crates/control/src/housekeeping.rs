@@ -38,10 +38,10 @@ pub async fn run(core: Arc<Core>, certificate: Arc<ServerCertificate>, mut valid
     let mut signed_by = core.keys.authority.ca_sha256();
     loop {
         if let Err(error) = round(&core).await {
-            tracing::warn!(%error, "housekeeping was not finished; the next round goes on");
+            tracing::warn!(%error, "housekeeping was not finished; the next round continues");
         }
         if let Err(error) = restored::advance(&core, false).await {
-            tracing::warn!(%error, "the age of the database was not advanced");
+            tracing::warn!(%error, "the age of the database could not be advanced");
         }
         let now = clock::system_time(clock::now());
         authority.mark_unchanged();
@@ -87,7 +87,7 @@ async fn round(core: &Arc<Core>) -> Result<(), StoreError> {
         tx.end_operation(
             &operation.id,
             Code::DeadlineExceeded as i32,
-            "it was not done by its deadline",
+            "the operation did not end before its deadline",
             now,
         )
         .await?;

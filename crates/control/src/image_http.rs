@@ -209,7 +209,7 @@ async fn respond(State(peer): State<Arc<Peer>>, request: Request) -> Response {
         Ok(true) => {}
         Ok(false) => return plain(StatusCode::FORBIDDEN),
         Err(error) => {
-            tracing::error!(%error, "whether an agent may have an image could not be read");
+            tracing::error!(%error, "the permission of an agent to read an image could not be checked");
             return plain(StatusCode::SERVICE_UNAVAILABLE);
         }
     }

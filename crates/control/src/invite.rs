@@ -24,23 +24,24 @@ const LIFETIME_S: i64 = 3600;
 #[derive(Debug, thiserror::Error)]
 pub enum InviteError {
     /// The database failed.
-    #[error("the database does not answer, so nothing can be written down")]
+    #[error("the database does not answer, so the event cannot be stored")]
     Store(#[from] StoreError),
     /// This host has no keys of a control plane.
-    #[error("{} is no folder: this runs where a control plane has its keys", .0.display())]
+    #[error("{} is not a folder: run this command on a host with the keys of a control plane", .0.display())]
     NoKeys(PathBuf),
     /// The keys cannot be read.
     #[error(transparent)]
     Keys(#[from] rackwright_identity::KeyFileError),
     /// No reason is given.
-    #[error("--reason TEXT is needed, 1 to 1000 characters: it stands in the event that this leaves")]
+    #[error("--reason TEXT is needed, 1 to 1000 characters: the event of this command contains the reason")]
     NoReason,
     /// The name is not valid.
     #[error("--name: {0}")]
     Name(String),
     /// The database is of another site.
     #[error(
-        "the database is that of a site whose authority is {site}, and the keys here are of {ours}: name the right --config"
+        "the database belongs to the site with authority {site}, and the keys here belong to authority {ours}: name the \
+         right --config"
     )]
     OtherSite {
         /// The authority of the database's site.
@@ -52,7 +53,7 @@ pub enum InviteError {
     #[error(transparent)]
     Audit(#[from] LocalError),
     /// The token was not made.
-    #[error("the token could not be made; an event says that it was wanted")]
+    #[error("the token could not be created; the event of the invitation is already stored")]
     Token(#[from] ApiError),
 }
 

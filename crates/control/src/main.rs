@@ -32,7 +32,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run until told to stop.
+    /// Run the control plane.
     Serve {
         /// The configuration file.
         #[arg(long, short, default_value = "/etc/rackwright/rackwrightd.yaml")]
@@ -40,32 +40,32 @@ enum Command {
         /// How to write the log (to standard error).
         #[arg(long, value_enum, default_value_t = Log::Text)]
         log: Log,
-        /// Write this file once everything listens.
+        /// Write this file when all ports are open.
         #[arg(long)]
         ready_file: Option<PathBuf>,
-        /// Answer reads and do nothing, until `rackwright control resume`: to look at a copy or at a backup.
+        /// Answer read requests and run no operation until `rackwright control resume`: to inspect a copy or a backup.
         #[arg(long)]
         paused: bool,
-        /// The data folder comes from a backup: doubt every node until an operator settles it. Where only the database was
-        /// restored, that is noticed without this.
+        /// The data folder comes from a backup: doubt every node until an operator resolves the doubt. If only the database
+        /// was restored, the control plane detects this without the option.
         #[arg(long)]
         restored: bool,
     },
-    /// Show what opens the BMC of a node, also while the control plane is down. An event that tells why is stored first.
+    /// Show the login of a node's BMC, also while the control plane is down. An event with the reason is stored first.
     BmcPassword {
         /// The node.
         node: String,
-        /// Why you need it, for those who read the events.
+        /// The reason, for the event.
         #[arg(long)]
         reason: String,
         /// The configuration file.
         #[arg(long, short, default_value = "/etc/rackwright/rackwrightd.yaml")]
         config: PathBuf,
     },
-    /// Invite an operator, also while the control plane is down: for a site where no operator can log in. An event that says
-    /// why is stored first.
+    /// Invite an operator, also while the control plane is down: for a site where no operator can log in. An event with the
+    /// reason is stored first.
     InviteOperator {
-        /// Why an operator is invited here, for those who read the events.
+        /// The reason, for the event.
         #[arg(long)]
         reason: String,
         /// The operator's name; a member of the site of that name becomes an operator.
@@ -77,20 +77,20 @@ enum Command {
     },
     /// Change a key of the site, also while the control plane is down. An event is stored first.
     RotateKeys {
-        /// Which key.
+        /// The kind of key.
         #[arg(value_enum)]
         key: RotatedKey,
-        /// End a rotation: remove the older sealing keys if nothing is sealed under them any more, or the former authority
+        /// End a rotation: remove the older sealing keys if no secret is sealed with them any more, or the former authority
         /// if every member and agent has a certificate of the next one.
         #[arg(long)]
         finish: bool,
         /// End the rotation of the authority although members or agents have no certificate of the next one.
         #[arg(long, requires = "finish")]
         leave_behind: bool,
-        /// Show how far the rotation of the authority is, and change nothing.
+        /// Show the progress of the rotation of the authority, and change nothing.
         #[arg(long, conflicts_with = "finish")]
         status: bool,
-        /// Why, for the audit. Needed to begin and to end the rotation of the authority.
+        /// The reason, for the audit. Required to begin and to end the rotation of the authority.
         #[arg(long, default_value = "")]
         reason: String,
         /// The configuration file.
@@ -99,31 +99,31 @@ enum Command {
     },
     /// Copy database and keys of the site into a new folder, also while the control plane runs. An event is stored first.
     Backup {
-        /// The folder that gets the backup, as a folder of its own.
+        /// The folder in which a new folder for the backup is created.
         #[arg(long)]
         to: PathBuf,
         /// The configuration file.
         #[arg(long, short, default_value = "/etc/rackwright/rackwrightd.yaml")]
         config: PathBuf,
     },
-    /// Put a backup in the place that the configuration names. The control plane must be down. The next start doubts every
+    /// Restore a backup to the places in the configuration. The control plane must be down. The next start doubts every
     /// node.
     Restore {
         /// The backup: a folder that `rackwrightd backup` made.
         #[arg(long)]
         from: PathBuf,
-        /// Move a site that is there aside.
+        /// Move an existing site aside.
         #[arg(long)]
         replace: bool,
         /// The configuration file.
         #[arg(long, short, default_value = "/etc/rackwright/rackwrightd.yaml")]
         config: PathBuf,
     },
-    /// The audit: who called what, from where, and how that ended.
+    /// The audit: caller, method, address and outcome of each call.
     #[command(subcommand)]
     Audit(AuditCommand),
-    /// Read and check a configuration file. All wrong values are listed. A fault of the form (no YAML, an unknown field, another
-    /// type) ends the reading, so it is shown alone.
+    /// Read and check a configuration file. All wrong values are listed. A fault of the form (no YAML, an unknown field, a
+    /// wrong type) ends the check, so only this fault is shown.
     CheckConfig {
         /// The configuration file.
         config: PathBuf,
@@ -132,8 +132,8 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum AuditCommand {
-    /// Check that no record was changed, deleted, reordered or cut off. Names the first position where that is not so, and
-    /// fails. The daemon may run or not.
+    /// Check that no record was changed, deleted, reordered or cut off. At a fault, the command names the first faulty
+    /// position and fails. The daemon may run or not.
     Verify {
         /// Check an exported file in place of the database.
         #[arg(long, requires = "key")]
@@ -141,7 +141,7 @@ enum AuditCommand {
         /// A public signing key of the site, in hex, for --file.
         #[arg(long, requires = "file")]
         key: Option<String>,
-        /// Position of a record that tells of lost records, and that was looked into. Repeat it for several.
+        /// Position of a record about lost records that was investigated. Repeat the option for several positions.
         #[arg(long, value_name = "POSITION")]
         known_gap: Vec<u64>,
         /// The configuration file.
@@ -152,7 +152,7 @@ enum AuditCommand {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum RotatedKey {
-    /// The key that BMC passwords, private keys and user data are sealed with in the database.
+    /// The key that seals BMC passwords, private keys and user data in the database.
     Sealing,
     /// The key that signs erase certificates.
     Signing,
@@ -164,7 +164,7 @@ enum RotatedKey {
 enum Log {
     /// For people.
     Text,
-    /// A JSON object a line.
+    /// One JSON object on each line.
     Json,
 }
 
@@ -306,7 +306,7 @@ fn rotate_keys(path: &std::path::Path, key: RotatedKey, rotation: &Rotation) -> 
         reason,
     } = rotation;
     if !matches!(key, RotatedKey::Ca) && (*leave_behind || *status) {
-        return Err("--leave-behind and --status belong to the authority: rotate-keys ca".into());
+        return Err("--leave-behind and --status are options of `rotate-keys ca` only".into());
     }
     let config = Config::load(path)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -318,7 +318,11 @@ fn rotate_keys(path: &std::path::Path, key: RotatedKey, rotation: &Rotation) -> 
         (RotatedKey::Sealing, true) => runtime.block_on(rotate::finish_sealing(&config))?,
         (RotatedKey::Signing, false) => runtime.block_on(rotate::signing(&config))?,
         (RotatedKey::Signing, true) => {
-            return Err("--finish belongs to the sealing key: a signing key is changed with one command".into());
+            return Err(
+                "--finish is an option of `rotate-keys sealing` and `rotate-keys ca`: a signing key is changed \
+                        with one command"
+                    .into(),
+            );
         }
     };
     print!("{told}");

@@ -221,15 +221,15 @@ impl Metrics {
 
     fn register_counted(&mut self) {
         let r = &mut self.registry;
-        r.register("edges", "Edges of the chart that nodes took", self.edges.clone());
+        r.register("edges", "State transitions of nodes", self.edges.clone());
         r.register(
             "time_in_state_seconds",
-            "Time nodes spent in a state, when they left it",
+            "Time that nodes spent in a state, measured when they leave it",
             self.time_in_state.clone(),
         );
         r.register(
             "effect_seconds",
-            "How long effects took, as they ended",
+            "Duration of effects, measured at their end",
             self.effects.clone(),
         );
         r.register(
@@ -237,26 +237,22 @@ impl Metrics {
             "Failed effects by their code",
             self.effect_failures.clone(),
         );
-        r.register(
-            "bmc_errors",
-            "Conversations with BMCs that failed",
-            self.bmc_errors.clone(),
-        );
-        r.register("waits", "Decisions to wait, by what for", self.waits.clone());
+        r.register("bmc_errors", "Failed requests to BMCs", self.bmc_errors.clone());
+        r.register("waits", "Decisions to wait, by reason", self.waits.clone());
         r.register(
             "line_seconds",
-            "How long nodes stood in line before they began what is bounded",
+            "Time that nodes waited in line before a power-on or image write that the settings limit",
             self.lines.clone(),
         );
         r.register(
             "commit_seconds",
-            "How long the database took to commit",
+            "Duration of commits to the database",
             self.commits.clone(),
         );
         r.register("agent_messages", "Messages of agents", self.agent_messages.clone());
         r.register(
             "power_looks",
-            "Looks at the power of nodes at rest, by what came of them",
+            "Power readings of nodes at rest, by result",
             self.looks.clone(),
         );
         r.register(
@@ -266,7 +262,7 @@ impl Metrics {
         );
         r.register(
             "image_bytes",
-            "Bytes that the image store answered with",
+            "Bytes that the image store sent",
             self.image_bytes.clone(),
         );
         r.register(
@@ -284,25 +280,25 @@ impl Metrics {
     /// Registers the metrics of leases and steps.
     fn register_turns(&mut self) {
         let r = &mut self.registry;
-        r.register("leases", "Nodes taken because they were due", self.leases.clone());
+        r.register("leases", "Due nodes that this process leased", self.leases.clone());
         r.register(
             "steps_lost",
-            "Steps begun anew because the node changed meanwhile",
+            "Steps started again because the node changed meanwhile",
             self.steps_lost.clone(),
         );
         r.register(
             "steps_failed",
-            "Steps given up until the lease ends: the database failed",
+            "Steps stopped until the end of the lease because the database failed",
             self.steps_failed.clone(),
         );
         r.register(
             "leases_lost",
-            "Nodes taken here and given up because it was another replica's turn",
+            "Leases of this process that another replica took",
             self.leases_lost.clone(),
         );
         r.register(
             "takeovers",
-            "What dead replicas had, and this one took over",
+            "Effects and agents that this process took over from dead replicas",
             self.takeovers.clone(),
         );
     }
@@ -310,7 +306,7 @@ impl Metrics {
     fn register_spans(&mut self, spans: &SpanCounts) {
         self.registry.register(
             "spans_sent",
-            "Spans that the collector of traces took",
+            "Spans that the collector of traces accepted",
             spans.sent.clone(),
         );
         self.registry.register(

@@ -77,7 +77,7 @@ impl Parts {
 
     fn named(&mut self, ended: Result<(Id, Option<String>), JoinError>) -> PartEnded {
         let (id, why) = match ended {
-            Ok((id, why)) => (id, why.unwrap_or_else(|| "it returned, which it should not".to_owned())),
+            Ok((id, why)) => (id, why.unwrap_or_else(|| "it returned unexpectedly".to_owned())),
             Err(error) => (error.id(), reason(error)),
         };
         let part = self.names.remove(&id).unwrap_or_default();
@@ -106,7 +106,7 @@ impl Parts {
 /// The text of a panic. The log has it as well, with the place.
 fn reason(error: JoinError) -> String {
     let Ok(panic) = error.try_into_panic() else {
-        return "it was cut off".to_owned();
+        return "it was aborted".to_owned();
     };
     let words = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let words = words.or_else(|| panic.downcast_ref::<String>().cloned());
@@ -137,7 +137,7 @@ mod tests {
             why: why.to_owned(),
         };
         let returned = ended(|parts| parts.begin("short", async {})).await;
-        assert_eq!(returned, ended_with("it returned, which it should not"));
+        assert_eq!(returned, ended_with("it returned unexpectedly"));
         let failed = ended(|parts| parts.begin("short", async { Err::<(), _>("no such port") })).await;
         assert_eq!(failed, ended_with("no such port"));
         let panicked = ended(|parts| parts.begin("short", panics())).await;

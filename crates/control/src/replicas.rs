@@ -55,7 +55,7 @@ pub async fn recover(core: &Core) -> Result<(), StoreError> {
         0 => {}
         begun => tracing::info!(
             begun,
-            "nodes that were handed over before there were records of use are counted"
+            "records of use begin for nodes that were handed over before such records existed"
         ),
     }
     // If other replicas are at work, nodes without an open effect become due at the end of their lease or wait.
@@ -99,7 +99,7 @@ async fn take_over_from_the_dead(core: &Core, now: Timestamp) -> Result<(), Stor
     let freed = core.store.disconnect_agents_of_dead(alive_since(now), now).await?;
     if freed > 0 {
         core.metrics.taken_over("agent", freed);
-        tracing::info!(freed, "agents of a dead replica count as gone");
+        tracing::info!(freed, "agents of a dead replica count as disconnected");
     }
     for orphan in core.store.orphaned_effects(alive_since(now)).await? {
         tracing::info!(owner = orphan.owner, node = orphan.node_id, effect = %orphan.id, "taken over from a dead replica");
@@ -138,7 +138,7 @@ async fn compare_agents(core: &Core) -> Result<(), StoreError> {
         {
             tracing::warn!(
                 node,
-                "this connection of its agent is not the one that counts; it is ended"
+                "this connection of the node's agent is not the current connection; it is ended"
             );
             session.end.cancel();
         }
@@ -164,7 +164,7 @@ pub async fn run(core: Arc<Core>) {
         match round(&core).await {
             Ok(()) => lived_at = Instant::now(),
             Err(error) => {
-                tracing::warn!(%error, "others may take this replica for dead");
+                tracing::warn!(%error, "the heartbeat failed; other replicas may treat this replica as dead");
                 if lived_at.elapsed() > DISCONNECT_AFTER {
                     // Another replica may still reach the database.
                     core.agents.end_all();

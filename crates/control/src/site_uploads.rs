@@ -35,7 +35,7 @@ impl SiteUploads {
         if !actors.insert(actor.clone()) {
             return Err(ApiError::Busy {
                 message: format!("{} is sending site files in another call", caller.name),
-                hint: "wait until it has ended".into(),
+                hint: "wait until that call has ended".into(),
             });
         }
         let actors = self.0.clone();

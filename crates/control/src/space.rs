@@ -68,8 +68,8 @@ pub struct NoRoom {
 }
 
 /// The remedy when a disk has no room.
-pub const HINT: &str = "delete images that are not needed (`rackwright image delete`) or other files of that file system, or \
-                        give it more space; `storage.reserve_mib` in rackwrightd.yaml sets the reserve";
+pub const HINT: &str = "delete images that are not needed (`rackwright image delete`) or other files of that file \
+                        system, or enlarge the file system; `storage.reserve_mib` in rackwrightd.yaml sets the reserve";
 
 impl NoRoom {
     /// The same for a write that the file system itself refused. `None`: the write failed for another reason.

@@ -235,10 +235,10 @@ pub fn start_import(core: &Arc<Core>, upload: UploadRow) {
                 importing.await
             }
         };
-        let result = result.unwrap_or_else(|e| Err((Code::Internal, format!("the import ended in the middle: {e}"))));
+        let result = result.unwrap_or_else(|e| Err((Code::Internal, format!("the import ended early: {e}"))));
         let is_refused = result.is_err();
         if let Err(error) = finish(&core, &upload, &operation, result).await {
-            tracing::error!(upload = upload.id, %error, "how an import ended could not be stored");
+            tracing::error!(upload = upload.id, %error, "the result of an import could not be stored");
         }
         lock(&core.uploads.imports).remove(&operation);
         if is_refused {
@@ -318,7 +318,7 @@ async fn finish(core: &Core, upload: &UploadRow, operation: &str, result: Ended)
             (Code::Ok, String::new(), EventKind::ImageImported, said)
         }
         Err((code, message)) => {
-            let said = format!("{} was not taken in: {message}", upload.image_id);
+            let said = format!("{} was not imported: {message}", upload.image_id);
             (*code, message.clone(), EventKind::ImageRefused, said)
         }
     };
@@ -372,8 +372,7 @@ async fn check_declared(core: &Core, upload: &UploadRow, imported: Imported) -> 
     let there = versions.iter().find(|v| v.digest == digest).map(|v| &v.body);
     let differs = there.is_some_and(|b| declared != [&b.os_id, &b.os_version, &b.kernel]);
     if differs && declared.iter().any(|pattern| !pattern.is_empty()) {
-        let message =
-            format!("version {digest} is there already and says another os_id, os_version or kernel of itself");
+        let message = format!("version {digest} already exists and declares another os_id, os_version or kernel");
         return Ok(Err((Code::FailedPrecondition, message)));
     }
     Ok(Ok(imported))
@@ -396,7 +395,7 @@ pub async fn collect_chunks(core: &Arc<Core>) {
     match swept.await {
         Ok(Ok(report)) => tracing::info!(?report, "chunks collected"),
         Ok(Err(error)) => tracing::warn!(error, "chunks were not collected; the next deletion tries again"),
-        Err(error) => tracing::error!(%error, "the collection of chunks ended in the middle"),
+        Err(error) => tracing::error!(%error, "the collection of chunks ended early"),
     }
 }
 

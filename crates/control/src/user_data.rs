@@ -130,8 +130,8 @@ pub async fn seal_plain_rows(core: &Core) -> Result<(), PlainRowsError> {
         kind: EventKind::SecurityUserDataSealed,
         target: "site".into(),
         message: format!(
-            "user data of {nodes} nodes and {clusters} clusters was stored in the clear by an older version; it is sealed \
-             or dropped now. Backups of the database from before hold it still"
+            "user data of {nodes} nodes and {clusters} clusters was stored in the clear by an older version; it is \
+             sealed or dropped now. Earlier backups of the database still contain it"
         ),
         ..EventRow::default()
     })

@@ -347,7 +347,10 @@ fn an_image_says_what_it_is() {
         // Nodes with this image are judged by its metadata, which must not change.
         let output = add(&["--os-id", "ubuntu"]);
         let (_, err) = texts(&output);
-        assert!(!output.status.success() && err.contains("is there already"), "{err}");
+        assert!(
+            !output.status.success() && err.contains("already exists and declares another"),
+            "{err}"
+        );
         is_said().await;
     });
 }

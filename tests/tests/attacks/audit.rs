@@ -144,9 +144,9 @@ async fn a_changed_a_deleted_a_reordered_record_and_a_cut_end_are_found_with_the
     plane.site.halt().await;
     let (whole, whole_config) = copy(&plane, "whole");
     let (out, err) = texts(&verify(&whole_config, &[]));
-    assert!(out.contains("the audit is whole") && err.is_empty(), "{out}{err}");
+    assert!(out.contains("the audit is intact") && err.is_empty(), "{out}{err}");
     let last: u64 = out
-        .split("the last one is record ")
+        .split("the last record is ")
         .nth(1)
         .and_then(|rest| rest.split_whitespace().next())
         .and_then(|number| number.parse().ok())
@@ -208,7 +208,7 @@ async fn a_changed_a_deleted_a_reordered_record_and_a_cut_end_are_found_with_the
         let output = verify(&config, &[]);
         let (out, err) = texts(&output);
         assert!(
-            !output.status.success() && err.contains("not whole") && err.contains(said),
+            !output.status.success() && err.contains("the audit is not intact") && err.contains(said),
             "{name}: {out}{err}"
         );
     }
@@ -399,7 +399,7 @@ async fn an_auditor_reads_the_audit_and_nothing_else_and_checks_an_export_anywhe
     };
     let text = std::fs::read_to_string(&file).expect("an export");
     let (is_whole, said) = check(&text);
-    assert!(is_whole && said.contains("the audit is whole"), "{said}");
+    assert!(is_whole && said.contains("the audit is intact"), "{said}");
     let (is_whole, said) = check(&text.replacen("members/audrey", "members/nobody", 1));
     assert!(!is_whole && said.contains("was changed"), "{said}");
     let lines: Vec<&str> = text.lines().collect();

@@ -144,7 +144,7 @@ async fn a_back_door_on_the_bmc_is_gone_before_the_next_customer_gets_the_machin
     );
     assert!(!hall.events(&honest).contains("bmc-foreign"));
     let explained = site.cli(["node", "explain", &honest.name()]);
-    assert!(explained.contains("nothing but ours. proven"), "{explained}");
+    assert!(explained.contains("nothing foreign. proven"), "{explained}");
     hall.hand_over().await;
     hall.end().await;
 }
@@ -265,7 +265,7 @@ async fn accounts_of_the_site_stay_and_those_of_nobody_are_told_at_the_enrolment
     assert!(!events.contains("monitor"), "{events}");
     let explained = site.cli(["node", "explain", &node.name()]);
     for word in [
-        "not ours and still there: account \"forgotten\"",
+        "foreign and still present: account \"forgotten\"",
         "kept by the settings: account \"monitor\"",
     ] {
         assert!(explained.contains(word), "{word}: {explained}");

@@ -82,7 +82,7 @@ async fn a_bmc_that_lies_about_a_component_is_not_believed() {
             (ComponentFault::Forges, "the signature is wrong"),
         ],
         [
-            (ComponentFault::Unsigned, "is the BMC's word only"),
+            (ComponentFault::Unsigned, "is reported by the BMC only"),
             (ComponentFault::Gone, "is not shown by the BMC"),
         ],
     ] {

@@ -296,7 +296,7 @@ async fn two_cables_that_are_exchanged_are_named_on_both_machines_and_hold_them_
         assert!(shown.contains(&format!("leaf-1/{found}")), "{shown}");
     }
     let silent = hall.site().cli(["node", "explain", &silent.name()]);
-    assert!(silent.contains("nothing was ever heard by LLDP"), "{silent}");
+    assert!(silent.contains("no LLDP frame was ever received"), "{silent}");
     one.cable_to("leaf-1.dc.example", "swp0");
     two.cable_to("leaf-1.dc.example", "swp1");
     for (node, port) in [(&one, "swp0"), (&two, "swp1")] {

@@ -339,7 +339,7 @@ async fn no_file_is_open_to_others_whatever_the_umask() {
     plane.site.restart().await;
     assert_eq!(open_to_others(&data), [""; 0]);
     assert!(
-        plane.site.log_tail().contains("others could read"),
+        plane.site.log_tail().contains("other users could read"),
         "{}",
         plane.site.log_tail()
     );
@@ -505,7 +505,7 @@ async fn an_old_erase_certificate_verifies_after_the_signing_key_was_changed() {
         !keys(dir.path()).contains("signing.key"),
         "the old private half is gone"
     );
-    let taken_up = || site.log_tail().contains("is taken up");
+    let taken_up = || site.log_tail().contains("is loaded");
     until(site, "the new key is not taken up", taken_up).await;
     erase(site, id).await;
     let signers: BTreeSet<String> = certificates(site, id)

@@ -137,7 +137,7 @@ async fn a_boot_option_and_a_key_of_a_customer_are_gone_before_the_next_one_gets
     // Only the order was corrected, by the start of the machine.
     assert_eq!(events.matches("security.bmc-foreign-removed").count(), 1, "{events}");
     assert!(
-        explained.contains("not ours and still there: boot option \"Evil Boot Manager\""),
+        explained.contains("foreign and still present: boot option \"Evil Boot Manager\""),
         "{explained}"
     );
 
@@ -150,7 +150,7 @@ async fn a_boot_option_and_a_key_of_a_customer_are_gone_before_the_next_one_gets
     assert!(as_before(&honest), "{:?}", honest.uefi());
     let (events, explained) = hall.told(&honest);
     assert!(!events.contains("bmc-foreign"), "{events}");
-    assert!(explained.contains("nothing but ours. proven"), "{explained}");
+    assert!(explained.contains("nothing foreign. proven"), "{explained}");
     hall.end().await;
 }
 

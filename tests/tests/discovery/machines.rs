@@ -248,7 +248,7 @@ async fn what_moves_is_told_and_clones_are_enrolled_by_nobody() {
     let (state, why) = found(&all, &format!("https://{}", at(2)));
     assert_eq!(state, "conflict", "{why}");
     assert!(
-        why.contains("another machine, or its BMC has a new certificate"),
+        why.contains("this is another machine, or the BMC has a new certificate"),
         "{why}"
     );
     site.stop().await;

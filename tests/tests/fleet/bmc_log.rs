@@ -80,7 +80,7 @@ async fn the_event_log_of_a_bmc_is_read_and_cleared_and_no_power_is_cut_that_has
     site.cli(["node", "deploy", &id, "--image", "disk"]);
     let err = refusal(site, &["node", "power", &id, "ac-cycle"]);
     assert!(
-        err.contains("cuts off whatever runs on it") && err.contains("--force"),
+        err.contains("stops everything that runs on it") && err.contains("--force"),
         "{err}"
     );
     plane.site.stop().await;

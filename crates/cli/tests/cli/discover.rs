@@ -139,7 +139,7 @@ fn something_is_found(fake: &Fake) {
     let mut moved = finding(
         "10.0.0.6:8443",
         "moved",
-        "node gpu-2 is known by https://10.0.0.9, where nothing answers",
+        "node gpu-2 has the BMC address https://10.0.0.9, and nothing answers at that address",
     );
     moved.node = "nodes/gpu-2".into();
     fake.state().discoveries.all = vec![

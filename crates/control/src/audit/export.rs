@@ -244,7 +244,7 @@ async fn follow(core: Arc<Core>, target: impl Target) {
         };
         match done {
             Ok(_) if failing => {
-                tracing::info!("an export of the audit goes on");
+                tracing::info!("an export of the audit works again");
                 core.metrics.audit_exports_failing.dec();
                 failing = false;
             }
@@ -313,8 +313,8 @@ async fn rows_after(core: &Core, last: &Last) -> std::io::Result<Vec<AuditRow>> 
         {
             let position = last.position;
             return Err(std::io::Error::other(format!(
-                "the database does not have the record {position} that was exported: it was restored or cut. Keep what was \
-                 exported, and move it away to begin anew"
+                "the database does not contain the exported record {position}: the database was restored, or records \
+                 were deleted. Keep the exported records, and move them away to start a new export"
             )));
         }
     }
@@ -368,9 +368,7 @@ impl Target for ToFile {
                 hash,
             }),
             None if length == 0 => Ok(Last::default()),
-            None => Err(std::io::Error::other(
-                "the file ends with something else than an audit record",
-            )),
+            None => Err(std::io::Error::other("the end of the file is not an audit record")),
         }
     }
 

@@ -43,8 +43,9 @@ impl HeadFile {
         let keys: Vec<String> = signer.keys().iter().map(|key| hex(&key.public_key)).collect();
         parse(&text, &keys).map(Some).ok_or_else(|| {
             let message = format!(
-                "{} does not hold a head of the audit that this site has signed. Keep a copy of it for those who look into \
-                 this, then remove it; the audit of the time before cannot be checked for a cut end",
+                "{} does not contain a head of the audit with a signature of this site. Keep a copy of the file for the \
+                 investigation, then remove it; missing records at the end of the audit can then not be detected for the \
+                 time before",
                 self.0.display()
             );
             std::io::Error::new(std::io::ErrorKind::InvalidData, message)

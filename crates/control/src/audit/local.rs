@@ -12,10 +12,10 @@ use crate::share::replica_name;
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
     /// The head file cannot be read or written.
-    #[error("the audit cannot be taken up, so nothing is done")]
+    #[error("the head of the audit cannot be read or written, so the command is not executed")]
     Head(#[from] std::io::Error),
     /// The database failed.
-    #[error("the audit cannot be written, so nothing is done")]
+    #[error("the audit record cannot be stored, so the command is not executed")]
     Store(#[from] StoreError),
 }
 

@@ -192,7 +192,7 @@ impl Audit {
                     known.position
                 ),
                 false => format!(
-                    "another record stood at position {} than was known here",
+                    "the record at position {} differs from the record that was known here",
                     known.position
                 ),
             },
@@ -266,8 +266,8 @@ fn gap_event(known: &AuditHead) -> EventRow {
         kind: EventKind::SecurityAuditGap,
         target: "site".into(),
         message: format!(
-            "audit records were lost or replaced: record {} is not the one that was known here; `rackwrightd audit verify` \
-             says more",
+            "audit records were lost or replaced: record {} differs from the record that was known here; `rackwrightd \
+             audit verify` gives the details",
             known.position
         ),
         ..EventRow::default()
@@ -383,7 +383,7 @@ pub async fn run(core: Arc<Core>) {
         if let Err(error) = &kept
             && !failed
         {
-            tracing::error!(%error, "the head of the audit cannot be written beside the keys");
+            tracing::error!(%error, "the head of the audit cannot be written to its file");
         }
         failed = kept.is_err();
         tokio::select! {
@@ -403,7 +403,7 @@ async fn write_head_file(core: &Arc<Core>) -> std::io::Result<()> {
 async fn summarise(core: &Core, is_end: bool) {
     for record in core.audit.budget.summaries(is_end) {
         if let Err(error) = core.audit(record).await {
-            tracing::warn!(%error, "a summary of refused calls is not in the audit");
+            tracing::warn!(%error, "a summary of refused calls could not be recorded in the audit");
         }
     }
 }
@@ -421,10 +421,10 @@ pub async fn end(core: &Arc<Core>) {
     summarise(core, true).await;
     let stored = core.audit(local_record(None, "stop", "site", "")).await;
     if let Err(error) = stored {
-        tracing::warn!(%error, "the end of this process is not in the audit");
+        tracing::warn!(%error, "the end of this process could not be recorded in the audit");
     }
     if let Err(error) = write_head_file(core).await {
-        tracing::error!(%error, "the head of the audit cannot be written beside the keys");
+        tracing::error!(%error, "the head of the audit cannot be written to its file");
     }
 }
 

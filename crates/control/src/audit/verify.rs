@@ -24,13 +24,16 @@ const LINE_MAX: usize = 512 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     /// The chain is broken.
-    #[error("the audit is not whole: {0}")]
+    #[error("the audit is not intact: {0}")]
     Broken(#[from] AuditChainError),
     /// The database failed.
     #[error("the database does not answer, so nothing can be checked")]
     Store(#[from] StoreError),
     /// This host has no keys of a control plane.
-    #[error("{} is no folder: this runs where a control plane has its keys, or with --file and --key", .0.display())]
+    #[error(
+        "{} is not a folder: run this command on a host with the keys of a control plane, or with --file and --key",
+        .0.display()
+    )]
     NoKeys(PathBuf),
     /// The keys cannot be read.
     #[error(transparent)]
@@ -55,7 +58,10 @@ pub enum VerifyError {
         fault: String,
     },
     /// The public key is malformed.
-    #[error("--key: 64 hex digits of a public signing key of the site are needed; `rackwright audit export` names it")]
+    #[error(
+        "--key: 64 hex digits of a public signing key of the site are needed; `rackwright audit export` shows the \
+             key"
+    )]
     Key,
 }
 
@@ -78,11 +84,11 @@ impl CheckedRecords {
 
     fn summary(&self, head: &AuditHead) -> String {
         if self.records == 0 {
-            return "the audit is whole: it has no record\n".into();
+            return "the audit is intact: it has no records\n".into();
         }
         let time = |us| export::time(Timestamp(us));
         format!(
-            "the audit is whole: {} records, from {} to {}\nthe last one is record {} with hash {}\n",
+            "the audit is intact: {} records, from {} to {}\nthe last record is {} with hash {}\n",
             self.records,
             time(self.first),
             time(self.last),
@@ -152,7 +158,7 @@ pub async fn database(config: &Config, known_gaps: &[u64]) -> Result<String, Ver
     let mut summary = checked?;
     if kept.is_none() {
         summary.push_str(&format!(
-            "{} does not exist, so records that are missing at the end would not be noticed\n",
+            "{} does not exist, so missing records at the end cannot be detected\n",
             file.path().display()
         ));
     }
@@ -268,8 +274,10 @@ pub fn file(path: &Path, key: &str, known_gaps: &[u64]) -> Result<String, Verify
         fault: "the file is empty".into(),
     })?;
     let mut summary = checked.summary(&head);
-    summary
-        .push_str("a file cannot tell whether later records exist: compare its last record with the control plane's\n");
+    summary.push_str(
+        "a file does not show whether later records exist: compare its last record with the last record of the \
+                   control plane\n",
+    );
     Ok(summary)
 }
 
@@ -287,7 +295,7 @@ fn begin(chain: &export::ChainLine, key: &[u8; 32], former: Option<&AuditVerifie
             signature,
         });
     }
-    SigningKey::check_chain(&keys).map_err(|_| "a signing key is not signed by the one before it".to_owned())?;
+    SigningKey::check_chain(&keys).map_err(|_| "a signing key is not signed by the previous signing key".to_owned())?;
     let known = keys.iter().position(|one| one.public_key == *key);
     let Some(known) = known else {
         return Err(format!("the site of this file has no signing key {}", hex(key)));

@@ -50,8 +50,8 @@ pub async fn create(config: &Config, to: &Path) -> Result<String, BackupError> {
     let bytes: u64 = manifest.files.values().map(|entry| entry.bytes).sum();
     Ok(format!(
         "{}: {} files, {bytes} bytes\n\
-         Whoever has this folder can read every secret of the site: keep it as the key folder is kept.\n\
-         Images, firmware files and console records are not in it; they are below {}.\n",
+         This folder gives access to every secret of the site: protect it like the key folder.\n\
+         Images, firmware files and console records are not in the backup; they are below {}.\n",
         target.display(),
         manifest.files.len() + 1,
         config.shared_dir.display()

@@ -156,7 +156,9 @@ impl Manifest {
         }
         for (name, listed) in &manifest.files {
             if entry(&folder.join(name))? != *listed {
-                return Err(broken(format!("{name} is not what was backed up: its digest differs")));
+                return Err(broken(format!(
+                    "{name} differs from the file that was backed up: its digest is different"
+                )));
             }
         }
         Ok(manifest)
@@ -194,7 +196,7 @@ fn names(folder: &Path) -> Result<BTreeSet<String>, BackupError> {
                 _ => {
                     return Err(BackupError::Broken {
                         folder: folder.to_owned(),
-                        fault: format!("{prefix}{name} is no plain file"),
+                        fault: format!("{prefix}{name} is not a regular file"),
                     });
                 }
             }

@@ -62,18 +62,18 @@ pub async fn restore(config: &Config, from: &Path, replace: bool) -> Result<Stri
     }
     KeyFiles::install_set(&from.join(KEYS), data_dir, &SystemRng)?;
     let store = Store::open(config.database.clone()).await?;
-    let what = format!("the backup of {} is put in place", manifest.taken);
+    let what = format!("the backup of {} is restored", manifest.taken);
     local::record(config, &keys, &store, &LocalUser::present(), ("restore", "site", &what)).await?;
     store.close().await;
     let moved = match is_occupied {
-        true => format!("What was there before is in {}.\n", former_dir.display()),
+        true => format!("The former site is in {}.\n", former_dir.display()),
         false => String::new(),
     };
     Ok(format!(
-        "The backup of {} of site {} is in place.\n{moved}\
-         Start rackwrightd: every node is doubted, and nothing is done to a doubted node. `rackwright node explain` says how \
-         to settle each one.\n\
-         BMC passwords that were changed since the backup are in a newer backup or in the BMC only.\n",
+        "The backup of {} of site {} is restored.\n{moved}\
+         Start rackwrightd: every node is doubted, and no operation runs on a doubted node. `rackwright node explain` says \
+         how to resolve each doubt.\n\
+         A BMC password that was changed since the backup is only in a newer backup or in the BMC.\n",
         manifest.taken, manifest.site
     ))
 }

@@ -100,7 +100,7 @@ async fn a_backup_that_is_not_whole_changes_nothing() {
         (
             "database.sqlite",
             &|path| std::fs::write(path, "x").unwrap(),
-            "its digest differs",
+            "its digest is different",
         ),
         (
             "keys/signing.key",
@@ -115,7 +115,7 @@ async fn a_backup_that_is_not_whole_changes_nothing() {
         (
             "keys/sealing-0001.key",
             &|path| std::fs::write(path, [7; 32]).unwrap(),
-            "its digest differs",
+            "its digest is different",
         ),
         (
             "manifest.json",
@@ -138,7 +138,7 @@ async fn a_backup_that_is_not_whole_changes_nothing() {
     }
     std::os::unix::fs::symlink("/etc/passwd", backup.join("keys/more.key")).unwrap();
     let refused = restore(&other, &backup, false).await.unwrap_err().to_string();
-    assert!(refused.contains("is no plain file"), "{refused}");
+    assert!(refused.contains("is not a regular file"), "{refused}");
     std::fs::remove_file(backup.join("keys/more.key")).unwrap();
     restore(&other, &backup, false).await.unwrap();
 }

@@ -43,7 +43,7 @@ impl Sightings {
     pub(super) fn note(&self, row: UnknownMachineRow) {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if recent.is_due(&row.mac, row.last_seen) && self.queue.try_send(row).is_err() {
-            tracing::debug!("a machine of no node was not written down: too many wait");
+            tracing::debug!("a machine without a node was not stored: the queue is full");
         }
     }
 }
@@ -92,7 +92,8 @@ impl EventBudget {
         }
         if self.count == EVENTS {
             tracing::warn!(
-                "{EVENTS} machines of no node in an hour: `rackwright boot unknown` lists more, no event does"
+                "{EVENTS} machines without a node in an hour: further machines get no event in this hour; `rackwright \
+                 boot unknown` lists them"
             );
         }
         self.count = self.count.saturating_add(1);
@@ -108,7 +109,7 @@ pub(super) async fn store(core: Arc<Core>, mut queue: Queue) {
         // All replicas hear the same broadcasts. They store in the same order, so that they cannot deadlock.
         batch.sort_by(|a, b| a.mac.cmp(&b.mac));
         if let Err(error) = store_batch(&core, &batch, &mut budget).await {
-            tracing::error!(%error, lost = batch.len(), "machines of no node could not be stored");
+            tracing::error!(%error, lost = batch.len(), "machines without a node could not be stored");
         }
         batch.clear();
         tokio::time::sleep(PAUSE).await;

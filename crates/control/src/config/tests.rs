@@ -94,11 +94,11 @@ fn where_traces_go_is_checked_and_their_headers_are_secrets() {
     for (telemetry, fault) in [
         (
             "{otlp: collector:4317}",
-            "telemetry.otlp: \"collector:4317\" is no http://",
+            "telemetry.otlp: \"collector:4317\" is not an http://",
         ),
         (
             "{otlp: \"https://a:4317\"}",
-            "telemetry.ca_file: is needed with https://",
+            "telemetry.ca_file: must be set with https://",
         ),
         (
             "{otlp: \"https://a:4317\", ca_file: /no/such}",
@@ -233,7 +233,7 @@ fn agents_get_all_replicas_this_one_first() {
     assert_eq!(good(&api("")), [b], "the only one");
     for (list, word) in [
         (format!("{a:?}"), "this replica is missing: https://10.0.0.2:7070"),
-        (format!("{b:?}, \"https://replica:7070\""), "resolve no names"),
+        (format!("{b:?}, \"https://replica:7070\""), "do not resolve names"),
         (format!("{b:?}, \"http://10.0.0.1:7070\""), "https://ADDRESS:PORT"),
         (vec![format!("{b:?}"); 9].join(", "), "at most 8"),
     ] {

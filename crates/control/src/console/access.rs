@@ -53,28 +53,25 @@ impl ConsoleAccess {
     /// The node does not exist for the caller, is not handed over or is in doubt, or the caller's role may not do this.
     pub async fn new(core: &Core, caller: Caller, node: &str, types: bool) -> Result<Self, ApiError> {
         if caller.role == Role::Auditor {
-            let message = format!("{:?} is an auditor, to whom no console is open", caller.name);
+            let message = format!("{:?} is an auditor; auditors have no access to consoles", caller.name);
             return Err(ApiError::Forbidden(message));
         }
         let record = core.store.node(&caller.scope, node).await?;
         if types && caller.role == Role::Viewer {
-            let message = format!(
-                "{:?} is a viewer, who looks and does not type: attach read-only",
-                caller.name
-            );
+            let message = format!("{:?} is a viewer; viewers may not type: attach read-only", caller.name);
             return Err(ApiError::Forbidden(message));
         }
         if record.node.doubt.is_some() {
             return Err(ApiError::precondition(
                 format!("nodes/{node}"),
-                format!("node {node} may have changed hands without the site's record of it: its console is closed"),
-                "an operator settles that with `rackwright node believe` or `rackwright node readmit`",
+                format!("node {node} may have another owner than its record says: its console is closed"),
+                "an operator resolves the doubt with `rackwright node believe` or `rackwright node readmit`",
             ));
         }
         if caller.scope != Scope::Site && !holder(&record).held {
             return Err(ApiError::precondition(
                 format!("nodes/{node}"),
-                format!("node {node} is not handed over: its console is the site's until then"),
+                format!("node {node} is not handed over yet: until then only members of the site may use its console"),
                 "wait until the node is active",
             ));
         }
@@ -94,9 +91,9 @@ impl ConsoleAccess {
             // A session stays while the database is away: no node changes hands without the database.
             Err(ApiError::Store(error)) if error.is_retryable() => Ok(()),
             Err(error) => Err(error.to_string()),
-            Ok(now) if now.record.uid != self.record.uid => Err("the node was enrolled anew".into()),
+            Ok(now) if now.record.uid != self.record.uid => Err("the node was enrolled again".into()),
             Ok(now) if self.caller.scope == Scope::Site || holder(&now.record) == holder(&self.record) => Ok(()),
-            Ok(_) => Err("the node has changed hands".into()),
+            Ok(_) => Err("the owner of the node has changed".into()),
         }
     }
 

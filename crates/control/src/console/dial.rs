@@ -30,14 +30,14 @@ pub enum LineError {
     NotOffered(String),
     /// The BMC's SSH server refused this login a short while ago.
     #[error(
-        "{0}; they are not sent again for some minutes, or before somebody changes them (`rackwright node update`)"
+        "{0}; user name and password are sent again after some minutes, or after a change with `rackwright node update`"
     )]
     LoginHeld(String),
     /// The connection to the BMC's SSH server failed.
     #[error("{}", description(.0))]
     Ssh(#[source] DialError),
     /// Another process stored a host key first. The next try checks whether both saw the same key.
-    #[error("the SSH host key of {0} was kept by another replica meanwhile")]
+    #[error("another replica stored the SSH host key of {0} meanwhile")]
     KeyKept(String),
     /// The database failed.
     #[error(transparent)]
@@ -97,7 +97,8 @@ pub async fn open(core: &Core, record: &NodeRecord) -> Result<Line, LineError> {
         by_sol(core, record, port).await
     } else {
         Err(LineError::NotOffered(format!(
-            "BMC {address} offers no serial console; where it has one behind its SSH server, a profile with `console_ssh` says so"
+            "BMC {address} offers no serial console; if the BMC has a console on its SSH server, add a profile with \
+             `console_ssh`"
         )))
     }
 }
@@ -198,7 +199,7 @@ async fn store_host_key(core: &Core, record: &NodeRecord, host: &str, host_key: 
         return Err(LineError::KeyKept(host.to_owned()));
     }
     core.commit(tx).await?;
-    tracing::info!(node = %record.id, %host, host_key, "the console's SSH host key is kept");
+    tracing::info!(node = %record.id, %host, host_key, "the SSH host key of a console is stored");
     Ok(())
 }
 

@@ -296,7 +296,7 @@ pub async fn run(core: Arc<Core>, hub: Arc<Hub>) {
             }
         };
         pause = (pause * 2).min(LONGEST_PAUSE);
-        tracing::debug!(node = %hub.node, why, "the console's line is broken");
+        tracing::debug!(node = %hub.node, why, "the connection to a console is broken");
         hub.state.send_replace(LineState::Broken(why));
         wait(&mut demand, jittered(&core, rest)).await;
     }
@@ -351,7 +351,7 @@ async fn look(core: &Core, hub: &Hub, opened: &NodeRecord) -> Option<String> {
         Ok(_) => Some("the node has another BMC now".into()),
         Err(StoreError::NotFound { .. }) => {
             hub.set(false, &Holder::default());
-            Some("the node is no more".into())
+            Some("the node no longer exists".into())
         }
         // No node changes hands while the database is away.
         Err(_) => None,
@@ -408,7 +408,7 @@ async fn carry_bytes(
                 }
                 Err(error) => {
                     recording.write().await;
-                    return Some(format!("the line to the console broke: {error}"));
+                    return Some(format!("the connection to the console broke: {error}"));
                 }
             },
             Some(bytes) = typed.recv() => {
@@ -418,13 +418,13 @@ async fn carry_bytes(
                 };
                 if !matches!(tokio::time::timeout(TYPE_LIMIT, sent).await, Ok(Ok(()))) {
                     recording.write().await;
-                    return Some("the BMC takes no input for the console".into());
+                    return Some("the BMC accepts no input for the console".into());
                 }
             }
         }
     }
     recording.write().await;
-    Some("the BMC ended the console".into())
+    Some("the BMC closed the console".into())
 }
 
 /// The recording of a line, with the bytes that are not written yet.

@@ -47,7 +47,7 @@ impl ConsoleLock {
                 let mut who = String::new();
                 let _ = file.take(REPLICA_MAX).read_to_string(&mut who);
                 return Err(format!(
-                    "replica {} has this console: attach there, or wait until it lets go",
+                    "replica {} holds this console: attach there, or wait until that replica releases the console",
                     crate::text::cut(&who, 80)
                 ));
             }

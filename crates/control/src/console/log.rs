@@ -63,8 +63,8 @@ pub fn numbered(boots: &[Boot], number: i32) -> Result<Boot, ApiError> {
     let found = usize::try_from(index).ok().and_then(|index| boots.get(index));
     found.copied().ok_or_else(|| {
         let kept = match count {
-            0 => "nothing of this node is recorded".to_owned(),
-            _ => format!("1 to {count}, or -1 for the last one to -{count}"),
+            0 => "no console output of this node is recorded".to_owned(),
+            _ => format!("use 1 to {count}, or -1 (the last boot) to -{count}"),
         };
         ApiError::invalid("boot", kept)
     })

@@ -154,7 +154,7 @@ impl Consoles {
                     self.hub_of(&mut inner, &record.id).set(true, &holder);
                 }
                 None if is_wanted => {
-                    tracing::warn!(node = %record.id, "too many consoles are recorded: this one is not")
+                    tracing::warn!(node = %record.id, "too many consoles are recorded: this console is not recorded")
                 }
                 None => {}
             }
@@ -170,9 +170,9 @@ impl Consoles {
             let (folder, node) = (self.folder(&record.uid), record.id.clone());
             tokio::task::spawn_blocking(move || match remove_held(&folder, &claimant) {
                 Ok(0) => {}
-                Ok(count) => tracing::info!(node, count, "recordings of who had the node before were removed"),
+                Ok(count) => tracing::info!(node, count, "recordings of the node's former owner were removed"),
                 Err(error) => {
-                    tracing::error!(node, %error, "recordings of who had the node before could not be removed")
+                    tracing::error!(node, %error, "recordings of the node's former owner could not be removed")
                 }
             });
         }

@@ -40,17 +40,17 @@ pub async fn enter(core: &Arc<Core>, caller: Caller, node: &str, entry: Entry) -
         let (message, advice) = match why {
             AttachRefused::KeyboardTaken(other) => (
                 format!("{other} types at the console of {node}"),
-                "look on read-only, or take over",
+                "attach read-only, or take over",
             ),
             AttachRefused::BmcChanged => (
-                format!("the BMC of {node} was changed just now: the line to the former one is being closed"),
+                format!("the BMC of {node} was changed just now: the connection to the former BMC is being closed"),
                 "try again in a few seconds",
             ),
         };
         ApiError::precondition(format!("nodes/{node}"), message, advice)
     })?;
     let verb = match entry {
-        Entry::ReadOnly => "looks at",
+        Entry::ReadOnly => "is attached read-only to",
         Entry::Write => "is at",
         Entry::TakeOver => "has taken over",
     };
@@ -109,7 +109,7 @@ async fn serve(
             _ = at.typist.changed() => match at.displaced() {
                 Some(other) => {
                     may_type = false;
-                    ConsoleOutput::Notice(format!("{other} has taken over; you look on from here"))
+                    ConsoleOutput::Notice(format!("{other} has taken over; your session is read-only now"))
                 }
                 None => continue,
             },
@@ -127,7 +127,7 @@ async fn serve(
             },
             piece = at.output.recv() => match piece {
                 Ok(bytes) => ConsoleOutput::Data(bytes.to_vec()),
-                Err(RecvError::Lagged(count)) => ConsoleOutput::Notice(format!("{count} pieces of output were too fast and are left out")),
+                Err(RecvError::Lagged(count)) => ConsoleOutput::Notice(format!("{count} pieces of output came too fast and are lost")),
                 Err(RecvError::Closed) => return Some("the console is closed".into()),
             },
         };
@@ -143,8 +143,8 @@ pub(super) fn line_notice(state: &LineState, is_site: bool, last_notice: &mut Op
     let notice = match state {
         LineState::Opening => return None,
         LineState::Open => "the console is open".to_owned(),
-        LineState::Broken(why) if is_site => format!("{why}; it is tried again"),
-        LineState::Broken(_) => "the console cannot be reached now; it is tried again".to_owned(),
+        LineState::Broken(why) if is_site => format!("{why}; another attempt follows"),
+        LineState::Broken(_) => "the console cannot be reached now; another attempt follows".to_owned(),
     };
     if last_notice.as_ref() == Some(&notice) {
         return None;

@@ -50,11 +50,11 @@ impl Authorizer for SshMembers {
             LoginProof::Member(member) => redeemed(member).ok_or("the token names no member")?,
             LoginProof::Key(key) => {
                 let known = core.store.ssh_key(key).await.map_err(|error| error.to_string())?;
-                let known = known.ok_or("this SSH key is registered no more")?;
+                let known = known.ok_or("this SSH key is no longer registered")?;
                 (known.member, known.epoch)
             }
         };
-        tracing::info!(member, node, %from, "at a console by SSH");
+        tracing::info!(member, node, %from, "a member attaches to a console by SSH");
         let call = Arc::new(login(core, &member, epoch, from));
         let entered = call.clone().run(async {
             let caller = of_member(core, &member, epoch).await?;
@@ -96,7 +96,7 @@ async fn record_refused(core: &Core, call: &Call, error: &ApiError) {
     }
     let record = call.record("PERMISSION_DENIED", &cut(&error.to_string(), NAME_MAX));
     if let Err(error) = core.audit(record).await {
-        tracing::error!(%error, "a refused SSH login is not in the audit");
+        tracing::error!(%error, "a refused SSH login could not be recorded in the audit");
     }
 }
 

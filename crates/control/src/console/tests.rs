@@ -122,7 +122,13 @@ async fn customers_reach_only_consoles_that_they_hold() {
     record.node.claim.as_mut().unwrap().generation = 2;
     tx.save_node(&mut record, clock::now()).await.unwrap();
     tx.commit().await.unwrap();
-    assert!(access.recheck(&core, true).await.unwrap_err().contains("changed hands"));
+    assert!(
+        access
+            .recheck(&core, true)
+            .await
+            .unwrap_err()
+            .contains("owner of the node has changed")
+    );
     let mut tx = core.store.write().await.unwrap();
     record.node.state = State::Reclaiming;
     tx.save_node(&mut record, clock::now()).await.unwrap();

@@ -69,8 +69,8 @@ impl Nodes {
         let is_another = *address == row.address && !body.certificate.is_empty() && *pin != body.certificate;
         is_another.then(|| {
             format!(
-                "node {node} is known by this address and by certificate {pin}, and {} is shown: another machine, or its BMC \
-                 has a new certificate",
+                "node {node} has this BMC address with certificate {pin}, and the BMC shows {}: this is another machine, \
+                 or the BMC has a new certificate",
                 body.certificate
             )
         })
@@ -154,7 +154,7 @@ pub async fn judge_all(core: &Core, discovery: &str) -> Result<Vec<FindingRow>, 
         }
         if let Some(node) = taken.get(&index) {
             "conflict".clone_into(&mut row.state);
-            row.why = format!("node {node} has one of its MAC addresses, and another UUID or serial number");
+            row.why = format!("node {node} has one of the machine's MAC addresses, and another UUID or serial number");
         }
         if row != before {
             changed.push(row);
@@ -195,7 +195,7 @@ fn apply(row: &mut FindingRow, judgement: &Judgement, places: &[String]) {
         Judgement::New => set("new", "", ""),
         Judgement::Known { node } => set("known", node, ""),
         Judgement::Moved { node, from } => {
-            let why = format!("node {node} is known by {from}, where nothing answers");
+            let why = format!("node {node} has the BMC address {from}, and nothing answers at that address");
             set("moved", node, &why);
         }
         Judgement::Conflict { why } => set("conflict", "", why),

@@ -46,14 +46,15 @@ pub async fn listen(spec: &DiscoverySpec, settings: &Settings, given: Option<Vec
         let given = given.filter_map(|address| normal(&address.to_string()).ok());
         results.targets.extend(given.map(|address| known("lease", address)));
         if is_nothing {
-            let note = "no leases: discovery.leases names no file in the daemon's settings, and it serves no DHCP";
+            let note = "no leases: discovery.leases in the daemon's settings names no file, and the daemon serves no \
+                        DHCP";
             results.notes.push(note.to_owned());
         }
     }
     let limit = usize::try_from(settings.max_addresses).unwrap_or(usize::MAX);
     if results.targets.len() > limit {
         let note = format!(
-            "of {} addresses that others know only the first {limit} are looked at",
+            "of {} addresses from SSDP and leases, only the first {limit} are scanned",
             results.targets.len()
         );
         results.notes.push(note);
@@ -64,7 +65,7 @@ pub async fn listen(spec: &DiscoverySpec, settings: &Settings, given: Option<Vec
 
 async fn by_leases(path: &Path, results: &mut SourceResults) {
     let note = |what: String| format!("{}: {what}", path.display());
-    let too_long = format!("it is larger than {} MiB", LEASES_BYTES >> 20);
+    let too_long = format!("the file is larger than {} MiB", LEASES_BYTES >> 20);
     let text = match tokio::fs::metadata(path).await {
         Ok(meta) if meta.len() > LEASES_BYTES => return results.notes.push(note(too_long)),
         Ok(_) => tokio::fs::read_to_string(path).await,

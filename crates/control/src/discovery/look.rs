@@ -164,11 +164,11 @@ impl Looker {
         let asked = timeout(LOOK_MAX, self.ask(target, &mut row, &mut body)).await;
         match asked {
             Ok(true) => {}
-            Ok(false) => return self.silent(target, "it took a connection and no second one"),
+            Ok(false) => return self.silent(target, "the host accepted the first connection and refused the second"),
             Err(_) => set_state(
                 &mut row,
                 "unreadable",
-                &format!("it was not read within {} s", LOOK_MAX.as_secs()),
+                &format!("the BMC could not be read within {} s", LOOK_MAX.as_secs()),
             ),
         }
         row.body = serde_json::to_string(&body).unwrap_or_else(|_| "{}".to_owned());
@@ -242,7 +242,7 @@ impl Looker {
         candidates: Vec<Candidate>,
     ) {
         if candidates.is_empty() {
-            let why = "no login was given for it: its machine is not known";
+            let why = "no login is known for this BMC: its machine is unknown";
             return set_state(row, "login-needed", why);
         }
         let had = row.tries;
@@ -272,7 +272,10 @@ impl Looker {
             }
         }
         let why = match row.tries - had {
-            0 => format!("{} logins were tried before this process began: no more are", row.tries),
+            0 => format!(
+                "{} logins were tried before this process started: no further login is tried",
+                row.tries
+            ),
             1 => "the login was refused".to_owned(),
             some => format!("{some} logins were refused"),
         };
@@ -283,7 +286,7 @@ impl Looker {
         let client = BmcClient::connect(bmc, self.settings()).await?;
         let machine = client.machine().await;
         if let Err(error) = client.close().await {
-            tracing::debug!(%error, "a session was left to its time-out");
+            tracing::debug!(%error, "a BMC session could not be closed; it will time out");
         }
         machine
     }
@@ -310,7 +313,7 @@ impl Looker {
                 row.login = sealed;
                 set_state(row, "read", "");
             }
-            Err(error) => set_state(row, "unreadable", &format!("its login cannot be kept: {error}")),
+            Err(error) => set_state(row, "unreadable", &format!("the login cannot be stored: {error}")),
         }
     }
 }

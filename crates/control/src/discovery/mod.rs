@@ -122,10 +122,10 @@ impl Tasks {
         let Some(id) = self.ids.remove(&task) else { return };
         if let Some(error) = panicked {
             tracing::error!(discovery = id, %error, "a discovery panicked");
-            let why = "it ended by a fault of the control plane; the log has more".to_owned();
+            let why = "an internal fault of the control plane ended the discovery; its log has the details".to_owned();
             let failed = async { end(core, core.store.discovery(&id).await?, &ScanEnd::Failed(why)).await };
             if let Err(error) = failed.await {
-                tracing::warn!(discovery = id, %error, "that a discovery has failed was not stored");
+                tracing::warn!(discovery = id, %error, "the failure of a discovery could not be stored");
             }
         }
         core.discoveries.end(&id);
@@ -259,7 +259,7 @@ async fn with_renewed_lease<T>(
 }
 
 fn opened(core: &Core, row: &DiscoveryRow) -> Result<(DiscoverySpec, Secrets), String> {
-    let spec = serde_json::from_str(&row.spec).map_err(|e| format!("what was asked for cannot be read: {e}"))?;
+    let spec = serde_json::from_str(&row.spec).map_err(|e| format!("the request cannot be read: {e}"))?;
     let text = core.keys.sealer.open(&row.secrets, &secrets_purpose(&row.id));
     let text = text.map_err(|e| format!("the logins that were given cannot be opened: {e}"))?;
     let secrets = serde_json::from_str(secrecy::ExposeSecret::expose_secret(&text));
@@ -294,9 +294,12 @@ async fn end(core: &Core, mut row: DiscoveryRow, how: &ScanEnd) -> Result<(), St
     let (code, message) = match how {
         ScanEnd::Cancelled => (
             Code::Cancelled,
-            "it was cancelled; what was found until then is listed".to_owned(),
+            "the discovery was cancelled; the findings until then are listed".to_owned(),
         ),
-        ScanEnd::Overdue => (Code::DeadlineExceeded, "it was not done by its deadline".to_owned()),
+        ScanEnd::Overdue => (
+            Code::DeadlineExceeded,
+            "the discovery did not end before its deadline".to_owned(),
+        ),
         ScanEnd::Failed(why) => (Code::Unavailable, why.clone()),
         ScanEnd::Done | ScanEnd::Lost | ScanEnd::Stopped => (Code::Ok, String::new()),
     };
@@ -316,7 +319,7 @@ async fn end(core: &Core, mut row: DiscoveryRow, how: &ScanEnd) -> Result<(), St
         kind: EventKind::DiscoveryEnded,
         target: format!("discoveries/{}", row.id),
         message: format!(
-            "{} of {} targets looked at, {} silent; found: {}",
+            "{} of {} targets scanned, {} silent; found: {}",
             row.reached,
             row.total,
             row.silent,

@@ -144,7 +144,7 @@ impl Scan {
                             flush_at = Instant::now();
                         }
                     }
-                    Err(error) => return Ok(ScanEnd::Failed(format!("a look ended in the middle: {error}"))),
+                    Err(error) => return Ok(ScanEnd::Failed(format!("the scan of a target ended early: {error}"))),
                 },
                 () = due(begin_at), if may_begin => {
                     let target = self.plan.nth(next);
@@ -175,7 +175,7 @@ impl Scan {
             LookResult::Local(error) => {
                 self.open.insert(index);
                 let why = format!(
-                    "this machine can open no more connections: {error}; lower discovery.at_once, or give rackwrightd more \
+                    "this host cannot open more connections: {error}; lower discovery.at_once, or give rackwrightd more \
                      file descriptors"
                 );
                 return Some(ScanEnd::Failed(why));

@@ -120,12 +120,12 @@ impl Target {
             Some(Host::Ipv4(v4)) => (v4.to_string(), key(v4.into())),
             Some(Host::Ipv6(v6)) => (v6.to_string(), key(v6.into())),
             Some(Host::Domain(name)) => (name.to_owned(), format!("n{name:.255}")),
-            None => return Err(format!("{:?} names no host", details.address)),
+            None => return Err(format!("{:?} has no host", details.address)),
         };
         let is_loopback = host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
         if parsed.scheme() == "http" && !is_loopback {
             return Err(format!(
-                "{}: plain HTTP is spoken with loopback addresses only",
+                "{}: plain HTTP is allowed for loopback addresses only",
                 details.address
             ));
         }

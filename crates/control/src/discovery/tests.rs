@@ -150,5 +150,9 @@ async fn a_discovery_that_panicked_has_failed_and_keeps_no_other_from_beginning(
     assert!(core.discoveries.begin("d1"), "its place is free again");
     let row = core.store.discovery("d1").await.unwrap();
     assert_eq!(row.phase, "done");
-    assert!(row.message.contains("a fault of the control plane"), "{}", row.message);
+    assert!(
+        row.message.contains("an internal fault of the control plane"),
+        "{}",
+        row.message
+    );
 }

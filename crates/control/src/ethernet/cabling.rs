@@ -62,7 +62,7 @@ impl Finding {
         };
         let EthernetPort { nic, switch, port } = port;
         let owner = owner.as_ref().map_or_else(
-            || "which the site file gives to no node".to_owned(),
+            || "a port of no node in the site file".to_owned(),
             |(node, nic)| format!("the port of {node}, {nic}"),
         );
         Some(format!(
@@ -348,19 +348,19 @@ pub async fn explain(core: &Core, record: &NodeRecord) -> Result<(String, Option
     };
     if ports.is_empty() {
         return Ok((
-            "not compared: the site file names no switch port of it".to_owned(),
+            "not compared: the site file names no switch port of the node".to_owned(),
             None,
         ));
     }
     let Some(row) = core.store.node_neighbours(&record.id).await? else {
-        return Ok(("nothing was ever heard by LLDP".to_owned(), None));
+        return Ok(("no LLDP frame was ever received".to_owned(), None));
     };
     let mut words = Vec::with_capacity(ports.len());
     for finding in compare(site, &core.config.ethernet, ports, &neighbours(&row)) {
         words.push(match &finding {
             Finding::Matches(EthernetPort { nic, switch, port }) => format!("{nic} is cabled to {switch}/{port}"),
             Finding::NoNeighbour(EthernetPort { nic, switch, port }) => {
-                format!("{nic} heard nothing ({switch}/{port})")
+                format!("{nic} received no LLDP frame ({switch}/{port})")
             }
             Finding::Differs { .. } => {
                 finding.difference().unwrap_or_default() + &exchanged(core, site, &finding).await?

@@ -57,7 +57,7 @@ fn each_card_is_right_elsewhere_or_silent() {
         words(&found("n1", &swapped)),
         [
             "eth0 is cabled to leaf-1/swp2, the port of n2, eth0; the site file says leaf-1/swp1",
-            "eth1 is cabled to leaf-9/7, which the site file gives to no node; the site file says leaf-2/swp1",
+            "eth1 is cabled to leaf-9/7, a port of no node in the site file; the site file says leaf-2/swp1",
         ]
     );
     // swp1 does not match swp10.

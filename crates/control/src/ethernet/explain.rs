@@ -12,10 +12,13 @@ use crate::core::Core;
 /// The database failed.
 pub async fn of_node(core: &Core, record: &NodeRecord) -> Result<(String, Option<Timestamp>), StoreError> {
     if core.config.ethernet.by_hand {
-        return Ok(("kept apart by hand: neither set nor read".to_owned(), None));
+        return Ok((
+            "separated by hand: the switch ports are neither set nor read".to_owned(),
+            None,
+        ));
     }
     if core.config.ethernet.managed().is_none() {
-        return Ok(("not known: the settings name no switches".to_owned(), None));
+        return Ok(("unknown: the settings name no switches".to_owned(), None));
     }
     let site = core.sites.current(&core.store).await.ok().flatten();
     let ports = match ports::of_node(site.as_ref().map(|(_, site)| &**site), &record.id) {
@@ -32,7 +35,7 @@ pub async fn of_node(core: &Core, record: &NodeRecord) -> Result<(String, Option
     });
     Ok(match &record.readings.network {
         Reading::Known { at, .. } => (format!("{wanted}: {named} proven"), Some(*at)),
-        Reading::Unknown { since } => (format!("not proven: {named}; wished: {wanted}"), Some(*since)),
+        Reading::Unknown { since } => (format!("not proven: {named}; wanted: {wanted}"), Some(*since)),
         Reading::Never => (format!("never read: {named}"), None),
     })
 }

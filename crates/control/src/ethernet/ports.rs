@@ -31,10 +31,10 @@ pub enum MoveError {
 /// A sentence that names what the site file lacks.
 pub fn of_node(site: Option<&Site>, node: &str) -> Result<Ports, String> {
     let site =
-        site.ok_or("no site file is applied, so no switch port of the node is known: `rackwright site apply`")?;
+        site.ok_or("no site file is applied, so the switch ports of the node are unknown: `rackwright site apply`")?;
     let id = site
         .node_named(node)
-        .ok_or_else(|| format!("the site file has no node {node}, so none of its switch ports is known"))?;
+        .ok_or_else(|| format!("the site file has no node {node}, so its switch ports are unknown"))?;
     let mut ports = Ports::new();
     for port in &site.node(id).ethernet {
         let of_switch = ports.entry(port.switch.to_string()).or_default();
@@ -42,7 +42,7 @@ pub fn of_node(site: Option<&Site>, node: &str) -> Result<Ports, String> {
     }
     if ports.is_empty() {
         return Err(format!(
-            "the site file names no switch port of {node}: give `ethernet` of the node"
+            "the site file names no switch port of {node}: add `ethernet` to the node"
         ));
     }
     Ok(ports)
@@ -119,13 +119,13 @@ async fn store_wanted_network(
     let vlan = match managed.vlan_of(network) {
         Some(vlan) => vlan,
         None => {
-            let owner = owner(record).ok_or_else(|| MoveError::Explained("nobody has the node".into()))?;
+            let owner = owner(record).ok_or_else(|| MoveError::Explained("the node has no owner".into()))?;
             let (first, last) = managed.customers();
             let given = tx.vlan_of(&owner, (first, last), now).await?;
             given.ok_or_else(|| {
                 MoveError::Explained(format!(
-                    "no VLAN of ethernet.customers ({first}-{last}) is free for {owner}: widen the range; a VLAN is given \
-                     again only when every switch was read without it"
+                    "no VLAN of ethernet.customers ({first}-{last}) is free for {owner}: widen the range; a VLAN is free \
+                     again only after every switch was read without that VLAN"
                 ))
             })?
         }

@@ -82,7 +82,7 @@ impl Settings {
         let cabling = self.cabling;
         let is_only = |base: Self| *self == Self { cabling, ..base };
         if self.by_hand && !is_only(Self::by_hand()) {
-            let rest = "the other fields of ethernet but `cabling` are for sites whose ports are set";
+            let rest = "`cabling` is the only other field of ethernet that may be set with by_hand";
             faults.push(format!("ethernet.by_hand: {rest}"));
         }
         if self.by_hand || is_only(Self::default()) {
@@ -91,7 +91,7 @@ impl Settings {
         for (field, vlan) in self.single() {
             match vlan {
                 Some(vlan) if !VLANS.contains(&vlan) => {
-                    faults.push(format!("ethernet.{field}: {vlan} is no VLAN; write 1 to 4094"));
+                    faults.push(format!("ethernet.{field}: {vlan} is not a VLAN; write 1 to 4094"));
                 }
                 None if field != "bmc" => faults.push(format!("ethernet.{field}: the VLAN of that network is missing")),
                 _ => {}
@@ -113,7 +113,7 @@ impl Settings {
                 .iter()
                 .find(|(_, other)| vlan.is_some() && other == vlan);
             if let Some((other, _)) = same {
-                faults.push(format!("ethernet.{field}: it is the VLAN of ethernet.{other}"));
+                faults.push(format!("ethernet.{field}: is also the VLAN of ethernet.{other}"));
             }
         }
         for (field, seconds) in [("proof_s", self.proof_s), ("timeout_s", self.timeout_s)] {
@@ -122,7 +122,7 @@ impl Settings {
             }
         }
         if self.switches.is_empty() {
-            faults.push("ethernet.switches: there is none, so no port can be set".into());
+            faults.push("ethernet.switches: must name at least one switch, so that ports can be set".into());
         }
         for (name, switch) in &self.switches {
             if let Err(fault) = switch.ovsdb.parse::<Address>() {
@@ -157,7 +157,7 @@ impl Settings {
         let number = |text: &str| text.trim().parse().ok().filter(|vlan| VLANS.contains(vlan));
         match (number(parts.0), number(parts.1)) {
             (Some(first), Some(last)) if first <= last => Ok((first, last)),
-            _ => Err(format!("{text:?} is no range of VLANs; write it like 100-199")),
+            _ => Err(format!("{text:?} is not a range of VLANs; write it like 100-199")),
         }
     }
 
@@ -187,9 +187,9 @@ impl Settings {
     #[must_use]
     pub fn warning(&self) -> Option<&'static str> {
         (!self.by_hand && self.managed().is_none()).then_some(
-            "nothing is known of the Ethernet networks: nodes may share one with their former customers, with BMCs and with \
-             each other. Name the switches under `ethernet` in the settings, or say `ethernet: {by_hand: true}` where the \
-             networks are kept apart by hand",
+            "the separation of the Ethernet networks is unknown: nodes may share a network with their former customers, \
+             with BMCs and with each other. Name the switches under `ethernet` in the settings, or set `ethernet: \
+             {by_hand: true}` if the networks are separated by hand",
         )
     }
 }

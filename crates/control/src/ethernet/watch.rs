@@ -42,7 +42,7 @@ pub async fn run(core: Arc<Core>) {
         tokio::select! {
             () = core.stop.cancelled() => return,
             checked = check_switches(&core, managed, &mut silent) => if let Err(error) = checked {
-                tracing::warn!(%error, "the switch ports were not compared with what was proven");
+                tracing::warn!(%error, "the switch ports could not be compared with their proven networks");
             }
         }
     }
@@ -70,7 +70,7 @@ async fn check_switches(
     let site = match core.sites.current(&core.store).await {
         Ok(site) => site.map(|(_, site)| site),
         Err(error) => {
-            tracing::warn!(%error, "the site cannot be read, so no port is known");
+            tracing::warn!(%error, "the site cannot be read, so the switch ports of its nodes are unknown");
             None
         }
     };
@@ -116,7 +116,7 @@ async fn scan(core: &Arc<Core>, silent: &mut BTreeSet<String>) -> SwitchScan {
             reading.spawn(async move {
                 let read = match core.switches.0.get(&name) {
                     Some(switch) => switch.driver.read().await.map_err(|error| report(&error)),
-                    None => Err(format!("switch {name} is gone")),
+                    None => Err(format!("switch {name} is no longer configured")),
                 };
                 (name, read)
             });
@@ -132,7 +132,7 @@ async fn scan(core: &Arc<Core>, silent: &mut BTreeSet<String>) -> SwitchScan {
                     core.event(
                         EventKind::EthernetReadAgain,
                         &target,
-                        &format!("switch {name} is read again"),
+                        &format!("switch {name} can be read again"),
                     )
                     .await;
                 }
@@ -140,7 +140,7 @@ async fn scan(core: &Arc<Core>, silent: &mut BTreeSet<String>) -> SwitchScan {
             }
             Err(words) => {
                 if silent.insert(name.clone()) {
-                    let message = format!("the ports of switch {name} are not known: {words}");
+                    let message = format!("the ports of switch {name} are unknown: {words}");
                     core.event(EventKind::EthernetUnread, &target, &message).await;
                 }
             }
@@ -164,7 +164,7 @@ fn moved_ports(ports: &ports::Ports, access: Access, readings: &BTreeMap<String,
                 Some(PortState { vlan, isolated, .. }) => {
                     let isolated = if *isolated { ", isolated" } else { "" };
                     words.push(format!(
-                        "switch {switch}, port {port}: read in {vlan}{isolated}, and {access} was proven"
+                        "switch {switch}, port {port}: the port is in {vlan}{isolated}, and {access} was proven"
                     ));
                 }
                 None => words.push(format!("switch {switch} has no port {port} any more")),
@@ -195,7 +195,7 @@ async fn handle_moved_ports(core: &Core, row: &NodeNetwork, words: &str, begun: 
         at: now,
         kind: EventKind::SecurityPortMoved,
         target: format!("nodes/{}", row.node),
-        message: format!("{words}; it is moved back"),
+        message: format!("{words}; the node's ports are moved back"),
         ..EventRow::default()
     };
     tx.add_event(&event).await?;

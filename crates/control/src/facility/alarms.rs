@@ -47,7 +47,7 @@ pub(super) async fn run(core: Arc<Core>) {
             _ = tick.tick() => {}
         }
         if let Err(error) = alarm_judge.tick(&core, core.config.facility.as_ref()).await {
-            tracing::warn!(%error, "readings are not judged now; tried again in a moment");
+            tracing::warn!(%error, "the readings could not be judged; the next attempt follows shortly");
         }
     }
 }
@@ -186,7 +186,12 @@ fn put(readings: &mut Readings, site: &Site, row: &ReadingRow) -> bool {
     match serde_json::from_str(&row.body) {
         Ok(reading) => readings.put(site, &row.name, row.at.0, reading),
         Err(error) => {
-            tracing::warn!(kind = row.kind, name = row.name, %error, "a stored reading does not read; it is taken anew");
+            tracing::warn!(
+                kind = row.kind,
+                name = row.name,
+                %error,
+                "a stored reading cannot be parsed; the device is read again"
+            );
             false
         }
     }
@@ -294,11 +299,11 @@ impl AlarmUpdate<'_> {
         let wrong: HashSet<String> = wrong.map(|one| id(one.kind, &one.subject.name(self.site))).collect();
         for row in stored.values() {
             let why = if right.contains(&row.id) {
-                "what was read says that it is right again"
+                "the readings are normal again"
             } else if !self.is_in_site(&row.subject) {
-                "it is not in the site any more"
+                "the device is no longer in the site"
             } else if !self.is_read(row) && !wrong.contains(&row.id) {
-                "it has no `bmc` in the site any more, so nothing is read of it"
+                "the device has no `bmc` in the site any more, so it is not read"
             } else {
                 continue;
             };
@@ -321,7 +326,10 @@ impl AlarmUpdate<'_> {
                 at: self.now,
                 kind: EventKind::Facility(format!("{}-ignored", row.kind)),
                 target: row.subject.clone(),
-                message: format!("holds nothing any more, by facility.ignore: {}", row.message),
+                message: format!(
+                    "holds no nodes any more, because facility.ignore names the device: {}",
+                    row.message
+                ),
                 ..EventRow::default()
             };
             tracing::info!(alarm = row.id, "ignored");
@@ -383,7 +391,7 @@ impl AlarmUpdate<'_> {
             }
             if before.is_none() {
                 if room == 0 {
-                    tracing::warn!(alarm = row.id, "more alarms than are kept");
+                    tracing::warn!(alarm = row.id, "there are too many alarms: this alarm is not stored");
                     continue;
                 }
                 room -= 1;
@@ -438,8 +446,8 @@ impl AlarmUpdate<'_> {
     /// Adds events for the alarm's subject, and for each cluster with nodes under a blocking alarm.
     async fn add_events(&self, tx: &mut WriteTx, row: &AlarmRow, nodes: &[String]) -> Result<(), StoreError> {
         let consequence = match (row.blocks, row.cordons) {
-            (true, _) => "; what hangs on it is not switched on and not given to new clusters",
-            (false, true) => "; what hangs on it is not given to new clusters",
+            (true, _) => "; its nodes are not switched on and not given to new clusters",
+            (false, true) => "; its nodes are not given to new clusters",
             (false, false) => "",
         };
         let event = EventRow {
@@ -474,8 +482,8 @@ impl AlarmUpdate<'_> {
                 target: format!("clusters/{cluster}"),
                 // Customers read this message: it names the kind of alarm, not the place in the building.
                 message: format!(
-                    "{} of its nodes must not be switched on until an alarm of the building clears ({}); what is on \
-                     stays on",
+                    "{} nodes of the cluster must not be switched on until an alarm of the building clears ({}); nodes \
+                     that are on stay on",
                     of_it.len(),
                     row.kind
                 ),

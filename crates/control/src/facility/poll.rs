@@ -73,7 +73,7 @@ pub(super) async fn run(core: Arc<Core>, settings: Settings) {
             () = poll.core.stop.cancelled() => break,
             _ = tick.tick() => {
                 if let Err(error) = poll.tick(&mut reading).await {
-                    tracing::warn!(%error, "power and cooling are not read now; tried again in a moment");
+                    tracing::warn!(%error, "power and cooling could not be read; the next attempt follows shortly");
                 }
             }
             Some(ended) = reading.nodes.join_next_with_id(), if !reading.nodes.is_empty() => poll.ended(ended).await,
@@ -158,7 +158,7 @@ impl Poll {
             Ok(Some((_, site))) => site,
             Ok(None) => Arc::default(),
             Err(error) => {
-                tracing::warn!(%error, "the site cannot be read, so nothing of it is");
+                tracing::warn!(%error, "the site cannot be read, so its power and cooling are not read");
                 return Ok(());
             }
         };
@@ -254,7 +254,8 @@ impl Poll {
             (Ok((_, done)), _) => self.done(done).await,
             (Err(error), Some(key)) => {
                 tracing::error!(kind = key.0.as_str(), name = key.1, %error, "a reading panicked");
-                let failure = "the reading ended by a fault of the control plane; its log has more".to_owned();
+                let failure =
+                    "an internal fault of the control plane ended the reading; its log has the details".to_owned();
                 self.done(PollResult {
                     key,
                     hints: BmcHints::default(),
@@ -281,7 +282,7 @@ impl Poll {
         if let Some(row) = done.row {
             self.waiting.push(row);
             if *kind != Kind::Node && entry.misses >= MISSES {
-                let message = format!("{name} is read again");
+                let message = format!("{name} can be read again");
                 self.core
                     .event(EventKind::FacilityReadAgain, &target(*kind, name), &message)
                     .await;
@@ -293,11 +294,11 @@ impl Poll {
             return;
         }
         entry.misses = entry.misses.saturating_add(1);
-        tracing::debug!(kind = kind.as_str(), name, failure = done.failure, "nothing was read");
+        tracing::debug!(kind = kind.as_str(), name, failure = done.failure, "a reading failed");
         // The watch over power reports a silent BMC of a node.
         if *kind != Kind::Node && entry.misses == MISSES {
             let message = format!(
-                "{name} could not be read {MISSES} times in a row, so nothing is known of it: {}",
+                "{name} could not be read {MISSES} times in a row, so its state is unknown: {}",
                 done.failure
             );
             self.core

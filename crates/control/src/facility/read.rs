@@ -75,7 +75,7 @@ pub(super) async fn node(
         if let Err(error) = &read
             && let Err(failure) = credentials::store_refusal(core, &record.id, &record.spec, error).await
         {
-            tracing::warn!(node = record.id, %failure, "that the BMC refused us is not stored");
+            tracing::warn!(node = record.id, %failure, "the refusal of the login by a BMC could not be stored");
         }
         read
     };
@@ -172,7 +172,7 @@ async fn with_limit<T, E: Into<BmcError>>(
     match tokio::time::timeout(limit, reading).await {
         Ok(read) => read.map_err(|error| error.into().description(address)),
         Err(_) => Err(format!(
-            "BMC {address}: one reading took longer than {} s and was given up",
+            "BMC {address}: one reading took longer than {} s and was stopped",
             limit.as_secs_f64()
         )),
     }

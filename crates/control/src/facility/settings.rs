@@ -80,7 +80,10 @@ impl Settings {
             fault("over_reservation_percent", "must be at most 100".into());
         }
         if self.username.is_some() != self.password_file.is_some() {
-            fault("username", "goes with password_file: give both or none".into());
+            fault(
+                "username",
+                "needs password_file, and password_file needs username: set both or none".into(),
+            );
         }
         for (name, text) in &self.certificates {
             if text.parse::<CertificateFingerprint>().is_err() {

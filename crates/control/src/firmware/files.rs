@@ -133,13 +133,13 @@ impl Files {
     /// # Errors
     /// A sentence: the file is missing, unreadable or damaged.
     pub async fn check(&self, digest: &str) -> Result<(PathBuf, u64), String> {
-        let path = self.path(digest).ok_or_else(|| format!("{digest} is no digest"))?;
+        let path = self.path(digest).ok_or_else(|| format!("{digest} is not a digest"))?;
         let (hashed, wanted) = (path.clone(), digest.to_owned());
         let done = tokio::task::spawn_blocking(move || digest_of(&hashed)).await;
         match done.map_err(|e| e.to_string())? {
             Ok((found, bytes)) if found == wanted => Ok((path, bytes)),
             Ok(_) => Err(format!(
-                "{} was damaged: its digest is another; add the file again",
+                "{} is damaged: its digest is different; add the file again",
                 path.display()
             )),
             Err(error) => Err(format!("{} cannot be read: {error}", path.display())),
@@ -152,7 +152,7 @@ impl Files {
             && let Err(error) = tokio::fs::remove_file(&path).await
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %path.display(), %error, "a firmware file stays");
+            tracing::warn!(path = %path.display(), %error, "a firmware file could not be removed");
         }
     }
 }

@@ -117,7 +117,7 @@ pub async fn site(core: &Core) -> Result<Option<Arc<Site>>, StoreError> {
         Ok(site) => Ok(site.map(|(_, site)| site)),
         Err(HallError::Store(error)) => Err(error),
         Err(error) => {
-            tracing::warn!(%error, "what is wanted of firmware is not known");
+            tracing::warn!(%error, "the site cannot be read, so the wanted firmware is unknown");
             Ok(None)
         }
     }

@@ -115,7 +115,10 @@ pub async fn apply(client: &BmcClient, wanted: &WantedSettings) -> Result<Writte
                 written.names.push(row.name.clone());
                 continue;
             }
-            (_, None) => format!("{}: it is not there, and the site does not give it as PEM", row.name),
+            (_, None) => format!(
+                "{}: the certificate is missing on the machine, and the site does not give it as PEM",
+                row.name
+            ),
         };
         return Err(RedfishError::UnfitSettings {
             bmc: client.address(),

@@ -93,7 +93,7 @@ impl WantedCache {
             Err(HallError::Broken(why)) => {
                 tracing::error!(
                     why,
-                    "no settings of firmware are wanted of any node, as the site does not read"
+                    "the site cannot be read, so no firmware settings are wanted for any node"
                 );
                 (0, None)
             }

@@ -54,7 +54,7 @@ pub async fn run(core: Arc<Core>) {
             () = core.stop.cancelled() => break,
             _ = tick.tick() => {
                 if let Err(error) = watch.begin(&mut looks).await {
-                    tracing::warn!(%error, "which settings of firmware are to be read again cannot be told");
+                    tracing::warn!(%error, "the due readings of firmware settings could not be started");
                 }
             }
             Some(ended) = looks.join_next(), if !looks.is_empty() => watch.ended(ended),
@@ -129,7 +129,7 @@ impl Watch {
                 let was_read = match read(&core, &node, &settings).await {
                     Ok(was_read) => was_read,
                     Err(error) => {
-                        tracing::warn!(node, %error, "what was read of the firmware's settings is not stored");
+                        tracing::warn!(node, %error, "a reading of firmware settings could not be stored");
                         false
                     }
                 };
@@ -163,7 +163,7 @@ impl Watch {
         match ended {
             Ok((_, true)) => {}
             Ok((node, false)) => self.reschedule(&node, false, clock::now()),
-            Err(error) => tracing::error!(%error, "a reading of the firmware's settings panicked"),
+            Err(error) => tracing::error!(%error, "a reading of firmware settings panicked"),
         }
     }
 
@@ -202,7 +202,7 @@ async fn read(core: &Core, node: &str, wanted: &WantedSettings) -> Result<bool, 
         Ok(rows) => rows,
         Err(error) => {
             let description = error.description(&record.spec.bmc_address);
-            tracing::info!(node, description, "the firmware's settings cannot be read");
+            tracing::info!(node, description, "the firmware settings of a node cannot be read");
             credentials::store_refusal(core, &record.id, &record.spec, &error).await?;
             return Ok(false);
         }
@@ -245,7 +245,7 @@ fn drift(record: &NodeRecord, rows: &[SettingRow], now: Timestamp) -> EventRow {
         kind: EventKind::NodeSettingsDrift,
         target: format!("nodes/{}", record.id),
         message: format!(
-            "settings of the firmware of {} are not as wanted: {}",
+            "firmware settings of {} are not as wanted: {}",
             record.id,
             description(rows)
         ),

@@ -97,7 +97,7 @@ pub async fn is_asked(core: &Core, record: &NodeRecord) -> Result<bool, StoreErr
 pub async fn read(core: &Core, record: &NodeRecord) -> ComponentReading {
     let components = match tokio::time::timeout(PATIENCE, through_bmc(core, record)).await {
         Ok(read) => read,
-        Err(_) => Err(format!("the BMC did not say it within {} s", PATIENCE.as_secs())),
+        Err(_) => Err(format!("the BMC did not answer within {} s", PATIENCE.as_secs())),
     };
     match components {
         Ok(components) => ComponentReading {
@@ -306,13 +306,13 @@ fn differs(
         };
     };
     if !found.fault.is_empty() {
-        return wrong(format!("is not known: {}", found.fault), Vec::new());
+        return wrong(format!("is unknown: {}", found.fault), Vec::new());
     }
     let Some(golden) = golden else {
         return wrong("has no approved values".to_owned(), Vec::new());
     };
     let fault = match golden.is_signed() && !found.is_signed() {
-        true => "is the BMC's word only, and what was approved was signed by the component",
+        true => "is reported by the BMC only, and the approved values were signed by the component",
         false => "",
     };
     let mut indices: Vec<u8> = found
@@ -412,10 +412,10 @@ pub(super) fn description(components: &Components, fault: &str) -> String {
     let faulty = components
         .iter()
         .filter(|(_, one)| !one.fault.is_empty())
-        .map(|(name, one)| format!("not known: {name} ({})", one.fault));
+        .map(|(name, one)| format!("unknown: {name} ({})", one.fault));
     let parts = [
         part("signed by the component", &|one| one.is_signed()),
-        part("the BMC's word", &|one| !one.is_signed() && one.fault.is_empty()),
+        part("reported by the BMC", &|one| !one.is_signed() && one.fault.is_empty()),
     ];
     let description: Vec<String> = parts.into_iter().flatten().chain(faulty).collect();
     match description.is_empty() {

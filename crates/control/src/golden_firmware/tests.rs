@@ -345,7 +345,7 @@ fn components_are_compared_by_link_and_index_and_a_missing_one_differs() {
         "component /c/GPU_0 has no approved values"
     );
     let said = of_components(&[("/c/GPU_0", component("", &[(1, "aa"), (2, "bb")]))]);
-    assert!(words_of(&said, &golden, &[]).contains("BMC's word only"));
+    assert!(words_of(&said, &golden, &[]).contains("is reported by the BMC only"));
     assert_eq!(
         words_of(&golden, &said, &[]),
         "",

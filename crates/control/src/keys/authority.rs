@@ -20,8 +20,8 @@ use crate::core::Core;
 pub enum AuthorityError {
     /// The site's authority was changed, and this replica has only older ones.
     #[error(
-        "the authority of this site is {needed}, which is not in {}: copy the folder from another rackwrightd of the site, \
-         or from the backup made after the last rotation",
+        "the authority of this site is {needed}, and {} does not contain this authority: copy the folder from another \
+         rackwrightd of the site, or from the backup made after the last rotation",
         keys.display()
     )]
     Old {
@@ -152,7 +152,7 @@ pub(super) async fn follow(core: &Arc<Core>) {
     let needed = match core.store.required_authority().await {
         Ok(needed) => needed,
         Err(error) => {
-            tracing::warn!(%error, "whether a rotation of the authority has ended cannot be read");
+            tracing::warn!(%error, "the state of the rotation of the authority cannot be read");
             return;
         }
     };
@@ -162,8 +162,8 @@ pub(super) async fn follow(core: &Arc<Core>) {
     if !core.keys.authority.has_authority(&needed) {
         tracing::error!(
             needed,
-            "the site's authority was changed, and the key folder here does not have the new one: copy the folder from \
-             another rackwrightd of the site"
+            "the site's authority was changed, and the key folder here does not contain the new authority: copy the \
+             folder from another rackwrightd of the site"
         );
         return;
     }

@@ -101,7 +101,7 @@ pub async fn run(core: Arc<Core>) {
         take_up(&core).await;
         authority::follow(&core).await;
         if let Err(error) = round(&core, &mut reported).await {
-            tracing::warn!(%error, "secrets were not all sealed anew; the next round goes on");
+            tracing::warn!(%error, "not all secrets were sealed again; the next round continues");
         }
         tokio::select! {
             () = core.stop.cancelled() => return,
@@ -119,10 +119,10 @@ async fn take_up(core: &Arc<Core>) {
                 authority::note_taken_up(core);
             }
             for key in new {
-                tracing::info!("{key} is taken up");
+                tracing::info!("{key} is loaded");
             }
         }
-        Ok(Err(error)) => tracing::error!(%error, "the key folder cannot be read; the keys of before are used"),
+        Ok(Err(error)) => tracing::error!(%error, "the key folder cannot be read; the former keys stay in use"),
         Err(error) => tracing::error!(%error, "the key folder was not read"),
     }
 }
@@ -141,7 +141,7 @@ async fn round(core: &Arc<Core>, reported: &mut ReportedState) -> Result<(), Sto
     if !agreed.lack_authority.is_empty() && reported.lack_authority != agreed.lack_authority {
         tracing::warn!(
             replicas = agreed.lack_authority.join(", "),
-            "the next authority is not used before these trust it: copy its file to their key folders"
+            "the next authority is not used until these replicas trust it: copy its file to their key folders"
         );
     }
     reported.lack_authority = agreed.lack_authority;
@@ -153,7 +153,7 @@ async fn round(core: &Arc<Core>, reported: &mut ReportedState) -> Result<(), Sto
     if !lacking.is_empty() && reported.lacking != lacking {
         tracing::warn!(
             replicas = lacking.join(", "),
-            "the newest sealing key is not used before these have it: copy its file to their key folders"
+            "the newest sealing key is not used until these replicas have it: copy its file to their key folders"
         );
     }
     reported.lacking = lacking;
@@ -169,14 +169,14 @@ async fn round(core: &Arc<Core>, reported: &mut ReportedState) -> Result<(), Sto
     }
     let done = reseal::all(core, BATCH).await?;
     if done.resealed > 0 {
-        tracing::info!(resealed = done.resealed, key = present, "secrets were sealed anew");
+        tracing::info!(resealed = done.resealed, key = present, "secrets were sealed again");
     }
     reported.looked.clone_from(&present);
     if done.failed > 0 || reported.done == present {
         return Ok(());
     }
     let message = format!(
-        "all secrets are sealed under key {present}; `rackwrightd rotate-keys sealing --finish` removes the older keys"
+        "all secrets are sealed with key {present}; `rackwrightd rotate-keys sealing --finish` removes the older keys"
     );
     core.event(EventKind::SecuritySecretsResealed, "site", &message).await;
     reported.done = present;

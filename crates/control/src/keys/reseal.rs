@@ -31,7 +31,7 @@ impl ResealCounts {
                 is_new
             }
             Err(error) => {
-                tracing::error!(%error, "a secret cannot be sealed anew");
+                tracing::error!(%error, "a secret cannot be sealed again");
                 self.failed += 1;
                 false
             }

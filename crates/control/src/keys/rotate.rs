@@ -20,10 +20,10 @@ const NAMES_SHOWN: usize = 20;
 #[derive(Debug, thiserror::Error)]
 pub enum RotateError {
     /// The database failed.
-    #[error("the database does not answer, so nothing can be written down or checked")]
+    #[error("the database does not answer, so no event can be stored and nothing can be checked")]
     Store(#[from] StoreError),
     /// This host has no keys of a control plane.
-    #[error("{} is no folder: this runs where a control plane has its keys", .0.display())]
+    #[error("{} is not a folder: run this command on a host with the keys of a control plane", .0.display())]
     NoKeys(PathBuf),
     /// The audit failed.
     #[error(transparent)]
@@ -32,7 +32,10 @@ pub enum RotateError {
     #[error(transparent)]
     Keys(#[from] KeyFileError),
     /// The keys belong to another site than the database.
-    #[error("the database is that of another site: its authority is {site}, and the keys in {} are of {ours}", keys.display())]
+    #[error(
+        "the database belongs to another site: its authority is {site}, and the keys in {} belong to authority {ours}",
+        keys.display()
+    )]
     OtherSite {
         /// The authority of the database's site.
         site: String,
@@ -46,8 +49,8 @@ pub enum RotateError {
     NoOlder,
     /// Secrets are still sealed under an older key.
     #[error(
-        "{left} secrets are sealed under older keys still, and would be lost; a running rackwrightd seals them anew within \
-         minutes, and its log names those that do not open"
+        "{left} secrets are still sealed with older keys and would be lost; a running rackwrightd seals them again \
+         within minutes, and its log names secrets that cannot be opened"
     )]
     InUse {
         /// Number of those secrets.
@@ -64,23 +67,23 @@ pub enum RotateError {
     NoRotation,
     /// Replicas that do not issue client certificates with the next authority yet.
     #[error(
-        "these replicas do not use the next authority yet: {}; each does within a minute once the file of the authority is in \
-         the key folder of every replica",
+        "these replicas do not use the next authority yet: {}; a replica uses it within a minute after the file of the \
+         authority is in the key folder of every replica",
         .0.join(", ")
     )]
     AuthorityBehind(Vec<String>),
     /// Members and agents that would be locked out.
     #[error(
-        "these have no certificate of the next authority yet: {}; a member gets one with the next command of `rackwright`, \
-         an agent within a minute; `--leave-behind` ends the rotation without them: such a member then needs a new token, \
-         and such a machine boots again",
+        "these members and nodes have no certificate of the next authority yet: {}; a member gets a certificate with the \
+         next command of `rackwright`, an agent within a minute; `--leave-behind` ends the rotation without them: then \
+         such a member needs a new token, and such a machine boots again",
         list(.0)
     )]
     LeftBehind(Vec<String>),
     /// Replicas that may seal with an older key.
     #[error(
-        "these replicas do not seal with the newest key yet: {}; each does within a minute once the key's file is in the key \
-         folder of every replica",
+        "these replicas do not seal with the newest key yet: {}; a replica seals with it within a minute after the key's \
+         file is in the key folder of every replica",
         .0.join(", ")
     )]
     Behind(Vec<String>),
@@ -153,8 +156,8 @@ pub async fn sealing(config: &Config) -> Result<String, RotateError> {
     Ok(format!(
         "sealing key {id} was added: {}\n\
          1. Back up the key folder. With several rackwrightd, copy the file to the key folder of each, with owner and mode.\n\
-         2. Running ones take it up within a minute, and seal everything anew. The event security.secrets-resealed says\n   \
-         that this is done; a stopped one does it after its next start.\n\
+         2. Each running rackwrightd loads the key within a minute and seals all secrets again. The event\n   \
+         security.secrets-resealed reports the end; a stopped rackwrightd does this after its next start.\n\
          3. rackwrightd rotate-keys sealing --finish   # on each host: removes the older keys when nothing needs them\n",
         file.display()
     ))
@@ -198,8 +201,8 @@ pub async fn finish_sealing(config: &Config) -> Result<String, RotateError> {
     old.remove()?;
     store.close().await;
     Ok(format!(
-        "{count} older sealing keys were removed; sealing key {newest} stays. Backups of the key folder from before hold \
-         the older ones still.\n"
+        "{count} older sealing keys were removed; sealing key {newest} stays. Earlier backups of the key folder still \
+         contain the older keys.\n"
     ))
 }
 
@@ -217,9 +220,9 @@ pub async fn signing(config: &Config) -> Result<String, RotateError> {
     let (number, public_key) = (key.number, hex(&key.public_key));
     Ok(format!(
         "signing key {number} was added: {}\n\
-         public key {public_key}, signed by the key before it\n\
+         public key {public_key}, signed by the previous key\n\
          1. Back up the key folder. With several rackwrightd, copy it to each, with owner and modes.\n\
-         2. Running ones sign with it within a minute. Certificates by older keys stay valid: their public halves are kept.\n",
+         2. Each running rackwrightd signs with it within a minute. Certificates of older keys stay valid.\n",
         file.display()
     ))
 }

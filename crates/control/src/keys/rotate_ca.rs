@@ -50,9 +50,9 @@ pub async fn begin(config: &Config, reason: &str) -> Result<String, RotateError>
     Ok(format!(
         "the next authority is {hash}: {}\n\
          1. Back up the key folder. With several rackwrightd, copy the file to the key folder of each, with owner and mode.\n\
-         2. Running ones take it up within a minute. When each has, it signs all new client certificates. Members get one\n   \
-         with the next command of `rackwright`, agents at once.\n\
-         3. rackwrightd rotate-keys ca --status                  # names who has none yet\n\
+         2. Each running rackwrightd loads it within a minute. When all have loaded it, it signs all new client certificates.\n   \
+         A member gets a certificate with the next command of `rackwright`, an agent at once.\n\
+         3. rackwrightd rotate-keys ca --status                  # names members and nodes without such a certificate\n\
          4. rackwrightd rotate-keys ca --finish --reason TEXT    # drops the former authority and removes its key\n",
         file.display()
     ))
@@ -98,23 +98,24 @@ pub async fn status(config: &Config) -> Result<String, RotateError> {
     if needed == next {
         store.close().await;
         return Ok(format!(
-            "the rotation to {next} has ended, and the key of the authority before it is still here; a running rackwrightd \
-             removes it within a minute, and so does `rackwrightd rotate-keys ca --finish`\n"
+            "the rotation to {next} has ended, and the key of the former authority is still in the key folder; a running \
+             rackwrightd removes it within a minute, and so does `rackwrightd rotate-keys ca --finish`\n"
         ));
     }
     let remaining = remaining(&store, &next).await?;
     store.close().await;
-    let mut text = format!("the authority is {present}\nthe next one is {next}\n");
+    let mut text = format!("the authority is {present}\nthe next authority is {next}\n");
     for replica in &remaining.replicas {
-        let _ = writeln!(text, "replica {replica} does not use the next one yet");
+        let _ = writeln!(text, "replica {replica} does not use the next authority yet");
     }
     for name in &remaining.names {
-        let _ = writeln!(text, "{name} has no certificate of the next one yet");
+        let _ = writeln!(text, "{name} has no certificate of the next authority yet");
     }
     if remaining.tokens > 0 {
         let _ = writeln!(
             text,
-            "{} unused tokens of members come with the hash of the present one, and end with it",
+            "{} unused tokens of members contain the hash of the present authority and become invalid at the end of the \
+             rotation",
             remaining.tokens
         );
     }
@@ -158,8 +159,8 @@ pub async fn finish(config: &Config, reason: &str, leave_behind: bool) -> Result
     let slow = until_followed(&store, &next).await?;
     store.close().await;
     let mut text = format!(
-        "the authority is {next} now; the key of the former one is removed. Backups of the key folder from before hold it \
-         still.\n"
+        "the authority is {next} now; the key of the former authority is removed. Earlier backups of the key folder \
+         still contain it.\n"
     );
     if without > 0 {
         let _ = writeln!(text, "{without} members and agents were left behind.");
@@ -167,7 +168,7 @@ pub async fn finish(config: &Config, reason: &str, leave_behind: bool) -> Result
     if !slow.is_empty() {
         let _ = writeln!(
             text,
-            "These replicas have not dropped the former one within {} s, and trust it until they do: {}",
+            "These replicas have not dropped the former authority within {} s, and still trust it: {}",
             FOLLOWED_WITHIN.as_secs(),
             slow.join(", ")
         );

@@ -96,14 +96,10 @@ impl Gauges {
         r.register("event_position", "Position of the newest event", self.events.clone());
         let followers = self.followers.clone();
         r.register("followers", "Calls that wait for events here", followers);
-        r.register(
-            "bmc_clients",
-            "BMCs that this process holds a session with",
-            self.bmcs.clone(),
-        );
+        r.register("bmc_clients", "BMCs with a session of this process", self.bmcs.clone());
         let stages = self.stages.clone();
         r.register("boot_stages_waiting", "Boot stages seen and not stored yet", stages);
-        r.register("boot", "What network boot has seen", self.boot.clone());
+        r.register("boot", "Events of network boot", self.boot.clone());
         r.register(
             "power_watched",
             "Nodes at rest whose power this process watches",
@@ -116,7 +112,7 @@ impl Gauges {
         );
         r.register(
             "power_watch_lag_seconds",
-            "How long the node at rest has been due that has waited longest to be looked at by this process",
+            "Longest time that a node at rest has waited for a due power reading by this process",
             self.watch_lag.clone(),
         );
         r.register(
@@ -146,23 +142,27 @@ impl Gauges {
         r.register("nodes_waiting", "Nodes by state and what they wait for", waiting);
         r.register(
             "oldest_in_state_seconds",
-            "How long the node has been in a state that has been in it longest",
+            "Longest time that a node has been in the state",
             self.oldest.clone(),
         );
         r.register(
             "permits_in_use",
-            "Nodes that do what is bounded, or have just done it, by its kind",
+            "Nodes that hold a permit for a limited action, by kind",
             self.permits.clone(),
         );
         r.register(
             "nodes_in_line",
-            "Nodes that stand in line for what is bounded, by its kind",
+            "Nodes that wait in line for a permit for a limited action, by kind",
             self.in_line.clone(),
         );
-        r.register("nodes_due", "Nodes that are due and taken by nobody", self.due.clone());
+        r.register(
+            "nodes_due",
+            "Nodes that are due and not leased by a replica",
+            self.due.clone(),
+        );
         r.register(
             "overdue_seconds",
-            "How long the longest waiting due node has been due",
+            "Longest time that a node has been due",
             self.overdue.clone(),
         );
     }

@@ -30,8 +30,8 @@ pub struct Lock {
 pub enum LockError {
     /// Another daemon has the database.
     #[error(
-        "another rackwrightd uses the database {}: {holder}. One daemon works on one SQLite database: stop the other one \
-         first, or keep the database in PostgreSQL, which several daemons can share", database.display()
+        "another rackwrightd uses the database {}: {holder}. Only one daemon may use a SQLite database: stop the other \
+         daemon first, or use a PostgreSQL database, which several daemons can share", database.display()
     )]
     Held {
         /// The file of the database.
@@ -41,8 +41,8 @@ pub enum LockError {
     },
     /// Another daemon has the site's keys.
     #[error(
-        "another rackwrightd on this computer has the keys of this site, and a SQLite database: this folder is a copy of \
-         that daemon's, or the other way round. Stop the other one first, or look at the copy with `rackwrightd serve --paused`"
+        "another rackwrightd on this host uses the keys of this site with a SQLite database: one of the two data folders \
+         is a copy of the other. Stop the other daemon first, or inspect the copy with `rackwrightd serve --paused`"
     )]
     Copy,
     /// The file cannot be used.

@@ -34,8 +34,9 @@ const CHALLENGE_MAX: usize = 64;
 pub enum OtherError {
     /// The other daemon has the same keys and another database.
     #[error(
-        "another rackwrightd with the keys of this site answers at {endpoint}, and its database is another one: {why}. One of \
-         the two works with a copy. Stop the other one first, or look at this database with `rackwrightd serve --paused`"
+        "another rackwrightd with the keys of this site answers at {endpoint}, and it uses another database: {why}. One \
+         of the two databases is a copy. Stop the other daemon first, or inspect this database with `rackwrightd serve \
+         --paused`"
     )]
     Other {
         /// Its endpoint.
@@ -128,9 +129,14 @@ async fn ask_once(channel: &Channel, keys: &KeyFiles, store: &Store, rng: &dyn R
     Ok(match answer {
         Err(_) => Answer::Away(format!("it did not answer within {} s", ANSWER.as_secs())),
         Ok(Err(status)) if status.code() == Code::Unavailable => Answer::Away(status.message().to_owned()),
-        Ok(Err(status)) => Answer::Another(format!("it did not prove that it has this one ({})", status.message())),
+        Ok(Err(status)) => Answer::Another(format!(
+            "it did not prove that it uses this database ({})",
+            status.message()
+        )),
         Ok(Ok(_)) if store.challenge().await? == challenge => Answer::Ours,
-        Ok(Ok(_)) => Answer::Another("what it wrote into its database is not in this one".to_owned()),
+        Ok(Ok(_)) => {
+            Answer::Another("the challenge that it wrote into its database is not in this database".to_owned())
+        }
     })
 }
 

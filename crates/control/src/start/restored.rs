@@ -38,8 +38,8 @@ pub enum AgeError {
     },
     /// The file does not hold an age.
     #[error(
-        "{} does not hold the age of the database: if the database is the newest that there is, remove the file; \
-         if it comes from a backup, remove the file and start with `rackwrightd serve --restored`",
+        "{} does not contain the age of the database: if the database is the newest copy, remove the file; if the \
+         database comes from a backup, remove the file and start with `rackwrightd serve --restored`",
         .0.display()
     )]
     Damaged(PathBuf),
@@ -96,8 +96,10 @@ pub fn expect_newer(data_dir: &Path, id: &str, age: i64) -> std::io::Result<()> 
 fn reason(seen: Option<&DatabaseAge>, found: &DatabaseAge, is_declared: bool) -> Option<&'static str> {
     match seen {
         _ if is_declared => Some("an operator started the control plane with --restored"),
-        Some(seen) if seen.id != found.id => Some("the database is another one than this control plane had before"),
-        Some(seen) if seen.age > found.age => Some("the database is older than this control plane has seen it before"),
+        Some(seen) if seen.id != found.id => {
+            Some("the database is not the database that this control plane used before")
+        }
+        Some(seen) if seen.age > found.age => Some("the database is older than at the last run of this control plane"),
         _ => None,
     }
 }
@@ -127,7 +129,7 @@ pub async fn advance(core: &Core, is_declared: bool) -> Result<(), AgeError> {
     if let Some(reason) = reason {
         tracing::error!(
             reason,
-            "the database was restored: every node is doubted until an operator settles it"
+            "the database was restored: every node is doubted until an operator resolves the doubt"
         );
         core.running_steps.due.notify_one();
     }
@@ -139,7 +141,7 @@ async fn doubt_all(tx: &mut WriteTx, reason: &str) -> Result<(), StoreError> {
     let doubt = Doubt {
         cause: DoubtCause::Restored,
         since: now,
-        why: format!("{reason}, so a customer may have this machine without its record saying so"),
+        why: format!("{reason}, so a customer may have this machine although its record does not say so"),
         generation: 0,
     };
     let doubted = tx.doubt_all(&doubt).await?;
@@ -148,7 +150,7 @@ async fn doubt_all(tx: &mut WriteTx, reason: &str) -> Result<(), StoreError> {
         kind: EventKind::SecurityDatabaseRestored,
         target: "site".into(),
         message: format!(
-            "{reason}: {doubted} nodes are doubted; `rackwright node believe` and `node readmit` settle it"
+            "{reason}: {doubted} nodes are doubted; `rackwright node believe` and `node readmit` resolve the doubt"
         ),
         ..EventRow::default()
     })
@@ -170,8 +172,8 @@ pub async fn compare_generation(tx: &mut WriteTx, record: &mut NodeRecord, shown
         Some(doubt) => doubt.generation = shown,
         None => {
             let why = format!(
-                "the machine knows claim generation {shown} and the record only {known}: the machine was given away since, \
-                 or holds data of another site"
+                "the machine has claim generation {shown} and the record only {known}: the machine was claimed since \
+                 then, or it holds data of another site"
             );
             tx.add_event(&EventRow {
                 at: now,

@@ -40,7 +40,7 @@ pub enum CollectorError {
         source: std::io::Error,
     },
     /// The authorities or the URL are invalid.
-    #[error("the connection to the collector {url} cannot be set up; look at its URL and its ca_file")]
+    #[error("the connection to the collector {url} cannot be set up; check its URL and its ca_file")]
     Connection {
         /// URL of the collector.
         url: String,
@@ -61,12 +61,15 @@ impl Collector {
             (true, Some(file)) if !file.is_file() => {
                 faults.push(format!("{place}.ca_file: {} is not a file", file.display()));
             }
-            (true, None) => faults.push(format!("{place}.ca_file: is needed with https://")),
-            (false, Some(_)) => faults.push(format!("{place}.ca_file: means nothing without https://")),
+            (true, None) => faults.push(format!("{place}.ca_file: must be set with https://")),
+            (false, Some(_)) => faults.push(format!("{place}.ca_file: has no effect without https://")),
             _ => {}
         }
         if !self.is_https() && !self.url.starts_with("http://") || Endpoint::from_shared(self.url.clone()).is_err() {
-            faults.push(format!("{place}.{url}: {:?} is no http:// or https:// URL", self.url));
+            faults.push(format!(
+                "{place}.{url}: {:?} is not an http:// or https:// URL",
+                self.url
+            ));
         }
         if let Err(CollectorError::Header(fault)) = self.metadata() {
             faults.push(format!("{place}.headers: {fault}"));
@@ -84,7 +87,7 @@ impl Collector {
             let key: Result<AsciiMetadataKey, _> = name.to_ascii_lowercase().parse();
             let value: Result<AsciiMetadataValue, _> = value.expose_secret().parse();
             let (Ok(key), Ok(mut value)) = (key, value) else {
-                let fault = format!("{name:?} is no header, or its value is not ASCII");
+                let fault = format!("{name:?} is not a header name, or its value is not ASCII");
                 return Err(CollectorError::Header(fault));
             };
             value.set_sensitive(true);

@@ -182,7 +182,10 @@ impl Telemetry {
         sending.stop.cancel();
         let mut sender = sending.sender;
         if tokio::time::timeout(FLUSH, &mut sender).await.is_err() {
-            tracing::warn!("the collector did not take the last spans within {} s", FLUSH.as_secs());
+            tracing::warn!(
+                "the collector did not accept the last spans within {} s",
+                FLUSH.as_secs()
+            );
             sender.abort();
         }
     }

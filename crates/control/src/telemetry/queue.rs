@@ -109,13 +109,16 @@ impl Sender {
                 self.counts.rejected.inc_by(rejected);
                 self.counts.sent.inc_by(spans - rejected);
                 if std::mem::take(&mut self.has_failed) {
-                    tracing::info!("the collector takes spans again");
+                    tracing::info!("the collector accepts spans again");
                 }
             }
             Err(status) => {
                 self.counts.not_sent.inc_by(spans);
                 if !std::mem::replace(&mut self.has_failed, true) {
-                    tracing::warn!(error = %status, "the collector takes no spans; they are dropped until it does");
+                    tracing::warn!(
+                        error = %status,
+                        "the collector accepts no spans; spans are dropped until it accepts them again"
+                    );
                 }
             }
         }

@@ -141,7 +141,11 @@ pub(super) async fn look(
             looked.known = Some(known);
         }
         Err(error) => {
-            tracing::warn!(node = row.id, %error, "what was seen of the node's power is not stored; it is looked at again");
+            tracing::warn!(
+                node = row.id,
+                %error,
+                "a power reading of the node could not be stored; the power is read again"
+            );
         }
     }
     looked
@@ -307,7 +311,7 @@ fn power_update(row: &RestingRow, known: &Known, seen: Seen, silent: u32, now: T
 fn unexpected_power_event(row: &RestingRow, readings: &Readings, now: Timestamp) -> Option<EventRow> {
     let mut event = power_event(&row.id, &row.readings.power, &readings.power, now)?;
     if row.readings.power.last().is_some() {
-        event.message.push_str(", and nobody asked for that here");
+        event.message.push_str(", and no operation requested this");
         event.attributes.insert("asked".into(), "false".into());
     }
     Some(event)

@@ -92,7 +92,10 @@ pub async fn run(core: Arc<Core>) {
             () = core.stop.cancelled() => break,
             _ = tick.tick() => {
                 if let Err(error) = watch.tick(&mut looks).await {
-                    tracing::warn!(%error, "nodes at rest cannot be read, so nobody looks at them");
+                    tracing::warn!(
+                        %error,
+                        "nodes at rest cannot be read from the database, so their power is not watched"
+                    );
                 }
             }
             Some(ended) = looks.join_next_with_id(), if !looks.is_empty() => watch.ended(ended),
@@ -255,7 +258,7 @@ impl Watch {
             }
             Err(error) => {
                 if let Some(id) = self.looking.remove(&error.id()) {
-                    tracing::error!(node = &*id, %error, "a look at the node's power panicked");
+                    tracing::error!(node = &*id, %error, "a power reading of the node panicked");
                     self.schedule.looked(&id, Look::Silent, now);
                 }
             }
@@ -311,7 +314,13 @@ impl Watch {
                 match look::mark_power_unknown(&self.core, &node).await {
                     Ok(true) => {}
                     Ok(false) => self.streams.close(&node),
-                    Err(error) => tracing::warn!(node = &*node, %error, "what a BMC has hinted at is not looked at"),
+                    Err(error) => {
+                        tracing::warn!(
+                            node = &*node,
+                            %error,
+                            "the node's power could not be marked as unknown after an event of its BMC"
+                        )
+                    }
                 }
             }
             StreamNews::NotOffered(node) => self.streams.ended(&node, false, None, now),

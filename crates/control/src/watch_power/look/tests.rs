@@ -143,7 +143,7 @@ async fn a_power_loss_is_reported_once_and_no_change_is_not_written() {
     assert_eq!(readings.agent.last(), Some(&Agent::Absent));
     assert_eq!(bench.events(&mut seen).await, ["power.off"]);
     let told = &bench.core.store.events(&Scope::Site, 0, "", 1000).await.unwrap()[1];
-    assert_eq!(told.message, "n1 is off, and nobody asked for that here");
+    assert_eq!(told.message, "n1 is off, and no operation requested this");
     let record = bench.core.store.node(&Scope::Site, "n1").await.unwrap();
     assert_eq!(
         (record.node.state, record.version),
