@@ -41,7 +41,7 @@ pub fn name(event: &Event<'_>) -> String {
     let proof = if sha256(&[event.data]) == event.digest {
         ""
     } else {
-        " (text not proven)"
+        " (the log's word)"
     };
     match event.kind {
         0x01 => format!("code {}{proof}", text(event.data)),
@@ -131,7 +131,7 @@ mod tests {
             digest: [7; 32],
             ..event(0x08, b"2.0")
         };
-        assert_eq!(name(&lie), "firmware version \"2.0\" (text not proven)");
+        assert_eq!(name(&lie), "firmware version \"2.0\" (the log's word)");
     }
 
     #[test]
