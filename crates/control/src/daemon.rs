@@ -165,11 +165,7 @@ async fn open_with(
     let closed = hardening::close_files(&config);
     let closed = closed.map_err(|e| data("modes of the files of the database and below shared_dir")(e.into()))?;
     if let Some(first) = closed.first() {
-        tracing::warn!(
-            files = closed.len(),
-            first = %first.display(),
-            "other users could read files of rackwrightd; their access is removed"
-        );
+        tracing::warn!(files = closed.len(), first = %first.display(), "other users could read files; modes are corrected");
     }
     let store = Store::open(config.database.clone()).await?;
     let ours = keys.authority.site_id();

@@ -399,7 +399,7 @@ async fn states_that_refuse(api: &Api) {
         action: v1::PowerAction::On.into(),
         mutation: mutation(),
     };
-    precondition(api.nodes().set_node_power(power).await, about, "hold or wait");
+    precondition(api.nodes().set_node_power(power).await, about, "or hold the node first");
     let resume = v1::ResumeNodeRequest {
         name: name(),
         mutation: mutation(),

@@ -253,7 +253,7 @@ async fn the_window_of_a_node_ends_with_the_claim_and_is_not_that_of_the_next_no
         let refused =
             tokio::task::block_in_place(|| plane.site.try_cli(["firmware", "window", &target, "--now-for", "1h"]));
         assert!(
-            texts(&refused).1.contains("nobody has the node"),
+            texts(&refused).1.contains("the node has no claim"),
             "{:?}",
             texts(&refused)
         );

@@ -51,7 +51,7 @@ pub async fn enter(core: &Arc<Core>, caller: Caller, node: &str, entry: Entry) -
     })?;
     let verb = match entry {
         Entry::ReadOnly => "is attached read-only to",
-        Entry::Write => "is at",
+        Entry::Write => "is attached to",
         Entry::TakeOver => "has taken over",
     };
     let (target, message) = (format!("nodes/{node}"), format!("{who} {verb} the console"));

@@ -301,9 +301,9 @@ impl AlarmUpdate<'_> {
             let why = if right.contains(&row.id) {
                 "the readings are normal again"
             } else if !self.is_in_site(&row.subject) {
-                "the device is no longer in the site"
+                "the subject of the alarm is no longer in the site"
             } else if !self.is_read(row) && !wrong.contains(&row.id) {
-                "the device has no `bmc` in the site any more, so it is not read"
+                "the subject of the alarm has no `bmc` in the site any more, so it is not read"
             } else {
                 continue;
             };
@@ -327,7 +327,7 @@ impl AlarmUpdate<'_> {
                 kind: EventKind::Facility(format!("{}-ignored", row.kind)),
                 target: row.subject.clone(),
                 message: format!(
-                    "holds no nodes any more, because facility.ignore names the device: {}",
+                    "holds no nodes any more, because facility.ignore names the subject: {}",
                     row.message
                 ),
                 ..EventRow::default()

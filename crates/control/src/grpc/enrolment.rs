@@ -247,7 +247,7 @@ mod tests {
         for (address, word) in [
             ("ipmi://10.0.0.7", "which MAC addresses"),
             ("ipmi://10.0.0.7?mac=1", "mac="),
-            ("ipmi://10.0.0.7/redfish", "nothing but options"),
+            ("ipmi://10.0.0.7/redfish", "only options"),
             ("ftp://10.0.0.7", "nor ipmi://"),
         ] {
             let found = faults(address, "");

@@ -50,7 +50,7 @@ pub async fn begin(config: &Config, reason: &str) -> Result<String, RotateError>
     Ok(format!(
         "the next authority is {hash}: {}\n\
          1. Back up the key folder. With several rackwrightd, copy the file to the key folder of each, with owner and mode.\n\
-         2. Each running rackwrightd loads it within a minute. When all have loaded it, it signs all new client certificates.\n   \
+         2. Each running rackwrightd loads it within a minute. When all have it, it signs all new client certificates.\n   \
          A member gets a certificate with the next command of `rackwright`, an agent at once.\n\
          3. rackwrightd rotate-keys ca --status                  # names members and nodes without such a certificate\n\
          4. rackwrightd rotate-keys ca --finish --reason TEXT    # drops the former authority and removes its key\n",
