@@ -160,7 +160,11 @@ async fn out_of_service(api: &Api, resumed: &v1::Operation) {
         action: v1::PowerAction::Off.into(),
         mutation: fresh(),
     };
-    precondition(api.nodes().set_node_power(power).await, "nodes/n1", "or hold the node first");
+    precondition(
+        api.nodes().set_node_power(power).await,
+        "nodes/n1",
+        "or hold the node first",
+    );
     let delete = v1::DeleteNodeRequest {
         name: name(),
         mutation: fresh(),

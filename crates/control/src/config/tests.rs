@@ -208,7 +208,7 @@ fn the_database_is_a_file_or_a_server_and_its_password_is_not_shown() {
             "database: postgres://u:hunter2@h/site\ndatabase_password_file: /p\n",
             "keep one",
         ),
-        ("database_password_file: /p\n", "is needed"),
+        ("database_password_file: /p\n", "must be set"),
     ] {
         let found = faults(&format!("data_dir: /x\n{text}"));
         assert!(
