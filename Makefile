@@ -74,7 +74,7 @@ fuzz: deps ## Looks for inputs that a reader cannot bear (packets, images, site 
 check: tools ## Before a commit: format, clippy, unit tests, checks of docs and structure; no machine, no database server
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo nextest run --locked --workspace --lib --test docs --test crate_graph --test size_budget -E 'not test(/^simulation::/)'
+	cargo nextest run --locked --workspace --lib --test docs --test crate_graph --test floors --test size_budget -E 'not test(/^simulation::/)'
 
 .PHONY: lint
 lint: tools ## Format, clippy, licences and sources of the dependencies, shell scripts
