@@ -323,7 +323,7 @@ mod tests {
             .map(|s| s.2)
             .collect();
         assert_eq!(sanitizes, [SANITIZE_EXIT_FAILURE, SANITIZE_CRYPTO]);
-        for (log, what) in [(vec![0, 3], "failed"), (vec![0, 0], "none")] {
+        for (log, what) in [(vec![0, 3], "failed"), (vec![0, 0], "reports no sanitize")] {
             let fake = Fake {
                 sanicap: 1,
                 log: log.into(),

@@ -40,7 +40,7 @@ async fn records_of_several_processes_are_one_chain() {
     core.audit.write_head_file(&core.keys.signer).unwrap();
     let told = verified(&core).await.unwrap();
     assert!(
-        told.contains("5 records") && told.contains("record 5 with hash"),
+        told.contains("5 records") && told.contains("the last record is 5 with hash"),
         "{told}"
     );
     // A process with an older head does not overwrite a newer head file.
@@ -91,7 +91,7 @@ async fn a_database_that_ends_before_the_known_head_gets_a_record_that_says_so_o
         records[1]
     );
     let told = verified(&core).await.unwrap_err();
-    assert!(told.contains("record 2 tells of a gap"), "{told}");
+    assert!(told.contains("record 2 reports a gap"), "{told}");
 }
 
 #[tokio::test]

@@ -106,7 +106,7 @@ fn where_traces_go_is_checked_and_their_headers_are_secrets() {
         ),
         (
             "{otlp: \"http://a:4317\", ca_file: /dev/null}",
-            "telemetry.ca_file: means nothing",
+            "telemetry.ca_file: has no effect without https://",
         ),
         (
             "{otlp: \"http://a:4317\", sample: 1.5}",
@@ -118,7 +118,7 @@ fn where_traces_go_is_checked_and_their_headers_are_secrets() {
         ),
         (
             "{otlp: \"http://a:4317\", headers: {\"a b\": sesame}}",
-            "telemetry.headers: \"a b\" is no header",
+            "telemetry.headers: \"a b\" is not a header name",
         ),
         ("{otlp: \"http://a:4317\", headers: {a: sesame}, ratio: 1}", "ratio"),
     ] {

@@ -279,7 +279,7 @@ mod tests {
             (
                 "\"quarantine\": 20",
                 "\"quarantine\": 10",
-                "quarantine: it is the VLAN of ethernet.provisioning",
+                "quarantine: is also the VLAN of ethernet.provisioning",
             ),
             ("\"bmc\": 30", "\"bmc\": 150", "contains ethernet.bmc"),
             ("100-199", "199-100", "customers"),

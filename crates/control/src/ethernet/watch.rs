@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(found(101), None);
         assert_eq!(
             found(100).unwrap(),
-            "switch leaf-1, port p1: read in VLAN 100, and VLAN 101 was proven"
+            "switch leaf-1, port p1: the port is in VLAN 100, and VLAN 101 was proven"
         );
     }
 }

@@ -384,6 +384,6 @@ fn the_first_key_of_a_component_is_kept_until_an_operator_approves_another() {
     let row = next_row(&row, &unknown, "", at.plus(2));
     assert_eq!(
         approve(&row.body).unwrap_err(),
-        "component /c/GPU_1 is not known: no signature"
+        "component /c/GPU_1 is unknown: no signature"
     );
 }
