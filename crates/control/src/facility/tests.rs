@@ -109,7 +109,8 @@ async fn a_leak_keeps_machines_off_and_out_of_clusters_until_it_is_dry() {
     assert!(core.store.open_effects().await.unwrap().is_empty());
     let told = explain(&core, "n1").await.unwrap();
     assert!(
-        told.summary.contains("a leak at cdu/cdu-1: tray (inspect the leak; if water reaches equipment, close the valve"),
+        told.summary
+            .contains("a leak at cdu/cdu-1: tray (inspect the leak; if water reaches equipment, close the valve"),
         "{}",
         told.summary
     );
