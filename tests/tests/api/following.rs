@@ -278,7 +278,7 @@ async fn dropped_events(site: &mut Site, all: &[v1::Event]) {
     let api = Api::of_site(site);
     let oldest = all[cut].position;
     for gone in [1, oldest - 2] {
-        is_out_of_range(&api, gone, "dropped").await;
+        is_out_of_range(&api, gone, "no longer stored").await;
     }
     for (after, first) in [(0, oldest), (oldest - 1, oldest), (oldest, all[cut + 1].position)] {
         let kept = events(&api, after).await;

@@ -249,7 +249,7 @@ async fn a_control_plane_that_goes_on_with_a_cut_audit_says_so_for_ever() {
     let output = verify(&config, &[]);
     let (_, err) = texts(&output);
     assert!(
-        !output.status.success() && err.contains("record 3 tells of a gap"),
+        !output.status.success() && err.contains("record 3 reports a gap"),
         "{err}"
     );
     let output = verify(&config, &["--known-gap", "3"]);

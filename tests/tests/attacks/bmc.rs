@@ -224,7 +224,7 @@ async fn a_bmc_that_keeps_a_back_door_or_hides_its_accounts_sends_the_node_to_qu
         site.reason(&hidden.name())
     );
     let explained = site.cli(["node", "explain", &hidden.name()]);
-    assert!(explained.contains("not known: accounts"), "{explained}");
+    assert!(explained.contains("unknown: accounts"), "{explained}");
     // BMCs that work again are cleaned when the node is readmitted. No label lets a known foreign item pass.
     for index in [0, 1, 3] {
         let node = hall.fleet.node(index);
