@@ -244,7 +244,7 @@ async fn a_port_that_is_moved_by_hand_is_noticed_and_moved_back() {
     let target = format!("nodes/{}", two.name());
     let events = hall.until_reported(&target, "security.port-moved").await;
     assert!(
-        events.contains("switch leaf-1, port swp1: read in VLAN 100, and VLAN 101 was proven"),
+        events.contains("switch leaf-1, port swp1: the port is in VLAN 100, and VLAN 101 was proven"),
         "{events}"
     );
     hall.until_port(1, (101, false)).await;

@@ -243,7 +243,7 @@ async fn an_old_certificate_neither_sits_on_a_free_node_nor_gets_the_next_custom
     bench.until(&["available"]).await;
     let refused = agent.connect("10.66.6.6").await.map(drop).unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
-    assert!(refused.message().contains("of generation 1"), "{refused}");
+    assert!(refused.message().contains("for claim generation 1 of"), "{refused}");
     bench.until_reported("security.agent-refused", 1).await;
     bench.deploy();
     // The attacker tries at every moment of the imaging.

@@ -110,7 +110,10 @@ async fn a_bmc_that_says_completed_and_keeps_its_version_is_not_believed() {
     let (node, id) = (fleet.node(0), fleet.node(0).name());
     set_wanted(&plane, &[("NIC", "3.0", "unchanged")]);
     let said = update(&plane, &id).expect("the version is not there");
-    assert!(said.contains("took version 3.0 and still reads another"), "{said}");
+    assert!(
+        said.contains("accepted version 3.0 but reports another version"),
+        "{said}"
+    );
     assert_eq!(fleet.firmware(0).0, 1);
     let off = node.wait_for(|view| view.phase == Phase::Off);
     tokio::time::timeout(TEST_LIMIT, off)
