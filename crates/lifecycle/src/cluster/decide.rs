@@ -245,7 +245,7 @@ impl Ctx<'_> {
             let of = self.staying().count();
             return Some(self.recheck(Wait::Nodes { coming, of }));
         }
-        let no_key = "it has no partition key";
+        let no_key = "the cluster has no partition key";
         match &self.facts.partition {
             Partition::None | Partition::Proven => None,
             Partition::Pending => Some(self.recheck(Wait::Partition)),
