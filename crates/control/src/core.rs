@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -80,7 +81,48 @@ impl Listeners {
 }
 
 /// The control plane's shared state.
-pub struct Core {
+///
+/// Asynchronous functions hold `&Core`, so the compiler proves for each of them that threads may share the state. The state is a
+/// trait object, so this proof is one step. Without the trait object, each proof walks through all fields down to the clients of
+/// SSH and Redfish.
+pub struct Core(Box<dyn Shared>);
+
+/// A state that threads may share.
+trait Shared: Send + Sync {
+    fn state(&self) -> &State;
+    #[cfg(test)]
+    fn state_mut(&mut self) -> &mut State;
+}
+
+impl Shared for State {
+    fn state(&self) -> &State {
+        self
+    }
+
+    #[cfg(test)]
+    fn state_mut(&mut self) -> &mut State {
+        self
+    }
+}
+
+impl Deref for Core {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.0.state()
+    }
+}
+
+/// Tests replace parts of a new state.
+#[cfg(test)]
+impl std::ops::DerefMut for Core {
+    fn deref_mut(&mut self) -> &mut State {
+        self.0.state_mut()
+    }
+}
+
+/// The parts of [`Core`].
+pub struct State {
     /// The database.
     pub store: Store,
     /// This replica's name, stable across restarts.
@@ -197,6 +239,12 @@ impl std::fmt::Debug for Core {
 }
 
 impl Core {
+    /// Shares a state.
+    #[must_use]
+    pub fn new(state: State) -> Self {
+        Self(Box::new(state))
+    }
+
     /// A new id, ordered by time.
     #[must_use]
     pub fn new_id(&self) -> String {

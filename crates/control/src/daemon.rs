@@ -17,7 +17,7 @@ use crate::audit::{self, Audit};
 use crate::bmc::Bmcs;
 use crate::config::Config;
 use crate::console::Consoles;
-use crate::core::{Core, Listeners, RunningSteps};
+use crate::core::{Core, Listeners, RunningSteps, State};
 use crate::housekeeping::SERVER_LIFETIME;
 use crate::invite::{login_command, operator};
 use crate::keys::authority::AuthorityError;
@@ -194,7 +194,7 @@ async fn open_with(
     let audit = Audit::open(&dir, &config.site, &replica, &keys);
     let audit = audit.map_err(|e| data("the newest head of the audit")(e.into()))?;
     let switches = crate::ethernet::Switches::new(&config.ethernet);
-    Ok(Arc::new(Core {
+    Ok(Arc::new(Core::new(State {
         agents: Agents::new(&replica, up_since),
         refusals: Refusals::default(),
         served_files: ServedFiles::default(),
@@ -238,7 +238,7 @@ async fn open_with(
         stop,
         #[cfg(test)]
         points: None,
-    }))
+    })))
 }
 
 /// Makes a one-time token for the first operator, as long as there is no member. Each start prints a new one.
