@@ -136,14 +136,24 @@ impl List {
         let a = place(named("device_a")?, named("port_a")?)?;
         let b = place(named("device_b")?, named("port_b")?)?;
         let (a, b) = (self.device(a, guid_a)?, self.device(b, guid_b)?);
+        if a == b {
+            let device = &self.devices[a.0].name;
+            return Err(format!("{device:?} port {} is cabled to itself", a.1));
+        }
+        let mut taken = Vec::new();
         for end in [a, b] {
-            if let Some(other) = self.lines.insert(end, line) {
+            // The line of the port's first cable stays, so that every further cable of the port names that line.
+            let first = *self.lines.entry(end).or_insert(line);
+            if first != line {
                 let device = &self.devices[end.0].name;
-                return Err(format!(
-                    "{device:?} port {} already has a cable, in line {other}",
+                taken.push(format!(
+                    "{device:?} port {} already has a cable, in line {first}",
                     end.1
                 ));
             }
+        }
+        if !taken.is_empty() {
+            return Err(taken.join("; "));
         }
         for (near, far) in [(a, b), (b, a)] {
             let beside_adapter = self.devices[far.0].adapter;
@@ -173,14 +183,15 @@ impl List {
             });
         }
         let seen = &mut self.devices[at];
-        if let Some(new) = guid
-            && let Some(old) = seen.guid.replace(new)
-            && old != new
-        {
-            return Err(format!(
-                "{:?} has GUID {old} in another line, but {new} here",
-                seen.name
-            ));
+        if let Some(new) = guid {
+            // The first GUID stays, so that every other GUID is compared with the first.
+            let first = *seen.guid.get_or_insert(new);
+            if first != new {
+                return Err(format!(
+                    "{:?} has GUID {first} in another line, but {new} here",
+                    seen.name
+                ));
+            }
         }
         Ok((at, port))
     }

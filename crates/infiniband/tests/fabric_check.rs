@@ -213,6 +213,42 @@ fn a_list_of_cables_is_a_plan() {
     );
 }
 
+#[test]
+fn every_further_cable_of_a_port_names_the_line_of_the_first() {
+    let faults = |rows: &str| -> Vec<String> {
+        let text = format!("cable,device_a,port_a,device_b,port_b,guid_a\n{rows}");
+        let faults = Plan::from_csv(&text).expect_err("faults");
+        faults.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(
+        faults("c1,leaf-1,1,leaf-2,1,\nc2,leaf-1,1,leaf-2,1,\nc3,leaf-2,1,leaf-1,1,\n"),
+        [
+            r#"line 3: "leaf-1" port 1 already has a cable, in line 2; "leaf-2" port 1 already has a cable, in line 2"#,
+            r#"line 4: "leaf-2" port 1 already has a cable, in line 2; "leaf-1" port 1 already has a cable, in line 2"#,
+        ]
+    );
+    assert_eq!(
+        faults("c1,leaf-1,1,leaf-2,1,\nc2,leaf-1,1,leaf-2,2,\nc3,leaf-2,2,leaf-3,1,\n"),
+        [
+            r#"line 3: "leaf-1" port 1 already has a cable, in line 2"#,
+            r#"line 4: "leaf-2" port 2 already has a cable, in line 3"#,
+        ],
+        "the second cable has its other end too"
+    );
+    assert_eq!(
+        faults("c1,leaf-1,1,leaf-1,1,\n"),
+        [r#"line 2: "leaf-1" port 1 is cabled to itself"#]
+    );
+    let (first, second) = ("0x0002c90300000001", "0x0002c90300000002");
+    let rows = format!("c1,leaf-1,1,leaf-2,1,{first}\nc2,leaf-1,2,leaf-2,2,{second}\nc3,leaf-1,3,leaf-2,3,{first}\n");
+    let found = faults(&rows);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("line 3: ") && found[0].contains("in another line"),
+        "{found:?}"
+    );
+}
+
 /// A fault to create.
 #[derive(Debug, Clone, Copy)]
 enum Harm {
