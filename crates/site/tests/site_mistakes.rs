@@ -190,6 +190,25 @@ fn one_mistake_is_one_finding_with_its_remedy() {
 }
 
 #[test]
+fn an_unknown_end_of_a_cable_suggests_the_nearest_node_or_switch() {
+    let found = |device: &str| {
+        let site = GOOD.replacen("name: n,", "name: switch-10,", 1);
+        words(&format!(
+            "{site}switches: [{{name: switch-8, role: leaf, ports: 4}}]\n\
+             cables: [{{label: c, a: {device}/1, b: switch-8/1}}]\n"
+        ))
+    };
+    assert_eq!(
+        found("switch-9"),
+        ["10: there is no node or switch named `switch-9` | did you mean `switch-8`?"]
+    );
+    assert_eq!(
+        found("elsewhere"),
+        ["10: there is no node or switch named `elsewhere` | describe it, or name a node or a switch that exists"]
+    );
+}
+
+#[test]
 fn several_files_and_documents_are_one_site() {
     let (first, rest) = GOOD.split_at(GOOD.find("racks:").unwrap());
     let (second, third) = rest.split_at(rest.find("skus:").unwrap());

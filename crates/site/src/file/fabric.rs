@@ -248,12 +248,11 @@ fn end(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut Sink) -
     }
     let Some(id) = draft.nodes.get(device) else {
         if !draft.nodes.lost && !draft.switches.lost {
-            let suggestion = [&draft.nodes, &draft.switches].map(|table| table.suggest(sink, device));
-            let fix = suggestion
-                .iter()
-                .find(|fix| fix.starts_with("did"))
-                .unwrap_or(&suggestion[0])
-                .clone();
+            let names = draft.nodes.names().chain(draft.switches.names());
+            let fix = match sink.may_search().then(|| nearest(device, names)).flatten() {
+                Some(suggestion) => format!("did you mean `{suggestion}`?"),
+                None => "describe it, or name a node or a switch that exists".to_owned(),
+            };
             entry.error(sink, field, format!("there is no node or switch named `{device}`"), fix);
         }
         return None;

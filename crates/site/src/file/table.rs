@@ -83,10 +83,14 @@ impl Table {
         self.ids.get(name).copied()
     }
 
+    /// The names of all objects.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(|name| &**name)
+    }
+
     /// The suggestion "did you mean ...?".
-    pub(crate) fn suggest(&self, sink: &mut Sink, name: &str) -> String {
-        let names = self.names.iter().map(|name| &**name);
-        match sink.may_search().then(|| nearest(name, names)).flatten() {
+    fn suggest(&self, sink: &mut Sink, name: &str) -> String {
+        match sink.may_search().then(|| nearest(name, self.names())).flatten() {
             Some(suggestion) => format!("did you mean `{suggestion}`?"),
             None if self.names.is_empty() => format!("the file describes no {}", self.noun()),
             None => format!("describe it, or name {} that exists", self.what),
