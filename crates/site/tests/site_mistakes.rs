@@ -241,6 +241,29 @@ fn several_files_and_documents_are_one_site() {
 }
 
 #[test]
+fn a_certificate_above_the_limit_is_a_finding_about_its_size() {
+    let found = |pem: &str| {
+        let keys = format!("height_units: 1, secure_boot: {{keys: [{{database: db, pem: \"{pem}\"}}]}}");
+        words(&GOOD.replacen("height_units: 1", &keys, 1))
+    };
+    let (head, tail) = ("-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----");
+    let of = |body: usize| format!("{head}\\n{}\\n{tail}", "A".repeat(body));
+    // The head, the tail and two line ends.
+    let frame = head.len() + tail.len() + 2;
+    assert_eq!(found(&of(16_384 - frame)), [""; 0], "at the limit");
+    assert_eq!(
+        found(&of(16_385 - frame)),
+        ["7: the certificate has 16385 bytes; the limit is 16384 bytes | give one certificate without its chain"]
+    );
+    let fix = format!("write `pem: |`, then the lines from {head} on");
+    assert_eq!(
+        found("AAAA"),
+        [format!("7: this is not a PEM certificate | {fix}")],
+        "a text without head and tail"
+    );
+}
+
+#[test]
 fn what_cannot_be_read_to_its_end_gives_no_finding_about_what_is_missing() {
     let cut = GOOD.replace("skus: [", "skus: [[}");
     let found = words(&cut);

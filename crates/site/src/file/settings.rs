@@ -10,7 +10,7 @@ use crate::model::{WantedKey, WantedSettings};
 const MAX_WANTED: usize = 1024;
 /// Maximum length of an attribute's name and value, in characters.
 const MAX_TEXT: usize = 256;
-/// Maximum length of a certificate, in characters.
+/// Maximum length of a certificate, in bytes.
 const MAX_PEM: usize = 16 << 10;
 
 /// The Secure Boot databases of UEFI.
@@ -116,12 +116,15 @@ fn key<'t>(fields: &mut Fields<'t, '_>, path: &str, tree: &'t Tree) -> Option<Wa
     }
     if let Some(pem) = pem {
         let body = pem.trim();
-        if body.len() > MAX_PEM || !body.starts_with(PEM_HEAD) || !body.ends_with(PEM_TAIL) {
+        if !body.starts_with(PEM_HEAD) || !body.ends_with(PEM_TAIL) {
             key.error(
                 "pem",
                 "this is not a PEM certificate",
                 format!("write `pem: |`, then the lines from {PEM_HEAD} on"),
             );
+        } else if body.len() > MAX_PEM {
+            let what = format!("the certificate has {} bytes; the limit is {MAX_PEM} bytes", body.len());
+            key.error("pem", what, "give one certificate without its chain");
         }
     }
     if sha256.is_empty() && pem.is_none() {
