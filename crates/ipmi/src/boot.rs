@@ -31,14 +31,14 @@ impl BootDevice {
         }
     }
 
-    /// `ipmitool`'s name of the device. `None` for devices that are only read.
-    fn word(self) -> Option<&'static str> {
+    /// `ipmitool`'s name of the device. The error is the selector of a device that is only read.
+    fn word(self) -> Result<&'static str, u8> {
         match self {
-            Self::None => Some("none"),
-            Self::Pxe => Some("pxe"),
-            Self::Disk => Some("disk"),
-            Self::Cdrom => Some("cdrom"),
-            Self::Other(_) => None,
+            Self::None => Ok("none"),
+            Self::Pxe => Ok("pxe"),
+            Self::Disk => Ok("disk"),
+            Self::Cdrom => Ok("cdrom"),
+            Self::Other(selector) => Err(selector),
         }
     }
 }
@@ -112,13 +112,15 @@ impl Ipmi {
     /// expire read the same.
     ///
     /// # Errors
-    /// The BMC or the connection failed; [`IpmiError::NotApplied`]: another device reads back.
+    /// The BMC or the connection failed; [`IpmiError::UnknownBootDevice`]: `ipmitool` cannot set the device;
+    /// [`IpmiError::NotApplied`]: another device reads back.
     pub async fn set_boot(&self, device: BootDevice, persistence: Persistence) -> Result<BootOutcome, IpmiError> {
         let is_uefi = self.address().firmware() == Firmware::Uefi;
         let is_persistent = persistence == Persistence::Continuous;
-        let Some(word) = device.word() else {
-            return Err(self.not_applied(device, "no change, because ipmitool cannot set this device"));
-        };
+        let word = device.word().map_err(|selector| IpmiError::UnknownBootDevice {
+            bmc: self.place(),
+            selector,
+        })?;
         let mut options = Vec::new();
         if device != BootDevice::None {
             options.extend(is_uefi.then_some("efiboot"));
@@ -139,7 +141,11 @@ impl Ipmi {
         }
         let seen = self.boot().await?;
         if seen.device != device {
-            return Err(self.not_applied(device, &format!("{:?}", seen.device)));
+            return Err(IpmiError::NotApplied {
+                bmc: self.place(),
+                wanted: format!("boot device {device:?}"),
+                seen: format!("{:?}", seen.device),
+            });
         }
         let mut deviations = Vec::new();
         if device != BootDevice::None {
@@ -152,19 +158,14 @@ impl Ipmi {
         }
         Ok(BootOutcome { seen, deviations })
     }
-
-    fn not_applied(&self, device: BootDevice, seen: &str) -> IpmiError {
-        IpmiError::NotApplied {
-            bmc: self.place(),
-            wanted: format!("boot device {device:?}"),
-            seen: seen.to_owned(),
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::client::Account;
 
     fn flags(data: &str) -> Option<BootFlags> {
         let words = " Boot Flags :\n   - Boot Flag Invalid\n   - Boot Device Selector : Force PXE\n";
@@ -185,6 +186,32 @@ mod tests {
         // Bit 7 of the second byte is "clear CMOS", and bits 0 and 1 are locks. None belongs to the selector.
         assert_eq!(flags("808b000000").unwrap().device, BootDevice::Disk);
         assert_eq!(flags("8018000000").unwrap().device, BootDevice::Other(6));
+    }
+
+    #[tokio::test]
+    async fn a_device_without_a_name_in_ipmitool_is_not_sent() {
+        let account = Account {
+            username: "admin".to_owned(),
+            password: "secret".into(),
+        };
+        let address = "ipmi://10.0.0.7".parse().unwrap();
+        // Each command would fail with another error.
+        let client = Ipmi::new(address, account, Arc::default())
+            .unwrap()
+            .with_program("/nowhere/ipmitool");
+        let failure = client
+            .set_boot(BootDevice::Other(6), Persistence::Once)
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(failure, IpmiError::UnknownBootDevice { selector: 6, .. }),
+            "{failure}"
+        );
+        let text = failure.to_string();
+        assert!(
+            text.contains("selector 6 cannot be set") && !text.contains("accepted"),
+            "{text}"
+        );
     }
 
     #[test]

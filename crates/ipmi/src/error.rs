@@ -138,6 +138,17 @@ pub enum IpmiError {
         /// The beginning of the answer.
         answer: String,
     },
+    /// `ipmitool` cannot set the boot device. Nothing was sent.
+    #[error(
+        "the boot device with selector {selector} cannot be set on BMC {bmc}, because ipmitool has no name for it; choose \
+         none, pxe, disk or cdrom"
+    )]
+    UnknownBootDevice {
+        /// The BMC.
+        bmc: String,
+        /// The selector of the boot flags (IPMI 2.0, table 28-14).
+        selector: u8,
+    },
     /// The BMC accepted a setting but reads back another value.
     #[error("BMC {bmc} accepted {wanted} and reads back {seen}")]
     NotApplied {
@@ -168,6 +179,7 @@ impl IpmiError {
             | Self::Cipher { .. }
             | Self::Failed { .. }
             | Self::Unreadable { .. }
+            | Self::UnknownBootDevice { .. }
             | Self::NotApplied { .. } => ErrorKind::Permanent,
         }
     }
