@@ -229,7 +229,7 @@ pub enum RedfishError {
         consequence: &'static str,
     },
     /// The BMC manages no system of the requested name.
-    #[error("BMC {bmc} has no system {wanted:?}; it has: {}", members.join(", "))]
+    #[error("BMC {bmc} has no system{}; it has: {}", named(.wanted), listed(.members))]
     NoSuchSystem {
         /// Address of the BMC.
         bmc: String,
@@ -239,13 +239,13 @@ pub enum RedfishError {
         members: Vec<String>,
     },
     /// The service has no unit of the requested name, or has none or several and no name was given.
-    #[error("{bmc} has no {what} {wanted:?} (by id, name, user label or asset tag); it has: {}", members.join(", "))]
+    #[error("{bmc} has no {what}{} (by id, name, user label or asset tag); it has: {}", named(.wanted), listed(.members))]
     NoSuchUnit {
         /// Address of the service.
         bmc: String,
         /// The kind of unit: `rack PDU`, `cooling unit`.
         what: &'static str,
-        /// The requested name.
+        /// The requested name; empty if none was given.
         wanted: String,
         /// Ids of the existing units.
         members: Vec<String>,
@@ -259,13 +259,13 @@ pub enum RedfishError {
         members: Vec<String>,
     },
     /// The BMC does not offer the requested function.
-    #[error("BMC {bmc} does not offer {what}; it offers: {offered}")]
+    #[error("BMC {bmc} does not offer {what}{}", instead(.offered))]
     NotOffered {
         /// Address of the BMC.
         bmc: String,
         /// The requested function.
         what: String,
-        /// What the BMC offers instead.
+        /// What the BMC offers instead; empty if the BMC lists nothing.
         offered: String,
     },
     /// Requested BIOS settings are invalid. Nothing was written.
@@ -435,5 +435,72 @@ impl RedfishError {
                 | Self::NoSharedCipher { .. }
                 | Self::Closed { .. }
         )
+    }
+}
+
+/// The requested name, quoted, after a space. Empty if no name was given.
+fn named(wanted: &str) -> String {
+    if wanted.is_empty() {
+        String::new()
+    } else {
+        format!(" {wanted:?}")
+    }
+}
+
+/// The ids of a list, or a word for an empty list.
+fn listed(ids: &[String]) -> String {
+    if ids.is_empty() {
+        "none".to_owned()
+    } else {
+        ids.join(", ")
+    }
+}
+
+/// What the BMC offers instead, as the end of a sentence. Empty if the BMC lists nothing.
+fn instead(offered: &str) -> String {
+    if offered.is_empty() {
+        String::new()
+    } else {
+        format!("; it offers: {offered}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_list_does_not_end_a_message_in_a_colon() {
+        let not_offered = |offered: &str| {
+            let failure = RedfishError::NotOffered {
+                bmc: "https://b".to_owned(),
+                what: "a known form of boot override".to_owned(),
+                offered: offered.to_owned(),
+            };
+            failure.to_string()
+        };
+        let text = "BMC https://b does not offer a known form of boot override";
+        assert_eq!(not_offered(""), text);
+        assert_eq!(not_offered("None, Hdd"), format!("{text}; it offers: None, Hdd"));
+        let no_system = |wanted: &str, members: &[&str]| {
+            let failure = RedfishError::NoSuchSystem {
+                bmc: "https://b".to_owned(),
+                wanted: wanted.to_owned(),
+                members: members.iter().map(|id| (*id).to_owned()).collect(),
+            };
+            failure.to_string()
+        };
+        assert_eq!(no_system("", &[]), "BMC https://b has no system; it has: none");
+        assert_eq!(
+            no_system("2", &["1", "HGX_0"]),
+            "BMC https://b has no system \"2\"; it has: 1, HGX_0"
+        );
+        let no_unit = RedfishError::NoSuchUnit {
+            bmc: "https://b".to_owned(),
+            what: "rack PDU",
+            wanted: "a".to_owned(),
+            members: Vec::new(),
+        };
+        assert!(no_unit.to_string().ends_with("it has: none"), "{no_unit}");
     }
 }
