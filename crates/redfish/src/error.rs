@@ -402,6 +402,15 @@ impl RedfishError {
         }
     }
 
+    /// The HTTP status with which the BMC refused this one request. `None` for a refusal of the login, which says nothing
+    /// about the requested resource.
+    pub(crate) fn refusal_status(&self) -> Option<u16> {
+        match self {
+            Self::Status { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+
     /// The BMC's messages, if there are any.
     pub fn messages(&self) -> Option<&BmcMessages> {
         match self {

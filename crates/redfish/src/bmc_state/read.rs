@@ -136,7 +136,9 @@ impl BmcClient {
         let found = match self.expanded_values(&further).await {
             Ok(values) => self.members_of(&further, values, None).await,
             // Refused even to an administrator: the BMC has no licence for directories.
-            Err(failure) if matches!(failure.status(), Some(400 | 403 | 404 | 405 | 410 | 501)) => Ok(Vec::new()),
+            Err(failure) if matches!(failure.refusal_status(), Some(400 | 403 | 404 | 405 | 410 | 501)) => {
+                Ok(Vec::new())
+            }
             Err(failure) => Err(failure),
         };
         match found {

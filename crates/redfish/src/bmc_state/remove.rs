@@ -49,7 +49,11 @@ impl BmcClient {
                 Ok(()) if self.is_removed(item).await? => return Ok(()),
                 // The BMC accepted the request and did nothing: the next method may work.
                 Ok(()) => {}
-                Err(failure) if failure.status().is_some_and(|status| OTHER_WAY.contains(&status)) => {
+                Err(failure)
+                    if failure
+                        .refusal_status()
+                        .is_some_and(|status| OTHER_WAY.contains(&status)) =>
+                {
                     refusal.get_or_insert(failure);
                 }
                 Err(failure) => return Err(failure),

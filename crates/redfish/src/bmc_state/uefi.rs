@@ -219,7 +219,11 @@ impl BmcClient {
         let body = json!({"Boot": {"BootOrder": wanted}});
         let reply = match (self.patch(system.resource(), &body).await, system.settings()) {
             (Ok(reply), _) => reply,
-            (Err(failure), Some(link)) if failure.status().is_some_and(|status| NOT_OFFERED.contains(&status)) => {
+            (Err(failure), Some(link))
+                if failure
+                    .refusal_status()
+                    .is_some_and(|status| NOT_OFFERED.contains(&status)) =>
+            {
                 let settings = self.get(&link).await?;
                 self.patch(&settings, &body).await.map_err(|_| failure)?
             }
@@ -240,7 +244,11 @@ impl BmcClient {
             Err(failure) => return already_gone(failure),
         }
         match self.remove_at(&entry.path).await {
-            Err(failure) if failure.status().is_some_and(|status| NOT_OFFERED.contains(&status)) => {
+            Err(failure)
+                if failure
+                    .refusal_status()
+                    .is_some_and(|status| NOT_OFFERED.contains(&status)) =>
+            {
                 self.reset_secure_boot_database(database).await.map_err(|_| failure)
             }
             other => other,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rackwright_redfish::{BmcClient, BmcState, StateItem, StateListed, StatePart, StateScope};
+use rackwright_redfish::{BmcClient, BmcState, RedfishError, StateItem, StateListed, StatePart, StateScope};
 use serde_json::{Value, json};
 
 use crate::bmc::{Bmc, SESSIONS, SYSTEM, State, merge, standard_tree};
@@ -240,6 +240,32 @@ async fn a_list_with_a_hole_is_unread_and_a_part_that_is_not_there_is_not_offere
         );
     }
     assert_eq!(*part(&state, StatePart::Media), StateListed::NotOffered);
+}
+
+#[tokio::test]
+async fn a_demand_for_a_new_password_is_not_a_bmc_without_directories() {
+    const PROVIDERS: &str = "/redfish/v1/AccountService/ExternalAccountProviders";
+    let with_refusal = |id: &'static str| {
+        bmc_with(move |request, state| {
+            let service = state.tree.get_mut("/redfish/v1/AccountService").unwrap();
+            service["AdditionalExternalAccountProviders"] = link(PROVIDERS);
+            request.is("GET", PROVIDERS).then(|| Answer::error(403, id, "no"))
+        })
+    };
+    let bmc = with_refusal("Base.1.8.PasswordChangeRequired").await;
+    let scope = StateScope {
+        own: "admin",
+        in_band: true,
+        uefi: true,
+    };
+    let failure = bmc.connect().await.bmc_state(scope).await.unwrap_err();
+    assert!(
+        matches!(failure, RedfishError::PasswordChangeRequired { .. }),
+        "{failure}"
+    );
+    let bmc = with_refusal("Base.1.8.InsufficientPrivilege").await;
+    let state = state(&bmc.connect().await).await;
+    assert_eq!(open(&state, StatePart::Directories), ["LDAP"], "no licence for more");
 }
 
 #[tokio::test]
