@@ -35,7 +35,7 @@ impl BmcClient {
         let link = self.service_root().await?.account_service();
         match link {
             Some(link) => self.get(&link).await.map(AccountService::from),
-            None => Err(self.no_accounts("an account service")),
+            None => Err(self.no_accounts("an account service", "no accounts over Redfish")),
         }
     }
 
@@ -53,7 +53,7 @@ impl BmcClient {
     /// Those of [`account_service`](Self::account_service), or a fault of the whole BMC.
     pub async fn accounts(&self) -> Result<Vec<Account>, RedfishError> {
         let Some(link) = self.account_service().await?.accounts() else {
-            return Err(self.no_accounts("a list of accounts"));
+            return Err(self.no_accounts("a list of accounts", "an account service without Accounts"));
         };
         let links = self.member_links(&link).await?;
         Ok(readable(self.get_each(&links).await)?
@@ -68,7 +68,7 @@ impl BmcClient {
     /// As [`accounts`](Self::accounts).
     pub async fn roles(&self) -> Result<Vec<Role>, RedfishError> {
         let Some(link) = self.account_service().await?.roles() else {
-            return Err(self.no_accounts("a list of roles"));
+            return Err(self.no_accounts("a list of roles", "an account service without Roles"));
         };
         let links = self.member_links(&link).await?;
         Ok(readable(self.get_each(&links).await)?
@@ -102,14 +102,14 @@ impl BmcClient {
             return self.write_account(account.resource(), &body, password).await;
         }
         let Some(collection) = service.accounts() else {
-            return Err(self.no_accounts("a list of accounts"));
+            return Err(self.no_accounts("a list of accounts", "an account service without Accounts"));
         };
         let failure = match self.post(&collection, &body, Repeat::Never).await {
             Ok(_) => return Ok(()),
             Err(failure) => redact_password(failure, password),
         };
         // Statuses for "no such method" or "no room": accounts may be fixed slots.
-        if !matches!(failure.status(), Some(400 | 403 | 404 | 405 | 409 | 501)) {
+        if !matches!(failure.refusal_status(), Some(400 | 403 | 404 | 405 | 409 | 501)) {
             return Err(failure);
         }
         let first = self.profile_or_default().await.first_account_slot;
@@ -129,7 +129,10 @@ impl BmcClient {
     pub async fn change_own_password(&self, user: &str, password: &SecretString) -> Result<(), RedfishError> {
         let account = match self.account_of(user).await {
             Ok(Some(account)) => account.resource().clone(),
-            Ok(None) => return Err(self.account_not_found()),
+            Ok(None) => {
+                let path = "the list of accounts".to_owned();
+                return Err(self.account_not_found(path, "readable account of this user name"));
+            }
             Err(failure) => match self.account_to_change(&failure).await? {
                 Some(account) => account,
                 None => return Err(failure),
@@ -168,7 +171,7 @@ impl BmcClient {
         match self.delete(account.path()).await {
             Ok(()) => Ok(()),
             Err(failure) if matches!(failure.status(), Some(404 | 410)) => Ok(()),
-            Err(failure) if matches!(failure.status(), Some(400 | 403 | 405 | 501)) => {
+            Err(failure) if matches!(failure.refusal_status(), Some(400 | 403 | 405 | 501)) => {
                 let body = json!({"UserName": "", "Enabled": false});
                 let emptied = self
                     .write_account(account.resource(), &body, &SecretString::default())
@@ -191,7 +194,11 @@ impl BmcClient {
             .or_else(|| root.managers())
             .or_else(|| root.systems());
         let Some(link) = link else {
-            return Err(self.no_accounts("a resource that requires a login"));
+            return Err(RedfishError::NotOffered {
+                bmc: self.address(),
+                what: "a resource that requires a login".to_owned(),
+                offered: "a service root without AccountService, Managers and Systems".to_owned(),
+            });
         };
         self.get(&link).await.map(drop)
     }
@@ -225,11 +232,15 @@ impl BmcClient {
 
     /// The only account that may be changed, as the refusal names it; its content if it is readable.
     async fn account_to_change(&self, failure: &RedfishError) -> Result<Option<Resource>, RedfishError> {
-        let RedfishError::PasswordChangeRequired { detail, .. } = failure else {
+        let RedfishError::PasswordChangeRequired { at, detail } = failure else {
             return Ok(None);
         };
         let Some(link) = detail.0.iter().find_map(|message| linked_account(&message.link)) else {
-            return Err(self.account_not_found());
+            let path = format!(
+                "the demand for a new password in the answer to {} {}",
+                at.method, at.path
+            );
+            return Err(self.account_not_found(path, "link to the account"));
         };
         Ok(Some(match self.get(&link).await {
             Ok(account) => account,
@@ -261,19 +272,20 @@ impl BmcClient {
         }
     }
 
-    fn no_accounts(&self, what: &str) -> RedfishError {
+    fn no_accounts(&self, what: &str, instead: &str) -> RedfishError {
         RedfishError::NotOffered {
             bmc: self.address(),
             what: what.to_owned(),
-            offered: "no way to read or change accounts; change the password at the BMC itself".to_owned(),
+            offered: format!("{instead}; read and change its accounts at the BMC itself"),
         }
     }
 
-    fn account_not_found(&self) -> RedfishError {
+    /// Our own account is missing in `path`, which should name it.
+    fn account_not_found(&self, path: String, property: &'static str) -> RedfishError {
         RedfishError::MissingProperty {
             bmc: self.address(),
-            path: "the list of accounts (or the BMC's refusal)".to_owned(),
-            property: "account of this user name",
+            path,
+            property,
             consequence: "Rackwright cannot change its password; change the password at the BMC itself",
         }
     }

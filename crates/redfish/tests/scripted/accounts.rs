@@ -164,3 +164,45 @@ async fn a_bmc_without_accounts_says_so() {
     let failure = bmc.connect().await.change_own_password("admin", &password()).await;
     assert!(matches!(failure, Err(RedfishError::NotOffered { .. })));
 }
+
+#[tokio::test]
+async fn a_missing_account_is_missed_where_it_was_looked_for() {
+    let bmc = bmc_with(&[(2, "admin")], |_, _| None).await;
+    let failure = bmc.connect().await.change_own_password("ours", &password()).await;
+    let text = failure.unwrap_err().to_string();
+    assert!(
+        text.contains("the list of accounts has no readable account of this user name, so"),
+        "{text}"
+    );
+    let bmc = bmc_with(&[(2, "admin")], |request, _| {
+        request
+            .path
+            .starts_with(SERVICE)
+            .then(|| Answer::error(403, "Base.1.8.PasswordChangeRequired", "change it"))
+    })
+    .await;
+    let failure = bmc.connect().await.change_own_password("admin", &password()).await;
+    let text = failure.unwrap_err().to_string();
+    let demand = format!("the demand for a new password in the answer to GET {SERVICE} has no link to the account, so");
+    assert!(text.contains(&demand), "{text}");
+}
+
+#[tokio::test]
+async fn a_login_that_cannot_be_proved_is_not_a_missing_account() {
+    let bmc = Bmc::plain().await;
+    let client = bmc.connect().await;
+    let text = client.account_policy().await.unwrap_err().to_string();
+    let words =
+        "does not offer an account service; it offers: no accounts over Redfish; read and change its accounts at";
+    assert!(text.contains(words), "{text}");
+    let mut tree = standard_tree();
+    let root = tree.get_mut("/redfish/v1").unwrap().as_object_mut().unwrap();
+    root.remove("Managers");
+    root.remove("Systems");
+    let bmc = Bmc::start_with(tree, std::time::Duration::ZERO, |_, _| None).await;
+    let text = bmc.connect().await.verify_login().await.unwrap_err().to_string();
+    assert!(
+        text.ends_with("it offers: a service root without AccountService, Managers and Systems"),
+        "{text}"
+    );
+}
