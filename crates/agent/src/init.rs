@@ -9,7 +9,7 @@
 //! standard input is a pipe: it receives the failed modules, and its end means that all modules are loaded.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{PipeReader, PipeWriter, Write as _};
+use std::io::{PipeWriter, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -31,7 +31,7 @@ use crate::root::SysRoot;
 
 /// Exit status of an agent that must not be restarted.
 pub const EXIT_FATAL: u8 = 3;
-/// Number of restarts of a crashed agent.
+/// Maximum number of restarts of a crashed agent.
 const RESTARTS: u32 = 5;
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// Time that the last message stays on the console.
@@ -97,7 +97,14 @@ fn boot(root: &SysRoot, settings: Settings) -> String {
         up.nic, up.mac, up.addressing.address, up.addressing.prefix
     ));
     keep_lease(up);
-    supervise(reader)
+    let mut modules = Some(reader);
+    // At a restart the loading of modules has ended or is stuck.
+    let run = || run_agent(modules.take().map_or_else(Stdio::null, Stdio::from));
+    supervise(run, |fault| {
+        line(fault);
+        #[expect(clippy::disallowed_methods, reason = "PID 1 runs no async code")]
+        thread::sleep(RESTART_PAUSE);
+    })
 }
 
 fn mount_one(source: &str, target: &str, kind: &str, flags: MsFlags) -> Result<(), String> {
@@ -155,32 +162,35 @@ fn keep_lease(up: ActiveNic) {
     });
 }
 
-/// Starts the agent, reaps, and restarts the agent after a crash. Returns the reason for the last end.
-fn supervise(modules: PipeReader) -> String {
-    let mut input = Stdio::from(modules);
-    for attempt in 0..=RESTARTS {
-        let child = Command::new("/proc/self/exe")
-            .arg("run")
-            .arg("--modules-on-stdin")
-            .stdin(input)
-            .spawn();
-        let status = match child {
-            Ok(child) => reap_until(Pid::from_raw(child.id().cast_signed())),
-            Err(error) => return format!("starting the agent: {error}"),
+/// Runs the agent, and runs it again after a crash. `before_restart` receives each crash that a restart follows. Returns the
+/// reason for the last end.
+fn supervise(mut run: impl FnMut() -> Result<ExitStatus, String>, mut before_restart: impl FnMut(&str)) -> String {
+    let mut crashes = 0;
+    loop {
+        let status = match run() {
+            Ok(status) => status,
+            Err(why) => return why,
         };
         if status.code() == Some(i32::from(EXIT_FATAL)) {
             return "the agent cannot continue".to_owned();
         }
-        line(&format!(
-            "the agent ended ({status}); restart {} of {RESTARTS}",
-            attempt + 1
-        ));
-        #[expect(clippy::disallowed_methods, reason = "PID 1 runs no async code")]
-        thread::sleep(RESTART_PAUSE);
-        // By now module loading has ended or is stuck.
-        input = Stdio::null();
+        crashes += 1;
+        if crashes > RESTARTS {
+            return format!("the agent crashed {crashes} times, the last time with {status}");
+        }
+        before_restart(&format!("the agent ended ({status}); restart {crashes} of {RESTARTS}"));
     }
-    format!("the agent crashed {RESTARTS} times")
+}
+
+/// Starts the agent with this standard input, and reaps until the agent ends.
+fn run_agent(input: Stdio) -> Result<ExitStatus, String> {
+    let child = Command::new("/proc/self/exe")
+        .arg("run")
+        .arg("--modules-on-stdin")
+        .stdin(input)
+        .spawn()
+        .map_err(|error| format!("starting the agent: {error}"))?;
+    Ok(reap_until(Pid::from_raw(child.id().cast_signed())))
 }
 
 /// Reaps all ended processes until the agent ends.
@@ -216,4 +226,37 @@ fn give_up(root: &SysRoot, on_fatal: OnFatal, why: &str) -> ! {
     // The end of PID 1 makes the kernel panic and reset.
     #[expect(clippy::disallowed_methods, reason = "PID 1 has nothing left to drop")]
     std::process::exit(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The messages before the restarts, and the reason for the last end, of an agent that ends with these codes.
+    fn ends(codes: impl IntoIterator<Item = i32>) -> (Vec<String>, String) {
+        let (mut codes, mut messages) = (codes.into_iter(), Vec::new());
+        let run = || {
+            let status = codes.next().map(|code| ExitStatus::from_raw(code << 8));
+            status.ok_or_else(|| "the agent is started once too often".to_owned())
+        };
+        let why = supervise(run, |fault| messages.push(fault.to_owned()));
+        (messages, why)
+    }
+
+    #[test]
+    fn each_restart_is_counted_once_and_the_last_crash_announces_none() {
+        let (messages, why) = ends([1; 6]);
+        let expected: Vec<String> = (1..=5)
+            .map(|n| format!("the agent ended (exit status: 1); restart {n} of 5"))
+            .collect();
+        assert_eq!(messages, expected);
+        assert_eq!(why, "the agent crashed 6 times, the last time with exit status: 1");
+    }
+
+    #[test]
+    fn an_agent_that_cannot_continue_is_not_restarted() {
+        let (messages, why) = ends([1, i32::from(EXIT_FATAL)]);
+        assert_eq!(messages.len(), 1, "{messages:?}");
+        assert_eq!(why, "the agent cannot continue");
+    }
 }
