@@ -96,7 +96,7 @@ scrub_seed() {
       outcome=$?
       ;;
     esac
-    [ "$outcome" = 0 ] && say seed clean || say seed "failed: see above"
+    [ "$outcome" = 0 ] && say seed clean || say seed "failed: its files cannot be changed"
     return
   done </proc/mounts
   at=$(mktemp -d) || { say seed "failed: no place to mount it"; return; }
@@ -104,7 +104,7 @@ scrub_seed() {
     (scrub_seed_at "$at")
     outcome=$?
     umount "$at"
-    [ "$outcome" = 0 ] && say seed clean || say seed "failed: see above"
+    [ "$outcome" = 0 ] && say seed clean || say seed "failed: its files cannot be changed"
   else
     say seed "failed: $device cannot be mounted"
   fi
