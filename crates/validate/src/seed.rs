@@ -64,7 +64,7 @@ pub enum SeedError {
     /// The name is not a valid host name.
     #[error(
         "{0:?} is not a host name: use labels of 1 to 63 characters of a-z 0-9 - joined by dots, at most 64 characters \
-         in all"
+         in all; a label neither begins nor ends with -, and the name has a character other than digits and dots"
     )]
     Hostname(String),
     /// The instance id has unsafe characters.
@@ -82,11 +82,14 @@ pub enum SeedError {
     #[error("{0} SSH keys are too many: give at most {KEYS_MAX}")]
     TooManyKeys(usize),
     /// Not a digest.
-    #[error("{0:?} is not an image digest: expected b3- and 64 hex digits")]
+    #[error("{0:?} is not an image digest: write b3- and 64 hex digits in lower case")]
     Digest(String),
-    /// Not a MAC address.
-    #[error("{0:?} is not a MAC address")]
+    /// Not a MAC address in the usual form.
+    #[error("{0:?} is not a MAC address in the form 52:54:00:77:00:01")]
     Mac(String),
+    /// Too many interfaces.
+    #[error("{0} network interfaces are too many: a seed describes at most {NICS_MAX}")]
+    TooManyNics(usize),
     /// User data that cannot be embedded.
     #[error("the user data is refused: {0}")]
     UserData(&'static str),
@@ -203,7 +206,7 @@ fn network_config(macs: &[String]) -> Result<Option<String>, SeedError> {
         return Ok(None);
     }
     if macs.len() > NICS_MAX {
-        return Err(SeedError::Mac(format!("{} addresses", macs.len())));
+        return Err(SeedError::TooManyNics(macs.len()));
     }
     let mut ethernets = serde_json::Map::new();
     for (n, mac) in macs.iter().enumerate() {
@@ -251,6 +254,9 @@ fn key_line(which: &str, line: &str) -> Result<String, SeedError> {
         })
     };
     let line = line.trim();
+    if is_private_key(line) {
+        return refuse("it is a private key; give the public half, and consider the private half disclosed");
+    }
     if line.len() > KEY_LINE_MAX {
         return refuse("it is longer than 8 KiB");
     }
@@ -260,9 +266,6 @@ fn key_line(which: &str, line: &str) -> Result<String, SeedError> {
     if !line.bytes().all(|b| b == b' ' || b.is_ascii_graphic()) {
         return refuse("it must be one line of printable ASCII");
     }
-    if line.contains("PRIVATE KEY") {
-        return refuse("it is a private key; give the public half, and consider the private half disclosed");
-    }
     let Ok(key) = PublicKey::from_openssh(line) else {
         return refuse("it is not a public key line, such as \"ssh-ed25519 AAAA… comment\" (options are not allowed)");
     };
@@ -270,6 +273,13 @@ fn key_line(which: &str, line: &str) -> Result<String, SeedError> {
         return refuse("DSA keys are no longer accepted by SSH servers");
     }
     Ok(line.into())
+}
+
+/// Whether the text begins as the file of a private key, of any number of lines. The comment of a public key may contain
+/// the same words.
+fn is_private_key(text: &str) -> bool {
+    let first = text.lines().next().unwrap_or_default();
+    (first.starts_with('-') && first.contains("PRIVATE KEY")) || first.starts_with("PuTTY-User-Key-File-")
 }
 
 fn blob(line: &str) -> &str {

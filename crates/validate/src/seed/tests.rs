@@ -194,7 +194,31 @@ fn hostile_names_are_refused() {
             "{mac:?}"
         );
     }
-    assert!(with(|s| s.macs = vec!["52:54:00:aa:bb:01".into(); NICS_MAX + 1]).is_err());
+    let many = with(|s| s.macs = vec!["52:54:00:aa:bb:01".into(); NICS_MAX + 1]);
+    assert_eq!(many, Err(SeedError::TooManyNics(NICS_MAX + 1)));
+}
+
+#[test]
+fn a_refusal_names_the_rule_that_was_broken() {
+    let refused = |change: fn(&mut SeedSpec)| with(change).unwrap_err().to_string();
+    for (text, rule) in [
+        (refused(|s| s.hostname = "a-".into()), "neither begins nor ends with -"),
+        (
+            refused(|s| s.hostname = "10.0.0.1".into()),
+            "other than digits and dots",
+        ),
+        (refused(|s| s.image_digest = DIGEST.to_uppercase()), "in lower case"),
+        (
+            refused(|s| s.macs = vec!["52-54-00-aa-bb-01".into()]),
+            "in the form 52:54:00:77:00:01",
+        ),
+        (
+            refused(|s| s.macs = vec!["52:54:00:aa:bb:01".into(); NICS_MAX + 1]),
+            "65 network interfaces are too many: a seed describes at most 64",
+        ),
+    ] {
+        assert!(text.contains(rule), "{text}");
+    }
 }
 
 #[test]
@@ -209,6 +233,15 @@ fn hostile_keys_are_refused() {
         (format!("ssh-rsa {body}"), "not a public key"),
         ("ssh-ed25519 AAAA".into(), "not a public key"),
         ("-----BEGIN OPENSSH PRIVATE KEY-----".into(), "private key"),
+        (key("alice").private_key().expose_secret().to_owned(), "private key"),
+        (
+            format!("-----BEGIN RSA PRIVATE KEY-----\n{}", "x".repeat(KEY_LINE_MAX)),
+            "private key",
+        ),
+        (
+            "PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: none".into(),
+            "private key",
+        ),
         (format!("{good} {}", "x".repeat(KEY_LINE_MAX)), "longer"),
     ] {
         let result = with(|s| s.customer_keys = vec![line.clone()]);
@@ -223,6 +256,11 @@ fn hostile_keys_are_refused() {
         with(|s| s.customer_keys = vec![good.clone(); KEYS_MAX + 1]),
         Err(SeedError::TooManyKeys(_))
     ));
+    let comment = format!("ssh-ed25519 {body} half of my PRIVATE KEY");
+    assert!(
+        with(|s| s.customer_keys = vec![comment]).is_ok(),
+        "a comment is free text"
+    );
     let twice = with(|s| s.customer_keys = vec![good.clone(), format!(" {good} ")]).unwrap();
     assert_eq!(text(&twice, "rackwright/authorized_keys").lines().count(), 2);
 }
