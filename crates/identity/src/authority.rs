@@ -24,6 +24,8 @@ use crate::rng::{Rng, RngError, random};
 const AUTHORITY_LIFETIME: Duration = Duration::from_secs(20 * 31_557_600);
 /// Certificates become valid this long before "now", so that machines with slow clocks accept them.
 const BACKDATE: Duration = Duration::from_secs(5 * 60);
+/// Longest common name of an authority, in bytes.
+pub(crate) const SUBJECT_MAX: usize = 64;
 /// Limit for parsed certificate requests. A normal request has a few hundred bytes.
 const CSR_MAX_BYTES: usize = 16 * 1024;
 /// Maximum number of names in a server certificate.
@@ -41,6 +43,12 @@ pub enum CertificateError {
     /// The stored authority cannot be used. Permanent: the operator must restore it.
     #[error("the site's CA cannot be used: {0}; restore it from the backup of the data directory")]
     Authority(String),
+    /// A new authority cannot have this name. Permanent.
+    #[error(
+        "no CA was created: its name {0:?} must have 1 to {SUBJECT_MAX} bytes and no control characters; the name of the \
+         site is part of it, so change that name"
+    )]
+    Subject(String),
     /// The certificate request is malformed, or its signature does not match. Permanent.
     #[error("the certificate request is refused: {0}")]
     Request(String),
@@ -158,9 +166,9 @@ impl fmt::Debug for Authority {
 impl Authority {
     /// Creates an authority. `subject` is its common name, such as "Rackwright lab-1".
     pub fn create(subject: &str, now: SystemTime, rng: Arc<dyn Rng>) -> Result<Self, CertificateError> {
-        if subject.is_empty() || subject.len() > 64 || subject.chars().any(char::is_control) {
-            return Err(CertificateError::Authority(
-                "its subject must be 1 to 64 printable characters".into(),
+        if subject.is_empty() || subject.len() > SUBJECT_MAX || subject.chars().any(char::is_control) {
+            return Err(CertificateError::Subject(
+                subject.chars().take(2 * SUBJECT_MAX).collect(),
             ));
         }
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(CertificateError::Encode)?;
@@ -206,7 +214,7 @@ impl Authority {
             .verify_signature(None)
             .map_err(|_| refuse("its certificate is not signed by its own key"))?;
         let validity = Validity::of(&certificate)?;
-        let issuer = Issuer::from_ca_cert_der(&certificate, key).map_err(CertificateError::Encode)?;
+        let issuer = Issuer::from_ca_cert_der(&certificate, key).map_err(|e| refuse(&e.to_string()))?;
         Ok(Self {
             certificate,
             issuer,

@@ -19,7 +19,7 @@ use secrecy::zeroize::Zeroizing;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::authorities::Authorities;
-use crate::authority::{Authority, sha256_of_pem};
+use crate::authority::{Authority, SUBJECT_MAX, sha256_of_pem};
 use crate::key_files::{KeyFileError, KeyFiles, SET, io_error, lock, read_private, sync_directory};
 use crate::rng::Rng;
 use crate::rotation::write_key_file;
@@ -28,8 +28,6 @@ const FIRST: &str = "authority.pem";
 const PREFIX: &str = "authority-";
 const PRIVATE_SUFFIX: &str = ".pem";
 const RETIRED_SUFFIX: &str = ".crt";
-/// Longest common name of a certificate, in characters.
-const SUBJECT_MAX: usize = 64;
 
 pub(crate) fn authority_name(number: u32) -> String {
     match number {

@@ -65,6 +65,12 @@ pub enum KeyFileError {
         /// The required mode.
         wanted: u32,
     },
+    /// There are no keys yet, and the call may not create any.
+    #[error(
+        "{} does not exist, so this data directory has no keys yet; start rackwrightd once, or correct the data directory",
+        .0.display()
+    )]
+    NoSet(PathBuf),
     /// A key of the set is missing.
     #[error("{} is missing from an existing set of keys; restore it from the backup (a new key cannot replace it)", .0.display())]
     Missing(PathBuf),
@@ -118,7 +124,8 @@ impl fmt::Debug for KeyFiles {
 }
 
 impl KeyFiles {
-    /// Loads the keys in `data_dir`, or creates them at the first start. `subject` names a new CA and is otherwise unused.
+    /// Loads the keys in `data_dir`, or creates them at the first start. `subject` names a new CA and is otherwise unused;
+    /// an empty `subject` creates no keys.
     pub fn load_or_create(
         data_dir: &Path,
         subject: &str,
@@ -129,6 +136,9 @@ impl KeyFiles {
         let set = data_dir.join(SET);
         let _lock = lock(data_dir)?;
         let created = !exists(&set)?;
+        if created && subject.is_empty() {
+            return Err(KeyFileError::NoSet(set));
+        }
         if created {
             create_set(data_dir, subject, now, &rng, &mut |_| Ok(()))?;
         }
@@ -395,6 +405,20 @@ mod tests {
             let mode = fs::metadata(data.join(SET).join(name)).unwrap().mode();
             assert_eq!(mode & 0o7777, 0o600, "{name}");
         }
+    }
+
+    #[test]
+    fn a_call_that_may_not_create_keys_says_that_there_are_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let load = || KeyFiles::load_or_create(dir.path(), "", now(), rng());
+        let error = load().unwrap_err();
+        assert!(
+            matches!(&error, KeyFileError::NoSet(path) if *path == dir.path().join(SET)),
+            "{error}"
+        );
+        assert!(!error.to_string().contains("backup"), "{error}");
+        open(dir.path()).unwrap();
+        assert!(!load().unwrap().created);
     }
 
     #[test]

@@ -55,6 +55,12 @@ pub enum SealError {
         /// Length of the secret in bytes.
         bytes: usize,
     },
+    /// The cipher failed: a bug.
+    #[error("a secret for {purpose} could not be sealed, because the cipher failed; no secret was stored")]
+    NotSealed {
+        /// Purpose of the secret.
+        purpose: String,
+    },
     /// The blob does not have the format of a sealed secret, or its content is not text.
     #[error("the sealed secret for {purpose} is damaged: {what}")]
     Damaged {
@@ -239,9 +245,8 @@ impl Sealer {
         body.extend_from_slice(plain);
         let aad = Aad::from(associated_data(&header, purpose));
         key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut body)
-            .map_err(|_| SealError::Damaged {
+            .map_err(|_| SealError::NotSealed {
                 purpose: purpose.into(),
-                what: "sealing failed",
             })?;
         Ok([&header[..], &nonce, &body].concat())
     }
@@ -441,6 +446,18 @@ mod tests {
         assert_eq!(sealer.seal(&secret("x"), ""), Err(SealError::NoPurpose));
         let long = secret(&"x".repeat(SECRET_MAX_BYTES + 1));
         assert!(matches!(sealer.seal(&long, PURPOSE), Err(SealError::TooLong { .. })));
+    }
+
+    #[test]
+    fn a_failure_to_seal_is_not_a_damaged_secret() {
+        let error = SealError::NotSealed {
+            purpose: PURPOSE.to_owned(),
+        };
+        let text = error.to_string();
+        assert!(
+            text.starts_with("a secret for bmc-password:nodes/gpu-001 could not be sealed"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -284,6 +284,20 @@ fn broken_requests_are_refused() {
 }
 
 #[test]
+fn a_refused_name_of_a_new_authority_is_no_broken_authority() {
+    for name in ["", "a\nb", &"x".repeat(65)] {
+        let error = Authority::create(name, SystemTime::now(), Arc::new(SystemRng)).unwrap_err();
+        assert!(matches!(error, CertificateError::Subject(_)), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.starts_with("no CA was created: its name") && !text.contains("backup"),
+            "{text}"
+        );
+    }
+    assert!(Authority::create(&"x".repeat(64), SystemTime::now(), Arc::new(SystemRng)).is_ok());
+}
+
+#[test]
 fn odd_server_names_and_times_are_refused() {
     let site = authority("Rackwright site");
     let now = SystemTime::now();
