@@ -166,11 +166,10 @@ fn report_directory_error(shared: &Shared, request: &Request, error: &DirectoryE
 
 fn report_answer(shared: &Shared, request: &Request, lookup: &Lookup, answer: &Answer, remote: IpAddr) {
     let counters = &shared.counters;
-    let (stage, verb) = match answer.kind {
-        AnswerKind::Offer => (Stage::DhcpDiscover, "offered"),
-        AnswerKind::Ack => (Stage::DhcpRequest, "given"),
-        AnswerKind::Nak => (Stage::DhcpRequest, "refused the requested address"),
-        AnswerKind::ProxyOffer | AnswerKind::ProxyAck => (Stage::ProxyDhcp, "pointed to"),
+    let stage = match answer.kind {
+        AnswerKind::Offer => Stage::DhcpDiscover,
+        AnswerKind::Ack | AnswerKind::Nak => Stage::DhcpRequest,
+        AnswerKind::ProxyOffer | AnswerKind::ProxyAck => Stage::ProxyDhcp,
     };
     match answer.kind {
         AnswerKind::Offer => counters.dhcp_offer_total.increment(),
@@ -178,16 +177,32 @@ fn report_answer(shared: &Shared, request: &Request, lookup: &Lookup, answer: &A
         AnswerKind::Nak => counters.dhcp_nak_total.increment(),
         AnswerKind::ProxyOffer | AnswerKind::ProxyAck => counters.proxy_dhcp_total.increment(),
     }
-    let mut parts = Vec::new();
-    parts.extend(answer.address.map(|address| address.to_string()));
+    let detail = answer_text(request, lookup, answer);
+    shared.record(Some(request.client.mac), stage, detail, remote);
+}
+
+/// The answer in words: "PXE firmware UEFI x86-64: given 10.77.0.10 and snponly.efi by TFTP".
+pub(super) fn answer_text(request: &Request, lookup: &Lookup, answer: &Answer) -> String {
+    let mut parts: Vec<String> = answer.address.iter().map(ToString::to_string).collect();
     parts.extend(answer.boot.as_ref().ok().map(ToString::to_string));
-    let mut detail = format!("{}: {verb} {}", describe(request, lookup), parts.join(" and "));
+    if parts.is_empty() {
+        parts.push("settings without an address".to_owned());
+    }
+    let given = parts.join(" and ");
+    let done = match (answer.kind, request.client.requested) {
+        (AnswerKind::Offer, _) => format!("offered {given}"),
+        (AnswerKind::Ack, _) => format!("given {given}"),
+        (AnswerKind::Nak, Some(address)) => format!("refused the requested address {address}"),
+        (AnswerKind::Nak, None) => "refused the requested address".to_owned(),
+        (AnswerKind::ProxyOffer | AnswerKind::ProxyAck, _) => format!("pointed to {given}"),
+    };
+    let mut text = format!("{}: {done}", describe(request, lookup));
     if let Err(why) = &answer.boot
         && *why != NoBoot::NotRequested
     {
-        detail.push_str(&format!(", no boot file: {why}"));
+        text.push_str(&format!(", no boot file: {why}"));
     }
-    shared.record(Some(request.client.mac), stage, detail, remote);
+    text
 }
 
 fn report_ignored(shared: &Shared, request: &Request, lookup: &Lookup, why: &Ignored, remote: IpAddr) {

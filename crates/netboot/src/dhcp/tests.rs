@@ -15,6 +15,7 @@ const FROM: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 10), 68);
 const BROADCAST: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::BROADCAST, 68);
 const DISCOVER: u8 = 1;
 const REQUEST: u8 = 3;
+const INFORM: u8 = 8;
 
 fn known(boot: BootIntent) -> Lookup {
     Lookup::Known {
@@ -401,6 +402,21 @@ fn a_refusal_through_a_relay_is_to_be_broadcast_there() {
     assert_eq!(kind(&message), MessageType::Nak);
     assert!(message.flags().broadcast());
     assert_eq!(to, SocketAddrV4::new([10, 78, 0, 254].into(), 67));
+}
+
+#[test]
+fn the_record_of_an_answer_ends_with_what_was_given_or_refused() {
+    let text = |packet: &Packet| match decided(packet, Port::Server, &network(), &settings()) {
+        (request, Decision::Answer(answer)) => server::answer_text(&request, &network(), &answer),
+        (_, ignored) => panic!("ignored: {ignored:?}"),
+    };
+    assert_eq!(text(&Packet::new(DISCOVER)), "DHCP client: offered 10.77.0.10");
+    assert_eq!(text(&Packet::new(REQUEST)), "DHCP client: given 10.77.0.10");
+    let wrong = Packet::new(REQUEST).option(50, &[10, 77, 0, 99]);
+    assert_eq!(text(&wrong), "DHCP client: refused the requested address 10.77.0.99");
+    // A client that has an address asks for the other settings.
+    let inform = Packet::new(INFORM).ciaddr(ADDRESS.octets());
+    assert_eq!(text(&inform), "DHCP client: given settings without an address");
 }
 
 #[test]
