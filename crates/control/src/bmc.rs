@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::Core;
-use crate::text::{SENTENCE_MAX, cut};
+use crate::text::{SENTENCE_MAX, chain, cut};
 
 /// Why a BMC cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -113,17 +113,7 @@ impl BmcError {
     /// The error and all its causes in one line.
     #[must_use]
     pub fn description(&self, address: &str) -> String {
-        let mut text = format!("BMC {address}: {self}");
-        let mut source = std::error::Error::source(self);
-        while let Some(cause) = source {
-            let cause_text = cause.to_string();
-            if !text.contains(&cause_text) {
-                text.push_str(": ");
-                text.push_str(&cause_text);
-            }
-            source = cause.source();
-        }
-        cut(&text, SENTENCE_MAX)
+        cut(&format!("BMC {address}: {}", chain(self)), SENTENCE_MAX)
     }
 }
 

@@ -13,6 +13,7 @@ use rackwright_store::Database;
 use serde::Deserialize;
 
 use crate::clusters::{manager, network};
+use crate::text::chain;
 use crate::{
     attestation, audit, bmc_state, console, credentials, discovery, ethernet, facility, firmware_settings, space,
     telemetry, watch_power,
@@ -443,8 +444,7 @@ fn quirks(folder: &Path, faults: &mut Vec<String>) -> Option<Arc<QuirkSet>> {
     match QuirkSet::with_folder(folder) {
         Ok(quirks) => Some(quirks),
         Err(failure) => {
-            let cause = std::error::Error::source(&failure).map(|cause| format!(": {cause}"));
-            faults.push(format!("bmc_quirks: {failure}{}", cause.unwrap_or_default()));
+            faults.push(format!("bmc_quirks: {}", chain(&failure)));
             None
         }
     }

@@ -11,6 +11,7 @@ use rackwright_control::config::Config;
 use rackwright_control::keys::{rotate, rotate_ca};
 use rackwright_control::start::Start;
 use rackwright_control::telemetry::Telemetry;
+use rackwright_control::text::causes;
 use rackwright_control::{backup, daemon, hardening};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -217,10 +218,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("rackwrightd: {error}");
-            let mut source = error.source();
-            while let Some(cause) = source {
+            for cause in causes(&*error) {
                 eprintln!("  because: {cause}");
-                source = cause.source();
             }
             ExitCode::FAILURE
         }

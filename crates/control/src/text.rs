@@ -28,9 +28,70 @@ pub fn cut(text: &str, max: usize) -> String {
     kept
 }
 
+/// The causes of an error, from the nearest on. Leaves out a cause that the error or an earlier cause already quotes.
+#[must_use]
+pub fn causes(error: &dyn std::error::Error) -> Vec<String> {
+    let mut said = error.to_string();
+    let mut causes = Vec::new();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        if !said.contains(&text) {
+            said = format!("{said}: {text}");
+            causes.push(text);
+        }
+        next = cause.source();
+    }
+    causes
+}
+
+/// An error with all its [`causes`], in one sentence.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    for cause in causes(error) {
+        text.push_str(": ");
+        text.push_str(&cause);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io;
+
+    use rackwright_identity::{AuditChainError, AuditFault};
+
     use super::*;
+    use crate::audit::verify::VerifyError;
+
+    #[test]
+    fn a_cause_that_the_error_quotes_is_not_repeated() {
+        let broken = VerifyError::from(AuditChainError {
+            position: 7,
+            fault: AuditFault::Columns,
+        });
+        assert_eq!(causes(&broken), [""; 0]);
+        assert_eq!(chain(&broken), broken.to_string());
+        let file = VerifyError::File {
+            path: "/keys/head".into(),
+            source: io::Error::other("the disk is gone"),
+        };
+        assert_eq!(chain(&file), "/keys/head: the disk is gone");
+    }
+
+    #[test]
+    fn every_cause_that_no_error_quotes_is_shown() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("the copy failed")]
+        struct CopyFailed(#[source] VerifyError);
+        let error = CopyFailed(VerifyError::File {
+            path: "/keys/head".into(),
+            source: io::Error::other("the disk is gone"),
+        });
+        assert_eq!(causes(&error), ["/keys/head: the disk is gone"]);
+        assert_eq!(chain(&error), "the copy failed: /keys/head: the disk is gone");
+    }
 
     #[test]
     fn text_is_short_and_one_line_and_still_text() {

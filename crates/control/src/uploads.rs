@@ -20,6 +20,7 @@ use tonic::Code;
 use crate::clock;
 use crate::core::Core;
 use crate::space;
+use crate::text::chain;
 use rackwright_image::ImageDigest;
 use std::collections::HashSet;
 
@@ -270,14 +271,7 @@ fn import_file(core: &Core, upload: &UploadRow, operation: &str, cancel: &Atomic
     };
     request.room = SpaceCheck(&room);
     let progress = |p: ImportProgress| core.uploads.set_progress(operation, p);
-    rackwright_image::import(&request, &core.chunks, &progress, cancel).map_err(|e| (code_of(&e), error_text(&e)))
-}
-
-fn error_text(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
+    rackwright_image::import(&request, &core.chunks, &progress, cancel).map_err(|e| (code_of(&e), chain(&e)))
 }
 
 fn code_of(error: &ImportError) -> Code {

@@ -13,6 +13,8 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use url::Url;
 
+use crate::text::chain;
+
 /// Most bytes in one answer of UFM: some 100,000 ports.
 const UFM_ANSWER_BYTES: usize = 256 << 20;
 /// Longest time for one request to UFM.
@@ -194,19 +196,4 @@ impl Settings {
         let manager = Ufm::new(settings, ufm.read_ports.then_some(diags));
         Ok(Arc::new(manager.map_err(|e: FabricError| chain(&e))?))
     }
-}
-
-/// An error with all its causes.
-#[must_use]
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        let more = source.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = source.source();
-    }
-    text
 }

@@ -7,11 +7,12 @@ use rackwright_fabric::{FabricManager, Proof};
 use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_store::{EventRow, StoreError};
 
-use super::manager::{Settings, chain};
+use super::manager::Settings;
 use super::partitions::Fabric;
 use super::watch;
 use crate::clock;
 use crate::core::Core;
+use crate::text::chain;
 
 /// Between two checks for changes by other replicas.
 const LOOK: Duration = Duration::from_secs(2);

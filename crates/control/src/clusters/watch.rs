@@ -21,13 +21,14 @@ use rackwright_site::model::{NodeId, Site};
 use rackwright_store::ClusterNode;
 
 use super::faults::FabricComparison;
-use super::manager::{Settings, chain};
+use super::manager::Settings;
 use super::partitions::Fabric;
 use super::reconcile::LEASE_S;
 use super::reserve::{self, ReserveError};
 use crate::clock;
 use crate::core::Core;
 use crate::hall::{self, HallError};
+use crate::text::chain;
 
 /// Longest pause before a failed discovery is repeated, in seconds.
 const AGAIN_S: i64 = 60;

@@ -12,7 +12,7 @@ use url::Url;
 use crate::bmc::{self, BmcError};
 use crate::core::Core;
 use crate::credentials;
-use crate::text::{SENTENCE_MAX, cut};
+use crate::text::{SENTENCE_MAX, chain, cut};
 
 /// Why there is no line.
 #[derive(Debug, thiserror::Error)]
@@ -65,8 +65,7 @@ impl LineError {
 }
 
 fn description(error: &DialError) -> String {
-    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
-    cut(&format!("{error}{}", cause.unwrap_or_default()), SENTENCE_MAX)
+    cut(&chain(error), SENTENCE_MAX)
 }
 
 /// Opens the serial port by the way that the BMC offers.

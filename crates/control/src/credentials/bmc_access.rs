@@ -7,6 +7,8 @@ use rackwright_redfish::{
 };
 use secrecy::SecretString;
 
+use crate::text::chain;
+
 /// Why a request to a BMC failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccountError {
@@ -99,12 +101,7 @@ struct Client {
 }
 
 fn account_error(error: &RedfishError) -> AccountError {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
+    let text = chain(error);
     match error {
         RedfishError::Unauthorized { .. } => AccountError::Refused(text),
         RedfishError::Unreachable { .. }

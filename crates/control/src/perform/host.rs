@@ -20,6 +20,7 @@ use crate::clock;
 use crate::core::Core;
 use crate::deployment_keys::deployment_key_purpose;
 use crate::stored;
+use crate::text::chain;
 
 /// Pause between two tries at a machine that does not answer yet.
 const OUTSIDE_PAUSE: Duration = Duration::from_secs(2);
@@ -103,11 +104,7 @@ pub async fn thresholds(core: &Core, sku: &str) -> Result<Profile, String> {
 }
 
 fn failed_ssh(error: &SshError) -> EffectResult {
-    let mut text = error.to_string();
-    if let Some(source) = std::error::Error::source(error) {
-        text.push_str(&format!(": {source}"));
-    }
-    EffectResult::failed("host-ssh", text, error.is_retryable())
+    EffectResult::failed("host-ssh", chain(error), error.is_retryable())
 }
 
 /// Waits until the installed system accepts the login, or until the node is wanted in another state.
@@ -181,7 +178,7 @@ async fn checks(core: &Core, record: &NodeRecord) -> Result<EffectResult, Box<Ef
     let reading = reading.map_err(|e| {
         Box::new(match e {
             ProbeError::Ssh(error) => failed_ssh(&error),
-            other => EffectResult::failed("host-probe", error_chain(&other), true),
+            other => EffectResult::failed("host-probe", chain(&other), true),
         })
     })?;
     let expected_inventory = core
@@ -215,13 +212,6 @@ async fn image_patterns(core: &Core, claim: &Claim) -> Result<ImagePatterns, Box
         os_version_id: given(body.os_version),
         kernel: given(body.kernel),
     })
-}
-
-fn error_chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
 }
 
 /// The boot id of the agent that wrote the image: the installed system must run under another.
@@ -356,7 +346,7 @@ fn handed_over(record: &NodeRecord, outcome: &HandOver) -> EffectResult {
 fn hand_over_words(error: &HandOverError) -> String {
     format!(
         "the control plane's key could not be removed from the machine: {}",
-        error_chain(error)
+        chain(error)
     )
 }
 

@@ -14,9 +14,9 @@ use rackwright_validate::{
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::clusters::manager::chain;
 use crate::core::Core;
 use crate::perform;
+use crate::text::chain;
 
 /// Logins opened at once: each costs both sides milliseconds of CPU.
 const LOGINS_AT_ONCE: usize = 32;
