@@ -1,6 +1,6 @@
 //! The identity of a machine by its TPM: what a site requires, the challenge of a session, and the judgement of the answer.
 //!
-//! `docs/identity.md` has the message flow. This module holds the parts that need no stream and no database.
+//! `docs/machine-identity.md` has the message flow. This module holds the parts that need no stream and no database.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,7 +2,7 @@
 //! fetches the medium with it, and the judgement of a machine's answer.
 //!
 //! Secret and address are derived from the site's sealing key, the node, its claim generation and the boot. Neither is
-//! stored, so any replica can answer. `docs/identity.md` has the message flow.
+//! stored, so any replica can answer. `docs/machine-identity.md` has the message flow.
 
 use std::net::IpAddr;
 

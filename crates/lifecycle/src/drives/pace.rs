@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{DriveList, ReportedDrive, Source, groups, meant, plain};
 
-/// Highest rate of a drive's link in bytes a second, by protocol. `docs/identity.md` has the sources.
+/// Highest rate of a drive's link in bytes a second, by protocol. `docs/erase-certificates.md` has the sources.
 const LINKS: [(&str, &str, u64); 5] = [
     // 6 Gbit/s, 8b/10b.
     ("sata", "SATA", 600_000_000),
