@@ -243,7 +243,7 @@ async fn respond(State(peer): State<Arc<Peer>>, request: Request) -> Response {
     }
 }
 
-/// The metrics for Prometheus. Any member of the site may read them: they name no node, but they count what customers have.
+/// The metrics for Prometheus. Operators and viewers may read them: they name no node, but they count what customers have.
 async fn metrics(State(peer): State<Arc<Peer>>) -> Response {
     let (PeerKind::Member(holder) | PeerKind::Cache(holder)) = &peer.who else {
         return plain(StatusCode::FORBIDDEN);

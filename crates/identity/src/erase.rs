@@ -25,7 +25,7 @@
 //! witness=3:bmc
 //! witness=10:inspection
 //! evidence=1:1
-//! evidence_line=41:memory: without power for 12 s, by the BMC
+//! evidence_line=99:memory: powered off for 12 s, read from the BMC at 2026-09-21T14:13:10Z and at 2026-09-21T14:13:22Z
 //! ```
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -73,7 +73,7 @@ pub struct EraseRecord {
     pub rejected_methods: Vec<String>,
     /// Sources that confirm the drive's serial number, model, size and namespaces, such as `bmc`. Version 1 has none.
     pub witnesses: Vec<String>,
-    /// How the erasing machine was identified: "tpm" or "address only". Versions 1 and 2 have none.
+    /// How the erasing machine was identified: "tpm", "bmc" or "address only". Versions 1 and 2 have none.
     pub identity: String,
     /// Further evidence of the erase, one sentence a line: memory, native capacity, hidden areas, omissions. Versions 1 to
     /// 3 have none.
