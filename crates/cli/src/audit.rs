@@ -195,7 +195,8 @@ async fn export(cx: &Cx, path: &Path, after: u64, follow: bool) -> Result<(), Cl
     let mut stream = open_stream!(client, AuditServiceClient.stream_audit, doing, request).await?;
     let failed = |source| CliError::file("write", path, source);
     let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
-    let mut file = std::io::BufWriter::new(file.map_err(failed)?);
+    let file = file.map_err(|source| CliError::given("write", path, source))?;
+    let mut file = std::io::BufWriter::new(file);
     let (mut count, mut key) = (0_u64, String::new());
     while let Some(message) = stream.next().await {
         let message = message.map_err(|status| CliError::rpc(doing, client.classify(status)))?;

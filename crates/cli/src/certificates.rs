@@ -99,7 +99,8 @@ async fn export(cx: &Cx, path: &Path, customer: String) -> Result<(), CliError> 
     };
     let failed = |source| CliError::file("write", path, source);
     let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
-    let mut file = std::io::BufWriter::new(file.map_err(failed)?);
+    let file = file.map_err(|source| CliError::given("write", path, source))?;
+    let mut file = std::io::BufWriter::new(file);
     writeln!(file, "{}", header(&keys, &head)).map_err(failed)?;
     for entry in &entries {
         writeln!(file, "{}", line(entry)).map_err(failed)?;
@@ -120,7 +121,7 @@ fn verify(cx: &Cx, paths: &[PathBuf], key: Option<&str>) -> Result<(), CliError>
     let (mut files, mut faults) = (Vec::new(), Vec::new());
     for path in paths {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|source| CliError::file("read", path, source))?;
+        let text = std::fs::read_to_string(path).map_err(|source| CliError::given("read", path, source))?;
         match chain::File::read(&text) {
             Ok(file) => {
                 let found = file.verify(key);

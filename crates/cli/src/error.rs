@@ -56,6 +56,9 @@ pub enum CliError {
     /// A file, the terminal or the network's sockets.
     #[error("cannot {doing}: {source}")]
     Io { doing: String, source: io::Error },
+    /// A file or directory that an argument names, or standard input: it cannot be used, and nothing was done.
+    #[error("cannot {doing}: {source}")]
+    Given { doing: String, source: io::Error },
     /// An error of the contexts or credentials on this machine.
     #[error("{message}")]
     Credential { message: String, hint: String },
@@ -128,6 +131,14 @@ impl CliError {
         Self::io(format!("{verb} {}", path.display()), source)
     }
 
+    /// As [`file`](Self::file), for a file or directory that an argument names, before anything is done.
+    pub fn given(verb: &str, path: &Path, source: io::Error) -> Self {
+        Self::Given {
+            doing: format!("{verb} {}", path.display()),
+            source,
+        }
+    }
+
     pub fn rpc(doing: impl fmt::Display, status: Status) -> Self {
         Self::Rpc {
             doing: doing.to_string(),
@@ -165,7 +176,7 @@ impl CliError {
 
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage { .. } | Self::Manifest(_) => exit::USAGE,
+            Self::Usage { .. } | Self::Manifest(_) | Self::Given { .. } => exit::USAGE,
             Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => 0,
             Self::Io { .. } | Self::BadAnswer(_) => exit::OTHER,
             Self::Bmc { exit, .. } => *exit,
@@ -357,6 +368,16 @@ mod tests {
         for (code, exit) in table {
             assert_eq!(CliError::rpc("x", Status::new(code, "")).exit_code(), exit, "{code:?}");
         }
+    }
+
+    #[test]
+    fn an_argument_that_names_an_unusable_file_is_wrong_usage() {
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let given = CliError::given("read", Path::new("site.yaml"), missing());
+        assert_eq!(given.exit_code(), exit::USAGE);
+        let ours = CliError::file("read", Path::new("config.yaml"), missing());
+        assert_eq!(ours.exit_code(), exit::OTHER);
+        assert_eq!(given.to_string(), ours.to_string().replace("config", "site"));
     }
 
     #[test]

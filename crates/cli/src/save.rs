@@ -56,9 +56,9 @@ pub fn below(folder: &Path, files: &[(&str, &str)], present: Present) -> Result<
             "give --force to replace the files, or give another directory",
         ));
     }
-    make(folder)?;
+    std::fs::create_dir_all(folder).map_err(|e| CliError::given("make", folder, e))?;
     for part in &folders {
-        make(part)?;
+        std::fs::create_dir_all(part).map_err(|e| CliError::file("make", part, e))?;
     }
     for (path, (_, text)) in paths.iter().zip(files) {
         write(path, text, present).map_err(|e| CliError::file("write", path, e))?;
@@ -122,10 +122,6 @@ fn look(folder: &Path, path: &Path, folders: &mut BTreeSet<PathBuf>) -> Result<(
         }
     }
     Ok(())
-}
-
-fn make(folder: &Path) -> Result<(), CliError> {
-    std::fs::create_dir_all(folder).map_err(|e| CliError::file("make", folder, e))
 }
 
 fn write(path: &Path, text: &str, present: Present) -> std::io::Result<()> {

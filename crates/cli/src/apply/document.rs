@@ -87,7 +87,7 @@ fn read_file(path: &Path) -> Result<String, CliError> {
     } else {
         std::fs::File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text))
     };
-    read.map_err(|e| CliError::file("read", path, e))?;
+    read.map_err(|e| CliError::given("read", path, e))?;
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(CliError::usage(
             format!("{} is larger than 16 MiB", path.display()),

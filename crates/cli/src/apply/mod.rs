@@ -192,8 +192,8 @@ pub(crate) fn yaml_files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
         return Ok(vec![path.to_owned()]);
     }
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(|e| CliError::file("read", path, e))? {
-        let file = entry.map_err(|e| CliError::file("read", path, e))?.path();
+    for entry in std::fs::read_dir(path).map_err(|e| CliError::given("read", path, e))? {
+        let file = entry.map_err(|e| CliError::given("read", path, e))?.path();
         let extension = file.extension().and_then(|e| e.to_str()).unwrap_or_default();
         if matches!(extension, "yaml" | "yml") && file.is_file() {
             files.push(file);

@@ -127,7 +127,7 @@ fn read_token(args: &LoginArgs) -> Result<SecretString, CliError> {
             } else {
                 std::fs::File::open(path).and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_string(&mut text))
             };
-            read.map_err(|e| CliError::file("read the token from", path, e))?;
+            read.map_err(|e| CliError::given("read the token from", path, e))?;
             text
         }
         (None, None) => String::new(),

@@ -40,7 +40,7 @@ pub async fn run(cx: &Cx, command: SshKeyCommand) -> Result<(), CliError> {
     let client = cx.client().await?;
     match command {
         SshKeyCommand::Add { file, mutation } => {
-            let text = std::fs::read_to_string(&file).map_err(|source| CliError::file("read", &file, source))?;
+            let text = std::fs::read_to_string(&file).map_err(|source| CliError::given("read", &file, source))?;
             let request = AddSshKeyRequest {
                 public_key: text.trim().to_owned(),
                 mutation: Some(mutation.once()),

@@ -131,7 +131,7 @@ impl TestBed {
     pub async fn start(cx: &Cx, args: &FleetArgs) -> Result<Self, CliError> {
         let folder = match &args.keep {
             Some(path) => {
-                std::fs::create_dir(path).map_err(|e| CliError::file("make", path, e))?;
+                std::fs::create_dir(path).map_err(|e| CliError::given("make", path, e))?;
                 Folder::Kept(std::path::absolute(path).map_err(|e| CliError::file("find", path, e))?)
             }
             None => Folder::Temporary(

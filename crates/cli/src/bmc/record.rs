@@ -69,7 +69,7 @@ fn refuse_non_empty(dir: &Path) -> Result<(), CliError> {
             )),
         },
         Err(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(CliError::file("read", dir, source)),
+        Err(source) => Err(CliError::given("read", dir, source)),
     }
 }
 

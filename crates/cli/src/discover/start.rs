@@ -181,13 +181,13 @@ impl RowLogins {
 
 fn read(path: &Path) -> Result<String, CliError> {
     let length = std::fs::metadata(path)
-        .map_err(|e| CliError::file("read", path, e))?
+        .map_err(|e| CliError::given("read", path, e))?
         .len();
     if length > FILE_MAX {
         let what = format!("{} is larger than {} MiB", path.display(), FILE_MAX >> 20);
         return Err(CliError::usage(what, "split the file"));
     }
-    std::fs::read_to_string(path).map_err(|e| CliError::file("read", path, e))
+    std::fs::read_to_string(path).map_err(|e| CliError::given("read", path, e))
 }
 
 fn faulty(path: &Path, faults: &[TableFault]) -> CliError {

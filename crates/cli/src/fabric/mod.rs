@@ -68,7 +68,7 @@ pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>, CliError> {
     } else {
         File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes))
     };
-    read.map_err(|source| CliError::file("read", path, source))?;
+    read.map_err(|source| CliError::given("read", path, source))?;
     Ok(bytes)
 }
 

@@ -40,7 +40,7 @@ pub async fn run(cx: &Cx, args: AddArgs) -> Result<(), CliError> {
     let sha256 = digest
         .map_err(std::io::Error::other)
         .and_then(|done| done)
-        .map_err(failed)?;
+        .map_err(|e| CliError::given("read", &args.file, e))?;
     let name = args.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let first = AddFirmwareRequest {
         component: args.component.clone(),

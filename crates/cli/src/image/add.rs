@@ -149,7 +149,7 @@ pub async fn run(cx: &Cx, args: AddArgs) -> Result<(), CliError> {
 }
 
 fn file_size(path: &Path) -> Result<u64, CliError> {
-    let metadata = std::fs::metadata(path).map_err(|e| CliError::file("read", path, e))?;
+    let metadata = std::fs::metadata(path).map_err(|e| CliError::given("read", path, e))?;
     if !metadata.is_file() {
         return Err(CliError::usage(
             format!("{} is not a regular file", path.display()),
@@ -167,10 +167,10 @@ fn file_size(path: &Path) -> Result<u64, CliError> {
 
 fn read_signature(path: &Path) -> Result<String, CliError> {
     let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|e| CliError::file("read", path, e))?;
+    let file = std::fs::File::open(path).map_err(|e| CliError::given("read", path, e))?;
     file.take(MAX_SIGNATURE_BYTES)
         .read_to_string(&mut text)
-        .map_err(|e| CliError::file("read", path, e))?;
+        .map_err(|e| CliError::given("read", path, e))?;
     Ok(text)
 }
 
@@ -200,7 +200,7 @@ async fn compute_sha256(cx: &Cx, path: &Path, size_bytes: u64) -> Result<String,
     live.clear();
     match digest {
         Ok(Ok(digest)) => Ok(digest),
-        Ok(Err(e)) => Err(CliError::file("read", path, e)),
+        Ok(Err(e)) => Err(CliError::given("read", path, e)),
         Err(e) => Err(CliError::io(
             format!("read {}", path.display()),
             std::io::Error::other(e),

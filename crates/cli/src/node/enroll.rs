@@ -78,8 +78,11 @@ pub fn read_password(source: Option<&Path>) -> Result<SecretString, CliError> {
             .read_to_string(&mut text),
     };
     outcome.map_err(|e| match source {
-        Some(path) => CliError::file("read the password from", path, e),
-        None => CliError::io("read the password from standard input", e),
+        Some(path) => CliError::given("read the password from", path, e),
+        None => CliError::Given {
+            doing: "read the password from standard input".to_owned(),
+            source: e,
+        },
     })?;
     let password = text.trim_end_matches(['\r', '\n']);
     if password.is_empty() {

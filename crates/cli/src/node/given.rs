@@ -61,7 +61,7 @@ pub fn read_text(path: &Path) -> Result<String, CliError> {
     } else {
         std::fs::File::open(path).and_then(|file| file.take(MAX_TEXT_BYTES + 1).read_to_string(&mut text))
     };
-    read.map_err(|e| CliError::file("read", path, e))?;
+    read.map_err(|e| CliError::given("read", path, e))?;
     if text.len() as u64 > MAX_TEXT_BYTES {
         return Err(CliError::usage(format!("{} is larger than 1 MiB", path.display()), ""));
     }

@@ -49,6 +49,6 @@ pub fn run(cx: &Cx, args: GenerateArgs) -> Result<(), CliError> {
 }
 
 fn write(cx: &Cx, file: &Path, text: &str) -> Result<(), CliError> {
-    std::fs::write(file, text).map_err(|e| CliError::file("write", file, e))?;
+    std::fs::write(file, text).map_err(|e| CliError::given("write", file, e))?;
     cx.ui.say(&format!("{} written", file.display()))
 }

@@ -77,7 +77,7 @@ pub fn read_file(path: &Path) -> Result<String, CliError> {
     } else {
         std::fs::File::open(path).and_then(|file| file.take(most).read_to_string(&mut text))
     };
-    read.map_err(|e| CliError::file("read", path, e))?;
+    read.map_err(|e| CliError::given("read", path, e))?;
     Ok(text)
 }
 

@@ -92,6 +92,40 @@ fn wrong_usage() {
 }
 
 #[test]
+fn an_argument_that_names_an_unusable_file_is_wrong_usage() {
+    let program = Program::new();
+    let pin = format!("sha256:{}", "0".repeat(64));
+    let file = program.file("file", "text");
+    let below = format!("{file}/below");
+    for arguments in [
+        &["login", "--server", "h", "--ca-sha256", &pin, "--token-file", "nowhere"][..],
+        &["fabric", "show", "nowhere"],
+        &["fabric", "check", "--plan", "nowhere", "--discovered", "nowhere"],
+        &["certificates", "--verify", "nowhere"],
+        &["discover", "start", "--csv", "nowhere"],
+        &["discover", "start", "--leases", "nowhere"],
+        &["site", "import", "netbox", "--csv", "nowhere"],
+        &["site", "generate", "--sku", "dgx-h100", "--nodes", "8", "--file", &below],
+        &["bmc", "record", "https://h", &file, "--user", "u"],
+        &[
+            "bmc",
+            "probe",
+            "https://h",
+            "--user",
+            "u",
+            "--insecure-first-use",
+            "--password-file",
+            "nowhere",
+        ],
+    ] {
+        let wrong = program.run(arguments);
+        assert_eq!(wrong.code, 2, "{arguments:?}: {wrong:?}");
+        let names_it = wrong.stderr.contains("nowhere") || wrong.stderr.contains(&file);
+        assert!(wrong.stderr.contains("cannot ") && names_it, "{wrong:?}");
+    }
+}
+
+#[test]
 fn what_the_program_says_about_itself() {
     let program = Program::new();
     let version = program.run(&["version"]);

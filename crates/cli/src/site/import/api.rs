@@ -49,7 +49,7 @@ fn read_token(path: &Path) -> Result<SecretString, CliError> {
     } else {
         std::fs::File::open(path).and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_string(&mut text))
     };
-    read.map_err(|e| CliError::file("read the token from", path, e))?;
+    read.map_err(|e| CliError::given("read the token from", path, e))?;
     let token = SecretString::from(text.trim().to_owned());
     if token.expose_secret().is_empty() || token.expose_secret().contains(char::is_whitespace) {
         return Err(CliError::credential(

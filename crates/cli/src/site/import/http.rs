@@ -230,7 +230,7 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, CliError> {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         return Ok(roots);
     };
-    let bytes = std::fs::read(path).map_err(|e| CliError::file("read", path, e))?;
+    let bytes = std::fs::read(path).map_err(|e| CliError::given("read", path, e))?;
     let wrong = |why: String| {
         CliError::usage(
             format!("{}: {why}", path.display()),

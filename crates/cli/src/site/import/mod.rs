@@ -127,5 +127,5 @@ impl Common {
 }
 
 fn write(file: &Path, text: &str) -> Result<(), CliError> {
-    std::fs::write(file, text).map_err(|e| CliError::file("write", file, e))
+    std::fs::write(file, text).map_err(|e| CliError::given("write", file, e))
 }

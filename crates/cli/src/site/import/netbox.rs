@@ -122,8 +122,8 @@ type Exports = (Tables, Vec<(String, String)>);
 /// The tables in a folder, and the texts of their files.
 fn exports(cx: &Cx, folder: &Path) -> Result<Exports, CliError> {
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(|e| CliError::file("read", folder, e))? {
-        let path = entry.map_err(|e| CliError::file("read", folder, e))?.path();
+    for entry in std::fs::read_dir(folder).map_err(|e| CliError::given("read", folder, e))? {
+        let path = entry.map_err(|e| CliError::given("read", folder, e))?.path();
         let table = path.file_name().and_then(|name| name.to_str()).and_then(Table::of_file);
         files.extend(table.map(|table| (table, path)));
     }
