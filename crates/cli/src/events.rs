@@ -138,11 +138,7 @@ fn line(event: &Event, paint: Paint) -> String {
     } else {
         format!("  {}", clean(&attributes.join(" ")))
     };
-    let tone = match event.kind.as_str() {
-        "Failed" | "Condemned" => Tone::Bad,
-        kind if kind.starts_with("security.") => Tone::Bad,
-        _ => Tone::Strong,
-    };
+    let tone = tone_of(&event.kind);
     format!(
         "{time} {:>6}  {}  {:<16}  {}{}",
         event.position,
@@ -151,4 +147,41 @@ fn line(event: &Event, paint: Paint) -> String {
         clean(&event.message),
         paint.tone(Tone::Dim, &tail)
     )
+}
+
+/// The tone of an event's kind: an edge that a failed node or cluster took, a failure, or an event about security is bad.
+fn tone_of(kind: &str) -> Tone {
+    match kind {
+        "failed" | "condemned" => Tone::Bad,
+        kind if kind.ends_with(".failed") || kind.starts_with("security.") => Tone::Bad,
+        _ => Tone::Strong,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_failed_things_are_highlighted() {
+        // Kinds as the control plane sends them: edges of nodes and of clusters, and other kinds.
+        for kind in [
+            "failed",
+            "condemned",
+            "cluster.failed",
+            "effect.failed",
+            "validation.failed",
+            "security.node-doubted",
+        ] {
+            assert_eq!(tone_of(kind), Tone::Bad, "{kind}");
+        }
+        for kind in ["validated", "started", "cluster.handedover", "validation.passed"] {
+            assert_eq!(tone_of(kind), Tone::Strong, "{kind}");
+        }
+        let event = Event {
+            kind: "failed".into(),
+            ..Event::default()
+        };
+        assert!(line(&event, Paint(true)).contains("\x1b[1;31mfailed"));
+    }
 }

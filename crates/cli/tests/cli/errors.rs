@@ -105,7 +105,9 @@ fn an_argument_that_names_an_unusable_file_is_wrong_usage() {
         &["discover", "start", "--csv", "nowhere"],
         &["discover", "start", "--leases", "nowhere"],
         &["site", "import", "netbox", "--csv", "nowhere"],
-        &["site", "generate", "--sku", "dgx-h100", "--nodes", "8", "--file", &below],
+        &[
+            "site", "generate", "--sku", "dgx-h100", "--nodes", "8", "--file", &below,
+        ],
         &["bmc", "record", "https://h", &file, "--user", "u"],
         &[
             "bmc",

@@ -184,8 +184,8 @@ pub fn explanation() -> Explanation {
         summary: "gpu-002 has been imaging for 3 min, waiting for the agent to write the image".into(),
         hints: vec!["`rackwright node watch gpu-002` shows progress".into(), "wait".into()],
         history: vec![
-            step("Started", NodeState::Allocated, NodeState::Imaging, 190, 2),
-            step("Claimed", NodeState::Available, NodeState::Allocated, 200, 4000),
+            step("started", NodeState::Allocated, NodeState::Imaging, 190, 2),
+            step("claimed", NodeState::Available, NodeState::Allocated, 200, 4000),
         ],
         attempts: vec![
             Attempt {
@@ -336,7 +336,7 @@ pub fn event(position: u64) -> Event {
         position,
         time: Some(fixed(position as i64)),
         kind: if position.is_multiple_of(2) {
-            "Started"
+            "started"
         } else {
             "boot.dhcp"
         }
