@@ -13,7 +13,7 @@ use tokio_stream::StreamExt as _;
 
 use crate::args::Cx;
 use crate::client::{open_stream, rpc};
-use crate::error::CliError;
+use crate::error::{CliError, plural};
 use crate::output::{Paint, Table, clean};
 use crate::units;
 
@@ -221,7 +221,8 @@ async fn export(cx: &Cx, path: &Path, after: u64, follow: bool) -> Result<(), Cl
         .sync_all()
         .map_err(failed)?;
     cx.ui.say(&format!(
-        "{count} records written; verify them on any machine with\n  rackwrightd audit verify --file {} --key {key}",
+        "{} written; verify them on any machine with\n  rackwrightd audit verify --file {} --key {key}",
+        plural(usize::try_from(count).unwrap_or(usize::MAX), "record"),
         path.display()
     ))
 }

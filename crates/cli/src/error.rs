@@ -335,12 +335,15 @@ fn sentence(message: &str, code: Code) -> String {
     }
 }
 
-/// `1 fault`, `2 faults`.
+/// `1 fault`, `2 faults`, `3 entries`, `4 switches`.
 pub fn plural(count: usize, noun: &str) -> String {
     if count == 1 {
-        format!("1 {noun}")
-    } else {
-        format!("{count} {noun}s")
+        return format!("1 {noun}");
+    }
+    match noun.strip_suffix('y') {
+        Some(stem) => format!("{count} {stem}ies"),
+        None if noun.ends_with("ch") => format!("{count} {noun}es"),
+        None => format!("{count} {noun}s"),
     }
 }
 
@@ -378,6 +381,21 @@ mod tests {
         let ours = CliError::file("read", Path::new("config.yaml"), missing());
         assert_eq!(ours.exit_code(), exit::OTHER);
         assert_eq!(given.to_string(), ours.to_string().replace("config", "site"));
+    }
+
+    #[test]
+    fn one_thing_is_named_in_the_singular() {
+        for (count, noun, words) in [
+            (0, "node", "0 nodes"),
+            (1, "node", "1 node"),
+            (2, "node", "2 nodes"),
+            (1, "entry", "1 entry"),
+            (2, "entry", "2 entries"),
+            (1, "switch", "1 switch"),
+            (2, "switch", "2 switches"),
+        ] {
+            assert_eq!(plural(count, noun), words);
+        }
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! Cuts text from outside before it is stored or shown: agents, BMCs and machines can send anything.
+//! Cuts text from outside before it is stored or shown: agents, BMCs and machines can send anything. Counts with a noun.
+
+use std::fmt::Display;
 
 /// The longest error code, in bytes.
 pub const CODE_MAX: usize = 64;
@@ -56,6 +58,16 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// `1 node`, `2 nodes`.
+#[must_use]
+pub fn counted<N: Display + PartialEq + From<bool>>(count: N, noun: &str) -> String {
+    if count == N::from(true) {
+        format!("1 {noun}")
+    } else {
+        format!("{count} {noun}s")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io;
@@ -91,6 +103,13 @@ mod tests {
         });
         assert_eq!(causes(&error), ["/keys/head: the disk is gone"]);
         assert_eq!(chain(&error), "the copy failed: /keys/head: the disk is gone");
+    }
+
+    #[test]
+    fn one_thing_is_named_in_the_singular() {
+        assert_eq!(counted(1_u32, "node"), "1 node");
+        assert_eq!(counted(0_usize, "node"), "0 nodes");
+        assert_eq!(counted(2_i64, "node"), "2 nodes");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::clock;
 use crate::core::Core;
+use crate::text::counted;
 
 /// Rows sealed in one change.
 const BATCH: i64 = 50;
@@ -130,8 +131,10 @@ pub async fn seal_plain_rows(core: &Core) -> Result<(), PlainRowsError> {
         kind: EventKind::SecurityUserDataSealed,
         target: "site".into(),
         message: format!(
-            "user data of {nodes} nodes and {clusters} clusters was stored in the clear by an older version; it is \
-             sealed or dropped now. Earlier backups of the database still contain it"
+            "user data of {} and {} was stored in the clear by an older version; it is \
+             sealed or dropped now. Earlier backups of the database still contain it",
+            counted(nodes, "node"),
+            counted(clusters, "cluster")
         ),
         ..EventRow::default()
     })

@@ -176,7 +176,7 @@ async fn a_restored_database_gives_no_used_machine_away_and_asks_no_bmc_before_a
         "{explained}"
     );
     let events = site.cli(["events", "--target", "site"]);
-    assert!(events.contains("1 nodes are doubted"), "{events}");
+    assert!(events.contains("1 node is doubted"), "{events}");
     tokio::time::sleep(QUIET).await;
     assert_eq!(
         fleet.totals().requests,

@@ -15,7 +15,7 @@ use super::progress::{Edge, Passage, Progress, Tally};
 use super::report::{Cost, PhaseReport, TotalReport, Watch};
 use super::test_bed::TestBed;
 use crate::args::Cx;
-use crate::error::CliError;
+use crate::error::{CliError, plural};
 use crate::units;
 
 /// `rackwright bench fleet`
@@ -200,8 +200,10 @@ async fn compared_with_few(cx: &Cx, args: &FleetArgs) -> Result<Spending, CliErr
 /// Takes machines through their phases. Returns the times of the watched machines and the cost of the run. Prints the
 /// figures of all machines, unless the run is quiet.
 async fn life(cx: &Cx, args: &FleetArgs, is_quiet: bool) -> Result<(Times, Spending), CliError> {
-    cx.ui
-        .note(&format!("starting the control plane and {} machines", args.nodes));
+    cx.ui.note(&format!(
+        "starting the control plane and {}",
+        plural(args.nodes, "machine")
+    ));
     let mut test_bed = TestBed::start(cx, args).await?;
     let is_image_needed = |phase: &PhaseArg| matches!(phase, PhaseArg::Deploy | PhaseArg::Life);
     if args.phases.iter().any(is_image_needed) {

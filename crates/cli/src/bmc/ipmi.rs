@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::access::AccessArgs;
 use crate::args::Cx;
-use crate::error::{CliError, exit};
+use crate::error::{CliError, exit, plural};
 use crate::output::table::Cell;
 use crate::output::{Format, Paint, Table, Tone};
 
@@ -75,10 +75,7 @@ async fn report(ipmi: &Ipmi) -> Result<Report, IpmiError> {
         console.map(|is| is.then(|| "Serial over LAN".to_owned())),
     );
     let log = ipmi.event_log().await;
-    add(
-        "event log",
-        log.map(|entries| Some(format!("{} entries", entries.len()))),
-    );
+    add("event log", log.map(|entries| Some(plural(entries.len(), "entry"))));
     let macs = ipmi.address().macs();
     let known = (!macs.is_empty()).then(|| format!("{}, from its address", macs.join(", ")));
     add("Ethernet addresses", Ok(known));

@@ -125,7 +125,11 @@ fn partition(before: Option<&ClusterPartition>, after: Option<&ClusterPartition>
     match (before.is_some_and(is_proven), is_proven(after)) {
         (false, true) => Some(Change {
             time: after.proven_time,
-            words: format!("partition {} is proven on {} ports", after.key, after.ports),
+            words: format!(
+                "partition {} is proven on {}",
+                after.key,
+                plural(after.ports as usize, "port")
+            ),
         }),
         (true, true) => None,
         (false, false) if former == open_words(after) => None,

@@ -7,7 +7,7 @@ use rackwright_api::v1::node_service_client::NodeServiceClient;
 use super::list;
 use crate::args::Cx;
 use crate::client::rpc;
-use crate::error::CliError;
+use crate::error::{CliError, plural};
 use crate::mutation::MutationArgs;
 use crate::names;
 
@@ -50,9 +50,13 @@ pub async fn run(cx: &Cx, args: BelieveArgs) -> Result<(), CliError> {
     if args.all && !args.yes {
         let count = ids.len();
         cx.ui.consent(
-            &format!("this makes the control plane act on the records of {count} doubted nodes"),
             &format!(
-                "Confirm the records of {count} nodes: a machine with a free record can then be given to another customer."
+                "this makes the control plane act on the records of {}",
+                plural(count, "doubted node")
+            ),
+            &format!(
+                "Confirm the records of {}: a machine with a free record can then be given to another customer.",
+                plural(count, "node")
             ),
         )?;
     }

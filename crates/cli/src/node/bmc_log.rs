@@ -264,10 +264,7 @@ fn render(answer: &ListBmcLogEntriesResponse, paint: Paint, width: Option<usize>
     }
     let logs = plural(answer.logs.len(), "log");
     let more = if answer.more { ", there are more" } else { "" };
-    let count = match answer.entries.len() {
-        1 => "1 entry".to_owned(),
-        count => format!("{count} entries"),
-    };
+    let count = plural(answer.entries.len(), "entry");
     text.push_str(&format!("{count} of {logs}{more}; read {}\n", units::stamp(read)));
     text
 }

@@ -9,7 +9,7 @@ use rackwright_api::v1::{
 use super::actions::{self, PlainArgs};
 use crate::args::Cx;
 use crate::client::{Client, rpc};
-use crate::error::CliError;
+use crate::error::{CliError, plural};
 use crate::output::table::Cell;
 use crate::output::{Paint, Table, Tone, clean};
 use crate::{names, units};
@@ -67,7 +67,10 @@ async fn drift(cx: &Cx) -> Result<(), CliError> {
                 (read, known) if read < known => format!(
                     "settings are as wanted on {read} of {known} nodes; the settings of the other nodes were not read\n"
                 ),
-                (read, _) => format!("settings are as wanted on all {read} nodes\n"),
+                (read, _) => {
+                    let nodes = plural(usize::try_from(read).unwrap_or_default(), "node");
+                    format!("settings are as wanted on every node ({nodes})\n")
+                }
             };
         }
         let mut table = Table::new(&[

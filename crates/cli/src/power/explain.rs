@@ -11,7 +11,7 @@ use tonic::Code;
 use super::{kw, maybe};
 use crate::args::Cx;
 use crate::client::{Client, rpc};
-use crate::error::CliError;
+use crate::error::{CliError, plural};
 use crate::output::{Table, clean};
 use crate::site;
 
@@ -100,9 +100,9 @@ fn words(told: &ExplainPowerResponse, render: impl FnOnce(&Table) -> String) -> 
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "{}: {} nodes, at most {} together; {measured}.",
+        "{}: {}, at most {} together; {measured}.",
         clean(&told.name),
-        told.node_count,
+        plural(usize::try_from(told.node_count).unwrap_or_default(), "node"),
         kw(told.reserved_watts)
     );
     for alarm in &told.alarms {
@@ -163,10 +163,37 @@ fn loss_text(loss: &PowerLoss) -> String {
     } else {
         "the node goes down"
     };
+    let supply = if loss.live == 1 {
+        "remains and supplies"
+    } else {
+        "remain and supply"
+    };
     format!(
-        "Feed {} lost: {} PSUs remain and supply {}: {end}.",
+        "Feed {} lost: {} {supply} {}: {end}.",
         clean(&loss.feed),
-        loss.live,
+        plural(usize::try_from(loss.live).unwrap_or_default(), "PSU"),
         kw(loss.live_watts)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_node_and_one_psu_are_named_in_the_singular() {
+        let told = ExplainPowerResponse {
+            name: "nodes/gpu-1".into(),
+            node_count: 1,
+            ..ExplainPowerResponse::default()
+        };
+        assert!(words(&told, |_| String::new()).starts_with("nodes/gpu-1: 1 node, at most"));
+        let loss = |live| PowerLoss {
+            feed: "A".into(),
+            live,
+            ..PowerLoss::default()
+        };
+        assert!(loss_text(&loss(1)).starts_with("Feed A lost: 1 PSU remains and supplies"));
+        assert!(loss_text(&loss(2)).starts_with("Feed A lost: 2 PSUs remain and supply"));
+    }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::load;
 use crate::args::Cx;
-use crate::error::CliError;
+use crate::error::{CliError, plural};
 use crate::names;
 use crate::output::{Format, Table};
 
@@ -52,9 +52,9 @@ fn words(cx: &Cx, site: &Site, explanation: &Explanation) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "{node}, a {sku} in rack {rack}, draws at most {}; {psus_needed} of its {} PSUs must work.",
+        "{node}, a {sku} in rack {rack}, draws at most {}; {psus_needed} of its {} must work.",
         kw(*max_watts),
-        psus.len()
+        plural(psus.len(), "PSU")
     );
     // PSUs on one PDU share one path.
     let mut groups: Vec<Vec<&PsuPath>> = Vec::new();
@@ -156,6 +156,11 @@ fn loss_text(loss: &LossOutcome) -> String {
     };
     match live {
         0 => format!("Feed {feed} lost: no PSU remains, {end}."),
+        1 => format!(
+            "Feed {feed} lost: 1 PSU remains and supplies {}, it draws {}: {end}.",
+            kw(*live_watts),
+            kw(*psu_watts)
+        ),
         _ => format!(
             "Feed {feed} lost: {live} PSUs remain and supply {}, each draws {}: {end}.",
             kw(*live_watts),

@@ -49,11 +49,7 @@ pub fn sentence(site: &Site) -> String {
         "site {} is version {version}: {}, {}, {}",
         site.title,
         plural(site.nodes as usize, "node"),
-        if site.switches == 1 {
-            "1 switch".to_owned()
-        } else {
-            format!("{} switches", site.switches)
-        },
+        plural(site.switches as usize, "switch"),
         plural(site.cables as usize, "cable"),
     )
 }

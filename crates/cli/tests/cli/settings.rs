@@ -65,7 +65,7 @@ fn settings_are_shown_listed_and_applied() {
     for (nodes, words) in [
         (
             vec![read(drifted("gpu-001"))],
-            "settings are as wanted on all 1 nodes\n",
+            "settings are as wanted on every node (1 node)\n",
         ),
         (
             vec![read(drifted("gpu-001")), plain.clone()],

@@ -11,6 +11,7 @@ use rackwright_store::ClusterRecord;
 use serde::{Deserialize, Serialize};
 
 use super::faults::Watch;
+use crate::text::counted;
 
 /// Longest partition name that OpenSM accepts.
 const NAME_MAX: usize = 32;
@@ -251,8 +252,8 @@ pub fn ports<'a>(site: &Site, nodes: impl Iterator<Item = &'a String>) -> Result
     match without.first() {
         None => Ok(ports),
         Some(first) => Err(format!(
-            "the site file lacks port GUIDs of {} nodes, {first} is the first: no partition can be set up for these nodes",
-            without.len()
+            "the site file lacks port GUIDs of {}, {first} is the first: no partition can be set up",
+            counted(without.len(), "node")
         )),
     }
 }

@@ -12,7 +12,7 @@ use super::partitions::Fabric;
 use super::watch;
 use crate::clock;
 use crate::core::Core;
-use crate::text::chain;
+use crate::text::{chain, counted};
 
 /// Between two checks for changes by other replicas.
 const LOOK: Duration = Duration::from_secs(2);
@@ -135,9 +135,9 @@ async fn apply_partitions(
                 now,
             );
             if applied.changed || !was.is_empty() {
-                let ports = applied.reading.tables.read.len();
+                let ports = counted(applied.reading.tables.read.len(), "port");
                 let ms = now.since(begun) / 1000;
-                let message = format!("partitions of version {version} are in place: {ports} ports read in {ms} ms");
+                let message = format!("partitions of version {version} are in place: {ports} read in {ms} ms");
                 tx.add_event(&event(EventKind::FabricProven, &message, now)).await?;
             }
             *last = Schedule::default();

@@ -127,13 +127,17 @@ fn unavailable_words(
     let of_sku = picture_out.iter().filter(|id| *site.sku_of(**id).name == *sku);
     let mut words = match of_sku.count() {
         0 => String::new(),
+        1 => format!("; 1 node of {sku} is not enrolled, not available or in use"),
         n => format!("; {n} nodes of {sku} are not enrolled, not available or in use"),
     };
-    if links > 0 {
-        words.push_str(&format!(
-            "; {links} links between switches are out of order; `rackwright fabric faults` lists them"
-        ));
-    }
+    let links = match links {
+        0 => return words,
+        1 => "1 link between switches is".to_owned(),
+        _ => format!("{links} links between switches are"),
+    };
+    words.push_str(&format!(
+        "; {links} out of order; `rackwright fabric faults` lists them"
+    ));
     words
 }
 

@@ -272,6 +272,9 @@ impl Looker {
             }
         }
         let why = match row.tries - had {
+            0 if row.tries == 1 => {
+                "1 login was tried before this process started: no further login is tried".to_owned()
+            }
             0 => format!(
                 "{} logins were tried before this process started: no further login is tried",
                 row.tries

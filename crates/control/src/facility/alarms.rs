@@ -17,6 +17,7 @@ use crate::core::Core;
 use crate::hall::{HallError, placement_of};
 use crate::share::alive_since;
 use crate::share::{Share, number_of};
+use crate::text::counted;
 
 /// Pause between two looks for new readings.
 const TICK: Duration = Duration::from_secs(2);
@@ -482,9 +483,9 @@ impl AlarmUpdate<'_> {
                 target: format!("clusters/{cluster}"),
                 // Customers read this message: it names the kind of alarm, not the place in the building.
                 message: format!(
-                    "{} nodes of the cluster must not be switched on until an alarm of the building clears ({}); nodes \
+                    "{} of the cluster must not be switched on until an alarm of the building clears ({}); nodes \
                      that are on stay on",
-                    of_it.len(),
+                    counted(of_it.len(), "node"),
                     row.kind
                 ),
                 attributes: [

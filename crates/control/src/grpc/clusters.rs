@@ -25,6 +25,7 @@ use crate::clusters::partitions::Fabric;
 use crate::clusters::reserve::{self, ReserveError};
 use crate::core::Core;
 use crate::hall;
+use crate::text::counted;
 use crate::user_data;
 
 /// Fields that a filter over clusters may use.
@@ -229,9 +230,9 @@ impl Clusters {
             OPERATION_MIN,
         );
         tx.insert_operation(&operation).await?;
-        let (nodes, customer) = (record.spec.nodes, &record.customer);
+        let (nodes, customer) = (counted(record.spec.nodes, "node"), &record.customer);
         let message = format!(
-            "{caller} requested {}: {nodes} nodes of {} for {customer}",
+            "{caller} requested {}: {nodes} of {} for {customer}",
             record.id, record.spec.sku
         );
         tx.add_event(&call.event(EventKind::Requested, &operation.target, message))

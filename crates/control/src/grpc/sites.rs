@@ -23,6 +23,7 @@ use super::{caller, convert};
 use crate::api_error::ApiError;
 use crate::core::Core;
 use crate::hall::{self, HallError};
+use crate::text::counted;
 
 /// A stream of files ends after this time without a message.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -283,9 +284,9 @@ impl Sites {
         tx.insert_site(&row).await?;
         tx.save_hall(&mut hall).await?;
         let message = format!(
-            "{caller} applied version {} of the site: {} nodes",
+            "{caller} applied version {} of the site: {}",
             row.version,
-            site.nodes.len()
+            counted(site.nodes.len(), "node")
         );
         tx.add_event(&call.event(EventKind::SiteApplied, "site", message))
             .await?;

@@ -150,7 +150,11 @@ async fn doubt_all(tx: &mut WriteTx, reason: &str) -> Result<(), StoreError> {
         kind: EventKind::SecurityDatabaseRestored,
         target: "site".into(),
         message: format!(
-            "{reason}: {doubted} nodes are doubted; `rackwright node believe` and `node readmit` resolve the doubt"
+            "{reason}: {} doubted; `rackwright node believe` and `node readmit` resolve the doubt",
+            match doubted {
+                1 => "1 node is".to_owned(),
+                _ => format!("{doubted} nodes are"),
+            }
         ),
         ..EventRow::default()
     })

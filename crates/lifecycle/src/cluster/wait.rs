@@ -156,6 +156,9 @@ impl fmt::Display for Wait {
             Self::Nodes { coming, of } => write!(f, "{coming} of {of} nodes to be imaged and checked"),
             Self::Replacement { lost, refused } => write!(f, "a replacement for node {lost}: {refused}"),
             Self::Partition => f.write_str("the fabric manager"),
+            Self::PartitionRemoval { ports: 1 } => {
+                f.write_str("1 port to be read back without the cluster's partition key")
+            }
             Self::PartitionRemoval { ports } => {
                 write!(f, "{ports} ports to be read back without the cluster's partition key")
             }
@@ -163,6 +166,7 @@ impl fmt::Display for Wait {
             Self::NetworkTest => f.write_str("the test of the network between its nodes"),
             Self::NetworkFault { fault } => write!(f, "the network between its nodes: {fault}"),
             Self::LinkFault { node, fault } => write!(f, "the fabric link of {node}: {fault}"),
+            Self::Erase { nodes: 1 } => f.write_str("1 node to be erased"),
             Self::Erase { nodes } => write!(f, "{nodes} nodes to be erased"),
             Self::Reimage { done, of, failed } => {
                 write!(f, "the new image on its nodes: {done} of {of} are done")?;
@@ -228,6 +232,14 @@ mod tests {
         for kind in kinds {
             assert_eq!(WaitKind::parse(kind.as_str()), Some(kind));
         }
+    }
+
+    #[test]
+    fn one_node_and_one_port_are_named_in_the_singular() {
+        assert_eq!(Wait::Erase { nodes: 1 }.to_string(), "1 node to be erased");
+        assert_eq!(Wait::Erase { nodes: 2 }.to_string(), "2 nodes to be erased");
+        let port = Wait::PartitionRemoval { ports: 1 }.to_string();
+        assert!(port.starts_with("1 port to be read back"), "{port}");
     }
 
     #[test]

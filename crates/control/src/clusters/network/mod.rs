@@ -28,6 +28,7 @@ use tracing::Instrument as _;
 use super::reserve::{ReserveError, event};
 use crate::clock;
 use crate::core::Core;
+use crate::text::counted;
 
 pub use outcome::report;
 pub use settings::Settings;
@@ -130,7 +131,7 @@ pub fn words(record: &ClusterRecord) -> String {
         return format!("the network test was skipped: {}", test.skipped);
     }
     if test.until.is_some() {
-        return format!("a test between {} nodes is under way", test.members.len());
+        return format!("a test between {} is under way", counted(test.members.len(), "node"));
     }
     if !test.faults.is_empty() {
         let (node, (_, why)) = test
@@ -149,7 +150,7 @@ pub fn words(record: &ClusterRecord) -> String {
     }
     let slowest = test.rows.iter().rev().find(|row| row.check == "network-slowest-pair");
     let slowest = slowest.map_or(String::new(), |row| format!(", slowest {}", row.measured));
-    format!("{} nodes passed{slowest}", test.passed.len())
+    format!("{} passed{slowest}", counted(test.passed.len(), "node"))
 }
 
 /// Stores that no test is made, before nodes are handed over without one.

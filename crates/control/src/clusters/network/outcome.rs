@@ -11,6 +11,7 @@ use super::plan::{Found, stored};
 use super::{AGAIN_S, network_event};
 use crate::clock;
 use crate::core::Core;
+use crate::text::counted;
 
 /// Most stored lines of the report, and most characters of one.
 const MOST_ROWS: usize = 64;
@@ -69,8 +70,8 @@ fn passed_words(test: &NetworkTest) -> String {
         .map(|row| row.measured.as_str())
         .collect();
     format!(
-        "{} nodes passed; slowest pair {}",
-        test.passed.len(),
+        "{} passed; slowest pair {}",
+        counted(test.passed.len(), "node"),
         measured.join("; ")
     )
 }

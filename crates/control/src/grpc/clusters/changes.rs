@@ -13,6 +13,7 @@ use crate::api_error::ApiError;
 use crate::clusters::node_claims;
 use crate::clusters::resize::{self, SizeRequest};
 use crate::clusters::{self, reserve, rollout};
+use crate::text::counted;
 use crate::user_data;
 
 /// Faults of a deployment for a cluster in use: hostname and customer cannot change. Users' public keys, cloud-config and drive
@@ -169,8 +170,9 @@ impl Clusters {
         tx.insert_operation(&operation).await?;
         let (name, joining, leaving) = (&call.caller().name, planned.join.len(), planned.leave.len());
         let message = format!(
-            "{name} requested {id} with {} nodes and {} spares: {joining} join, {leaving} leave",
-            record.spec.nodes, record.spec.spares
+            "{name} requested {id} with {} and {}: {joining} join, {leaving} leave",
+            counted(record.spec.nodes, "node"),
+            counted(record.spec.spares, "spare")
         );
         tx.add_event(&call.event(EventKind::Requested, &request.name, message))
             .await?;

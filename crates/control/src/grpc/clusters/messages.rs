@@ -108,6 +108,9 @@ pub(super) fn partition(fabric: &Fabric, record: &ClusterRecord) -> Option<v1::C
         Partition::Proven => partition.proven_time = fabric.proven_at.and_then(convert::time),
         Partition::Faulty(fault) => partition.fault = fault,
         Partition::Pending => "the partition is being set up".clone_into(&mut partition.progress),
+        Partition::Draining(1) => {
+            "1 port is not yet read back without the partition key".clone_into(&mut partition.progress)
+        }
         Partition::Draining(ports) => {
             partition.progress = format!("{ports} ports are not yet read back without the partition key")
         }

@@ -10,6 +10,7 @@ use crate::core::Core;
 use crate::grpc::call::MutatingCall;
 use crate::grpc::convert;
 use crate::grpc::names::{self, Pages};
+use crate::text::counted;
 
 /// Most nodes of one term: far more than any site has, and few enough that sums do not overflow.
 const NODES_MAX: u32 = 1_000_000;
@@ -99,8 +100,12 @@ fn message(row: &TermRow) -> v1::Term {
 /// The term as text for the event: after a change, the former term is stored nowhere else.
 fn words(row: &TermRow) -> String {
     format!(
-        "{} nodes of {} for {} in the seconds {} to {}",
-        row.nodes, row.sku, row.customer, row.from_s, row.to_s
+        "{} of {} for {} in the seconds {} to {}",
+        counted(row.nodes, "node"),
+        row.sku,
+        row.customer,
+        row.from_s,
+        row.to_s
     )
 }
 
