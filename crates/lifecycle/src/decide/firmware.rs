@@ -51,15 +51,29 @@ impl Ctx<'_> {
 
     /// How a node at rest waits when a firmware update is wanted and a customer has the node: for its maintenance window.
     pub(super) fn wait_for_window(&self, rest: Decision) -> Decision {
-        let is_left = self.facts.firmware.under_way && !self.has_given_up_update();
         let is_asked = self
             .node
             .wanted
             .firmware
             .is_some_and(|asked| firmware_outcome(self.facts, asked, self.policy.tries as usize).is_none());
-        if !(is_left || is_asked) || self.may_disturb() {
-            return rest;
+        if is_asked && !self.may_disturb() {
+            return self.until_window();
         }
+        self.wait_for_window_of_begun_update(rest)
+    }
+
+    /// How a failed or quarantined node waits. No update is begun there. A begun one of a claimed machine goes on at the
+    /// beginning of the maintenance window, and not at the next look at a resting node: the window may be shorter than the
+    /// time until then.
+    pub(super) fn wait_for_window_of_begun_update(&self, rest: Decision) -> Decision {
+        let is_left = self.facts.firmware.under_way && !self.has_given_up_update();
+        match is_left && !self.may_disturb() {
+            true => self.until_window(),
+            false => rest,
+        }
+    }
+
+    fn until_window(&self) -> Decision {
         let hour = self.now.plus(minutes(60));
         Decision::Wait {
             why: Wait::Window,
@@ -338,8 +352,8 @@ mod tests {
     }
 
     #[test]
-    fn a_begun_update_of_a_machine_that_somebody_uses_waits_for_their_window() {
-        for state in [State::Active, State::Maintenance] {
+    fn a_begun_update_of_a_claimed_machine_waits_for_its_window() {
+        for state in [State::Active, State::Failed, State::Quarantined, State::Maintenance] {
             let mut node = node(state, true);
             node.wanted.firmware = None;
             let mut facts = begun(Vec::new());
@@ -358,6 +372,27 @@ mod tests {
         }
         let validating = decided(&node(State::Validating, true), &begun(Vec::new()), 2);
         assert_ne!(validating, Decision::Act(Effect::UpdateFirmware));
+    }
+
+    #[test]
+    fn a_failed_or_quarantined_node_waits_for_no_window_without_a_begun_update() {
+        for state in [State::Failed, State::Quarantined] {
+            let node = node(state, true);
+            let mut facts = Facts::default();
+            facts.firmware.opens_at = Some(at(100));
+            let given_up = begun(vec![tried(Effect::UpdateFirmware, 1, 2, failed(false))]);
+            for facts in [facts, given_up] {
+                let rests = decided(&node, &facts, 3);
+                let is_for_operator = matches!(
+                    rests,
+                    Decision::Wait {
+                        why: Wait::Operator,
+                        ..
+                    }
+                );
+                assert!(is_for_operator, "{state}: {rests:?}");
+            }
+        }
     }
 
     #[test]

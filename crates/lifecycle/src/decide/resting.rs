@@ -57,7 +57,7 @@ impl Ctx<'_> {
         self.requested_power()?;
         self.password()?;
         self.network_at_rest()?;
-        Err(self.rest(Wait::Operator))
+        Err(self.wait_for_window_of_begun_update(self.rest(Wait::Operator)))
     }
 
     pub(super) fn maintenance(&self) -> Line<Never> {
@@ -80,7 +80,7 @@ impl Ctx<'_> {
         self.requested_power()?;
         self.password()?;
         self.network_at_rest()?;
-        Err(self.rest(Wait::Operator))
+        Err(self.wait_for_window_of_begun_update(self.rest(Wait::Operator)))
     }
 
     fn rest(&self, why: Wait) -> Decision {
