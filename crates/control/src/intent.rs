@@ -139,6 +139,22 @@ pub fn deploy(record: &mut NodeRecord, deployment: &Deployment, image: Image) ->
     Ok((generation, 1))
 }
 
+/// Refuses to deploy a node with a begun firmware update of unknown outcome: its machine may be in the middle of a flash.
+///
+/// # Errors
+/// An update has begun and has not ended.
+pub fn check_no_begun_update(record: &NodeRecord, is_begun: bool) -> Result<(), ApiError> {
+    if !is_begun {
+        return Ok(());
+    }
+    let hint = format!(
+        "`rackwright node firmware {0}` shows the update, `rackwright node firmware update {0} --wait` finishes it",
+        record.id
+    );
+    let what = "a firmware update has begun on it and has not ended; it can be deployed when the outcome is known";
+    Err(refused(record, what, &hint))
+}
+
 /// The refusal for a node that a cluster still holds.
 pub fn leaves_cluster(record: &NodeRecord, cluster: &str) -> ApiError {
     let hint = format!("`rackwright cluster explain {cluster}` shows its progress");

@@ -116,13 +116,14 @@ impl Store {
         self.ids("SELECT id FROM nodes ORDER BY id").await
     }
 
-    /// The ids of all nodes that are available, unclaimed and not doubted.
+    /// The ids of all nodes that are available, unclaimed and not doubted, and have no begun firmware update: a machine
+    /// with an update of unknown outcome may be in the middle of a flash.
     ///
     /// # Errors
     /// The database failed.
     pub async fn free_nodes(&self) -> Result<Vec<String>> {
-        let sql =
-            "SELECT id FROM nodes WHERE state = 'available' AND claimed_image = '' AND doubt_cause = '' ORDER BY id";
+        let sql = "SELECT id FROM nodes WHERE state = 'available' AND claimed_image = '' AND doubt_cause = '' \
+                   AND NOT EXISTS (SELECT 1 FROM firmware_updates u WHERE u.node_id = nodes.id) ORDER BY id";
         self.ids(sql).await
     }
 

@@ -196,6 +196,10 @@ pub(super) async fn seat(
         Err(StoreError::NotFound { .. }) => return Ok(false),
         other => other?,
     };
+    // The outcome of the update decides whether the machine works.
+    if tx.firmware_update(node).await?.is_some() {
+        return Ok(false);
+    }
     let seat = Seat {
         cluster: cluster.id.clone(),
         let_go: None,

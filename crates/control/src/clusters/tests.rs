@@ -6,7 +6,7 @@ use rackwright_lifecycle::cluster::{State, Wait as ClusterWait};
 use rackwright_lifecycle::{State as NodeState, Wait};
 use rackwright_site::generate::{ReferenceSku, Request, site_file};
 use rackwright_site::model::Redundancy;
-use rackwright_store::{ClusterRecord, ImageVersionBody, ImageVersionRow, NodeRecord, Scope};
+use rackwright_store::{ClusterRecord, FirmwareUpdateRow, ImageVersionBody, ImageVersionRow, NodeRecord, Scope};
 use tonic::Code;
 
 use super::partitions::Fabric;
@@ -15,7 +15,7 @@ use super::step;
 use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::test_calls::{apply_site, create_cluster, release_cluster};
+use crate::grpc::test_calls::{apply_site, create_cluster, deploy_with, release_cluster};
 use crate::testing::{self, TestCore};
 
 /// Enough settings of OpenSM for a configuration. These tests never contact it.
@@ -340,6 +340,40 @@ async fn what_does_not_fit_is_refused_with_what_would_and_nothing_is_taken() {
             other => panic!("{field}: {other:?}"),
         }
     }
+}
+
+#[tokio::test]
+async fn a_node_with_a_begun_firmware_update_goes_to_no_customer_until_the_update_is_over() {
+    let core = hall(32, "").await;
+    let free = core.store.free_nodes().await.unwrap();
+    let update = FirmwareUpdateRow {
+        node: free[0].clone(),
+        digest: "sha256:1".into(),
+        changed_at: clock::now(),
+        body: "{}".into(),
+    };
+    core.store.put_firmware_update(&update).await.unwrap();
+    let refused = create_cluster(&core, "1", "alpha", spec("bolt", 32)).await.unwrap_err();
+    let why = "1 node of dgx-h100 is not enrolled, not available or in use";
+    assert!(refused.to_string().contains(why), "{refused}");
+    let deployment = v1::Deployment {
+        image: "images/noble".into(),
+        ..v1::Deployment::default()
+    };
+    let refused = deploy_with(&core, "2", &update.node, deployment.clone())
+        .await
+        .unwrap_err();
+    assert!(refused.to_string().contains("a firmware update has begun"), "{refused}");
+    let record = core.store.node(&Scope::Site, &update.node).await.unwrap();
+    assert_eq!(record.node.claim, None, "nothing was changed");
+    let mut tx = core.store.write().await.unwrap();
+    let reserved = testing::cluster("beta");
+    let is_seated = super::reserve::seat(&core, &mut tx, &update.node, &reserved, clock::now()).await;
+    assert!(!is_seated.unwrap(), "a plan from before the update gets no such node");
+    drop(tx);
+
+    core.store.end_firmware_update(&update.node).await.unwrap();
+    deploy_with(&core, "3", &update.node, deployment).await.unwrap();
 }
 
 #[tokio::test]

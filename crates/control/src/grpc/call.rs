@@ -220,6 +220,10 @@ impl<'a> MutatingCall<'a> {
         self.check_version(&format!("nodes/{id}"), record.version)?;
         self.check_not_doubted(&record, kind.as_str())?;
         let side_changes = change(&mut record)?;
+        if kind == OperationKind::Deploy {
+            // Read in the same change: an update begins in a change that reads the node, too.
+            intent::check_no_begun_update(&record, tx.firmware_update(id).await?.is_some())?;
+        }
         if side_changes.accepts_drives && !drives::accept(&mut tx, &mut record, &self.caller.name, self.now).await? {
             return Err(ApiError::precondition(
                 format!("nodes/{id}"),

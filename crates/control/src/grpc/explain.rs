@@ -74,14 +74,31 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
         value,
         time: at.and_then(convert::time),
     });
+    let mut hints = hints(&record);
+    if let Some(hint) = begun_update_hint(core, &record).await? {
+        hints.retain(|hint| !hint.starts_with("rackwright node deploy "));
+        hints.insert(0, hint);
+    }
     Ok(v1::Explanation {
         summary: summary(&record, &line, progress.as_ref(), now),
-        hints: hints(&record),
+        hints,
         history: history.iter().map(convert::transition).collect(),
         attempts: rows.iter().rev().take(ATTEMPTS).map(convert::attempt).collect(),
         facts: known,
         node: Some(node),
     })
+}
+
+/// What to do about a free node that is given to no customer, because a firmware update has begun and has not ended.
+async fn begun_update_hint(core: &Core, record: &NodeRecord) -> Result<Option<String>, StoreError> {
+    if !crate::intent::is_free(record) || core.store.firmware_update(&record.id).await?.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(format!(
+        "rackwright node firmware update {}: finishes the firmware update that has begun; no customer gets the node before \
+         the outcome is known",
+        record.id
+    )))
 }
 
 /// Other accounts with access to the BMC, as of the last reading.

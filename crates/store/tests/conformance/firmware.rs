@@ -72,6 +72,26 @@ async fn files_are_added_once_and_kept_while_they_are_used() {
 }
 
 #[tokio::test]
+async fn a_node_with_a_begun_update_is_not_free_until_the_update_is_over() {
+    let lab = Lab::new()
+        .await
+        .with(&[node_in("n1", State::Available), node_in("n2", State::Available)])
+        .await;
+    let store = &lab.store;
+    assert_eq!(store.free_nodes().await.unwrap(), ["n1", "n2"]);
+    let update = FirmwareUpdateRow {
+        node: "n1".into(),
+        digest: "sha256:1".into(),
+        changed_at: Timestamp(6),
+        body: "{}".into(),
+    };
+    store.put_firmware_update(&update).await.unwrap();
+    assert_eq!(store.free_nodes().await.unwrap(), ["n2"]);
+    store.end_firmware_update("n1").await.unwrap();
+    assert_eq!(store.free_nodes().await.unwrap(), ["n1", "n2"]);
+}
+
+#[tokio::test]
 async fn what_was_seen_goes_with_its_node_and_windows_are_set_anew() {
     let lab = Lab::new()
         .await
