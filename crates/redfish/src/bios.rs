@@ -169,7 +169,7 @@ impl BmcClient {
         state: &BiosState,
         wanted: &BTreeMap<String, String>,
     ) -> Result<BiosChange, RedfishError> {
-        if difference(state, wanted).next().is_none() {
+        if difference(state, &BiosRules::new(), wanted).next().is_none() {
             return Ok(BiosChange::default());
         }
         let rules = self.bios_rules(state).await?.unwrap_or_default();
@@ -191,13 +191,18 @@ impl BmcClient {
         };
         let reply = self.patch(&place, &body(&change.written, &state.apply_times)).await?;
         change.job = TaskHandle::of(&reply, self.bmc()).map_or_else(Vec::new, |task| task.places());
-        self.confirm(state, &change.written).await?;
+        self.confirm(state, &rules, &change.written).await?;
         Ok(change)
     }
 
     /// Checks that each accepted value is in force or pending. If the settings object shows no values, the BMC's answer
     /// is trusted: the reading after the next start decides.
-    async fn confirm(&self, state: &BiosState, written: &BTreeMap<String, BiosValue>) -> Result<(), RedfishError> {
+    async fn confirm(
+        &self,
+        state: &BiosState,
+        rules: &BiosRules,
+        written: &BTreeMap<String, BiosValue>,
+    ) -> Result<(), RedfishError> {
         let settings = self.settings();
         let limit = settings.read_back_timeout;
         let mut poll = Poll::new(&*settings.environment, settings.poll_first, settings.poll_cap, limit);
@@ -205,7 +210,7 @@ impl BmcClient {
             let Some(now) = self.bios().await? else { return Ok(()) };
             let stray = written.iter().find(|(name, value)| {
                 let seen = now.pending.get(*name).or_else(|| now.current.get(*name));
-                seen != Some(*value)
+                !seen.is_some_and(|seen| seen == *value || is_same(rules, name, seen, &value.to_string()))
             });
             let Some((name, value)) = stray else { return Ok(()) };
             if now.pending.is_empty() && now.settings_path != now.path && !self.lists_pending(&now).await? {
@@ -276,14 +281,21 @@ impl BmcClient {
     }
 }
 
+/// Whether a value that the BMC shows is the wished one, by its name or by its display name.
+fn is_same(rules: &BiosRules, name: &str, seen: &BiosValue, wish: &str) -> bool {
+    let seen = seen.to_string();
+    seen == wish || rules.get(name).is_some_and(|rule| rule.is_same(&seen, wish))
+}
+
 /// The requested settings that differ from the pending value, or from the value in force if none is pending.
 fn difference<'a>(
     state: &'a BiosState,
+    rules: &'a BiosRules,
     wanted: &'a BTreeMap<String, String>,
 ) -> impl Iterator<Item = (&'a String, &'a String)> {
     wanted.iter().filter(|(name, value)| {
         let seen = state.pending.get(*name).or_else(|| state.current.get(*name));
-        seen.map(ToString::to_string).as_ref() != Some(*value)
+        !seen.is_some_and(|seen| is_same(rules, name, seen, value))
     })
 }
 
@@ -295,7 +307,7 @@ fn plan(
     wanted: &BTreeMap<String, String>,
 ) -> Result<BiosChange, Vec<String>> {
     let (mut change, mut faults) = (BiosChange::default(), Vec::new());
-    for (name, value) in difference(state, wanted) {
+    for (name, value) in difference(state, rules, wanted) {
         match fit(state, rules, name, value) {
             Ok(value) => {
                 change.written.insert(name.clone(), value);
@@ -317,7 +329,11 @@ fn fit(state: &BiosState, rules: &BiosRules, name: &str, value: &str) -> Result<
             let seen = current.map_or_else(|| "unknown".to_owned(), |seen| format!("{:?}", seen.to_string()));
             Err(format!("it is read-only and cannot be changed (its value is {seen})"))
         }
-        (Some(rule), _) => rule.fit(value).map_err(|fault| format!("it {fault}")),
+        (Some(rule), _) => {
+            let seen = current.map(ToString::to_string);
+            let value = rule.spelled(value, seen.as_deref());
+            rule.fit(value).map_err(|fault| format!("it {fault}"))
+        }
         (None, Some(BiosValue::Flag(_))) => match value {
             "true" => Ok(BiosValue::Flag(true)),
             "false" => Ok(BiosValue::Flag(false)),

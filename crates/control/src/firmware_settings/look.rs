@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rackwright_redfish::{BiosState, BmcClient, RedfishError, SecureBootState};
+use rackwright_redfish::{BiosRules, BiosState, BmcClient, RedfishError, SecureBootState};
 use rackwright_site::model::{SeenSecureBoot, SeenSettings, SettingRow, SettingStatus, WantedSettings, compare};
 
 use super::wanted::bare;
@@ -53,10 +53,11 @@ pub async fn look(client: &BmcClient, wanted: &WantedSettings) -> Result<Setting
         ..SeenSettings::default()
     };
     let mut rows = compare(wanted, &seen);
-    // The list of read-only settings is long, so it is read only if a setting differs.
+    // The list of display names and read-only settings is long, so it is read only if a setting differs.
     let is_astray = |row: &SettingRow| row.standing == SettingStatus::Differs && row.name.starts_with("bios/");
     if let Some(bios) = bios.as_ref().filter(|_| rows.iter().any(is_astray)) {
         let rules = client.bios_rules(bios).await?.unwrap_or_default();
+        adopt_names(&mut seen, wanted, &rules);
         let fixed = rules.into_iter().filter(|(_, rule)| rule.read_only);
         seen.read_only = fixed.map(|(name, _)| name).collect();
         rows = compare(wanted, &seen);
@@ -66,6 +67,21 @@ pub async fn look(client: &BmcClient, wanted: &WantedSettings) -> Result<Setting
         bios,
         secure_boot,
     })
+}
+
+/// Writes values that were read as the wish writes them, where both name the same value: one by its name, the other by its
+/// display name.
+fn adopt_names(seen: &mut SeenSettings, wanted: &WantedSettings, rules: &BiosRules) {
+    for (name, wish) in &wanted.bios {
+        let Some(rule) = rules.get(&**name) else { continue };
+        for values in [&mut seen.current, &mut seen.pending] {
+            if let Some(value) = values.get_mut(&**name)
+                && rule.is_same(value, wish)
+            {
+                *value = wish.to_string();
+            }
+        }
+    }
 }
 
 fn text(value: &rackwright_redfish::BiosValue) -> String {
@@ -140,4 +156,45 @@ pub async fn apply(client: &BmcClient, wanted: &WantedSettings) -> Result<Writte
 /// The rows of keys, which come last and in their order.
 fn keys_of(rows: &[SettingRow]) -> impl Iterator<Item = &SettingRow> {
     rows.iter().filter(|row| row.name.starts_with("secure-boot/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use rackwright_redfish::{AttributeKind, AttributeRule};
+
+    use super::*;
+
+    #[test]
+    fn a_bmc_that_shows_display_names_does_not_drift() {
+        let rule = AttributeRule {
+            kind: AttributeKind::Enumeration,
+            read_only: false,
+            words: ["1", "0", "On", "Off"].map(str::to_owned).to_vec(),
+            names: [("1", "On"), ("0", "Off")]
+                .map(|(value, shown)| (value.to_owned(), shown.to_owned()))
+                .to_vec(),
+            least: None,
+            most: None,
+            shortest: None,
+            longest: None,
+            display_name: None,
+        };
+        let rules: BiosRules = [("E".to_owned(), rule)].into();
+        for (wish, read, standing) in [
+            ("0", "Off", SettingStatus::AsWanted),
+            ("Off", "0", SettingStatus::AsWanted),
+            ("Off", "1", SettingStatus::Differs),
+        ] {
+            let wanted = WantedSettings {
+                bios: [("E".into(), wish.into())].into(),
+                ..WantedSettings::default()
+            };
+            let mut seen = SeenSettings {
+                current: [("E".to_owned(), read.to_owned())].into(),
+                ..SeenSettings::default()
+            };
+            adopt_names(&mut seen, &wanted, &rules);
+            assert_eq!(compare(&wanted, &seen)[0].standing, standing, "{wish} {read}");
+        }
+    }
 }

@@ -61,6 +61,7 @@ fn everything_that_is_wrong_is_told_at_once() {
         kind: crate::views::AttributeKind::String,
         read_only: true,
         words: Vec::new(),
+        names: Vec::new(),
         least: None,
         most: None,
         shortest: None,
@@ -80,6 +81,41 @@ fn everything_that_is_wrong_is_told_at_once() {
             .written
             .is_empty()
     );
+}
+
+#[test]
+fn a_wish_by_a_display_name_is_written_as_the_bmc_writes_it_and_differs_no_more_then() {
+    let names = [("1", "On"), ("0", "Off")].map(|(value, shown)| (value.to_owned(), shown.to_owned()));
+    let rule = AttributeRule {
+        kind: crate::views::AttributeKind::Enumeration,
+        read_only: false,
+        words: ["1", "0", "On", "Off"].map(str::to_owned).to_vec(),
+        names: names.to_vec(),
+        least: None,
+        most: None,
+        shortest: None,
+        longest: None,
+        display_name: None,
+    };
+    let rules: BiosRules = [("E".to_owned(), rule)].into();
+    for (seen, wish, sent) in [
+        ("1", "Off", "0"),
+        ("On", "0", "Off"),
+        ("On", "Off", "Off"),
+        ("1", "0", "0"),
+    ] {
+        let wish = wanted(&[("E", wish)]);
+        let before = state(&[("E", text(seen))], &[]);
+        let change = plan(&before, &rules, &[], &wish).unwrap();
+        assert_eq!(
+            change.written,
+            [("E".to_owned(), text(sent))].into(),
+            "{seen}: {wish:?}"
+        );
+        let after = state(&[("E", text(sent))], &[]);
+        let again = plan(&after, &rules, &[], &wish).unwrap();
+        assert!(again.written.is_empty(), "{seen}: {again:?}");
+    }
 }
 
 #[test]

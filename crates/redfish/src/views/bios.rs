@@ -135,6 +135,9 @@ pub struct AttributeRule {
     /// The values of an enumeration. Some BMCs show and accept the display name in place of the value; then both are
     /// listed here.
     pub words: Vec<String>,
+    /// The values of an enumeration that have a display name, each with it.
+    #[serde(skip)]
+    pub names: Vec<(String, String)>,
     /// Smallest number.
     pub least: Option<i64>,
     /// Largest number.
@@ -158,8 +161,13 @@ impl AttributeRule {
             Some("Password") => AttributeKind::Password,
             _ => AttributeKind::Unknown,
         };
-        let mut words: Vec<String> = Vec::new();
+        let (mut words, mut names) = (Vec::<String>::new(), Vec::new());
         if let Some(Value::Array(values)) = json::at(entry, &["Value"]) {
+            let both = |value: &Value| {
+                let shown = json::text(value, &["ValueDisplayName"])?;
+                Some((json::text(value, &["ValueName"])?, shown))
+            };
+            names.extend(values.iter().filter_map(both));
             for property in ["ValueName", "ValueDisplayName"] {
                 for word in values.iter().filter_map(|value| json::text(value, &[property])) {
                     if !words.contains(&word) {
@@ -174,6 +182,7 @@ impl AttributeRule {
             kind,
             read_only: flag("ReadOnly") || flag("Immutable"),
             words,
+            names,
             least: whole("LowerBound"),
             most: whole("UpperBound"),
             shortest: json::whole(entry, &["MinLength"]),
@@ -181,6 +190,31 @@ impl AttributeRule {
             display_name: json::fact(entry, &["DisplayName"]),
         };
         Some((name, rule))
+    }
+
+    /// The value that a text names: the value with this display name, else the text itself. A text that is a value's own name
+    /// names that value, whatever the display names of others are.
+    fn value_of<'a>(&'a self, text: &'a str) -> &'a str {
+        if self.names.iter().any(|(value, _)| value == text) {
+            return text;
+        }
+        let named = self.names.iter().find(|(_, shown)| shown == text);
+        named.map_or(text, |(value, _)| value.as_str())
+    }
+
+    /// Whether two texts name the same value: they are equal, or one is the display name of the other.
+    pub fn is_same(&self, one: &str, other: &str) -> bool {
+        self.value_of(one) == self.value_of(other)
+    }
+
+    /// The value that a text names, in the BMC's own spelling: its display name where the BMC shows `seen` so, else its name.
+    pub fn spelled<'a>(&'a self, text: &'a str, seen: Option<&str>) -> &'a str {
+        let value = self.value_of(text);
+        let shows_display_names = seen.is_some_and(|seen| self.value_of(seen) != seen);
+        let named = self.names.iter().find(|(name, _)| name == value);
+        named
+            .filter(|_| shows_display_names)
+            .map_or(value, |(_, shown)| shown.as_str())
     }
 
     /// `value` in the attribute's type, or the fault as a text that continues "it ...".
@@ -340,5 +374,36 @@ mod tests {
             assert!(told.contains(words), "{name}: {told}");
         }
         assert!(rules["X"].read_only);
+    }
+
+    #[test]
+    fn a_value_and_its_display_name_are_the_same_value() {
+        let value = |name: &str, shown: &str| json!({"ValueName": name, "ValueDisplayName": shown});
+        let entry = json!({"AttributeName": "E", "Type": "Enumeration", "Value": [
+            value("1", "On"), value("0", "Off"), value("2", "1"), {"ValueName": "3"}
+        ]});
+        let (_, rule) = AttributeRule::read(&entry).unwrap();
+        for (one, other, is_same) in [
+            ("On", "1", true),
+            ("0", "Off", true),
+            ("3", "3", true),
+            ("On", "Off", false),
+            ("On", "0", false),
+            // The name of a value goes before the display name of another one.
+            ("1", "2", false),
+            ("unknown", "1", false),
+        ] {
+            assert_eq!(rule.is_same(one, other), is_same, "{one} {other}");
+            assert_eq!(rule.is_same(other, one), is_same, "{other} {one}");
+        }
+        for (text, seen, spelled) in [
+            ("Off", Some("1"), "0"),
+            ("0", Some("On"), "Off"),
+            ("Off", Some("On"), "Off"),
+            ("Off", None, "0"),
+            ("3", Some("On"), "3"),
+        ] {
+            assert_eq!(rule.spelled(text, seen), spelled, "{text} {seen:?}");
+        }
     }
 }
