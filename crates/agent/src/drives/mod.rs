@@ -51,8 +51,8 @@ pub enum DriveError {
         /// All drives with their sizes and serial numbers.
         present: String,
     },
-    /// The drive could not be opened.
-    #[error("drive {drive}: {source}")]
+    /// The drive exists and could not be opened.
+    #[error("drive {drive}: it exists and cannot be opened: {source}; check the drive and its cable, or replace it")]
     Io {
         /// Name of the drive.
         drive: String,

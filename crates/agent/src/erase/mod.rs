@@ -222,7 +222,7 @@ fn erase_one(
     };
     let raw = drives
         .open(facts)
-        .map_err(|error| failed("erase-unsupported", error.to_string()))?;
+        .map_err(|error| failed("disk-open-failed", error.to_string()))?;
     progress.step("samples before", 0);
     let mut before = Samples::take(&*raw, samples, progress).map_err(|error| match error {
         MethodError::Stopped(stop) => DriveFailure::Stopped(stop),

@@ -288,6 +288,30 @@ fn overwriting_a_drive_that_takes_no_writes_fails() {
     assert!(error.message.contains("reads back differently"), "{}", error.message);
 }
 
+/// A drive that the kernel lists and does not open.
+struct Closed(Fakes);
+
+impl Drives for Closed {
+    fn list(&self) -> Vec<DriveFacts> {
+        self.0.list()
+    }
+    fn open(&self, facts: &DriveFacts) -> Result<Box<dyn RawDrive>, DriveError> {
+        Err(DriveError::Io {
+            drive: facts.drive.name.clone(),
+            source: io::ErrorKind::PermissionDenied.into(),
+        })
+    }
+}
+
+#[test]
+fn a_drive_that_exists_and_cannot_be_opened_is_named_so() {
+    let drives = Closed(Fakes(vec![Fake::new(&[(Overwrite, Behaviour::Nothing)])]));
+    let failure = erase(&drives, &EraseDrives::default(), &JobControl::without_listener()).unwrap_err();
+    assert_eq!(failure.error.code, "disk-open-failed");
+    let words = "fake0: it exists and cannot be opened";
+    assert!(failure.error.message.contains(words), "{}", failure.error.message);
+}
+
 #[test]
 fn a_drive_without_methods_is_unsupported() {
     let error = run(&Fake::new(&[])).unwrap_err();

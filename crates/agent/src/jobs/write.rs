@@ -156,7 +156,8 @@ fn stop_error_or(control: &JobControl, error: JobError) -> JobError {
 
 fn drive_error(error: DriveError) -> JobError {
     let code = match error {
-        DriveError::Missing { .. } | DriveError::Io { .. } => "disk-missing",
+        DriveError::Missing { .. } => "disk-missing",
+        DriveError::Io { .. } => "disk-open-failed",
         DriveError::TooSmall { .. } => "disk-too-small",
     };
     job_error(code, error.to_string(), false)

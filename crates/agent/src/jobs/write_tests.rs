@@ -308,6 +308,17 @@ fn faults_before_writing_leave_the_drive_as_it_was() {
 }
 
 #[test]
+fn a_drive_that_exists_and_cannot_be_opened_is_not_missing() {
+    let error = drive_error(DriveError::Io {
+        drive: "vda".into(),
+        source: io::ErrorKind::PermissionDenied.into(),
+    });
+    assert_eq!(error.code, "disk-open-failed");
+    let words = "drive vda: it exists and cannot be opened";
+    assert!(error.message.starts_with(words), "{}", error.message);
+}
+
+#[test]
 fn the_writers_errors_are_passed_on() {
     let bench = bench(256 * MIB);
     let error = job_error("digest-mismatch", "chunk 3", false);

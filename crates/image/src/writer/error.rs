@@ -21,6 +21,14 @@ pub enum WriteError {
         /// The kernel's error.
         source: io::Error,
     },
+    /// The drive exists and cannot be opened.
+    #[error("drive {}: it exists and cannot be opened: {source}; check the drive and its cable, or replace it", path.display())]
+    DiskNotOpened {
+        /// Path of the drive.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
     /// The target is a folder, a terminal, or another special file.
     #[error("{} is neither a block device nor a regular file", path.display())]
     NotADisk {
@@ -64,7 +72,7 @@ pub enum WriteError {
     /// An index or a chunk could not be fetched.
     #[error(transparent)]
     Download(#[from] FetchError),
-    /// The drive cannot be opened, or refuses a write.
+    /// The drive refuses a write.
     #[error("drive {}: writing near byte {offset}: {source}", path.display())]
     Write {
         /// Path of the drive.
@@ -126,6 +134,7 @@ impl WriteError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::DiskMissing { .. } | Self::NotADisk { .. } => "disk-missing",
+            Self::DiskNotOpened { .. } => "disk-open-failed",
             Self::DiskBusy { .. } => "disk-busy",
             Self::DiskTooSmall { .. } => "disk-too-small",
             Self::Index {

@@ -35,11 +35,8 @@ pub(super) struct Target {
 impl Target {
     /// Opens a block device (exclusively: it must not be mounted) or an existing regular file. Writes nothing.
     pub(super) fn open(path: &Path) -> Result<Self, WriteError> {
-        let missing = |source| WriteError::DiskMissing {
-            path: path.to_owned(),
-            source,
-        };
-        let found = fs::metadata(path).map_err(missing)?;
+        let failed = |source| not_opened(path, source);
+        let found = fs::metadata(path).map_err(failed)?;
         let (exclusive, is_block) = match found.file_type() {
             kind if kind.is_block_device() => (libc::O_EXCL, true),
             kind if kind.is_file() => (0, false),
@@ -50,18 +47,10 @@ impl Target {
             .write(true)
             .custom_flags(exclusive)
             .open(path);
-        let plain = opened.map_err(|source| match source.raw_os_error() {
-            Some(libc::EBUSY) => WriteError::DiskBusy { path: path.to_owned() },
-            Some(libc::ENOENT | libc::ENXIO | libc::ENODEV | libc::ENOMEDIUM) => missing(source),
-            _ => WriteError::Write {
-                path: path.to_owned(),
-                offset: 0,
-                source,
-            },
-        })?;
-        let opened = plain.metadata().map_err(missing)?;
+        let plain = opened.map_err(failed)?;
+        let opened = plain.metadata().map_err(failed)?;
         let size = if is_block {
-            direct::device_size(&plain).map_err(missing)?
+            direct::device_size(&plain).map_err(failed)?
         } else {
             opened.len()
         };
@@ -229,4 +218,37 @@ fn open_direct(path: &Path, expected: &Metadata) -> Option<File> {
     let mut probe = AlignedBuf::new(ALIGNMENT).ok()?;
     file.read_at(&mut probe, 0).ok()?;
     Some(file)
+}
+
+/// Why a target is not open: it is in use, it is missing, or it exists and cannot be opened.
+fn not_opened(path: &Path, source: io::Error) -> WriteError {
+    let path = path.to_owned();
+    match source.raw_os_error() {
+        Some(libc::EBUSY) => WriteError::DiskBusy { path },
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ENXIO | libc::ENODEV | libc::ENOMEDIUM) => {
+            WriteError::DiskMissing { path, source }
+        }
+        _ => WriteError::DiskNotOpened { path, source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_that_exists_and_cannot_be_opened_is_not_missing() {
+        for (error, code) in [
+            (libc::ENOENT, "disk-missing"),
+            (libc::ENOMEDIUM, "disk-missing"),
+            (libc::EBUSY, "disk-busy"),
+            (libc::EIO, "disk-open-failed"),
+            (libc::EACCES, "disk-open-failed"),
+            (libc::EROFS, "disk-open-failed"),
+        ] {
+            let error = not_opened(Path::new("/dev/sda"), io::Error::from_raw_os_error(error));
+            assert_eq!(error.code(), code, "{error}");
+            assert!(error.to_string().contains("/dev/sda"), "{error}");
+        }
+    }
 }
