@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rackwright_identity::{ClientIdentity, KeyFiles, SystemRng};
 use rackwright_lifecycle::{EventKind, Timestamp, seconds};
-use rackwright_store::{EventRow, MemberRow, Store, StoreError};
+use rackwright_store::{BackupError, EventRow, MemberRow, Store, StoreError};
 
 use crate::api_error::ApiError;
 use crate::audit::local::{self, LocalError};
@@ -38,6 +38,15 @@ pub enum InviteError {
     /// The name is not valid.
     #[error("--name: {0}")]
     Name(String),
+    /// The database cannot be read.
+    #[error(transparent)]
+    Unread(#[from] BackupError),
+    /// The database has no site.
+    #[error(
+        "the database {0} contains no site, so no operator can be invited to it, and nothing was changed: name the right \
+         --config; at its first start with an empty database rackwrightd prints a token for the first operator"
+    )]
+    NoSite(String),
     /// The database is of another site.
     #[error(
         "the database belongs to the site with authority {site}, and the keys here belong to authority {ours}: name the \
@@ -68,14 +77,16 @@ pub async fn invite(config: &Config, name: &str, reason: &str) -> Result<String,
     if !folder.is_dir() {
         return Err(InviteError::NoKeys(folder));
     }
+    // Read before the database is opened, which would make its tables.
+    let site = config.database.authority().await?;
+    let site = site.ok_or_else(|| InviteError::NoSite(config.database.to_string()))?;
     let now = clock::now();
     let keys = KeyFiles::load_or_create(&config.data_dir, "", clock::system_time(now), Arc::new(SystemRng))?;
     let ours = keys.authority.site_id();
-    let store = Store::open(config.database.clone()).await?;
-    let site = store.site_authority(&ours).await?;
     if site != ours {
         return Err(InviteError::OtherSite { site, ours });
     }
+    let store = Store::open(config.database.clone()).await?;
     let user = LocalUser::present();
     // The audit record comes before the event, and both before the token.
     let what = ("invite-operator", &*format!("members/{name}"), reason);
@@ -209,6 +220,35 @@ mod tests {
             (row.body.as_str(), row.expires_at),
             ("operator", now.plus(seconds(3600)))
         );
+    }
+
+    #[tokio::test]
+    async fn a_database_of_no_site_or_another_one_is_refused_and_unchanged() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = testing::config(dir.path(), "");
+        let now = clock::system_time(clock::now());
+        KeyFiles::load_or_create(&config.data_dir, "Rackwright test", now, Arc::new(SystemRng)).unwrap();
+        let refused = invite(&config, "ann", "no operator can log in").await.unwrap_err();
+        assert!(matches!(refused, InviteError::NoSite(_)), "{refused}");
+        assert!(!config.database.file().unwrap().exists(), "no database was made");
+
+        let store = Store::open(config.database.clone()).await.unwrap();
+        let refused = invite(&config, "ann", "no operator can log in").await.unwrap_err();
+        assert!(matches!(refused, InviteError::NoSite(_)), "{refused}");
+        let site = store.site_authority("theirs").await.unwrap();
+        assert_eq!(site, "theirs", "the command stored no authority");
+
+        let refused = invite(&config, "ann", "no operator can log in").await.unwrap_err();
+        assert!(
+            matches!(&refused, InviteError::OtherSite { site, .. } if site == "theirs"),
+            "{refused}"
+        );
+        assert_eq!(store.events(&Scope::Site, 0, "", 9).await.unwrap(), []);
+        assert_eq!(
+            store.member_tokens(&Scope::Site, clock::now(), "", 9).await.unwrap(),
+            []
+        );
+        store.close().await;
     }
 
     #[tokio::test]

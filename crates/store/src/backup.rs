@@ -94,6 +94,10 @@ pub struct DatabaseSite {
 const SITE: &str =
     "SELECT ca_sha256, database_id, age, (SELECT MAX(version) FROM schema_version) FROM site WHERE id = 1";
 
+const AUTHORITY: &str = "SELECT ca_sha256 FROM site WHERE id = 1";
+/// PostgreSQL's code for a table that does not exist.
+const NO_TABLE: &str = "42P01";
+
 impl Database {
     /// The newest schema that this program knows.
     #[must_use]
@@ -133,6 +137,30 @@ impl Database {
                     age: row.try_get(2)?,
                     schema: row.try_get(3)?,
                 })
+            }
+        }
+    }
+
+    /// SHA-256 of the certificate of the authority of the database's site; none if the database is missing or empty. Reads
+    /// only: no database and no table is made. A database that an older version made has an answer, too.
+    ///
+    /// # Errors
+    /// [`BackupError`]: the database cannot be read.
+    pub async fn authority(&self) -> Result<Option<String>, BackupError> {
+        match self {
+            Self::File(path) => {
+                let path = path.clone();
+                blocking(move || authority_of_file(&path)).await
+            }
+            Self::Server(server) => {
+                let mut connection = server.options()?.connect().await?;
+                match sqlx::query(AUTHORITY).fetch_optional(&mut connection).await {
+                    Ok(row) => Ok(row.map(|row| row.try_get(0)).transpose()?),
+                    Err(error) => match DatabaseError::from(error) {
+                        error if error.code().is_some_and(|code| code == NO_TABLE) => Ok(None),
+                        error => Err(BackupError::Database(error)),
+                    },
+                }
             }
         }
     }
@@ -221,6 +249,19 @@ fn site_of_file(path: &Path) -> Result<DatabaseSite, BackupError> {
         error if error.sqlite_error_code() == Some(rusqlite::ErrorCode::Unknown) => no_site(),
         other => other.into(),
     })
+}
+
+fn authority_of_file(path: &Path) -> Result<Option<String>, BackupError> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    match read_only(path)?.query_row(AUTHORITY, [], |row| row.get(0)) {
+        Ok(authority) => Ok(Some(authority)),
+        Err(rusqlite::Error::QueryReturnedNoRows) => Ok(None),
+        // The table is missing.
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::Unknown) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn copy_file(path: &Path, to: &Path) -> Result<(), BackupError> {

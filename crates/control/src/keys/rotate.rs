@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rackwright_identity::{KeyFileError, KeyFiles, OldSealingKeys, SystemRng, seal_header};
 use rackwright_lifecycle::EventKind;
-use rackwright_store::{EventRow, Store, StoreError};
+use rackwright_store::{BackupError, EventRow, Store, StoreError};
 
 use crate::audit::local::{self, LocalError};
 use crate::clock;
@@ -31,6 +31,14 @@ pub enum RotateError {
     /// The keys cannot be read or written.
     #[error(transparent)]
     Keys(#[from] KeyFileError),
+    /// The database cannot be read.
+    #[error(transparent)]
+    Unread(#[from] BackupError),
+    /// The database has no site.
+    #[error(
+        "the database {0} contains no site, so it has no keys to change, and nothing was changed: name the right --config"
+    )]
+    NoSite(String),
     /// The keys belong to another site than the database.
     #[error(
         "the database belongs to another site: its authority is {site}, and the keys in {} belong to authority {ours}",
@@ -104,16 +112,17 @@ pub(super) async fn open(config: &Config) -> Result<(KeyFiles, Store), RotateErr
     if !folder.is_dir() {
         return Err(RotateError::NoKeys(folder));
     }
+    // Read before the database is opened, which would make its tables.
+    let site = config.database.authority().await?;
+    let site = site.ok_or_else(|| RotateError::NoSite(config.database.to_string()))?;
     let now = clock::system_time(clock::now());
     let keys = KeyFiles::load_or_create(&config.data_dir, "", now, Arc::new(SystemRng))?;
-    let store = Store::open(config.database.clone()).await?;
     let ours = keys.authority.site_id();
-    let site = store.site_authority(&ours).await?;
     if site != ours {
         let keys = folder;
         return Err(RotateError::OtherSite { site, ours, keys });
     }
-    Ok((keys, store))
+    Ok((keys, Store::open(config.database.clone()).await?))
 }
 
 pub(super) fn event(message: &str) -> EventRow {

@@ -444,6 +444,17 @@ async fn an_end_of_a_rotation_that_was_killed_after_it_was_stored_is_followed() 
 }
 
 #[tokio::test]
+async fn no_key_is_changed_for_a_database_of_no_site() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = testing::config(dir.path(), "");
+    let now = crate::clock::system_time(crate::clock::now());
+    KeyFiles::load_or_create(&config.data_dir, "Rackwright test", now, Arc::new(SystemRng)).unwrap();
+    let refused = rotate::sealing(&config).await.unwrap_err();
+    assert!(matches!(refused, RotateError::NoSite(_)), "{refused}");
+    assert!(!config.database.file().unwrap().exists(), "no database was made");
+}
+
+#[tokio::test]
 async fn a_process_without_the_authority_that_a_rotation_ended_with_does_not_start() {
     let dir = tempfile::tempdir().unwrap();
     let (core, _) = process(dir.path(), NEVER).await;

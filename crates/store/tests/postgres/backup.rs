@@ -22,8 +22,10 @@ async fn a_copy_is_put_back_whole_and_only_while_nothing_is_connected() {
     let database = server.database();
     let empty = database.site().await.unwrap_err();
     assert!(matches!(empty, BackupError::NoSite(_)), "{empty:?}");
+    assert_eq!(database.authority().await.unwrap(), None);
     let store = Store::open(database.clone()).await.unwrap();
     store.site_authority("aa").await.unwrap();
+    assert_eq!(database.authority().await.unwrap().as_deref(), Some("aa"));
     add(&store, "before").await;
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("database.pgdump");
