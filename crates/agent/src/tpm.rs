@@ -64,6 +64,14 @@ pub fn clear(root: &SysRoot) -> Result<bool, String> {
     Ok(true)
 }
 
+/// Removes a key that is no longer needed. A failure is logged: it changes no result of the key, and must not hide the error
+/// of an earlier command. If the TPM has no memory left, the next key cannot be made, and that error is reported.
+fn remove(tpm: &mut Tpm, key: &Key) {
+    if let Err(error) = tpm.remove(key) {
+        tracing::warn!("a key stays in the TPM's memory until the next start: {error}");
+    }
+}
+
 impl KernelTpm {
     /// Opens the TPM and creates its keys; `None` without a TPM 2.0.
     ///
@@ -78,7 +86,7 @@ impl KernelTpm {
     fn with(mut tpm: Tpm, root: &SysRoot) -> Result<Self, TpmError> {
         let mut public = |kind| {
             let key = tpm.key(kind)?;
-            tpm.remove(&key)?;
+            remove(&mut tpm, &key);
             Ok::<_, TpmError>(key.public)
         };
         let (ek, ak) = (public(Kind::Endorsement)?, public(Kind::Attestation)?);
@@ -104,7 +112,7 @@ impl KernelTpm {
         let mut tpm = self.tpm.lock().unwrap_or_else(PoisonError::into_inner);
         let ek = tpm.key(Kind::Endorsement)?;
         let answered = Self::answered(&mut tpm, &ek, &credential, &quote_data(challenge, key_sha256));
-        tpm.remove(&ek)?;
+        remove(&mut tpm, &ek);
         let (secret, quoted) = answered?;
         let pcrs = quoted.values.iter();
         Ok(Attestation {
@@ -122,7 +130,7 @@ impl KernelTpm {
         let ak = tpm.key(Kind::Attestation)?;
         let secret = tpm.activate(ek, &ak, credential);
         let quoted = secret.and_then(|secret| Ok((secret, tpm.quote(&ak, data, ASKED)?)));
-        tpm.remove(&ak)?;
+        remove(tpm, &ak);
         quoted
     }
 
@@ -162,11 +170,12 @@ impl Attester for KernelTpm {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::path::Path;
+    use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
 
     use rackwright_tpm::credential;
-    use rackwright_tpm::device::Socket;
+    use rackwright_tpm::device::{Socket, Transport};
     use rackwright_tpm::pcr::Values;
     use rackwright_tpm::quote::verify;
     use ring::rand::SystemRandom;
@@ -182,11 +191,10 @@ mod tests {
         assert!(KernelTpm::open(&root).is_err_and(|why| why.contains("cannot be opened")));
     }
 
-    #[test]
-    fn a_challenge_is_answered_by_the_tpm_for_the_own_key() {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name).display().to_string();
-        let mut swtpm = Command::new("swtpm")
+    /// Starts a TPM in software.
+    fn swtpm(dir: &Path) -> (Child, Socket) {
+        let at = |name: &str| dir.join(name).display().to_string();
+        let swtpm = Command::new("swtpm")
             .args(["socket", "--tpm2", "--flags", "not-need-init,startup-clear"])
             .args(["--tpmstate", &format!("dir={}", at(""))])
             .args(["--server", &format!("type=unixio,path={}", at("tpm"))])
@@ -195,20 +203,29 @@ mod tests {
             .spawn()
             .expect("swtpm is installed (make deps)");
         let deadline = Instant::now() + Duration::from_secs(20);
-        let socket = loop {
-            match Socket::connect(&dir.path().join("tpm")) {
-                Ok(socket) => break socket,
+        loop {
+            match Socket::connect(&dir.join("tpm")) {
+                Ok(socket) => return (swtpm, socket),
                 Err(error) => assert!(Instant::now() < deadline, "{error}"),
             }
             std::thread::yield_now();
-        };
-        let tpm = KernelTpm::with(Tpm::new(Box::new(socket)), &SysRoot::below(dir.path())).unwrap();
+        }
+    }
+
+    /// The public parts of a TPM's endorsement key and attestation key.
+    fn publics(tpm: &KernelTpm) -> (Public, Public) {
         let keys = tpm.keys();
         let key = |kind, bytes: &[u8]| Public::parse(kind, bytes).unwrap();
-        let ek = key(Kind::Endorsement, &keys.endorsement_public);
-        let ak = key(Kind::Attestation, &keys.attestation_public);
-        let made = credential::make(&ek, &ak.name(), &[3; 32], &SystemRandom::new()).unwrap();
-        let mut challenge = Challenge {
+        (
+            key(Kind::Endorsement, &keys.endorsement_public),
+            key(Kind::Attestation, &keys.attestation_public),
+        )
+    }
+
+    /// A challenge with the secret of 32 threes for these keys.
+    fn challenge(ek: &Public, ak: &Public) -> Challenge {
+        let made = credential::make(ek, &ak.name(), &[3; 32], &SystemRandom::new()).unwrap();
+        Challenge {
             nonce: vec![1; 32],
             credential_blob: made.blob,
             credential_seed: made.seed,
@@ -216,7 +233,16 @@ mod tests {
             claim_generation: 2,
             boot: "b".into(),
             bmc_secret: false,
-        };
+        }
+    }
+
+    #[test]
+    fn a_challenge_is_answered_by_the_tpm_for_the_own_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut swtpm, socket) = swtpm(dir.path());
+        let tpm = KernelTpm::with(Tpm::new(Box::new(socket)), &SysRoot::below(dir.path())).unwrap();
+        let (ek, ak) = publics(&tpm);
+        let mut challenge = challenge(&ek, &ak);
         let answer = tpm.answer(&challenge, "key");
         assert_eq!((answer.secret, answer.fault), (vec![3; 32], String::new()));
         let value = |(index, value): (&u32, &Vec<u8>)| (*index as u8, value.as_slice().try_into().unwrap());
@@ -230,6 +256,36 @@ mod tests {
                 .fault
                 .contains("refuses to open the credential")
         );
+        swtpm.kill().unwrap();
+        swtpm.wait().unwrap();
+    }
+
+    /// A TPM that removes a key and then answers that it did not.
+    struct Keeping(Socket);
+
+    impl Transport for Keeping {
+        fn transmit(&mut self, command: &[u8]) -> io::Result<Vec<u8>> {
+            let answer = self.0.transmit(command)?;
+            // TPM2_FlushContext of a transient object.
+            let is_removal = command[6..10] == [0, 0, 1, 0x65] && command[10] == 0x80;
+            // TPM_RC_FAILURE.
+            let refused = [0x80, 1, 0, 0, 0, 10, 0, 0, 1, 1];
+            Ok(if is_removal { refused.to_vec() } else { answer })
+        }
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_removed_ends_no_answer_and_hides_no_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut swtpm, socket) = swtpm(dir.path());
+        let tpm = KernelTpm::with(Tpm::new(Box::new(Keeping(socket))), &SysRoot::below(dir.path())).unwrap();
+        let (ek, ak) = publics(&tpm);
+        let mut challenge = challenge(&ek, &ak);
+        let answer = tpm.answer(&challenge, "key");
+        assert_eq!((answer.secret, answer.fault), (vec![3; 32], String::new()));
+        challenge.credential_blob[10] ^= 1;
+        let fault = tpm.answer(&challenge, "key").fault;
+        assert!(fault.contains("refuses to open the credential"), "{fault}");
         swtpm.kill().unwrap();
         swtpm.wait().unwrap();
     }

@@ -185,7 +185,8 @@ impl Tpm {
         match parsed {
             Ok(public) => Ok(Key { handle, public }),
             Err(error) => {
-                self.flush(handle)?;
+                // A failure to remove the key must not hide the fault of the answer.
+                let _ = self.flush(handle);
                 Err(error.into())
             }
         }
