@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use rackwright_api::v1;
 use rackwright_infiniband::Guid;
-use rackwright_lifecycle::cluster::{Swap, has_failed};
+use rackwright_lifecycle::cluster::{Obstacle, Swap, has_failed};
 use rackwright_lifecycle::{EventKind, Seat, Timestamp};
 use rackwright_placement::{Bandwidth, CustomerId, Request, SkuId as PlacedSku};
-use rackwright_planner::planner::{NamedPlacement, Planner};
+use rackwright_planner::planner::{NamedPlacement, Planner, Refused};
 use rackwright_site::model::{Site, SkuId};
 use rackwright_store::{ClusterRecord, ClusterSpec, EventRow, Replaced, StoreError, WriteTx};
 
@@ -351,13 +351,13 @@ pub async fn replace(core: &Core, mut record: ClusterRecord, node: &str, reason:
     let found = picture.clone().plan(move |site: &Site, planner: &mut Planner<'_>| {
         let bad = site
             .node_named(&bad)
-            .ok_or_else(|| format!("the site has no node {bad} any more"))?;
+            .ok_or_else(|| (Obstacle::Site, format!("the site has no node {bad} any more")))?;
         let avoid: Vec<_> = leave.iter().filter_map(|name| site.node_named(name)).collect();
         let swap = planner
             .replace(number, bad, &avoid)
-            .map_err(|refused| refused.to_string())?;
+            .map_err(|refused| (obstacle(&refused), refused.to_string()))?;
         let by = site.node(swap.by).name.to_string();
-        Ok::<_, String>((planner.named(&swap.placement), by, swap.was_spare))
+        Ok::<_, (Obstacle, String)>((planner.named(&swap.placement), by, swap.was_spare))
     });
     let now = clock::now();
     match found.await? {
@@ -371,11 +371,14 @@ pub async fn replace(core: &Core, mut record: ClusterRecord, node: &str, reason:
             };
             exchange(core, &picture, record, &change, now).await
         }
-        Err(refused) => {
-            let is_new = record.swap.as_ref().is_none_or(|swap| swap.refused != refused);
+        Err((obstacle, refused)) => {
+            let former = record.swap.as_ref();
+            let is_new = former.is_none_or(|swap| !swap.is_repeated_by(node, obstacle));
             record.swap = Some(Swap {
                 at: now,
                 refused: refused.clone(),
+                lost: node.to_owned(),
+                obstacle,
             });
             let mut tx = core.store.write().await?;
             tx.save_cluster(&mut record, now).await?;
@@ -387,6 +390,14 @@ pub async fn replace(core: &Core, mut record: ClusterRecord, node: &str, reason:
             core.commit(tx).await?;
             Ok(())
         }
+    }
+}
+
+/// The kind of obstacle of a refused replacement.
+fn obstacle(refused: &Refused) -> Obstacle {
+    match refused {
+        Refused::Placement(_) => Obstacle::Placement,
+        Refused::Budgets { .. } | Refused::Change { .. } => Obstacle::Budgets,
     }
 }
 

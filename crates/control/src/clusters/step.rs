@@ -226,6 +226,10 @@ async fn take_edge(
     record.cluster.since = now;
     record.reason.clone_from(&reason);
     record.cluster.wanted.retry = false;
+    if matches!(edge, Edge::HandedOver | Edge::Restored) {
+        // All nodes are in order: the next search is for another loss.
+        record.swap = None;
+    }
     let mut tx = core.store.write().await?;
     match edge {
         Edge::Released => {

@@ -2,8 +2,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rackwright_api::v1;
-use rackwright_lifecycle::cluster::{State, Wait as ClusterWait};
-use rackwright_lifecycle::{State as NodeState, Wait};
+use rackwright_lifecycle::cluster::{Obstacle, State, Wait as ClusterWait};
+use rackwright_lifecycle::{State as NodeState, Timestamp, Wait};
 use rackwright_site::generate::{ReferenceSku, Request, site_file};
 use rackwright_site::model::Redundancy;
 use rackwright_store::{ClusterRecord, FirmwareUpdateRow, ImageVersionBody, ImageVersionRow, NodeRecord, Scope};
@@ -300,6 +300,40 @@ async fn where_no_node_can_take_a_place_the_cluster_says_so_and_waits() {
         events.iter().any(|event| event.kind == "cluster.no-replacement"),
         "{events:?}"
     );
+}
+
+/// Events about failed searches for a replacement node.
+async fn refusals(core: &Core) -> usize {
+    let events = core.store.events(&Scope::Site, 0, "clusters/alpha", 100).await.unwrap();
+    let refusals = events.iter().filter(|event| event.kind == "cluster.no-replacement");
+    refusals.count()
+}
+
+#[tokio::test]
+async fn an_obstacle_is_reported_once_whatever_its_words_and_again_for_another_node() {
+    let core = hall(32, "").await;
+    build(&core, "alpha", "bolt", 32).await;
+    let mut nodes = names(&core, "alpha").await.into_iter();
+    let (first, second) = (nodes.next().unwrap(), nodes.next().unwrap());
+    put(&core, &second, |record| record.node.state = NodeState::Failed).await;
+    step(&core, "alpha").await;
+    assert_eq!(refusals(&core).await, 1);
+    // The next search, some time later, meets the same obstacle and has other numbers in its words.
+    let search_again = async |words: &str| {
+        let mut tx = core.store.write().await.unwrap();
+        let mut record = tx.cluster("alpha").await.unwrap();
+        let swap = record.swap.as_mut().unwrap();
+        assert_eq!((&swap.lost, swap.obstacle), (&second, Obstacle::Placement));
+        (swap.at, swap.refused) = (Timestamp(1), words.to_owned());
+        tx.save_cluster(&mut record, clock::now()).await.unwrap();
+        tx.commit().await.unwrap();
+        step(&core, "alpha").await;
+    };
+    search_again("31 nodes are in use").await;
+    assert_eq!(refusals(&core).await, 1, "the obstacle is the same");
+    put(&core, &first, |record| record.node.state = NodeState::Failed).await;
+    search_again("32 nodes are in use").await;
+    assert_eq!(refusals(&core).await, 2, "another node has no replacement");
 }
 
 #[tokio::test]

@@ -245,8 +245,37 @@ pub enum Network {
 pub struct Swap {
     /// When it was made.
     pub at: Timestamp,
-    /// Why it found none.
+    /// Why it found none, for people. The numbers in it change from search to search.
     pub refused: String,
+    /// The node that was to be replaced.
+    #[serde(default)]
+    pub lost: String,
+    /// The kind of obstacle.
+    #[serde(default)]
+    pub obstacle: Obstacle,
+}
+
+impl Swap {
+    /// Whether the last search was for the same node and met the same kind of obstacle.
+    #[must_use]
+    pub fn is_repeated_by(&self, lost: &str, obstacle: Obstacle) -> bool {
+        self.lost == lost && self.obstacle == obstacle
+    }
+}
+
+/// What kept a search for a replacement node from finding one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Obstacle {
+    /// Stored by a version that did not store the kind.
+    #[default]
+    Unknown,
+    /// The site does not have the lost node any more.
+    Site,
+    /// No free node and links keep the promises of the cluster.
+    Placement,
+    /// Power or cooling do not suffice.
+    Budgets,
 }
 
 /// The facts about a cluster.

@@ -168,9 +168,13 @@ impl Play {
                     impaired: None,
                 };
             }
-            Effect::Replace { .. } => {
-                let refused = "no node is free".to_owned();
-                self.swap = Some(Swap { at: NOW, refused });
+            Effect::Replace { node, .. } => {
+                self.swap = Some(Swap {
+                    at: NOW,
+                    refused: "no node is free".to_owned(),
+                    lost: node,
+                    obstacle: Obstacle::Placement,
+                });
             }
             other => panic!("{other:?}"),
         }

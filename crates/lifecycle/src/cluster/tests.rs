@@ -91,6 +91,8 @@ fn a_lost_node_is_replaced_and_not_looked_for_without_a_pause() {
     facts.swap = Some(Swap {
         at: NOW,
         refused: "no free node".into(),
+        lost: "n1".into(),
+        obstacle: Obstacle::Placement,
     });
     let until = NOW.plus(seconds(SWAP_PAUSE_S));
     match decide(&cluster(State::Building), &facts, NOW) {

@@ -1,7 +1,7 @@
 //! Clusters and their nodes.
 
 use rackwright_lifecycle::State as NodeState;
-use rackwright_lifecycle::cluster::{Cluster, Edge, Rollout, State, Swap, Wait, Wanted};
+use rackwright_lifecycle::cluster::{Cluster, Edge, Obstacle, Rollout, State, Swap, Wait, Wanted};
 use rackwright_store::{
     ClusterHistoryRow, ClusterRecord, ClusterSpec, FormerSpec, NetworkRow, NetworkTest, Replaced, Scope, Store,
     StoreError, Term,
@@ -50,6 +50,8 @@ pub fn cluster(id: &str, customer: &str) -> ClusterRecord {
     record.swap = Some(Swap {
         at: at(5),
         refused: "none free".into(),
+        lost: "n2".into(),
+        obstacle: Obstacle::Budgets,
     });
     record.replaced = vec![Replaced {
         node: "n9".into(),
