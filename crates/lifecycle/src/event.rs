@@ -62,6 +62,7 @@ event_kinds! {
     BmcPasswordChanged "bmc.password-changed" Operators,
     BootUnknownMachine "boot.unknown-machine" Operators,
     BootUnknownMachineReported "boot.unknown-machine-reported" Operators,
+    ClusterFewerSpares "cluster.fewer-spares" Customers,
     ClusterLease "cluster.lease" Customers,
     ClusterLeaseEnds "cluster.lease-ends" Customers,
     ClusterNetworkFault "cluster.network-fault" Customers,

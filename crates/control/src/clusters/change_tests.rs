@@ -1,6 +1,7 @@
 //! Clusters in use that grow, shrink, or get another image.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_lifecycle::State as NodeState;
@@ -379,6 +380,80 @@ async fn a_spare_that_leaves_steps_in_for_nobody() {
     step(&core, "alpha").await;
     let by = cluster(&core, "alpha").await.replaced[0].by.clone();
     assert_ne!(by, spare);
+}
+
+/// A cluster in use with spares, and the name of one of them.
+async fn with_spares(core: &Arc<Core>, nodes: u32, spares: u32) -> String {
+    let spec = v1::ClusterSpec {
+        spares,
+        ..spec("bolt", nodes)
+    };
+    create_cluster(core, "1", "alpha", spec).await.unwrap();
+    step(core, "alpha").await;
+    for id in names(core, "alpha").await {
+        check(core, &id).await;
+    }
+    step(core, "alpha").await;
+    for id in names(core, "alpha").await {
+        hand_over(core, &id).await;
+    }
+    assert_eq!(step(core, "alpha").await, State::Ready);
+    spares_of(core).await.pop().unwrap()
+}
+
+async fn spares_of(core: &Core) -> Vec<String> {
+    let record = cluster(core, "alpha").await;
+    crate::hall::placement_of(&record).unwrap().spares
+}
+
+/// The messages of the events of this kind that the customer may see.
+async fn customers_messages(core: &Core, kind: &str) -> Vec<String> {
+    let events = core
+        .store
+        .events(&Scope::Site, 0, "clusters/alpha", 1000)
+        .await
+        .unwrap();
+    let events = events.into_iter().filter(|event| event.kind == kind);
+    events
+        .inspect(|event| assert!(event.kind.is_for_customers()))
+        .map(|event| event.message)
+        .collect()
+}
+
+#[tokio::test]
+async fn a_spare_that_is_in_use_now_is_told_to_operators_and_customers() {
+    let core = hall(32, "").await;
+    let spare = with_spares(&core, 2, 1).await;
+    let lost = names(&core, "alpha").await.into_iter().find(|id| *id != spare).unwrap();
+    fail(&core, &lost).await;
+    step(&core, "alpha").await;
+    assert_eq!(spares_of(&core).await, [""; 0]);
+    let told = customers_messages(&core, "cluster.fewer-spares").await;
+    let [message] = &told[..] else { panic!("{told:?}") };
+    assert!(
+        message.starts_with("alpha has 0 spares left and was requested with 1"),
+        "{message}"
+    );
+    assert!(
+        message.contains(&spare) && message.contains("cluster resize alpha --spares 1"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn a_spare_that_is_lost_is_named_as_a_spare_and_replaces_no_node() {
+    let core = hall(32, "").await;
+    let spare = with_spares(&core, 3, 1).await;
+    let lost = names(&core, "alpha").await.into_iter().find(|id| *id != spare).unwrap();
+    fail(&core, &lost).await;
+    fail(&core, &spare).await;
+    step(&core, "alpha").await;
+    let replaced = cluster(&core, "alpha").await.replaced;
+    assert_eq!(replaced.len(), 2, "{replaced:?}");
+    assert!(replaced.iter().all(|one| one.by != spare), "{replaced:?}");
+    let told = customers_messages(&core, "cluster.replaced").await;
+    let words = format!("takes the place of the spare {spare}");
+    assert!(told.iter().any(|message| message.contains(&words)), "{told:?}");
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ use crate::clock;
 use crate::clusters::node_claims;
 use crate::core::Core;
 use crate::hall::{self, HallError, HallSnapshot};
+use crate::text::counted;
 use crate::user_data;
 
 /// Tries against concurrent reservations.
@@ -339,20 +340,29 @@ pub fn contended() -> ReserveError {
     ))
 }
 
-/// Puts another node in the place of a lost one. An obstacle is stored with the cluster.
+/// Puts another node in the place of a lost one. The nodes `out` are out of order, too: a spare among them replaces no node.
+/// An obstacle is stored with the cluster.
 ///
 /// # Errors
 /// The database failed, or a concurrent change won.
-pub async fn replace(core: &Core, mut record: ClusterRecord, node: &str, reason: &str) -> Result<(), ReserveError> {
+pub async fn replace(
+    core: &Core,
+    mut record: ClusterRecord,
+    node: &str,
+    reason: &str,
+    out: &BTreeSet<String>,
+) -> Result<(), ReserveError> {
+    let is_spare = hall::placement_of(&record)?.spares.iter().any(|spare| spare == node);
     let picture = core.sites.picture(&core.store).await?;
     let (number, bad) = (hall::number(&record.uid), node.to_owned());
     // A spare that leaves replaces no node.
-    let leave = record.cluster.wanted.leave.clone();
+    let unusable: BTreeSet<String> = record.cluster.wanted.leave.union(out).cloned().collect();
     let found = picture.clone().plan(move |site: &Site, planner: &mut Planner<'_>| {
         let bad = site
             .node_named(&bad)
             .ok_or_else(|| (Obstacle::Site, format!("the site has no node {bad} any more")))?;
-        let avoid: Vec<_> = leave.iter().filter_map(|name| site.node_named(name)).collect();
+        let avoid = unusable.iter().filter_map(|name| site.node_named(name));
+        let avoid: Vec<_> = avoid.filter(|other| *other != bad).collect();
         let swap = planner
             .replace(number, bad, &avoid)
             .map_err(|refused| (obstacle(&refused), refused.to_string()))?;
@@ -367,6 +377,7 @@ pub async fn replace(core: &Core, mut record: ClusterRecord, node: &str, reason:
                 by,
                 was_spare,
                 node,
+                is_spare,
                 reason,
             };
             exchange(core, &picture, record, &change, now).await
@@ -383,7 +394,8 @@ pub async fn replace(core: &Core, mut record: ClusterRecord, node: &str, reason:
             let mut tx = core.store.write().await?;
             tx.save_cluster(&mut record, now).await?;
             if is_new {
-                let message = format!("no node can take the place of {node} in {}: {refused}", record.id);
+                let place = place_of(node, is_spare);
+                let message = format!("no node can take the place of {place} in {}: {refused}", record.id);
                 tx.add_event(&event(&record.id, EventKind::ClusterNoReplacement, message, now))
                     .await?;
             }
@@ -391,6 +403,12 @@ pub async fn replace(core: &Core, mut record: ClusterRecord, node: &str, reason:
             Ok(())
         }
     }
+}
+
+/// A lost node, and whether it is a spare, as words.
+fn place_of(node: &str, is_spare: bool) -> String {
+    let spare = if is_spare { "the spare " } else { "" };
+    format!("{spare}{node}")
 }
 
 /// The kind of obstacle of a refused replacement.
@@ -407,6 +425,7 @@ struct Exchange<'a> {
     by: String,
     was_spare: bool,
     node: &'a str,
+    is_spare: bool,
     reason: &'a str,
 }
 
@@ -422,6 +441,7 @@ async fn exchange(
         by,
         was_spare,
         node,
+        is_spare,
         reason,
     } = change;
     let again = || StoreError::Conflict {
@@ -458,16 +478,31 @@ async fn exchange(
     });
     tx.save_cluster(&mut record, now).await?;
     tx.save_hall(&mut row).await?;
-    let from = if *was_spare { "the spare " } else { "" };
-    let message = format!("{from}{by} takes the place of {node} in {}: {reason}", record.id);
+    let (by_words, place) = (place_of(by, *was_spare), place_of(node, *is_spare));
+    let message = format!("{by_words} takes the place of {place} in {}: {reason}", record.id);
     tx.add_event(&event(&record.id, EventKind::ClusterReplaced, message, now))
         .await?;
+    if *was_spare {
+        let message = fewer_spares(&record, placement.spares.len(), by);
+        tx.add_event(&event(&record.id, EventKind::ClusterFewerSpares, message, now))
+            .await?;
+    }
     core.commit(tx).await?;
     for due in [*node, by.as_str()] {
         core.notify_due(due);
     }
     core.clusters.partitions.notify_one();
     Ok(())
+}
+
+/// The message that a spare is in use now, and that no other spare has taken its place.
+fn fewer_spares(record: &ClusterRecord, left: usize, by: &str) -> String {
+    let (id, wanted) = (&record.id, record.spec.spares);
+    let have = counted(left, "spare");
+    format!(
+        "{id} has {have} left and was requested with {wanted}: {by} is in use now; `rackwright cluster resize {id} --spares \
+         {wanted}` reserves another spare"
+    )
 }
 
 /// Takes a node out of its cluster and out of service: it is erased before its next claim. Returns the build of the cluster

@@ -340,7 +340,12 @@ async fn act(
     now: Timestamp,
 ) -> Result<(), ReserveError> {
     match effect {
-        Effect::Replace { node, reason } => reserve::replace(core, record, &node, &reason).await,
+        Effect::Replace { node, reason } => {
+            let members = members(&record.id, nodes, &Units::new()).into_iter();
+            let out = members.filter(|member| member.standing.is_out());
+            let out = out.map(|member| member.node).collect();
+            reserve::replace(core, record, &node, &reason, &out).await
+        }
         Effect::TestNetwork => {
             let nodes = network::checked(&members(&record.id, nodes, &Units::new()), nodes);
             network::begin(core, record, nodes, now).await
