@@ -47,6 +47,14 @@ impl Nodes {
         Ok(convert::node(&self.0, record, inventory, clock::now()))
     }
 
+    /// Refuses to delete a node that is a cluster's: also a lost one without a claim, which the cluster still replaces.
+    async fn check_no_cluster(&self, record: &NodeRecord) -> Result<(), ApiError> {
+        match self.0.store.cluster_of_node(&record.id).await? {
+            Some(cluster) => Err(intent::leaves_cluster(record, &cluster)),
+            None => Ok(()),
+        }
+    }
+
     fn sealed(&self, id: &str, password: &str) -> Result<Vec<u8>, ApiError> {
         let secret = SecretString::from(password.to_owned());
         let purpose = bmc_password_purpose(id);
@@ -415,6 +423,7 @@ impl NodeService for Nodes {
         call.check_version(&request.name, record.version)?;
         intent::check_not_doubted(&record, "delete")?;
         intent::delete(&record)?;
+        self.check_no_cluster(&record).await?;
         for operation in tx.open_operations(&request.name).await.map_err(ApiError::from)? {
             let (code, message) = (Code::Aborted as i32, format!("{} deleted the node", caller.name));
             let ended = tx.end_operation(&operation.id, code, &message, call.now()).await;
@@ -639,5 +648,31 @@ fn account_after_new_login(account: &BmcAccount) -> BmcAccount {
         lockout: account.lockout,
         asked_at: account.asked_at,
         ..BmcAccount::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clusters::tests::{hall, names, put, spec};
+    use crate::grpc::test_calls::create_cluster;
+
+    #[tokio::test]
+    async fn a_lost_node_of_a_cluster_is_not_deleted_before_the_cluster_has_replaced_it() {
+        let core = hall(32, "").await;
+        create_cluster(&core, "1", "alpha", spec("bolt", 2)).await.unwrap();
+        let lost = names(&core, "alpha").await.first().unwrap().clone();
+        put(&core, &lost, |record| {
+            record.node.state = State::Available;
+            record.node.claim = None;
+        })
+        .await;
+        let record = core.store.node(&Scope::Site, &lost).await.unwrap();
+        intent::delete(&record).unwrap();
+        let refused = Nodes((*core).clone()).check_no_cluster(&record).await.unwrap_err();
+        assert!(
+            refused.to_string().contains("it is a node of cluster alpha"),
+            "{refused}"
+        );
     }
 }
