@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rackwright_lifecycle::seconds;
 use rackwright_store::{DiscoveryRow, FindingRow, StoreError};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::look::{LookResult, Looker};
@@ -43,6 +43,9 @@ pub enum ScanEnd {
     /// It cannot continue, for this reason.
     Failed(String),
 }
+
+/// The result of a look, with the number of its target.
+pub type Look = (u64, LookResult);
 
 /// The rate of new connections: even, with a short burst after a pause.
 struct Pace {
@@ -124,28 +127,21 @@ impl Scan {
             let may_begin = next < total && looks.len() < at_once;
             tokio::select! {
                 biased;
-                () = stop.cancelled() => {
-                    self.flush(next).await?;
-                    return Ok(ScanEnd::Stopped);
-                }
+                () = stop.cancelled() => return self.end(ScanEnd::Stopped, next, &mut looks).await,
                 () = sleep_until(flush_at) => {
                     if let Some(end) = self.flush(next).await? {
-                        return Ok(end);
+                        return self.end(end, next, &mut looks).await;
                     }
                     flush_at = Instant::now() + FLUSH;
                 }
-                Some(result) = looks.join_next() => match result {
-                    Ok((index, result)) => {
-                        if let Some(end) = self.note(index, result) {
-                            self.flush(next).await?;
-                            return Ok(end);
-                        }
-                        if self.found.len() >= FINDINGS {
-                            flush_at = Instant::now();
-                        }
+                Some(ended) = looks.join_next() => {
+                    if let Some(end) = self.take(ended, next, &mut looks).await? {
+                        return Ok(end);
                     }
-                    Err(error) => return Ok(ScanEnd::Failed(format!("the scan of a target ended early: {error}"))),
-                },
+                    if self.found.len() >= FINDINGS {
+                        flush_at = Instant::now();
+                    }
+                }
                 () = due(begin_at), if may_begin => {
                     let target = self.plan.nth(next);
                     if let Some(target) = target.filter(|target| !self.done.contains(&target.place)) {
@@ -163,6 +159,35 @@ impl Scan {
             }
         }
         Ok(self.flush(next).await?.unwrap_or(ScanEnd::Done))
+    }
+
+    /// Takes the result of a look that has ended. Returns the reason if the scan has to end; the findings are stored then.
+    pub(super) async fn take(
+        &mut self,
+        ended: Result<Look, JoinError>,
+        next: u64,
+        looks: &mut JoinSet<Look>,
+    ) -> Result<Option<ScanEnd>, StoreError> {
+        let end = match ended {
+            Ok((index, result)) => self.note(index, result),
+            Err(error) => Some(ScanEnd::Failed(format!("the scan of a target ended early: {error}"))),
+        };
+        match end {
+            Some(end) => self.end(end, next, looks).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Stores everything that was found, also by looks that ended a moment ago, before the scan ends for this reason.
+    async fn end(&mut self, end: ScanEnd, next: u64, looks: &mut JoinSet<Look>) -> Result<ScanEnd, StoreError> {
+        while let Some(ended) = looks.try_join_next() {
+            if let Ok((index, result)) = ended {
+                // The scan ends whatever this look says.
+                let _ = self.note(index, result);
+            }
+        }
+        self.flush(next).await?;
+        Ok(end)
     }
 
     fn note(&mut self, index: u64, result: LookResult) -> Option<ScanEnd> {

@@ -2,6 +2,7 @@ use rackwright_lifecycle::{OperationKind, Timestamp};
 use rackwright_store::OperationRow;
 use tokio::net::TcpListener;
 
+use super::look::LookResult;
 use super::spec::{Target, TargetSpec};
 use super::*;
 use crate::testing::{self, TestCore};
@@ -132,6 +133,49 @@ async fn places_that_a_former_process_finished_are_not_looked_at_again() {
     let kept = core.store.findings("d1", "*", "", 10).await.unwrap();
     let kept = kept.iter().find(|row| row.place == place).expect("it is kept");
     assert_eq!(kept.tries, 2);
+}
+
+#[tokio::test]
+async fn what_was_found_before_a_look_panicked_is_stored() {
+    async fn panics() -> (u64, LookResult) {
+        panic!("an answer that no test expected")
+    }
+    fn found(place: &str) -> LookResult {
+        LookResult::Found(Box::new(FindingRow {
+            discovery: "d1".into(),
+            place: place.into(),
+            address: format!("https://{place}"),
+            state: "login-refused".into(),
+            body: "{}".into(),
+            ..FindingRow::default()
+        }))
+    }
+    let core = testing::core().await;
+    let row = begun(&core, &[]).await;
+    let looker = Looker {
+        core: (*core).clone(),
+        discovery: "d1".into(),
+        logins: Box::new(GivenLogins(Secrets::default())),
+        tries: 1,
+        tried: HashMap::new(),
+        nodes: HashSet::new(),
+        turns: Semaphore::new(1),
+    };
+    let plan = Plan::new(&DiscoverySpec::default(), &SourceResults::default(), 10);
+    let mut scan = Scan::new((*core).clone(), row, plan, looker, HashSet::new());
+    let mut looks = JoinSet::new();
+    let end = scan.take(Ok((0, found("a"))), 3, &mut looks).await.unwrap();
+    assert!(end.is_none(), "{end:?}");
+    // A look that has ended and was not taken yet, and one that panicked.
+    looks.spawn(async { (1, found("b")) });
+    let mut others = JoinSet::new();
+    others.spawn(panics());
+    let panicked = others.join_next().await.unwrap();
+    let end = scan.take(panicked, 3, &mut looks).await.unwrap();
+    assert!(matches!(end, Some(ScanEnd::Failed(_))), "{end:?}");
+    let stored = core.store.findings("d1", "*", "", 10).await.unwrap();
+    let places: Vec<&str> = stored.iter().map(|row| row.place.as_str()).collect();
+    assert_eq!(places, ["a", "b"]);
 }
 
 #[tokio::test]
