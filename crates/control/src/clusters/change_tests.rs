@@ -421,15 +421,17 @@ async fn customers_messages(core: &Core, kind: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_spare_that_is_in_use_now_is_told_to_operators_and_customers() {
+async fn a_spare_that_is_in_use_now_is_an_event_for_operators_and_customers() {
     let core = hall(32, "").await;
     let spare = with_spares(&core, 2, 1).await;
     let lost = names(&core, "alpha").await.into_iter().find(|id| *id != spare).unwrap();
     fail(&core, &lost).await;
     step(&core, "alpha").await;
     assert_eq!(spares_of(&core).await, [""; 0]);
-    let told = customers_messages(&core, "cluster.fewer-spares").await;
-    let [message] = &told[..] else { panic!("{told:?}") };
+    let messages = customers_messages(&core, "cluster.fewer-spares").await;
+    let [message] = &messages[..] else {
+        panic!("{messages:?}")
+    };
     assert!(
         message.starts_with("alpha has 0 spares left and was requested with 1"),
         "{message}"
@@ -451,9 +453,9 @@ async fn a_spare_that_is_lost_is_named_as_a_spare_and_replaces_no_node() {
     let replaced = cluster(&core, "alpha").await.replaced;
     assert_eq!(replaced.len(), 2, "{replaced:?}");
     assert!(replaced.iter().all(|one| one.by != spare), "{replaced:?}");
-    let told = customers_messages(&core, "cluster.replaced").await;
+    let messages = customers_messages(&core, "cluster.replaced").await;
     let words = format!("takes the place of the spare {spare}");
-    assert!(told.iter().any(|message| message.contains(&words)), "{told:?}");
+    assert!(messages.iter().any(|message| message.contains(&words)), "{messages:?}");
 }
 
 #[tokio::test]
