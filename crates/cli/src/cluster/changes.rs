@@ -7,6 +7,7 @@ use rackwright_api::v1::{Cluster, ClusterMember, ClusterPartition, ClusterStatus
 
 use super::show::open_words;
 use super::{short, state_name};
+use crate::error::plural;
 use crate::names::listed;
 use crate::output::clean;
 use crate::{names, units};
