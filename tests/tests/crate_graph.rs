@@ -10,8 +10,9 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, PackageId};
 const GRAPH: &[(&str, u8, &[&str])] = &[
     ("lifecycle", 0, &[]),
     ("api", 0, &[]),
-    ("redfish", 0, &[]),
-    ("ipmi", 0, &[]),
+    ("redfish-wire", 0, &[]),
+    ("redfish", 1, &["redfish-wire"]),
+    ("ipmi", 1, &[]),
     ("tpm", 0, &[]),
     ("spdm", 0, &[]),
     ("site", 0, &[]),
@@ -75,6 +76,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
         &[
             "agent",
             "redfish",
+            "redfish-wire",
             "netboot",
             "image",
             "identity",
@@ -111,12 +113,12 @@ const KEPT: &[(&str, &[&str], &str)] = &[
     ),
     (
         "openssl",
-        &["redfish"],
+        &["redfish-wire"],
         "TLS is rustls but towards old BMCs, and there only in builds that ask for it",
     ),
     (
         "tokio-openssl",
-        &["redfish"],
+        &["redfish-wire"],
         "TLS is rustls but towards old BMCs, and there only in builds that ask for it",
     ),
     (
@@ -138,7 +140,16 @@ const KEPT: &[(&str, &[&str], &str)] = &[
     (
         "ring",
         &[
-            "identity", "agent", "cli", "image", "netboot", "redfish", "control", "sim", "tpm", "spdm",
+            "identity",
+            "agent",
+            "cli",
+            "image",
+            "netboot",
+            "redfish-wire",
+            "control",
+            "sim",
+            "tpm",
+            "spdm",
         ],
         "cryptography is for identity, digests, tokens and TLS",
     ),

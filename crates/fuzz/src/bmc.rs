@@ -1,7 +1,8 @@
 //! Views, event streams, links, logs and recordings of the BMC client.
 
 use rackwright_redfish::record::Recording;
-use rackwright_redfish::{BmcAddress, LogEntry, fuzzing};
+use rackwright_redfish::{BmcAddress, LogEntry};
+use rackwright_redfish_wire::fuzzing;
 use serde_json::Value;
 
 use crate::told;

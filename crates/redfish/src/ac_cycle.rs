@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
+use rackwright_redfish_wire::environment::Poll;
+use rackwright_redfish_wire::error::{ErrorKind, RedfishError};
+use rackwright_redfish_wire::retry::Repeat;
 use serde_json::json;
 
 use crate::client::BmcClient;
-use crate::environment::Poll;
-use crate::error::{ErrorKind, RedfishError};
 use crate::resource::Resource;
-use crate::retry::Repeat;
 use crate::views::{Action, PowerState};
 
 /// How long a BMC may still answer after the request. iLO and XCC wait some seconds; others power off the machine

@@ -7,18 +7,18 @@
 use std::collections::BTreeSet;
 
 use http::Method;
+use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish_wire::etag::DEFAULT_ORDER;
+use rackwright_redfish_wire::retry::Repeat;
+use rackwright_redfish_wire::session::Login;
+use rackwright_redfish_wire::transport::Outgoing;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
 use crate::client::BmcClient;
-use crate::error::RedfishError;
-use crate::etag::DEFAULT_ORDER;
 use crate::quirks::Profile;
 use crate::resource::Resource;
-use crate::retry::Repeat;
-use crate::session::Login;
 use crate::settings::{BmcTarget, Settings};
-use crate::transport::Outgoing;
 use crate::views::{Account, AccountPolicy, AccountService, Role, ServiceRoot};
 
 /// The standard role with all the rights that the client needs.

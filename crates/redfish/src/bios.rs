@@ -6,17 +6,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rackwright_redfish_wire::address::last_segment;
+use rackwright_redfish_wire::environment::Poll;
+use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish_wire::json;
+use rackwright_redfish_wire::retry::Repeat;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::address::last_segment;
 use crate::client::BmcClient;
-use crate::environment::Poll;
-use crate::error::RedfishError;
 use crate::quirks::BiosLock;
 use crate::resource::Resource;
-use crate::retry::Repeat;
 use crate::task::TaskHandle;
 use crate::views::{AttributeRegistry, AttributeRule, Bios, BiosValue};
 
@@ -432,9 +433,9 @@ fn english(file: &Resource) -> Option<String> {
         Some(Value::Array(places)) => places.as_slice(),
         _ => return None,
     };
-    let link = |place: &Value| crate::json::link(place, &["Uri"]);
+    let link = |place: &Value| json::link(place, &["Uri"]);
     let is_english = |place: &&Value| {
-        let language = crate::json::text(place, &["Language"]).unwrap_or_default();
+        let language = json::text(place, &["Language"]).unwrap_or_default();
         language.to_ascii_lowercase().starts_with("en")
     };
     let best = places.iter().filter(is_english).find_map(link);

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
+use rackwright_redfish_wire::environment::Poll;
+use rackwright_redfish_wire::error::RedfishError;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::client::BmcClient;
-use crate::environment::Poll;
-use crate::error::RedfishError;
 use crate::quirks::{BootPayload, Profile};
 use crate::resource::Resource;
 use crate::views::{BootMode, BootView, PowerState, System};

@@ -8,24 +8,24 @@ use std::time::Duration;
 use futures::{Stream, StreamExt as _};
 use http::Method;
 use hyper::upgrade::Upgraded;
+use rackwright_redfish_wire::address::BmcAddress;
+use rackwright_redfish_wire::error::{Exchange, RedfishError};
+use rackwright_redfish_wire::etag::{self, EtagRung};
+use rackwright_redfish_wire::retry::{Attempts, Repeat};
+use rackwright_redfish_wire::sender::Answer;
+use rackwright_redfish_wire::session::{self, Login, LoginMethod};
+use rackwright_redfish_wire::tls::{CertificateFingerprint, Pin};
+use rackwright_redfish_wire::transport::{Body, Outgoing, Proof, Reply, Transport};
+use rackwright_redfish_wire::upload::Upload;
+use rackwright_redfish_wire::wire::Wire;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 use url::Url;
 
-use crate::address::BmcAddress;
-use crate::error::{Exchange, RedfishError};
-use crate::etag::{self, EtagRung};
-use crate::firmware::Upload;
 use crate::quirks::Profile;
 use crate::resource::Resource;
-use crate::retry::{Attempts, Repeat};
-use crate::sender::Answer;
-use crate::session::{self, Login, LoginMethod};
 use crate::settings::{BmcTarget, Settings};
-use crate::tls::{CertificateFingerprint, Pin};
-use crate::transport::{Body, Outgoing, Proof, Reply, Transport};
 use crate::views::{Manager, ServiceRoot, System};
-use crate::wire::Wire;
 
 /// A client for one BMC. Clones share the session and the limit of concurrent requests.
 #[derive(Debug, Clone)]
@@ -157,7 +157,7 @@ impl BmcClient {
         let address = BmcAddress::parse(&target.address)?;
         let pin = Pin::new(target.certificate_sha256);
         let wire = Wire {
-            transport: Transport::new(address, pin, &settings)?,
+            transport: Transport::new(address, pin, settings.of_transport())?,
             environment: Arc::clone(&settings.environment),
             policy: settings.retry.clone(),
             password: target.password,

@@ -6,17 +6,17 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use rackwright_redfish_wire::environment::Poll;
+use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish_wire::json;
+use rackwright_redfish_wire::retry::Repeat;
+use rackwright_redfish_wire::transport::Reply;
 use serde_json::{Value, json};
 use url::Url;
 
 use crate::client::BmcClient;
-use crate::environment::Poll;
-use crate::error::RedfishError;
-use crate::json;
 use crate::resource::Resource;
-use crate::retry::Repeat;
 use crate::task::TaskHandle;
-use crate::transport::Reply;
 use crate::views::{Action, Task, TaskPhase};
 
 /// Most components. A machine with 72 GPUs has fewer components that attest their firmware.

@@ -6,8 +6,9 @@
 
 mod web;
 
+use rackwright_redfish_wire::error::RedfishError;
+
 use crate::client::BmcClient;
-use crate::error::RedfishError;
 use crate::quirks::ConsoleSsh;
 use crate::resource::Resource;
 

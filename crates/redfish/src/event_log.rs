@@ -5,17 +5,17 @@
 
 use std::time::Duration;
 
+use rackwright_redfish_wire::address::{last_segment, same_resource};
+use rackwright_redfish_wire::environment::Poll;
+use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish_wire::json;
+use rackwright_redfish_wire::retry::Repeat;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::address::same_resource;
 use crate::client::BmcClient;
-use crate::environment::Poll;
-use crate::error::RedfishError;
 use crate::inventory::{InventoryGap, Walk};
-use crate::json;
 use crate::resource::Resource;
-use crate::retry::Repeat;
 use crate::views::{Action, Manager};
 
 /// Most resources that one reading of the logs fetches.
@@ -283,7 +283,7 @@ impl Walk<'_> {
             }
         }
         // The highest numbers are the newest entries, in whatever order they are listed.
-        linked.sort_by_key(|link| std::cmp::Reverse(crate::address::last_segment(link).parse::<u64>().ok()));
+        linked.sort_by_key(|link| std::cmp::Reverse(last_segment(link).parse::<u64>().ok()));
         self.cut(&mut linked, MAX_LINKED);
         let followed = self.get_all(&linked).await?;
         read.found
@@ -305,8 +305,8 @@ impl LogEntry {
             return None;
         }
         let created_s = created.as_deref().and_then(seconds_of);
-        let id = json::text(entry, &["Id"])
-            .or_else(|| json::link(entry, &[]).map(|link| crate::address::last_segment(&link).to_owned()));
+        let id =
+            json::text(entry, &["Id"]).or_else(|| json::link(entry, &[]).map(|link| last_segment(&link).to_owned()));
         Some(Self {
             log: log.to_owned(),
             id: clean(&id.unwrap_or_default()),

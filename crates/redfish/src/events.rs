@@ -3,13 +3,13 @@
 
 use std::collections::VecDeque;
 
+use rackwright_redfish_wire::error::{Exchange, RedfishError};
+use rackwright_redfish_wire::json;
+use rackwright_redfish_wire::sender::Answer;
+use rackwright_redfish_wire::sse::Parser;
 use serde_json::Value;
 
 use crate::client::BmcClient;
-use crate::error::RedfishError;
-use crate::json;
-use crate::sender::Answer;
-use crate::sse::Parser;
 
 /// Most JSON values of an examined message.
 const VALUES: usize = 20_000;
@@ -22,7 +22,7 @@ const CHANGES: [&str; 2] = ["resourcechanged", "statechanged"];
 /// An open stream of events.
 #[derive(Debug)]
 pub struct EventStream {
-    at: Box<crate::error::Exchange>,
+    at: Box<Exchange>,
     response: Answer,
     parser: Parser,
     waiting: VecDeque<()>,

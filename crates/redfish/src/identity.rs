@@ -1,9 +1,9 @@
 //! The identity of a machine.
 
+use rackwright_redfish_wire::error::RedfishError;
 use serde::Serialize;
 
 use crate::client::BmcClient;
-use crate::error::RedfishError;
 
 use crate::views::{MacAddress, Manager, PowerState, System};
 

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use rackwright_redfish_wire::address::same_resource;
+use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish_wire::json;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::address::same_resource;
 use crate::client::BmcClient;
-use crate::error::RedfishError;
-use crate::json;
 use crate::parts::{FirmwareInfo, PartInfo};
 use crate::resource::Resource;
 use crate::views::{

@@ -2,7 +2,8 @@
 //!
 //! [`BmcClient`] talks to one BMC. A resource is a JSON value ([`Resource`]) with typed views ([`views`]), which never
 //! fail because of one odd property. The client follows links and never builds them, and everything has a limit. The
-//! peculiarities of single BMCs are data in `quirks/` ([`quirks`]); the code knows mechanisms, not vendors.
+//! peculiarities of single BMCs are data in `quirks/` ([`quirks`]); the code knows mechanisms, not vendors. The requests,
+//! the login and the errors are those of `rackwright-redfish-wire`.
 //!
 //! Three rules hold everywhere:
 //! - A BMC is identified by its pinned certificate. Another certificate stops the client
@@ -12,7 +13,6 @@
 
 mod ac_cycle;
 mod accounts;
-mod address;
 mod bios;
 mod bmc_state;
 mod boot;
@@ -20,20 +20,11 @@ pub mod capabilities;
 mod client;
 mod component_integrity;
 mod console;
-mod environment;
-mod error;
-mod etag;
 mod event_log;
 mod events;
-mod extended;
 mod firmware;
-#[doc(hidden)]
-pub mod fuzzing;
-mod gate;
 mod identity;
 mod inventory;
-mod json;
-mod link;
 mod media;
 mod parts;
 mod power;
@@ -41,21 +32,24 @@ pub mod quirks;
 mod readings;
 pub mod record;
 mod resource;
-mod retry;
 mod secure_boot;
-mod sender;
-mod session;
 mod settings;
-mod sse;
 mod survey;
 mod task;
-mod tls;
-mod transport;
 pub mod views;
-mod wire;
+
+pub use rackwright_redfish_wire::address::BmcAddress;
+pub use rackwright_redfish_wire::environment::{Environment, SystemEnvironment};
+pub use rackwright_redfish_wire::error::{ErrorKind, Exchange, RedfishError};
+pub use rackwright_redfish_wire::etag::EtagRung;
+pub use rackwright_redfish_wire::extended::{BmcMessage, BmcMessages};
+pub use rackwright_redfish_wire::gate::Gates;
+pub use rackwright_redfish_wire::sender::SendError;
+pub use rackwright_redfish_wire::session::LoginMethod;
+pub use rackwright_redfish_wire::settings::{BODY_RATE, Limits, RetryPolicy};
+pub use rackwright_redfish_wire::tls::CertificateFingerprint;
 
 pub use ac_cycle::AcCycleOutcome;
-pub use address::BmcAddress;
 pub use bios::{BiosChange, BiosRules, BiosState};
 pub use bmc_state::{
     AccountRemoval, BmcState, InBandSwitch, Shown, StateItem, StateListed, StatePart, StateScope, UefiBootOption,
@@ -65,16 +59,11 @@ pub use boot::{BootOutcome, BootTarget, Deviation, Persistence};
 pub use client::{BmcClient, BmcHints};
 pub use component_integrity::{ComponentIntegrity, ReportedMeasurement, SignedMeasurements};
 pub use console::{ConsoleOffer, SshConsole, WebConsole, WebLine};
-pub use environment::{Environment, SystemEnvironment};
-pub use error::{ErrorKind, Exchange, RedfishError};
-pub use etag::EtagRung;
 pub use event_log::{ClearPayload, EventLog, LogEntry, LogInfo};
 pub use events::EventStream;
-pub use extended::{BmcMessage, BmcMessages};
 pub use firmware::{
     Activation, FirmwareEntry, FirmwareImage, FirmwareState, UpdateLook, UpdateOffer, UpdateProgress, UpdateTicket,
 };
-pub use gate::Gates;
 pub use identity::{Identity, Machine};
 pub use inventory::{BmcInventory, DriveInfo, InventoryGap, MemoryInfo, Nic, ProcessorInfo};
 pub use parts::{FirmwareInfo, PartInfo};
@@ -84,12 +73,9 @@ pub use readings::{
 };
 pub use resource::Resource;
 pub use secure_boot::{KeysReset, SecureBootCertificate, SecureBootState, pem_fingerprint};
-pub use sender::SendError;
-pub use session::LoginMethod;
-pub use settings::{BODY_RATE, BmcTarget, Limits, RetryPolicy, Settings};
+pub use settings::{BmcTarget, Settings};
 pub use survey::{ServiceFacts, Survey};
 pub use task::{TaskHandle, TaskReport};
-pub use tls::CertificateFingerprint;
 pub use views::{
     Account, AccountPolicy, AttributeKind, AttributeRule, BiosValue, BootMode, BootView, Breaker, ConnectorSide,
     LeakState, MacAddress, MediaKind, PowerState, Temperature,

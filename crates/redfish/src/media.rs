@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use rackwright_redfish_wire::address::same_resource;
+use rackwright_redfish_wire::environment::Poll;
+use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish_wire::retry::Repeat;
 use serde_json::{Value, json};
 
-use crate::address::same_resource;
 use crate::client::BmcClient;
-use crate::environment::Poll;
-use crate::error::RedfishError;
-use crate::retry::Repeat;
 use crate::views::{Manager, MediaKind, VirtualMedia};
 
 /// How long a BMC may take to fetch and insert an image.

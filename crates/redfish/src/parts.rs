@@ -1,13 +1,13 @@
 //! The other parts of a machine: firmware, power supplies, fans, sensors, and the parts on boards that are listed as
 //! separate systems.
 
+use rackwright_redfish_wire::address;
+use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish_wire::json;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::address;
-use crate::error::RedfishError;
 use crate::inventory::Walk;
-use crate::json;
 use crate::quirks;
 use crate::resource::Resource;
 use crate::views::System;

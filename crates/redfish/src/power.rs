@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use rackwright_redfish_wire::environment::Poll;
+use rackwright_redfish_wire::error::{ErrorKind, RedfishError};
+use rackwright_redfish_wire::retry::{self, Repeat};
 use serde_json::json;
 
 use crate::client::BmcClient;
-use crate::environment::Poll;
-use crate::error::RedfishError;
-use crate::retry::{self, Repeat};
 use crate::views::{Action, ActionInfo, PowerState, System};
 
 /// The wanted power state of the machine.
@@ -157,7 +157,7 @@ impl BmcClient {
                     }
                     state.to_string()
                 }
-                Err(failure) if failure.kind() == crate::error::ErrorKind::Retryable => failure.to_string(),
+                Err(failure) if failure.kind() == ErrorKind::Retryable => failure.to_string(),
                 Err(failure) => return Err(failure),
             };
             if !poll.pause(None).await {

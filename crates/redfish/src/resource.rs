@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use rackwright_redfish_wire::address::last_segment;
+use rackwright_redfish_wire::json;
 use serde_json::Value;
-
-use crate::json;
 
 /// One Redfish resource: JSON value first, typed views on top.
 #[derive(Debug, Clone)]
@@ -111,7 +111,7 @@ impl Resource {
     /// `Id`; without it, the last segment of the path.
     pub fn id(&self) -> String {
         self.text(&["Id"])
-            .unwrap_or_else(|| crate::address::last_segment(&self.path).to_owned())
+            .unwrap_or_else(|| last_segment(&self.path).to_owned())
     }
 }
 

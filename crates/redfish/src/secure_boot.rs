@@ -1,15 +1,15 @@
 //! UEFI Secure Boot: state, key databases, certificates.
 
+use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish_wire::retry::Repeat;
+use rackwright_redfish_wire::tls::CertificateFingerprint;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::client::BmcClient;
-use crate::error::RedfishError;
 use crate::resource::Resource;
-use crate::retry::Repeat;
-use crate::tls::CertificateFingerprint;
 use crate::views::{Action, ActionInfo, SecureBoot};
 
 /// Most key databases that are read; the standard knows twelve.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rackwright_redfish_wire::environment::{Environment, SystemEnvironment};
+use rackwright_redfish_wire::gate::Gates;
+use rackwright_redfish_wire::settings::{Limits, RetryPolicy, TransportSettings};
+use rackwright_redfish_wire::tls::CertificateFingerprint;
 use secrecy::SecretString;
 
-use crate::environment::{Environment, SystemEnvironment};
-use crate::gate::Gates;
 use crate::quirks::QuirkSet;
-use crate::tls::CertificateFingerprint;
 
 /// One BMC and its login.
 #[derive(Debug, Clone)]
@@ -26,69 +27,6 @@ pub struct BmcTarget {
     pub system: Option<String>,
 }
 
-/// When and how often a request is repeated. Pauses double and are spread by ±50 %.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RetryPolicy {
-    /// Repeats after a broken connection, a time-out or a 5xx.
-    pub retries: u32,
-    /// First pause.
-    pub first: Duration,
-    /// Longest pause.
-    pub cap: Duration,
-    /// Repeats when the BMC reports that it is busy (SYS518, POST under way, …).
-    pub busy_retries: u32,
-    /// First pause of a busy BMC; sushy's experience with iLO and iDRAC is 5 to 30 s.
-    pub busy_first: Duration,
-    /// Longest pause of a busy BMC.
-    pub busy_cap: Duration,
-    /// Longest `Retry-After` that is honoured in full.
-    pub retry_after_cap: Duration,
-}
-
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        Self {
-            retries: 3,
-            first: Duration::from_millis(500),
-            cap: Duration::from_secs(8),
-            busy_retries: 6,
-            busy_first: Duration::from_secs(5),
-            busy_cap: Duration::from_secs(30),
-            retry_after_cap: Duration::from_secs(60),
-        }
-    }
-}
-
-/// Limits on a BMC's answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
-    /// Largest answer, in bytes.
-    pub body_bytes: usize,
-    /// Deepest nesting of an answer. Must stay below serde_json's own 128.
-    pub depth: usize,
-    /// Most values in an answer.
-    pub values: usize,
-    /// Most pages of a collection.
-    pub pages: usize,
-    /// Most members of a collection.
-    pub members: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            body_bytes: 8 << 20,
-            depth: 64,
-            values: 500_000,
-            pages: 128,
-            members: 4096,
-        }
-    }
-}
-
-/// Bytes of a body that extend [`Settings::body_timeout`] by a second.
-pub const BODY_RATE: usize = 16 << 10;
-
 /// The client's behaviour. [`Default`] suits real BMCs.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -102,7 +40,8 @@ pub struct Settings {
     /// The gates that all clients of a program share: clients of the same BMC share its limit of concurrent requests
     /// (two, or the profile's value) and pause together when the BMC does not answer. None for a single client.
     pub gates: Option<Arc<Gates>>,
-    /// Limit for the body of an answer, from its head on. Each [`BODY_RATE`] bytes that have arrived add a second.
+    /// Limit for the body of an answer, from its head on. Each [`BODY_RATE`](crate::BODY_RATE) bytes that have arrived add
+    /// a second.
     pub body_timeout: Duration,
     /// Longest time for an operation that reads many resources: an inventory, readings, a probe, a collection.
     pub walk_timeout: Duration,
@@ -145,6 +84,21 @@ impl Default for Settings {
             poll_cap: Duration::from_secs(5),
             quirks: None,
             environment: Arc::new(SystemEnvironment),
+        }
+    }
+}
+
+impl Settings {
+    /// The settings of the transport.
+    pub(crate) fn of_transport(&self) -> TransportSettings {
+        TransportSettings {
+            connect_timeout: self.connect_timeout,
+            request_timeout: self.request_timeout,
+            body_timeout: self.body_timeout,
+            max_concurrent: self.max_concurrent,
+            gates: self.gates.clone(),
+            limits: self.limits.clone(),
+            environment: Arc::clone(&self.environment),
         }
     }
 }

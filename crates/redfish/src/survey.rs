@@ -3,13 +3,13 @@
 //! No secret is sent, so any address may be surveyed. By DSP0266 the root is readable without a login; a service that
 //! requires a password gets none.
 
+use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish_wire::tls::{CertificateFingerprint, NO_SHARED_CIPHER};
 use serde::Serialize;
 
 use crate::client::BmcClient;
-use crate::error::RedfishError;
 use crate::resource::Resource;
 use crate::settings::Settings;
-use crate::tls::{CertificateFingerprint, NO_SHARED_CIPHER};
 use crate::views::ServiceRoot;
 
 /// The facts that a Redfish service reports without a login.

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
+use rackwright_redfish_wire::address::BmcAddress;
+use rackwright_redfish_wire::environment::Poll;
+use rackwright_redfish_wire::error::{ErrorKind, RedfishError};
+use rackwright_redfish_wire::extended::BmcMessages;
+use rackwright_redfish_wire::json;
+use rackwright_redfish_wire::transport::Reply;
 use url::Url;
 
-use crate::address::BmcAddress;
 use crate::client::BmcClient;
-use crate::environment::Poll;
-use crate::error::{ErrorKind, RedfishError};
-use crate::extended::BmcMessages;
-use crate::json;
 use crate::resource::Resource;
-use crate::transport::Reply;
 use crate::views::{Task, TaskPhase};
 
 /// Work in progress.

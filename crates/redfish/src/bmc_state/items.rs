@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
+use rackwright_redfish_wire::address::last_segment;
+use rackwright_redfish_wire::json;
 use serde_json::{Map, Value, json};
 use url::Url;
 
 use super::{InBandSwitch, Remedy, StateItem, StatePart};
-use crate::address::last_segment;
-use crate::json;
 use crate::resource::Resource;
 use crate::views::{Account, System, VirtualMedia};
 

@@ -1,5 +1,8 @@
 //! Reads the state of a BMC.
 
+use rackwright_redfish_wire::address::same_resource;
+use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish_wire::json;
 use serde_json::{Value, json};
 
 use super::items::{
@@ -7,10 +10,7 @@ use super::items::{
     subscription, switch_path,
 };
 use super::{BmcState, Remedy, Shown, StateItem, StateListed, StatePart, StateScope};
-use crate::address::same_resource;
 use crate::client::BmcClient;
-use crate::error::RedfishError;
-use crate::json;
 use crate::resource::Resource;
 use crate::views::{Manager, System};
 

@@ -1,12 +1,12 @@
 //! Removes foreign items from a BMC.
 
+use rackwright_redfish_wire::error::RedfishError;
 use secrecy::SecretString;
 use serde_json::json;
 
 use super::{AccountRemoval, Remedy, StateItem};
 use crate::boot::{BootTarget, Persistence};
 use crate::client::BmcClient;
-use crate::error::RedfishError;
 use crate::views::{Account, VirtualMedia};
 
 /// Statuses that mean that a BMC does not support a method.

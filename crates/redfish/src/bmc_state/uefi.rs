@@ -3,18 +3,18 @@
 //! Root on the machine can change each of them. A BMC shows the values that the firmware reported at its last start, so a change
 //! from a running system may show only after the next start.
 
+use rackwright_redfish_wire::address::last_segment;
+use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish_wire::json;
+use rackwright_redfish_wire::retry::Repeat;
+use rackwright_redfish_wire::tls::CertificateFingerprint;
 use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 
 use super::read::{Found, unread};
-use crate::address::last_segment;
 use crate::client::BmcClient;
-use crate::error::RedfishError;
-use crate::json;
 use crate::resource::Resource;
-use crate::retry::Repeat;
 use crate::secure_boot::{database_id, pem_fingerprint};
-use crate::tls::CertificateFingerprint;
 use crate::views::{Action, SecureBoot, System};
 
 /// The database of revoked programs. It holds hundreds of entries.

@@ -1,7 +1,8 @@
 //! Reads the resources for the assessment. An unreadable resource costs only the capabilities that depend on it.
 
+use rackwright_redfish_wire::error::RedfishError;
+
 use crate::client::BmcClient;
-use crate::error::RedfishError;
 use crate::quirks::{Evidence, Profile};
 use crate::resource::Resource;
 use crate::views::{Manager, ServiceRoot, System, VirtualMedia};

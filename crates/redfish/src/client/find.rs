@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use rackwright_redfish_wire::address;
+use rackwright_redfish_wire::error::RedfishError;
+
 use super::BmcClient;
-use crate::address;
-use crate::error::RedfishError;
 use crate::quirks::{self, Evidence, Profile, QuirkSet};
 use crate::resource::Resource;
 use crate::views::System;

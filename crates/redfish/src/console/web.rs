@@ -9,13 +9,13 @@ use bytes::Bytes;
 use futures::{Sink, Stream};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
+use rackwright_redfish_wire::error::RedfishError;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{self, Error};
 
 use crate::client::BmcClient;
-use crate::error::RedfishError;
 
 /// Longest message that is accepted: serial data comes in small messages.
 const MESSAGE_MAX: usize = 1 << 20;

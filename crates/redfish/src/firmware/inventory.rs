@@ -1,9 +1,9 @@
 //! The installed firmware and the ways to update it.
 
+use rackwright_redfish_wire::error::RedfishError;
 use serde::{Deserialize, Serialize};
 
 use crate::client::BmcClient;
-use crate::error::RedfishError;
 use crate::resource::Resource;
 use crate::views::Action;
 

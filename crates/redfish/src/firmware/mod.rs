@@ -5,13 +5,11 @@
 //! the order of the profile. Each way ends in a task. The task can be polled after a restart of this program
 //! ([`UpdateTicket`]), but a BMC forgets it when the BMC restarts: the version that reads back afterwards decides.
 
-mod body;
 mod inventory;
 mod reset;
 mod send;
 mod track;
 
-pub(crate) use body::{Streamed, Upload};
 pub use inventory::{FirmwareEntry, FirmwareState, UpdateOffer};
 pub use reset::Activation;
 pub use send::{FirmwareImage, UpdateTicket};

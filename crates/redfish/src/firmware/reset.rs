@@ -1,11 +1,11 @@
 //! Activation of new firmware.
 
+use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish_wire::retry::Repeat;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::client::BmcClient;
-use crate::error::RedfishError;
-use crate::retry::Repeat;
 use crate::views::{Action, ActionInfo};
 
 /// The step after an update that makes the new version run.

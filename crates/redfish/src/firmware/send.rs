@@ -2,17 +2,18 @@
 
 use std::path::PathBuf;
 
+use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish_wire::retry::Repeat;
+use rackwright_redfish_wire::transport::Reply;
+use rackwright_redfish_wire::upload::Upload;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{FirmwareEntry, UpdateOffer, Upload};
+use super::{FirmwareEntry, UpdateOffer};
 use crate::client::BmcClient;
-use crate::error::RedfishError;
 use crate::quirks::{UpdateMethod, UpdateProfile, UpdateTargets};
 use crate::resource::Resource;
-use crate::retry::Repeat;
 use crate::task::TaskHandle;
-use crate::transport::Reply;
 
 /// A firmware file.
 #[derive(Debug, Clone)]

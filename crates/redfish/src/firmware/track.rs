@@ -1,12 +1,12 @@
 //! The progress of an update. During an update of its own firmware, a BMC goes away and comes back without the task and
 //! sometimes with an older session; its certificate must still be the pinned one.
 
+use rackwright_redfish_wire::error::{ErrorKind, RedfishError};
+use rackwright_redfish_wire::extended::BmcMessages;
 use serde::{Deserialize, Serialize};
 
 use super::UpdateTicket;
 use crate::client::BmcClient;
-use crate::error::{ErrorKind, RedfishError};
-use crate::extended::BmcMessages;
 use crate::task::TaskLook;
 
 /// The progress of an update.

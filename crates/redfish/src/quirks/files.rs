@@ -5,14 +5,14 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish_wire::etag::EtagRung;
 use serde::Deserialize;
 
 use super::update::UpdateOverrides;
 use super::{AcCycle, BiosLock, BootPayload, ConsoleSsh, Equipment, Evidence, FIELDS, Profile, ReadBack, matches};
 use crate::bmc_state::{AccountRemoval, InBandSwitch};
 use crate::capabilities::Capability;
-use crate::error::RedfishError;
-use crate::etag::EtagRung;
 use crate::event_log::ClearPayload;
 
 macro_rules! built_in {

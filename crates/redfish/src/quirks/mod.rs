@@ -10,6 +10,7 @@ mod update;
 
 use std::collections::BTreeMap;
 
+use rackwright_redfish_wire::etag::{DEFAULT_ORDER, EtagRung};
 use serde::{Deserialize, Serialize};
 
 pub use files::QuirkSet;
@@ -17,7 +18,6 @@ pub use update::{ActivationRule, UpdateMethod, UpdateProfile, UpdateTargets};
 
 use crate::bmc_state::{AccountRemoval, InBandSwitch};
 use crate::capabilities::Capability;
-use crate::etag::{DEFAULT_ORDER, EtagRung};
 use crate::event_log::{CLEAR_ORDER, ClearPayload};
 use crate::resource::Resource;
 use crate::views::ServiceRoot;
@@ -316,7 +316,8 @@ mod tests {
             "liteon",
             "smc",
         ];
-        let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+        let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut folders = vec![here.join("src"), here.join("../redfish-wire/src")];
         let mut found = Vec::new();
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(folder).unwrap() {

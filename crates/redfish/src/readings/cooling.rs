@@ -1,10 +1,10 @@
 //! Readings of a coolant distribution unit.
 
+use rackwright_redfish_wire::error::RedfishError;
 use serde::Serialize;
 
 use super::LeakReading;
 use crate::client::BmcClient;
-use crate::error::RedfishError;
 use crate::inventory::{InventoryGap, Walk};
 use crate::views::{ConnectorSide, CoolantConnector, CoolingUnit};
 

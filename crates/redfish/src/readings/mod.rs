@@ -12,11 +12,11 @@ pub use cooling::{CduReadings, ConnectorReading};
 pub use node::{LeakReading, NodeReadings, SupplyReading};
 pub use pdu::{CircuitReading, OutletReading, PduReadings};
 
+use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish_wire::json;
 use serde_json::Value;
 
-use crate::error::RedfishError;
 use crate::inventory::{InventoryGap, Walk};
-use crate::json;
 use crate::views::LeakDetector;
 
 /// Most leak detectors that are read per device.

@@ -1,12 +1,12 @@
 //! Readings of a machine: power, temperatures, leaks and power supplies.
 
+use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish_wire::json;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::client::BmcClient;
-use crate::error::RedfishError;
 use crate::inventory::{InventoryGap, Walk};
-use crate::json;
 use crate::resource::Resource;
 use crate::views::{Chassis, LeakDetector, PowerState, PowerSupply, Temperature};
 

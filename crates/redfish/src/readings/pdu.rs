@@ -1,9 +1,10 @@
 //! Readings of a rack PDU.
 
+use rackwright_redfish_wire::address::last_segment;
+use rackwright_redfish_wire::error::RedfishError;
 use serde::Serialize;
 
 use crate::client::BmcClient;
-use crate::error::RedfishError;
 use crate::inventory::{InventoryGap, Walk};
 use crate::views::{Breaker, Circuit, Outlet, PowerDistribution};
 
@@ -71,7 +72,7 @@ pub struct PduReadings {
 
 impl From<Circuit> for CircuitReading {
     fn from(circuit: Circuit) -> Self {
-        let segment = |link: &String| crate::address::last_segment(link).to_owned();
+        let segment = |link: &String| last_segment(link).to_owned();
         Self {
             id: circuit.id(),
             name: circuit.name(),
@@ -94,9 +95,7 @@ impl From<Outlet> for OutletReading {
             is_on: outlet.is_on(),
             watts: outlet.watts(),
             amps: outlet.amps(),
-            branch: outlet
-                .branch()
-                .map(|link| crate::address::last_segment(&link).to_owned()),
+            branch: outlet.branch().map(|link| last_segment(&link).to_owned()),
         }
     }
 }

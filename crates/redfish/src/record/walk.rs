@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish_wire::json;
 use serde_json::Value;
 use url::Position;
 
 use super::{RecordLimits, Recording};
 use crate::capabilities::error_summary;
 use crate::client::BmcClient;
-use crate::error::RedfishError;
 use crate::inventory::InventoryGap;
-use crate::json;
 
 /// Resources that are requested between two checks of the limits.
 const BATCH: usize = 16;

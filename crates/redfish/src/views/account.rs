@@ -1,3 +1,5 @@
+use rackwright_redfish_wire::address::last_segment;
+
 use super::view;
 
 view!(
@@ -68,7 +70,7 @@ impl Account {
     pub fn role(&self) -> Option<String> {
         let linked = || {
             let link = self.0.link(&["Links", "Role"])?;
-            Some(crate::address::last_segment(&link).to_owned())
+            Some(last_segment(&link).to_owned())
         };
         self.0.text(&["RoleId"]).or_else(linked)
     }

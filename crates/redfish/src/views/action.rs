@@ -1,7 +1,7 @@
+use rackwright_redfish_wire::json;
 use serde_json::Value;
 
 use super::view;
-use crate::json;
 use crate::resource::Resource;
 
 /// An action that a resource offers.

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use rackwright_redfish_wire::json;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::action::Action;
 use super::view;
-use crate::json;
 
 /// Most attributes of a BIOS that are read; the largest recorded has 687.
 const ATTRIBUTES_MAX: usize = 8192;

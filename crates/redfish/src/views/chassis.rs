@@ -1,8 +1,8 @@
+use rackwright_redfish_wire::json;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::view;
-use crate::json;
 
 view!(
     /// A chassis (`#Chassis`): the enclosure of a machine or of a part of a machine.

@@ -1,9 +1,9 @@
+use rackwright_redfish_wire::json;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::chassis::{is_in_use, name};
 use super::view;
-use crate::json;
 
 view!(
     /// A coolant distribution unit or another cooling unit (`#CoolingUnit`).

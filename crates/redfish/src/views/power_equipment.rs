@@ -1,9 +1,9 @@
+use rackwright_redfish_wire::json;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::chassis::name;
 use super::view;
-use crate::json;
 
 view!(
     /// A rack PDU, floor PDU or power shelf (`#PowerDistribution`).

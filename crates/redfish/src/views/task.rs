@@ -1,8 +1,8 @@
+use rackwright_redfish_wire::extended::BmcMessages;
 use serde::Serialize;
 use serde_json::json;
 
 use super::view;
-use crate::extended::BmcMessages;
 
 /// The meaning of a task's state for a waiting caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -91,7 +91,7 @@ impl Gate {
     }
 
     /// Sets the number of concurrent requests, clamped to 1..=4.
-    pub(crate) fn set_concurrency(&self, at_once: usize) {
+    pub fn set_concurrency(&self, at_once: usize) {
         let mut state = self.lock();
         state.wanted = at_once.clamp(1, MAX_CONCURRENT);
         if state.wanted > state.width {
@@ -101,7 +101,7 @@ impl Gate {
     }
 
     /// The number of concurrent requests.
-    pub(crate) fn at_once(&self) -> usize {
+    pub fn at_once(&self) -> usize {
         self.lock().wanted
     }
 
@@ -237,7 +237,7 @@ impl Gates {
     }
 
     /// Waits until the closed gate of a BMC allows a trial, for `limit` at most. For callers that must reach the BMC; other
-    /// callers are refused at once. `address` has the form that [`BmcTarget`](crate::BmcTarget) accepts.
+    /// callers are refused at once. `address` has the form that [`BmcAddress::parse`] accepts.
     pub async fn until_open(&self, address: &str, environment: &dyn Environment, limit: Duration) {
         let Ok(address) = BmcAddress::parse(address) else {
             return;

@@ -9,36 +9,36 @@ use url::Url;
 
 use crate::environment::Environment;
 use crate::error::RedfishError;
-use crate::firmware::Upload;
 use crate::retry::{self, Attempts, Repeat};
 use crate::settings::RetryPolicy;
 use crate::transport::{Outgoing, Proof, Reply, Transport};
+use crate::upload::Upload;
 
 /// The transport with its retry policy.
 #[derive(Debug)]
-pub(crate) struct Wire {
-    pub(crate) transport: Transport,
-    pub(crate) environment: Arc<dyn Environment>,
-    pub(crate) policy: RetryPolicy,
+pub struct Wire {
+    pub transport: Transport,
+    pub environment: Arc<dyn Environment>,
+    pub policy: RetryPolicy,
     /// Removed from all messages of the BMC.
-    pub(crate) password: SecretString,
+    pub password: SecretString,
 }
 
 impl Wire {
     /// One exchange; a status other than 2xx is an error.
-    pub(crate) async fn attempt(&self, outgoing: &Outgoing<'_>, proof: &Proof) -> Result<Reply, RedfishError> {
+    pub async fn attempt(&self, outgoing: &Outgoing<'_>, proof: &Proof) -> Result<Reply, RedfishError> {
         let reply = self.transport.send(outgoing, proof).await?;
         self.judge(&outgoing.method, reply)
     }
 
     /// Sends one file; a status other than 2xx is an error. Only the caller may send it again.
-    pub(crate) async fn upload(&self, upload: &Upload, proof: &Proof) -> Result<Reply, RedfishError> {
+    pub async fn upload(&self, upload: &Upload, proof: &Proof) -> Result<Reply, RedfishError> {
         let reply = self.transport.upload(upload, proof).await?;
         self.judge(&upload.method, reply)
     }
 
     /// Requests a WebSocket; any other answer is an error.
-    pub(crate) async fn web_socket(&self, url: &Url, proof: &Proof) -> Result<Upgraded, RedfishError> {
+    pub async fn web_socket(&self, url: &Url, proof: &Proof) -> Result<Upgraded, RedfishError> {
         let reply = match self.transport.web_socket(url, proof).await? {
             Ok(upgraded) => return Ok(upgraded),
             Err(reply) => reply,
@@ -73,12 +73,7 @@ impl Wire {
     }
 
     /// Repeats the exchange until it succeeds or the policy ends it.
-    pub(crate) async fn repeat(
-        &self,
-        outgoing: &Outgoing<'_>,
-        proof: &Proof,
-        repeat: Repeat,
-    ) -> Result<Reply, RedfishError> {
+    pub async fn repeat(&self, outgoing: &Outgoing<'_>, proof: &Proof, repeat: Repeat) -> Result<Reply, RedfishError> {
         let mut attempts = Attempts::default();
         loop {
             match self.attempt(outgoing, proof).await {
@@ -89,7 +84,7 @@ impl Wire {
     }
 
     /// Sleeps before the next attempt, or returns the failure.
-    pub(crate) async fn pause_or_fail(
+    pub async fn pause_or_fail(
         &self,
         repeat: Repeat,
         attempts: &mut Attempts,

@@ -15,13 +15,13 @@ use url::{Position, Url};
 use crate::address::BmcAddress;
 use crate::error::{Exchange, RedfishError};
 use crate::extended::BmcMessages;
-use crate::firmware::Upload;
 use crate::gate::{Admission, Gate};
 use crate::json::{self, Refused};
 use crate::retry;
 use crate::sender::{Answer, Failed, Payload, SendError, Sender};
-use crate::settings::Settings;
+use crate::settings::TransportSettings;
 use crate::tls::{self, Pin};
+use crate::upload::Upload;
 
 const MAX_REDIRECTS: usize = 3;
 /// An event stream is opened anew after this time.
@@ -31,7 +31,7 @@ const AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 
 /// The proof of identity in a request.
 #[derive(Debug, Clone)]
-pub(crate) enum Proof {
+pub enum Proof {
     /// No proof: for the service root and the login itself.
     Nothing,
     /// The token of a session.
@@ -42,16 +42,16 @@ pub(crate) enum Proof {
 
 /// A request to send.
 #[derive(Debug, Clone)]
-pub(crate) struct Outgoing<'a> {
-    pub(crate) method: Method,
-    pub(crate) url: Url,
-    pub(crate) body: Option<&'a Value>,
-    pub(crate) if_match: Option<&'a str>,
+pub struct Outgoing<'a> {
+    pub method: Method,
+    pub url: Url,
+    pub body: Option<&'a Value>,
+    pub if_match: Option<&'a str>,
 }
 
 /// The content of an answer's body.
 #[derive(Debug, Clone)]
-pub(crate) enum Body {
+pub enum Body {
     Empty,
     Json(Value),
     Text(String),
@@ -59,22 +59,22 @@ pub(crate) enum Body {
 
 /// An answer of any status.
 #[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) status: StatusCode,
-    pub(crate) body: Body,
+pub struct Reply {
+    pub status: StatusCode,
+    pub body: Body,
     /// Size of the body, in bytes.
-    pub(crate) bytes: usize,
-    pub(crate) etag: Option<String>,
-    pub(crate) location: Option<String>,
-    pub(crate) retry_after: Option<Duration>,
-    pub(crate) token: Option<SecretString>,
+    pub bytes: usize,
+    pub etag: Option<String>,
+    pub location: Option<String>,
+    pub retry_after: Option<Duration>,
+    pub token: Option<SecretString>,
     /// The URL of the answer, after redirects.
-    pub(crate) url: Url,
+    pub url: Url,
 }
 
 impl Reply {
     /// The body, if it is JSON.
-    pub(crate) fn json(&self) -> Option<&Value> {
+    pub fn json(&self) -> Option<&Value> {
         match &self.body {
             Body::Json(value) => Some(value),
             _ => None,
@@ -82,7 +82,7 @@ impl Reply {
     }
 
     /// The BMC's messages in this answer.
-    pub(crate) fn messages(&self) -> BmcMessages {
+    pub fn messages(&self) -> BmcMessages {
         match &self.body {
             Body::Empty => BmcMessages::default(),
             Body::Json(value) => BmcMessages::from_json(value),
@@ -93,17 +93,21 @@ impl Reply {
 
 /// The transport to one BMC.
 #[derive(Debug)]
-pub(crate) struct Transport {
-    pub(crate) address: BmcAddress,
+pub struct Transport {
+    pub address: BmcAddress,
     sender: Mutex<Option<Sender>>,
     pin: Arc<Pin>,
     tls: tls::Kept,
     gate: Arc<Gate>,
-    settings: Settings,
+    settings: TransportSettings,
 }
 
 impl Transport {
-    pub(crate) fn new(address: BmcAddress, pin: Arc<Pin>, settings: &Settings) -> Result<Self, RedfishError> {
+    /// A transport without open connections.
+    ///
+    /// # Errors
+    /// [`RedfishError::TlsSetup`].
+    pub fn new(address: BmcAddress, pin: Arc<Pin>, settings: TransportSettings) -> Result<Self, RedfishError> {
         let gate = match &settings.gates {
             Some(gates) => gates.of(&address.to_string()),
             None => Arc::new(Gate::new(settings.max_concurrent)),
@@ -114,7 +118,7 @@ impl Transport {
             pin,
             tls: tls::Kept::default(),
             gate,
-            settings: settings.clone(),
+            settings,
         };
         // Shows invalid settings at once.
         transport.sender()?;
@@ -132,20 +136,22 @@ impl Transport {
     }
 
     /// Closes the connections; the next request opens one.
-    pub(crate) fn rest(&self) {
+    pub fn rest(&self) {
         *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// The gate for all requests. An event stream leaves the gate when its answer has begun.
-    pub(crate) fn gate(&self) -> &Gate {
+    pub fn gate(&self) -> &Gate {
         &self.gate
     }
 
-    pub(crate) fn pin(&self) -> &Pin {
+    /// The pinned certificate.
+    pub fn pin(&self) -> &Pin {
         &self.pin
     }
 
-    pub(crate) fn exchange(&self, method: &Method, url: &Url) -> Box<Exchange> {
+    /// A request by its method and URL, for errors.
+    pub fn exchange(&self, method: &Method, url: &Url) -> Box<Exchange> {
         let path = url[Position::BeforePath..Position::AfterQuery].to_owned();
         Box::new(Exchange {
             bmc: self.address.to_string(),
@@ -273,7 +279,7 @@ impl Transport {
 
     /// Requests an event stream after `last_id`; returns the head of any other answer. The head must arrive within the time
     /// limit of a request; the stream may last a day.
-    pub(crate) async fn stream(
+    pub async fn stream(
         &self,
         url: &Url,
         proof: &Proof,

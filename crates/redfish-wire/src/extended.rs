@@ -118,7 +118,7 @@ impl BmcMessages {
     }
 
     /// Removes a secret that the BMC repeated, as some BMCs do with a malformed password.
-    pub(crate) fn redact(&mut self, secret: &str) {
+    pub fn redact(&mut self, secret: &str) {
         if secret.is_empty() {
             return;
         }

@@ -16,7 +16,7 @@ use tokio_openssl::SslStream;
 use super::{BoxError, CertificateFingerprint, Pin, TlsFault};
 
 /// The error text if the BMC supports none of the cipher suites.
-pub(crate) const NO_SHARED_CIPHER: &str =
+pub const NO_SHARED_CIPHER: &str =
     "the BMC and the platform's OpenSSL have no common cipher suite (alert handshake_failure)";
 
 /// TLS over TCP.

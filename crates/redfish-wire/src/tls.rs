@@ -18,9 +18,13 @@ use serde::Serialize;
 use crate::error::RedfishError;
 
 #[cfg(not(feature = "platform-tls"))]
-pub(crate) use built_in::{Connector, Kept, NO_SHARED_CIPHER, Stream};
+pub use built_in::NO_SHARED_CIPHER;
+#[cfg(not(feature = "platform-tls"))]
+pub(crate) use built_in::{Connector, Kept, Stream};
 #[cfg(feature = "platform-tls")]
-pub(crate) use platform::{Connector, Kept, NO_SHARED_CIPHER, Stream};
+pub use platform::NO_SHARED_CIPHER;
+#[cfg(feature = "platform-tls")]
+pub(crate) use platform::{Connector, Kept, Stream};
 
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -101,7 +105,7 @@ struct Seen {
 
 /// Accepts exactly one certificate: the pinned one; without a pin, the first one seen.
 #[derive(Debug)]
-pub(crate) struct Pin {
+pub struct Pin {
     seen: Mutex<Seen>,
 }
 
@@ -111,7 +115,7 @@ pub(crate) struct Pin {
 pub(crate) struct NotPinned;
 
 impl Pin {
-    pub(crate) fn new(pin: Option<CertificateFingerprint>) -> Arc<Self> {
+    pub fn new(pin: Option<CertificateFingerprint>) -> Arc<Self> {
         Arc::new(Self {
             seen: Mutex::new(Seen {
                 expected: pin,
@@ -132,7 +136,7 @@ impl Pin {
     }
 
     /// The certificate of the last accepted handshake.
-    pub(crate) fn observed(&self) -> Option<CertificateFingerprint> {
+    pub fn observed(&self) -> Option<CertificateFingerprint> {
         self.lock().observed
     }
 

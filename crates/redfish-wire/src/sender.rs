@@ -17,10 +17,10 @@ use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, timeout_at};
 
-use crate::firmware::Streamed;
 use crate::link::{Connector, LinkFault};
-use crate::settings::{BODY_RATE, Settings};
+use crate::settings::{BODY_RATE, TransportSettings};
 use crate::tls;
+use crate::upload::Streamed;
 
 /// Our idle time-out: BMCs close idle connections early, so ours close first.
 const IDLE: Duration = Duration::from_secs(4);
@@ -71,7 +71,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn new(tls: tls::Connector, settings: &Settings) -> Self {
+    pub(crate) fn new(tls: tls::Connector, settings: &TransportSettings) -> Self {
         let client = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
@@ -140,7 +140,7 @@ impl Deadline {
 
 /// The head of an answer, and its body in pieces.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub struct Answer {
     response: Response<Incoming>,
     deadline: Deadline,
     /// The limit of the body, where it has one of its own.
@@ -177,7 +177,7 @@ impl Answer {
     }
 
     /// The next piece of the body; none at its end.
-    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, SendError> {
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, SendError> {
         loop {
             let limit = self
                 .body

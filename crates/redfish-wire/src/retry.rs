@@ -7,7 +7,7 @@ use crate::settings::RetryPolicy;
 
 /// Whether a request may be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Repeat {
+pub enum Repeat {
     /// The request is idempotent.
     Always,
     /// Only if the BMC certainly did nothing: no connection, or a refusal.
@@ -18,7 +18,7 @@ pub(crate) enum Repeat {
 
 /// Counts the repetitions of a request, by cause.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Attempts {
+pub struct Attempts {
     broken: u32,
     busy: u32,
     failed: u32,
@@ -83,12 +83,12 @@ pub(crate) fn requested_pause(retry_after: &str, date: Option<&str>) -> Option<D
 }
 
 /// Spreads a pause over 50 to 150 % of itself.
-pub(crate) fn spread(pause: Duration, jitter: f64) -> Duration {
+pub fn spread(pause: Duration, jitter: f64) -> Duration {
     pause.mul_f64(0.5 + jitter.clamp(0.0, 1.0))
 }
 
 /// `first · 2^n`, at most `cap`.
-pub(crate) fn grow(first: Duration, cap: Duration, n: u32) -> Duration {
+pub fn grow(first: Duration, cap: Duration, n: u32) -> Duration {
     first.saturating_mul(1_u32.checked_shl(n).unwrap_or(u32::MAX)).min(cap)
 }
 

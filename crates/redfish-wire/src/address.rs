@@ -82,12 +82,12 @@ impl BmcAddress {
     }
 
     /// The path of the service root, which DSP0266 fixes.
-    pub(crate) fn root_path(&self) -> String {
+    pub fn root_path(&self) -> String {
         format!("{}/redfish/v1/", self.base_path)
     }
 
     /// The path of the sessions by DSP0266. Used only if the root cannot be read without credentials.
-    pub(crate) fn standard_sessions_path(&self) -> String {
+    pub fn standard_sessions_path(&self) -> String {
         format!("{}/redfish/v1/SessionService/Sessions", self.base_path)
     }
 
@@ -97,7 +97,7 @@ impl BmcAddress {
     ///
     /// # Errors
     /// [`RedfishError::ForeignLink`] if it leads to another scheme, host or port, or is not a link.
-    pub(crate) fn resolve(&self, current: Option<&Url>, link: &str) -> Result<Url, RedfishError> {
+    pub fn resolve(&self, current: Option<&Url>, link: &str) -> Result<Url, RedfishError> {
         let foreign = || RedfishError::ForeignLink {
             bmc: self.to_string(),
             link: link.chars().take(200).flat_map(char::escape_default).collect(),
@@ -125,7 +125,7 @@ impl BmcAddress {
 
     /// Like [`resolve`](Self::resolve), for a `Location` header. A BMC behind address translation writes its inner
     /// address there, so only the path counts.
-    pub(crate) fn resolve_location(&self, location: &str) -> Result<Url, RedfishError> {
+    pub fn resolve_location(&self, location: &str) -> Result<Url, RedfishError> {
         match Url::parse(location) {
             Ok(absolute) if absolute.has_host() => {
                 let query = absolute.query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -154,12 +154,12 @@ impl fmt::Display for BmcAddress {
 }
 
 /// Whether two links name the same resource. Trailing slashes and letter case vary within one BMC.
-pub(crate) fn same_resource(a: &str, b: &str) -> bool {
+pub fn same_resource(a: &str, b: &str) -> bool {
     a.trim_end_matches('/').eq_ignore_ascii_case(b.trim_end_matches('/'))
 }
 
 /// The last segment of a link, which is nearly always the resource's `Id`.
-pub(crate) fn last_segment(link: &str) -> &str {
+pub fn last_segment(link: &str) -> &str {
     link.trim_end_matches('/').rsplit('/').next().unwrap_or(link)
 }
 

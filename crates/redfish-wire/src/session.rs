@@ -44,7 +44,7 @@ enum State {
 
 /// The login state of a client.
 #[derive(Debug)]
-pub(crate) struct Login {
+pub struct Login {
     username: String,
     password: SecretString,
     inner: Mutex<Inner>,
@@ -68,9 +68,9 @@ struct Inner {
 
 /// A proof and the number of its login.
 #[derive(Debug)]
-pub(crate) struct Credential {
-    pub(crate) proof: Proof,
-    pub(crate) generation: u64,
+pub struct Credential {
+    pub proof: Proof,
+    pub generation: u64,
 }
 
 enum Opened {
@@ -80,7 +80,7 @@ enum Opened {
 }
 
 impl Login {
-    pub(crate) fn new(username: String, password: SecretString) -> Self {
+    pub fn new(username: String, password: SecretString) -> Self {
         let inner = Inner {
             state: State::Fresh,
             sessions: None,
@@ -98,7 +98,7 @@ impl Login {
     }
 
     /// A login for a sparing client that uses `way` and opens sessions at `sessions` if necessary.
-    pub(crate) fn for_polling(username: String, password: SecretString, sessions: Url, way: LoginMethod) -> Self {
+    pub fn for_polling(username: String, password: SecretString, sessions: Url, way: LoginMethod) -> Self {
         let mut login = Self::new(username, password);
         let inner = login.inner.get_mut();
         inner.sessions = Some(sessions);
@@ -111,14 +111,14 @@ impl Login {
     }
 
     /// Notes that the BMC answered a request with this proof.
-    pub(crate) fn worked(&self, proof: &Proof) {
+    pub fn worked(&self, proof: &Proof) {
         if matches!(proof, Proof::Basic(_)) {
             self.basic_worked.store(true, Ordering::Relaxed);
         }
     }
 
     /// The login way that has worked.
-    pub(crate) async fn way(&self) -> LoginMethod {
+    pub async fn way(&self) -> LoginMethod {
         let inner = self.inner.lock().await;
         match inner.state {
             State::Session { .. } if !inner.tries_basic => LoginMethod::Session,
@@ -128,7 +128,7 @@ impl Login {
     }
 
     /// The path of the open session, if the BMC named it.
-    pub(crate) async fn session_path(&self) -> Option<String> {
+    pub async fn session_path(&self) -> Option<String> {
         match &self.inner.lock().await.state {
             State::Session { resource, .. } => resource.as_ref().map(|url| url.path().to_owned()),
             State::Fresh | State::Basic | State::Closed => None,
@@ -136,17 +136,17 @@ impl Login {
     }
 
     /// The number of logins so far.
-    pub(crate) async fn logins(&self) -> u64 {
+    pub async fn logins(&self) -> u64 {
         self.inner.lock().await.generation
     }
 
     /// Sets where sessions are opened.
-    pub(crate) async fn offer_sessions(&self, sessions: Option<Url>) {
+    pub async fn offer_sessions(&self, sessions: Option<Url>) {
         self.inner.lock().await.sessions = sessions;
     }
 
     /// The proof for the next request; logs in if there is no login yet.
-    pub(crate) async fn credential(&self, wire: &Wire) -> Result<Credential, RedfishError> {
+    pub async fn credential(&self, wire: &Wire) -> Result<Credential, RedfishError> {
         let mut inner = self.inner.lock().await;
         if matches!(inner.state, State::Fresh) {
             self.log_in(wire, &mut inner).await?;
@@ -155,7 +155,7 @@ impl Login {
     }
 
     /// A new proof after the BMC refused the proof of login `generation`; none if there is no better one.
-    pub(crate) async fn renew(&self, wire: &Wire, generation: u64) -> Result<Option<Credential>, RedfishError> {
+    pub async fn renew(&self, wire: &Wire, generation: u64) -> Result<Option<Credential>, RedfishError> {
         let mut inner = self.inner.lock().await;
         if inner.generation == generation {
             self.basic_worked.store(false, Ordering::Relaxed);
@@ -171,7 +171,7 @@ impl Login {
     }
 
     /// Deletes the session, if there is one, and refuses all later logins.
-    pub(crate) async fn close(&self, wire: &Wire) -> Result<(), RedfishError> {
+    pub async fn close(&self, wire: &Wire) -> Result<(), RedfishError> {
         let mut inner = self.inner.lock().await;
         let state = std::mem::replace(&mut inner.state, State::Closed);
         match delete_request(&state) {
@@ -186,7 +186,7 @@ impl Login {
     }
 
     /// The request that remains to be sent when the client is dropped without [`close`](Self::close).
-    pub(crate) fn session_to_delete(&mut self) -> Option<(Outgoing<'static>, Proof)> {
+    pub fn session_to_delete(&mut self) -> Option<(Outgoing<'static>, Proof)> {
         delete_request(&self.inner.get_mut().state)
     }
 
@@ -303,7 +303,7 @@ fn delete_request(state: &State) -> Option<(Outgoing<'static>, Proof)> {
 }
 
 /// Whether a failure means that the proof is invalid or expired. Some BMCs use 403 for that.
-pub(crate) fn is_refusal_of_proof(failure: &RedfishError) -> bool {
+pub fn is_refusal_of_proof(failure: &RedfishError) -> bool {
     match failure {
         RedfishError::Status { status: 401, .. } => true,
         RedfishError::Status {
@@ -333,7 +333,7 @@ async fn offers_sessions(wire: &Wire) -> bool {
 }
 
 /// The error for a final refusal of the login.
-pub(crate) fn unauthorized(wire: &Wire, outgoing: &Outgoing<'_>, failure: RedfishError) -> RedfishError {
+pub fn unauthorized(wire: &Wire, outgoing: &Outgoing<'_>, failure: RedfishError) -> RedfishError {
     let at = wire.transport.exchange(&outgoing.method, &outgoing.url);
     let status = failure.status().unwrap_or(401);
     RedfishError::Unauthorized {

@@ -18,13 +18,13 @@ const PLACEHOLDERS: [&str; 9] = [
 ];
 
 /// The value at a path of property names; null counts as absent.
-pub(crate) fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
+pub fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
     let found = path.iter().try_fold(value, |value, name| value.get(name))?;
     (!found.is_null()).then_some(found)
 }
 
 /// A trimmed, non-empty string; a number is converted to text.
-pub(crate) fn text(value: &Value, path: &[&str]) -> Option<String> {
+pub fn text(value: &Value, path: &[&str]) -> Option<String> {
     match at(value, path)? {
         Value::String(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
         Value::Number(number) => Some(number.to_string()),
@@ -33,12 +33,12 @@ pub(crate) fn text(value: &Value, path: &[&str]) -> Option<String> {
 }
 
 /// Like [`text`], but placeholders such as "N/A" count as absent.
-pub(crate) fn fact(value: &Value, path: &[&str]) -> Option<String> {
+pub fn fact(value: &Value, path: &[&str]) -> Option<String> {
     text(value, path).filter(|text| !PLACEHOLDERS.contains(&text.to_ascii_lowercase().as_str()))
 }
 
 /// A whole number, zero or more; fractions are cut off and numbers in strings are parsed.
-pub(crate) fn whole(value: &Value, path: &[&str]) -> Option<u64> {
+pub fn whole(value: &Value, path: &[&str]) -> Option<u64> {
     match at(value, path)? {
         Value::Number(number) => number.as_u64().or_else(|| {
             let float = number.as_f64()?;
@@ -50,7 +50,7 @@ pub(crate) fn whole(value: &Value, path: &[&str]) -> Option<u64> {
 }
 
 /// A finite number, also in a string.
-pub(crate) fn number(value: &Value, path: &[&str]) -> Option<f64> {
+pub fn number(value: &Value, path: &[&str]) -> Option<f64> {
     let number = match at(value, path)? {
         Value::Number(number) => number.as_f64(),
         Value::String(text) => text.trim().parse().ok(),
@@ -60,7 +60,7 @@ pub(crate) fn number(value: &Value, path: &[&str]) -> Option<f64> {
 }
 
 /// The reading of a sensor: bare, or in the excerpt that newer schemas copy into other resources (`{"Reading": …}`).
-pub(crate) fn reading(value: &Value, path: &[&str]) -> Option<f64> {
+pub fn reading(value: &Value, path: &[&str]) -> Option<f64> {
     match at(value, path)? {
         excerpt @ Value::Object(_) => number(excerpt, &["Reading"]),
         bare => number(bare, &[]),
@@ -68,7 +68,7 @@ pub(crate) fn reading(value: &Value, path: &[&str]) -> Option<f64> {
 }
 
 /// A boolean, also in a string.
-pub(crate) fn flag(value: &Value, path: &[&str]) -> Option<bool> {
+pub fn flag(value: &Value, path: &[&str]) -> Option<bool> {
     match at(value, path)? {
         Value::Bool(flag) => Some(*flag),
         Value::String(text) if text.eq_ignore_ascii_case("true") => Some(true),
@@ -78,7 +78,7 @@ pub(crate) fn flag(value: &Value, path: &[&str]) -> Option<bool> {
 }
 
 /// The strings of an array; values of other types are left out. A single string counts as an array of one.
-pub(crate) fn texts(value: &Value, path: &[&str]) -> Vec<String> {
+pub fn texts(value: &Value, path: &[&str]) -> Vec<String> {
     match at(value, path) {
         Some(Value::Array(list)) => list.iter().filter_map(|item| text(item, &[])).collect(),
         Some(Value::String(one)) if !one.trim().is_empty() => vec![one.trim().to_owned()],
@@ -87,7 +87,7 @@ pub(crate) fn texts(value: &Value, path: &[&str]) -> Vec<String> {
 }
 
 /// The target of a link: `{"@odata.id": …}`, the older `{"href": …}`, or a bare string.
-pub(crate) fn link(value: &Value, path: &[&str]) -> Option<String> {
+pub fn link(value: &Value, path: &[&str]) -> Option<String> {
     let found = at(value, path)?;
     match found {
         Value::String(_) => text(found, &[]),
@@ -97,7 +97,7 @@ pub(crate) fn link(value: &Value, path: &[&str]) -> Option<String> {
 }
 
 /// The targets of an array of links, or of a single link in place of an array. Invalid members are left out.
-pub(crate) fn links(value: &Value, path: &[&str]) -> Vec<String> {
+pub fn links(value: &Value, path: &[&str]) -> Vec<String> {
     match at(value, path) {
         Some(Value::Array(list)) => list.iter().filter_map(|item| link(item, &[])).collect(),
         Some(other) => link(other, &[]).into_iter().collect(),
@@ -140,7 +140,7 @@ fn not_a_number(text: &str, fault: &serde_json::Error) -> Option<String> {
 }
 
 /// Refuses a text that would cost too much to parse: nesting beyond `max_depth` or more than `max_values` values.
-pub(crate) fn check_cost(text: &str, max_depth: usize, max_values: usize) -> Result<(), String> {
+pub fn check_cost(text: &str, max_depth: usize, max_values: usize) -> Result<(), String> {
     let (mut depth, mut values) = (0_usize, 1_usize);
     let (mut in_string, mut escaped) = (false, false);
     for byte in text.bytes() {

@@ -25,11 +25,11 @@ const BOUNDARY: &str = "rackwright-9f2c1d7be04a4c0f8a6d35e17b90c2aa";
 
 /// A file to upload, and the body before and after it.
 #[derive(Debug, Clone)]
-pub(crate) struct Upload {
-    pub(crate) method: Method,
-    pub(crate) url: Url,
-    pub(crate) content_type: String,
-    pub(crate) if_match: Option<String>,
+pub struct Upload {
+    pub method: Method,
+    pub url: Url,
+    pub content_type: String,
+    pub if_match: Option<String>,
     file: PathBuf,
     file_bytes: u64,
     before: Bytes,
@@ -38,7 +38,7 @@ pub(crate) struct Upload {
 
 impl Upload {
     /// An upload of the bare file.
-    pub(crate) fn bare(url: Url, file: PathBuf, file_bytes: u64) -> Self {
+    pub fn bare(url: Url, file: PathBuf, file_bytes: u64) -> Self {
         Self {
             method: Method::POST,
             url,
@@ -52,7 +52,7 @@ impl Upload {
     }
 
     /// A multipart body (RFC 7578): the parameters, the vendor's parameters if there are any, then the file.
-    pub(crate) fn multipart(
+    pub fn multipart(
         url: Url,
         file: PathBuf,
         file_bytes: u64,

@@ -17,10 +17,10 @@ pub enum EtagRung {
 }
 
 /// The order for BMCs without an order in their profile.
-pub(crate) const DEFAULT_ORDER: [EtagRung; 4] = [EtagRung::Given, EtagRung::Strong, EtagRung::Star, EtagRung::Omitted];
+pub const DEFAULT_ORDER: [EtagRung; 4] = [EtagRung::Given, EtagRung::Strong, EtagRung::Star, EtagRung::Omitted];
 
 /// The `If-Match` values to try in turn; none means: leave the header out.
-pub(crate) fn ladder(order: &[EtagRung], etag: Option<&str>) -> Vec<Option<String>> {
+pub fn ladder(order: &[EtagRung], etag: Option<&str>) -> Vec<Option<String>> {
     let mut values: Vec<Option<String>> = Vec::new();
     let mut push = |value: Option<String>| {
         if !values.contains(&value) {

@@ -43,7 +43,7 @@ impl Environment for SystemEnvironment {
 
 /// Polling with growing pauses until a time limit.
 #[derive(Debug)]
-pub(crate) struct Poll<'a> {
+pub struct Poll<'a> {
     environment: &'a dyn Environment,
     started: Duration,
     limit: Duration,
@@ -53,7 +53,7 @@ pub(crate) struct Poll<'a> {
 
 impl<'a> Poll<'a> {
     /// The first pause is `first`; each next pause is 1.6 times as long, up to `cap`. Polling ends after `limit`.
-    pub(crate) fn new(environment: &'a dyn Environment, first: Duration, cap: Duration, limit: Duration) -> Self {
+    pub fn new(environment: &'a dyn Environment, first: Duration, cap: Duration, limit: Duration) -> Self {
         Self {
             environment,
             started: environment.now(),
@@ -64,13 +64,13 @@ impl<'a> Poll<'a> {
     }
 
     /// Time since the start.
-    pub(crate) fn elapsed(&self) -> Duration {
+    pub fn elapsed(&self) -> Duration {
         self.environment.now().saturating_sub(self.started)
     }
 
     /// Sleeps until the next poll, at least `wish` if the BMC requested a pause. Returns false when the time limit is
     /// reached.
-    pub(crate) async fn pause(&mut self, wish: Option<Duration>) -> bool {
+    pub async fn pause(&mut self, wish: Option<Duration>) -> bool {
         let left = self.limit.saturating_sub(self.elapsed());
         if left.is_zero() {
             return false;

@@ -404,7 +404,7 @@ impl RedfishError {
 
     /// The HTTP status with which the BMC refused this one request. `None` for a refusal of the login, which says nothing
     /// about the requested resource.
-    pub(crate) fn refusal_status(&self) -> Option<u16> {
+    pub fn refusal_status(&self) -> Option<u16> {
         match self {
             Self::Status { status, .. } => Some(*status),
             _ => None,
@@ -432,7 +432,7 @@ impl RedfishError {
     }
 
     /// Whether the fault concerns the whole BMC and not one resource: a walk stops at such a fault.
-    pub(crate) fn is_fatal_for_walk(&self) -> bool {
+    pub fn is_fatal_for_walk(&self) -> bool {
         matches!(
             self,
             Self::CertificateChanged { .. }

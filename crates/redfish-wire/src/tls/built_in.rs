@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use super::{BoxError, CertificateFingerprint, Pin, TlsFault};
 
 /// The error text if the BMC supports none of the cipher suites.
-pub(crate) const NO_SHARED_CIPHER: &str = "the BMC and this program have no common cipher suite (alert handshake_failure). The \
+pub const NO_SHARED_CIPHER: &str = "the BMC and this program have no common cipher suite (alert handshake_failure). The \
      BMC may offer only RSA key exchange: use a build with `--features platform-tls`";
 
 /// TLS over TCP.

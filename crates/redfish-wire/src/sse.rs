@@ -10,20 +10,20 @@ const ID_BYTES: usize = 256;
 
 /// One message of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Message {
+pub struct Message {
     /// The id for resuming the stream after this message.
-    pub(crate) id: Option<String>,
+    pub id: Option<String>,
     /// The content of the message.
-    pub(crate) data: String,
+    pub data: String,
 }
 
 /// A line or a message exceeds its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TooLong;
+pub struct TooLong;
 
 /// Parses a stream, in pieces of any size.
 #[derive(Debug, Default)]
-pub(crate) struct Parser {
+pub struct Parser {
     line: Vec<u8>,
     /// The last byte was a carriage return: a line feed after it does not end another line.
     after_return: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Parser {
 
 impl Parser {
     /// Takes the next piece and returns the messages that it completes.
-    pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<Vec<Message>, TooLong> {
+    pub fn feed(&mut self, piece: &[u8]) -> Result<Vec<Message>, TooLong> {
         let mut complete = Vec::new();
         for byte in piece {
             let ends = matches!(byte, b'\n' | b'\r');
