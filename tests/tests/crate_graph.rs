@@ -12,6 +12,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ("api", 0, &[]),
     ("redfish-wire", 0, &[]),
     ("redfish", 1, &["redfish-wire"]),
+    ("redfish-record", 1, &["redfish", "redfish-wire"]),
     ("ipmi", 1, &[]),
     ("tpm", 0, &[]),
     ("spdm", 0, &[]),
@@ -31,6 +32,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
         &[
             "api",
             "redfish",
+            "redfish-record",
             "ipmi",
             "site",
             "infiniband",
@@ -76,6 +78,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
         &[
             "agent",
             "redfish",
+            "redfish-record",
             "redfish-wire",
             "netboot",
             "image",

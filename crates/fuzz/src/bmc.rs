@@ -1,7 +1,7 @@
 //! Views, event streams, links, logs and recordings of the BMC client.
 
-use rackwright_redfish::record::Recording;
 use rackwright_redfish::{BmcAddress, LogEntry};
+use rackwright_redfish_record::Recording;
 use rackwright_redfish_wire::fuzzing;
 use serde_json::Value;
 

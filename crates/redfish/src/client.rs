@@ -485,12 +485,13 @@ impl BmcClient {
         .await
     }
 
-    pub(crate) fn settings(&self) -> &Settings {
+    /// The client's settings.
+    pub fn settings(&self) -> &Settings {
         &self.inner.settings
     }
 
     /// The BMC's address, which turns links into URLs.
-    pub(crate) fn bmc(&self) -> &BmcAddress {
+    pub fn bmc(&self) -> &BmcAddress {
         &self.inner.wire.transport.address
     }
 

@@ -30,7 +30,6 @@ mod parts;
 mod power;
 pub mod quirks;
 mod readings;
-pub mod record;
 mod resource;
 mod secure_boot;
 mod settings;

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_redfish::record::RecordLimits;
 use rackwright_redfish::{BmcClient, BmcTarget, BootTarget, Persistence, PowerGoal, Settings};
+use rackwright_redfish_record::{RecordLimits, Recording};
 use serde_json::Value;
 use server::{Answer, Request, Server};
 
@@ -189,7 +189,9 @@ async fn record_anew(folder: &Path, name: &str) {
     let server = serve(read_tree(&folder.join(name))).await;
     let client = connect(&server).await;
     let (report, machine) = (client.probe().await.unwrap(), client.machine().await.unwrap());
-    let recording = client.record(&RecordLimits::default(), |_, _| {}).await.unwrap();
+    let recording = Recording::of(&client, &RecordLimits::default(), |_, _| {})
+        .await
+        .unwrap();
     client.close().await.unwrap();
     assert_eq!(recording.cut, None, "{name}");
     let scrubbed = recording.scrubbed(&[], "admin").resources;

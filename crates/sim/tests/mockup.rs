@@ -7,8 +7,8 @@ mod common;
 mod support_page;
 
 use rackwright_redfish::capabilities::{Capability, Report};
-use rackwright_redfish::record::{RecordLimits, Recording};
 use rackwright_redfish::{BmcClient, BmcTarget, BootTarget, Persistence, RedfishError, Settings};
+use rackwright_redfish_record::{RecordLimits, Recording};
 use rackwright_sim::fleet::{Fleet, FleetConfig, Profile, SimNode};
 use rackwright_sim::lab;
 use rackwright_sim::mockup::{Mockup, MockupError, Tree};
@@ -80,7 +80,9 @@ async fn round_trip(profile: Profile, machine: &str) {
     assert!(before.missing_for_deploy.is_empty(), "{before:#?}");
     support_page::check(machine, &before);
     let inventory = client.inventory().await.unwrap();
-    let raw = client.record(&RecordLimits::default(), |_, _| {}).await.unwrap();
+    let raw = Recording::of(&client, &RecordLimits::default(), |_, _| {})
+        .await
+        .unwrap();
     client.close().await.unwrap();
     assert_eq!((&raw.cut, raw.gaps.len()), (&None, 0), "{:?}", raw.gaps);
 
@@ -154,7 +156,7 @@ async fn a_walk_ends_at_its_bounds_and_says_so() {
             "0 s",
         ),
     ] {
-        let recording = client.record(&limits, |_, _| {}).await.unwrap();
+        let recording = Recording::of(&client, &limits, |_, _| {}).await.unwrap();
         assert!(
             recording.cut.as_ref().is_some_and(|cut| cut.contains(words)),
             "{:?}",
@@ -166,7 +168,7 @@ async fn a_walk_ends_at_its_bounds_and_says_so() {
         depth: 1,
         ..RecordLimits::default()
     };
-    let recording = client.record(&shallow, |_, _| {}).await.unwrap();
+    let recording = Recording::of(&client, &shallow, |_, _| {}).await.unwrap();
     assert!(!recording.gaps.is_empty() && recording.cut.is_none());
     client.close().await.unwrap();
 }

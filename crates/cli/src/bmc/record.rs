@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use rackwright_redfish::record::{RecordLimits, Recording};
+use rackwright_redfish_record::{RecordLimits, Recording};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
@@ -50,7 +50,7 @@ pub async fn run(cx: &Cx, args: RecordArgs) -> Result<(), CliError> {
             ui.note(&format!("{read} resources read, at least {left} left"));
         }
     };
-    let recording = access.client.record(&limits, progress).await;
+    let recording = Recording::of(&access.client, &limits, progress).await;
     access.close(cx).await;
     let recording = recording.map_err(explain)?;
     let known = [access.password.expose_secret().to_owned(), access.host.clone()];

@@ -13,8 +13,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use assess::assess;
-pub(crate) use observe::error_summary;
-pub use observe::{Observed, Reading};
+pub use observe::{Observed, Reading, error_summary};
 
 use crate::quirks::Equipment;
 

@@ -275,7 +275,7 @@ impl BmcClient {
 }
 
 /// A failure without the BMC's address, which adds nothing to a report about one BMC.
-pub(crate) fn error_summary(failure: &RedfishError) -> String {
+pub fn error_summary(failure: &RedfishError) -> String {
     match failure {
         RedfishError::Status { at, status, .. } => format!("{} {} answered HTTP {status}", at.method, at.path),
         RedfishError::TimedOut { at, limit_s } => format!("{} {}: no answer within {limit_s} s", at.method, at.path),

@@ -317,7 +317,8 @@ mod tests {
             "smc",
         ];
         let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-        let mut folders = vec![here.join("src"), here.join("../redfish-wire/src")];
+        let crates = ["src", "../redfish-wire/src", "../redfish-record/src"];
+        let mut folders: Vec<_> = crates.iter().map(|folder| here.join(folder)).collect();
         let mut found = Vec::new();
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(folder).unwrap() {

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use rackwright_redfish::record::RecordLimits;
 use rackwright_redfish::{
     BmcClient, BootTarget, Limits, MediaKind, Persistence, PowerGoal, PowerState, RedfishError, RetryPolicy, Settings,
 };
+use rackwright_redfish_record::{RecordLimits, Recording};
 use serde_json::{Value, json};
 
 use crate::bmc::{Bmc, SYSTEM, standard_tree};
@@ -190,7 +190,9 @@ async fn run(client: &BmcClient, operation: &str) -> Result<(), RedfishError> {
             .insert_media("http://10.0.0.1/a.iso", MediaKind::Cd)
             .await
             .map(drop),
-        "record" => client.record(&RecordLimits::default(), |_, _| {}).await.map(drop),
+        "record" => Recording::of(client, &RecordLimits::default(), |_, _| {})
+            .await
+            .map(drop),
         _ => client.node_readings().await.map(drop),
     }
 }

@@ -9,11 +9,10 @@ mod walk;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rackwright_redfish::InventoryGap;
 use serde_json::Value;
 
 pub use scrub::Scrubber;
-
-use crate::inventory::InventoryGap;
 
 /// Limits of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use rackwright_redfish_wire::json;
 use serde_json::{Map, Value};
 
-use super::accounts::{Accounts, is_account};
-use super::shapes::{self, Shape};
+use crate::accounts::{Accounts, is_account};
+use crate::shapes::{self, Shape};
 
 /// The stand-in for a secret.
 const GONE: &str = "scrubbed";

@@ -2,15 +2,13 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use rackwright_redfish_wire::error::RedfishError;
+use rackwright_redfish::capabilities::error_summary;
+use rackwright_redfish::{BmcClient, InventoryGap, RedfishError};
 use rackwright_redfish_wire::json;
 use serde_json::Value;
 use url::Position;
 
-use super::{RecordLimits, Recording};
-use crate::capabilities::error_summary;
-use crate::client::BmcClient;
-use crate::inventory::InventoryGap;
+use crate::{RecordLimits, Recording};
 
 /// Resources that are requested between two checks of the limits.
 const BATCH: usize = 16;
@@ -30,22 +28,22 @@ struct Walk<'a> {
     recording: Recording,
 }
 
-impl BmcClient {
-    /// Reads everything reachable from the root, unchanged: see [`Recording::scrubbed`]. The walk leaves out schemas and
+impl Recording {
+    /// Reads everything reachable from the root, unchanged: see [`scrubbed`](Self::scrubbed). The walk leaves out schemas and
     /// registries (published by the standard), sessions, and all but the first entries of logs. `progress` receives the
     /// number of resources read and the number known to be left.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get) for the root. Later, a failing resource is a gap, and a fault of the whole BMC ends
+    /// Those of [`get`](BmcClient::get) for the root. Later, a failing resource is a gap, and a fault of the whole BMC ends
     /// the recording early.
-    pub async fn record(
-        &self,
+    pub async fn of(
+        client: &BmcClient,
         limits: &RecordLimits,
         mut progress: impl FnMut(usize, usize) + Send,
-    ) -> Result<Recording, RedfishError> {
-        let root = self.service_root().await?;
+    ) -> Result<Self, RedfishError> {
+        let root = client.service_root().await?;
         let mut walk = Walk {
-            client: self,
+            client,
             limits,
             seen: BTreeSet::new(),
             open: VecDeque::new(),
@@ -61,10 +59,10 @@ impl BmcClient {
         let sessions = root.sessions().and_then(|link| walk.path(&link));
         walk.closed.extend(sessions.map(|path| format!("{path}/")));
         walk.closed = walk.closed.iter().map(|path| path.to_ascii_lowercase()).collect();
-        let began = self.settings().environment.now();
+        let began = client.settings().environment.now();
         walk.add_link(root.path(), 0);
         while !walk.open.is_empty() && walk.recording.cut.is_none() {
-            let spent = self.settings().environment.now().saturating_sub(began);
+            let spent = client.settings().environment.now().saturating_sub(began);
             if spent >= limits.time {
                 walk.recording.cut = Some(format!("the time limit of {} s was reached", limits.time.as_secs()));
                 break;
