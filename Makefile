@@ -108,10 +108,11 @@ deps-cluster:
 deps-bench:
 	@images/deps.sh build bench
 
+# cargo-deny runs for seconds: without optimisation it is built in less time than an optimised run saves.
 .PHONY: tools
 tools: ## Installs the two cargo tools that the tests need: cargo-nextest and cargo-deny
 	@command -v cargo-nextest >/dev/null || { echo 'tools: installing cargo-nextest (runs the tests)' >&2; cargo install --locked cargo-nextest; }
-	@command -v cargo-deny >/dev/null || { echo 'tools: installing cargo-deny (licences and sources)' >&2; cargo install --locked cargo-deny; }
+	@command -v cargo-deny >/dev/null || { echo 'tools: installing cargo-deny (licences and sources)' >&2; cargo install --locked --debug cargo-deny; }
 
 .PHONY: images
 images: ramdisk netboot traffic ## Ramdisk, boot programs, TinyOS and two Debian images, from Debian's packages
