@@ -26,11 +26,13 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ("fabric", 1, &["infiniband"]),
     ("netboot", 1, &["api"]),
     ("agent", 1, &["api", "image", "tpm"]),
+    ("cli-context", 1, &["api"]),
     (
         "cli",
         2,
         &[
             "api",
+            "cli-context",
             "redfish",
             "redfish-record",
             "ipmi",
@@ -132,12 +134,12 @@ const KEPT: &[(&str, &[&str], &str)] = &[
     ("dhcproto", &["netboot"], "packet codecs stay beside the sockets"),
     (
         "clap",
-        &["cli", "control", "agent", "sim"],
+        &["cli", "cli-context", "control", "agent", "sim"],
         "command lines belong to programs",
     ),
     (
         "rcgen",
-        &["identity", "agent", "cli", "sim"],
+        &["identity", "agent", "cli-context", "sim"],
         "certificates are made by the CA, requested by its clients, and faked for BMCs",
     ),
     (
@@ -146,6 +148,7 @@ const KEPT: &[(&str, &[&str], &str)] = &[
             "identity",
             "agent",
             "cli",
+            "cli-context",
             "image",
             "netboot",
             "redfish-wire",

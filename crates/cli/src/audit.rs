@@ -8,14 +8,13 @@ use prost_types::Timestamp;
 use rackwright_api::v1::audit_service_client::AuditServiceClient;
 use rackwright_api::v1::stream_audit_response::Message;
 use rackwright_api::v1::{AuditChain, AuditFilter, AuditRecord, ListAuditRequest, StreamAuditRequest};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{open_stream, rpc};
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::output::{Paint, Table, clean};
+use rackwright_cli_context::units;
 use serde_json::{Value, json};
 use tokio_stream::StreamExt as _;
-
-use crate::args::Cx;
-use crate::client::{open_stream, rpc};
-use crate::error::{CliError, plural};
-use crate::output::{Paint, Table, clean};
-use crate::units;
 
 /// Records of one page.
 const PAGE: usize = 1000;

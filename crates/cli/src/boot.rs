@@ -5,13 +5,12 @@ use rackwright_api::v1::boot_service_client::BootServiceClient;
 use rackwright_api::v1::{
     GetCountersRequest, ListUnknownMachinesRequest, TraceBootRequest, TraceBootResponse, UnknownMachine,
 };
-
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::CliError;
-use crate::output::table::Cell;
-use crate::output::{Format, Paint, Table, Tone, clean};
-use crate::{names, node, units};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Format, Paint, Table, Tone, clean};
+use rackwright_cli_context::{names, nodes, units};
 
 /// Unknown machines of one page.
 const PAGE: i32 = 200;
@@ -77,7 +76,7 @@ async fn trace(cx: &Cx, client: &Client, machine: &str) -> Result<(), CliError> 
 }
 
 async fn node_macs(client: &Client, id: &str) -> Result<Vec<String>, CliError> {
-    let macs = node::get(client, id).await?.status.unwrap_or_default().macs;
+    let macs = nodes::get(client, id).await?.status.unwrap_or_default().macs;
     if macs.is_empty() {
         return Err(CliError::usage(
             format!("no MAC address of node {id} is known yet"),

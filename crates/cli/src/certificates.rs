@@ -9,11 +9,10 @@ use std::path::{Path, PathBuf};
 use clap::{ArgGroup, Args};
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{EraseChainEntry, EraseChainHead, ListEraseChainRequest, SigningKey};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::CliError;
 use serde_json::{Value, json};
-
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::CliError;
 
 /// Entries of one page.
 const PAGE: i32 = 1000;

@@ -3,12 +3,11 @@
 use clap::{Args, Subcommand};
 use rackwright_api::v1::control_service_client::ControlServiceClient;
 use rackwright_api::v1::{Control, GetControlRequest, ResumeControlRequest};
-
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::CliError;
-use crate::mutation::MutationArgs;
-use crate::output::Table;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::output::Table;
 
 /// `rackwright control`
 #[derive(Debug, Subcommand)]

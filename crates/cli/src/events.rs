@@ -3,14 +3,13 @@
 use clap::Args;
 use rackwright_api::v1::event_service_client::EventServiceClient;
 use rackwright_api::v1::{Event, StreamEventsRequest};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, is_transient, open_stream};
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::output::{Paint, Tone, clean};
+use rackwright_cli_context::retry::Backoff;
+use rackwright_cli_context::units;
 use tokio_stream::StreamExt as _;
-
-use crate::args::Cx;
-use crate::client::{Client, is_transient, open_stream};
-use crate::error::CliError;
-use crate::output::{Paint, Tone, clean};
-use crate::retry::Backoff;
-use crate::units;
 
 /// `rackwright events`
 #[derive(Debug, Args)]

@@ -2,11 +2,8 @@
 //! public API alone, so any other client can do the same. Commands for site files need no server; only `site import
 //! netbox` calls another server, NetBox, and `bmc` calls a BMC directly.
 //!
-//! One module per noun (`node`, `cluster`, `site`, `image`, `operation`, `events`, `boot`, `usage`, `auth`, `apply`, `bmc`,
-//! `bench`); around them
-//! `client` (endpoints tried in order, retries with the same idempotency key), `config` (contexts and credentials on
-//! disk), `output` (tables, JSON, YAML, colours, live lines), `wait` (following operations) and `error` (one sentence and
-//! an exit code for everything that can go wrong). Nothing else in the crate prints or decides exit codes.
+//! One module per noun (`node`, `cluster`, `image`, `operation`, `events`, `boot`, `usage`, `auth`, `apply`, `bmc`).
+//! `args` is the tree of commands. `rackwright-cli-context` has what all commands share.
 
 mod apply;
 mod args;
@@ -17,70 +14,36 @@ mod bmc;
 mod boot;
 mod capacity;
 mod certificates;
-mod client;
 mod cluster;
-mod config;
 mod control;
 mod discover;
-mod error;
 mod events;
 mod fabric;
 mod firmware;
 mod image;
-mod mutation;
-mod names;
 mod node;
 mod operation;
-mod output;
 mod power;
-mod random;
-mod retry;
-mod save;
 mod site;
-mod tls;
-mod units;
 mod usage;
-mod wait;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::{Cx, program};
 
 pub use crate::args::Cli;
-use crate::args::{Command, Cx};
-use crate::error::CliError;
+use crate::args::Command;
 
 /// Runs the program with the process's own arguments and returns its exit code (see `docs/cli.md`).
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    // Fails only if a provider is installed already, which is equally good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let cx = Cx::new(cli.global);
-    if let Err(error) = cli.command.check_output(cx.global.output) {
-        return fail(&cx, &error);
+    match cli.command.check_output(cx.global.output) {
+        Ok(()) => program::run(&cx, dispatch(&cx, cli.command)),
+        Err(error) => program::fail(&cx, &error),
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(source) => return fail(&cx, &CliError::io("start the program", source)),
-    };
-    let outcome = runtime.block_on(dispatch(&cx, cli.command));
-    // Blocking reads (standard input) must not keep a finished program alive.
-    runtime.shutdown_background();
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&cx, &error),
-    }
-}
-
-fn fail(cx: &Cx, error: &CliError) -> ExitCode {
-    if !error.is_silent() {
-        eprint!("{}", error.render(cx.ui.paint_errors()));
-    }
-    ExitCode::from(error.exit_code())
 }
 
 async fn dispatch(cx: &Cx, command: Command) -> Result<(), CliError> {

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use rackwright_api::v1::operation_service_client::OperationServiceClient;
-use rackwright_api::v1::{CancelOperationRequest, GetOperationRequest, ListOperationsRequest, Operation};
-
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::CliError;
-use crate::mutation::MutationArgs;
-use crate::output::table::Cell;
-use crate::output::{Format, Paint, Table, Tone, Ui, clean};
-use crate::{names, units, wait};
+use rackwright_api::v1::{CancelOperationRequest, GetOperationRequest, Operation};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::operation::{conclude, matching, report};
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Paint, Table, Tone};
+use rackwright_cli_context::{names, units, wait};
 
 /// `rackwright operation`
 #[derive(Debug, Subcommand)]
@@ -103,34 +103,6 @@ async fn get(client: &Client, id: &str) -> Result<Operation, CliError> {
     .await
 }
 
-/// At most `limit` operations that match, newest first.
-pub async fn matching(client: &Client, filter: &str, limit: usize) -> Result<Vec<Operation>, CliError> {
-    let mut operations = Vec::new();
-    let mut page_token = String::new();
-    while operations.len() < limit {
-        let page_size = (limit - operations.len()).min(1000) as i32;
-        let request = ListOperationsRequest {
-            page_size,
-            page_token,
-            filter: filter.to_owned(),
-        };
-        let page = rpc!(
-            client,
-            OperationServiceClient.list_operations,
-            "list operations",
-            request
-        )
-        .await?;
-        operations.extend(page.operations);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            break;
-        }
-    }
-    operations.truncate(limit);
-    Ok(operations)
-}
-
 async fn list(cx: &Cx, filter: String, limit: usize) -> Result<(), CliError> {
     let client = cx.client().await?;
     let operations = matching(&client, &filter, limit).await?;
@@ -212,58 +184,4 @@ async fn wait_for(cx: &Cx, ids: &[String], timeout: Option<Duration>) -> Result<
     }
     let operations = wait::until_done(&client, &cx.ui, operations, timeout).await?;
     conclude(&cx.ui, &operations)
-}
-
-/// Shows operations that were just started: `sentence` for people, the resources for programs.
-pub fn report(ui: &Ui, operations: &[Operation], sentence: impl Fn(&Operation) -> String) -> Result<(), CliError> {
-    if operations.is_empty() {
-        return Ok(());
-    }
-    if ui.format() == Format::Table {
-        return operations
-            .iter()
-            .try_for_each(|operation| ui.say(&clean(&sentence(operation))));
-    }
-    ui.items(operations, |_| String::new())
-}
-
-/// Shows operations after a wait, and fails if one of them failed.
-pub fn conclude(ui: &Ui, operations: &[Operation]) -> Result<(), CliError> {
-    if ui.format() == Format::Table {
-        return wait::verdict(ui, operations);
-    }
-    ui.items(operations, |_| String::new())?;
-    // The sentences would disturb the requested format; the errors are still reported.
-    wait::verdict(&ui.silenced(), operations)
-}
-
-/// Like [`finish`] for one operation, without a return value.
-pub async fn finish_one(
-    cx: &Cx,
-    client: &std::sync::Arc<Client>,
-    started: Operation,
-    waiting: wait::WaitArgs,
-) -> Result<(), CliError> {
-    finish(cx, client, vec![started], waiting).await.map(drop)
-}
-
-/// Waits on request, shows the results, and returns the last known forms of the operations.
-pub async fn finish(
-    cx: &Cx,
-    client: &std::sync::Arc<Client>,
-    started: Vec<Operation>,
-    waiting: wait::WaitArgs,
-) -> Result<Vec<Operation>, CliError> {
-    if !waiting.wait {
-        report(&cx.ui, &started, |operation| {
-            format!(
-                "{} started, operation {}",
-                wait::title(operation),
-                names::last(&operation.name)
-            )
-        })?;
-        return Ok(started);
-    }
-    let ended = wait::until_done(client, &cx.ui, started, waiting.timeout).await?;
-    conclude(&cx.ui, &ended).map(|()| ended)
 }

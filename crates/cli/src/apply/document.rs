@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use rackwright_cli_context::error::{CliError, Fault};
+use rackwright_cli_context::given::{read_password, yaml_files};
+use rackwright_cli_context::tls;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::yaml::{self, Key, Spot, Tree, Value};
-use super::yaml_files;
-use crate::error::{CliError, Fault};
-use crate::node::enroll::read_password;
-use crate::tls;
 
 /// Largest file, in bytes: some ten thousand nodes.
 const MAX_FILE_BYTES: u64 = 16 << 20;

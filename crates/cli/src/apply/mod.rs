@@ -5,20 +5,19 @@ mod document;
 mod plan;
 mod yaml;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{BatchEnrollNodesRequest, EnrollNodeRequest, Operation, UpdateNodeRequest};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::output::{Format, clean};
+use rackwright_cli_context::wait::WaitArgs;
+use rackwright_cli_context::{names, nodes, wait};
 use serde_json::json;
-
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::CliError;
-use crate::mutation::MutationArgs;
-use crate::output::Format;
-use crate::wait::WaitArgs;
-use crate::{names, node, wait};
 
 use plan::{Action, Step};
 
@@ -61,7 +60,7 @@ pub async fn run(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
     }
     let documents = document::read_all(&args.files)?;
     let client = cx.client().await?;
-    let present = node::list::all(&client, "").await?;
+    let present = nodes::all(&client, "").await?;
     let mut steps = plan::plan(documents, &present, args.passwords);
     let outcome = if args.dry_run {
         Ok(Vec::new())
@@ -103,7 +102,7 @@ async fn send(client: &Client, steps: &mut [Step], mutation: &MutationArgs) -> R
                 _ => None,
             })
             .collect();
-        let doing = format!("enrol {}", crate::error::plural(requests.len(), "node"));
+        let doing = format!("enrol {}", plural(requests.len(), "node"));
         let request = BatchEnrollNodesRequest {
             requests,
             mutation: Some(part),
@@ -182,29 +181,6 @@ impl Step {
             Action::Change(_) => format!("{would}changed: {}", self.changes.join(", ")),
             Action::Nothing => "unchanged".to_owned(),
         };
-        crate::output::clean(&format!("{} {words}", self.id))
+        clean(&format!("{} {words}", self.id))
     }
-}
-
-/// The YAML files of a directory, in order of their names; a file is returned unchanged.
-pub(crate) fn yaml_files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
-    if path.as_os_str() == "-" || !path.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(|e| CliError::given("read", path, e))? {
-        let file = entry.map_err(|e| CliError::given("read", path, e))?.path();
-        let extension = file.extension().and_then(|e| e.to_str()).unwrap_or_default();
-        if matches!(extension, "yaml" | "yml") && file.is_file() {
-            files.push(file);
-        }
-    }
-    files.sort();
-    if files.is_empty() {
-        return Err(CliError::usage(
-            format!("{} contains no *.yaml or *.yml file", path.display()),
-            "",
-        ));
-    }
-    Ok(files)
 }

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use rackwright_api::v1::{Bmc, EnrollNodeRequest, Metadata, Mutation, Node, NodeSpec, Operation, UpdateNodeRequest};
+use rackwright_cli_context::names;
 use secrecy::ExposeSecret as _;
 
 use super::document::Document;
-use crate::names;
 use crate::node::labels_text;
 
 /// One node and its action.

@@ -4,14 +4,15 @@ use clap::Subcommand;
 use prost_types::Timestamp;
 use rackwright_api::v1::auth_service_client::AuthServiceClient;
 use rackwright_api::v1::{DeleteMemberRequest, ListMembersRequest, Member, RevokeMemberRequest, SetMemberRoleRequest};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::login::role_name;
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::output::{Format, Paint, Table};
+use rackwright_cli_context::{names, units};
 
-use super::{RoleArg, role_name};
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::CliError;
-use crate::mutation::MutationArgs;
-use crate::output::{Format, Paint, Table};
-use crate::{names, units};
+use super::RoleArg;
 
 /// Members of one page.
 const PAGE: i32 = 1000;

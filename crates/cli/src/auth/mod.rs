@@ -9,15 +9,15 @@ use std::time::Duration;
 use clap::{Subcommand, ValueEnum};
 use rackwright_api::v1::auth_service_client::AuthServiceClient;
 use rackwright_api::v1::{CreateTokenRequest, DeleteTokenRequest, ListTokensRequest, Role, WhoAmIRequest};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::config::{Config, ConfigDir, context_name};
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::login::role_name;
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::output::{Format, Table};
+use rackwright_cli_context::{names, units};
 use serde_json::json;
-
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::config::{ConfigDir, context_name};
-use crate::error::CliError;
-use crate::mutation::MutationArgs;
-use crate::output::{Format, Table};
-use crate::{names, units};
 
 /// Tokens of one page.
 const PAGE: i32 = 1000;
@@ -94,18 +94,6 @@ impl RoleArg {
             Self::CustomerAdmin => Role::CustomerAdmin,
             Self::CustomerUser => Role::CustomerUser,
         }
-    }
-}
-
-/// `operator`, `viewer`, `auditor`, `customer-admin`, `customer-user`.
-pub fn role_name(role: i32) -> &'static str {
-    match Role::try_from(role) {
-        Ok(Role::Viewer) => "viewer",
-        Ok(Role::Auditor) => "auditor",
-        Ok(Role::Operator) => "operator",
-        Ok(Role::CustomerAdmin) => "customer-admin",
-        Ok(Role::CustomerUser) => "customer-user",
-        _ => "unknown",
     }
 }
 
@@ -251,7 +239,7 @@ pub fn context(cx: &Cx, command: ContextCommand) -> Result<(), CliError> {
     }
 }
 
-fn list_contexts(cx: &Cx, config: &crate::config::Config) -> Result<(), CliError> {
+fn list_contexts(cx: &Cx, config: &Config) -> Result<(), CliError> {
     match cx.ui.format() {
         Format::Table => {
             let mut table = Table::new(&["CURRENT", "CONTEXT", "MEMBER", "ROLE", "SERVERS"]);

@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use rackwright_api::v1::console_service_client::ConsoleServiceClient;
 use rackwright_api::v1::{AddSshKeyRequest, ListSshKeysRequest, RemoveSshKeyRequest};
-
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::CliError;
-use crate::mutation::MutationArgs;
-use crate::output::table::Cell;
-use crate::output::{Format, Table};
-use crate::units;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Format, Table};
+use rackwright_cli_context::units;
 
 /// `rackwright ssh-key`
 #[derive(Debug, Subcommand)]

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::units;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -14,9 +17,6 @@ use super::phases;
 use super::progress::{Edge, Passage, Progress, Tally};
 use super::report::{Cost, PhaseReport, TotalReport, Watch};
 use super::test_bed::TestBed;
-use crate::args::Cx;
-use crate::error::{CliError, plural};
-use crate::units;
 
 /// `rackwright bench fleet`
 #[derive(Debug, Clone, Args)]

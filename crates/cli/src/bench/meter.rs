@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::error::CliError;
+use rackwright_cli_context::error::CliError;
 
 /// Clock ticks a second in `/proc`: `USER_HZ`, 100 on every architecture this runs on.
 const TICKS_PER_S: f64 = 100.0;

@@ -10,10 +10,9 @@ mod report;
 mod test_bed;
 
 use clap::Subcommand;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::CliError;
 use tokio::signal::unix::{SignalKind, signal};
-
-use crate::args::Cx;
-use crate::error::CliError;
 
 /// `rackwright bench`
 #[derive(Debug, Subcommand)]

@@ -10,19 +10,18 @@ use rackwright_api::v1::{
     BatchEnrollNodesRequest, DeployNodeRequest, Deployment, EnrollNodeRequest, FinishUploadRequest, ImageFormat,
     ListNodesRequest, Mutation, NodeSpec, ReleaseNodeRequest, StartUploadRequest,
 };
+use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::mutation::fresh_key;
+use rackwright_cli_context::output::Ui;
+use rackwright_cli_context::upload;
+use rackwright_cli_context::{names, nodes, wait};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::progress::{Edge, Passage, Tally};
 use super::report::Listing;
 use super::test_bed::{Machine, TestBed};
-use crate::client::{Client, rpc};
-use crate::error::CliError;
-use crate::image::upload;
-use crate::mutation::fresh_key;
-use crate::node::list;
-use crate::output::Ui;
-use crate::{names, wait};
 
 /// Nodes of one batch; the API accepts up to 1000.
 const BATCH: usize = 1000;
@@ -216,7 +215,7 @@ impl Calls {
 
 /// The number of nodes in a state, by the list of nodes.
 pub async fn in_state(client: &Client, state: &str) -> Result<usize, CliError> {
-    list::all(client, &format!("state = \"{state}\""))
+    nodes::all(client, &format!("state = \"{state}\""))
         .await
         .map(|nodes| nodes.len())
 }
@@ -226,7 +225,7 @@ pub async fn listing(client: &Client) -> Result<Listing, CliError> {
     let first_page_ms = page_ms(client, "").await?;
     let filtered_page_ms = page_ms(client, "state = \"inspecting\"").await?;
     let begun = Instant::now();
-    list::all(client, "").await?;
+    nodes::all(client, "").await?;
     Ok(Listing {
         first_page_ms,
         filtered_page_ms,

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use rackwright_api::v1::event_service_client::EventServiceClient;
 use rackwright_api::v1::{Event, StreamEventsRequest};
+use rackwright_cli_context::client::{Client, open_stream};
+use rackwright_cli_context::error::CliError;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt as _;
-
-use crate::client::{Client, open_stream};
-use crate::error::CliError;
 
 /// Number of failures with a stored message.
 const FAILURES_KEPT: usize = 10;

@@ -8,6 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rackwright_api::v1::Bmc;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::Client;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::login;
+use rackwright_cli_context::tls;
 use secrecy::SecretString;
 use serde::Deserialize;
 use tempfile::TempDir;
@@ -16,10 +21,6 @@ use tokio::process::{Child, Command};
 
 use super::fleet::{FleetArgs, IdentityArg, StoreArg};
 use super::meter::{self, Process};
-use crate::args::Cx;
-use crate::auth::login;
-use crate::client::Client;
-use crate::error::CliError;
 
 /// The simulated machines' own addresses, which are the default of `rackwright-sim`, and the part of them for machines
 /// without a node.
@@ -331,7 +332,7 @@ async fn operator_client(cx: &Cx, printed: &str) -> Result<Arc<Client>, CliError
     let invitation = login::Invitation {
         servers: vec![after("--server")?],
         tls_name: None,
-        ca_sha256: crate::tls::parse_pin(&after("--ca-sha256")?).map_err(CliError::BadAnswer)?,
+        ca_sha256: tls::parse_pin(&after("--ca-sha256")?).map_err(CliError::BadAnswer)?,
         token: SecretString::from(after("--token")?),
     };
     let (context, credential) = login::redeem(&invitation, cx.global.call_timeout).await?;

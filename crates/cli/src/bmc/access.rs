@@ -5,15 +5,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use console::Term;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::{CliError, exit};
+use rackwright_cli_context::given::read_password;
 use rackwright_redfish::quirks::QuirkSet;
 use rackwright_redfish::{
     BmcAddress, BmcClient, BmcTarget, CertificateFingerprint, ErrorKind, RedfishError, RetryPolicy, Settings,
 };
 use secrecy::SecretString;
-
-use crate::args::Cx;
-use crate::error::{CliError, exit};
-use crate::node::enroll::read_password;
 
 /// The environment variable for the password, used if no option names another source.
 const PASSWORD_VARIABLE: &str = "RACKWRIGHT_BMC_PASSWORD";

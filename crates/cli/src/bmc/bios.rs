@@ -1,14 +1,14 @@
 //! `rackwright bmc bios`
 
 use clap::Args;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Format, Paint, Table, Tone, clean};
 use rackwright_redfish::{AttributeKind, AttributeRule, BiosRules, BiosState, RedfishError, SecureBootState};
 use serde_json::json;
 
 use super::access::{Access, AccessArgs, explain};
-use crate::args::Cx;
-use crate::error::CliError;
-use crate::output::table::Cell;
-use crate::output::{Format, Paint, Table, Tone};
 
 /// `rackwright bmc bios`
 #[derive(Debug, Args)]
@@ -40,7 +40,7 @@ pub async fn run(cx: &Cx, args: BiosArgs) -> Result<(), CliError> {
         }
         Format::Name => {
             let mut names = read.bios.iter().flat_map(|bios| bios.current.keys());
-            names.try_for_each(|name| cx.ui.line(&crate::output::clean(name)))
+            names.try_for_each(|name| cx.ui.line(&clean(name)))
         }
         Format::Table => cx.ui.line(screen(&read, cx.ui.paint(), cx.ui.width()).trim_end()),
     }

@@ -7,16 +7,15 @@ use rackwright_api::v1::credential_service_client::CredentialServiceClient;
 use rackwright_api::v1::{
     AddFactoryCredentialRequest, FactoryCredential, ListFactoryCredentialsRequest, RemoveFactoryCredentialRequest,
 };
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::given::read_password;
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::names;
+use rackwright_cli_context::output::{Paint, Table, clean};
+use rackwright_cli_context::units;
 use secrecy::ExposeSecret as _;
-
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::CliError;
-use crate::mutation::MutationArgs;
-use crate::names;
-use crate::node::enroll::read_password;
-use crate::output::{Paint, Table};
-use crate::units;
 
 const COLLECTION: &str = "factoryCredentials";
 
@@ -91,8 +90,8 @@ async fn add(cx: &Cx, args: AddArgs) -> Result<(), CliError> {
     cx.ui.say(&format!(
         "{} added: {} on {}",
         short(&one),
-        crate::output::clean(&one.username),
-        crate::output::clean(&one.pattern)
+        clean(&one.username),
+        clean(&one.pattern)
     ))
 }
 

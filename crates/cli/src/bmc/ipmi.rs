@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::{CliError, exit, plural};
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Format, Paint, Table, Tone, clean};
 use rackwright_ipmi::{Account, Controller, ErrorKind, Fru, Ipmi, IpmiError, Power};
 use serde_json::{Value, json};
 
 use super::access::AccessArgs;
-use crate::args::Cx;
-use crate::error::{CliError, exit, plural};
-use crate::output::table::Cell;
-use crate::output::{Format, Paint, Table, Tone};
 
 /// The results of the probe.
 struct Report {
@@ -162,7 +162,7 @@ fn table(report: &Report, paint: Paint, width: Option<usize>) -> String {
     } else {
         out.push_str(&paint.tone(Tone::Bad, "missing for a deployment over the network:"));
         for missing in &report.missing {
-            out.push_str(&format!("\n  {}", crate::output::clean(missing)));
+            out.push_str(&format!("\n  {}", clean(missing)));
         }
     }
     out

@@ -9,9 +9,8 @@ mod probe;
 mod record;
 
 use clap::Subcommand;
-
-use crate::args::Cx;
-use crate::error::CliError;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::CliError;
 
 /// `rackwright bmc`
 #[derive(Debug, Subcommand)]

@@ -1,15 +1,15 @@
 //! `rackwright bmc probe`
 
 use clap::Args;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Format, Paint, Table, Tone, clean};
 use rackwright_ipmi::IpmiAddress;
 use rackwright_redfish::capabilities::{Outcome, Report};
 use serde_json::json;
 
 use super::access::{Access, AccessArgs, explain};
-use crate::args::Cx;
-use crate::error::CliError;
-use crate::output::table::Cell;
-use crate::output::{Format, Paint, Table, Tone};
 
 /// `rackwright bmc probe`
 #[derive(Debug, Args)]
@@ -87,7 +87,7 @@ fn table(report: &Report, paint: Paint, width: Option<usize>) -> String {
     } else {
         out.push_str(&paint.tone(Tone::Bad, "missing for a deployment over the network:"));
         for missing in &report.missing_for_deploy {
-            out.push_str(&format!("\n  {}", crate::output::clean(missing)));
+            out.push_str(&format!("\n  {}", clean(missing)));
         }
     }
     out

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::output::{Format, clean};
+use rackwright_cli_context::units;
 use rackwright_redfish_record::{RecordLimits, Recording};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use super::access::{Access, AccessArgs, explain};
-use crate::args::Cx;
-use crate::error::{CliError, plural};
-use crate::output::{Format, clean};
-use crate::units;
 
 /// Most gaps that are shown on the terminal.
 const SHOWN_GAPS: usize = 10;

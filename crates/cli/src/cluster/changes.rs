@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use prost_types::Timestamp;
 use rackwright_api::v1::{Cluster, ClusterMember, ClusterPartition, ClusterStatus, ClusterTransition};
+use rackwright_cli_context::error::plural;
+use rackwright_cli_context::names::listed;
+use rackwright_cli_context::output::clean;
+use rackwright_cli_context::{names, units};
 
 use super::show::open_words;
 use super::{short, state_name};
-use crate::error::plural;
-use crate::names::listed;
-use crate::output::clean;
-use crate::{names, units};
 
 /// One line: the time, if it is known, and the change.
 #[derive(Debug, Clone, PartialEq, Eq)]

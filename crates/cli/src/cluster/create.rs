@@ -6,17 +6,17 @@ use clap::Args;
 use prost_types::Timestamp;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
 use rackwright_api::v1::{ClusterSpec, CreateClusterRequest, Deployment};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::given::pair;
+use rackwright_cli_context::given::{read_text, ssh_keys};
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::wait::WaitArgs;
+use rackwright_cli_context::{names, operation, units};
 
 use super::wanted::{self, ClusterRequest};
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::CliError;
-use crate::mutation::MutationArgs;
-use crate::node::enroll::pair;
-use crate::node::given::{read_text, ssh_keys};
 use crate::site::load;
-use crate::wait::WaitArgs;
-use crate::{names, operation, units};
 
 /// `rackwright cluster create`
 #[derive(Debug, Args)]

@@ -1,10 +1,10 @@
 //! Possible actions for a cluster, from its known state. No I/O.
 
 use rackwright_api::v1::{Cluster, ClusterMember, ClusterState, NodeState};
+use rackwright_cli_context::error::plural;
+use rackwright_cli_context::{names, units};
 
 use super::short;
-use crate::error::plural;
-use crate::{names, units};
 
 /// A lease that ends within this time, in seconds, is mentioned.
 const LEASE_SOON_S: f64 = 7.0 * 86400.0;

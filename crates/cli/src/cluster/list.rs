@@ -3,14 +3,14 @@
 use clap::Args;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
 use rackwright_api::v1::{Cluster, ClusterState, ListClustersRequest};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Table, Tone};
+use rackwright_cli_context::units;
 
 use super::{parse_state, short, state_cell, state_name};
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::CliError;
-use crate::output::table::Cell;
-use crate::output::{Table, Tone};
-use crate::units;
 
 /// Clusters of one page.
 const PAGE: i32 = 500;

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use clap::Args;
 use rackwright_api::v1::GetHandoverPackRequest;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::output::{Format, Table};
+use rackwright_cli_context::save::{self, Present};
+use rackwright_cli_context::{names, units};
 
 use super::short;
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::CliError;
-use crate::output::{Format, Table};
-use crate::save::{self, Present};
-use crate::{names, units};
 
 /// `rackwright cluster pack`
 #[derive(Debug, Args)]

@@ -6,17 +6,17 @@ use std::path::PathBuf;
 use clap::Args;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
 use rackwright_api::v1::{ClusterPlan, PlanClusterRequest};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::names::{self, listed};
+use rackwright_cli_context::output::{Format, Paint, Tone, clean};
 use rackwright_placement::Placement;
 use rackwright_planner::planner::Planner;
 use rackwright_site::model::{NodeId, Site};
 use serde_json::{Map, Value, json};
 
 use super::wanted::{self, ClusterRequest, PlacementRequest};
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::{CliError, plural};
-use crate::names::{self, listed};
-use crate::output::{Format, Paint, Tone, clean};
 use crate::site::load;
 
 /// `rackwright cluster plan`

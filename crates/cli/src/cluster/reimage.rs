@@ -8,15 +8,15 @@ use rackwright_api::v1::{
     Deployment, ReimageClusterRequest, ResumeClusterReimageRequest, RetryClusterRequest, RollBackClusterRequest,
     Rollout,
 };
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::given::{read_text, ssh_keys};
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::wait::WaitArgs;
+use rackwright_cli_context::{names, operation};
 
 use super::{get, short};
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::{CliError, plural};
-use crate::mutation::MutationArgs;
-use crate::node::given::{read_text, ssh_keys};
-use crate::wait::WaitArgs;
-use crate::{names, operation};
 
 /// A number of nodes, or a fraction of the cluster's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

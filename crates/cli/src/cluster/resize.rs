@@ -3,16 +3,16 @@
 use clap::Args;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
 use rackwright_api::v1::{ClusterResizePlan, ClusterSize, PlanClusterResizeRequest, ResizeClusterRequest};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::names::listed;
+use rackwright_cli_context::output::{Format, clean};
+use rackwright_cli_context::wait::WaitArgs;
+use rackwright_cli_context::{names, operation};
 
 use super::short;
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::{CliError, plural};
-use crate::mutation::MutationArgs;
-use crate::names::listed;
-use crate::output::{Format, clean};
-use crate::wait::WaitArgs;
-use crate::{names, operation};
 
 /// `rackwright cluster resize`
 #[derive(Debug, Args)]

@@ -4,15 +4,15 @@ use rackwright_api::v1::{
     Cluster, ClusterMember, ClusterPartition, ClusterReplacement, ClusterSpec, ClusterState, ClusterStatus,
     RolloutStatus,
 };
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::names::listed;
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Paint, Table, Tone, clean};
+use rackwright_cli_context::{names, units};
 
 use super::{get, short, standing_tone, state_cell};
-use crate::args::Cx;
-use crate::error::{CliError, plural};
-use crate::names::listed;
 use crate::node::{labels_text, state_cell as node_state_cell};
-use crate::output::table::Cell;
-use crate::output::{Paint, Table, Tone, clean};
-use crate::{names, units};
 
 /// Shows a cluster.
 pub async fn run(cx: &Cx, name: &str) -> Result<(), CliError> {

@@ -4,16 +4,16 @@ use clap::Args;
 use prost_types::Timestamp;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
 use rackwright_api::v1::{DeleteClusterRequest, ReplaceClusterNodeRequest, SetClusterLeaseRequest};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::output::{Format, clean};
+use rackwright_cli_context::wait::WaitArgs;
+use rackwright_cli_context::{names, operation, units};
 
 use super::short;
 use super::show::lease_text;
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::CliError;
-use crate::mutation::MutationArgs;
-use crate::output::{Format, clean};
-use crate::wait::WaitArgs;
-use crate::{names, operation, units};
 
 /// `rackwright cluster replace`
 #[derive(Debug, Args)]

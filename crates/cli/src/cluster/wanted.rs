@@ -4,13 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use rackwright_api::v1::{ClusterSpec, Deployment};
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::given::is_ssh_key;
+use rackwright_cli_context::{names, units};
 use rackwright_placement::{Bandwidth, ClusterId, CustomerId, Request, SkuId as PlacedSku};
 use rackwright_site::model::{Site, SkuId};
 use serde::Deserialize;
-
-use crate::error::CliError;
-use crate::node::given::is_ssh_key;
-use crate::{names, units};
 
 /// The hint that lists the possible values of a bandwidth.
 const BANDWIDTHS: &str = "use non-blocking, best-effort, or a ratio of nodes to uplinks such as 2:1";

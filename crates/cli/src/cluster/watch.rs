@@ -10,6 +10,13 @@ use clap::Args;
 use console::Term;
 use rackwright_api::v1::event_service_client::EventServiceClient;
 use rackwright_api::v1::{Cluster, ClusterState, StreamEventsRequest};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, open_stream};
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::output::live::Live;
+use rackwright_cli_context::output::{Format, Paint, Table, Tone, clean};
+use rackwright_cli_context::retry::Backoff;
+use rackwright_cli_context::{names, units};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt as _;
@@ -18,14 +25,7 @@ use tonic::Code;
 use super::changes::{self, Change};
 use super::show::{partition_cell, standings_text, wanted_text};
 use super::{get, parse_state, short, state_cell, state_name, state_tone};
-use crate::args::Cx;
-use crate::client::{Client, open_stream};
-use crate::error::CliError;
 use crate::node;
-use crate::output::live::Live;
-use crate::output::{Format, Paint, Table, Tone, clean};
-use crate::retry::Backoff;
-use crate::{names, units};
 
 /// Pause between readings without an event: some progress of nodes makes no event.
 const LOOK: Duration = Duration::from_secs(2);

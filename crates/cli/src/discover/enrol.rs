@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use clap::Args;
 use rackwright_api::v1::discovery_service_client::DiscoveryServiceClient;
 use rackwright_api::v1::{EnrolFindingsRequest, EnrolledFinding};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::given::pair;
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::names;
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Paint, Table, Tone};
 
 use super::{chosen, short_address};
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::{CliError, plural};
-use crate::mutation::MutationArgs;
-use crate::names;
-use crate::node::enroll::pair;
-use crate::output::table::Cell;
-use crate::output::{Paint, Table, Tone};
 
 /// `rackwright discover enrol`
 #[derive(Debug, Args)]

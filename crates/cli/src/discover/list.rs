@@ -2,14 +2,14 @@
 
 use rackwright_api::v1::discovery_service_client::DiscoveryServiceClient;
 use rackwright_api::v1::{Discovery, ListDiscoveriesRequest};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Table, Tone};
+use rackwright_cli_context::{names, units};
 
 use super::counts;
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::CliError;
-use crate::output::table::Cell;
-use crate::output::{Table, Tone};
-use crate::{names, units};
 
 /// Shows discoveries.
 pub async fn run(cx: &Cx) -> Result<(), CliError> {

@@ -3,13 +3,13 @@
 use clap::Args;
 use rackwright_api::v1::discovery_service_client::DiscoveryServiceClient;
 use rackwright_api::v1::{Discovery, Finding, GetDiscoveryRequest};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::output::{Format, Paint, Table, clean};
+use rackwright_cli_context::{names, units};
 
 use super::{chosen, counts, findings, short_address, state_cell};
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::CliError;
-use crate::output::{Format, Paint, Table, clean};
-use crate::{names, units};
 
 /// `rackwright discover show`
 #[derive(Debug, Args)]

@@ -1,13 +1,13 @@
 //! `rackwright fabric check`
 
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Format, Paint, Table, Tone, clean};
 use rackwright_infiniband::check::{Report, check, check_plan};
 use serde_json::json;
 
 use super::{CheckArgs, bytes, note_findings, read_dump, read_plan};
-use crate::args::Cx;
-use crate::error::{CliError, plural};
-use crate::output::table::Cell;
-use crate::output::{Format, Paint, Table, Tone, clean};
 
 pub(super) fn run(cx: &Cx, args: &CheckArgs) -> Result<(), CliError> {
     let plan = read_plan(&args.plan)?;

@@ -10,11 +10,10 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::{CliError, Fault, plural};
 use rackwright_infiniband::dump::{self, DumpFinding, Limits};
 use rackwright_infiniband::{Dump, Plan, PlanFault, topo};
-
-use crate::args::Cx;
-use crate::error::{CliError, Fault, plural};
 
 /// Findings in a dump that are shown one by one; `-o json` contains more.
 const MAX_NOTES: usize = 20;

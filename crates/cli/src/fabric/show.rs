@@ -1,14 +1,14 @@
 //! `rackwright fabric show`
 
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Format, Paint, Table, Tone};
 use rackwright_infiniband::structure::{LinkClass, Rails, SwitchView, called};
 use rackwright_infiniband::{Dump, Role, Structure};
 use serde_json::{Value, json};
 
 use super::{ShowArgs, bytes, note_findings, read_dump};
-use crate::args::Cx;
-use crate::error::{CliError, plural};
-use crate::output::table::Cell;
-use crate::output::{Format, Paint, Table, Tone};
 
 pub(super) fn run(cx: &Cx, args: &ShowArgs) -> Result<(), CliError> {
     let dump = read_dump(&args.dump, &bytes(&args.dump)?)?;

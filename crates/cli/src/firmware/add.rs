@@ -5,15 +5,14 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rackwright_api::v1::AddFirmwareRequest;
 use rackwright_api::v1::firmware_service_client::FirmwareServiceClient;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::{names, units};
 use tokio::fs::File;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Request;
-
-use crate::args::Cx;
-use crate::error::CliError;
-use crate::{names, units};
 
 /// Bytes of one message; the API accepts up to 1 MiB.
 const PIECE: usize = 512 << 10;

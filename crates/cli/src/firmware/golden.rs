@@ -6,13 +6,12 @@ use rackwright_api::v1::{
     AddGoldenFirmwareRequest, FirmwareComponent, FirmwareRegister, GoldenFirmware, ListGoldenFirmwareRequest,
     RemoveGoldenFirmwareRequest,
 };
-
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::CliError;
-use crate::mutation::MutationArgs;
-use crate::output::Table;
-use crate::{names, units};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::output::Table;
+use rackwright_cli_context::{names, units};
 
 /// Hexadecimal digits of a value in the list.
 const SHORT: usize = 12;

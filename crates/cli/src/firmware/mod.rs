@@ -9,14 +9,13 @@ use rackwright_api::v1::firmware_service_client::FirmwareServiceClient;
 use rackwright_api::v1::{
     Firmware, FirmwareRow, GetFirmwareReportRequest, ListFirmwareRequest, NodeCompliance, RemoveFirmwareRequest,
 };
-
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::CliError;
-use crate::mutation::MutationArgs;
-use crate::output::table::Cell;
-use crate::output::{Table, Tone};
-use crate::{names, units};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Table, Tone};
+use rackwright_cli_context::{names, units};
 
 /// `rackwright firmware`
 #[derive(Debug, Subcommand)]

@@ -5,12 +5,11 @@ use rackwright_api::v1::firmware_service_client::FirmwareServiceClient;
 use rackwright_api::v1::{
     GetMaintenanceWindowRequest, MaintenanceWindow, OnceWindow, SetMaintenanceWindowRequest, WeeklyWindow,
 };
-
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::CliError;
-use crate::mutation::MutationArgs;
-use crate::units;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::units;
 
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 

@@ -8,16 +8,15 @@ use clap::{Args, ValueEnum};
 use console::Term;
 use rackwright_api::v1::image_service_client::ImageServiceClient;
 use rackwright_api::v1::{FinishUploadRequest, ImageFormat, StartUploadRequest};
-
-use super::upload::{self, Meter};
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::CliError;
-use crate::mutation::{MutationArgs, fresh_key};
-use crate::output::live::Live;
-use crate::output::{Format, clean};
-use crate::wait::WaitArgs;
-use crate::{names, operation, units};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::mutation::{MutationArgs, fresh_key};
+use rackwright_cli_context::output::live::Live;
+use rackwright_cli_context::output::{Format, clean};
+use rackwright_cli_context::upload::{self, Meter};
+use rackwright_cli_context::wait::WaitArgs;
+use rackwright_cli_context::{names, operation, units};
 
 /// Largest signature file: a minisign signature is some 300 bytes.
 const MAX_SIGNATURE_BYTES: u64 = 16 << 10;

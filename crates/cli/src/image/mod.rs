@@ -1,18 +1,16 @@
 //! `rackwright image ...`: operating-system images.
 
 mod add;
-pub mod upload;
 
 use clap::Subcommand;
 use rackwright_api::v1::image_service_client::ImageServiceClient;
 use rackwright_api::v1::{DeleteImageRequest, GetImageRequest, Image, ImageFormat, ImageVersion, ListImagesRequest};
-
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::CliError;
-use crate::mutation::MutationArgs;
-use crate::output::{Paint, Table, Tone, clean};
-use crate::{names, units};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::output::{Paint, Table, Tone, clean};
+use rackwright_cli_context::{names, units};
 
 /// `rackwright image`
 #[derive(Debug, Subcommand)]

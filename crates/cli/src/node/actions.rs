@@ -11,16 +11,16 @@ use rackwright_api::v1::{
     Mutation, Node, NodeState, Operation, PowerAction, QuarantineNodeRequest, ReadmitNodeRequest, ReimageNodeRequest,
     ReleaseNodeRequest, ResumeNodeRequest, RetryNodeRequest, RotateBmcPasswordRequest, SetNodePowerRequest,
 };
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::given::{read_text, ssh_keys};
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::output::{Format, Ui, clean};
+use rackwright_cli_context::wait::WaitArgs;
+use rackwright_cli_context::{names, nodes, operation};
 
-use super::given::{read_text, ssh_keys};
 use super::{state_name, state_tone};
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::CliError;
-use crate::mutation::MutationArgs;
-use crate::output::{Ui, clean};
-use crate::wait::WaitArgs;
-use crate::{names, operation};
 
 /// One or several nodes.
 #[derive(Debug, Args)]
@@ -460,7 +460,7 @@ async fn erased_by_resume(cx: &Cx, ids: &[String]) -> Result<Vec<String>, CliErr
     let client = cx.client().await?;
     let mut erased = Vec::new();
     for id in ids {
-        let Ok(node) = super::get(&client, id).await else {
+        let Ok(node) = nodes::get(&client, id).await else {
             continue;
         };
         let status = node.status.unwrap_or_default();
@@ -563,7 +563,7 @@ fn show_nodes(cx: &Cx, verb: &str, outcomes: Vec<Result<Node, CliError>>) -> Res
             Err(error) => errors.push(error),
         }
     }
-    if cx.ui.format() == crate::output::Format::Table {
+    if cx.ui.format() == Format::Table {
         for node in &nodes {
             let status = node.status.clone().unwrap_or_default();
             let state = cx.ui.paint().tone(state_tone(status.state), &state_name(status.state));

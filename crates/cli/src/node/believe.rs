@@ -3,13 +3,11 @@
 use clap::Args;
 use rackwright_api::v1::BelieveNodeRequest;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
-
-use super::list;
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::{CliError, plural};
-use crate::mutation::MutationArgs;
-use crate::names;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::{names, nodes};
 
 /// `rackwright node believe`
 #[derive(Debug, Args)]
@@ -34,7 +32,7 @@ pub struct BelieveArgs {
 pub async fn run(cx: &Cx, args: BelieveArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let ids: Vec<String> = if args.all {
-        let nodes = list::all(&client, "").await?;
+        let nodes = nodes::all(&client, "").await?;
         let doubted = nodes
             .iter()
             .filter(|node| node.status.as_ref().is_some_and(|status| !status.doubt.is_empty()));

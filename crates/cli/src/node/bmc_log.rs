@@ -10,15 +10,14 @@ use rackwright_api::v1::{
     AcCycleNodeRequest, BmcLogEntry, BmcWork, ClearBmcLogRequest, ListBmcLogEntriesRequest, ListBmcLogEntriesResponse,
     ReadBmcLogRequest,
 };
-
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::{CliError, exit, plural};
-use crate::mutation::MutationArgs;
-use crate::output::table::Cell;
-use crate::output::{Paint, Table, Tone, clean};
-use crate::wait::WaitArgs;
-use crate::{names, units};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::error::{CliError, exit, plural};
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Paint, Table, Tone, clean};
+use rackwright_cli_context::wait::WaitArgs;
+use rackwright_cli_context::{names, units};
 
 /// Longest wait for a log: some BMCs need minutes for a large one.
 const LOG_WITHIN: Duration = Duration::from_secs(600);

@@ -1,22 +1,18 @@
 //! `node enroll`.
 
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{Bmc, EnrollNodeRequest, NodeSpec};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::given::{pair, read_password};
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::wait::WaitArgs;
+use rackwright_cli_context::{names, operation};
 use secrecy::{ExposeSecret as _, SecretString};
-
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::CliError;
-use crate::mutation::MutationArgs;
-use crate::wait::WaitArgs;
-use crate::{names, operation};
-
-/// Longest password, in bytes. Redfish BMCs accept 20 to 128 characters.
-pub const MAX_PASSWORD_BYTES: u64 = 4096;
 
 /// `rackwright node enroll`
 #[derive(Debug, Args)]
@@ -55,43 +51,6 @@ pub struct EnrollArgs {
     waiting: WaitArgs,
     #[command(flatten)]
     mutation: MutationArgs,
-}
-
-/// Reads `k=v`.
-pub fn pair(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(format!("`{text}` is not a label: write a label such as rack=r12")),
-    }
-}
-
-/// Reads a password from a file or from standard input, without line ends at its end.
-pub fn read_password(source: Option<&Path>) -> Result<SecretString, CliError> {
-    let mut text = String::new();
-    let outcome = match source {
-        Some(path) => {
-            std::fs::File::open(path).and_then(|file| file.take(MAX_PASSWORD_BYTES).read_to_string(&mut text))
-        }
-        None => std::io::stdin()
-            .lock()
-            .take(MAX_PASSWORD_BYTES)
-            .read_to_string(&mut text),
-    };
-    outcome.map_err(|e| match source {
-        Some(path) => CliError::given("read the password from", path, e),
-        None => CliError::Given {
-            doing: "read the password from standard input".to_owned(),
-            source: e,
-        },
-    })?;
-    let password = text.trim_end_matches(['\r', '\n']);
-    if password.is_empty() {
-        return Err(CliError::usage(
-            "the password is empty",
-            "the file or standard input must contain the password on one line",
-        ));
-    }
-    Ok(SecretString::from(password.to_owned()))
 }
 
 /// Enrols one node.

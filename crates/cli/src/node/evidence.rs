@@ -7,15 +7,15 @@ use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{
     EraseCertificate, EraseMethod, ListEraseCertificatesRequest, ListReportsRequest, Report, SigningKey, Verdict,
 };
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Paint, Table, Tone, clean};
+use rackwright_cli_context::{names, units};
 use ring::signature::{ED25519, UnparsedPublicKey};
 
 use super::signing_keys::SigningKeys;
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::CliError;
-use crate::output::table::Cell;
-use crate::output::{Paint, Table, Tone, clean};
-use crate::{names, units};
 
 /// The first line of a signed erase record, by version. Version 1 names no witnesses, version 3 adds how the machine was
 /// identified, and version 4 adds the place in the site's chain and further evidence.

@@ -3,14 +3,14 @@
 
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{ExplainNodeRequest, Explanation, Node};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Paint, Table, Tone, clean};
+use rackwright_cli_context::{names, units};
 
 use super::{image_text, state_cell, state_name, state_tone};
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::CliError;
-use crate::output::table::Cell;
-use crate::output::{Paint, Table, Tone, clean};
-use crate::{names, units};
 
 /// Most lines of each section, so that all fit on a screen.
 const MOST: usize = 8;

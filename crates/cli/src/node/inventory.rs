@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 
 use rackwright_api::v1::Inventory;
-
-use crate::args::Cx;
-use crate::error::{CliError, plural};
-use crate::output::{Paint, Table, Tone, clean};
-use crate::{names, units};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::output::{Paint, Table, Tone, clean};
+use rackwright_cli_context::{names, nodes, units};
 
 /// Shows the inventory.
 pub async fn run(cx: &Cx, id: &str) -> Result<(), CliError> {
-    let node = super::get(&*cx.client().await?, id).await?;
+    let node = nodes::get(&*cx.client().await?, id).await?;
     let Some(inventory) = node.status.and_then(|status| status.inventory) else {
         let id = names::short("nodes", id);
         return Err(CliError::usage(

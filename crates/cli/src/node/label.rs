@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use clap::Args;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{Metadata, Node, UpdateNodeRequest};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::given::pair;
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::output::{Format, clean};
+use rackwright_cli_context::{names, nodes};
 use tonic::Code;
 
-use super::enroll::pair;
 use super::labels_text;
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::CliError;
-use crate::mutation::MutationArgs;
-use crate::names;
-use crate::output::Format;
 
 /// How often to read and change again after a concurrent change of the node.
 const TRIES: u32 = 5;
@@ -73,16 +73,14 @@ pub async fn run(cx: &Cx, args: LabelArgs) -> Result<(), CliError> {
     } else {
         labels
     };
-    cx.ui.say(&crate::output::clean(&format!(
-        "{} has {labels}",
-        names::short("nodes", &node.name)
-    )))
+    cx.ui
+        .say(&clean(&format!("{} has {labels}", names::short("nodes", &node.name))))
 }
 
 async fn change_labels(client: &Client, args: &LabelArgs) -> Result<Node, CliError> {
     let mut tries = 0;
     loop {
-        let node = super::get(client, &args.id).await?;
+        let node = nodes::get(client, &args.id).await?;
         let metadata = node.metadata.unwrap_or_default();
         let mut labels = metadata.labels;
         apply(&mut labels, &args.changes);

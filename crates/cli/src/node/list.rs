@@ -1,19 +1,14 @@
 //! `node list` and `node get`.
 
 use clap::Args;
-use rackwright_api::v1::node_service_client::NodeServiceClient;
-use rackwright_api::v1::{ListNodesRequest, Node, NodeState};
+use rackwright_api::v1::{Node, NodeState};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Paint, Table, Tone, clean};
+use rackwright_cli_context::{names, nodes, units};
 
 use super::{health_cell, image_text, labels_text, state_cell, state_name, watch};
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::CliError;
-use crate::output::table::Cell;
-use crate::output::{Paint, Table, Tone, clean};
-use crate::{names, units};
-
-/// Nodes of one page: with its inventory, a node is some ten kilobytes.
-const PAGE: i32 = 200;
 
 /// `rackwright node list`
 #[derive(Debug, Args)]
@@ -63,29 +58,9 @@ pub async fn run(cx: &Cx, args: ListArgs) -> Result<(), CliError> {
         return watch::follow(cx, Vec::new(), filter, None, None).await;
     }
     let client = cx.client().await?;
-    let nodes = all(&client, &filter).await?;
+    let nodes = nodes::all(&client, &filter).await?;
     let width = cx.ui.width();
     cx.ui.list(&nodes, |paint| table(&nodes).render(paint, width))
-}
-
-/// All nodes that match, page by page.
-pub async fn all(client: &Client, filter: &str) -> Result<Vec<Node>, CliError> {
-    let mut nodes = Vec::new();
-    let mut page_token = String::new();
-    loop {
-        let request = ListNodesRequest {
-            page_size: PAGE,
-            page_token,
-            filter: filter.to_owned(),
-            read_mask: None,
-        };
-        let page = rpc!(client, NodeServiceClient.list_nodes, "list nodes", request).await?;
-        nodes.extend(page.nodes);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            return Ok(nodes);
-        }
-    }
 }
 
 fn table(nodes: &[Node]) -> Table {
@@ -141,7 +116,7 @@ fn table(nodes: &[Node]) -> Table {
 
 /// `rackwright node get`
 pub async fn get(cx: &Cx, id: &str) -> Result<(), CliError> {
-    let node = super::get(&*cx.client().await?, id).await?;
+    let node = nodes::get(&*cx.client().await?, id).await?;
     let width = cx.ui.width();
     cx.ui.item(&node, |paint| details(&node, paint, width))
 }
@@ -188,7 +163,7 @@ fn details(node: &Node, paint: Paint, width: Option<usize>) -> String {
     table.row(["BMC".into(), format!("{} as {}", bmc.address, bmc.username).into()]);
     table.row(["BMC pin".into(), bmc.certificate_sha256.into()]);
     if let Some(claim) = &status.claim {
-        let keys = crate::error::plural(claim.ssh_authorized_keys.len(), "SSH key");
+        let keys = plural(claim.ssh_authorized_keys.len(), "SSH key");
         let image = names::image_short(&claim.image_version);
         let words = format!(
             "generation {}, {image}, host {}, {keys}",

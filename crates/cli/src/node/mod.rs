@@ -1,17 +1,16 @@
 //! `rackwright node ...`: servers.
 
-pub mod actions;
+mod actions;
 mod believe;
 mod bmc_log;
 mod console;
-pub mod enroll;
+mod enroll;
 pub mod evidence;
 mod explain;
 mod firmware;
-pub mod given;
 mod inventory;
 mod label;
-pub mod list;
+mod list;
 mod settings;
 pub mod signing_keys;
 mod timeline;
@@ -21,15 +20,12 @@ mod watch;
 use std::collections::HashMap;
 
 use clap::Subcommand;
-use rackwright_api::v1::node_service_client::NodeServiceClient;
-use rackwright_api::v1::{GetNodeRequest, Node, NodeHealth, NodeState};
-
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::CliError;
-use crate::names;
-use crate::output::Tone;
-use crate::output::table::Cell;
+use rackwright_api::v1::{Node, NodeHealth, NodeState};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::names;
+use rackwright_cli_context::output::Tone;
+use rackwright_cli_context::output::table::Cell;
 
 /// `rackwright node`
 #[derive(Debug, Subcommand)]
@@ -131,21 +127,6 @@ pub async fn run(cx: &Cx, command: NodeCommand) -> Result<(), CliError> {
         NodeCommand::Update(args) => update::run(cx, args).await,
         NodeCommand::Label(args) => label::run(cx, args).await,
     }
-}
-
-/// Reads one node.
-pub async fn get(client: &Client, id: &str) -> Result<Node, CliError> {
-    let request = GetNodeRequest {
-        name: names::full("nodes", id),
-        read_mask: None,
-    };
-    rpc!(
-        client,
-        NodeServiceClient.get_node,
-        format!("read node {}", names::short("nodes", id)),
-        request
-    )
-    .await
 }
 
 /// `imaging`

@@ -5,14 +5,14 @@ use rackwright_api::v1::settings_service_client::SettingsServiceClient;
 use rackwright_api::v1::{
     GetNodeSettingsRequest, ListSettingsDriftRequest, NodeSetting, NodeSettings, SettingStanding,
 };
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Paint, Table, Tone, clean};
+use rackwright_cli_context::{names, units};
 
 use super::actions::{self, PlainArgs};
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::{CliError, plural};
-use crate::output::table::Cell;
-use crate::output::{Paint, Table, Tone, clean};
-use crate::{names, units};
 
 /// Nodes of one page.
 const PAGE: i32 = 500;

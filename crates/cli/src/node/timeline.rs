@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rackwright_api::v1::{Node, NodeState, Operation, WatchNodesResponse};
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Paint, Table, Tone, clean};
+use rackwright_cli_context::{names, units, wait};
 
 use super::{state_name, state_tone};
-use crate::output::table::Cell;
-use crate::output::{Paint, Table, Tone, clean};
-use crate::{names, units, wait};
 
 /// Lines of history that are stored.
 const HISTORY: usize = 200;

@@ -6,19 +6,19 @@ use clap::Args;
 use console::Term;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{NodeState, WatchNodesRequest, WatchNodesResponse};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, is_transient, open_stream};
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::operation;
+use rackwright_cli_context::output::live::Live;
+use rackwright_cli_context::output::{Format, Paint};
+use rackwright_cli_context::retry::Backoff;
+use rackwright_cli_context::{names, units};
 use tokio_stream::StreamExt as _;
 use tonic::Status;
 
 use super::list::{Selection, state};
 use super::timeline::{Change, Timeline};
-use crate::args::Cx;
-use crate::client::{Client, is_transient, open_stream};
-use crate::error::CliError;
-use crate::operation;
-use crate::output::live::Live;
-use crate::output::{Format, Paint};
-use crate::retry::Backoff;
-use crate::{names, units};
 
 /// How often the progress of nodes that are written is read.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);

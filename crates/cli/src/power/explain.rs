@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use clap::Args;
 use rackwright_api::v1::power_service_client::PowerServiceClient;
 use rackwright_api::v1::{ExplainPowerRequest, ExplainPowerResponse, PowerLoss, PowerPsu};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::output::{Table, clean};
 use tonic::Code;
 
 use super::{kw, maybe};
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::{CliError, plural};
-use crate::output::{Table, clean};
 use crate::site;
 
 /// Steps of one page.

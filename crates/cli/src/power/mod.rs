@@ -5,9 +5,8 @@ mod explain;
 mod report;
 
 use clap::Subcommand;
-
-use crate::args::Cx;
-use crate::error::CliError;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::CliError;
 
 /// `rackwright power`
 #[derive(Debug, Subcommand)]

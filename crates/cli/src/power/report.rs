@@ -3,13 +3,13 @@
 use clap::Args;
 use rackwright_api::v1::power_service_client::PowerServiceClient;
 use rackwright_api::v1::{GetPowerReportRequest, PowerHeadroom};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Table, Tone};
 
 use super::{kw, maybe};
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::CliError;
-use crate::output::table::Cell;
-use crate::output::{Table, Tone};
 
 /// Rows of one page.
 const PAGE: usize = 1000;

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use rackwright_api::v1::SiteChange;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::output::{Format, Paint, Tone, clean};
 use rackwright_site::model::{Action, Change, diff};
 
 use super::load;
-use crate::args::Cx;
-use crate::error::CliError;
-use crate::output::{Format, Paint, Tone, clean};
 
 /// Names in a line.
 const SHOWN: usize = 6;

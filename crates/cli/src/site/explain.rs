@@ -3,15 +3,15 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::names;
+use rackwright_cli_context::output::{Format, Table};
 use rackwright_site::model::Site;
 use rackwright_site::power::{Explanation, Loads, LossOutcome, PsuPath, explain};
 use serde_json::{Value, json};
 
 use super::load;
-use crate::args::Cx;
-use crate::error::{CliError, plural};
-use crate::names;
-use crate::output::{Format, Table};
 
 /// Shows the way from the utility to each PSU.
 pub fn run(cx: &Cx, node: &str, files: &[PathBuf]) -> Result<(), CliError> {

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rackwright_api::v1::{Site, SiteFile};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::output::{Format, clean};
+use rackwright_cli_context::save::{self, Present};
 use rackwright_infiniband::topo;
 use rackwright_planner::cabling;
 use rackwright_site::file::{Source, check};
 
 use super::show;
-use crate::args::Cx;
-use crate::error::CliError;
-use crate::output::{Format, clean};
-use crate::save::{self, Present};
 
 /// Most cabling faults that are shown.
 const MOST_FAULTS: usize = 5;

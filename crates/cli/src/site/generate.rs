@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::CliError;
 use rackwright_site::generate::{GenerateError, ReferenceSku, Request, site_file};
-
-use crate::args::Cx;
-use crate::error::CliError;
 
 /// `rackwright site generate`
 #[derive(Debug, Args)]

@@ -5,14 +5,13 @@ use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::given::yaml_files;
+use rackwright_cli_context::output::{Paint, Tone, clean};
 use rackwright_site::file::{Checked, MAX_FILE_BYTES, Source, check};
 use rackwright_site::finding::{Finding, Findings, Severity};
 use rackwright_site::model::Site;
-
-use crate::apply::yaml_files;
-use crate::args::Cx;
-use crate::error::{CliError, plural};
-use crate::output::{Paint, Tone, clean};
 
 /// Longest source line that is shown.
 const MAX_SHOWN: usize = 160;

@@ -15,9 +15,8 @@ mod validate;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-
-use crate::args::Cx;
-use crate::error::CliError;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::CliError;
 
 /// `rackwright site`
 #[derive(Debug, Subcommand)]

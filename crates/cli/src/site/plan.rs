@@ -6,16 +6,16 @@ use std::sync::Arc;
 use clap::Args;
 use rackwright_api::v1::site_service_client::SiteServiceClient;
 use rackwright_api::v1::{ApplySiteRequest, Mutation, PlanSiteRequest, PlanSiteResponse, SiteFile};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::Client;
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::output::{Format, Paint, Tone, clean};
 use tonic::{Request, Status};
 
 use super::load::refused;
 use super::sent::{self, MAX_PLAN_BYTES, SentFiles};
 use super::{Paths, diff, show};
-use crate::args::Cx;
-use crate::client::Client;
-use crate::error::{CliError, plural};
-use crate::mutation::MutationArgs;
-use crate::output::{Format, Paint, Tone, clean};
 
 /// `rackwright site apply`
 #[derive(Debug, Args)]

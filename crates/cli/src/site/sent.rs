@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rackwright_api::v1::{SiteFile, SiteFilePart, SiteFinding};
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::given::yaml_files;
 use rackwright_site::file::MAX_TOTAL_BYTES;
 use rackwright_site::finding::{Finding, Findings, Severity};
 use tonic::Status;
 
 use super::load::{Files, read_file};
-use crate::apply::yaml_files;
-use crate::error::CliError;
 
 /// Largest answer about site files, in bytes: room for one finding or change per line of all files.
 pub const MAX_PLAN_BYTES: usize = MAX_TOTAL_BYTES + (16 << 20);
@@ -165,6 +165,7 @@ fn folder(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rackwright_cli_context::output::Paint;
 
     fn names(paths: &[PathBuf]) -> Result<Vec<String>, String> {
         let sent = SentFiles::read(paths).map_err(|e| e.to_string())?;
@@ -243,7 +244,7 @@ mod tests {
         ];
         let findings = sent.findings(&all);
         assert_eq!((findings.errors, findings.warnings, findings.left_out()), (2, 1, 0));
-        let text = sent.local().render(&findings, crate::output::Paint::PLAIN);
+        let text = sent.local().render(&findings, Paint::PLAIN);
         let path = path.display();
         assert_eq!(
             text,

@@ -3,15 +3,15 @@
 use rackwright_api::v1::get_site_response::Message;
 use rackwright_api::v1::site_service_client::SiteServiceClient;
 use rackwright_api::v1::{GetSiteRequest, GetSiteResponse, Site};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::Client;
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::names::listed;
+use rackwright_cli_context::output::{Paint, Table, Tone, clean};
+use rackwright_cli_context::units;
 use tonic::Response;
 
 use super::sent::ReceivedFiles;
-use crate::args::Cx;
-use crate::client::Client;
-use crate::error::{CliError, plural};
-use crate::names::listed;
-use crate::output::{Paint, Table, Tone, clean};
-use crate::units;
 
 /// The API lists at most this many nodes that are not enrolled.
 const MOST_NAMED: usize = 1000;

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::output::Format;
 use rackwright_site::file::Checked;
 use serde_json::json;
 
 use super::load::{Files, refused};
-use crate::args::Cx;
-use crate::error::{CliError, plural};
-use crate::output::Format;
 
 /// Shows the findings and, if there is no error, a summary of the site in numbers.
 pub fn run(cx: &Cx, paths: &[PathBuf]) -> Result<(), CliError> {

@@ -3,16 +3,16 @@
 use clap::Args;
 use rackwright_api::v1::metering_service_client::MeteringServiceClient;
 use rackwright_api::v1::{ListUsageRequest, ListUsageResponse, UsageRecord};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Format, Paint, Table, Tone, json};
+use rackwright_cli_context::{names, units};
 use serde_json::Value;
 
 use super::csv::Csv;
 use super::{PeriodArgs, cluster, is_csv};
-use crate::args::Cx;
-use crate::client::{Client, rpc};
-use crate::error::{CliError, plural};
-use crate::output::table::Cell;
-use crate::output::{Format, Paint, Table, Tone, json};
-use crate::{names, units};
 
 /// Records of one page.
 const PAGE: i32 = 1000;

@@ -7,10 +7,9 @@ mod term;
 
 use clap::{Args, Subcommand};
 use prost_types::Timestamp;
-
-use crate::args::{Cx, Output};
-use crate::error::CliError;
-use crate::names;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::names;
+use rackwright_cli_context::{Cx, Output};
 
 /// `rackwright usage`
 #[derive(Debug, Subcommand)]
@@ -113,7 +112,7 @@ fn parse_second(text: &str) -> Result<Timestamp, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units;
+    use rackwright_cli_context::units;
 
     #[test]
     fn days_and_whole_seconds_are_read() {

@@ -4,14 +4,14 @@ use clap::{Args, Subcommand};
 use prost_types::Timestamp;
 use rackwright_api::v1::metering_service_client::MeteringServiceClient;
 use rackwright_api::v1::{DeleteTermRequest, ListTermsRequest, SetTermRequest, Term};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::output::{Format, Paint, Table, clean};
+use rackwright_cli_context::{names, units};
 
 use super::parse_second;
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::{CliError, plural};
-use crate::mutation::MutationArgs;
-use crate::output::{Format, Paint, Table, clean};
-use crate::{names, units};
 
 /// Terms of one page.
 const PAGE: i32 = 1000;

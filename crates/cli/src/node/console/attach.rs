@@ -7,6 +7,10 @@ use rackwright_api::v1::attach_console_request::Message as Asked;
 use rackwright_api::v1::attach_console_response::Message as Told;
 use rackwright_api::v1::console_service_client::ConsoleServiceClient;
 use rackwright_api::v1::{AttachConsoleRequest, AttachConsoleResponse, ConsoleEntry};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::names;
+use rackwright_cli_context::output::clean;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -14,9 +18,6 @@ use tonic::{Request, Streaming};
 
 use super::escape::{Escape, Keys};
 use super::terminal::Raw;
-use crate::args::Cx;
-use crate::error::CliError;
-use crate::names;
 
 /// Most messages of input that wait to be sent.
 const AHEAD: usize = 64;
@@ -162,7 +163,7 @@ fn show(told: AttachConsoleResponse, is_raw: bool) -> Result<(), CliError> {
             written.map_err(|source| CliError::io("write to the terminal", source))
         }
         Some(Told::Notice(text)) => {
-            notice(&crate::output::clean(&text), is_raw);
+            notice(&clean(&text), is_raw);
             Ok(())
         }
         None => Ok(()),

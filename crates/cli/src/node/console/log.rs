@@ -5,14 +5,14 @@ use std::io::Write as _;
 use clap::Args;
 use rackwright_api::v1::console_service_client::ConsoleServiceClient;
 use rackwright_api::v1::{ReadConsoleLogRequest, ReadConsoleLogResponse};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::open_stream;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::output::Format;
+use rackwright_cli_context::{names, units};
 use tokio_stream::StreamExt as _;
 
 use super::plain::Plain;
-use crate::args::Cx;
-use crate::client::open_stream;
-use crate::error::CliError;
-use crate::output::Format;
-use crate::{names, units};
 
 /// `rackwright node console log`
 #[derive(Debug, Args)]

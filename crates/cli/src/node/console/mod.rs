@@ -9,14 +9,13 @@ mod terminal;
 use clap::{Args, Subcommand};
 use rackwright_api::v1::console_service_client::ConsoleServiceClient;
 use rackwright_api::v1::{CreateConsoleTokenRequest, ListConsoleBootsRequest, SetConsoleHostKeyRequest};
-
-use crate::args::Cx;
-use crate::client::rpc;
-use crate::error::CliError;
-use crate::mutation::MutationArgs;
-use crate::output::table::Cell;
-use crate::output::{Format, Table};
-use crate::{names, units};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::mutation::MutationArgs;
+use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::output::{Format, Table};
+use rackwright_cli_context::{names, units};
 
 /// `rackwright node console`
 #[derive(Debug, Args)]

@@ -3,14 +3,14 @@
 use std::io::Read as _;
 use std::path::Path;
 
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::{CliError, plural};
 use rackwright_import::netbox::{Table, Tables};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
 use super::http::{Client, Origin};
 use super::netbox::fault;
-use crate::args::Cx;
-use crate::error::{CliError, plural};
 
 /// Objects of a page; NetBox returns at most 1,000 unless its MAX_PAGE_SIZE differs.
 const PAGE: usize = 500;

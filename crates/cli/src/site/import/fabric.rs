@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::CliError;
 use rackwright_import::{DumpOptions, from_dump};
 
 use super::Common;
-use crate::args::Cx;
-use crate::error::CliError;
 use crate::fabric::{bytes, read_dump};
 
 /// `rackwright site import fabric`

@@ -10,13 +10,12 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::tls::CONNECT_TIMEOUT;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-
-use crate::error::CliError;
-use crate::tls::CONNECT_TIMEOUT;
 
 /// Largest answer, in bytes. A page of 500 devices has about 3 MB.
 const MAX_BODY_BYTES: usize = 64 << 20;

@@ -8,13 +8,13 @@ mod netbox;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::output::Format;
 use rackwright_import::{Imported, Options, SkuFile};
 use serde_json::json;
 
 use super::load::{Files, read_file, refused};
-use crate::args::Cx;
-use crate::error::{CliError, plural};
-use crate::output::Format;
 
 /// `rackwright site import`
 #[derive(Debug, Subcommand)]

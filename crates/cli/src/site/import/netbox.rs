@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rackwright_cli_context::Cx;
+use rackwright_cli_context::error::{CliError, Fault};
 use rackwright_import::netbox::{NetboxOptions, Roles, Table, TableError, Tables, from_netbox};
 
 use super::{Common, api};
-use crate::args::Cx;
-use crate::error::{CliError, Fault};
 use crate::site::load::read_file;
 
 /// `rackwright site import netbox`

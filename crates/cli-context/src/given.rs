@@ -1,12 +1,17 @@
-//! The values that arguments refer to: SSH keys, and texts in files.
+//! The values that arguments refer to: labels, passwords, SSH keys, texts in files, the files of a directory.
 
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use secrecy::SecretString;
 
 use crate::error::CliError;
 
 /// Largest user data or key file: about cloud-init's own limit for NoCloud.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
+
+/// Longest password, in bytes. Redfish BMCs accept 20 to 128 characters.
+const MAX_PASSWORD_BYTES: u64 = 4096;
 
 /// Whether the text is a public key, in the form of an authorized_keys file (sshd(8)).
 pub fn is_ssh_key(text: &str) -> bool {
@@ -66,6 +71,66 @@ pub fn read_text(path: &Path) -> Result<String, CliError> {
         return Err(CliError::usage(format!("{} is larger than 1 MiB", path.display()), ""));
     }
     Ok(text)
+}
+
+/// Reads `k=v`.
+pub fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is not a label: write a label such as rack=r12")),
+    }
+}
+
+/// Reads a password from a file or from standard input, without line ends at its end.
+pub fn read_password(source: Option<&Path>) -> Result<SecretString, CliError> {
+    let mut text = String::new();
+    let outcome = match source {
+        Some(path) => {
+            std::fs::File::open(path).and_then(|file| file.take(MAX_PASSWORD_BYTES).read_to_string(&mut text))
+        }
+        None => std::io::stdin()
+            .lock()
+            .take(MAX_PASSWORD_BYTES)
+            .read_to_string(&mut text),
+    };
+    outcome.map_err(|e| match source {
+        Some(path) => CliError::given("read the password from", path, e),
+        None => CliError::Given {
+            doing: "read the password from standard input".to_owned(),
+            source: e,
+        },
+    })?;
+    let password = text.trim_end_matches(['\r', '\n']);
+    if password.is_empty() {
+        return Err(CliError::usage(
+            "the password is empty",
+            "the file or standard input must contain the password on one line",
+        ));
+    }
+    Ok(SecretString::from(password.to_owned()))
+}
+
+/// The YAML files of a directory, in order of their names; a file is returned unchanged.
+pub fn yaml_files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
+    if path.as_os_str() == "-" || !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(|e| CliError::given("read", path, e))? {
+        let file = entry.map_err(|e| CliError::given("read", path, e))?.path();
+        let extension = file.extension().and_then(|e| e.to_str()).unwrap_or_default();
+        if matches!(extension, "yaml" | "yml") && file.is_file() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err(CliError::usage(
+            format!("{} contains no *.yaml or *.yml file", path.display()),
+            "",
+        ));
+    }
+    Ok(files)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, Request, Response, Status};
 use tonic_types::StatusExt as _;
 
-use crate::args::Global;
+use crate::Global;
 use crate::config::{ConfigDir, Context, Credential};
 use crate::error::CliError;
 use crate::output::Ui;
@@ -37,6 +37,7 @@ const AUTHORITIES: &str = "rackwright-authorities";
 const RENEWAL_CHECK: Duration = Duration::from_secs(60);
 
 /// Calls one method: `rpc!(client, NodeServiceClient.get_node, "read node gpu-001", request)` is a future of the answer.
+#[macro_export]
 macro_rules! rpc {
     ($client:expr, $service:ident.$method:ident, $doing:expr, $request:expr) => {
         $client.call($doing, $request, |channel, request| async move {
@@ -49,6 +50,7 @@ macro_rules! rpc {
 }
 
 /// Opens one server stream; like `rpc!`, but the time limit applies only to the opening.
+#[macro_export]
 macro_rules! open_stream {
     ($client:expr, $service:ident.$method:ident, $doing:expr, $request:expr) => {
         $client.open($doing, $request, |channel, request| async move {
@@ -60,7 +62,7 @@ macro_rules! open_stream {
     };
 }
 
-pub(crate) use {open_stream, rpc};
+pub use {open_stream, rpc};
 
 /// A client of one control plane.
 #[derive(Debug)]

@@ -1,0 +1,31 @@
+//! What the commands of all command-line programs share: the context of a command.
+//!
+//! `client` is the connection to the control plane (endpoints tried in order, retries with the same idempotency key),
+//! `login` the first contact, `config` the contexts and credentials on disk, `output` the tables, JSON, YAML, colours and
+//! live lines, `wait` and `operation` follow operations, `upload` sends images, `given` reads the values that arguments
+//! refer to, and `error` has one sentence and an exit code for everything that can go wrong. Nothing else prints or
+//! decides exit codes.
+
+mod context;
+
+pub mod client;
+pub mod config;
+pub mod error;
+pub mod given;
+pub mod login;
+pub mod mutation;
+pub mod names;
+pub mod nodes;
+pub mod operation;
+pub mod output;
+pub mod program;
+pub mod retry;
+pub mod save;
+pub mod tls;
+pub mod units;
+pub mod upload;
+pub mod wait;
+
+mod random;
+
+pub use crate::context::{Cx, Global, Output};
