@@ -28,16 +28,21 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ("agent", 1, &["api", "image", "tpm"]),
     ("cli-context", 1, &["api"]),
     (
+        "cli-site",
+        1,
+        &["api", "cli-context", "import", "infiniband", "planner", "site"],
+    ),
+    (
         "cli",
         2,
         &[
             "api",
             "cli-context",
+            "cli-site",
             "redfish",
             "redfish-record",
             "ipmi",
             "site",
-            "infiniband",
             "placement",
             "planner",
             "import",
@@ -134,7 +139,7 @@ const KEPT: &[(&str, &[&str], &str)] = &[
     ("dhcproto", &["netboot"], "packet codecs stay beside the sockets"),
     (
         "clap",
-        &["cli", "cli-context", "control", "agent", "sim"],
+        &["cli", "cli-context", "cli-site", "control", "agent", "sim"],
         "command lines belong to programs",
     ),
     (

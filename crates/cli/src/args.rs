@@ -4,10 +4,11 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::{Cx, Global, Output};
+use rackwright_cli_site::{fabric, power, site};
 
 use crate::{
-    apply, audit, auth, bench, bmc, boot, capacity, certificates, cluster, control, discover, events, fabric, firmware,
-    image, node, operation, power, site, usage,
+    apply, audit, auth, bench, bmc, boot, capacity, certificates, cluster, control, discover, events, firmware, image,
+    node, operation, usage,
 };
 
 /// Operator's command line of Rackwright.

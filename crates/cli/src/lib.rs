@@ -3,7 +3,8 @@
 //! netbox` calls another server, NetBox, and `bmc` calls a BMC directly.
 //!
 //! One module per noun (`node`, `cluster`, `image`, `operation`, `events`, `boot`, `usage`, `auth`, `apply`, `bmc`).
-//! `args` is the tree of commands. `rackwright-cli-context` has what all commands share.
+//! `args` is the tree of commands. `rackwright-cli-context` has what all commands share;
+//! `rackwright-cli-site` has `site`, `fabric` and `power`.
 
 mod apply;
 mod args;
@@ -18,13 +19,10 @@ mod cluster;
 mod control;
 mod discover;
 mod events;
-mod fabric;
 mod firmware;
 mod image;
 mod node;
 mod operation;
-mod power;
-mod site;
 mod usage;
 
 use std::process::ExitCode;
@@ -32,6 +30,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::{Cx, program};
+use rackwright_cli_site::{fabric, power, site};
 
 pub use crate::args::Cli;
 use crate::args::Command;

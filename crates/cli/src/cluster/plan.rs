@@ -11,13 +11,13 @@ use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::names::{self, listed};
 use rackwright_cli_context::output::{Format, Paint, Tone, clean};
+use rackwright_cli_site::site::load;
 use rackwright_placement::Placement;
 use rackwright_planner::planner::Planner;
 use rackwright_site::model::{NodeId, Site};
 use serde_json::{Map, Value, json};
 
 use super::wanted::{self, ClusterRequest, PlacementRequest};
-use crate::site::load;
 
 /// `rackwright cluster plan`
 #[derive(Debug, Args)]
