@@ -175,7 +175,7 @@ FLEET_ARGS ?=
 
 .PHONY: bench-fleet
 bench-fleet: deps-bench release ## NODES simulated machines through their whole life, 1,000 and 10,000 if not said; prints JSON
-	@for nodes in $(NODES); do target/release/rackwright bench fleet --nodes $$nodes $(FLEET_ARGS); done
+	@for nodes in $(NODES); do target/release/rackwright-bench fleet --nodes $$nodes $(FLEET_ARGS); done
 
 # What bench-placement is told: PLACEMENT_ARGS='latency --pods 98', or 'trace --days 30'.
 PLACEMENT_ARGS ?=
@@ -196,7 +196,7 @@ bench-redfish: deps-bench ## Walks and power cycles of simulated BMCs by our Red
 
 .PHONY: release
 release:
-	@cargo build --locked --release -p rackwright-control -p rackwright-cli -p rackwright-sim --bins >&2
+	@cargo build --locked --release -p rackwright-control -p rackwright-bench -p rackwright-sim --bins >&2
 
 .PHONY: clean-images
 clean-images: ## Removes what images/ built and downloaded

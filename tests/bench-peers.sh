@@ -21,10 +21,10 @@ die() {
 [ -n "${RACKWRIGHT_PEERS:-}" ] || die "RACKWRIGHT_PEERS names no folder; $0 says what has to be in it"
 ironic=$RACKWRIGHT_PEERS/ironic/bench_ironic.sh
 [ -r "$ironic" ] || die "$ironic is not there"
-[ -x "$REPO/target/release/rackwright" ] || die "target/release/rackwright is missing: 'make bench-peers' builds it"
+[ -x "$REPO/target/release/rackwright-bench" ] || die "target/release/rackwright-bench is missing: 'make bench-peers' builds it"
 found=$(mktemp -d)
 trap 'rm -rf "$found"' EXIT
-"$REPO/target/release/rackwright" bench fleet --nodes "$N" | tee "$found/ours"
+"$REPO/target/release/rackwright-bench" fleet --nodes "$N" | tee "$found/ours"
 mkdir -p "$REPO/target"
 N=$N MODE=direct DB=sqlite POWER_DELAY=0 NO_PBKDF2=1 VENV=$REPO/target/venv-ironic bash "$ironic" | tee "$found/ironic"
 python3 - "$found/ours" "$found/ironic" <<'PYTHON'

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the curves of docs/scale.md from what `rackwright bench fleet` printed for several numbers of nodes.
+"""Draws the curves of docs/scale.md from what `rackwright-bench fleet` printed for several numbers of nodes.
 
 Usage: draw-scale.py FIGURES.jsonl OUTPUT.svg
 One line for each phase: CPU milliseconds of the control plane for a node, over the number of nodes (both logarithmic).

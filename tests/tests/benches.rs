@@ -32,9 +32,8 @@ fn positive(line: &Value, names: &[&str]) {
 /// `make bench-fleet` with twelve machines.
 #[test]
 fn the_fleet_benchmark_takes_all_machines_through_their_life() {
-    let mut command = Command::new(program("rackwright"));
+    let mut command = Command::new(program("rackwright-bench"));
     command.args([
-        "bench",
         "fleet",
         "--nodes",
         "12",

@@ -48,6 +48,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
             "import",
         ],
     ),
+    ("bench", 2, &["api", "cli-context"]),
     ("traffic", 0, &[]),
     ("image", 1, &[]),
     ("identity", 1, &[]),
@@ -139,7 +140,7 @@ const KEPT: &[(&str, &[&str], &str)] = &[
     ("dhcproto", &["netboot"], "packet codecs stay beside the sockets"),
     (
         "clap",
-        &["cli", "cli-context", "cli-site", "control", "agent", "sim"],
+        &["cli", "cli-context", "cli-site", "bench", "control", "agent", "sim"],
         "command lines belong to programs",
     ),
     (
@@ -154,6 +155,7 @@ const KEPT: &[(&str, &[&str], &str)] = &[
             "agent",
             "cli",
             "cli-context",
+            "bench",
             "image",
             "netboot",
             "redfish-wire",

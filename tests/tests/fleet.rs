@@ -301,13 +301,13 @@ async fn a_circuit_switches_on_no_more_than_it_bears_and_customers_take_turns() 
     fleet.stop().await;
 }
 
-/// The lines of JSON that `rackwright bench fleet` prints for five machines.
+/// The lines of JSON that `rackwright-bench fleet` prints for five machines.
 fn benchmark(arguments: &[&str]) -> Vec<Value> {
-    let output = std::process::Command::new(program("rackwright"))
-        .args(["bench", "fleet", "--nodes", "5", "--patience", "2m"])
+    let output = std::process::Command::new(program("rackwright-bench"))
+        .args(["fleet", "--nodes", "5", "--patience", "2m"])
         .args(arguments)
         .output()
-        .expect("the CLI can be started");
+        .expect("the benchmark can be started");
     let (out, err) = texts(&output);
     assert!(output.status.success(), "{out}{err}");
     out.lines()

@@ -7,8 +7,8 @@ use rackwright_cli_context::{Cx, Global, Output};
 use rackwright_cli_site::{fabric, power, site};
 
 use crate::{
-    apply, audit, auth, bench, bmc, boot, capacity, certificates, cluster, control, discover, events, firmware, image,
-    node, operation, usage,
+    apply, audit, auth, bmc, boot, capacity, certificates, cluster, control, discover, events, firmware, image, node,
+    operation, usage,
 };
 
 /// Operator's command line of Rackwright.
@@ -93,9 +93,6 @@ pub enum Command {
     /// BMCs: probe, show and record without a control plane; factory credentials
     #[command(subcommand)]
     Bmc(bmc::BmcCommand),
-    /// Benchmarks of the control plane with simulated machines
-    #[command(subcommand)]
-    Bench(bench::BenchCommand),
     /// Print a completion script for your shell
     Completion {
         #[arg(value_enum)]

@@ -8,11 +8,10 @@ use prost_types::Timestamp;
 use rackwright_api::v1::audit_service_client::AuditServiceClient;
 use rackwright_api::v1::stream_audit_response::Message;
 use rackwright_api::v1::{AuditChain, AuditFilter, AuditRecord, ListAuditRequest, StreamAuditRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{open_stream, rpc};
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::{Paint, Table, clean};
-use rackwright_cli_context::units;
+use rackwright_cli_context::{Cx, units};
 use serde_json::{Value, json};
 use tokio_stream::StreamExt as _;
 

@@ -5,12 +5,11 @@ use rackwright_api::v1::boot_service_client::BootServiceClient;
 use rackwright_api::v1::{
     GetCountersRequest, ListUnknownMachinesRequest, TraceBootRequest, TraceBootResponse, UnknownMachine,
 };
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Format, Paint, Table, Tone, clean};
-use rackwright_cli_context::{names, nodes, units};
+use rackwright_cli_context::{Cx, names, nodes, units};
 
 /// Unknown machines of one page.
 const PAGE: i32 = 200;

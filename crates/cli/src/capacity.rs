@@ -3,11 +3,10 @@
 use clap::Args;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
 use rackwright_api::v1::{Capacity, GetCapacityRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::{Paint, Table, clean};
-use rackwright_cli_context::units;
+use rackwright_cli_context::{Cx, units};
 
 /// `rackwright capacity`
 #[derive(Debug, Args)]

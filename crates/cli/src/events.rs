@@ -3,12 +3,11 @@
 use clap::Args;
 use rackwright_api::v1::event_service_client::EventServiceClient;
 use rackwright_api::v1::{Event, StreamEventsRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, is_transient, open_stream};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::{Paint, Tone, clean};
 use rackwright_cli_context::retry::Backoff;
-use rackwright_cli_context::units;
+use rackwright_cli_context::{Cx, units};
 use tokio_stream::StreamExt as _;
 
 /// `rackwright events`

@@ -10,7 +10,6 @@ mod apply;
 mod args;
 mod audit;
 mod auth;
-mod bench;
 mod bmc;
 mod boot;
 mod capacity;
@@ -71,7 +70,6 @@ async fn dispatch(cx: &Cx, command: Command) -> Result<(), CliError> {
         Command::Boot(command) => boot::run(cx, command).await,
         Command::Discover(command) => discover::run(cx, command).await,
         Command::Bmc(command) => bmc::run(cx, command).await,
-        Command::Bench(command) => bench::run(cx, command).await,
         Command::Completion { shell } => args::completion(cx, shell),
         Command::Version => cx.ui.line(&format!("rackwright {}", env!("CARGO_PKG_VERSION"))),
     }

@@ -5,14 +5,13 @@ use std::time::Duration;
 use clap::Subcommand;
 use rackwright_api::v1::operation_service_client::OperationServiceClient;
 use rackwright_api::v1::{CancelOperationRequest, GetOperationRequest, Operation};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::operation::{conclude, matching, report};
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Paint, Table, Tone};
-use rackwright_cli_context::{names, units, wait};
+use rackwright_cli_context::{Cx, names, units, wait};
 
 /// `rackwright operation`
 #[derive(Debug, Subcommand)]

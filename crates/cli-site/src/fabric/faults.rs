@@ -2,12 +2,11 @@
 
 use rackwright_api::v1::site_service_client::SiteServiceClient;
 use rackwright_api::v1::{FabricFault, ListFabricFaultsRequest, ListFabricFaultsResponse};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Paint, Table, Tone, clean};
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 
 /// Names in a cell.
 const MOST: usize = 4;

@@ -2,12 +2,11 @@
 
 use rackwright_api::v1::power_service_client::PowerServiceClient;
 use rackwright_api::v1::{Alarm, ListAlarmsRequest, ReadingCoverage};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Table, Tone};
-use rackwright_cli_context::units;
+use rackwright_cli_context::{Cx, units};
 
 /// Alarms of one page.
 const PAGE: i32 = 500;

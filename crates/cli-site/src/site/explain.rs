@@ -3,10 +3,9 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::error::{CliError, plural};
-use rackwright_cli_context::names;
 use rackwright_cli_context::output::{Format, Table};
+use rackwright_cli_context::{Cx, names};
 use rackwright_site::model::Site;
 use rackwright_site::power::{Explanation, Loads, LossOutcome, PsuPath, explain};
 use serde_json::{Value, json};

@@ -3,12 +3,11 @@
 use rackwright_api::v1::get_site_response::Message;
 use rackwright_api::v1::site_service_client::SiteServiceClient;
 use rackwright_api::v1::{GetSiteRequest, GetSiteResponse, Site};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::Client;
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::names::listed;
 use rackwright_cli_context::output::{Paint, Table, Tone, clean};
-use rackwright_cli_context::units;
+use rackwright_cli_context::{Cx, units};
 use tonic::Response;
 
 use super::sent::ReceivedFiles;

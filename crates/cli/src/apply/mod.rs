@@ -10,13 +10,12 @@ use std::path::PathBuf;
 use clap::Args;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{BatchEnrollNodesRequest, EnrollNodeRequest, Operation, UpdateNodeRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::{Format, clean};
 use rackwright_cli_context::wait::WaitArgs;
-use rackwright_cli_context::{names, nodes, wait};
+use rackwright_cli_context::{Cx, names, nodes, wait};
 use serde_json::json;
 
 use plan::{Action, Step};

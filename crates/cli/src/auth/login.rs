@@ -4,12 +4,11 @@ use std::io::Read as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::config::{ConfigDir, Context, Credential, context_name};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::login::{Invitation, redeem};
 use rackwright_cli_context::tls::{self, Validity};
-use rackwright_cli_context::units;
+use rackwright_cli_context::{Cx, units};
 use secrecy::{ExposeSecret as _, SecretString};
 
 /// Longest token, in bytes.

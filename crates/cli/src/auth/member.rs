@@ -4,13 +4,12 @@ use clap::Subcommand;
 use prost_types::Timestamp;
 use rackwright_api::v1::auth_service_client::AuthServiceClient;
 use rackwright_api::v1::{DeleteMemberRequest, ListMembersRequest, Member, RevokeMemberRequest, SetMemberRoleRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::login::role_name;
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::{Format, Paint, Table};
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 
 use super::RoleArg;
 

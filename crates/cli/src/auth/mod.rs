@@ -9,14 +9,13 @@ use std::time::Duration;
 use clap::{Subcommand, ValueEnum};
 use rackwright_api::v1::auth_service_client::AuthServiceClient;
 use rackwright_api::v1::{CreateTokenRequest, DeleteTokenRequest, ListTokensRequest, Role, WhoAmIRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::config::{Config, ConfigDir, context_name};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::login::role_name;
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::{Format, Table};
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 use serde_json::json;
 
 /// Tokens of one page.

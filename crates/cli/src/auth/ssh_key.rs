@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use rackwright_api::v1::console_service_client::ConsoleServiceClient;
 use rackwright_api::v1::{AddSshKeyRequest, ListSshKeysRequest, RemoveSshKeyRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Format, Table};
-use rackwright_cli_context::units;
+use rackwright_cli_context::{Cx, units};
 
 /// `rackwright ssh-key`
 #[derive(Debug, Subcommand)]

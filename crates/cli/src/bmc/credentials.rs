@@ -7,14 +7,12 @@ use rackwright_api::v1::credential_service_client::CredentialServiceClient;
 use rackwright_api::v1::{
     AddFactoryCredentialRequest, FactoryCredential, ListFactoryCredentialsRequest, RemoveFactoryCredentialRequest,
 };
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::given::read_password;
 use rackwright_cli_context::mutation::MutationArgs;
-use rackwright_cli_context::names;
 use rackwright_cli_context::output::{Paint, Table, clean};
-use rackwright_cli_context::units;
+use rackwright_cli_context::{Cx, names, units};
 use secrecy::ExposeSecret as _;
 
 const COLLECTION: &str = "factoryCredentials";

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::{Format, clean};
-use rackwright_cli_context::units;
+use rackwright_cli_context::{Cx, units};
 use rackwright_redfish_record::{RecordLimits, Recording};
 use secrecy::ExposeSecret as _;
 use serde_json::json;

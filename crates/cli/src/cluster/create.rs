@@ -6,13 +6,12 @@ use clap::Args;
 use prost_types::Timestamp;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
 use rackwright_api::v1::{ClusterSpec, CreateClusterRequest, Deployment};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::given::{pair, read_text, ssh_keys};
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::wait::WaitArgs;
-use rackwright_cli_context::{names, operation, units};
+use rackwright_cli_context::{Cx, names, operation, units};
 use rackwright_cli_site::site::load;
 
 use super::wanted::{self, ClusterRequest};

@@ -1,10 +1,9 @@
 //! `rackwright cluster explain`: the state of a cluster, the reason for its wait, its history, and the next steps.
 
 use rackwright_api::v1::{Cluster, ClusterMember, ClusterState};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::{Paint, Table, Tone, clean};
-use rackwright_cli_context::units;
+use rackwright_cli_context::{Cx, units};
 
 use super::show::{
     ago, changing, lease_text, members_table, partition_cell, reason_cell, replaced_table, section, standings_text,

@@ -3,12 +3,11 @@
 use clap::Args;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
 use rackwright_api::v1::{Cluster, ClusterState, ListClustersRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Table, Tone};
-use rackwright_cli_context::units;
+use rackwright_cli_context::{Cx, units};
 
 use super::{parse_state, short, state_cell, state_name};
 

@@ -19,12 +19,11 @@ mod watch;
 use clap::Subcommand;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
 use rackwright_api::v1::{Cluster, ClusterState, GetClusterRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
-use rackwright_cli_context::names;
 use rackwright_cli_context::output::Tone;
 use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::{Cx, names};
 
 /// `rackwright cluster`
 #[derive(Debug, Subcommand)]

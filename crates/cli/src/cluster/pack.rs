@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use rackwright_api::v1::GetHandoverPackRequest;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::{Format, Table};
 use rackwright_cli_context::save::{self, Present};
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 
 use super::short;
 

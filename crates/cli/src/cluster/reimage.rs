@@ -8,13 +8,12 @@ use rackwright_api::v1::{
     Deployment, ReimageClusterRequest, ResumeClusterReimageRequest, RetryClusterRequest, RollBackClusterRequest,
     Rollout,
 };
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::given::{read_text, ssh_keys};
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::wait::WaitArgs;
-use rackwright_cli_context::{names, operation};
+use rackwright_cli_context::{Cx, names, operation};
 
 use super::{get, short};
 

@@ -3,14 +3,13 @@
 use clap::Args;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
 use rackwright_api::v1::{ClusterResizePlan, ClusterSize, PlanClusterResizeRequest, ResizeClusterRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::names::listed;
 use rackwright_cli_context::output::{Format, clean};
 use rackwright_cli_context::wait::WaitArgs;
-use rackwright_cli_context::{names, operation};
+use rackwright_cli_context::{Cx, names, operation};
 
 use super::short;
 

@@ -4,12 +4,11 @@ use rackwright_api::v1::{
     Cluster, ClusterMember, ClusterPartition, ClusterReplacement, ClusterSpec, ClusterState, ClusterStatus,
     RolloutStatus,
 };
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::names::listed;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Paint, Table, Tone, clean};
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 
 use super::{get, short, standing_tone, state_cell};
 use crate::node::{labels_text, state_cell as node_state_cell};

@@ -4,13 +4,12 @@ use clap::Args;
 use prost_types::Timestamp;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
 use rackwright_api::v1::{DeleteClusterRequest, ReplaceClusterNodeRequest, SetClusterLeaseRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::{Format, clean};
 use rackwright_cli_context::wait::WaitArgs;
-use rackwright_cli_context::{names, operation, units};
+use rackwright_cli_context::{Cx, names, operation, units};
 
 use super::short;
 use super::show::lease_text;

@@ -5,14 +5,13 @@ use std::collections::HashMap;
 use clap::Args;
 use rackwright_api::v1::discovery_service_client::DiscoveryServiceClient;
 use rackwright_api::v1::{EnrolFindingsRequest, EnrolledFinding};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::given::pair;
 use rackwright_cli_context::mutation::MutationArgs;
-use rackwright_cli_context::names;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Paint, Table, Tone};
+use rackwright_cli_context::{Cx, names};
 
 use super::{chosen, short_address};
 

@@ -2,12 +2,11 @@
 
 use rackwright_api::v1::discovery_service_client::DiscoveryServiceClient;
 use rackwright_api::v1::{Discovery, ListDiscoveriesRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Table, Tone};
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 
 use super::counts;
 

@@ -8,12 +8,11 @@ mod start;
 use clap::Subcommand;
 use rackwright_api::v1::discovery_service_client::DiscoveryServiceClient;
 use rackwright_api::v1::{Discovery, Finding, ListDiscoveriesRequest, ListFindingsRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
-use rackwright_cli_context::names;
 use rackwright_cli_context::output::Tone;
 use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::{Cx, names};
 
 /// Findings of one page.
 const PAGE: i32 = 1000;

@@ -3,11 +3,10 @@
 use clap::Args;
 use rackwright_api::v1::discovery_service_client::DiscoveryServiceClient;
 use rackwright_api::v1::{Discovery, Finding, GetDiscoveryRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::{Format, Paint, Table, clean};
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 
 use super::{chosen, counts, findings, short_address, state_cell};
 

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rackwright_api::v1::discovery_service_client::DiscoveryServiceClient;
 use rackwright_api::v1::{DiscoveryLogin, DiscoveryTarget, StartDiscoveryRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::given::read_password;
 use rackwright_cli_context::mutation::MutationArgs;
-use rackwright_cli_context::operation;
 use rackwright_cli_context::wait::WaitArgs;
+use rackwright_cli_context::{Cx, operation};
 use rackwright_import::discovery::{TableFault, TargetRow, parse_leases, parse_targets};
 use secrecy::ExposeSecret as _;
 

@@ -6,12 +6,11 @@ use rackwright_api::v1::{
     AddGoldenFirmwareRequest, FirmwareComponent, FirmwareRegister, GoldenFirmware, ListGoldenFirmwareRequest,
     RemoveGoldenFirmwareRequest,
 };
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::Table;
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 
 /// Hexadecimal digits of a value in the list.
 const SHORT: usize = 12;

@@ -9,13 +9,12 @@ use rackwright_api::v1::firmware_service_client::FirmwareServiceClient;
 use rackwright_api::v1::{
     Firmware, FirmwareRow, GetFirmwareReportRequest, ListFirmwareRequest, NodeCompliance, RemoveFirmwareRequest,
 };
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Table, Tone};
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 
 /// `rackwright firmware`
 #[derive(Debug, Subcommand)]

@@ -5,11 +5,10 @@ use rackwright_api::v1::firmware_service_client::FirmwareServiceClient;
 use rackwright_api::v1::{
     GetMaintenanceWindowRequest, MaintenanceWindow, OnceWindow, SetMaintenanceWindowRequest, WeeklyWindow,
 };
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::mutation::MutationArgs;
-use rackwright_cli_context::units;
+use rackwright_cli_context::{Cx, units};
 
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 

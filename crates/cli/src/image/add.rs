@@ -8,7 +8,6 @@ use clap::{Args, ValueEnum};
 use console::Term;
 use rackwright_api::v1::image_service_client::ImageServiceClient;
 use rackwright_api::v1::{FinishUploadRequest, ImageFormat, StartUploadRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::mutation::{MutationArgs, fresh_key};
@@ -16,7 +15,7 @@ use rackwright_cli_context::output::live::Live;
 use rackwright_cli_context::output::{Format, clean};
 use rackwright_cli_context::upload::{self, Meter};
 use rackwright_cli_context::wait::WaitArgs;
-use rackwright_cli_context::{names, operation, units};
+use rackwright_cli_context::{Cx, names, operation, units};
 
 /// Largest signature file: a minisign signature is some 300 bytes.
 const MAX_SIGNATURE_BYTES: u64 = 16 << 10;

@@ -5,12 +5,11 @@ mod add;
 use clap::Subcommand;
 use rackwright_api::v1::image_service_client::ImageServiceClient;
 use rackwright_api::v1::{DeleteImageRequest, GetImageRequest, Image, ImageFormat, ImageVersion, ListImagesRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::{Paint, Table, Tone, clean};
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 
 /// `rackwright image`
 #[derive(Debug, Subcommand)]

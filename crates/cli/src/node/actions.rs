@@ -11,14 +11,13 @@ use rackwright_api::v1::{
     Mutation, Node, NodeState, Operation, PowerAction, QuarantineNodeRequest, ReadmitNodeRequest, ReimageNodeRequest,
     ReleaseNodeRequest, ResumeNodeRequest, RetryNodeRequest, RotateBmcPasswordRequest, SetNodePowerRequest,
 };
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::given::{read_text, ssh_keys};
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::{Format, Ui, clean};
 use rackwright_cli_context::wait::WaitArgs;
-use rackwright_cli_context::{names, nodes, operation};
+use rackwright_cli_context::{Cx, names, nodes, operation};
 
 use super::{state_name, state_tone};
 

@@ -3,11 +3,10 @@
 use clap::Args;
 use rackwright_api::v1::BelieveNodeRequest;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::mutation::MutationArgs;
-use rackwright_cli_context::{names, nodes};
+use rackwright_cli_context::{Cx, names, nodes};
 
 /// `rackwright node believe`
 #[derive(Debug, Args)]

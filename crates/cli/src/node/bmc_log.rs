@@ -10,14 +10,13 @@ use rackwright_api::v1::{
     AcCycleNodeRequest, BmcLogEntry, BmcWork, ClearBmcLogRequest, ListBmcLogEntriesRequest, ListBmcLogEntriesResponse,
     ReadBmcLogRequest,
 };
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::{CliError, exit, plural};
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Paint, Table, Tone, clean};
 use rackwright_cli_context::wait::WaitArgs;
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 
 /// Longest wait for a log: some BMCs need minutes for a large one.
 const LOG_WITHIN: Duration = Duration::from_secs(600);

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{Bmc, EnrollNodeRequest, NodeSpec};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::given::{pair, read_password};
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::wait::WaitArgs;
-use rackwright_cli_context::{names, operation};
+use rackwright_cli_context::{Cx, names, operation};
 use secrecy::{ExposeSecret as _, SecretString};
 
 /// `rackwright node enroll`

@@ -7,12 +7,11 @@ use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{
     EraseCertificate, EraseMethod, ListEraseCertificatesRequest, ListReportsRequest, Report, SigningKey, Verdict,
 };
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Paint, Table, Tone, clean};
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 use ring::signature::{ED25519, UnparsedPublicKey};
 
 use super::signing_keys::SigningKeys;

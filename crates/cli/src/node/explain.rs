@@ -3,12 +3,11 @@
 
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{ExplainNodeRequest, Explanation, Node};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Paint, Table, Tone, clean};
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 
 use super::{image_text, state_cell, state_name, state_tone};
 

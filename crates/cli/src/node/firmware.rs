@@ -3,14 +3,13 @@
 use clap::{Args, Subcommand};
 use rackwright_api::v1::firmware_service_client::FirmwareServiceClient;
 use rackwright_api::v1::{GetNodeFirmwareRequest, NodeFirmware, UpdateNodeFirmwareRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Paint, Table, Tone};
 use rackwright_cli_context::wait::WaitArgs;
-use rackwright_cli_context::{names, operation, units};
+use rackwright_cli_context::{Cx, names, operation, units};
 
 /// `rackwright node firmware`
 #[derive(Debug, Args)]

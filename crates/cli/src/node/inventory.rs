@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use rackwright_api::v1::Inventory;
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::{Paint, Table, Tone, clean};
-use rackwright_cli_context::{names, nodes, units};
+use rackwright_cli_context::{Cx, names, nodes, units};
 
 /// Shows the inventory.
 pub async fn run(cx: &Cx, id: &str) -> Result<(), CliError> {

@@ -5,13 +5,12 @@ use std::collections::HashMap;
 use clap::Args;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{Metadata, Node, UpdateNodeRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::given::pair;
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::{Format, clean};
-use rackwright_cli_context::{names, nodes};
+use rackwright_cli_context::{Cx, names, nodes};
 use tonic::Code;
 
 use super::labels_text;

@@ -2,11 +2,10 @@
 
 use clap::Args;
 use rackwright_api::v1::{Node, NodeState};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Paint, Table, Tone, clean};
-use rackwright_cli_context::{names, nodes, units};
+use rackwright_cli_context::{Cx, names, nodes, units};
 
 use super::{health_cell, image_text, labels_text, state_cell, state_name, watch};
 

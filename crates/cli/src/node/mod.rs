@@ -21,11 +21,10 @@ use std::collections::HashMap;
 
 use clap::Subcommand;
 use rackwright_api::v1::{Node, NodeHealth, NodeState};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::error::CliError;
-use rackwright_cli_context::names;
 use rackwright_cli_context::output::Tone;
 use rackwright_cli_context::output::table::Cell;
+use rackwright_cli_context::{Cx, names};
 
 /// `rackwright node`
 #[derive(Debug, Subcommand)]

@@ -5,12 +5,11 @@ use rackwright_api::v1::settings_service_client::SettingsServiceClient;
 use rackwright_api::v1::{
     GetNodeSettingsRequest, ListSettingsDriftRequest, NodeSetting, NodeSettings, SettingStanding,
 };
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Paint, Table, Tone, clean};
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 
 use super::actions::{self, PlainArgs};
 

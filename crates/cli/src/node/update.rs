@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{Bmc, Node, NodeSpec, UpdateNodeRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::given::read_password;
 use rackwright_cli_context::mutation::MutationArgs;
-use rackwright_cli_context::names;
 use rackwright_cli_context::output::Format;
+use rackwright_cli_context::{Cx, names};
 use secrecy::ExposeSecret as _;
 
 /// `rackwright node update`

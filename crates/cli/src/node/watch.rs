@@ -6,14 +6,12 @@ use clap::Args;
 use console::Term;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{NodeState, WatchNodesRequest, WatchNodesResponse};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, is_transient, open_stream};
 use rackwright_cli_context::error::CliError;
-use rackwright_cli_context::operation;
 use rackwright_cli_context::output::live::Live;
 use rackwright_cli_context::output::{Format, Paint};
 use rackwright_cli_context::retry::Backoff;
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, operation, units};
 use tokio_stream::StreamExt as _;
 use tonic::Status;
 

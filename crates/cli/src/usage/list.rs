@@ -3,12 +3,11 @@
 use clap::Args;
 use rackwright_api::v1::metering_service_client::MeteringServiceClient;
 use rackwright_api::v1::{ListUsageRequest, ListUsageResponse, UsageRecord};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Format, Paint, Table, Tone, json};
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 use serde_json::Value;
 
 use super::csv::Csv;

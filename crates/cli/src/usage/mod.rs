@@ -8,8 +8,7 @@ mod term;
 use clap::{Args, Subcommand};
 use prost_types::Timestamp;
 use rackwright_cli_context::error::CliError;
-use rackwright_cli_context::names;
-use rackwright_cli_context::{Cx, Output};
+use rackwright_cli_context::{Cx, Output, names};
 
 /// `rackwright usage`
 #[derive(Debug, Subcommand)]

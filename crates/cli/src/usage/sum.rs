@@ -2,12 +2,11 @@
 
 use rackwright_api::v1::metering_service_client::MeteringServiceClient;
 use rackwright_api::v1::{SumUsageRequest, SumUsageResponse, UsageSum};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Paint, Table, Tone};
-use rackwright_cli_context::units;
+use rackwright_cli_context::{Cx, units};
 
 use super::csv::Csv;
 use super::{PeriodArgs, cluster, is_csv};

@@ -4,12 +4,11 @@ use clap::{Args, Subcommand};
 use prost_types::Timestamp;
 use rackwright_api::v1::metering_service_client::MeteringServiceClient;
 use rackwright_api::v1::{DeleteTermRequest, ListTermsRequest, SetTermRequest, Term};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::{Format, Paint, Table, clean};
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 
 use super::parse_second;
 

@@ -5,11 +5,10 @@ use std::io::Write as _;
 use clap::Args;
 use rackwright_api::v1::console_service_client::ConsoleServiceClient;
 use rackwright_api::v1::{ReadConsoleLogRequest, ReadConsoleLogResponse};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::open_stream;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::Format;
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 use tokio_stream::StreamExt as _;
 
 use super::plain::Plain;

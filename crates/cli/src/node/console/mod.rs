@@ -9,13 +9,12 @@ mod terminal;
 use clap::{Args, Subcommand};
 use rackwright_api::v1::console_service_client::ConsoleServiceClient;
 use rackwright_api::v1::{CreateConsoleTokenRequest, ListConsoleBootsRequest, SetConsoleHostKeyRequest};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Format, Table};
-use rackwright_cli_context::{names, units};
+use rackwright_cli_context::{Cx, names, units};
 
 /// `rackwright node console`
 #[derive(Debug, Args)]

@@ -8,19 +8,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rackwright_api::v1::Bmc;
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::Client;
 use rackwright_cli_context::error::CliError;
-use rackwright_cli_context::login;
-use rackwright_cli_context::tls;
+use rackwright_cli_context::{Cx, login, tls};
 use secrecy::SecretString;
 use serde::Deserialize;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use super::fleet::{FleetArgs, IdentityArg, StoreArg};
-use super::meter::{self, Process};
+use crate::args::{FleetArgs, IdentityArg, StoreArg};
+use crate::meter::{self, Process};
 
 /// The simulated machines' own addresses, which are the default of `rackwright-sim`, and the part of them for machines
 /// without a node.

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::fleet::{FleetArgs, PhaseArg, name};
-use super::progress::{Edge, Tally};
-use super::report::thousandths;
+use crate::args::{FleetArgs, PhaseArg, name};
+use crate::progress::{Edge, Tally};
+use crate::report::thousandths;
 
 /// The arguments of the run with few machines, derived from those of the run with all.
 pub fn args(all: &FleetArgs, nodes: usize) -> FleetArgs {

@@ -14,14 +14,13 @@ use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::mutation::fresh_key;
 use rackwright_cli_context::output::Ui;
-use rackwright_cli_context::upload;
-use rackwright_cli_context::{names, nodes, wait};
+use rackwright_cli_context::{names, nodes, upload, wait};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::progress::{Edge, Passage, Tally};
-use super::report::Listing;
-use super::test_bed::{Machine, TestBed};
+use crate::progress::{Edge, Passage, Tally};
+use crate::report::Listing;
+use crate::test_bed::{Machine, TestBed};
 
 /// Nodes of one batch; the API accepts up to 1000.
 const BATCH: usize = 1000;

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::fleet::{FleetArgs, IdentityArg};
-use super::report::thousandths;
+use crate::args::{FleetArgs, IdentityArg};
+use crate::report::thousandths;
 
 /// The order of the runs. A computer that becomes slower or faster meanwhile changes both means equally.
 pub const ORDER: [IdentityArg; 4] = [IdentityArg::None, IdentityArg::Tpm, IdentityArg::Tpm, IdentityArg::None];

@@ -1,158 +1,20 @@
-//! `rackwright bench fleet`: takes every machine of a simulated fleet through its life, and measures the cost.
+//! `rackwright-bench fleet`: takes every machine of a simulated fleet through its life, and measures the cost.
 
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use clap::{Args, ValueEnum};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::error::{CliError, plural};
-use rackwright_cli_context::units;
+use rackwright_cli_context::{Cx, units};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use super::alone::{self, Times};
-use super::identity::{self, Spending};
-use super::meter::Usage;
-use super::phases;
-use super::progress::{Edge, Passage, Progress, Tally};
-use super::report::{Cost, PhaseReport, TotalReport, Watch};
-use super::test_bed::TestBed;
-
-/// `rackwright bench fleet`
-#[derive(Debug, Clone, Args)]
-pub struct FleetArgs {
-    /// Number of machines
-    #[arg(long, default_value_t = 1000, value_name = "N")]
-    pub nodes: usize,
-    /// Timing profile of the simulated machines: docs/sim.md
-    #[arg(long, value_enum, default_value = "instant")]
-    pub profile: ProfileArg,
-    /// Database of the control plane
-    #[arg(long, value_enum, default_value = "sqlite")]
-    pub store: StoreArg,
-    /// An empty PostgreSQL database for `--store postgres`: postgres://USER@HOST/NAME
-    #[arg(long, value_name = "URL", required_if_eq("store", "postgres"))]
-    pub database: Option<String>,
-    /// Phases, in this order; each needs the phases before it, except `list`, `idle`, `restart` and `life`
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        default_value = "enrol,inspect,deploy,release"
-    )]
-    pub phases: Vec<PhaseArg>,
-    /// Duration of the phase `idle`
-    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "60s")]
-    pub idle: Duration,
-    /// Interval between two readings of the power state of an idle node
-    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "300s")]
-    pub interval: Duration,
-    /// Number of BMC event streams that the control plane keeps open
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    pub streams: usize,
-    /// Number of parallel calls
-    #[arg(long, default_value_t = 64, value_name = "N")]
-    pub parallel: usize,
-    /// First run only the first N machines, then all machines with these N last; a line compares their times in both runs
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    pub alone: usize,
-    /// Seconds of simulated time per second
-    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
-    pub speed: f64,
-    /// Proof of a machine's identity. `both` runs everything four times (none, tpm, tpm, none), and a last line shows the
-    /// cost of the proof
-    #[arg(long, value_enum, default_value = "tpm")]
-    pub identity: IdentityArg,
-    /// File with simulated faults, in YAML: docs/sim.md
-    #[arg(long, value_name = "FILE")]
-    pub faults: Option<PathBuf>,
-    /// Fail if no machine changes its state for this time
-    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "10m")]
-    pub patience: Duration,
-    /// Keep data and logs in this directory, which must not exist yet
-    #[arg(long, value_name = "DIR")]
-    pub keep: Option<PathBuf>,
-    /// Directory with rackwrightd and rackwright-sim (default: the directory of this program)
-    #[arg(long, value_name = "DIR")]
-    pub programs: Option<PathBuf>,
-}
-
-/// A timing profile of the simulator.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum ProfileArg {
-    Instant,
-    Vm,
-    DgxH100,
-}
-
-impl ProfileArg {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Instant => "instant",
-            Self::Vm => "vm",
-            Self::DgxH100 => "dgx-h100",
-        }
-    }
-}
-
-/// A database.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum StoreArg {
-    Sqlite,
-    Postgres,
-}
-
-impl StoreArg {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sqlite => "sqlite",
-            Self::Postgres => "postgres",
-        }
-    }
-}
-
-/// A way in which machines prove that they are the machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum IdentityArg {
-    /// No machine has a TPM, and no proof is required: the identity is by address only
-    None,
-    /// Every machine has a TPM, and an agent's session without its proof is refused
-    Tpm,
-    /// Both, one after the other, for comparison
-    Both,
-}
-
-impl IdentityArg {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Tpm => "tpm",
-            Self::Both => "both",
-        }
-    }
-}
-
-/// A part of the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PhaseArg {
-    /// All machines are enrolled
-    Enrol,
-    /// The machines boot the agent, and the agent reports the inventory
-    Inspect,
-    /// Nodes are listed and filtered
-    List,
-    /// No operation is requested
-    Idle,
-    /// An image is written, the machines start it and are validated
-    Deploy,
-    /// Drives are erased
-    Release,
-    /// The control plane is killed and started again
-    Restart,
-    /// Instead of enrol, inspect, deploy and release: each machine starts its next phase as soon as possible, independent of
-    /// the others
-    Life,
-}
+use crate::alone::{self, Times};
+use crate::args::{FleetArgs, IdentityArg, PhaseArg, name};
+use crate::identity::{self, Spending};
+use crate::meter::Usage;
+use crate::phases;
+use crate::progress::{Edge, Passage, Progress, Tally};
+use crate::report::{Cost, PhaseReport, TotalReport, Watch};
+use crate::test_bed::TestBed;
 
 /// Runs the phases.
 pub async fn run(cx: &Cx, args: FleetArgs) -> Result<(), CliError> {
@@ -250,19 +112,6 @@ async fn life(cx: &Cx, args: &FleetArgs, is_quiet: bool) -> Result<(Times, Spend
         ),
         hint: tally.failures().join("; "),
     })
-}
-
-pub fn name(phase: PhaseArg) -> &'static str {
-    match phase {
-        PhaseArg::Enrol => "enrol",
-        PhaseArg::Inspect => "inspect",
-        PhaseArg::List => "list",
-        PhaseArg::Idle => "idle",
-        PhaseArg::Deploy => "deploy",
-        PhaseArg::Release => "release",
-        PhaseArg::Restart => "restart",
-        PhaseArg::Life => "life",
-    }
 }
 
 /// The resources that both processes have used up to a moment.

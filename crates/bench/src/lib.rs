@@ -1,0 +1,103 @@
+//! `rackwright-bench ...`: the cost of the control plane, measured on processes that this program starts itself.
+
+mod alone;
+mod args;
+mod fleet;
+mod identity;
+mod meter;
+mod phases;
+mod progress;
+mod report;
+mod test_bed;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::{Cx, Global, Output, program, units};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Benchmarks of the control plane with simulated machines.
+#[derive(Debug, Parser)]
+#[command(name = "rackwright-bench", version, max_term_width = 110)]
+struct Cli {
+    /// Print only results and errors
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// Time limit of each call to the control plane
+    #[arg(long, global = true, value_name = "TIME", value_parser = units::parse_duration, default_value = "30s")]
+    call_timeout: Duration,
+    #[command(subcommand)]
+    command: BenchCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum BenchCommand {
+    /// Run a control plane with a fleet of simulated machines, from enrolment to release
+    ///
+    /// Starts rackwrightd and rackwright-sim in a separate directory and takes every machine through all phases. Prints one
+    /// JSON object per line: one for each phase, then one for all phases. Ends with an error if a node does not reach the
+    /// final state of the run.
+    Fleet(args::FleetArgs),
+}
+
+/// Runs the program with the process's own arguments and returns its exit code (those of `docs/cli.md`).
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // The control plane is one that this program starts: no stored context and no server is chosen.
+    let cx = Cx::new(Global {
+        context: None,
+        server: Vec::new(),
+        output: Output::Table,
+        quiet: cli.quiet,
+        call_timeout: cli.call_timeout,
+    });
+    program::run(&cx, run(&cx, cli.command))
+}
+
+/// Runs a benchmark, until its end or a signal.
+async fn run(cx: &Cx, command: BenchCommand) -> Result<(), CliError> {
+    let work = async {
+        match command {
+            BenchCommand::Fleet(args) => fleet::run(cx, args).await,
+        }
+    };
+    tokio::select! {
+        done = work => done,
+        // Dropping the future ends the started processes.
+        ended = wait_for_signal() => Err(ended),
+    }
+}
+
+async fn wait_for_signal() -> CliError {
+    let listen = |kind| signal(kind).map_err(|e| CliError::io("listen for signals", e));
+    let heard = async {
+        let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+        let mut hangup = listen(SignalKind::hangup())?;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+        Ok(())
+    };
+    match heard.await {
+        Err(error) => error,
+        Ok(()) => CliError::Missed {
+            what: "a signal ended the run; its processes were stopped".to_owned(),
+            hint: String::new(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_tree_is_sound() {
+        Cli::command().debug_assert();
+    }
+}
