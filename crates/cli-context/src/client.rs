@@ -16,9 +16,9 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, Request, Response, Status};
 use tonic_types::StatusExt as _;
 
-use crate::Global;
 use crate::config::{ConfigDir, Context, Credential};
 use crate::error::CliError;
+use crate::options::Global;
 use crate::output::Ui;
 use crate::retry::Backoff;
 use crate::tls::{self, Server, Validity};

@@ -9,7 +9,7 @@ use rackwright_api::google::rpc;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, RpcStatusExt as _, StatusExt as _};
 
-use crate::output::{Paint, Tone};
+use crate::paint::{Paint, Tone};
 
 /// Exit codes, as listed in `docs/cli.md`.
 pub mod exit {

@@ -3,10 +3,7 @@
 //! `client` is the connection to the control plane (endpoints tried in order, retries with the same idempotency key),
 //! `login` the first contact, `config` the contexts and credentials on disk, `output` the tables, JSON, YAML, colours and
 //! live lines, `wait` and `operation` follow operations, `upload` sends images, `given` reads the values that arguments
-//! refer to, and `error` has one sentence and an exit code for everything that can go wrong. Nothing else prints or
-//! decides exit codes.
-
-mod context;
+//! refer to, and `error` has one sentence and an exit code for everything that can go wrong.
 
 pub mod client;
 pub mod config;
@@ -26,6 +23,10 @@ pub mod units;
 pub mod upload;
 pub mod wait;
 
+mod context;
+mod options;
+mod paint;
 mod random;
 
-pub use crate::context::{Cx, Global, Output};
+pub use crate::context::Cx;
+pub use crate::options::{Global, Output};

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::error::CliError;
 
+pub use crate::paint::{Paint, Tone};
 pub use json::Resource;
 pub use table::Table;
 
@@ -28,40 +29,6 @@ pub enum Format {
     Yaml,
     /// Resource names only, one per line
     Name,
-}
-
-/// The meaning of a colour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
-    Good,
-    Busy,
-    Bad,
-    Dim,
-    Strong,
-}
-
-/// Whether to use colours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Paint(pub bool);
-
-impl Paint {
-    /// Without colours.
-    pub const PLAIN: Self = Self(false);
-
-    /// The text in the colour of its meaning.
-    pub fn tone(self, tone: Tone, text: &str) -> String {
-        if !self.0 {
-            return text.to_owned();
-        }
-        let code = match tone {
-            Tone::Good => "32",
-            Tone::Busy => "33",
-            Tone::Bad => "1;31",
-            Tone::Dim => "2",
-            Tone::Strong => "1",
-        };
-        format!("\x1b[{code}m{text}\x1b[0m")
-    }
 }
 
 /// Destination and style of the output.
@@ -256,11 +223,5 @@ mod tests {
     #[test]
     fn escape_sequences_of_others_do_not_reach_the_terminal() {
         assert_eq!(clean("a\x1b[2Jb\nc\u{9b}d"), "a [2Jb c d");
-    }
-
-    #[test]
-    fn colours_can_be_off() {
-        assert_eq!(Paint::PLAIN.tone(Tone::Bad, "x"), "x");
-        assert_eq!(Paint(true).tone(Tone::Good, "x"), "\x1b[32mx\x1b[0m");
     }
 }
