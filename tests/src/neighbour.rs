@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
-use rackwright_sim::lab::SERVER_IPV4;
+use rackwright_lab::SERVER_IPV4;
 
 /// The host's address, which is the relay's address in its messages.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);

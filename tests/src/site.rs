@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use rackwright_sim::lab::{Lab, Machine, SERVER_IPV4};
+use rackwright_lab::{Lab, Machine, SERVER_IPV4};
 use serde_json::Value;
 use tokio::process::Child;
 

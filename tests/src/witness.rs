@@ -1,7 +1,7 @@
 //! The agent's actions on a machine, from its ledger on the console, compared with the stored records.
 
+use rackwright_lab::Machine;
 use rackwright_lifecycle::Effect;
-use rackwright_sim::lab::Machine;
 use rackwright_store::{EffectRow, Store};
 
 use crate::site::Site;

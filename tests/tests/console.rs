@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rackwright_sim::lab::{self, Consoles, Firmware, Lab, LabConfig, SERVER_IPV4};
+use rackwright_lab::{self as lab, Consoles, Firmware, Lab, LabConfig, SERVER_IPV4};
 use rackwright_tests::client::Client;
 use rackwright_tests::site::{BOOT, Settings, Site};
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use rackwright_lab::{self as lab, Firmware, Lab, LabConfig, Machine};
 use rackwright_lifecycle::{Effect, Outcome};
-use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, Machine};
 use rackwright_tests::site::{Settings, Site};
 use rackwright_tests::witness::{StartedJobs, begun, running_job, tries};
 

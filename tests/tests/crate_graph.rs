@@ -79,7 +79,9 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
             "spdm",
         ],
     ),
-    ("sim", 2, &["api", "agent", "image", "tpm"]),
+    ("sim-bmc", 1, &[]),
+    ("sim", 2, &["api", "agent", "tpm", "sim-bmc"]),
+    ("lab", 2, &["sim-bmc"]),
     (
         "fuzz",
         1,
@@ -134,18 +136,18 @@ const KEPT: &[(&str, &[&str], &str)] = &[
     ),
     (
         "russh",
-        &["validate", "serial", "sim"],
-        "SSH into installed systems and SSH for consoles are in one place each, and simulated machines answer by russh's server half",
+        &["validate", "serial", "sim", "sim-bmc"],
+        "SSH into installed systems and SSH for consoles are in one place each, and simulated machines and BMCs answer by russh's server half",
     ),
     ("dhcproto", &["netboot"], "packet codecs stay beside the sockets"),
     (
         "clap",
-        &["cli", "cli-context", "cli-site", "bench", "control", "agent", "sim"],
+        &["cli", "cli-context", "cli-site", "bench", "control", "agent", "sim", "lab"],
         "command lines belong to programs",
     ),
     (
         "rcgen",
-        &["identity", "agent", "cli-context", "sim"],
+        &["identity", "agent", "cli-context", "sim", "sim-bmc"],
         "certificates are made by the CA, requested by its clients, and faked for BMCs",
     ),
     (
@@ -161,6 +163,8 @@ const KEPT: &[(&str, &[&str], &str)] = &[
             "redfish-wire",
             "control",
             "sim",
+            "sim-bmc",
+            "lab",
             "tpm",
             "spdm",
         ],
@@ -296,8 +300,19 @@ fn the_crates_keep_to_the_graph() {
 /// russh contains both sides of SSH, and the graph cannot distinguish them.
 #[test]
 fn the_simulator_answers_ssh_and_never_asks() {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/sim/src");
-    let (mut folders, mut answers) = (vec![sources], 0);
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    for name in ["sim", "sim-bmc"] {
+        let answers = ssh_servers(&crates.join(name).join("src"));
+        assert!(
+            answers > 0,
+            "{name} has no SSH server any more: take it from russh's row of KEPT"
+        );
+    }
+}
+
+/// Counts the uses of russh's server half below a folder, and accepts no use of the client half.
+fn ssh_servers(sources: &Path) -> usize {
+    let (mut folders, mut answers) = (vec![sources.to_owned()], 0);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).expect("a folder of sources") {
             let path = entry.expect("an entry of a folder").path();
@@ -312,10 +327,7 @@ fn the_simulator_answers_ssh_and_never_asks() {
             assert!(!named.iter().any(asks), "{} uses russh's client", path.display());
         }
     }
-    assert!(
-        answers > 0,
-        "the simulator has no SSH server any more: take russh from its row of KEPT"
-    );
+    answers
 }
 
 #[test]

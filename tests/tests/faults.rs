@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, Namespace, PowerState, SERVER_IPV4};
+use rackwright_lab::{self as lab, Firmware, Lab, LabConfig, Namespace, PowerState, SERVER_IPV4};
 use rackwright_tests::neighbour::{lease, mac_bytes, on_the_bridge};
 use rackwright_tests::site::{BOOT, Settings, Site, serial_tails, texts};
 use rackwright_tests::witness::{StartedJobs, begun};

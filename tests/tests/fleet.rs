@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use rackwright_lifecycle::{Effect, Timestamp, seconds};
 use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Format, Phase, Script, SystemUp, Systems};
-use rackwright_sim::lab::install_crypto;
+use rackwright_sim::install_crypto;
 use rackwright_store::Store;
 use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::ports::free_port;

@@ -1,6 +1,6 @@
 //! A real machine with a BMC that uses only IPMI: inspected, deployed, handed over, released, without Redfish.
 
-use rackwright_sim::lab::{self, Lab, LabConfig, PowerState};
+use rackwright_lab::{self as lab, Lab, LabConfig, PowerState};
 use rackwright_tests::site::{BOOT, Settings, Site, texts};
 use serde_json::Value;
 

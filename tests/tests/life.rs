@@ -1,7 +1,7 @@
 //! The whole life of real machines: enrol, inspect, deploy, validate, reimage, release, and available again.
 
+use rackwright_lab::{self as lab, Firmware, Lab, LabConfig, Machine, PowerState};
 use rackwright_lifecycle::Effect;
-use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, Machine, PowerState};
 use rackwright_tests::site::{BOOT, Settings, Site};
 use rackwright_tests::witness::{StartedJobs, begun, tries};
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, SERVER_IPV4};
+use rackwright_lab::{self as lab, Firmware, Lab, LabConfig, SERVER_IPV4};
 use rackwright_tests::site::{BOOT, Settings, Site, texts};
 use serde_json::Value;
 

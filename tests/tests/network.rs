@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, Machine};
+use rackwright_lab::{self as lab, Firmware, Lab, LabConfig, Machine};
 use rackwright_site::generate::{ReferenceSku, Request, site_file};
 use rackwright_tests::site::{BOOT, Settings, Site, images};
 use serde_json::Value;

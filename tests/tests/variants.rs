@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rackwright_sim::lab::{self, DiskKind, Firmware, Lab, LabConfig, Machine, ResetType};
+use rackwright_lab::{self as lab, DiskKind, Firmware, Lab, LabConfig, Machine, ResetType};
 use rackwright_tests::site::{BOOT, Settings, Site, texts};
 use serde_json::Value;
 

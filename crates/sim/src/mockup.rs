@@ -1,12 +1,11 @@
 //! Serves a recorded BMC: a folder of `redfish/v1/.../index.json`, as `rackwright bmc record` and DMTF's tools write it.
 //! Read-only: sessions can be opened and closed with any name and password, and all other changes are refused.
 
-use crate::bmc::{Identity, WAIT_LIMIT};
-use crate::lab::LabError;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rackwright_sim_bmc::{BmcError, Identity, WAIT_LIMIT};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -59,7 +58,7 @@ pub enum MockupError {
     },
     /// The certificate could not be made.
     #[error(transparent)]
-    Tls(#[from] LabError),
+    Tls(#[from] BmcError),
 }
 
 /// The resources of a recording, by path in lower case: links and files differ in letter case on some BMCs.

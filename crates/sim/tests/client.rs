@@ -6,13 +6,12 @@ use rackwright_redfish::{
     RedfishError, Settings,
 };
 use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Phase, Profile, Script, SimNode};
-use rackwright_sim::lab;
 use std::time::Duration;
 
 const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
 async fn fleet(profile: Profile, nodes: usize, faults: &str) -> Fleet {
-    lab::install_crypto();
+    rackwright_sim::install_crypto();
     let config = FleetConfig {
         nodes,
         profile,

@@ -4,8 +4,7 @@
 mod common;
 
 use common::{Client, LONG, RESET, SESSIONS, SYSTEM, assert_error};
-use rackwright_sim::fleet::{Fleet, FleetConfig, Phase, Profile, Script, SimNode};
-use rackwright_sim::lab::PowerState;
+use rackwright_sim::fleet::{Fleet, FleetConfig, Phase, PowerState, Profile, Script, SimNode};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 use std::time::{Duration, Instant};

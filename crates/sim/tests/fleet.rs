@@ -4,8 +4,9 @@
 mod common;
 
 use common::{Client, LONG, RESET, SESSIONS, SYSTEM, assert_error};
-use rackwright_sim::fleet::{Boot, BootSource, Fleet, FleetConfig, NodeView, Payload, Phase, Profile, SimNode};
-use rackwright_sim::lab::PowerState;
+use rackwright_sim::fleet::{
+    Boot, BootSource, Fleet, FleetConfig, NodeView, Payload, Phase, PowerState, Profile, SimNode,
+};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use std::collections::HashSet;

@@ -2,7 +2,6 @@
 //! identity.
 #![allow(clippy::unwrap_used)]
 
-mod common;
 #[path = "../../redfish/tests/support_page/mod.rs"]
 mod support_page;
 
@@ -10,14 +9,13 @@ use rackwright_redfish::capabilities::{Capability, Report};
 use rackwright_redfish::{BmcClient, BmcTarget, BootTarget, Persistence, RedfishError, Settings};
 use rackwright_redfish_record::{RecordLimits, Recording};
 use rackwright_sim::fleet::{Fleet, FleetConfig, Profile, SimNode};
-use rackwright_sim::lab;
 use rackwright_sim::mockup::{Mockup, MockupError, Tree};
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 async fn fleet(profile: Profile) -> Fleet {
-    lab::install_crypto();
+    rackwright_sim::install_crypto();
     let config = FleetConfig {
         nodes: 1,
         speed: 100_000.0,
@@ -175,7 +173,7 @@ async fn a_walk_ends_at_its_bounds_and_says_so() {
 
 #[tokio::test]
 async fn what_is_no_recording_is_not_served() {
-    lab::install_crypto();
+    rackwright_sim::install_crypto();
     let folder = tempfile::tempdir().unwrap();
     assert!(matches!(Tree::read(folder.path()), Err(MockupError::NoRoot { .. })));
     assert!(matches!(
@@ -196,7 +194,7 @@ async fn what_is_no_recording_is_not_served() {
 #[tokio::test]
 async fn the_program_serves_a_recording_and_says_where() {
     use tokio::io::AsyncReadExt as _;
-    lab::install_crypto();
+    rackwright_sim::install_crypto();
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(folder.path().join("redfish/v1")).unwrap();
     std::fs::write(
@@ -223,15 +221,4 @@ async fn the_program_serves_a_recording_and_says_where() {
     );
     drop(child.stdin.take());
     assert!(child.wait().await.unwrap().success());
-}
-
-#[test]
-fn the_labs_bmc_offers_what_the_page_says() {
-    lab::run_test("the_labs_bmc_offers_what_the_page_says", async |namespace| {
-        let (_lab, machine, _) = common::one(&namespace, lab::LabConfig::default()).await;
-        let bmc = machine.bmc();
-        let client = connect(&bmc.url, &bmc.fingerprint, &bmc.user, bmc.password()).await;
-        support_page::check("lab, QEMU", &client.probe().await.unwrap());
-        client.close().await.unwrap();
-    });
 }

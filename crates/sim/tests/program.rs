@@ -55,7 +55,7 @@ async fn prints_the_machines_and_ends_with_its_input() {
         (&"sim-00002".into(), &"h100".into())
     );
     let text = |path: &str| nodes[2].pointer(path).unwrap().as_str().unwrap();
-    rackwright_sim::lab::install_crypto();
+    rackwright_sim::install_crypto();
     let client = reqwest::Client::builder().no_proxy().timeout(LONG).build().unwrap();
     let system = client
         .get(format!("{}{SYSTEM}", text("/bmc/address")))

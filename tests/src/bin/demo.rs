@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use rackwright_sim::lab::{self, Entered, Firmware, Lab, LabConfig, Namespace, Reentry};
+use rackwright_lab::{self as lab, Entered, Firmware, Lab, LabConfig, Namespace, Reentry};
 use rackwright_store::Store;
 use rackwright_tests::site::{Settings, Site};
 use rackwright_tests::timing;

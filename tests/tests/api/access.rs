@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use rackwright_api::v1;
 use rackwright_identity::{ClientIdentity, ClientKey, KeyFiles, SystemRng};
-use rackwright_sim::lab;
+use rackwright_lab as lab;
 use rackwright_tests::site::Site;
 use rcgen::{CertificateParams, KeyPair};
 use tonic::Code;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use rackwright_api::v1;
-use rackwright_sim::lab;
+use rackwright_lab as lab;
 use rackwright_tests::site::{Site, texts};
 
 use crate::client::{Api, events, node, start};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rackwright_api::v1;
-use rackwright_sim::lab;
+use rackwright_lab as lab;
 use rackwright_tests::site::Site;
 use tonic::{Code, Response, Status};
 use tonic_types::StatusExt as _;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rackwright_api::v1;
-use rackwright_sim::lab;
+use rackwright_lab as lab;
 use rackwright_store::{Scope, Store};
 use rackwright_tests::site::Site;
 use tonic::{Code, Streaming};

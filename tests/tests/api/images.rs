@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rackwright_api::v1;
 use rackwright_identity::{Rng as _, SystemRng};
-use rackwright_sim::lab::{self, Lab, LabConfig};
+use rackwright_lab::{self as lab, Lab, LabConfig};
 use rackwright_tests::site::{Settings, Site, texts};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;

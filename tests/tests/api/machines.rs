@@ -1,7 +1,7 @@
 //! Requests for nodes with a BMC that answers.
 
 use rackwright_api::v1;
-use rackwright_sim::lab::{self, Machine, PowerState};
+use rackwright_lab::{self as lab, Machine, PowerState};
 use tonic::Code;
 
 use crate::client::{

@@ -1,7 +1,7 @@
 //! The common property of all changes: a key, and the effect of a repeat under that key.
 
 use rackwright_api::v1;
-use rackwright_sim::lab;
+use rackwright_lab as lab;
 use rackwright_store::{Scope, Store};
 use rackwright_tests::site::Site;
 use tonic::{Code, Status};

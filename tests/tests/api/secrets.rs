@@ -6,7 +6,7 @@ use std::process::Command;
 
 use prost::Message as _;
 use rackwright_api::v1;
-use rackwright_sim::lab::{self, PowerState};
+use rackwright_lab::{self as lab, PowerState};
 use rackwright_tests::neighbour::{Lease, ip, lease, mac_bytes, on_the_bridge};
 use rackwright_tests::site::Site;
 use tonic::transport::Identity;

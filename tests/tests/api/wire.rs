@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rackwright_sim::lab::{self, SERVER_IPV4};
+use rackwright_lab::{self as lab, SERVER_IPV4};
 use rackwright_tests::site::{Site, texts};
 
 use crate::client::{authority, start, until};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use rackwright_sim::lab::install_crypto;
+use rackwright_sim::install_crypto;
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, program, texts};
 use rackwright_tests::wire::{self, methods};

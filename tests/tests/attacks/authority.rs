@@ -10,7 +10,7 @@ use rackwright_api::v1;
 use rackwright_api::v1::auth_service_client::AuthServiceClient;
 use rackwright_identity::{ClientIdentity, ClientKey, KeyFiles, SystemRng};
 use rackwright_sim::fleet::{Fleet, FleetConfig};
-use rackwright_sim::lab::install_crypto;
+use rackwright_sim::install_crypto;
 use rackwright_store::Store;
 use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::ports::free_port;

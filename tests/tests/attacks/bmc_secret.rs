@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message as Up;
 use rackwright_sim::fleet::{Fleet, FleetConfig, Profile, SimNode};
-use rackwright_sim::lab::install_crypto;
+use rackwright_sim::install_crypto;
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::Site;
 use serde_json::Value;

@@ -10,7 +10,7 @@ use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_identity::{EraseRecord, KeyFiles, SystemRng, chain_hash, payload_hash};
 use rackwright_sim::fleet::{Fleet, FleetConfig};
-use rackwright_sim::lab::install_crypto;
+use rackwright_sim::install_crypto;
 use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, texts};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rackwright_api::v1::{EraseDrivesResult, EraseMethod, Inventory};
 use rackwright_sim::fleet::{Fleet, FleetConfig, Format, Profile, SimNode};
-use rackwright_sim::lab::install_crypto;
+use rackwright_sim::install_crypto;
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, texts};
 use serde_json::Value;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use rackwright_sim::fleet::{Fleet, FleetConfig, SimNode};
-use rackwright_sim::lab::install_crypto;
+use rackwright_sim::install_crypto;
 use rackwright_sim::switch::{AnswerMode, BRIDGE, Switch};
 use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::ports::free_port;

@@ -12,7 +12,7 @@ use rackwright_api::v1;
 use rackwright_api::v1::agent_service_client::AgentServiceClient;
 use rackwright_api::v1::image_service_client::ImageServiceClient;
 use rackwright_api::v1::site_service_client::SiteServiceClient;
-use rackwright_sim::lab::install_crypto;
+use rackwright_sim::install_crypto;
 use rackwright_tests::site::texts;
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinHandle;

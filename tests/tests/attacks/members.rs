@@ -11,7 +11,7 @@ use rackwright_api::v1::event_service_client::EventServiceClient;
 use rackwright_api::v1::image_service_client::ImageServiceClient;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_identity::{ClientIdentity, ClientKey, KeyFiles, SystemRng};
-use rackwright_sim::lab::install_crypto;
+use rackwright_sim::install_crypto;
 use rackwright_tests::client::Client;
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, program, texts};

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Phase};
-use rackwright_sim::lab::install_crypto;
+use rackwright_sim::install_crypto;
 use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::site::{Site, program, texts};
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::stat::{Mode, umask};
 use rackwright_lifecycle::Timestamp;
 use rackwright_sim::fleet::{Fleet, FleetConfig, Format};
-use rackwright_sim::lab::install_crypto;
+use rackwright_sim::install_crypto;
 use rackwright_site::file::{Source, check};
 use rackwright_site::generate::{ReferenceSku, Request, site_file};
 use rackwright_site::model::Redundancy;

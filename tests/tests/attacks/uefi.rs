@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 use std::path::Path;
 
 use rackwright_sim::fleet::{Fleet, FleetConfig, SimNode, UefiFault};
-use rackwright_sim::lab::install_crypto;
+use rackwright_sim::install_crypto;
 use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, texts};

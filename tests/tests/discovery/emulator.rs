@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use rackwright_redfish::{BiosValue, BmcClient, BmcTarget, PowerState, Settings};
-use rackwright_sim::lab::install_crypto;
+use rackwright_sim::install_crypto;
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::Site;
 use tokio::process::{Child, Command};

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, UdpSocket};
 
-use rackwright_sim::lab;
+use rackwright_lab as lab;
 
 use super::strangers::made_up;
 use super::{ended, findings, found, plane, start, write};

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use rackwright_sim::lab::install_crypto;
+use rackwright_sim::install_crypto;
 use rackwright_sim::mockup::{Mockup, Tree};
 use rackwright_tests::ports::free_port;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rackwright_sim::fleet::{BootFiles, BootMethod, BootSource, Fleet, FleetConfig, ImageData, Phase, Script};
-use rackwright_sim::lab::install_crypto;
+use rackwright_sim::install_crypto;
 
 use super::{Plane, Seen, TEST_LIMIT, image};
 

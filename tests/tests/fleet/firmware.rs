@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rackwright_sim::fleet::{Fleet, FleetConfig, UpdateSettings};
-use rackwright_sim::lab::install_crypto;
+use rackwright_sim::install_crypto;
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::texts;
 

@@ -32,8 +32,8 @@ const TABLES: [(&str, Capability); 4] = [
 const INTRODUCTION: &str = "# Which BMC offers what
 
 Written by tests (`UPDATE_DOCS=1`), each of which fails when its rows are not so: `crates/redfish/tests/mockups.rs` (recorded machines,
-with `RACKWRIGHT_MOCKUPS`), `crates/redfish/tests/sushy.rs`, `crates/sim/tests/mockup.rs`, `crates/ipmi/tests`. A row whose machine a run does not have
-is left alone.
+with `RACKWRIGHT_MOCKUPS`), `crates/redfish/tests/sushy.rs`, `crates/sim/tests/mockup.rs`, `crates/lab/tests/support.rs`, `crates/ipmi/tests`.
+A row whose machine a run does not have is left alone.
 
 `pass`: there, in a form that Rackwright can use. `-`: not offered by this BMC. `fail`: linked, but it cannot be read. See
 [bmc.md](bmc.md) for `rackwright bmc probe`, which says the same, with reasons, of any BMC.

@@ -7,7 +7,7 @@ use rackwright_sim::fleet::{
     AccountRules, BootFiles, BootMethod, DescribeError, Fleet, FleetConfig, FleetError, Format, ImageData, Profile,
     Script, ScriptError, UpdateSettings,
 };
-use rackwright_sim::lab::install_crypto;
+use rackwright_sim::install_crypto;
 use rackwright_sim::mockup::{Mockup, MockupError, Tree};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};

@@ -18,8 +18,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::bmc::{Identity, same};
-use crate::lab::LabError;
+use rackwright_sim_bmc::{BmcError, Identity, same};
 
 /// The account of every simulated PDU and cooling unit.
 pub const USER: &str = "facility";
@@ -102,7 +101,7 @@ impl Equipment {
     ///
     /// # Errors
     /// The certificate could not be made, or no port could be opened.
-    pub async fn pdu(pdu: Pdu) -> Result<Self, LabError> {
+    pub async fn pdu(pdu: Pdu) -> Result<Self, BmcError> {
         Self::start("pdu", Device::Pdu(pdu)).await
     }
 
@@ -110,12 +109,12 @@ impl Equipment {
     ///
     /// # Errors
     /// As [`Equipment::pdu`].
-    pub async fn cdu(cdu: Cdu) -> Result<Self, LabError> {
+    pub async fn cdu(cdu: Cdu) -> Result<Self, BmcError> {
         Self::start("cdu", Device::Cdu(cdu)).await
     }
 
-    async fn start(name: &str, device: Device) -> Result<Self, LabError> {
-        let failed = |detail: String| LabError::Tls {
+    async fn start(name: &str, device: Device) -> Result<Self, BmcError> {
+        let failed = |detail: String| BmcError::Tls {
             machine: name.to_owned(),
             detail,
         };

@@ -2,7 +2,7 @@
 
 use super::machine::{BootSource, Phase};
 use super::profile::Profile;
-use crate::bmc::Climate;
+use rackwright_sim_bmc::Climate;
 
 /// Watts in standby, during a start, idle with a ramdisk, under the load of an installed system.
 fn watts(profile: Profile) -> [f64; 4] {

@@ -3,9 +3,9 @@
 use super::FleetError;
 use super::faults::Script;
 use super::profile::Profile;
-use crate::bmc::AccountRules;
-use crate::bmc::UpdateSettings;
 use ipnet::Ipv4Net;
+use rackwright_sim_bmc::AccountRules;
+use rackwright_sim_bmc::UpdateSettings;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 

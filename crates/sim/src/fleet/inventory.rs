@@ -1,10 +1,10 @@
 //! The hardware of a machine as software on it sees it, in the form of the agent's report.
 
 use super::node::Node;
-use crate::bmc::{Description, Host as _, Processor};
 use rackwright_agent::drives::Drives;
 use rackwright_agent::inventory::drives as complete;
 use rackwright_api::v1::{Cpu, Dmi, Gpu, Inventory, MemoryModule, Nic, PciDevice, Tpm};
+use rackwright_sim_bmc::{Description, Host as _, Processor};
 
 /// The part of its memory that a kernel reserves; an estimate, for large machines.
 const KERNEL_KEEPS: f64 = 0.016;
@@ -111,7 +111,7 @@ fn gpus(described: &Description) -> Vec<Gpu> {
 }
 
 fn nics(described: &Description) -> Vec<Nic> {
-    let nic = |(n, nic): (usize, &crate::bmc::Nic)| Nic {
+    let nic = |(n, nic): (usize, &rackwright_sim_bmc::Nic)| Nic {
         name: format!("net{n}"),
         mac: nic.mac.clone(),
         link_up: n == 0,

@@ -11,7 +11,7 @@
 //! The boot override is read when POST begins, at power-on and at every reset; a one-time override is then cleared.
 
 use super::profile::{Phase as Timed, Timing};
-use crate::bmc::{BootEnabled, BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
+use rackwright_sim_bmc::{BootEnabled, BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 
 /// The source of a boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

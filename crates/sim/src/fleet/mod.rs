@@ -37,9 +37,6 @@ mod tasks;
 mod tls;
 mod tpm;
 
-pub use crate::bmc::AccountRules;
-pub use crate::bmc::UpdateSettings;
-pub use crate::bmc::{AccessFault, ComponentFault, UefiFault};
 pub use config::{BootFiles, BootMethod, FleetConfig, ImageData, MOST_NODES};
 pub use describe::{DescribeError, Format};
 pub use drive::{Concealed, DriveFault, SimDrive, SimDrives};
@@ -50,15 +47,16 @@ pub use machine::{BootSource, Phase};
 pub use node::Boot;
 pub use profile::Profile;
 pub use rackwright_agent::tpm::Attester;
+pub use rackwright_sim_bmc::{AccessFault, AccountRules, ComponentFault, PowerState, UefiFault, UpdateSettings};
 pub use shared::Payload;
 pub use tpm::SimTpm;
 
-use crate::bmc::{self, Bmc, BootOverride, Limits, PowerState};
 use clock::{Clock, Timers};
 use dice::Dice;
 use host::Hosts;
 use node::{Node, USER};
 use rackwright_api::v1::{Attestation, EraseDrivesResult, Inventory};
+use rackwright_sim_bmc::{self as bmc, Bmc, BootOverride, Limits};
 use ramdisk::Ramdisk;
 use rustls::pki_types::CertificateDer;
 use serve::Member;

@@ -15,11 +15,11 @@ use super::shared::Shared;
 use super::tasks::Tasks;
 use super::tls::Secured;
 use super::tpm::SimTpm;
-use crate::bmc::{
+use async_trait::async_trait;
+use rackwright_sim_bmc::{
     Accepted, BootOverride, Climate, ConsoleKind, Description, Drive, Firmware, Host, MediaRefused, MemoryModule, Nic,
     PowerState, Processor, RequestFault, RequestLine, ResetRefused, ResetType, State, Task, UpdateSettings, same,
 };
-use async_trait::async_trait;
 use rackwright_tpm::medium;
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;

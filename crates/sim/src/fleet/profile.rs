@@ -1,6 +1,6 @@
 //! The timing and hardware of machines. Figures with their sources; `docs/sim.md` repeats them.
 
-use crate::bmc::ResetType;
+use rackwright_sim_bmc::ResetType;
 use std::time::Duration;
 
 /// A kind of machine.

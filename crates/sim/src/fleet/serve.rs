@@ -3,8 +3,8 @@
 use super::FleetError;
 use super::node::Node;
 use super::shared::Shared;
-use crate::bmc::{self, Bmc, CONNECTIONS, Service, WAIT_LIMIT};
 use axum::Router;
+use rackwright_sim_bmc::{self as bmc, Bmc, CONNECTIONS, Service, WAIT_LIMIT};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
 //! The tasks of one BMC: at most one runs, and the last few are kept after their end.
 
-use crate::bmc::{Progress, ResetType, Task, now_s};
+use rackwright_sim_bmc::{Progress, ResetType, Task, now_s};
 
 /// Number of tasks that a BMC keeps.
 const REMEMBERED: usize = 8;

@@ -1,7 +1,7 @@
 //! TLS for thousands of BMCs: one shared key, and one certificate for each.
 
 use super::FleetError;
-use crate::bmc;
+use rackwright_sim_bmc as bmc;
 use rcgen::KeyPair;
 use rustls::crypto::ring::Ticketer;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};

@@ -10,9 +10,9 @@ pub use script::{Script, ScriptError, ScriptFault};
 
 use super::dice::{Dice, Purpose};
 use super::drive::DriveFault;
-use crate::bmc::{BadAnswer, RequestFault, RequestLine};
 use http::Method;
 use nodes::Nodes;
+use rackwright_sim_bmc::{BadAnswer, RequestFault, RequestLine};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 

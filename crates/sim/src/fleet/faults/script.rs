@@ -2,9 +2,9 @@
 
 use super::nodes::{Nodes, range};
 use super::{During, Kind, Lost, Part, Rule, Then};
-use crate::bmc::BadAnswer;
 use crate::fleet::drive::DriveFault;
 use http::Method;
+use rackwright_sim_bmc::BadAnswer;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 use std::fmt;

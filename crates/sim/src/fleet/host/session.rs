@@ -3,12 +3,12 @@
 use super::Running;
 use super::answers::{self, Facts, Script};
 use super::traffic::{self, Neighbours, Step};
-use crate::bmc::Host as _;
 use crate::fleet::dice::Purpose;
 use crate::fleet::installed::Installed;
 use crate::fleet::inventory::inventory;
 use crate::fleet::node::Node;
 use rackwright_api::v1::{Drive, Inventory};
+use rackwright_sim_bmc::Host as _;
 use russh::keys::{PublicKey, PublicKeyBase64 as _};
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey};
 use russh::{Channel, ChannelId};
@@ -115,7 +115,7 @@ impl Login {
         let script = std::str::from_utf8(input).ok().and_then(Script::of);
         let stdout = match script {
             Some(Script::Probe { sample_mib }) => self.probe(sample_mib).await,
-            Some(Script::Clock) => answers::clock(crate::bmc::system_time()),
+            Some(Script::Clock) => answers::clock(rackwright_sim_bmc::system_time()),
             Some(Script::HandOver { key }) => answers::hand_over(self.remove_key(key)),
             None => {
                 let stderr = "a simulated system runs only the scripts of validation, network tests and hand-over\n";
