@@ -32,7 +32,7 @@ const PROTOCOL_UNTESTED: &[(&str, &str)] = &[
     ("SERV_SSDP_", "BMCs are described, not discovered"),
     (
         "REQ_DATA_MOD_ERRORS",
-        "the validator sends no POST here that fails; tests/bmc.rs tests refusals",
+        "the validator sends no POST here that fails; crates/lab/tests/bmc.rs tests refusals",
     ),
     ("RESP_STATUS_INTERNAL_SERVER_ERROR", "nothing fails inside"),
     ("PROTO_REDIRECT_ENFORCES_TARGET_PRIVS", "nothing is redirected"),
