@@ -1,6 +1,6 @@
 //! Real machines on one box: a network namespace, a bridge, QEMU processes and their BMCs.
 //!
-//! [`enter`] enters the namespace. [`Lab`] starts the machines and gives tests their handles and fault switches. No part of
+//! [`enter()`] enters the namespace. [`Lab`] starts the machines and gives tests their handles and fault switches. No part of
 //! a lab listens outside the namespace or outlives it.
 //!
 //! A test looks like this:
