@@ -142,7 +142,16 @@ const KEPT: &[(&str, &[&str], &str)] = &[
     ("dhcproto", &["netboot"], "packet codecs stay beside the sockets"),
     (
         "clap",
-        &["cli", "cli-context", "cli-site", "bench", "control", "agent", "sim", "lab"],
+        &[
+            "cli",
+            "cli-context",
+            "cli-site",
+            "bench",
+            "control",
+            "agent",
+            "sim",
+            "lab",
+        ],
         "command lines belong to programs",
     ),
     (
