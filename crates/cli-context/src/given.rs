@@ -55,18 +55,22 @@ fn ssh_keys_of(argument: &str) -> Result<Vec<String>, CliError> {
     }
 }
 
-/// A text of at most 1 MiB: a file, or `-` for standard input.
-pub fn read_text(path: &Path) -> Result<String, CliError> {
+/// The first `limit` bytes of a text: of a file, or of standard input for `-`. `verb` begins the error, as in "read the token
+/// from".
+pub fn read_beginning(verb: &str, path: &Path, limit: u64) -> Result<String, CliError> {
     let mut text = String::new();
     let read = if path.as_os_str() == "-" {
-        std::io::stdin()
-            .lock()
-            .take(MAX_TEXT_BYTES + 1)
-            .read_to_string(&mut text)
+        std::io::stdin().lock().take(limit).read_to_string(&mut text)
     } else {
-        std::fs::File::open(path).and_then(|file| file.take(MAX_TEXT_BYTES + 1).read_to_string(&mut text))
+        std::fs::File::open(path).and_then(|file| file.take(limit).read_to_string(&mut text))
     };
-    read.map_err(|e| CliError::given("read", path, e))?;
+    read.map_err(|e| CliError::given(verb, path, e))?;
+    Ok(text)
+}
+
+/// A text of at most 1 MiB: a file, or `-` for standard input.
+pub fn read_text(path: &Path) -> Result<String, CliError> {
+    let text = read_beginning("read", path, MAX_TEXT_BYTES + 1)?;
     if text.len() as u64 > MAX_TEXT_BYTES {
         return Err(CliError::usage(format!("{} is larger than 1 MiB", path.display()), ""));
     }

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use rackwright_cli_context::Cx;
 use rackwright_cli_context::error::{CliError, plural};
-use rackwright_cli_context::given::yaml_files;
+use rackwright_cli_context::given::{read_beginning, yaml_files};
 use rackwright_cli_context::output::{Paint, Tone, clean};
 use rackwright_site::file::{Checked, MAX_FILE_BYTES, Source, check};
 use rackwright_site::finding::{Finding, Findings, Severity};
@@ -68,16 +67,8 @@ impl Files {
 
 /// A file, or standard input.
 pub fn read_file(path: &Path) -> Result<String, CliError> {
-    let mut text = String::new();
     // One byte more, so that the check notices a file that is too large.
-    let most = MAX_FILE_BYTES as u64 + 1;
-    let read = if path.as_os_str() == "-" {
-        std::io::stdin().lock().take(most).read_to_string(&mut text)
-    } else {
-        std::fs::File::open(path).and_then(|file| file.take(most).read_to_string(&mut text))
-    };
-    read.map_err(|e| CliError::given("read", path, e))?;
-    Ok(text)
+    read_beginning("read", path, MAX_FILE_BYTES as u64 + 1)
 }
 
 /// `racks.yaml:19:9: `, or less if a finding has no position.

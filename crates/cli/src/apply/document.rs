@@ -1,11 +1,10 @@
 //! From YAML to checked node documents, with collection of all faults.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use rackwright_cli_context::error::{CliError, Fault};
-use rackwright_cli_context::given::{read_password, yaml_files};
+use rackwright_cli_context::given::{read_beginning, read_password, yaml_files};
 use rackwright_cli_context::tls;
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -77,16 +76,7 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Document>, CliError> {
 }
 
 fn read_file(path: &Path) -> Result<String, CliError> {
-    let mut text = String::new();
-    let read = if path.as_os_str() == "-" {
-        std::io::stdin()
-            .lock()
-            .take(MAX_FILE_BYTES + 1)
-            .read_to_string(&mut text)
-    } else {
-        std::fs::File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text))
-    };
-    read.map_err(|e| CliError::given("read", path, e))?;
+    let text = read_beginning("read", path, MAX_FILE_BYTES + 1)?;
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(CliError::usage(
             format!("{} is larger than 16 MiB", path.display()),

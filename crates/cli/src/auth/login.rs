@@ -1,11 +1,11 @@
 //! `rackwright login`: a one-time token becomes a stored credential.
 
-use std::io::Read as _;
 use std::path::PathBuf;
 
 use clap::Args;
 use rackwright_cli_context::config::{ConfigDir, Context, Credential, context_name};
 use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::given::read_beginning;
 use rackwright_cli_context::login::{Invitation, redeem};
 use rackwright_cli_context::tls::{self, Validity};
 use rackwright_cli_context::{Cx, units};
@@ -76,16 +76,7 @@ pub async fn run(cx: &Cx, args: LoginArgs) -> Result<(), CliError> {
 fn read_token(args: &LoginArgs) -> Result<SecretString, CliError> {
     let text = match (&args.token, &args.token_file) {
         (Some(token), _) => token.clone(),
-        (None, Some(path)) => {
-            let mut text = String::new();
-            let read = if path.as_os_str() == "-" {
-                std::io::stdin().lock().take(MAX_TOKEN_BYTES).read_to_string(&mut text)
-            } else {
-                std::fs::File::open(path).and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_string(&mut text))
-            };
-            read.map_err(|e| CliError::given("read the token from", path, e))?;
-            text
-        }
+        (None, Some(path)) => read_beginning("read the token from", path, MAX_TOKEN_BYTES)?,
         (None, None) => String::new(),
     };
     let token = text.trim();

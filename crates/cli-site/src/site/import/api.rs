@@ -1,10 +1,10 @@
 //! NetBox's REST API (`docs/integrations/rest-api.md` of netbox-community/netbox): pages of objects, one after another.
 
-use std::io::Read as _;
 use std::path::Path;
 
 use rackwright_cli_context::Cx;
 use rackwright_cli_context::error::{CliError, plural};
+use rackwright_cli_context::given::read_beginning;
 use rackwright_import::netbox::{Table, Tables};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
@@ -43,13 +43,7 @@ pub async fn read(cx: &Cx, url: &str, token: &Path, ca: Option<&Path>) -> Result
 }
 
 fn read_token(path: &Path) -> Result<SecretString, CliError> {
-    let mut text = String::new();
-    let read = if path.as_os_str() == "-" {
-        std::io::stdin().lock().take(MAX_TOKEN_BYTES).read_to_string(&mut text)
-    } else {
-        std::fs::File::open(path).and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_string(&mut text))
-    };
-    read.map_err(|e| CliError::given("read the token from", path, e))?;
+    let text = read_beginning("read the token from", path, MAX_TOKEN_BYTES)?;
     let token = SecretString::from(text.trim().to_owned());
     if token.expose_secret().is_empty() || token.expose_secret().contains(char::is_whitespace) {
         return Err(CliError::credential(
