@@ -350,14 +350,20 @@ async fn act(
             let nodes = network::checked(&members(&record.id, nodes, &Units::new()), nodes);
             network::begin(core, record, nodes, now).await
         }
-        Effect::AllowHandOver => {
+        Effect::LetHandOver(names) => {
             network::note_skipped(core, &record, now).await?;
+            let good: Vec<NodeRecord> = nodes.iter().filter(|node| names.contains(&node.id)).cloned().collect();
             let let_go = |node: &mut NodeRecord| {
+                let seen = good.iter().find(|seen| seen.id == node.id);
+                // A node that has changed since the decision is judged again.
+                if seen.is_none_or(|seen| (seen.node.state, &seen.node.claim) != (node.node.state, &node.node.claim)) {
+                    return false;
+                }
                 let seat = node.node.claim.as_mut().and_then(|claim| claim.cluster.as_mut());
                 seat.filter(|seat| seat.cluster == record.id && seat.let_go.is_none())
                     .is_some_and(|seat| seat.let_go.replace(now).is_none())
             };
-            for_each_node(core, nodes, now, let_go).await
+            for_each_node(core, &good, now, let_go).await
         }
         Effect::IsolateNodes(gone) => resize::isolate_nodes(core, record, &gone, now).await,
         Effect::RemoveNodes(gone) => resize::remove_nodes(core, record, &gone, now).await,

@@ -302,6 +302,29 @@ async fn where_no_node_can_take_a_place_the_cluster_says_so_and_waits() {
     );
 }
 
+#[tokio::test]
+async fn only_checked_nodes_are_let_go_while_a_lost_one_has_no_replacement() {
+    let core = hall(32, "").await;
+    build(&core, "alpha", "bolt", 32).await;
+    let mut all = names(&core, "alpha").await.into_iter();
+    let (bad, new) = (all.next().unwrap(), all.next().unwrap());
+    let seat = |record: &mut NodeRecord| record.node.claim.as_mut().unwrap().cluster.as_mut().unwrap().let_go = None;
+    put(&core, &bad, |record| {
+        seat(record);
+        record.node.state = NodeState::Failed;
+    })
+    .await;
+    put(&core, &new, seat).await;
+    check(&core, &new).await;
+    assert_eq!(step(&core, "alpha").await, State::Degraded);
+    let let_go = async |node: &str| {
+        let record = core.store.node(&Scope::Site, node).await.unwrap();
+        record.node.claim.unwrap().cluster.unwrap().let_go
+    };
+    assert!(let_go(&new).await.is_some(), "{new} was checked");
+    assert_eq!(let_go(&bad).await, None, "{bad} is lost");
+}
+
 /// Events about failed searches for a replacement node.
 async fn refusals(core: &Core) -> usize {
     let events = core.store.events(&Scope::Site, 0, "clusters/alpha", 100).await.unwrap();

@@ -50,8 +50,8 @@ pub enum Effect {
     },
     /// Test the network between the checked nodes.
     TestNetwork,
-    /// Let every checked node be handed over.
-    AllowHandOver,
+    /// Let these checked nodes be handed over, and no others.
+    LetHandOver(Vec<String>),
     /// Erase and free these nodes.
     ReleaseNodes(Vec<String>),
     /// Take the ports of these erased nodes out of the partition.
@@ -209,12 +209,12 @@ impl Ctx<'_> {
     }
 
     fn has_failed(&self, node: &str) -> bool {
-        matches!(&self.facts.network, Network::Faulty(nodes) if nodes.contains_key(node))
+        matches!(&self.facts.network, Network::Faulty { nodes, .. } if nodes.contains_key(node))
     }
 
     fn network_fault(&self, node: &str) -> String {
         let why = match &self.facts.network {
-            Network::Faulty(nodes) => nodes.get(node).map_or("", String::as_str),
+            Network::Faulty { nodes, .. } => nodes.get(node).map_or("", String::as_str),
             _ => "",
         };
         format!("network: {why}")
@@ -275,17 +275,29 @@ impl Ctx<'_> {
             .unwrap_or_else(|| take_edge(Edge::HandedOver, ""))
     }
 
-    /// The steps from all nodes checked to the hand-over.
+    /// The steps from all nodes checked to the hand-over. A node that the network test found at fault, or did not test,
+    /// stays behind.
     fn hand_over(&self) -> Option<Decision> {
-        let checked = self.count(|standing| *standing == Standing::Checked);
-        (checked > 0).then(|| self.network().unwrap_or(Decision::Act(Effect::AllowHandOver)))
+        let checked = self.facts.members.iter();
+        let checked = checked.filter(|member| member.standing == Standing::Checked);
+        let mut good: Vec<String> = checked.map(|member| member.node.clone()).collect();
+        if good.is_empty() {
+            return None;
+        }
+        if let Some(network) = self.network() {
+            return Some(network);
+        }
+        if let Network::Faulty { passed, .. } = &self.facts.network {
+            good.retain(|node| passed.contains(node));
+        }
+        (!good.is_empty()).then_some(Decision::Act(Effect::LetHandOver(good)))
     }
 
     /// The test of the network between the nodes, before the hand-over.
     fn network(&self) -> Option<Decision> {
         match &self.facts.network {
-            // A faulty node is out of order, and is replaced before this point.
-            Network::Off | Network::Passed | Network::Faulty(_) => None,
+            // A faulty node is out of order. Where no node can replace it, the nodes that passed are handed over meanwhile.
+            Network::Off | Network::Passed | Network::Faulty { .. } => None,
             Network::Untested => Some(Decision::Act(Effect::TestNetwork)),
             Network::Running(until) => Some(self.wait(Wait::NetworkTest, *until)),
             Network::Blocked { again, .. } if *again <= self.now => Some(Decision::Act(Effect::TestNetwork)),

@@ -229,8 +229,13 @@ pub enum Network {
     Running(Timestamp),
     /// All checked nodes have passed.
     Passed,
-    /// These nodes or their cables are at fault, each with the reason.
-    Faulty(BTreeMap<String, String>),
+    /// Nodes or their cables are at fault.
+    Faulty {
+        /// The nodes at fault, each with the reason.
+        nodes: BTreeMap<String, String>,
+        /// The checked nodes that passed.
+        passed: BTreeSet<String>,
+    },
     /// Another fault, or the test could not run.
     Blocked {
         /// The fault.

@@ -135,8 +135,9 @@ impl Play {
                     member.is_failed = false;
                 }
             }
-            Effect::AllowHandOver => {
-                for member in self.members.iter_mut().filter(|m| m.standing == Standing::Checked) {
+            Effect::LetHandOver(nodes) => {
+                for member in self.members.iter_mut().filter(|m| nodes.contains(&m.node)) {
+                    assert_eq!(member.standing, Standing::Checked);
                     (member.standing, member.is_new, member.is_writable) = (Standing::HandedOver, false, true);
                 }
             }
@@ -334,7 +335,7 @@ fn nodes_join_and_leave_a_cluster_in_use() {
     play.members[4].standing = Standing::Checked;
     assert_eq!(
         decide(&play.cluster, &play.facts(), NOW),
-        Decision::Act(Effect::AllowHandOver)
+        Decision::Act(Effect::LetHandOver(vec!["n04".into()]))
     );
     play.members[4].standing = Standing::HandedOver;
     let erase = Wait::Erase { nodes: 1 };

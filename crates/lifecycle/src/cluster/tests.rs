@@ -44,6 +44,12 @@ fn edge(decision: &Decision) -> Option<Edge> {
     }
 }
 
+/// Lets the nodes with these numbers be handed over.
+fn let_hand_over(nodes: &[usize]) -> Decision {
+    let names = nodes.iter().map(|n| format!("n{n}"));
+    Decision::Act(Effect::LetHandOver(names.collect()))
+}
+
 const COMING: Standing = Standing::Coming;
 const CHECKED: Standing = Standing::Checked;
 const ACTIVE: Standing = Standing::HandedOver;
@@ -67,9 +73,9 @@ fn nothing_is_handed_over_before_every_node_is_checked_and_the_partition_proven(
     let all = facts(&[CHECKED, CHECKED], Partition::Proven);
     assert_eq!(edge(&decide(&building, &all, NOW)), Some(Edge::Built));
     let validating = cluster(State::Validating);
-    assert_eq!(decide(&validating, &all, NOW), Decision::Act(Effect::AllowHandOver));
+    assert_eq!(decide(&validating, &all, NOW), let_hand_over(&[0, 1]));
     let some = facts(&[CHECKED, ACTIVE], Partition::Proven);
-    assert_eq!(decide(&validating, &some, NOW), Decision::Act(Effect::AllowHandOver));
+    assert_eq!(decide(&validating, &some, NOW), let_hand_over(&[0]));
     let done = facts(&[ACTIVE, ACTIVE], Partition::Proven);
     assert_eq!(edge(&decide(&validating, &done, NOW)), Some(Edge::HandedOver));
 }
@@ -332,7 +338,7 @@ fn a_broken_link_degrades_a_cluster_that_is_its_customers_and_takes_no_node_from
     // Other nodes are built and handed over meanwhile.
     facts.members[0].standing = CHECKED;
     let decision = decide(&cluster(State::Degraded), &facts, day);
-    assert_eq!(decision, Decision::Act(Effect::AllowHandOver));
+    assert_eq!(decision, let_hand_over(&[0]));
     facts.members[0].standing = ACTIVE;
     facts.members[1].impaired = None;
     assert_eq!(
@@ -402,7 +408,7 @@ fn nodes_are_handed_over_only_after_the_network_between_them_was_tested() {
         }
         assert_eq!(decide(&cluster, &facts, later), test, "tried again after its pause");
         facts.network = Network::Passed;
-        assert_eq!(decide(&cluster, &facts, NOW), Decision::Act(Effect::AllowHandOver));
+        assert_eq!(decide(&cluster, &facts, NOW), let_hand_over(&[0, 1]));
     }
     facts.members.iter_mut().for_each(|member| member.standing = ACTIVE);
     facts.network = Network::Untested;
@@ -413,7 +419,10 @@ fn nodes_are_handed_over_only_after_the_network_between_them_was_tested() {
 #[test]
 fn a_node_at_fault_by_the_network_is_replaced_as_a_lost_one_is() {
     let mut facts = facts(&[CHECKED, CHECKED], Partition::Proven);
-    facts.network = Network::Faulty([("n1".to_owned(), "cable c7".to_owned())].into());
+    facts.network = Network::Faulty {
+        nodes: [("n1".to_owned(), "cable c7".to_owned())].into(),
+        passed: ["n0".to_owned()].into(),
+    };
     assert_eq!(
         edge(&decide(&cluster(State::Validating), &facts, NOW)),
         Some(Edge::Rebuilt)
@@ -433,4 +442,26 @@ fn a_node_at_fault_by_the_network_is_replaced_as_a_lost_one_is() {
         matches!(decision, Decision::Wait { .. }),
         "what was handed over stays: {decision:?}"
     );
+}
+
+#[test]
+fn a_node_at_fault_without_a_replacement_is_not_handed_over_with_the_others() {
+    let mut facts = facts(&[CHECKED, CHECKED, CHECKED, ACTIVE], Partition::Proven);
+    facts.network = Network::Faulty {
+        nodes: [("n1".to_owned(), "cable c7".to_owned())].into(),
+        passed: ["n0".to_owned()].into(),
+    };
+    facts.swap = Some(Swap {
+        at: NOW,
+        refused: "no free node".into(),
+        lost: "n1".into(),
+        obstacle: Obstacle::Placement,
+    });
+    let degraded = cluster(State::Degraded);
+    // n2 was checked after the test: it waits for the next one.
+    assert_eq!(decide(&degraded, &facts, NOW), let_hand_over(&[0]));
+    facts.members[0].standing = ACTIVE;
+    let decision = decide(&degraded, &facts, NOW);
+    let is_wait = matches!(&decision, Decision::Wait { why: Wait::Replacement { lost, .. }, .. } if lost == "n1");
+    assert!(is_wait, "{decision:?}");
 }

@@ -106,7 +106,11 @@ pub fn fact(core: &Core, record: &ClusterRecord, checked: &[NodeRecord], now: Ti
     let is_old = test.ended_at.is_some_and(|ended| now.since(ended) >= seconds(AGAIN_S));
     let is_stuck = is_old && record.swap.is_some();
     if !faults.is_empty() && !is_stuck {
-        return Network::Faulty(faults);
+        let passed = checked.iter().filter(|node| is(test.passed.get(&node.id), node));
+        return Network::Faulty {
+            passed: passed.map(|node| node.id.clone()).collect(),
+            nodes: faults,
+        };
     }
     if !test.blocked.is_empty() && checked.iter().all(|node| is(test.members.get(&node.id), node)) {
         return Network::Blocked {

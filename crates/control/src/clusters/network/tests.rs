@@ -109,7 +109,11 @@ async fn a_run_is_lost_when_its_process_or_its_time_is_over_and_holds_for_the_sy
     let test = record.network.as_mut().unwrap();
     let tested = deployment(&nodes[1]);
     test.faults.insert(nodes[1].id.clone(), (tested, "cable c7".into()));
-    let faulty = Network::Faulty([(nodes[1].id.clone(), "cable c7".to_owned())].into());
+    test.passed.remove(&nodes[1].id);
+    let faulty = Network::Faulty {
+        nodes: [(nodes[1].id.clone(), "cable c7".to_owned())].into(),
+        passed: [nodes[0].id.clone()].into(),
+    };
     assert_eq!(fact(&core, &record, &nodes, now), faulty);
     let test = record.network.as_mut().unwrap();
     test.faults.clear();
