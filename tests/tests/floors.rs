@@ -19,6 +19,7 @@ const FLOORS: &[(&str, &[&str])] = &[
             "intent",
             "local_user",
             "parts",
+            "polling",
             "share",
             "space",
             "stored",

@@ -11,6 +11,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rackwright_yaml::Quote;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 
@@ -82,7 +83,7 @@ impl ConfigDir {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Config::default()),
             Err(e) => return Err(CliError::file("read", &path, e)),
         };
-        serde_saphyr::from_str(&text).map_err(|e| {
+        rackwright_yaml::read(&text, Quote::Lines).map_err(|e| {
             let first = e.to_string().lines().next().unwrap_or_default().to_owned();
             CliError::credential(
                 format!("{} is not a valid configuration: {first}", path.display()),

@@ -10,6 +10,7 @@ use rackwright_netboot::connections;
 use rackwright_netboot::{ConfigFaults, NetbootConfig};
 use rackwright_redfish::quirks::QuirkSet;
 use rackwright_store::Database;
+use rackwright_yaml::Quote;
 use serde::Deserialize;
 
 use crate::clusters::{manager, network};
@@ -307,8 +308,8 @@ impl Config {
     fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         // Errors omit the lines around a fault if one of them may hold the password of the database or the collector.
         let holds_secrets = text.contains("postgres") || text.contains("headers");
-        let options = serde_saphyr::options! { with_snippet: !holds_secrets };
-        let wire: Wire = serde_saphyr::from_str_with_options(text, options).map_err(|e| ConfigError::Syntax {
+        let quote = if holds_secrets { Quote::Nothing } else { Quote::Lines };
+        let wire: Wire = rackwright_yaml::read(text, quote).map_err(|e| ConfigError::Syntax {
             path: path.to_owned(),
             message: e.to_string(),
         })?;

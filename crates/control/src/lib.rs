@@ -46,6 +46,7 @@ pub mod measured_boot;
 pub mod metrics;
 pub mod parts;
 pub mod perform;
+mod polling;
 pub mod replicas;
 pub mod rights;
 pub mod runner;

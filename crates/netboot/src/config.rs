@@ -450,7 +450,7 @@ mod tests {
     fn the_documented_example_is_read() {
         let page = include_str!("../../../docs/netboot.md");
         let example = page.split("```").find_map(|part| part.strip_prefix("yaml\n")).unwrap();
-        let config: NetbootConfig = serde_saphyr::from_str(example).unwrap();
+        let config: NetbootConfig = rackwright_yaml::read(example, rackwright_yaml::Quote::Lines).unwrap();
         assert_eq!((config.dhcp_port, config.tftp_port, config.http_port), (67, 69, 8080));
         let ConfigFaults(faults) = config.check().unwrap_err();
         assert!(
@@ -458,9 +458,9 @@ mod tests {
             "{faults:?}"
         );
         let misspelt = example.replace("lease_s", "lease");
-        assert!(serde_saphyr::from_str::<NetbootConfig>(&misspelt).is_err());
+        assert!(rackwright_yaml::read::<NetbootConfig>(&misspelt, rackwright_yaml::Quote::Lines).is_err());
         let proxy = "{server_ip: 10.0.0.1, dhcp: proxy, boot_loader: shim-grub, first_stages: {}}";
-        let proxy: NetbootConfig = serde_saphyr::from_str(proxy).unwrap();
+        let proxy: NetbootConfig = rackwright_yaml::read(proxy, rackwright_yaml::Quote::Lines).unwrap();
         assert!(matches!(proxy.dhcp, DhcpMode::Proxy) && proxy.boot_loader == BootLoader::ShimGrub);
     }
 

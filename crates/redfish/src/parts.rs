@@ -1,6 +1,7 @@
 //! The other parts of a machine: firmware, power supplies, fans, sensors, and the parts on boards that are listed as
 //! separate systems.
 
+use rackwright_pattern::fits_any_case;
 use rackwright_redfish_wire::address;
 use rackwright_redfish_wire::error::RedfishError;
 use rackwright_redfish_wire::json;
@@ -8,7 +9,6 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::inventory::Walk;
-use crate::quirks;
 use crate::resource::Resource;
 use crate::views::System;
 
@@ -61,7 +61,7 @@ impl Walk<'_> {
         let mut links = self.member_links(all).await?;
         links.retain(|link| {
             let id = address::last_segment(link);
-            !address::same_resource(link, system.path()) && patterns.iter().any(|one| quirks::matches(one, id))
+            !address::same_resource(link, system.path()) && patterns.iter().any(|one| fits_any_case(one, id))
         });
         let boards = self.get_all(&links).await?;
         Ok(boards.into_iter().map(System::from).collect())

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
+pub use rackwright_yaml::Spot;
 use serde::Serialize;
 
 /// Limits for reading a site.
@@ -73,17 +74,6 @@ impl fmt::Display for Finding {
         } = self;
         write!(f, "{file}:{line}:{column}: {severity}: {path}: {what}")
     }
-}
-
-/// A place in one of the files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Spot {
-    /// Index of the file.
-    pub file: u32,
-    /// Line, from 1.
-    pub line: u32,
-    /// Column in characters, from 1.
-    pub column: u32,
 }
 
 /// All findings of a check.

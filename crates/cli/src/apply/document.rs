@@ -1,14 +1,13 @@
 //! From YAML to checked node documents, with collection of all faults.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use rackwright_cli_context::error::{CliError, Fault};
 use rackwright_cli_context::given::{read_beginning, read_password, yaml_files};
 use rackwright_cli_context::tls;
+use rackwright_yaml::{Key, Spot, Tree, Value};
 use secrecy::{ExposeSecret as _, SecretString};
-
-use super::yaml::{self, Key, Spot, Tree, Value};
 
 /// Largest file, in bytes: some ten thousand nodes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -103,7 +102,7 @@ struct Fields {
 impl Fields {
     fn take(&mut self, name: &'static str) -> Option<Tree> {
         self.known.push(name);
-        let index = self.pairs.iter().position(|(key, _)| key.name == name)?;
+        let index = self.pairs.iter().position(|(key, _)| *key.name == *name)?;
         let (_, tree) = self.pairs.remove(index);
         (tree.value != Value::Null).then_some(tree)
     }
@@ -114,22 +113,18 @@ impl Reader<'_> {
         let file = self.file.display().to_string();
         self.faults.push(Fault {
             file,
-            line: at.line,
-            column: at.column,
+            line: at.line as usize,
+            column: at.column as usize,
             message: message.into(),
         });
     }
 
     fn documents(&mut self, text: &str) -> Vec<(Spot, Document)> {
-        let (trees, error) = yaml::documents(text);
-        let documents = trees
+        let (trees, _) = rackwright_yaml::documents(0, text, |fault| self.fault(fault.at, fault.kind.to_string()));
+        trees
             .into_iter()
             .filter_map(|tree| Some((tree.at, self.document(tree)?)))
-            .collect();
-        if let Some(error) = error {
-            self.fault(error.at, error.message);
-        }
-        documents
+            .collect()
     }
 
     /// One document; `None` after a fault that makes it unusable.
@@ -267,7 +262,7 @@ impl Reader<'_> {
         let mut labels = HashMap::new();
         for (key, tree) in fields.pairs {
             if let Some((_, text)) = self.text(tree, &key.name) {
-                labels.insert(key.name, text);
+                labels.insert(key.name.into_string(), text);
             }
         }
         Some(labels)
@@ -279,8 +274,9 @@ impl Reader<'_> {
                 at: tree.at,
                 what,
                 known: Vec::new(),
-                pairs,
+                pairs: self.given_once(pairs),
             }),
+            Value::Broken => None,
             _ => {
                 self.fault(tree.at, format!("{what} must be a mapping (`name: value` lines)"));
                 None
@@ -288,14 +284,29 @@ impl Reader<'_> {
         }
     }
 
+    /// The pairs of a mapping with the first of each key.
+    fn given_once(&mut self, pairs: Vec<(Key, Tree)>) -> Vec<(Key, Tree)> {
+        let mut names: HashSet<Box<str>> = HashSet::new();
+        let mut first = Vec::with_capacity(pairs.len());
+        for (key, tree) in pairs {
+            if names.insert(key.name.clone()) {
+                first.push((key, tree));
+            } else {
+                self.fault(key.at, format!("`{}` is given twice", key.name));
+            }
+        }
+        first
+    }
+
     fn text(&mut self, tree: Tree, name: &str) -> Option<(Spot, String)> {
         match tree.value {
-            Value::Text(text) => Some((tree.at, text)),
+            Value::Text(text) => Some((tree.at, text.into_string())),
             Value::Null => Some((tree.at, String::new())),
             Value::List(_) | Value::Map(_) => {
                 self.fault(tree.at, format!("`{name}` must be a single value"));
                 None
             }
+            Value::Broken => None,
         }
     }
 
@@ -384,6 +395,24 @@ mod tests {
                 "f.yaml:6:1: `speed` is unknown in a document (known: kind, id, bmc, sku, labels)",
                 "f.yaml:8:7: `Rack` is not a kind of document; the only kind is Node",
                 "f.yaml:10:1: a document must be a mapping (`name: value` lines)",
+            ]
+        );
+    }
+
+    #[test]
+    fn values_that_are_not_read_are_faults_beside_the_others() {
+        let text = "kind: Node\nid: a\nbmc: {address: https://h, username: u, password: p}\nsku: &x h100\nid: b\n\
+                    labels: {rack: *x, rack: 2, row: 1}\n---\nkind: Rack\n---\nid: [\n";
+        let (_, faults) = read(text);
+        assert_eq!(
+            faults,
+            [
+                "f.yaml:4:9: anchors are not supported",
+                "f.yaml:5:1: `id` is given twice",
+                "f.yaml:6:16: aliases are not supported",
+                "f.yaml:6:20: `rack` is given twice",
+                "f.yaml:8:7: `Rack` is not a kind of document; the only kind is Node",
+                "f.yaml:10:5: this is not YAML: unclosed bracket '['",
             ]
         );
     }

@@ -3,7 +3,6 @@
 
 mod document;
 mod plan;
-mod yaml;
 
 use std::path::PathBuf;
 

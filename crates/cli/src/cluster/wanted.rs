@@ -9,6 +9,7 @@ use rackwright_cli_context::given::is_ssh_key;
 use rackwright_cli_context::{names, units};
 use rackwright_placement::{Bandwidth, ClusterId, CustomerId, Request, SkuId as PlacedSku};
 use rackwright_site::model::{Site, SkuId};
+use rackwright_yaml::Quote;
 use serde::Deserialize;
 
 /// The hint that lists the possible values of a bandwidth.
@@ -94,7 +95,7 @@ type Fault = (&'static str, String, String);
 /// Every cluster of the file as `make` converts it, or all faults.
 fn each<T>(path: &Path, text: &str, make: impl Fn(usize, Item) -> Result<T, Vec<Fault>>) -> Result<Vec<T>, CliError> {
     let shown = path.display();
-    let file: File = serde_saphyr::from_str(text).map_err(|error| {
+    let file: File = rackwright_yaml::read(text, Quote::Lines).map_err(|error| {
         let hint =
             "example: clusters: [{name: alpha, customer: acme, sku: dgx-h100, nodes: 48}]; docs/placement.md has all fields";
         CliError::usage(format!("{shown}: {error}"), hint)

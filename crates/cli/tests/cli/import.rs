@@ -564,7 +564,7 @@ async fn what_a_server_does_wrong_is_told_and_bounded() {
         (ServerFault::Circle, 1, "is empty and names a next page"),
         (ServerFault::Forbidden, 5, "403 Forbidden"),
         (ServerFault::Moved, 2, "redirects are not followed"),
-        (ServerFault::Endless, 1, "length limit exceeded"),
+        (ServerFault::Endless, 1, "the answer is larger than 64 MiB"),
         (ServerFault::Cut, 1, "is not JSON"),
     ] {
         let netbox = serve(objects(), server_fault, None).await;

@@ -1,3 +1,5 @@
+use rackwright_yaml::Quote;
+
 use super::*;
 use crate::testing;
 
@@ -135,16 +137,16 @@ fn only_the_tpm_of_the_accepted_inspections_last_boot_is_enrolled() {
 #[test]
 fn settings_are_looked_up_by_sku() {
     let text = "tpm: none\nskus: {h100: required}";
-    let settings: Settings = serde_saphyr::from_str(text).unwrap();
+    let settings: Settings = rackwright_yaml::read(text, Quote::Lines).unwrap();
     let tpm = |sku| settings.of(sku).tpm;
     assert_eq!(
         (tpm("h100"), tpm("cpu")),
         (TpmRequirement::Required, TpmRequirement::None)
     );
     assert!(settings.asks() && Settings::default().asks());
-    assert!(serde_saphyr::from_str::<Settings>("tpm: sometimes").is_err());
+    assert!(rackwright_yaml::read::<Settings>("tpm: sometimes", Quote::Lines).is_err());
     let text = "firmware: alarm\nfirmware_skus: {h100: hold}\nfirmware_registers: [0, 1]";
-    let settings: Settings = serde_saphyr::from_str(text).unwrap();
+    let settings: Settings = rackwright_yaml::read(text, Quote::Lines).unwrap();
     let firmware = |sku| settings.of(sku).firmware;
     assert_eq!(
         (firmware("h100"), firmware("cpu")),
@@ -154,7 +156,10 @@ fn settings_are_looked_up_by_sku() {
     assert_eq!(Settings::default().firmware_registers.0, [0, 2, 3, 7].into());
     for wrong in ["[4]", "[]"] {
         let text = format!("firmware_registers: {wrong}");
-        assert!(serde_saphyr::from_str::<Settings>(&text).is_err(), "{wrong}");
+        assert!(
+            rackwright_yaml::read::<Settings>(&text, Quote::Lines).is_err(),
+            "{wrong}"
+        );
     }
     assert_eq!(
         digest(&format!("sha256:{}", "A".repeat(64))),

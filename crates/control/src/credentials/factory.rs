@@ -1,6 +1,7 @@
 //! Factory names and passwords of machines: the selection for a BMC, and the tries.
 
 use rackwright_identity::{SealError, Sealer};
+use rackwright_pattern::fits_any_case;
 use rackwright_store::{Store, StoreError};
 use secrecy::SecretString;
 
@@ -40,7 +41,7 @@ pub async fn candidates(store: &Store, identity: &ServiceRootFacts) -> Result<Ve
     let fits = |pattern: &str| {
         [&identity.vendor, &identity.product]
             .into_iter()
-            .any(|name| rackwright_redfish::quirks::fits(pattern, name))
+            .any(|name| fits_any_case(pattern, name))
     };
     let all = store.factory_credentials().await?;
     let fitting = all.into_iter().filter(|one| fits(&one.pattern));

@@ -3,7 +3,7 @@
 //! Each of them belongs to one replica (as in the watch over nodes at rest). A hash of its name gives its moment within
 //! the interval, so the readings are spread out. Results are stored in batches, once per tick.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,16 +13,15 @@ use rackwright_redfish::BmcHints;
 use rackwright_site::model::Site;
 use rackwright_site::power::readings::Reading;
 use rackwright_store::{ReadingRow, Scope, StoreError};
-use tokio::task::{Id, JoinError, JoinSet};
-use tokio::time::MissedTickBehavior;
+use tokio::task::JoinError;
 
 use super::Settings;
 use super::read::{self, Equipment, Kind};
 use crate::clock;
 use crate::core::Core;
 use crate::hall::HallError;
-use crate::share::alive_since;
-use crate::share::{Share, number_of};
+use crate::polling::{self, DueQueue, Poller, Readings, moment_within};
+use crate::share::{Share, alive_since};
 use crate::watch_power::look::BmcLocks;
 
 /// Pause between two looks for due readings.
@@ -43,7 +42,6 @@ type Key = (Kind, String);
 /// A node, PDU or cooling unit to read.
 #[derive(Debug, Default)]
 struct Entry {
-    due: Timestamp,
     hints: BmcHints,
     misses: u32,
     is_under_way: bool,
@@ -64,54 +62,16 @@ struct PollResult {
 
 /// Runs until the core stops.
 pub(super) async fn run(core: Arc<Core>, settings: Settings) {
-    let mut poll = Poll::new(core, settings);
-    let mut reading = RunningReads::default();
-    let mut tick = tokio::time::interval(TICK);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = poll.core.stop.cancelled() => break,
-            _ = tick.tick() => {
-                if let Err(error) = poll.tick(&mut reading).await {
-                    tracing::warn!(%error, "power and cooling could not be read; the next attempt follows shortly");
-                }
-            }
-            Some(ended) = reading.nodes.join_next_with_id(), if !reading.nodes.is_empty() => poll.ended(ended).await,
-            Some(ended) = reading.equipment.join_next_with_id(), if !reading.equipment.is_empty() => {
-                poll.ended(ended).await;
-            }
-        }
-    }
-    reading.nodes.shutdown().await;
-    reading.equipment.shutdown().await;
-}
-
-/// Readings in progress. Nodes and equipment have separate limits.
-#[derive(Default)]
-struct RunningReads {
-    nodes: JoinSet<PollResult>,
-    equipment: JoinSet<PollResult>,
-}
-
-impl RunningReads {
-    fn of(&mut self, kind: Kind) -> &mut JoinSet<PollResult> {
-        match kind {
-            Kind::Node => &mut self.nodes,
-            Kind::Pdu | Kind::Cooling => &mut self.equipment,
-        }
-    }
+    let stop = core.stop.clone();
+    polling::run(&stop, TICK, &mut Poll::new(core, settings)).await;
 }
 
 struct Poll {
     core: Arc<Core>,
     settings: Settings,
     entries: HashMap<Key, Entry>,
-    /// Key of the thing that each task reads.
-    under_way: HashMap<Id, Key>,
-    /// Nodes by the time of their next reading.
-    nodes: BTreeSet<(Timestamp, Key)>,
-    /// Equipment by the time of its next reading.
-    equipment: BTreeSet<(Timestamp, Key)>,
+    nodes: DueQueue<Key>,
+    equipment: DueQueue<Key>,
     listed_at: Timestamp,
     waiting: Vec<ReadingRow>,
     bmc_locks: Arc<BmcLocks>,
@@ -124,9 +84,8 @@ impl Poll {
         Self {
             settings,
             entries: HashMap::new(),
-            under_way: HashMap::new(),
-            nodes: BTreeSet::new(),
-            equipment: BTreeSet::new(),
+            nodes: DueQueue::default(),
+            equipment: DueQueue::default(),
             listed_at: Timestamp::default(),
             waiting: Vec::new(),
             bmc_locks: Arc::default(),
@@ -135,7 +94,7 @@ impl Poll {
         }
     }
 
-    async fn tick(&mut self, reading: &mut RunningReads) -> Result<(), StoreError> {
+    async fn turn(&mut self, reading: &mut Readings<Key, PollResult>) -> Result<(), StoreError> {
         let now = clock::now();
         if now >= self.listed_at.plus(seconds(LIST_S)) {
             self.list(now).await?;
@@ -168,8 +127,8 @@ impl Poll {
         let mut found = read_targets(&site, &self.settings);
         found.retain(|(_, name), _| share.has(name));
         self.entries.retain(|key, _| found.contains_key(key));
-        self.nodes.retain(|(_, key)| found.contains_key(key));
-        self.equipment.retain(|(_, key)| found.contains_key(key));
+        self.nodes.retain(|key| found.contains_key(key));
+        self.equipment.retain(|key| found.contains_key(key));
         for (key, (address, certificate)) in found {
             let interval_us = seconds(self.interval_s(key.0)).max(1);
             let queue = match key.0 {
@@ -177,16 +136,12 @@ impl Poll {
                 Kind::Pdu | Kind::Cooling => &mut self.equipment,
             };
             let entry = self.entries.entry(key.clone()).or_insert_with(|| {
-                let place = number_of([key.0.as_str().as_bytes(), key.1.as_bytes()]);
-                let offset = i64::try_from(place % interval_us.unsigned_abs()).unwrap_or(0);
+                let offset = moment_within(interval_us, [key.0.as_str().as_bytes(), key.1.as_bytes()]);
                 // Equipment serves many nodes, so its first reading is soon. First readings of nodes are spread over
                 // the interval.
                 let due = now.plus(if key.0 == Kind::Node { offset } else { offset / 10 });
-                queue.insert((due, key));
-                Entry {
-                    due,
-                    ..Entry::default()
-                }
+                queue.set(key, due);
+                Entry::default()
             });
             (entry.address, entry.certificate) = (address, certificate);
         }
@@ -194,36 +149,31 @@ impl Poll {
         Ok(())
     }
 
-    fn begin(&mut self, now: Timestamp, reading: &mut RunningReads) {
-        while reading.nodes.len() < self.settings.at_once {
-            let Some((due, key)) = self.nodes.first().cloned().filter(|(due, _)| *due <= now) else {
-                break;
-            };
-            let next = now.plus(seconds(self.interval_s(key.0)));
-            self.nodes.remove(&(due, key.clone()));
-            self.nodes.insert((next, key.clone()));
-            self.begin_one(next, key, reading);
-        }
-        while reading.equipment.len() < EQUIPMENT_AT_ONCE {
-            let Some((due, key)) = self.equipment.first().cloned().filter(|(due, _)| *due <= now) else {
-                break;
-            };
-            let next = now.plus(seconds(self.interval_s(key.0)));
-            self.equipment.remove(&(due, key.clone()));
-            self.equipment.insert((next, key.clone()));
-            self.begin_one(next, key, reading);
+    /// Begins the due readings. Nodes and equipment have separate limits.
+    fn begin(&mut self, now: Timestamp, reading: &mut Readings<Key, PollResult>) {
+        for (is_node, most) in [(true, self.settings.at_once), (false, EQUIPMENT_AT_ONCE)] {
+            let running = reading.count(|key| (key.0 == Kind::Node) == is_node);
+            let mut room = most.saturating_sub(running);
+            while room > 0
+                && let Some(key) = self.queue(is_node).take_due(now)
+            {
+                let next = now.plus(seconds(self.interval_s(key.0)));
+                self.queue(is_node).set(key.clone(), next);
+                room -= usize::from(self.begin_one(key, reading));
+            }
         }
     }
 
-    fn begin_one(&mut self, next: Timestamp, key: Key, reading: &mut RunningReads) {
+    fn queue(&mut self, is_node: bool) -> &mut DueQueue<Key> {
+        if is_node { &mut self.nodes } else { &mut self.equipment }
+    }
+
+    /// Begins a reading, unless one of the same thing is in progress.
+    fn begin_one(&mut self, key: Key, reading: &mut Readings<Key, PollResult>) -> bool {
         let limit = READING_MAX.min(Duration::from_secs(self.interval_s(key.0).max(1).unsigned_abs()));
-        let Some(entry) = self.entries.get_mut(&key) else {
-            return;
+        let Some(entry) = self.entries.get_mut(&key).filter(|entry| !entry.is_under_way) else {
+            return false;
         };
-        entry.due = next;
-        if entry.is_under_way {
-            return;
-        }
         let (core, bmc_locks, settings) = (self.core.clone(), self.bmc_locks.clone(), self.settings.clone());
         let hints = entry.hints.clone();
         let equipment = Equipment {
@@ -233,40 +183,13 @@ impl Poll {
             certificate: entry.certificate.clone(),
         };
         entry.is_under_way = true;
-        let of = key.clone();
-        let task = reading.of(key.0).spawn(async move {
+        reading.begin(key.clone(), async move {
             match key.0 {
                 Kind::Node => of_node(&core, &bmc_locks, key, hints, limit).await,
                 _ => of_equipment(&core, &bmc_locks, &settings, key, &equipment, hints, limit).await,
             }
         });
-        self.under_way.insert(task.id(), of);
-    }
-
-    /// Handles the end of a task. A panic counts as a failed reading; the next one comes at its time.
-    async fn ended(&mut self, ended: Result<(Id, PollResult), JoinError>) {
-        let id = match &ended {
-            Ok((id, _)) => *id,
-            Err(error) => error.id(),
-        };
-        let key = self.under_way.remove(&id);
-        match (ended, key) {
-            (Ok((_, done)), _) => self.done(done).await,
-            (Err(error), Some(key)) => {
-                tracing::error!(kind = key.0.as_str(), name = key.1, %error, "a reading panicked");
-                let failure =
-                    "an internal fault of the control plane ended the reading; its log has the details".to_owned();
-                self.done(PollResult {
-                    key,
-                    hints: BmcHints::default(),
-                    row: None,
-                    failure,
-                    is_gone: false,
-                })
-                .await;
-            }
-            (Err(error), None) => tracing::error!(%error, "a reading panicked"),
-        }
+        true
     }
 
     async fn done(&mut self, done: PollResult) {
@@ -325,6 +248,33 @@ impl Poll {
         tx.commit().await?;
         self.waiting.drain(..count);
         Ok(())
+    }
+}
+
+impl Poller for Poll {
+    type Key = Key;
+    type Outcome = PollResult;
+
+    async fn tick(&mut self, readings: &mut Readings<Key, PollResult>) {
+        if let Err(error) = self.turn(readings).await {
+            tracing::warn!(%error, "power and cooling could not be read; the next attempt follows shortly");
+        }
+    }
+
+    /// A panic counts as a failed reading; the next one comes at its time.
+    async fn ended(&mut self, key: Key, outcome: Result<PollResult, JoinError>) {
+        let done = outcome.unwrap_or_else(|error| {
+            tracing::error!(kind = key.0.as_str(), name = key.1, %error, "a reading panicked");
+            let failure = "an internal fault of the control plane ended the reading; its log has the details";
+            PollResult {
+                key,
+                hints: BmcHints::default(),
+                row: None,
+                failure: failure.to_owned(),
+                is_gone: false,
+            }
+        });
+        self.done(done).await;
     }
 }
 

@@ -19,15 +19,16 @@ async fn slow_nodes_keep_no_equipment_from_being_read() {
     let mut poll = Poll::new((*core).clone(), core.config.facility.clone().unwrap());
     let now = clock::now();
     for name in ["n1", "n2"] {
-        poll.nodes.insert((now, key(Kind::Node, name)));
+        poll.nodes.set(key(Kind::Node, name), now);
         poll.entries.insert(key(Kind::Node, name), Entry::default());
     }
-    poll.equipment.insert((now, key(Kind::Cooling, "cdu-1")));
+    poll.equipment.set(key(Kind::Cooling, "cdu-1"), now);
     poll.entries.insert(key(Kind::Cooling, "cdu-1"), Entry::default());
-    let mut reading = RunningReads::default();
-    reading.nodes.spawn(std::future::pending());
+    let mut reading = Readings::default();
+    reading.begin(key(Kind::Node, "n0"), std::future::pending());
     poll.begin(now, &mut reading);
-    assert_eq!((reading.nodes.len(), reading.equipment.len()), (1, 1));
+    let nodes = reading.count(|key| key.0 == Kind::Node);
+    assert_eq!((nodes, reading.len()), (1, 2));
     assert!(poll.entries[&key(Kind::Cooling, "cdu-1")].is_under_way);
     assert!(!poll.entries[&key(Kind::Node, "n1")].is_under_way);
 }
@@ -41,19 +42,17 @@ async fn equipment_whose_reading_panicked_is_read_again_and_told_after_some_time
     let mut poll = Poll::new((*core).clone(), core.config.facility.clone().unwrap());
     let of = key(Kind::Cooling, "cdu-1");
     poll.entries.insert(of.clone(), Entry::default());
-    let mut reading = RunningReads::default();
+    let mut reading = Readings::default();
     for _ in 0..MISSES {
         let now = clock::now();
-        poll.equipment = BTreeSet::from([(now, of.clone())]);
+        poll.equipment.set(of.clone(), now);
         poll.begin(now, &mut reading);
         assert!(poll.entries[&of].is_under_way);
         // A task that panics replaces the reading that began.
-        reading.equipment.shutdown().await;
-        poll.under_way.clear();
-        let task = reading.equipment.spawn(panics());
-        poll.under_way.insert(task.id(), of.clone());
-        let ended = reading.equipment.join_next_with_id().await.unwrap();
-        poll.ended(ended).await;
+        reading.shutdown().await;
+        reading.begin(of.clone(), panics());
+        let (panicked, outcome) = reading.next().await.unwrap();
+        poll.ended(panicked, outcome).await;
         assert!(!poll.entries[&of].is_under_way, "it would never be read again");
     }
     let events = core.store.events(&Scope::Site, 0, "", 100).await.unwrap();

@@ -3,7 +3,7 @@
 //! Nothing is written to a machine here. Each node is read by one replica, found by rendezvous hashing. The time follows
 //! from the node's name and the round, so that the nodes are not all read at the same moment.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +11,7 @@ use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_redfish::{BmcClient, BmcHints};
 use rackwright_site::model::{SettingRow, WantedSettings, description};
 use rackwright_store::{EventRow, NodeRecord, Scope, StoreError};
-use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
+use tokio::task::JoinError;
 
 use super::look::look;
 use super::stored;
@@ -21,8 +20,8 @@ use crate::bmc::{self, BmcError, watch_settings};
 use crate::clock;
 use crate::core::Core;
 use crate::credentials;
-use crate::share::alive_since;
-use crate::share::{Share, number_of};
+use crate::polling::{self, DueQueue, Poller, Readings, moment_within};
+use crate::share::{Share, alive_since};
 
 /// Least and most time between checks for due nodes, in milliseconds.
 const TICK_MS: (u64, u64) = (250, 30_000);
@@ -39,28 +38,15 @@ pub async fn run(core: Arc<Core>) {
         return core.stop.cancelled().await;
     }
     let tick_ms = (u64::from(interval_s) * 1000 / 16).clamp(TICK_MS.0, TICK_MS.1);
-    let mut tick = tokio::time::interval(Duration::from_millis(tick_ms));
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let stop = core.stop.clone();
     let mut watch = Watch {
-        core: core.clone(),
+        core,
         interval_us: seconds(i64::from(interval_s)),
         listed: None,
         next: HashMap::new(),
-        queue: BTreeSet::new(),
+        queue: DueQueue::default(),
     };
-    let mut looks = JoinSet::new();
-    loop {
-        tokio::select! {
-            () = core.stop.cancelled() => break,
-            _ = tick.tick() => {
-                if let Err(error) = watch.begin(&mut looks).await {
-                    tracing::warn!(%error, "the due readings of firmware settings could not be started");
-                }
-            }
-            Some(ended) = looks.join_next(), if !looks.is_empty() => watch.ended(ended),
-        }
-    }
-    looks.shutdown().await;
+    polling::run(&stop, Duration::from_millis(tick_ms), &mut watch).await;
 }
 
 /// The readings of this process.
@@ -69,10 +55,9 @@ struct Watch {
     interval_us: i64,
     /// The last list of nodes.
     listed: Option<Listed>,
-    /// For each node: the time of its next reading, its round, and its wish.
+    /// For each node: its round, and its wish.
     next: HashMap<String, Next>,
-    /// The same in order of time.
-    queue: BTreeSet<(Timestamp, String)>,
+    queue: DueQueue<String>,
 }
 
 /// The basis of a list of nodes.
@@ -84,17 +69,13 @@ struct Listed {
 }
 
 struct Next {
-    at: Timestamp,
     round: u64,
     settings: Arc<WantedSettings>,
 }
 
-/// The result of one reading: the node, and whether it was read.
-type Looked = (String, bool);
-
 impl Watch {
     /// Begins the due readings.
-    async fn begin(&mut self, looks: &mut JoinSet<Looked>) -> Result<(), StoreError> {
+    async fn begin(&mut self, looks: &mut Readings<String, bool>) -> Result<(), StoreError> {
         let now = clock::now();
         let wanted = self.core.wanted_settings.all(&self.core).await?;
         if wanted.is_empty() {
@@ -115,8 +96,7 @@ impl Watch {
         }
         let mut room = self.core.config.settings_watch.at_once.saturating_sub(looks.len());
         while room > 0
-            && let Some((at, node)) = self.queue.first().cloned()
-            && at <= now
+            && let Some(node) = self.queue.take_due(now)
         {
             room -= 1;
             // Not due again while it is being read.
@@ -125,15 +105,14 @@ impl Watch {
                 continue;
             };
             let core = self.core.clone();
-            looks.spawn(async move {
-                let was_read = match read(&core, &node, &settings).await {
+            looks.begin(node.clone(), async move {
+                match read(&core, &node, &settings).await {
                     Ok(was_read) => was_read,
                     Err(error) => {
                         tracing::warn!(node, %error, "a reading of firmware settings could not be stored");
                         false
                     }
-                };
-                (node, was_read)
+                }
             });
         }
         Ok(())
@@ -147,48 +126,57 @@ impl Watch {
             let Some(settings) = wanted.of(&node, &sku).filter(|_| share.has(&node)).cloned() else {
                 continue;
             };
-            let (at, round) = match self.next.get(&node) {
-                Some(known) => (known.at, known.round),
+            let round = self.next.get(&node).map_or(0, |known| known.round);
+            if self.queue.at(&node).is_none() {
                 // Spread over the first interval: a start of the daemon does not ask thousands of BMCs at once.
-                None => (now.plus(part(&node, 0, self.interval_us)), 0),
-            };
-            next.insert(node, Next { at, round, settings });
+                self.queue.set(node.clone(), now.plus(part(&node, 0, self.interval_us)));
+            }
+            next.insert(node, Next { round, settings });
         }
-        self.queue = next.iter().map(|(node, next)| (next.at, node.clone())).collect();
+        self.queue.retain(|node| next.contains_key(node));
         self.next = next;
         Ok(())
-    }
-
-    fn ended(&mut self, ended: Result<Looked, tokio::task::JoinError>) {
-        match ended {
-            Ok((_, true)) => {}
-            Ok((node, false)) => self.reschedule(&node, false, clock::now()),
-            Err(error) => tracing::error!(%error, "a reading of firmware settings panicked"),
-        }
     }
 
     fn reschedule(&mut self, node: &str, was_read: bool, now: Timestamp) {
         let Some(next) = self.next.get_mut(node) else {
             return;
         };
-        self.queue.remove(&(next.at, node.to_owned()));
-        if was_read {
+        let pause = if was_read {
             next.round += 1;
             // Between three and five quarters of the interval.
             let half = self.interval_us / 2;
-            next.at = now.plus(self.interval_us - half / 2 + part(node, next.round, half));
+            self.interval_us - half / 2 + part(node, next.round, half)
         } else {
-            next.at = now.plus((self.interval_us / RETRY_SHARE).max(1));
+            (self.interval_us / RETRY_SHARE).max(1)
+        };
+        self.queue.set(node.to_owned(), now.plus(pause));
+    }
+}
+
+impl Poller for Watch {
+    type Key = String;
+    type Outcome = bool;
+
+    async fn tick(&mut self, looks: &mut Readings<String, bool>) {
+        if let Err(error) = self.begin(looks).await {
+            tracing::warn!(%error, "the due readings of firmware settings could not be started");
         }
-        self.queue.insert((next.at, node.to_owned()));
+    }
+
+    /// After a panic, the next reading comes at the node's next turn.
+    async fn ended(&mut self, node: String, was_read: Result<bool, JoinError>) {
+        match was_read {
+            Ok(true) => {}
+            Ok(false) => self.reschedule(&node, false, clock::now()),
+            Err(error) => tracing::error!(node, %error, "a reading of firmware settings panicked"),
+        }
     }
 }
 
 /// A part of `span`, chosen by the node and the round.
 fn part(node: &str, round: u64, span: i64) -> i64 {
-    let number = number_of([node.as_bytes(), &round.to_be_bytes()]);
-    // Below 2^53 a float is exact, and the product stays below the span.
-    ((number >> 11) as f64 / (1_u64 << 53) as f64 * span as f64) as i64
+    moment_within(span, [node.as_bytes(), &round.to_be_bytes()])
 }
 
 /// Reads one node's settings and stores the comparison. Returns false if the node is busy or its BMC does not answer.
@@ -284,12 +272,12 @@ mod tests {
             interval_us: seconds(64_000),
             listed: None,
             next: HashMap::new(),
-            queue: BTreeSet::new(),
+            queue: DueQueue::default(),
         };
-        let mut looks = JoinSet::new();
+        let mut looks = Readings::default();
         watch.begin(&mut looks).await.unwrap();
         assert_eq!(known(&watch), ["n1"]);
-        let first = watch.next["n1"].at;
+        let first = watch.queue.at("n1");
 
         // The next list contains a new node, and leaves the turns of the others as they are.
         testing::add(&core, &testing::node("n2", State::Available, None)).await;
@@ -298,13 +286,10 @@ mod tests {
         watch.listed.as_mut().unwrap().at = clock::now().plus(-seconds(1001));
         watch.begin(&mut looks).await.unwrap();
         assert_eq!(known(&watch), ["n1", "n2"]);
-        assert_eq!((watch.next["n1"].at, looks.len()), (first, 0));
+        assert_eq!((watch.queue.at("n1"), looks.len()), (first, 0));
 
         // A due node is read once, and comes again at its next turn.
-        watch.queue.remove(&(first, "n1".to_owned()));
-        let due = clock::now();
-        watch.next.get_mut("n1").unwrap().at = due;
-        watch.queue.insert((due, "n1".to_owned()));
+        watch.queue.set("n1".to_owned(), clock::now());
         watch.begin(&mut looks).await.unwrap();
         watch.begin(&mut looks).await.unwrap();
         assert_eq!((looks.len(), watch.next["n1"].round), (1, 1));
@@ -314,18 +299,5 @@ mod tests {
         want(&core, &["n2"]);
         watch.begin(&mut looks).await.unwrap();
         assert_eq!(known(&watch), ["n2"]);
-    }
-
-    #[test]
-    fn readings_are_spread_over_the_interval_and_never_bunch() {
-        let span = 1_000_000;
-        let mut tenths = [0; 10];
-        for n in 0..10_000 {
-            let at = part(&format!("node-{n}"), 3, span);
-            assert!((0..span).contains(&at));
-            tenths[(at / (span / 10)) as usize] += 1;
-        }
-        assert!(tenths.iter().all(|count| (800..1200).contains(count)), "{tenths:?}");
-        assert_ne!(part("n", 1, span), part("n", 2, span));
     }
 }

@@ -9,6 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use rackwright_identity::{Rng as _, SystemRng};
+use rackwright_pattern::fits_beginning;
 use rackwright_redfish::{BmcClient, ComponentIntegrity, ReportedMeasurement};
 use rackwright_spdm::{Key, Measurement, hex, keys, sha256_hex, verify};
 use rackwright_store::{NodeRecord, StoreError};
@@ -225,13 +226,9 @@ impl TryFrom<Vec<String>> for Ignored {
 
 impl Ignored {
     fn names(&self, component: &str, index: u8) -> bool {
-        self.0.iter().any(|(name, of)| {
-            *of == index
-                && match name.strip_suffix('*') {
-                    Some(beginning) => component.starts_with(beginning),
-                    None => name == component,
-                }
-        })
+        self.0
+            .iter()
+            .any(|(name, of)| *of == index && fits_beginning(name, component))
     }
 
     /// The components without the ignored measurements.

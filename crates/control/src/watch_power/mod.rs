@@ -16,12 +16,13 @@ use std::time::Duration;
 
 use rackwright_lifecycle::{Timestamp, seconds};
 use rackwright_store::StoreError;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinError;
 use tokio::time::MissedTickBehavior;
 
 use crate::bmc;
 use crate::clock;
 use crate::core::Core;
+use crate::polling::Readings;
 use crate::share::Share;
 use crate::share::alive_since;
 use look::{BmcLocks, Known, LookOutcome, look};
@@ -84,7 +85,7 @@ impl WatchStatus {
 pub async fn run(core: Arc<Core>) {
     let (streams, mut news) = Streams::new(core.config.power_watch);
     let mut watch = Watch::new(core.clone(), streams);
-    let mut looks = JoinSet::new();
+    let mut looks = Readings::default();
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -98,7 +99,7 @@ pub async fn run(core: Arc<Core>) {
                     );
                 }
             }
-            Some(ended) = looks.join_next_with_id(), if !looks.is_empty() => watch.ended(ended),
+            Some((id, looked)) = looks.next(), if !looks.is_empty() => watch.ended(&id, looked),
             // Always `Some`: the watch holds a sender.
             Some(news) = news.recv() => watch.handle_news(news).await,
         }
@@ -116,8 +117,6 @@ struct Watch {
     known: HashMap<Id, Known>,
     bmc_locks: Arc<BmcLocks>,
     streams: Streams,
-    /// Looks in progress.
-    looking: HashMap<tokio::task::Id, Id>,
 }
 
 /// Progress of the current round over all nodes at rest.
@@ -143,13 +142,12 @@ impl Watch {
             known: HashMap::new(),
             bmc_locks: Arc::default(),
             streams,
-            looking: HashMap::new(),
             core,
         }
     }
 
     /// Adds nodes that came to rest, and starts due looks.
-    async fn tick(&mut self, looks: &mut JoinSet<LookOutcome>) -> Result<(), StoreError> {
+    async fn tick(&mut self, looks: &mut Readings<Id, LookOutcome>) -> Result<(), StoreError> {
         let now = clock::now();
         self.compare_shares(now).await?;
         self.read_page(now).await?;
@@ -217,7 +215,7 @@ impl Watch {
         }
     }
 
-    async fn begin(&mut self, now: Timestamp, looks: &mut JoinSet<LookOutcome>) -> Result<(), StoreError> {
+    async fn begin(&mut self, now: Timestamp, looks: &mut Readings<Id, LookOutcome>) -> Result<(), StoreError> {
         let room = self.core.config.power_watch.at_once.saturating_sub(looks.len());
         let due = self.schedule.take(now, room);
         if due.is_empty() {
@@ -243,24 +241,18 @@ impl Watch {
             };
             let (core, bmc_locks) = (self.core.clone(), self.bmc_locks.clone());
             let (known, silent) = (self.known.remove(&id), self.schedule.silent(&id));
-            let task = looks.spawn(async move { look(&core, &bmc_locks, row, known, silent).await });
-            self.looking.insert(task.id(), id);
+            looks.begin(id, async move { look(&core, &bmc_locks, row, known, silent).await });
         }
         Ok(())
     }
 
-    fn ended(&mut self, ended: Result<(tokio::task::Id, LookOutcome), JoinError>) {
+    fn ended(&mut self, id: &Id, looked: Result<LookOutcome, JoinError>) {
         let now = clock::now();
-        match ended {
-            Ok((task, looked)) => {
-                self.looking.remove(&task);
-                self.looked(looked, now);
-            }
+        match looked {
+            Ok(looked) => self.looked(looked, now),
             Err(error) => {
-                if let Some(id) = self.looking.remove(&error.id()) {
-                    tracing::error!(node = &*id, %error, "a power reading of the node panicked");
-                    self.schedule.looked(&id, Look::Silent, now);
-                }
+                tracing::error!(node = &**id, %error, "a power reading of the node panicked");
+                self.schedule.looked(id, Look::Silent, now);
             }
         }
     }

@@ -215,7 +215,7 @@ async fn two_replicas_share_the_nodes_and_the_survivor_takes_all() {
     }
     let (streams, _news) = Streams::new(core.config.power_watch);
     let mut watch = Watch::new(core.clone(), streams);
-    let mut looks = JoinSet::new();
+    let mut looks = Readings::default();
     watch.tick(&mut looks).await.unwrap();
     let shared = core.watch.watched();
     assert!((5..35).contains(&shared), "{shared}");

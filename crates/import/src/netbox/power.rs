@@ -7,6 +7,7 @@ use super::tables::{Row, Table};
 use super::{Class, Importer, Part, TOP, renamed};
 use crate::draft::{Domain, Outlet, Rating, Remarks};
 use crate::names::{Namer, clean};
+use rackwright_pattern::fits_stars;
 use rackwright_site::model::{DomainKind, Phase, Phases};
 
 /// A power feed of NetBox.
@@ -152,7 +153,7 @@ impl<'a> Importer<'a> {
 
     /// The feed letter configured for one of these names.
     fn letter(&self, names: &[&str]) -> Option<String> {
-        let fits = |(_, pattern): &&(String, String)| names.iter().any(|name| matches(pattern, name));
+        let fits = |(_, pattern): &&(String, String)| names.iter().any(|name| fits_stars(pattern, name));
         self.options.feeds.iter().find(fits).map(|(letter, _)| letter.clone())
     }
 
@@ -468,52 +469,9 @@ fn amps(kind: &str) -> Option<f64> {
     }
 }
 
-/// Whether a name matches a pattern, in which `*` matches any text.
-fn matches(pattern: &str, name: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let first = parts.next().unwrap_or("");
-    let Some(mut rest) = name.strip_prefix(first) else {
-        return false;
-    };
-    let Some(last) = pattern.contains('*').then(|| pattern.rsplit('*').next().unwrap_or("")) else {
-        return rest.is_empty();
-    };
-    let middle: Vec<&str> = parts.collect();
-    for part in middle.iter().take(middle.len().saturating_sub(1)) {
-        match rest.find(part) {
-            Some(at) => rest = rest.get(at + part.len()..).unwrap_or(""),
-            None => return false,
-        }
-    }
-    rest.ends_with(last)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn stars_stand_for_anything() {
-        for (pattern, name) in [
-            ("*", ""),
-            ("a", "a"),
-            ("Panel *", "Panel 1"),
-            ("*-A-*", "r1-A-2"),
-            ("*A", "r1-A"),
-            ("a*b*c", "aXbYbc"),
-        ] {
-            assert!(matches(pattern, name), "{pattern} {name}");
-        }
-        for (pattern, name) in [
-            ("", "a"),
-            ("a", "ab"),
-            ("*-A-*", "r1-A"),
-            ("a*a", "a"),
-            ("a*b*c", "acb"),
-        ] {
-            assert!(!matches(pattern, name), "{pattern} {name}");
-        }
-    }
 
     #[test]
     fn sockets_carry_what_their_standard_says() {

@@ -10,6 +10,7 @@ pub mod uefi;
 #[cfg(test)]
 mod uefi_tests;
 
+use rackwright_pattern::fits_beginning;
 use serde::{Deserialize, Serialize};
 
 pub use conclude::{Conclusion, ItemState, conclude};
@@ -291,10 +292,7 @@ fn is_kept(item: &Item, rules: &BmcRules) -> bool {
         Part::Subscriptions => rules
             .keep_subscriptions
             .iter()
-            .any(|kept| match kept.strip_suffix('*') {
-                Some(beginning) => item.name.starts_with(beginning),
-                None => item.name == *kept,
-            }),
+            .any(|kept| fits_beginning(kept, &item.name)),
         Part::Sessions => item.user.eq_ignore_ascii_case(&rules.own) || rules.keep_accounts.contains(&item.user),
         _ => false,
     }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use rackwright_pattern::fits_beginning;
 use serde::{Deserialize, Serialize};
 
 use super::{BmcReading, Item, Listed, Part};
@@ -228,10 +229,10 @@ pub struct UefiRules {
 impl UefiRules {
     fn keeps(&self, option: &BootOption) -> bool {
         option.is_of_the_agent()
-            || self.keep_boot_options.iter().any(|kept| match kept.strip_suffix('*') {
-                Some(beginning) => option.name.starts_with(beginning),
-                None => option.name == *kept,
-            })
+            || self
+                .keep_boot_options
+                .iter()
+                .any(|kept| fits_beginning(kept, &option.name))
     }
 
     fn keeps_key(&self, key: &Key) -> bool {

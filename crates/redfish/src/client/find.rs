@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use rackwright_pattern::fits_any_case;
 use rackwright_redfish_wire::address;
 use rackwright_redfish_wire::error::RedfishError;
 
 use super::BmcClient;
-use crate::quirks::{self, Evidence, Profile, QuirkSet};
+use crate::quirks::{Evidence, Profile, QuirkSet};
 use crate::resource::Resource;
 use crate::views::System;
 
@@ -29,7 +30,7 @@ impl BmcClient {
             if members.len() > 1 {
                 let evidence = Evidence::gather(root.resource(), None, None).with_systems(&all);
                 let side = self.quirks()?.profile_for(&evidence).side_systems;
-                members.retain(|link| !side.iter().any(|one| quirks::matches(one, address::last_segment(link))));
+                members.retain(|link| !side.iter().any(|one| fits_any_case(one, address::last_segment(link))));
             }
             return match members.len() {
                 1 => Ok(members.remove(0)),

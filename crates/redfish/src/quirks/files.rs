@@ -5,12 +5,13 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use rackwright_pattern::fits_any_case;
 use rackwright_redfish_wire::error::RedfishError;
 use rackwright_redfish_wire::etag::EtagRung;
 use serde::Deserialize;
 
 use super::update::UpdateOverrides;
-use super::{AcCycle, BiosLock, BootPayload, ConsoleSsh, Equipment, Evidence, FIELDS, Profile, ReadBack, matches};
+use super::{AcCycle, BiosLock, BootPayload, ConsoleSsh, Equipment, Evidence, FIELDS, Profile, ReadBack};
 use crate::bmc_state::{AccountRemoval, InBandSwitch};
 use crate::capabilities::Capability;
 use crate::event_log::ClearPayload;
@@ -170,7 +171,7 @@ impl QuirkFile {
     fn applies_to(&self, evidence: &Evidence) -> bool {
         let holds = |all: &BTreeMap<String, String>| {
             all.iter()
-                .all(|(field, pattern)| evidence.values(field).any(|value| matches(pattern, value)))
+                .all(|(field, pattern)| evidence.values(field).any(|value| fits_any_case(pattern, value)))
         };
         self.matches.iter().any(holds)
     }

@@ -89,41 +89,6 @@ impl Evidence {
     }
 }
 
-/// Ignores letter case; `*` matches any text, `?` matches one character.
-pub(crate) fn matches(pattern: &str, value: &str) -> bool {
-    let (pattern, value) = (pattern.to_ascii_lowercase(), value.to_ascii_lowercase());
-    let (pattern, value): (Vec<char>, Vec<char>) = (pattern.chars().collect(), value.chars().collect());
-    let (mut p, mut v) = (0, 0);
-    // The position after the last `*`, and the end of the text that the `*` matches.
-    let mut star: Option<(usize, usize)> = None;
-    while v < value.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p + 1, v));
-                p += 1;
-            }
-            Some(c) if *c == '?' || *c == value[v] => {
-                p += 1;
-                v += 1;
-            }
-            _ => match &mut star {
-                Some((after, taken)) => {
-                    *taken += 1;
-                    (p, v) = (*after, *taken);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|c| *c == '*')
-}
-
-/// Whether a name fits a pattern with `*` and `?`; letter case is ignored.
-#[must_use]
-pub fn fits(pattern: &str, name: &str) -> bool {
-    matches(pattern, name)
-}
-
 /// The kind of equipment that a BMC manages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -273,26 +238,6 @@ impl Default for Profile {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_have_two_wildcards() {
-        for (pattern, value, expected) in [
-            ("Dell*", "DELL Inc.", true),
-            ("Dell", "Dell Inc.", false),
-            ("*GB300*", "NVIDIA GB300 NVL72", true),
-            ("SYS-?21*", "SYS-821GE-TNHR", true),
-            ("SYS-?21*", "SYS-822GA", false),
-            ("*", "", true),
-            ("a*b*c", "aXbYbZc", true),
-            ("a*b", "ab ", false),
-            ("?", "", false),
-        ] {
-            assert_eq!(matches(pattern, value), expected, "{pattern} {value}");
-        }
-        assert!(!matches(&"*a".repeat(200), &"a".repeat(190)));
-    }
-
     /// Vendors are data: the code contains no vendor's name except in tests and in messages for people.
     #[test]
     fn the_code_names_no_vendor() {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use rackwright_pattern::fits_any_case;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::matches;
 use crate::firmware::Activation;
 
 /// A way in which a BMC accepts firmware.
@@ -81,13 +81,16 @@ impl Default for UpdateProfile {
 impl UpdateProfile {
     /// The vendor's own parameters for an entry.
     pub fn oem_parameters_for(&self, id: &str) -> Option<&Value> {
-        let found = self.oem_parameters.iter().find(|(pattern, _)| matches(pattern, id));
+        let found = self
+            .oem_parameters
+            .iter()
+            .find(|(pattern, _)| fits_any_case(pattern, id));
         found.map(|(_, value)| value)
     }
 
     /// The activation step of an entry's new version, if it is known.
     pub fn activation_of(&self, id: &str) -> Option<Activation> {
-        let found = self.activation.iter().find(|rule| matches(&rule.id, id));
+        let found = self.activation.iter().find(|rule| fits_any_case(&rule.id, id));
         found.map(|rule| rule.by)
     }
 }

@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
+use rackwright_yaml::{Key, Tree, Value};
+
 use super::pattern::{self, Fault};
 use super::quantity::{self, Unit};
 use super::suggestion::nearest;
-use super::yaml::{Key, Tree, Value};
 use crate::finding::{Sink, Spot};
 
 /// The places of an item's fields, kept after the item is read.

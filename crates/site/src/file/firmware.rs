@@ -1,7 +1,8 @@
 //! The list `firmware` of a SKU.
 
+use rackwright_yaml::Tree;
+
 use super::fields::Fields;
-use super::yaml::Tree;
 use crate::model::{FirmwareActivation, FirmwareOrder, WantedFirmware};
 
 /// Maximum number of entries of a SKU.

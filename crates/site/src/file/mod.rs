@@ -19,14 +19,14 @@ mod settings;
 mod skus;
 mod suggestion;
 mod table;
-mod yaml;
 
 use std::collections::HashSet;
+
+use rackwright_yaml::{Tree, Value};
 
 use self::fields::Fields;
 use self::suggestion::nearest;
 use self::table::Table;
-use self::yaml::{Tree, Value};
 pub use crate::finding::Limits;
 use crate::finding::{Findings, Sink, Spot};
 use crate::model::{Names, Plug, Site};
@@ -133,7 +133,9 @@ fn read_trees(sources: &[Source<'_>], sink: &mut Sink) -> Trees {
             trees.whole = false;
             continue;
         }
-        let (mut documents, whole) = yaml::documents(file, source.text, sink);
+        let (mut documents, whole) = rackwright_yaml::documents(file, source.text, |fault| {
+            sink.error(fault.at, "", fault.kind.to_string(), fault.kind.fix());
+        });
         trees.documents.append(&mut documents);
         trees.whole &= whole;
     }

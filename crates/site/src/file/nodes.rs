@@ -1,9 +1,10 @@
 //! Section `nodes`.
 
+use rackwright_yaml::{Key, Tree, Value};
+
 use super::fields::{Cycle, Entry, Fields, fill};
 use super::rooms::MAX_UNITS;
 use super::table::NONE;
-use super::yaml::{Key, Tree, Value};
 use super::{Draft, Sections, item_fields};
 use crate::finding::Sink;
 use crate::model::{DomainId, EthernetPort, Node, Plug, RackId, SkuId};

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rackwright_yaml::{Tree, Value};
+
 use super::fields::{Cycle, Entry, Fields, fill};
 use super::nodes::addresses;
 use super::quantity::Unit;
 use super::rooms::{chain, cycles};
 use super::table::NONE;
-use super::yaml::{Tree, Value};
 use super::{Draft, Sections, item_fields};
 use crate::finding::Sink;
 use crate::model::{

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use rackwright_yaml::{Tree, Value};
+
 use super::fields::Fields;
-use super::yaml::{Tree, Value};
 use crate::model::{WantedKey, WantedSettings};
 
 /// Maximum number of attributes and of certificates of a SKU.

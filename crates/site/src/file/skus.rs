@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use rackwright_yaml::{Tree, Value};
+
 use super::fields::Fields;
 use super::quantity::Unit;
 use super::rooms::MAX_UNITS;
-use super::yaml::{Tree, Value};
 use super::{Draft, Sections, item_fields};
 use crate::finding::Sink;
 use crate::model::{Hca, PowerProfile, Price, PsuProfile, Sku, Speed};

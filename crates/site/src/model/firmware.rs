@@ -1,5 +1,6 @@
 //! The firmware wanted for the nodes of a SKU.
 
+use rackwright_pattern::fits_any_case;
 use serde::Serialize;
 
 /// The order of firmware updates.
@@ -109,30 +110,6 @@ impl WantedFirmware {
         }
         patterns
             .iter()
-            .all(|(pattern, value)| pattern.as_ref().is_none_or(|pattern| matches(pattern, value)))
+            .all(|(pattern, value)| pattern.as_ref().is_none_or(|pattern| fits_any_case(pattern, value)))
     }
-}
-
-/// Whether a text matches a pattern.
-fn matches(pattern: &str, text: &str) -> bool {
-    let pattern: Vec<char> = pattern.to_lowercase().chars().collect();
-    let text: Vec<char> = text.to_lowercase().chars().collect();
-    let (mut p, mut t) = (0, 0);
-    // The position after the last star, and the end of the text that the star matches.
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        if pattern.get(p) == Some(&'*') {
-            p += 1;
-            star = Some((p, t));
-        } else if pattern.get(p).is_some_and(|c| *c == '?' || *c == text[t]) {
-            p += 1;
-            t += 1;
-        } else if let Some((behind, end)) = &mut star {
-            *end += 1;
-            (p, t) = (*behind, *end);
-        } else {
-            return false;
-        }
-    }
-    pattern[p..].iter().all(|c| *c == '*')
 }

@@ -2,9 +2,11 @@
 
 use std::time::SystemTime;
 
+use rackwright_pattern::fits;
+
 use super::Finding;
 use crate::probe::ClockSpan;
-use crate::profile::{Profile, matches};
+use crate::profile::Profile;
 use crate::readings::Readings;
 
 /// The machine read its clock at some moment between `sent` and `received`, and the true value lies within the reading's
@@ -85,12 +87,7 @@ pub(super) fn systemd(profile: &Profile, readings: &Readings) -> Finding {
     if profile.systemd_states.iter().any(|allowed| allowed == state) {
         return Finding::pass(state, threshold);
     }
-    let ignored = |unit: &&String| {
-        profile
-            .ignored_failed_units
-            .iter()
-            .any(|pattern| matches(pattern, unit))
-    };
+    let ignored = |unit: &&String| profile.ignored_failed_units.iter().any(|pattern| fits(pattern, unit));
     let (known, failed): (Vec<&String>, Vec<&String>) = readings.failed_units.iter().partition(ignored);
     if state == "degraded" && failed.is_empty() && !known.is_empty() {
         let mut finding = Finding::pass(state, threshold);

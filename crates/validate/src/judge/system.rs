@@ -1,9 +1,10 @@
 //! Checks of the operating system and its kernel against the image's statements and the profile: both must hold.
 
 use rackwright_api::v1::Check;
+use rackwright_pattern::fits;
 
 use super::{Finding, ImagePatterns, of_profile};
-use crate::profile::{Profile, matches};
+use crate::profile::Profile;
 use crate::readings::Readings;
 
 /// One pattern, and the value that must match it.
@@ -80,7 +81,7 @@ fn judged(measured: String, wanted: &[Wanted<'_>], read_from: &str) -> Finding {
     let threshold = threshold.join(", ");
     let off: Vec<String> = wanted
         .iter()
-        .filter(|w| !matches(w.pattern, w.found))
+        .filter(|w| !fits(w.pattern, w.found))
         .map(|w| match w.key {
             "" => format!("the machine runs another kernel than the {} expects", w.from),
             key => format!("{key} is {:?}, and the {} expects {}", w.found, w.from, w.pattern),

@@ -32,10 +32,10 @@ pub async fn read(cx: &Cx, url: &str, token: &Path, ca: Option<&Path>) -> Result
         "Token"
     };
     let authorization = SecretString::from(format!("{scheme} {}", token.expose_secret()));
-    let mut client = Client::new(origin, authorization.expose_secret(), ca, cx.global.call_timeout)?;
+    let client = Client::new(origin, authorization.expose_secret(), ca, cx.global.call_timeout)?;
     let mut tables = Tables::default();
     for table in Table::ALL {
-        let count = read_table(&mut client, table, &mut tables).await?;
+        let count = read_table(&client, table, &mut tables).await?;
         cx.ui
             .note(&format!("{}: {}", table.endpoint(), plural(count, "object")));
     }
@@ -55,7 +55,7 @@ fn read_token(path: &Path) -> Result<SecretString, CliError> {
 }
 
 /// Reads the pages of one table; returns the number of its objects.
-async fn read_table(client: &mut Client, table: Table, tables: &mut Tables) -> Result<usize, CliError> {
+async fn read_table(client: &Client, table: Table, tables: &mut Tables) -> Result<usize, CliError> {
     let endpoint = table.endpoint();
     let file = format!("api/dcim/{endpoint}");
     // Rendered configuration contexts are large and not needed (NetBox's own parameter).

@@ -1,21 +1,15 @@
-//! GET over HTTP/1.1 from one origin: limits on time and size, no redirects, and a token that is never shown.
+//! GET over HTTP/1.1 from one origin, without proxies: limits on time and size, no redirects, and a token that is never shown.
 
+use std::error::Error as StdError;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::body::Bytes;
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue};
-use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::tls::CONNECT_TIMEOUT;
+use reqwest::StatusCode;
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, ServerName};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
 /// Largest answer, in bytes. A page of 500 devices has about 3 MB.
 const MAX_BODY_BYTES: usize = 64 << 20;
@@ -104,10 +98,9 @@ impl Origin {
 /// A client of one origin.
 pub struct Client {
     origin: Origin,
-    tls: TlsConnector,
+    http: reqwest::Client,
     authorization: HeaderValue,
     timeout: Duration,
-    connection: Option<SendRequest<Empty<Bytes>>>,
 }
 
 impl Client {
@@ -120,12 +113,20 @@ impl Client {
             .with_root_certificates(roots(ca)?)
             .with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .referer(false)
+            .http1_only()
+            .tls_backend_preconfigured(config)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .build();
+        let http = http.map_err(|e| CliError::credential(format!("TLS cannot be set up: {}", innermost(&e)), ""))?;
         Ok(Self {
             origin,
-            tls: TlsConnector::from(Arc::new(config)),
+            http,
             authorization,
             timeout,
-            connection: None,
         })
     }
 
@@ -141,7 +142,7 @@ impl Client {
     }
 
     /// The body of the answer for a path.
-    pub async fn get(&mut self, path: &str) -> Result<Bytes, CliError> {
+    pub async fn get(&self, path: &str) -> Result<Vec<u8>, CliError> {
         let time = self.timeout;
         match tokio::time::timeout(time, self.answer(path)).await {
             Ok(answer) => answer,
@@ -149,28 +150,37 @@ impl Client {
         }
     }
 
-    async fn answer(&mut self, path: &str) -> Result<Bytes, CliError> {
-        let request = Request::get(path)
-            .header(HOST, self.origin.authority())
+    async fn answer(&self, path: &str) -> Result<Vec<u8>, CliError> {
+        let request = self
+            .http
+            .get(format!("{}{path}", self.origin.url()))
             .header(ACCEPT, "application/json")
-            .header(AUTHORIZATION, self.authorization.clone())
-            .body(Empty::new())
-            .map_err(|e| CliError::BadAnswer(format!("{path} cannot be requested: {e}")))?;
-        let mut connection = self.connected().await?;
-        let answer = connection
-            .send_request(request)
-            .await
-            .map_err(|e| self.unreachable(e))?;
+            .header(AUTHORIZATION, self.authorization.clone());
+        let mut answer = request.send().await.map_err(|e| self.lost(&e))?;
         let status = answer.status();
         if status != StatusCode::OK {
             return Err(self.refused(path, status));
         }
-        let body = Limited::new(answer.into_body(), MAX_BODY_BYTES).collect().await;
-        let body = body
-            .map_err(|e| CliError::BadAnswer(format!("{path}: {e}")))?
-            .to_bytes();
-        self.connection = Some(connection);
+        let mut body = Vec::new();
+        let cut = |e: reqwest::Error| CliError::BadAnswer(format!("{path}: {}", innermost(&e)));
+        while let Some(chunk) = answer.chunk().await.map_err(cut)? {
+            if body.len() + chunk.len() > MAX_BODY_BYTES {
+                let most = MAX_BODY_BYTES >> 20;
+                return Err(CliError::BadAnswer(format!(
+                    "{path}: the answer is larger than {most} MiB"
+                )));
+            }
+            body.extend_from_slice(&chunk);
+        }
         Ok(body)
+    }
+
+    /// The error of a request without an answer.
+    fn lost(&self, error: &reqwest::Error) -> CliError {
+        if error.is_connect() && error.is_timeout() {
+            return self.unreachable(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()));
+        }
+        self.unreachable(innermost(error))
     }
 
     fn refused(&self, path: &str, status: StatusCode) -> CliError {
@@ -192,34 +202,15 @@ impl Client {
             status => CliError::BadAnswer(format!("{path}: {status}")),
         }
     }
+}
 
-    /// The open connection, if it is still usable, or a new one.
-    async fn connected(&mut self) -> Result<SendRequest<Empty<Bytes>>, CliError> {
-        if let Some(mut open) = self.connection.take()
-            && open.ready().await.is_ok()
-        {
-            return Ok(open);
-        }
-        match tokio::time::timeout(CONNECT_TIMEOUT, self.connect()).await {
-            Ok(connected) => connected.map_err(|why| self.unreachable(why)),
-            Err(_) => Err(self.unreachable(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()))),
-        }
+/// The last error of the chain, which is the most specific one.
+fn innermost(error: &reqwest::Error) -> String {
+    let mut last: &(dyn StdError + 'static) = error;
+    while let Some(next) = last.source() {
+        last = next;
     }
-
-    async fn connect(&self) -> Result<SendRequest<Empty<Bytes>>, Box<dyn std::error::Error + Send + Sync>> {
-        let stream = TcpStream::connect((self.origin.host.as_str(), self.origin.port)).await?;
-        if self.origin.scheme == "http" {
-            let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-            // The sender of the next request receives an error of the connection.
-            tokio::spawn(async move { drop(connection.await) });
-            return Ok(sender);
-        }
-        let name = ServerName::try_from(self.origin.host.clone())?;
-        let stream = self.tls.connect(name, stream).await?;
-        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(async move { drop(connection.await) });
-        Ok(sender)
-    }
+    last.to_string()
 }
 
 /// The authorities in a file, or this system's.

@@ -5,8 +5,8 @@ use super::{During, Kind, Lost, Part, Rule, Then};
 use crate::fleet::drive::DriveFault;
 use http::Method;
 use rackwright_sim_bmc::BadAnswer;
+use rackwright_yaml::{Quote, Spanned};
 use serde::Deserialize;
-use serde_saphyr::Spanned;
 use std::fmt;
 use std::time::Duration;
 
@@ -109,7 +109,12 @@ impl Script {
         if yaml.len() > MOST_BYTES {
             return Err(whole("the script is larger than 1 MiB"));
         }
-        let wire: WireScript = serde_saphyr::from_str(yaml).map_err(|error| refuse(vec![syntax(yaml, &error)]))?;
+        let wire: WireScript = rackwright_yaml::read(yaml, Quote::Nothing).map_err(|error| {
+            refuse(vec![ScriptFault {
+                line: error.line(),
+                message: error.quoting(yaml),
+            }])
+        })?;
         if wire.faults.len() > MOST_FAULTS {
             return Err(whole("faults: there are more than 1000"));
         }
@@ -124,19 +129,6 @@ impl Script {
         validator.faults.sort_by_key(|fault| fault.line);
         Err(refuse(validator.faults))
     }
-}
-
-fn syntax(yaml: &str, error: &serde_saphyr::Error) -> ScriptFault {
-    let line = error.location().map_or(0, |place| place.line());
-    let message = error.without_snippet().to_string();
-    // The position is reported once, with the text of the line: the parser does not always name the field.
-    let message = message.split(" at line ").next().unwrap_or(&message).to_owned();
-    let text = usize::try_from(line)
-        .ok()
-        .and_then(|n| yaml.lines().nth(n.checked_sub(1)?));
-    let shown = text.map(|text| text.trim().chars().take(80).collect::<String>());
-    let message = shown.map_or(message.clone(), |shown| format!("{message}: {shown}"));
-    ScriptFault { line, message }
 }
 
 /// Checks the faults of a script in turn and collects the mistakes.

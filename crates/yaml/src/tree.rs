@@ -1,45 +1,119 @@
-//! YAML as a tree in which each value has its place. Anchors, aliases and tags are refused, so the tree is never larger
-//! than its text. Size and depth are bounded.
+//! YAML as trees in which every value has its place.
 
-use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput};
+use std::fmt;
 
-use crate::finding::{Sink, Spot};
+use granit_parser::{Event, Parser, ScalarStyle, StrInput};
 
 /// Maximum nesting depth.
-const MAX_DEPTH: usize = 16;
+pub const MAX_DEPTH: usize = 16;
 
-/// A value and its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tree {
-    pub(crate) at: Spot,
-    pub(crate) value: Value,
+/// A place in one of the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Spot {
+    /// Index of the file.
+    pub file: u32,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub column: u32,
 }
 
+/// A value and the place of its beginning.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Value {
+pub struct Tree {
+    /// The place.
+    pub at: Spot,
+    /// The value.
+    pub value: Value,
+}
+
+/// A value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
     /// An empty value, `~` or `null`.
     Null,
     /// Any scalar, as text.
     Text(Box<str>),
+    /// A list.
     List(Vec<Tree>),
+    /// A mapping, with every pair of the text.
     Map(Vec<(Key, Tree)>),
-    /// A refused value, which has a finding.
+    /// A refused value, which has a fault.
     Broken,
 }
 
 /// A key of a mapping and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Key {
-    pub(crate) at: Spot,
-    pub(crate) name: Box<str>,
+pub struct Key {
+    /// The place.
+    pub at: Spot,
+    /// The key.
+    pub name: Box<str>,
 }
 
-/// The documents of one file, without empty ones. False: the text could not be read to its end.
-pub(crate) fn documents(file: u32, text: &str, sink: &mut Sink) -> (Vec<Tree>, bool) {
+/// A fault and its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The place.
+    pub at: Spot,
+    /// The fault.
+    pub kind: FaultKind,
+}
+
+/// A fault of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The text is not YAML, for this reason. The rest of it is not read.
+    Syntax(String),
+    /// A value below [`MAX_DEPTH`]. The rest of the text is not read.
+    Depth,
+    /// A value is missing. The rest of the text is not read.
+    Missing,
+    /// An anchor.
+    Anchor,
+    /// A tag.
+    Tag,
+    /// An alias.
+    Alias,
+    /// A list or a mapping as a key.
+    Key,
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Syntax(why) => return write!(f, "this is not YAML: {why}"),
+            Self::Depth => "this is nested too deeply",
+            Self::Missing => "a value is missing",
+            Self::Anchor => "anchors are not supported",
+            Self::Tag => "tags are not supported",
+            Self::Alias => "aliases are not supported",
+            Self::Key => "a key must be a plain word",
+        })
+    }
+}
+
+impl FaultKind {
+    /// The remedy. Empty if it is obvious.
+    #[must_use]
+    pub fn fix(&self) -> &'static str {
+        match self {
+            Self::Syntax(_) => "the rest of this file was not checked",
+            Self::Depth => "at most 16 levels are read",
+            Self::Anchor | Self::Alias => "write the value out",
+            Self::Tag => "remove the `!...`",
+            Self::Missing | Self::Key => "",
+        }
+    }
+}
+
+/// The documents of one file, without empty ones. `note` is given every fault in the order of the text. False: the text
+/// could not be read to its end, and the documents before the fault are returned.
+pub fn documents(file: u32, text: &str, note: impl FnMut(Fault)) -> (Vec<Tree>, bool) {
     let mut reader = Reader {
         file,
         parser: Parser::new_from_str(text),
-        sink,
+        note,
     };
     let mut documents = Vec::new();
     loop {
@@ -52,16 +126,16 @@ pub(crate) fn documents(file: u32, text: &str, sink: &mut Sink) -> (Vec<Tree>, b
     }
 }
 
-/// The rest of the file is unreadable, which has a finding.
+/// The rest of the text is unreadable, which has a fault.
 struct Stop;
 
-struct Reader<'a> {
+struct Reader<'a, N> {
     file: u32,
     parser: Parser<'a, StrInput<'a>>,
-    sink: &'a mut Sink,
+    note: N,
 }
 
-impl<'a> Reader<'a> {
+impl<'a, N: FnMut(Fault)> Reader<'a, N> {
     fn spot(&self, line: usize, column: usize) -> Spot {
         let bounded = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Spot {
@@ -71,8 +145,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn stop<T>(&mut self, at: Spot, what: impl Into<String>, fix: &str) -> Result<T, Stop> {
-        self.sink.error(at, "", what, fix);
+    fn fault(&mut self, at: Spot, kind: FaultKind) {
+        (self.note)(Fault { at, kind });
+    }
+
+    fn stop<T>(&mut self, at: Spot, kind: FaultKind) -> Result<T, Stop> {
+        self.fault(at, kind);
         Err(Stop)
     }
 
@@ -81,23 +159,19 @@ impl<'a> Reader<'a> {
             return match self.parser.next() {
                 Some(Ok((Event::Comment(..), _))) => continue,
                 None => Ok(None),
-                Some(Ok((event, span))) => Ok(Some((event, self.begin(&span)))),
+                Some(Ok((event, span))) => {
+                    let at = self.spot(span.start.line(), span.start.col());
+                    Ok(Some((event, at)))
+                }
                 Some(Err(error)) => {
                     let at = self.spot(error.marker().line(), error.marker().col());
-                    self.stop(
-                        at,
-                        format!("this is not YAML: {}", error.info()),
-                        "the rest of this file was not checked",
-                    )
+                    self.stop(at, FaultKind::Syntax(error.info()))
                 }
             };
         }
     }
 
-    fn begin(&self, span: &Span) -> Spot {
-        self.spot(span.start.line(), span.start.col())
-    }
-
+    /// The next document's root; `None` at the end of the text.
     fn document(&mut self) -> Result<Option<Tree>, Stop> {
         while let Some((event, at)) = self.next()? {
             match event {
@@ -111,17 +185,16 @@ impl<'a> Reader<'a> {
 
     fn tree(&mut self, event: Event<'a>, at: Spot, depth: usize) -> Result<Tree, Stop> {
         if depth > MAX_DEPTH {
-            return self.stop(at, "this is nested too deeply", "a site file needs at most six levels");
+            return self.stop(at, FaultKind::Depth);
         }
         match &event {
             Event::Scalar(_, _, anchor, tag)
             | Event::SequenceStart(_, anchor, tag)
             | Event::MappingStart(_, anchor, tag) => {
                 if *anchor != 0 {
-                    self.sink
-                        .error(at, "", "anchors are not supported", "write the value out");
+                    self.fault(at, FaultKind::Anchor);
                 } else if tag.is_some() {
-                    self.sink.error(at, "", "tags are not supported", "remove the `!...`");
+                    self.fault(at, FaultKind::Tag);
                 }
             }
             _ => {}
@@ -134,11 +207,10 @@ impl<'a> Reader<'a> {
             Event::SequenceStart(..) => self.list(depth)?,
             Event::MappingStart(..) => self.map(depth)?,
             Event::Alias(_) => {
-                self.sink
-                    .error(at, "", "aliases are not supported", "write the value out");
+                self.fault(at, FaultKind::Alias);
                 Value::Broken
             }
-            _ => return self.stop(at, "a value is missing", ""),
+            _ => return self.stop(at, FaultKind::Missing),
         };
         Ok(Tree { at, value })
     }
@@ -161,14 +233,13 @@ impl<'a> Reader<'a> {
                 Event::MappingEnd => break,
                 Event::Scalar(text, ..) => Some((*text).into()),
                 event => {
-                    self.sink.error(at, "", "a key must be a plain word", "");
+                    self.fault(at, FaultKind::Key);
                     self.tree(event, at, depth + 1)?;
                     None
                 }
             };
             let Some((event, value_at)) = self.next()? else { break };
             let value = self.tree(event, value_at, depth + 1)?;
-            // Duplicate keys are detected later, where the field names are known.
             if let Some(name) = name {
                 pairs.push((Key { at, name }, value));
             }
@@ -182,9 +253,10 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> (Vec<Tree>, bool, Vec<String>) {
-        let mut sink = Sink::new(vec!["f".into()]);
-        let (trees, whole) = documents(0, text, &mut sink);
-        let found = sink.finish().list.iter().map(ToString::to_string).collect();
+        let mut found = Vec::new();
+        let (trees, whole) = documents(0, text, |fault| {
+            found.push(format!("{}:{}: {}", fault.at.line, fault.at.column, fault.kind));
+        });
         (trees, whole, found)
     }
 
@@ -197,6 +269,7 @@ mod tests {
         let Value::Map(pairs) = &trees[0].value else {
             panic!("{trees:?}")
         };
+        assert_eq!((pairs[1].0.at.line, pairs[1].0.at.column), (3, 1));
         let Value::Map(inner) = &pairs[1].1.value else {
             panic!("{trees:?}")
         };
@@ -205,21 +278,25 @@ mod tests {
             panic!("{trees:?}")
         };
         assert_eq!(items[1].value, Value::Text("null".into()), "quoted null is text");
+        let Value::Map(pairs) = &trees[1].value else {
+            panic!("{trees:?}")
+        };
+        assert_eq!(pairs[0].1.value, Value::Null);
     }
 
     #[test]
-    fn what_is_not_taken_is_told_and_the_rest_is_read() {
+    fn refused_values_are_faults_and_the_rest_is_read() {
         for (text, found, whole) in [
             (
                 "a: 1\nb: &x 2\nc: *x\n",
-                "f:2:7: error: : anchors are not supported|f:3:4: error: : aliases are not supported",
+                "2:7: anchors are not supported|3:4: aliases are not supported",
                 true,
             ),
-            ("a: !!str 2\nb: 3\n", "f:1:10: error: : tags are not supported", true),
-            ("? [a]\n: b\nc: 1\n", "f:1:3: error: : a key must be a plain word", true),
+            ("a: !!str 2\nb: 3\n", "1:10: tags are not supported", true),
+            ("? [a]\n: b\nc: 1\n", "1:3: a key must be a plain word", true),
             (
                 "a: 1\n---\nb: [1\n",
-                "f:3:4: error: : this is not YAML: unclosed bracket '['",
+                "3:4: this is not YAML: unclosed bracket '['",
                 false,
             ),
         ] {
@@ -227,6 +304,16 @@ mod tests {
             assert_eq!((f.join("|").as_str(), w), (found, whole), "{text}");
             assert!(!trees.is_empty(), "{text}");
         }
-        assert!(!read(&("[".repeat(100) + &"]".repeat(100))).1);
+    }
+
+    #[test]
+    fn values_are_nested_sixteen_deep() {
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        assert!(read(&nested(MAX_DEPTH + 1)).1);
+        let (_, whole, found) = read(&nested(MAX_DEPTH + 2));
+        assert_eq!(
+            (whole, found),
+            (false, vec!["1:18: this is nested too deeply".to_owned()])
+        );
     }
 }
