@@ -208,7 +208,14 @@ pub struct State {
     /// Hook with which a test ends this process.
     #[cfg(test)]
     pub points: Option<Arc<dyn CrashPoints>>,
+    /// Tasks of `Core::spawn`, for a test that ends this process.
+    #[cfg(test)]
+    pub tasks: Option<Tasks>,
 }
+
+/// The tasks of a process in a test.
+#[cfg(test)]
+pub type Tasks = Arc<Mutex<tokio::task::JoinSet<()>>>;
 
 /// A place where a process may end and leave the rest undone. Tests end it there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -303,6 +310,16 @@ impl Core {
         }
         #[cfg(not(test))]
         let _ = (point, what);
+    }
+
+    /// Begins a task that goes on when its caller has ended. A test that ends this process drops the task.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        #[cfg(test)]
+        if let Some(tasks) = &self.tasks {
+            tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(task);
+            return;
+        }
+        tokio::spawn(task);
     }
 
     /// Makes a node due, for a reason that no change has stored: its running step looks again, or a new step begins. A

@@ -238,6 +238,8 @@ async fn open_with(
         stop,
         #[cfg(test)]
         points: None,
+        #[cfg(test)]
+        tasks: None,
     })))
 }
 

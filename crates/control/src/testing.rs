@@ -34,6 +34,13 @@ impl Deref for TestCore {
     }
 }
 
+impl TestCore {
+    /// The core, to replace parts of it before its first use.
+    pub fn parts(&mut self) -> &mut Core {
+        Arc::get_mut(&mut self.core).expect("the core is not in use yet")
+    }
+}
+
 /// A core as after a first start.
 pub async fn core() -> TestCore {
     core_with("").await

@@ -25,6 +25,8 @@ pub mod node_claims;
 pub mod pack;
 pub mod partitions;
 pub mod reconcile;
+#[cfg(test)]
+mod reconcile_tests;
 pub mod reserve;
 pub mod resize;
 pub mod rollout;
@@ -37,6 +39,8 @@ mod watch_tests;
 
 use tokio::sync::{Mutex, Notify};
 
+#[cfg(test)]
+pub(crate) use step::lease_and_start;
 pub use step::{impaired, members, run};
 
 /// Wakes the parts of this process that work on clusters.

@@ -22,6 +22,14 @@ pub(super) const LEASE_S: i64 = 900;
 const AGAIN_S: i64 = 2;
 const LONGEST_AGAIN_S: i64 = 60;
 
+/// The rounds of one process.
+pub(crate) struct Rounds {
+    settings: Settings,
+    manager: Arc<dyn FabricManager>,
+    last: Schedule,
+    looked: watch::Schedule,
+}
+
 /// The result of the last try.
 #[derive(Debug, Default)]
 struct Schedule {
@@ -38,27 +46,48 @@ pub async fn run(core: Arc<Core>, settings: Settings) {
             return core.stop.cancelled().await;
         }
     };
-    let mut last = Schedule::default();
-    let mut looked = watch::Schedule::default();
+    let mut rounds = Rounds::new(settings, manager);
     loop {
         tokio::select! {
             () = core.stop.cancelled() => return,
             () = core.clusters.partitions.notified() => {}
             () = tokio::time::sleep(LOOK) => {}
         }
+        rounds.run(&core).await;
+    }
+}
+
+impl Rounds {
+    pub(crate) fn new(settings: Settings, manager: Arc<dyn FabricManager>) -> Self {
+        Self {
+            settings,
+            manager,
+            last: Schedule::default(),
+            looked: watch::Schedule::default(),
+        }
+    }
+
+    /// Brings wanted partitions to the fabric and compares the fabric with the site, where that is due. Logs failures.
+    pub(crate) async fn run(&mut self, core: &Arc<Core>) {
+        let Self {
+            settings,
+            manager,
+            last,
+            looked,
+        } = self;
         match core.store.is_restored().await {
             Ok(false) => {}
             // Restored from a copy: the fabric may serve clusters that this database does not know.
-            Ok(true) => continue,
+            Ok(true) => return,
             Err(error) => {
                 tracing::warn!(%error, "the database does not answer; partitions are not changed until it answers");
-                continue;
+                return;
             }
         }
-        if let Err(error) = run_round(&core, &settings, &manager, &mut last).await {
+        if let Err(error) = run_round(core, settings, manager, last).await {
             tracing::warn!(%error, "the state of the fabric could not be read or stored");
         }
-        if let Err(error) = watch::run_round(&core, &settings, &manager, &mut looked).await {
+        if let Err(error) = watch::run_round(core, settings, manager, looked).await {
             tracing::warn!(%error, "the fabric could not be compared with the site");
         }
     }

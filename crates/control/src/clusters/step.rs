@@ -19,7 +19,7 @@ use super::partitions::Fabric;
 use super::reserve::{self, ReserveError, event};
 use super::{resize, rollout};
 use crate::clock;
-use crate::core::Core;
+use crate::core::{Core, CrashPoint};
 use crate::hall::Units;
 use crate::user_data;
 
@@ -27,6 +27,8 @@ use crate::user_data;
 const AT_ONCE: usize = 16;
 /// Longest pause between checks of the table: the safety net for lost wake-ups.
 const IDLE: Duration = Duration::from_secs(10);
+/// Conflicts in a row after which a step gives up. The cluster is due again at the end of its lease, or after a change.
+const CONFLICTS: usize = 100;
 /// Pause after a failure.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -54,7 +56,8 @@ pub async fn run(core: Arc<Core>) {
     network::ended(&core).await;
 }
 
-async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -> Result<Duration, StoreError> {
+/// Leases due clusters and begins their steps. Returns the pause until the next check.
+pub(crate) async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -> Result<Duration, StoreError> {
     let room = AT_ONCE.saturating_sub(steps.len());
     if room == 0 {
         return Ok(IDLE);
@@ -74,12 +77,17 @@ async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -> Result<Du
     Ok(until.clamp(Duration::from_millis(10), IDLE))
 }
 
-async fn steps_of(core: Arc<Core>, id: String) {
+pub(super) async fn steps_of(core: Arc<Core>, id: String) {
+    core.point(CrashPoint::Begin, &id).await;
+    let mut conflicts = 0;
     loop {
         match step(&core, &id).await {
-            Ok(Next::Again) => {}
+            Ok(Next::Again) => conflicts = 0,
             Ok(Next::Rest) => return,
-            Err(ReserveError::Store(StoreError::Conflict { .. } | StoreError::Contended(_))) => {
+            Err(ReserveError::Store(StoreError::Conflict { .. } | StoreError::Contended(_)))
+                if conflicts < CONFLICTS =>
+            {
+                conflicts += 1;
                 tokio::task::yield_now().await;
             }
             Err(ReserveError::Store(StoreError::NotFound { .. })) => return,

@@ -325,6 +325,26 @@ async fn only_checked_nodes_are_let_go_while_a_lost_one_has_no_replacement() {
     assert_eq!(let_go(&bad).await, None, "{bad} is lost");
 }
 
+#[tokio::test]
+async fn a_step_that_meets_a_conflict_every_time_gives_up() {
+    let core = hall(32, "").await;
+    build(&core, "alpha", "bolt", 4).await;
+    // An operator takes every free node: each is free in a plan, and refuses its seat.
+    for node in core.store.free_nodes().await.unwrap() {
+        put(&core, &node, |record| {
+            record.node.wanted.hold = Some("an inspection".into())
+        })
+        .await;
+    }
+    let bad = names(&core, "alpha").await.first().unwrap().clone();
+    put(&core, &bad, |record| record.node.state = NodeState::Failed).await;
+    let steps = step::steps_of(Arc::clone(&core), "alpha".into());
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(120), steps).await;
+    assert!(ended.is_ok(), "the step goes on for ever");
+    assert_eq!(cluster(&core, "alpha").await.cluster.state, State::Degraded);
+    assert!(names(&core, "alpha").await.contains(&bad), "nothing was changed");
+}
+
 /// Events about failed searches for a replacement node.
 async fn refusals(core: &Core) -> usize {
     let events = core.store.events(&Scope::Site, 0, "clusters/alpha", 100).await.unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rackwright_api::v1::control_message::Message as Control;
-use rackwright_lifecycle::{Edge, Effect, EventKind, OperationKind, Outcome, State, minutes};
+use rackwright_lifecycle::{Edge, Effect, EventKind, OperationKind, Outcome, State};
 use rackwright_store::{EventRow, NodeRecord, OperationRow, Scope, Store};
 use tonic::Code;
 
@@ -188,12 +188,11 @@ fn is_rest(state: State) -> bool {
     )
 }
 
-/// Every node is in a state of rest, and nothing is due within 12 minutes: less than the hour of a rest divided by the four
-/// nodes that there are at most, and longer than a queued node waits before it checks its queue by itself.
-pub async fn all_rest(store: &Store, replicas: &[String]) -> bool {
+/// Every node is in a state of rest, and nothing is due within `rest_us` microseconds.
+pub async fn all_rest(store: &Store, replicas: &[String], rest_us: i64) -> bool {
     for replica in replicas {
         let due = store.next_due(replica).await.expect("the database answers");
-        if due.is_some_and(|due| due <= clock::now().plus(minutes(12))) {
+        if due.is_some_and(|due| due <= clock::now().plus(rest_us)) {
             return false;
         }
     }

@@ -7,21 +7,21 @@
 mod bounds;
 mod chance;
 mod checks;
+mod clusters;
+mod events;
 mod gate;
 mod metering;
 mod passwords;
 mod performer;
 mod process;
+mod seeds;
 mod turns;
 mod world;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
 use rackwright_lifecycle::{Timestamp, minutes, seconds};
 use rackwright_store::Store;
 
@@ -63,6 +63,27 @@ struct Figures {
     moves: u64,
     /// Commits after which a node was queued.
     in_line: u64,
+    /// Clusters that were handed over whole, and nodes that others replaced in them.
+    clusters: u64,
+    replaced: u64,
+    /// Network tests that found a node or the network at fault.
+    faults_found: u64,
+}
+
+impl Figures {
+    fn add(&mut self, other: &Self) {
+        self.turns += other.turns;
+        self.kills += other.kills;
+        self.edges += other.edges;
+        self.wishes += other.wishes;
+        self.cancelled += other.cancelled;
+        self.connections += other.connections;
+        self.moves += other.moves;
+        self.in_line += other.in_line;
+        self.clusters += other.clusters;
+        self.replaced += other.replaced;
+        self.faults_found += other.faults_found;
+    }
 }
 
 /// One run.
@@ -84,6 +105,10 @@ struct Run {
     /// The last replica of each machine's agent.
     connected: BTreeMap<String, usize>,
     kills_of_1000: usize,
+    /// At rest, nothing is due within this time, in microseconds.
+    rest_us: i64,
+    /// The clusters of a run that has any.
+    clusters: Option<clusters::Play>,
     figures: Figures,
     trace: Vec<String>,
 }
@@ -102,6 +127,7 @@ enum Choice {
     Lease(usize),
     Round(usize),
     Start(usize),
+    Cluster(clusters::Turn),
 }
 
 /// A fresh database for the seed. Keys are kept from seed to seed: all belong to one site.
@@ -124,17 +150,29 @@ async fn replicas(dir: &Path, fake: &Fake, limits: &str) -> (Vec<Process>, Store
     (processes, store)
 }
 
+/// Sets the clock to the beginning. Returns the random numbers of a seed.
+fn begin(seed: u64) -> Arc<Chance> {
+    clock::simulated::set(BEGIN);
+    Arc::new(Chance::new(seed))
+}
+
 impl Run {
     async fn new(seed: u64, dir: &Path) -> Self {
-        clock::simulated::set(BEGIN);
-        let chance = Arc::new(Chance::new(seed));
+        let chance = begin(seed);
+        let mut run = Self::with_settings(&chance, dir, bounds::settings(&chance)).await;
+        run.script().await;
+        run
+    }
+
+    /// A run without machines.
+    async fn with_settings(chance: &Arc<Chance>, dir: &Path, settings: &str) -> Self {
         let fake = Fake {
             world: Arc::new(Mutex::new(World::default())),
             gate: Arc::default(),
             chance: chance.clone(),
         };
-        let (processes, store) = replicas(dir, &fake, bounds::settings(&chance)).await;
-        let mut run = Self {
+        let (processes, store) = replicas(dir, &fake, settings).await;
+        Self {
             fake,
             processes,
             store,
@@ -146,11 +184,13 @@ impl Run {
             open_requests: BTreeMap::new(),
             connected: BTreeMap::new(),
             kills_of_1000: if chance.of_1000(200) { 0 } else { KILLS_OF_1000 },
+            // Less than the hour of a rest divided by the four nodes that there are at most, and longer than a queued node
+            // waits before it checks its queue by itself.
+            rest_us: minutes(12),
+            clusters: None,
             figures: Figures::default(),
             trace: Vec::new(),
-        };
-        run.script().await;
-        run
+        }
     }
 
     /// The machines of this seed, and their wishes and mishaps.
@@ -255,6 +295,9 @@ impl Run {
         let (full, in_line) = bounds::look(&self.store, limits).await;
         self.figures.in_line += u64::from(in_line);
         wrong.extend(full);
+        if let Some(clusters) = &mut self.clusters {
+            wrong.extend(clusters.look(&self.store, &self.fake, &mut self.figures).await);
+        }
         self.fake.world().wrong.extend(wrong);
     }
 
@@ -298,6 +341,13 @@ impl Run {
         if let Some((key, number)) = self.next_event() {
             at(&mut choices, key.0, Choice::RunEvent(key, number));
         }
+        for (time, turn) in self
+            .clusters
+            .iter()
+            .flat_map(|clusters| clusters.turns(&self.processes))
+        {
+            at(&mut choices, time, Choice::Cluster(turn));
+        }
         // This query costs more than most turns, so it runs only if nothing else can happen, and sometimes.
         if choices.is_empty() || self.fake.chance.of_1000(150) {
             for (number, process) in self.processes.iter().enumerate().filter(|(_, p)| p.answers()) {
@@ -305,6 +355,11 @@ impl Run {
                 let due = core.store.next_due(&core.replica).await.expect("the database answers");
                 if let Some(due) = due {
                     at(&mut choices, due, Choice::Lease(number));
+                }
+                if self.clusters.is_some()
+                    && let Some(due) = core.store.next_cluster_due().await.expect("the database answers")
+                {
+                    at(&mut choices, due, Choice::Cluster(clusters::Turn::Lease(number)));
                 }
             }
         }
@@ -322,10 +377,14 @@ impl Run {
                     .expect("the database answers");
             }
             Choice::Round(number) => self.round(number).await,
+            Choice::Cluster(turn) => self.cluster_turn(turn).await,
             Choice::Start(number) => {
                 self.note(format!("replica {number} starts again"));
                 self.report_alive().await;
                 self.processes[number].start_again().await;
+                if let Some(clusters) = &mut self.clusters {
+                    clusters.started(number, &self.processes[number]);
+                }
             }
         }
     }
@@ -352,34 +411,6 @@ impl Run {
         process.round();
     }
 
-    /// The first event that can be handled now, and its replica. Each replica handles one message or wish of a machine at a
-    /// time.
-    fn next_event(&self) -> Option<((Timestamp, u64), usize)> {
-        let mut world = self.fake.world();
-        let planned: Vec<_> = world.planned.iter().map(|(key, what)| (*key, what.clone())).collect();
-        let may = |number: usize, id: &str| {
-            let process = &self.processes[number];
-            process.answers() && !process.busy.contains(id)
-        };
-        planned.into_iter().find_map(|(key, (id, planned))| {
-            let takers: Vec<usize> = match &planned {
-                PlannedEvent::Connect { .. } | PlannedEvent::Ask { .. } => {
-                    (0..REPLICAS).filter(|n| may(*n, &id)).collect()
-                }
-                PlannedEvent::Gone { process, .. } => Some(*process).filter(|n| may(*n, &id)).into_iter().collect(),
-                PlannedEvent::Say { .. } => match &world.machine(&id).connection {
-                    Some(connection) if !may(connection.process, &id) => Vec::new(),
-                    Some(connection) => vec![connection.process],
-                    None => vec![0],
-                },
-                _ => vec![0],
-            };
-            // Depends on the event, not on chance: a repeated query gives the same answer.
-            let spread = usize::try_from(key.1).unwrap_or(0) + usize::try_from(key.0.0 / 1000 % 7).unwrap_or(0);
-            (!takers.is_empty()).then(|| (key, takers[spread % takers.len()]))
-        })
-    }
-
     fn note(&mut self, what: String) {
         self.trace
             .push(format!("{:>9.3} {what}", clock::now().since(BEGIN) as f64 / 1e6));
@@ -392,6 +423,9 @@ impl Run {
         let most = if chance.of_1000(750) { 20_000 } else { 200_000 };
         self.processes[number].kill(now.plus(chance.millis(100, most))).await;
         self.committed = None;
+        if let Some(clusters) = &mut self.clusters {
+            clusters.killed(number);
+        }
         let soon = now.plus(chance.millis(100, 10_000));
         for process in &mut self.processes {
             process.next_round = process.next_round.min(soon);
@@ -406,78 +440,14 @@ impl Run {
         }
     }
 
-    /// Delivers messages to agents.
-    async fn hear(&mut self) {
-        let now = clock::now();
-        let sent = self.fake.world().sent(now, &self.fake.chance);
-        for sent in sent {
-            let sender = &self.processes[sent.process].core.replica;
-            let wrong = checks::job(&self.store, &sent, sender).await;
-            let mut world = self.fake.world();
-            world.wrong.extend(wrong);
-            if sent.is_heard {
-                let line = process::told(&mut world, &sent.id, *sent.message, now, &self.fake.chance);
-                drop(world);
-                self.note(line);
-            }
-        }
-    }
-
-    fn run_event(&mut self, key: (Timestamp, u64), number: usize) {
-        let now = clock::now();
-        let Some((id, planned)) = self.fake.world().planned.remove(&key) else {
-            return;
-        };
-        let mut line = format!("{id}, replica {number}: {planned:?}");
-        line.truncate(150);
-        self.note(line);
-        let fake = self.fake.clone();
-        let mut world = fake.world();
-        let machine = world.machine(&id);
-        let process = &mut self.processes[number];
-        match planned {
-            PlannedEvent::AgentUp { boot } if machine.boot == boot => world.agent_up(&id, now, &self.fake.chance),
-            PlannedEvent::HostUp { boot } if machine.boot == boot => {
-                machine.running = world::Running::Host;
-                machine.has_back_door = true;
-                // The customer's root may have changed them.
-                machine.is_set &= !self.fake.chance.of_1000(400);
-            }
-            PlannedEvent::JobEnds { boot, operation, work } if machine.boot == boot => {
-                world.job_ends(&id, &operation, &work, now, &self.fake.chance);
-            }
-            PlannedEvent::BriefFailure => world.fail_briefly(&id, now, &self.fake.chance),
-            PlannedEvent::Move => world.moves(&id, now, &self.fake.chance),
-            PlannedEvent::Connect { boot } if machine.boot == boot => {
-                self.figures.connections += 1;
-                let former = self.connected.insert(id.clone(), number);
-                self.figures.moves += u64::from(former.is_some_and(|former| former != number));
-                process.connect(&id, boot);
-            }
-            PlannedEvent::Say { boot, message } if machine.boot == boot => {
-                if let Some(connection) = &machine.connection {
-                    let certificate = connection.certificate.clone();
-                    process.say(&id, connection.number, &certificate, *message);
-                }
-            }
-            PlannedEvent::Gone { process: of, number } => {
-                world.noticed(&id, of, number);
-                process.gone(&id, number);
-            }
-            PlannedEvent::Ask { wish, key } => {
-                self.open_requests.insert((number, id.clone()), (wish, key.clone()));
-                self.figures.wishes += 1;
-                process.ask(&id, wish, key);
-            }
-            _ => {}
-        }
-    }
-
     /// Forgets the calls that have ended, so that they are not repeated.
     fn forget_answered(&mut self) {
         let processes = &self.processes;
         self.open_requests
             .retain(|(number, id), _| processes[*number].busy.contains(id));
+        if let Some(clusters) = &mut self.clusters {
+            clusters.forget_answered(processes);
+        }
     }
 
     /// Takes turns until every machine is at rest.
@@ -493,7 +463,7 @@ impl Run {
                 let is_quiet = self.processes.iter().all(|p| p.is_quiet() && p.down_until.is_none());
                 let is_nothing_planned = is_quiet && checks::is_nothing_planned(&self.store, &self.fake).await;
                 let names: Vec<_> = self.processes.iter().map(|p| p.core.replica.clone()).collect();
-                if is_nothing_planned && checks::all_rest(&self.store, &names).await {
+                if is_nothing_planned && checks::all_rest(&self.store, &names, self.rest_us).await {
                     return;
                 }
                 if next > end {
@@ -520,15 +490,16 @@ impl Run {
 
     /// The run from its first turn to the last check.
     async fn run_to_end(&mut self) {
-        let minute = seconds(60);
-        while self
-            .fake
-            .world()
-            .planned
-            .values()
-            .any(|(_, c)| matches!(c, PlannedEvent::Ask { .. }))
-            || !self.open_requests.is_empty()
-        {
+        self.storm().await;
+        // From every state, an operator's request leads back to the pool.
+        self.until_rest().await;
+        self.return_to_pool().await;
+        self.last_checks().await;
+    }
+
+    /// Takes turns until the last wish is answered. Then nothing is killed and nothing fails any more.
+    async fn storm(&mut self) {
+        while self.is_asking() {
             if let Turn::Idle(next) = self.turn().await {
                 clock::simulated::set(next);
             }
@@ -537,14 +508,24 @@ impl Run {
                 break;
             }
         }
-        // The storm is over: from every state, an operator's request leads back to the pool.
         self.kills_of_1000 = 0;
         self.fake.world().failures_of_1000 = 0;
-        self.until_rest().await;
+    }
+
+    /// Whether a wish is to come, or has no answer yet.
+    fn is_asking(&self) -> bool {
+        let is_wish = |planned: &PlannedEvent| matches!(planned, PlannedEvent::Ask { .. });
+        !self.open_requests.is_empty()
+            || self.clusters.as_ref().is_some_and(clusters::Play::is_asking)
+            || self.fake.world().planned.values().any(|(_, planned)| is_wish(planned))
+    }
+
+    /// Returns each node to the pool by requests.
+    async fn return_to_pool(&mut self) {
         for round in 0..4 {
             for (id, wish) in checks::requests_to_pool(&self.store).await {
                 let key = format!("{id}-out-{round}");
-                let at = clock::now().plus(minute);
+                let at = clock::now().plus(seconds(60));
                 self.fake.world().at(at, &id, PlannedEvent::Ask { wish, key });
             }
             self.until_rest().await;
@@ -553,6 +534,10 @@ impl Run {
             self.run_until(clock::now().plus(minutes(24 * 60))).await;
             self.until_rest().await;
         }
+    }
+
+    /// The checks of the end, when every node is in the pool.
+    async fn last_checks(&mut self) {
         let mut violations = checks::violations(&self.store, &self.fake).await;
         violations.extend(passwords::violations(&self.store, &self.fake, &self.processes[0].core.keys.sealer).await);
         violations.extend(bounds::violations(&self.store).await);
@@ -568,81 +553,16 @@ impl Run {
 }
 
 fn run_seed(seed: u64, dir: &Path) -> (Figures, Vec<String>, Vec<String>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(async {
+    seeds::block_on(async {
         let mut run = Run::new(seed, dir).await;
         run.run_to_end().await;
-        for process in &mut run.processes {
-            process.end().await;
-        }
-        run.store.close().await;
-        let wrong = std::mem::take(&mut run.fake.world().wrong);
-        (run.figures, wrong, run.trace)
+        run.end().await
     })
-}
-
-/// The processors that this process may use.
-fn cpus() -> Vec<usize> {
-    let allowed = sched_getaffinity(Pid::from_raw(0)).expect("the processors can be asked for");
-    (0..CpuSet::count())
-        .filter(|cpu| allowed.is_set(*cpu).unwrap_or(false))
-        .collect()
-}
-
-/// A run alternates between its thread and the database's thread at every statement, and never uses both at once. On one
-/// processor that costs a fifth less.
-fn pin_to_cpu(cpu: usize) {
-    let mut set = CpuSet::new();
-    set.set(cpu).expect("a processor of this machine");
-    sched_setaffinity(Pid::from_raw(0), &set).expect("the thread stays where it is told");
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
 }
 
 #[test]
 fn whatever_is_killed_whenever_nothing_is_lost_and_nothing_is_destroyed_twice() {
-    let (first, count) = match number("RACKWRIGHT_SEED") {
-        Some(seed) => (seed, 1),
-        None => (0, number("RACKWRIGHT_SEEDS").unwrap_or(SEEDS)),
-    };
-    let (next, total) = (AtomicU64::new(first), Mutex::new(Figures::default()));
-    let (next, total) = (&next, &total);
-    std::thread::scope(|scope| {
-        for cpu in cpus() {
-            scope.spawn(move || {
-                pin_to_cpu(cpu);
-                let dir = process::folder();
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + count {
-                        return;
-                    }
-                    let (figures, wrong, trace) = run_seed(seed, dir.path());
-                    if count == 1 {
-                        println!("{}", trace.join("\n"));
-                    }
-                    if !wrong.is_empty() {
-                        // One failed seed is enough.
-                        next.store(first + count, Ordering::Relaxed);
-                    }
-                    assert!(wrong.is_empty(), "seed {seed}: {}", wrong.join("\n"));
-                    let mut total = total.lock().expect("no thread failed");
-                    total.turns += figures.turns;
-                    total.kills += figures.kills;
-                    total.edges += figures.edges;
-                    total.wishes += figures.wishes;
-                    total.cancelled += figures.cancelled;
-                    total.connections += figures.connections;
-                    total.moves += figures.moves;
-                    total.in_line += figures.in_line;
-                }
-            });
-        }
-    });
-    let total = *total.lock().expect("no thread failed");
-    println!("{count} seeds: {total:?}");
+    let (count, total) = seeds::run(SEEDS, run_seed);
     if count < SEEDS {
         // A few seeds may not contain everything.
         return;

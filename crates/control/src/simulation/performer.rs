@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rackwright_lifecycle::{
     Bmc, BootTarget, Effect, Outcome, Power, Reading, SETTINGS_DIFFER, Timestamp, is_interrupted, seconds,
 };
-use rackwright_store::{Identity, NodeRecord, Scope, SettingsRead};
+use rackwright_store::{Identity, NetworkTest, NodeRecord, Scope, SettingsRead};
 use tokio::sync::Notify;
 
 use super::chance::Chance;
+use super::clusters::traffic;
 use super::gate::Gate;
 use super::world::{Content, Machine, Running, World, known_to_bmc, mac};
 use crate::clock;
+use crate::clusters::network::TestFuture;
 use crate::core::Core;
 use crate::credentials::change_with;
 use crate::credentials::fake::Lost;
@@ -30,7 +32,7 @@ pub struct Fake {
 
 /// How an exchange fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
+pub enum Fault {
     /// The request was lost.
     Before,
     /// The answer was lost.
@@ -47,6 +49,16 @@ impl Performer for Fake {
     ) -> EffectFuture<'a> {
         Box::pin(self.does(core, record, effect))
     }
+
+    fn test_network<'a>(
+        &'a self,
+        _: &'a Arc<Core>,
+        _: &'a str,
+        began: &'a NetworkTest,
+        nodes: Vec<NodeRecord>,
+    ) -> TestFuture<'a> {
+        Box::pin(traffic::test(self, began, nodes))
+    }
 }
 
 impl Fake {
@@ -54,12 +66,12 @@ impl Fake {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn pause(&self, least_ms: usize, most_ms: usize) {
+    pub async fn pause(&self, least_ms: usize, most_ms: usize) {
         let until = clock::now().plus(self.chance.millis(least_ms, most_ms));
         self.gate.sleep_until(until).await;
     }
 
-    fn fault(&self) -> Option<Fault> {
+    pub fn fault(&self) -> Option<Fault> {
         let failures_of_1000 = self.world().failures_of_1000;
         match (
             self.chance.of_1000(failures_of_1000),
@@ -74,7 +86,7 @@ impl Fake {
     async fn does(&self, core: &Core, record: &NodeRecord, effect: Effect) -> EffectResult {
         let fault = self.fault();
         self.pause(1, 900).await;
-        if fault == Some(Fault::Before) {
+        if fault == Some(Fault::Before) || self.world().is_silent(&record.id, effect, clock::now()) {
             return unreachable_bmc();
         }
         let done = match effect {

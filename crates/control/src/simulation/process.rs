@@ -1,8 +1,9 @@
 //! One replica of the control plane: its tasks, its kills and its restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rackwright_api::v1;
@@ -26,7 +27,7 @@ use crate::agents::AdmittedAgent;
 use crate::agents::QUEUE;
 use crate::bmc::bmc_password_purpose;
 use crate::config::Config;
-use crate::core::Core;
+use crate::core::{Core, Tasks};
 use crate::firmware_settings::Wanted;
 use crate::grpc::test_calls::{self, NodeRequest};
 use crate::telemetry::Traces;
@@ -64,6 +65,10 @@ pub struct Process {
     wanted: Arc<Wanted>,
 }
 
+fn running(tasks: &Tasks) -> MutexGuard<'_, JoinSet<()>> {
+    tasks.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A folder in memory if possible.
 pub fn folder() -> TempDir {
     let memory = Path::new("/dev/shm");
@@ -93,6 +98,7 @@ async fn open(config: Config, fake: &Fake) -> Arc<Core> {
     core.rng = fake.chance.clone();
     core.performer = Arc::new(fake.clone());
     core.points = Some(Arc::new(GatePoints(fake.gate.clone())));
+    core.tasks = Some(Tasks::default());
     Arc::new(core)
 }
 
@@ -210,6 +216,8 @@ impl Process {
     pub async fn end(&mut self) {
         self.steps.shutdown().await;
         self.calls.shutdown().await;
+        let mut tasks = std::mem::take(&mut *self.tasks());
+        tasks.shutdown().await;
         self.busy.clear();
         self.core.store.close().await;
     }
@@ -230,10 +238,15 @@ impl Process {
                 self.busy.remove(&ended.expect("no call panics"));
                 self.is_recovering = false;
             }
-            if gate.waiting().len() == self.steps.len() + self.calls.len() {
+            while let Some(ended) = self.tasks().try_join_next() {
+                ended.expect("no task panics");
+            }
+            let tasks = self.core.tasks.clone().expect("a simulated process has tasks");
+            if gate.waiting().len() == self.steps.len() + self.calls.len() + running(&tasks).len() {
                 return;
             }
             tokio::select! {
+                Some(ended) = poll_fn(|cx| running(&tasks).poll_join_next(cx)) => ended.expect("no task panics"),
                 () = gate.came.notified() => {}
                 Some(ended) = self.steps.join_next() => ended.expect("no step panics"),
                 Some(ended) = self.calls.join_next() => {
@@ -246,10 +259,16 @@ impl Process {
 
     /// Whether no task runs.
     pub fn is_quiet(&self) -> bool {
-        self.steps.is_empty() && self.calls.is_empty()
+        self.steps.is_empty() && self.calls.is_empty() && self.tasks().is_empty()
     }
 
-    fn call(&mut self, id: &str, work: impl Future<Output = ()> + Send + 'static) {
+    /// The tasks that the replica began with `Core::spawn`.
+    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
+        running(self.core.tasks.as_ref().expect("a simulated process has tasks"))
+    }
+
+    /// Begins a call about a node or another part of the site.
+    pub fn call(&mut self, id: &str, work: impl Future<Output = ()> + Send + 'static) {
         self.busy.insert(id.to_owned());
         let id = id.to_owned();
         self.calls.spawn(async move {

@@ -7,13 +7,15 @@ use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message;
 use rackwright_api::v1::job::Work;
 use rackwright_api::v1::job_report::Result as JobResult;
-use rackwright_lifecycle::Timestamp;
 use rackwright_lifecycle::drives::KnownDrive;
+use rackwright_lifecycle::{Effect, Timestamp};
 use rackwright_store::AgentSession;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::chance::Chance;
+use super::clusters::fabric::PhysicalFabric;
+use super::clusters::traffic::Verdicts;
 use crate::agents::ToAgent;
 use crate::clock;
 use crate::credentials::fake::{Accounts, FakeBmcAccess};
@@ -139,6 +141,12 @@ pub struct World {
     pub failures_of_1000: usize,
     /// Whether firmware settings are wanted.
     pub wants_settings: bool,
+    /// While a BMC gives no answer: from, until.
+    pub silences: BTreeMap<String, (Timestamp, Timestamp)>,
+    /// The subnet manager and the ports of the fabric.
+    pub fabric: PhysicalFabric,
+    /// The verdicts of network tests.
+    pub verdicts: Verdicts,
     /// Connections that the agent has given up and the replica still considers good.
     stale: Vec<(String, Connection)>,
     executed: BTreeSet<String>,
@@ -186,6 +194,16 @@ impl World {
     pub fn at(&mut self, at: Timestamp, id: &str, planned: PlannedEvent) {
         self.next += 1;
         self.planned.insert((at, self.next), (id.to_owned(), planned));
+    }
+
+    /// Whether the BMC gives no answer to a request for this effect.
+    pub fn is_silent(&self, id: &str, effect: Effect, now: Timestamp) -> bool {
+        let is_of_bmc = !matches!(
+            effect,
+            Effect::AwaitHost | Effect::Validate | Effect::ValidateFromOutside | Effect::HandOver
+        );
+        let silence = self.silences.get(id);
+        is_of_bmc && silence.is_some_and(|(from, until)| (*from..*until).contains(&now))
     }
 
     pub fn set_network_once(&mut self, id: &str, network: bool) {

@@ -18,6 +18,7 @@ mod settings;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rackwright_lifecycle::cluster::{Member, Network, Standing, State};
@@ -31,7 +32,11 @@ use crate::core::Core;
 use crate::text::counted;
 
 pub use outcome::report;
+pub use plan::{Found, run};
 pub use settings::Settings;
+
+/// A running test. `None`: the process stops.
+pub type TestFuture<'a> = Pin<Box<dyn Future<Output = Option<Found>> + Send + 'a>>;
 
 /// Time after which a blocked test is tried again, in seconds.
 pub const AGAIN_S: i64 = 600;
@@ -218,15 +223,16 @@ pub async fn begin(
         nodes = nodes.len(),
         "a network test between the cluster's nodes begins"
     );
-    let (core, id) = (core.clone(), record.id.clone());
+    let (test_core, id) = (core.clone(), record.id.clone());
     let span = tracing::Span::current();
     let testing = async move {
+        let core = test_core;
         // The run notices by itself that the process stops, and cleans the machines before it ends.
         run_test(&core, &id, &began, nodes).await;
         core.clusters.tests.end(&run);
         core.clusters.due.notify_one();
     };
-    tokio::spawn(testing.instrument(span));
+    core.spawn(testing.instrument(span));
     Ok(())
 }
 
@@ -244,7 +250,7 @@ pub async fn ended(core: &Core) {
 
 /// The whole run, from the first login to the stored result.
 async fn run_test(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<NodeRecord>) {
-    let Some(found) = plan::run(core, id, began, nodes).await else {
+    let Some(found) = core.performer.test_network(core, id, began, nodes).await else {
         return;
     };
     for _ in 0..10 {

@@ -1,17 +1,96 @@
 use std::time::Duration;
 
+use rackwright_lifecycle::Effect;
 use rackwright_lifecycle::cluster::Wait;
 use rackwright_planner::handover::Verdict;
 use rackwright_planner::network::{Lane, Rule, Test, Topology, Transport, Usual, judge};
+use tokio::sync::Notify;
 
-use super::plan::Found;
 use super::*;
 use crate::clusters::tests::{build, check, cluster, hall, names, spec, step};
 use crate::grpc::test_calls::create_cluster;
+use crate::perform::{EffectFuture, EffectResult, Performer};
 
 /// A program that exists but cannot be sent: there are no machines behind these rows.
 const ON: &str = "network_test: {program: /bin/sh}\n";
 const LATER: Timestamp = Timestamp(i64::MAX / 2);
+
+/// Tests of a network without machines: each passes at once, or none ever ends.
+struct Play {
+    ends: bool,
+}
+
+impl Performer for Play {
+    fn perform<'a>(&'a self, _: &'a Core, _: &'a NodeRecord, _: Effect, _: &'a Notify) -> EffectFuture<'a> {
+        Box::pin(std::future::ready(EffectResult::succeeded()))
+    }
+
+    fn test_network<'a>(
+        &'a self,
+        _: &'a Arc<Core>,
+        _: &'a str,
+        _: &'a NetworkTest,
+        nodes: Vec<NodeRecord>,
+    ) -> TestFuture<'a> {
+        if !self.ends {
+            return Box::pin(std::future::pending());
+        }
+        let names: Vec<String> = nodes.into_iter().map(|node| node.id).collect();
+        let found = Found {
+            fresh: (0..names.len()).collect(),
+            topology: Topology::bare(&names),
+            ..Found::default()
+        };
+        Box::pin(std::future::ready(Some(found)))
+    }
+}
+
+/// A cluster with checked nodes, and its network test begun.
+async fn begun(core: &Arc<Core>) {
+    create_cluster(core, "1", "alpha", spec("acme", 4)).await.unwrap();
+    step(core, "alpha").await;
+    for node in names(core, "alpha").await {
+        check(core, &node).await;
+    }
+    assert_eq!(step(core, "alpha").await, State::Validating);
+}
+
+async fn let_go(core: &Core) -> usize {
+    let nodes = nodes(core, "alpha").await.into_iter();
+    let seats = nodes.filter_map(|node| node.node.claim?.cluster?.let_go);
+    seats.count()
+}
+
+#[tokio::test]
+async fn the_performer_makes_the_test_and_the_nodes_that_passed_are_let_go() {
+    let mut core = hall(32, ON).await;
+    core.parts().performer = Arc::new(Play { ends: true });
+    begun(&core).await;
+    let ended = async {
+        while cluster(&core, "alpha").await.network.unwrap().until.is_some() {
+            core.clusters.due.notified().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), ended).await.unwrap();
+    step(&core, "alpha").await;
+    assert_eq!(cluster(&core, "alpha").await.network.unwrap().passed.len(), 4);
+    assert_eq!(let_go(&core).await, 4);
+}
+
+#[tokio::test]
+async fn a_run_is_a_task_of_its_process_and_ends_with_it() {
+    let mut core = hall(32, ON).await;
+    let tasks = crate::core::Tasks::default();
+    core.parts().performer = Arc::new(Play { ends: false });
+    core.parts().tasks = Some(tasks.clone());
+    begun(&core).await;
+    let mut running = std::mem::take(&mut *tasks.lock().unwrap());
+    assert_eq!(running.len(), 1);
+    running.shutdown().await;
+    let held: &Arc<Core> = &core;
+    assert_eq!(Arc::strong_count(held), 1, "the task holds the core");
+    assert_eq!(let_go(&core).await, 0);
+}
 
 async fn nodes(core: &Core, id: &str) -> Vec<NodeRecord> {
     core.store.nodes_of_cluster(&Scope::Site, id).await.unwrap()
