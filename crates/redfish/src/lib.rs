@@ -16,6 +16,7 @@ mod accounts;
 mod bios;
 mod bmc_state;
 mod boot;
+mod boot_options;
 pub mod capabilities;
 mod client;
 mod component_integrity;

@@ -73,7 +73,7 @@ fn verdict(observed: &Observed, capability: Capability) -> Verdict {
         C::EventLog => services::event_log(observed),
         C::Sensors => services::sensors(observed),
         C::Macs => match &observed.macs {
-            Ok(0) => not_offered("no interface and no adapter reports an Ethernet address"),
+            Ok(0) => not_offered("no interface, no adapter and no boot option has an Ethernet address"),
             Ok(count) => pass(format!("{count} known")),
             Err(why) => fail(why),
         },

@@ -73,7 +73,8 @@ pub struct Observed {
     pub logs: Vec<(Resource, Reading)>,
     /// The resources with sensors, of each chassis.
     pub sensors: Vec<(String, Reading)>,
-    /// The number of known Ethernet addresses of the machine, or the reason why they could not be read.
+    /// The number of known Ethernet addresses of the machine, those in its boot options only if there are no others; or the
+    /// reason why they could not be read.
     pub macs: Result<usize, String>,
 }
 
@@ -266,8 +267,12 @@ impl BmcClient {
 
     async fn macs_known(&self, system: Option<&System>) -> Result<Result<usize, String>, RedfishError> {
         let Some(system) = system else { return Ok(Ok(0)) };
-        match self.macs_of(system).await {
-            Ok(macs) => Ok(Ok(macs.len())),
+        let count = match self.macs_of(system).await {
+            Ok(macs) if macs.is_empty() => self.boot_option_macs().await.map(|(macs, _)| macs.len()),
+            known => known.map(|macs| macs.len()),
+        };
+        match count {
+            Ok(count) => Ok(Ok(count)),
             Err(failure) if failure.is_fatal_for_walk() => Err(failure),
             Err(failure) => Ok(Err(error_summary(&failure))),
         }

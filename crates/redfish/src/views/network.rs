@@ -14,6 +14,11 @@ impl MacAddress {
     pub fn is_usable(self) -> bool {
         self.0 != [0; 6] && self.0[0] & 1 == 0
     }
+
+    /// Whether it is locally administered: chosen by software, not by the card's maker.
+    pub fn is_local(self) -> bool {
+        self.0[0] & 2 != 0
+    }
 }
 
 impl fmt::Display for MacAddress {

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rackwright_redfish::capabilities::Capability;
 use serde_json::{Value, json};
 
 use crate::bmc::{Bmc, SYSTEM, standard_tree};
@@ -117,4 +118,66 @@ async fn a_machine_that_says_nothing_has_an_empty_inventory() {
         rackwright_redfish::BmcInventory::default()
     );
     assert!(client.macs().await.unwrap().is_empty());
+}
+
+/// A machine as NVIDIA's OpenBMC shows a Grace one: no Ethernet interfaces, and the cards in its boot options.
+fn grace(options: &[(&str, &str)]) -> BTreeMap<String, Value> {
+    const OPTIONS: &str = "/redfish/v1/Systems/1/BootOptions";
+    let mut tree = standard_tree();
+    tree.get_mut(SYSTEM).unwrap()["Boot"]["BootOptions"] = json!({"@odata.id": OPTIONS});
+    let path = |id: &str| format!("{OPTIONS}/{id}");
+    let members: Vec<Value> = options.iter().map(|&(id, _)| json!({"@odata.id": path(id)})).collect();
+    tree.insert(OPTIONS.to_owned(), json!({"Members": members}));
+    for &(id, device) in options {
+        let body = json!({"Id": id, "BootOptionReference": id, "UefiDevicePath": device});
+        tree.insert(path(id), body);
+    }
+    tree
+}
+
+#[tokio::test]
+async fn a_machine_without_interfaces_shows_its_cards_in_its_boot_options() {
+    let gone = "/redfish/v1/Systems/1/BootOptions/Boot000C";
+    let mut tree = grace(&[
+        (
+            "Boot0000",
+            r"HD(1,GPT,A04D0F1E,0x800,0x100000)/\EFI\ubuntu\shimaa64.efi",
+        ),
+        (
+            "Boot000A",
+            "PciRoot(0x0)/Pci(0x0,0x0)/MAC(946DAE570DD6,0x1)/IPv4(0.0.0.0)",
+        ),
+        (
+            "Boot000B",
+            "PciRoot(0x0)/Pci(0x0,0x0)/MAC(946DAE570DD6,0x1)/IPv4(0.0.0.0)/Uri()",
+        ),
+        (
+            "Boot000C",
+            "PciRoot(0x0)/Pci(0x0,0x0)/MAC(946DAE570DD7,0x1)/IPv4(0.0.0.0)",
+        ),
+        (
+            "Boot000D",
+            "PciRoot(0x3)/USB(0x1,0x0)/MAC(58A2E1BBB10F,0x1)/IPv4(0.0.0.0)",
+        ),
+        ("Boot000E", ""),
+    ]);
+    tree.remove(gone);
+    let bmc = Bmc::start_with(tree, Duration::ZERO, |_, _| None).await;
+    let client = bmc.connect().await;
+    assert!(client.machine().await.unwrap().macs.is_empty());
+    let (macs, gaps) = client.boot_option_macs().await.unwrap();
+    let macs: Vec<_> = macs.iter().map(ToString::to_string).collect();
+    assert_eq!(macs, ["94:6d:ae:57:0d:d6"], "once for each card");
+    let gaps: Vec<_> = gaps.iter().map(|gap| gap.path.as_str()).collect();
+    assert_eq!(gaps, [gone]);
+    let report = client.probe().await.unwrap();
+    assert_eq!(report.finding(Capability::Macs).unwrap().detail, "1 known");
+}
+
+#[tokio::test]
+async fn a_machine_without_boot_options_has_no_cards_in_them() {
+    let bmc = Bmc::plain().await;
+    let client = bmc.connect().await;
+    let (macs, gaps) = client.boot_option_macs().await.unwrap();
+    assert!(macs.is_empty() && gaps.is_empty(), "{macs:?} {gaps:?}");
 }
