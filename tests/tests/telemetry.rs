@@ -46,7 +46,7 @@ fn enrolment(fleet: &Fleet) -> v1::EnrollNodeRequest {
         node_id: "n1".into(),
         spec: Some(v1::NodeSpec {
             bmc: Some(bmc),
-            sku: String::new(),
+            ..v1::NodeSpec::default()
         }),
         mutation: Some(v1::Mutation {
             idempotency_key: "enrol-n1".into(),

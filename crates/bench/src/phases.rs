@@ -80,7 +80,7 @@ pub async fn enrol(client: &Client, machines: &[Machine]) -> Result<(), CliError
             node_id: machine.id.clone(),
             spec: Some(NodeSpec {
                 bmc: Some(machine.bmc()),
-                sku: String::new(),
+                ..NodeSpec::default()
             }),
             ..EnrollNodeRequest::default()
         };

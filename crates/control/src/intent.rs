@@ -465,6 +465,48 @@ pub fn firmware(record: &mut NodeRecord, now: Timestamp) -> Result<(), ApiError>
     Ok(())
 }
 
+/// The MAC addresses by which a machine is known: those that its BMC reports and those that an operator gives; without
+/// any, those that its boot options had.
+#[must_use]
+pub fn known_macs(reported: &[String], given: &[String], in_options: &[String]) -> Vec<String> {
+    let mut macs: Vec<String> = Vec::new();
+    for mac in reported.iter().chain(given) {
+        if !macs.contains(mac) {
+            macs.push(mac.clone());
+        }
+    }
+    if macs.is_empty() {
+        macs.extend_from_slice(in_options);
+    }
+    macs
+}
+
+/// Sets the MAC addresses that an operator gives for the machine. They count at once, or after the first identification. A
+/// removed address that the BMC reports as well is back after the next identification.
+///
+/// # Errors
+/// An identified machine would be left without an address.
+pub fn boot_macs(record: &mut NodeRecord, given: Vec<String>) -> Result<(), ApiError> {
+    let former = std::mem::replace(&mut record.spec.boot_macs, given);
+    if record.identity.macs.is_empty() {
+        return Ok(());
+    }
+    let in_options = &record.identity.boot_option_macs;
+    let is_reported = |mac: &&String| !former.contains(mac) && !in_options.contains(mac);
+    let reported: Vec<String> = record.identity.macs.iter().filter(is_reported).cloned().collect();
+    let macs = known_macs(&reported, &record.spec.boot_macs, in_options);
+    if macs.is_empty() {
+        let what = "no other MAC address of its machine is known, so its network boot would not be recognised";
+        return Err(refused(
+            record,
+            what,
+            "give the addresses of the network cards that it boots from",
+        ));
+    }
+    record.identity.macs = macs;
+    Ok(())
+}
+
 /// Checks that a node may be deleted.
 ///
 /// # Errors

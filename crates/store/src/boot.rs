@@ -94,6 +94,17 @@ impl Store {
         rows.iter().map(unknown_machine).collect()
     }
 
+    /// MAC addresses of no enrolled node that were last seen with this SMBIOS UUID, the newest first, at most `limit`. Any host
+    /// on the network can send the UUID.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn unknown_macs_with_uuid(&self, uuid: &str, limit: i64) -> Result<Vec<String>> {
+        let sql = "SELECT mac FROM unknown_machines WHERE system_uuid = $1 ORDER BY last_seen DESC, mac LIMIT $2";
+        let rows = statement(sql).bind(uuid).bind(limit).fetch_all(&self.readers).await?;
+        rows.iter().map(|r| Ok(r.try_get(0)?)).collect()
+    }
+
     /// Drops stages older than `oldest`, and all but the newest `kept` of the others. Returns the number dropped.
     ///
     /// # Errors

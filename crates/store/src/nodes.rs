@@ -29,6 +29,9 @@ pub struct Spec {
     pub bmc_system: String,
     /// Class of the machine.
     pub sku: String,
+    /// MAC addresses of network cards that the machine boots from, as operators gave them; lower case with colons.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub boot_macs: Vec<String>,
     /// The state of the account.
     #[serde(default)]
     pub account: BmcAccount,
@@ -51,8 +54,11 @@ pub struct Identity {
     pub vendor: String,
     /// Model name.
     pub model: String,
-    /// MAC addresses, lower case with colons.
+    /// MAC addresses of the BMC's report and of `Spec::boot_macs`, lower case with colons.
     pub macs: Vec<String>,
+    /// MAC addresses in the machine's boot options at its first identification, where there were no others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub boot_option_macs: Vec<String>,
     /// The BMC reports firmware measurements of components (`ComponentIntegrity`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attests_components: bool,

@@ -182,7 +182,7 @@ pub fn enrolment(id: &str, labels: &[(&str, &str)]) -> v1::EnrollNodeRequest {
         node_id: id.into(),
         spec: Some(v1::NodeSpec {
             bmc: Some(bmc),
-            sku: String::new(),
+            ..v1::NodeSpec::default()
         }),
         labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
         mutation: fresh(),

@@ -150,7 +150,7 @@ async fn update(api: &Api, bmc: v1::Bmc, paths: &[&str]) -> Result<Response<v1::
         name: "nodes/b0".into(),
         spec: Some(v1::NodeSpec {
             bmc: Some(bmc),
-            sku: String::new(),
+            ..v1::NodeSpec::default()
         }),
         ..Default::default()
     };
@@ -208,7 +208,7 @@ async fn updates_of_what_is_set_and_of_all(api: &Api) {
             name: "nodes/b0".into(),
             spec: Some(v1::NodeSpec {
                 bmc: Some(bmc),
-                sku: String::new(),
+                ..v1::NodeSpec::default()
             }),
             metadata: Some(v1::Metadata {
                 labels: [("rack".to_owned(), rack.to_owned())].into(),

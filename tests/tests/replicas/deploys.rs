@@ -95,7 +95,7 @@ async fn enrol(client: Arc<Client>, id: String, bmc: v1::Bmc) -> String {
         node_id: id,
         spec: Some(v1::NodeSpec {
             bmc: Some(bmc),
-            sku: String::new(),
+            ..v1::NodeSpec::default()
         }),
         mutation: client.fresh(),
         ..v1::EnrollNodeRequest::default()

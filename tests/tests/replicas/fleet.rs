@@ -126,7 +126,7 @@ pub async fn live(client: Arc<Client>, id: String, bmc: v1::Bmc, end: Instant) -
         node_id: id.clone(),
         spec: Some(v1::NodeSpec {
             bmc: Some(bmc),
-            sku: String::new(),
+            ..v1::NodeSpec::default()
         }),
         mutation: client.fresh(),
         ..v1::EnrollNodeRequest::default()

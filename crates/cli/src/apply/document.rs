@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rackwright_cli_context::error::{CliError, Fault};
 use rackwright_cli_context::given::{read_beginning, read_password, yaml_files};
-use rackwright_cli_context::tls;
+use rackwright_cli_context::{names, tls};
 use rackwright_yaml::{Key, Spot, Tree, Value};
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -18,6 +18,8 @@ pub struct Document {
     pub id: String,
     pub bmc: BmcDocument,
     pub sku: Option<String>,
+    /// As the control plane stores them.
+    pub boot_macs: Option<Vec<String>>,
     pub labels: Option<HashMap<String, String>>,
 }
 
@@ -159,12 +161,14 @@ impl Reader<'_> {
             .take("sku")
             .and_then(|tree| self.text(tree, "sku"))
             .map(|(_, sku)| sku);
+        let boot_macs = fields.take("boot_macs").and_then(|tree| self.boot_macs(tree));
         let labels = fields.take("labels").and_then(|tree| self.labels(tree));
         self.finish(fields);
         Some(Document {
             id: id?.1,
             bmc: bmc?,
             sku,
+            boot_macs,
             labels,
         })
     }
@@ -255,6 +259,31 @@ impl Reader<'_> {
                 None
             }
         }
+    }
+
+    /// A list of MAC addresses, or one of them.
+    fn boot_macs(&mut self, tree: Tree) -> Option<Vec<String>> {
+        let trees = match tree.value {
+            Value::List(trees) => trees,
+            Value::Map(_) => {
+                self.fault(tree.at, "`boot_macs` must be a list of MAC addresses");
+                return None;
+            }
+            _ => vec![tree],
+        };
+        let mut macs: Vec<String> = Vec::with_capacity(trees.len());
+        for tree in trees {
+            let (at, text) = self.text(tree, "boot_macs")?;
+            match names::mac(&text) {
+                Some(mac) if macs.contains(&mac) => {}
+                Some(mac) => macs.push(mac),
+                None => {
+                    self.fault(at, format!("`{text}` is not a MAC address like 58:a2:e1:bb:b1:0f"));
+                    return None;
+                }
+            }
+        }
+        Some(macs)
     }
 
     fn labels(&mut self, tree: Tree) -> Option<HashMap<String, String>> {
@@ -392,7 +421,7 @@ mod tests {
                 "f.yaml:4:3: the password is missing: give password, password_file or password_env",
                 "f.yaml:4:3: `adress` is unknown in bmc (known: address, username, password, password_file, \
                  password_env, certificate_sha256, system)",
-                "f.yaml:6:1: `speed` is unknown in a document (known: kind, id, bmc, sku, labels)",
+                "f.yaml:6:1: `speed` is unknown in a document (known: kind, id, bmc, sku, boot_macs, labels)",
                 "f.yaml:8:7: `Rack` is not a kind of document; the only kind is Node",
                 "f.yaml:10:1: a document must be a mapping (`name: value` lines)",
             ]
@@ -415,6 +444,34 @@ mod tests {
                 "f.yaml:10:5: this is not YAML: unclosed bracket '['",
             ]
         );
+    }
+
+    #[test]
+    fn mac_addresses_are_a_list_or_one() {
+        let text = |macs: &str| {
+            format!("kind: Node\nid: a\nbmc: {{address: https://h, username: u, password: p}}\nboot_macs: {macs}\n")
+        };
+        for (given, expected) in [
+            ("58-A2-E1-BB-B1-0F", Some("58:a2:e1:bb:b1:0f")),
+            (
+                "[58:a2:e1:bb:b1:0f, '94:6D:AE:57:0D:D6', 58-a2-e1-bb-b1-0f]",
+                Some("58:a2:e1:bb:b1:0f 94:6d:ae:57:0d:d6"),
+            ),
+            ("[]", Some("")),
+            ("", None),
+        ] {
+            let (documents, faults) = read(&text(given));
+            assert_eq!(faults, [""; 0], "{given}");
+            let macs = documents[0].boot_macs.as_ref().map(|macs| macs.join(" "));
+            assert_eq!(macs.as_deref(), expected, "{given}");
+        }
+        let (_, faults) = read(&text("[58:a2:e1:bb:b1:0f, eth0]"));
+        assert_eq!(
+            faults,
+            ["f.yaml:4:32: `eth0` is not a MAC address like 58:a2:e1:bb:b1:0f"]
+        );
+        let (_, faults) = read(&text("\n  a: b"));
+        assert_eq!(faults, ["f.yaml:5:3: `boot_macs` must be a list of MAC addresses"]);
     }
 
     #[test]

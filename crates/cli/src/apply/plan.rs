@@ -78,6 +78,7 @@ fn enroll(document: Document) -> Step {
         spec: Some(NodeSpec {
             bmc: Some(bmc),
             sku: document.sku.unwrap_or_default(),
+            boot_macs: document.boot_macs.unwrap_or_default(),
         }),
         labels: document.labels.unwrap_or_default(),
         mutation: None,
@@ -147,6 +148,8 @@ fn compare(document: Document, node: &Node, passwords: bool) -> Step {
         found.words.push("bmc.password sent again".to_owned());
     }
     let sku = found.compare("spec.sku", &spec.sku, document.sku.as_deref());
+    let boot_macs = document.boot_macs.unwrap_or_else(|| spec.boot_macs.clone());
+    found.compare("spec.boot_macs", &spec.boot_macs.join(" "), Some(&boot_macs.join(" ")));
     let labels = document.labels.unwrap_or_else(|| metadata.labels.clone());
     if labels != metadata.labels {
         found.paths.push("metadata.labels".to_owned());
@@ -158,7 +161,11 @@ fn compare(document: Document, node: &Node, passwords: bool) -> Step {
     let request = UpdateNodeRequest {
         node: Some(Node {
             name: node.name.clone(),
-            spec: Some(NodeSpec { bmc: Some(bmc), sku }),
+            spec: Some(NodeSpec {
+                bmc: Some(bmc),
+                sku,
+                boot_macs,
+            }),
             metadata: Some(Metadata {
                 labels,
                 ..Metadata::default()
@@ -212,6 +219,7 @@ mod tests {
             id: "a".into(),
             bmc,
             sku: None,
+            boot_macs: None,
             labels: None,
         }
     }
@@ -228,6 +236,7 @@ mod tests {
             spec: Some(NodeSpec {
                 bmc: Some(bmc),
                 sku: "h100".into(),
+                boot_macs: vec!["94:6d:ae:57:0d:d6".into()],
             }),
             metadata: Some(Metadata {
                 labels: HashMap::from([("rack".to_owned(), "r1".to_owned()), ("row".to_owned(), "1".to_owned())]),
@@ -290,6 +299,30 @@ mod tests {
                 .password,
             ""
         );
+    }
+
+    #[test]
+    fn mac_addresses_are_replaced_by_those_of_the_document() {
+        for (given, expected, change) in [
+            ("94:6d:ae:57:0d:d6", "unchanged", ""),
+            (
+                "58:a2:e1:bb:b1:0f",
+                "changed",
+                "boot_macs 94:6d:ae:57:0d:d6 -> 58:a2:e1:bb:b1:0f",
+            ),
+            ("", "changed", "boot_macs 94:6d:ae:57:0d:d6 -> nothing"),
+        ] {
+            let mut wanted = document();
+            wanted.boot_macs = Some(given.split_whitespace().map(str::to_owned).collect());
+            let steps = plan(vec![wanted], &[present()], false);
+            assert_eq!(steps[0].action.name(), expected, "{given}");
+            assert_eq!(steps[0].changes.join("; "), change, "{given}");
+            if let Action::Change(request) = &steps[0].action {
+                let spec = request.node.clone().unwrap().spec.unwrap();
+                assert_eq!(spec.boot_macs.join(" "), given);
+                assert_eq!(paths(&steps[0]), ["spec.boot_macs"]);
+            }
+        }
     }
 
     #[test]

@@ -37,6 +37,10 @@ pub struct EnrollArgs {
     /// Path of the system, if the BMC manages several
     #[arg(long, value_name = "PATH")]
     bmc_system: Option<String>,
+    /// MAC address of a network card that the machine boots from, if its BMC does not report the address; repeat the option
+    /// for several
+    #[arg(long = "boot-mac", value_name = "MAC")]
+    boot_macs: Vec<String>,
     /// Class of identical nodes
     #[arg(long)]
     sku: Option<String>,
@@ -73,6 +77,7 @@ pub async fn run(cx: &Cx, args: EnrollArgs) -> Result<(), CliError> {
         spec: Some(NodeSpec {
             bmc: Some(bmc),
             sku: args.sku.unwrap_or_default(),
+            boot_macs: args.boot_macs,
         }),
         labels: args.labels.into_iter().collect(),
         mutation: Some(args.mutation.once()),

@@ -158,6 +158,12 @@ fn details(node: &Node, paint: Paint, width: Option<usize>) -> String {
         (other, _) => Cell::from(clean(other)),
     };
     table.row(["identity".into(), identity]);
+    if !spec.boot_macs.is_empty() {
+        table.row([
+            "boot MACs".into(),
+            format!("{}, as given", spec.boot_macs.join(" ")).into(),
+        ]);
+    }
     table.row(["SKU".into(), spec.sku.into()]);
     table.row(["BMC".into(), format!("{} as {}", bmc.address, bmc.username).into()]);
     table.row(["BMC pin".into(), bmc.certificate_sha256.into()]);

@@ -36,6 +36,10 @@ pub struct UpdateArgs {
     /// Path of the system, if the BMC manages several
     #[arg(long, value_name = "PATH")]
     bmc_system: Option<String>,
+    /// MAC address of a network card that the machine boots from, if its BMC does not report the address; repeat the option
+    /// for several. Replaces the former ones; empty to remove them
+    #[arg(long = "boot-mac", value_name = "MAC")]
+    boot_macs: Vec<String>,
     /// Class of identical nodes
     #[arg(long)]
     sku: Option<String>,
@@ -66,7 +70,15 @@ impl UpdateArgs {
             system: take("spec.bmc.system", self.bmc_system.clone()),
         };
         let sku = take("spec.sku", self.sku.clone());
-        Ok((NodeSpec { bmc: Some(bmc), sku }, paths))
+        if !self.boot_macs.is_empty() {
+            paths.push("spec.boot_macs".to_owned());
+        }
+        let spec = NodeSpec {
+            bmc: Some(bmc),
+            sku,
+            boot_macs: self.boot_macs.iter().filter(|mac| !mac.is_empty()).cloned().collect(),
+        };
+        Ok((spec, paths))
     }
 }
 

@@ -47,6 +47,7 @@ pub fn node(id: &str, state: NodeState, seconds: i64) -> Node {
                 ..Bmc::default()
             }),
             sku: "h100".into(),
+            ..NodeSpec::default()
         }),
         status: Some(NodeStatus {
             state: state as i32,

@@ -345,6 +345,7 @@ mod tests {
                     ..v1::Bmc::default()
                 }),
                 sku: "h100".into(),
+                ..v1::NodeSpec::default()
             }),
             labels: [("rack".to_owned(), "r1".to_owned())].into(),
             ..v1::EnrollNodeRequest::default()

@@ -271,8 +271,11 @@ impl<'a> MutatingCall<'a> {
         let mut record = tx.node_of(&self.caller.scope, id).await?;
         self.check_version(&format!("nodes/{id}"), record.version)?;
         self.check_not_doubted(&record, kind)?;
-        let labels = record.labels.clone();
+        let (labels, macs) = (record.labels.clone(), record.identity.macs.clone());
         change(&mut record)?;
+        if record.identity.macs != macs {
+            put_macs(&mut tx, &mut record, &macs).await?;
+        }
         tx.save_node(&mut record, self.now).await?;
         if record.labels != labels {
             tx.put_labels(&record).await?;
@@ -285,6 +288,32 @@ impl<'a> MutatingCall<'a> {
         self.core.notify_due(id);
         Ok(response)
     }
+}
+
+/// Stores the changed MAC addresses of a node, and ends the boot tokens of the removed ones. If a node with one of them was
+/// deleted while it held data, this node holds the data.
+///
+/// # Errors
+/// Another node has one of them, or a free node would hold data.
+async fn put_macs(tx: &mut WriteTx, record: &mut NodeRecord, former: &[String]) -> Result<(), ApiError> {
+    tx.put_macs(&record.id, &record.identity.macs).await?;
+    for gone in former.iter().filter(|mac| !record.identity.macs.contains(mac)) {
+        tx.revoke_tokens("boot", gone).await?;
+        tx.revoke_tokens("agent", gone).await?;
+    }
+    if let Some(written_at) = tx.take_unerased(&record.identity.macs).await? {
+        if intent::is_free(record) {
+            let what = "a node with one of these MAC addresses was deleted while it held data";
+            let hint = format!(
+                "`rackwright node hold {0}`, then set the address, then `rackwright node readmit {0}`, which erases it",
+                record.id
+            );
+            return Err(intent::refused(record, what, &hint));
+        }
+        let before = record.node.evidence.written_at;
+        record.node.evidence.written_at = before.max(Some(written_at));
+    }
+    Ok(())
 }
 
 /// Checks the form of an idempotency key.
@@ -301,8 +330,84 @@ pub fn check_key(key: &str) -> Result<(), ApiError> {
 
 #[cfg(test)]
 mod tests {
+    use rackwright_lifecycle::State;
+
     use super::*;
     use crate::testing;
+
+    const CARD: &str = "94:6d:ae:57:0d:d6";
+
+    /// Gives the node `n1` a MAC address, as the request number `key`.
+    async fn give(core: &Core, key: &str, given: &[&str]) -> Result<NodeRecord, ApiError> {
+        let caller = Caller {
+            name: "ann".into(),
+            role: rackwright_api::v1::Role::Operator,
+            scope: Scope::Site,
+            epoch: 0,
+        };
+        let mutation = Mutation {
+            idempotency_key: key.into(),
+            ..Mutation::default()
+        };
+        let request = rackwright_api::v1::UpdateNodeRequest::default();
+        let call = MutatingCall::new(core, &caller, "UpdateNode", Some(&mutation), &request)?;
+        let given = given.iter().map(|mac| (*mac).to_owned()).collect();
+        call.node_change("n1", "change", |record| intent::boot_macs(record, given))
+            .await?;
+        Ok(core.store.node(&Scope::Site, "n1").await?)
+    }
+
+    async fn with_node_of_mac(state: State) -> testing::TestCore {
+        let core = testing::core().await;
+        let mut record = testing::node("n1", state, None);
+        record.identity.macs = vec!["02:00:00:00:00:01".into()];
+        testing::add(&core, &record).await;
+        let other = testing::node("n2", State::Available, None);
+        testing::add(&core, &other).await;
+        let mut tx = core.store.write().await.unwrap();
+        tx.put_macs("n1", &record.identity.macs).await.unwrap();
+        tx.put_macs("n2", &["02:00:00:00:00:02".to_owned()]).await.unwrap();
+        tx.commit().await.unwrap();
+        core
+    }
+
+    #[tokio::test]
+    async fn a_given_mac_address_counts_at_once_and_is_no_other_nodes() {
+        let core = with_node_of_mac(State::Available).await;
+        let record = give(&core, "1", &[CARD]).await.unwrap();
+        assert_eq!(record.identity.macs, ["02:00:00:00:00:01", CARD]);
+        assert_eq!(core.store.node_of_mac(CARD).await.unwrap().as_deref(), Some("n1"));
+        let taken = give(&core, "2", &["02:00:00:00:00:02"]).await.unwrap_err();
+        assert!(taken.to_string().contains("n2"), "{taken}");
+        let unchanged = core.store.node(&Scope::Site, "n1").await.unwrap();
+        assert_eq!(unchanged, record);
+        let record = give(&core, "3", &[]).await.unwrap();
+        assert_eq!(record.identity.macs, ["02:00:00:00:00:01"]);
+        assert_eq!(core.store.node_of_mac(CARD).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_given_mac_address_of_a_machine_with_data_makes_no_free_node_dirty() {
+        for (state, is_taken) in [(State::Available, false), (State::Maintenance, true)] {
+            let core = with_node_of_mac(state).await;
+            let mut former = testing::node("former", State::Quarantined, None);
+            former.identity.macs = vec![CARD.to_owned()];
+            former.node.evidence.written_at = Some(Timestamp(5));
+            testing::add(&core, &former).await;
+            let mut tx = core.store.write().await.unwrap();
+            let former = tx.node("former").await.unwrap();
+            tx.delete_node(&former).await.unwrap();
+            tx.commit().await.unwrap();
+            match give(&core, "1", &[CARD]).await {
+                Ok(record) => assert_eq!((record.node.evidence.written_at, is_taken), (Some(Timestamp(5)), true)),
+                Err(refused) => {
+                    assert!(!is_taken && refused.to_string().contains("held data"), "{refused}");
+                    let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+                    assert!(record.node.evidence.is_untouched() && record.spec.boot_macs.is_empty());
+                }
+            }
+        }
+    }
 
     #[tokio::test]
     async fn a_request_digest_reveals_nothing_without_the_key() {

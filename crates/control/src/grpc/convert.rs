@@ -52,6 +52,7 @@ pub fn node(core: &Core, record: &NodeRecord, inventory: Option<v1::Inventory>, 
                 system: record.spec.bmc_system.clone(),
             }),
             sku: record.spec.sku.clone(),
+            boot_macs: record.spec.boot_macs.clone(),
         }),
         status: Some(status(core, record, inventory, now)),
         metadata: Some(v1::Metadata {

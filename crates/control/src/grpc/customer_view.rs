@@ -40,8 +40,8 @@ pub fn node(scope: &Scope, node: v1::Node) -> v1::Node {
     v1::Node {
         name: node.name,
         spec: node.spec.map(|spec| v1::NodeSpec {
-            bmc: None,
             sku: spec.sku,
+            ..v1::NodeSpec::default()
         }),
         status: node.status.map(status),
         metadata: node.metadata.map(metadata),
@@ -264,6 +264,7 @@ mod tests {
                     ..v1::Bmc::default()
                 }),
                 sku: "dgx".into(),
+                boot_macs: vec!["SECRET".into()],
             }),
             status: Some(v1::NodeStatus {
                 waiting_for: "SECRET".into(),

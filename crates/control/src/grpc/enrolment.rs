@@ -5,10 +5,12 @@ use std::hash::BuildHasher;
 
 use rackwright_api::v1::{BatchEnrollNodesRequest, Bmc, EnrollNodeRequest};
 use rackwright_ipmi::IpmiAddress;
+use rackwright_redfish::MacAddress;
 
 use super::names;
 use crate::api_error::ApiError;
 use crate::attestation;
+use crate::text::{NAME_MAX, cut};
 
 /// Fields, each with its fault.
 pub type Faults = Vec<(String, String)>;
@@ -21,6 +23,8 @@ const PASSWORD_MAX: usize = 1024;
 const IPMI_PASSWORD_MAX: usize = 20;
 const SYSTEM_MAX: usize = 1024;
 const SKU_MAX: usize = 128;
+/// Most MAC addresses that an operator gives for one machine.
+const BOOT_MACS_MAX: usize = 16;
 const TPM_FORM: &str = "\"sha256:\" and 64 hex digits, as `rackwright node get` and refusals show it";
 
 /// The requested SKU, or the default.
@@ -64,6 +68,9 @@ pub fn faults(request: &EnrollNodeRequest) -> Faults {
         faults.extend(ipmi_password_faults(&bmc.address, &bmc.password));
     }
     faults.extend(sku_faults(&spec.sku));
+    if let Err(ApiError::Invalid(list)) = boot_macs(&spec.boot_macs) {
+        faults.extend(list);
+    }
     faults.extend(label_faults(&request.labels));
     if !request.tpm_ek.is_empty() && attestation::digest(&request.tpm_ek).is_none() {
         faults.push(("tpm_ek".into(), TPM_FORM.into()));
@@ -205,6 +212,32 @@ pub fn sku_faults(sku: &str) -> Faults {
     Faults::new()
 }
 
+/// Given MAC addresses in the form in which they are stored: lower case with colons, each once.
+///
+/// # Errors
+/// `Invalid` with each text that is not the address of a single network card, or too many addresses.
+pub fn boot_macs(given: &[String]) -> Result<Vec<String>, ApiError> {
+    if given.len() > BOOT_MACS_MAX {
+        let fault = format!("must have at most {BOOT_MACS_MAX} entries");
+        return Err(ApiError::invalid("spec.boot_macs", fault));
+    }
+    let (mut macs, mut faults): (Vec<String>, _) = (Vec::new(), Faults::new());
+    for (i, text) in given.iter().enumerate() {
+        match text.parse::<MacAddress>() {
+            Ok(mac) if mac.is_usable() => macs.push(mac.to_string()),
+            _ => {
+                let shown = cut(text, NAME_MAX);
+                let fault = format!("{shown:?} is not the MAC address of a network card, such as 58:a2:e1:bb:b1:0f");
+                faults.push((format!("spec.boot_macs[{i}]"), fault));
+            }
+        }
+    }
+    none(faults)?;
+    let mut seen = BTreeSet::new();
+    macs.retain(|mac| seen.insert(mac.clone()));
+    Ok(macs)
+}
+
 /// Faults of labels.
 #[must_use]
 pub fn label_faults<S: BuildHasher>(labels: &HashMap<String, String, S>) -> Faults {
@@ -230,6 +263,19 @@ pub fn label_faults<S: BuildHasher>(labels: &HashMap<String, String, S>) -> Faul
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn given_mac_addresses_are_stored_in_one_form() {
+        let given = |texts: &[&str]| boot_macs(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        let texts = ["58-A2-E1-BB-B1-0F", "946dae570dd6", "58:a2:e1:bb:b1:0f"];
+        assert_eq!(given(&texts).unwrap(), ["58:a2:e1:bb:b1:0f", "94:6d:ae:57:0d:d6"]);
+        let Err(ApiError::Invalid(faults)) = given(&["eth0", "58:a2:e1:bb:b1:0f", "ff:ff:ff:ff:ff:ff", ""]) else {
+            panic!("these are no addresses of network cards")
+        };
+        let fields: Vec<_> = faults.iter().map(|(field, _)| field.as_str()).collect();
+        assert_eq!(fields, ["spec.boot_macs[0]", "spec.boot_macs[2]", "spec.boot_macs[3]"]);
+        assert!(given(&["58:a2:e1:bb:b1:0f"; 17]).is_err());
+    }
 
     #[test]
     fn a_bmc_over_ipmi_says_what_it_cannot_be_asked() {

@@ -23,6 +23,8 @@ use crate::runner::{GatheredFacts, gather_facts};
 const HISTORY: i64 = 20;
 /// Most attempts shown.
 const ATTEMPTS: usize = 20;
+/// Most network cards of no node that are suggested.
+const CARDS: i64 = 4;
 
 /// Explains a node.
 ///
@@ -79,6 +81,7 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
         hints.retain(|hint| !hint.starts_with("rackwright node deploy "));
         hints.insert(0, hint);
     }
+    hints.splice(0..0, card_hints(core, &record).await?);
     Ok(v1::Explanation {
         summary: summary(&record, &line, progress.as_ref(), now),
         hints,
@@ -99,6 +102,26 @@ async fn begun_update_hint(core: &Core, record: &NodeRecord) -> Result<Option<St
          the outcome is known",
         record.id
     )))
+}
+
+/// What to do about network cards of no node that asked to boot with the UUID of this machine, while it is not inspected.
+async fn card_hints(core: &Core, record: &NodeRecord) -> Result<Vec<String>, StoreError> {
+    let (id, uuid) = (&record.id, &record.identity.uuid);
+    let may_ask = matches!(record.node.state, State::Discovered | State::Inspecting | State::Failed);
+    if uuid.is_empty() || !may_ask || record.node.claim.is_some() {
+        return Ok(Vec::new());
+    }
+    let cards = core.store.unknown_macs_with_uuid(uuid, CARDS).await?;
+    let hint = |card: &String| {
+        let all = record.spec.boot_macs.iter().chain([card]);
+        let options: String = all.map(|mac| format!(" --boot-mac {mac}")).collect();
+        format!(
+            "rackwright node update {id}{options}: if the machine boots from {card}, a network card of no node that asked to \
+             boot with the UUID of {id}. Any host on the boot network can send this UUID: compare the address with the \
+             machine's label or its firmware's setup first"
+        )
+    };
+    Ok(cards.iter().map(hint).collect())
 }
 
 /// Other accounts with access to the BMC, as of the last reading.

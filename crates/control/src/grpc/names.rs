@@ -236,6 +236,7 @@ pub fn update_paths(node: &Node, mask: Option<&prost_types::FieldMask>) -> Resul
     let paths: Vec<String> = [
         ("metadata.labels", is_all || has_labels),
         ("spec.sku", is_all || !spec.sku.is_empty()),
+        ("spec.boot_macs", is_all || !spec.boot_macs.is_empty()),
         ("spec.bmc.address", is_all || !bmc.address.is_empty()),
         ("spec.bmc.username", is_all || !bmc.username.is_empty()),
         ("spec.bmc.password", !bmc.password.is_empty()),

@@ -80,6 +80,7 @@ impl Nodes {
             bmc_certificate: bmc.certificate_sha256.to_ascii_lowercase(),
             bmc_system: bmc.system,
             sku: enrolment::sku(&spec.sku),
+            boot_macs: enrolment::boot_macs(&spec.boot_macs)?,
             account: BmcAccount::default(),
             settings_job: Vec::new(),
             tpm_ek: request.tpm_ek.to_ascii_lowercase(),
@@ -371,6 +372,7 @@ impl NodeService for Nodes {
                             enrolment::none(enrolment::sku_faults(&spec.sku))?;
                             record.spec.sku = enrolment::sku(&spec.sku);
                         }
+                        "spec.boot_macs" => intent::boot_macs(record, enrolment::boot_macs(&spec.boot_macs)?)?,
                         "spec.bmc.address" => record.spec.bmc_address.clone_from(&bmc.address),
                         "spec.bmc.username" => {
                             if record.spec.bmc_username != bmc.username {

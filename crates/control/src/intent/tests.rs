@@ -553,3 +553,32 @@ fn a_doubted_node_takes_only_settling_calls() {
         "a node of the pool is not readmitted"
     );
 }
+
+#[test]
+fn given_mac_addresses_stand_beside_reported_ones_and_replace_those_of_boot_options() {
+    let texts = |macs: &str| macs.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    for (known, in_options, former, given, expected) in [
+        // Not identified yet.
+        ("", "", "", "a", ""),
+        ("r", "", "", "a r", "r a"),
+        ("r a", "", "a", "b", "r b"),
+        ("r a", "", "a", "", "r"),
+        ("o", "o", "", "a", "a"),
+        ("a", "o", "a", "", "o"),
+        ("a", "o", "a", "a b", "a b"),
+    ] {
+        let mut node = record(State::Available, Free);
+        node.identity.macs = texts(known);
+        node.identity.boot_option_macs = texts(in_options);
+        node.spec.boot_macs = texts(former);
+        boot_macs(&mut node, texts(given)).unwrap();
+        assert_eq!(node.spec.boot_macs, texts(given));
+        let case = format!("{known:?} {in_options:?} {former:?} {given:?}");
+        assert_eq!(node.identity.macs, texts(expected), "{case}");
+    }
+    let mut node = record(State::Available, Free);
+    node.identity.macs = texts("a");
+    node.spec.boot_macs = texts("a");
+    let refused = boot_macs(&mut node, Vec::new()).unwrap_err().to_string();
+    assert!(refused.contains("no other MAC address"), "{refused}");
+}

@@ -9,7 +9,7 @@ use rackwright_redfish::{Machine, Persistence, PowerGoal, RedfishError};
 use rackwright_store::{Identity, NodeRecord};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::{EffectResult, LearnedFact, medium, seen_off, seen_on, still_off};
+use super::{EffectResult, LearnedFact, boot_macs, medium, seen_off, seen_on, still_off};
 use crate::bmc::{BmcError, power_of};
 use crate::clock;
 use crate::config::BootMethod;
@@ -97,28 +97,28 @@ async fn ask_who_it_is(core: &Core, record: &NodeRecord) -> EffectResult {
     through_bmc!(core, record, |client| {
         let Machine { identity, power, macs } = client.machine().await?;
         let power = power_of(&power);
-        let macs: Vec<String> = macs.iter().map(|m| m.to_string().to_ascii_lowercase()).collect();
-        if macs.is_empty() {
-            let message = format!(
-                "BMC {} reports no MAC address of the machine, so its network boot cannot be recognised",
-                record.spec.bmc_address
-            );
-            return Ok(EffectResult::failed("no-mac", message, true));
+        let uuid = identity.uuid.unwrap_or_default();
+        let found = boot_macs::of(record, &client, &uuid, &macs).await?;
+        let mut identity = Identity {
+            uuid,
+            serial: identity.serial.unwrap_or_default(),
+            vendor: identity.manufacturer.or(identity.vendor).unwrap_or_default(),
+            model: identity.model.unwrap_or_default(),
+            macs: found.all,
+            boot_option_macs: found.in_options,
+            attests_components: client.offers_component_integrity().await?,
+        };
+        let certificate = client.observed_fingerprint().map(|f| f.to_string());
+        if identity.macs.is_empty() {
+            let mut done = EffectResult::failed("no-mac", boot_macs::missing(record, &found.gaps), true);
+            // The UUID is stored: it finds the machine among those that ask to boot and belong to no node.
+            identity.macs.clone_from(&record.identity.macs);
+            done.learned = Some(LearnedFact::Machine { identity, certificate });
+            return Ok(done);
         }
-        if let Some(taken) = mac_taken(core, record, &macs).await {
+        if let Some(taken) = mac_taken(core, record, &identity.macs).await {
             return Ok(taken);
         }
-        let learned = LearnedFact::Machine {
-            identity: Identity {
-                uuid: identity.uuid.unwrap_or_default(),
-                serial: identity.serial.unwrap_or_default(),
-                vendor: identity.manufacturer.or(identity.vendor).unwrap_or_default(),
-                model: identity.model.unwrap_or_default(),
-                macs,
-                attests_components: client.offers_component_integrity().await?,
-            },
-            certificate: client.observed_fingerprint().map(|f| f.to_string()),
-        };
         let mut done = EffectResult::succeeded().seen(move |readings, now| {
             readings.bmc = Reading::Known {
                 value: Bmc::Identified,
@@ -126,7 +126,7 @@ async fn ask_who_it_is(core: &Core, record: &NodeRecord) -> EffectResult {
             };
             readings.power = Reading::Known { value: power, at: now };
         });
-        done.learned = Some(learned);
+        done.learned = Some(LearnedFact::Machine { identity, certificate });
         Ok(done)
     })
 }

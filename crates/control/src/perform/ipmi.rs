@@ -14,6 +14,7 @@ use super::{EffectFuture, EffectResult, LearnedFact, medium, seen_off, seen_on, 
 use crate::bmc::{self, BmcError};
 use crate::config::BootMethod;
 use crate::core::Core;
+use crate::intent::known_macs;
 
 /// The effect on a node with an IPMI BMC. `None`: the node has another BMC, or the effect needs none.
 pub(super) fn perform<'a>(core: &'a Core, record: &'a NodeRecord, effect: Effect) -> Option<EffectFuture<'a>> {
@@ -73,7 +74,7 @@ pub(crate) fn power_of(seen: Seen) -> Power {
 
 async fn identify(core: &Core, record: &NodeRecord) -> Result<EffectResult, BmcError> {
     let client = client(core, record)?;
-    let macs = client.address().macs().to_vec();
+    let macs = known_macs(client.address().macs(), &record.spec.boot_macs, &[]);
     if macs.is_empty() {
         let message = format!(
             "BMC {} does not report over IPMI which MAC addresses the machine boots from: add them to its address, \
@@ -111,6 +112,7 @@ async fn who(client: &Ipmi, macs: Vec<String>) -> Result<Identity, IpmiError> {
         vendor: fru.manufacturer.or(controller.manufacturer).unwrap_or_default(),
         model: fru.product.or(controller.product).unwrap_or_default(),
         macs,
+        boot_option_macs: Vec::new(),
         attests_components: false,
     })
 }

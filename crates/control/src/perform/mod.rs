@@ -3,6 +3,7 @@
 mod agent_job;
 mod bmc;
 mod bmc_state;
+mod boot_macs;
 pub mod certify;
 mod drives;
 mod erase;
@@ -30,6 +31,7 @@ use tokio::sync::Notify;
 use crate::clusters::network::TestFuture;
 use crate::core::Core;
 use crate::credentials::{self, AccountOutcome};
+use crate::intent::known_macs;
 
 pub(crate) use agent_job::job_ended;
 pub use agent_job::{cancel_job, cancel_job_at, seed_files, send_job};
@@ -90,12 +92,16 @@ impl LearnedFact {
         let mut next = record.clone();
         match self {
             Self::Machine { identity, certificate } => {
-                tx.put_macs(&record.id, &identity.macs).await?;
-                if let Some(written_at) = tx.take_unerased(&identity.macs).await? {
+                next.identity.clone_from(identity);
+                if !identity.macs.is_empty() {
+                    // An operator may have given an address since the BMC was read.
+                    next.identity.macs = known_macs(&identity.macs, &record.spec.boot_macs, &[]);
+                }
+                tx.put_macs(&record.id, &next.identity.macs).await?;
+                if let Some(written_at) = tx.take_unerased(&next.identity.macs).await? {
                     let before = next.node.evidence.written_at;
                     next.node.evidence.written_at = before.max(Some(written_at));
                 }
-                next.identity.clone_from(identity);
                 if let (true, Some(seen)) = (next.spec.bmc_certificate.is_empty(), certificate) {
                     next.spec.bmc_certificate.clone_from(seen);
                 }

@@ -86,6 +86,30 @@ async fn an_unknown_machine_is_reported_once_and_seen_again() {
 }
 
 #[tokio::test]
+async fn unknown_machines_are_found_by_their_uuid() {
+    let lab = Lab::new().await;
+    let mut tx = lab.store.write().await.unwrap();
+    for (mac, us, uuid) in [
+        ("m1", 100, "u1"),
+        ("m2", 300, "u1"),
+        ("m3", 200, "u1"),
+        ("m4", 400, "u2"),
+        ("m5", 500, ""),
+    ] {
+        let row = UnknownMachineRow {
+            system_uuid: uuid.into(),
+            ..unknown(mac, us)
+        };
+        tx.record_unknown_machine(&row).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    let found = async |uuid: &str, limit| lab.store.unknown_macs_with_uuid(uuid, limit).await.unwrap();
+    assert_eq!(found("u1", 9).await, ["m2", "m3", "m1"]);
+    assert_eq!(found("u1", 2).await, ["m2", "m3"]);
+    assert_eq!(found("u3", 9).await, [""; 0]);
+}
+
+#[tokio::test]
 async fn a_machine_that_was_enrolled_is_unknown_no_more() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let mut tx = lab.store.write().await.unwrap();

@@ -20,10 +20,12 @@ fn full_record() -> rackwright_store::NodeRecord {
     };
     // Sealed passwords are arbitrary bytes, not text.
     record.spec.bmc_password = vec![0, 255, 254, b'"', b'\\', 0];
+    record.spec.boot_macs = vec!["52:54:00:00:00:02".into()];
     record.labels = [("rack".to_owned(), "r1".to_owned())].into();
     record.identity = Identity {
         uuid: "0000-1".into(),
         macs: vec!["52:54:00:00:00:01".into()],
+        boot_option_macs: vec!["52:54:00:00:00:01".into()],
         ..Identity::default()
     };
     record.reason = "a \"reason\"".into();

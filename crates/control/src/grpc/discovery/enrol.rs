@@ -332,6 +332,7 @@ impl Planner<'_> {
                     .find(|sku| !sku.is_empty())
                     .unwrap_or_default()
                     .to_owned(),
+                ..v1::NodeSpec::default()
             }),
             labels,
             ..v1::EnrollNodeRequest::default()

@@ -1,9 +1,11 @@
 //! Tests of the text that operators see, word for word.
 
 use rackwright_lifecycle::{Effect, Power, Wait};
+use rackwright_store::UnknownMachineRow;
 
 use super::*;
 use crate::intent::tests::{Shape, all_nodes, record, takes};
+use crate::testing;
 
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
@@ -256,4 +258,43 @@ fn what_was_seen_again_is_told_as_of_then_and_what_was_not_is_not() {
     let mut readings = lost.clone();
     seen_again(&mut readings, Timestamp(9));
     assert_eq!(readings, lost);
+}
+
+#[tokio::test]
+async fn a_card_of_no_node_with_the_machines_uuid_is_suggested_while_its_boot_is_not_recognised() {
+    let core = testing::core().await;
+    let mut record = testing::node("n1", State::Discovered, None);
+    record.identity.uuid = "6173ecec-6ef5-11ee-834a-0a8fc3a58a71".into();
+    record.spec.boot_macs = vec!["58:a2:e1:bb:b1:0f".into()];
+    testing::add(&core, &record).await;
+    assert_eq!(card_hints(&core, &record).await.unwrap(), [""; 0]);
+    let row = |mac: &str, uuid: &str| UnknownMachineRow {
+        mac: mac.into(),
+        first_seen: START,
+        last_seen: START,
+        architecture: String::new(),
+        relay: String::new(),
+        system_uuid: uuid.into(),
+        inventory: None,
+    };
+    let mut tx = core.store.write().await.unwrap();
+    for row in [
+        row("94:6d:ae:57:0d:d6", &record.identity.uuid),
+        row("94:6d:ae:57:0d:d7", "6173ecec-6ef5-11ee-834a-0a8fc3a58a72"),
+        row("94:6d:ae:57:0d:d8", ""),
+    ] {
+        tx.record_unknown_machine(&row).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    let hints = card_hints(&core, &record).await.unwrap();
+    assert_eq!(hints.len(), 1, "{hints:?}");
+    let command = "rackwright node update n1 --boot-mac 58:a2:e1:bb:b1:0f --boot-mac 94:6d:ae:57:0d:d6: ";
+    assert!(hints[0].starts_with(command), "{hints:?}");
+    let explained = explain(&core, "n1").await.unwrap();
+    assert_eq!(explained.hints[0], hints[0]);
+    record.node.state = State::Available;
+    assert_eq!(card_hints(&core, &record).await.unwrap(), [""; 0]);
+    record.node.state = State::Discovered;
+    record.identity.uuid.clear();
+    assert_eq!(card_hints(&core, &record).await.unwrap(), [""; 0]);
 }
