@@ -62,6 +62,13 @@ test-attacks: deps ## The attacks of docs/security.md against a running rackwrig
 	cargo build --locked --workspace --bins --profile $(PROFILE)
 	cargo nextest run --locked -p rackwright-tests --test attacks --cargo-profile $(PROFILE)
 
+# Seeds of `make simulation`. `make test` runs fewer of the clusters.
+SEEDS ?= 2000
+
+.PHONY: simulation
+simulation: deps ## Nodes and clusters in simulation, with a kill at every commit and effect, from SEEDS (2,000) seeds each
+	RACKWRIGHT_SEEDS=$(SEEDS) cargo nextest run --locked --workspace --lib --bins --cargo-profile $(PROFILE) -E 'test(/^simulation::/)'
+
 .PHONY: fuzz
 fuzz: deps ## Looks for inputs that a reader cannot bear (packets, images, site files, BMC answers), for FUZZ_SECONDS (60)
 	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/crates/fuzz/rustc-with-coverage.sh \
