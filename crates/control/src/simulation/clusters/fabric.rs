@@ -20,6 +20,8 @@ pub struct PhysicalFabric {
     tables: BTreeMap<Guid, BTreeSet<PKey>>,
     /// How often, in a thousand, a change is interrupted in the middle.
     pub torn_of_1000: usize,
+    /// How often, in a thousand, the manager takes minutes to begin a change.
+    pub slow_of_1000: usize,
 }
 
 impl PhysicalFabric {
@@ -83,7 +85,9 @@ impl FabricManager for Manager {
     async fn apply(&self, wanted: &Partitions) -> Result<Applied, FabricError> {
         wanted.check()?;
         let (fake, fault) = (&self.fake, self.fake.fault());
-        fake.pause(50, 3_000).await;
+        let slow_of_1000 = fake.world().fabric.slow_of_1000;
+        let is_slow = fake.chance.of_1000(slow_of_1000);
+        fake.pause(50, if is_slow { 1_200_000 } else { 3_000 }).await;
         if fault == Some(Fault::Before) {
             return Err(FabricError::NoManager(
                 "the subnet manager is away, as simulated".into(),

@@ -9,6 +9,7 @@ use rackwright_lifecycle::minutes;
 pub fn plan(world: &mut World, ids: &[String], chance: &Chance) {
     world.failures_of_1000 = [0, 5, 20, 60][chance.below(4)];
     world.fabric.torn_of_1000 = [0, 50, 200][chance.below(3)];
+    world.fabric.slow_of_1000 = [0, 100, 500][chance.below(3)];
     world.verdicts.faulty_of_1000 = [0, 60, 200][chance.below(3)];
     world.verdicts.blocked_of_1000 = [0, 0, 150][chance.below(3)];
     for id in ids {
@@ -24,6 +25,7 @@ pub fn plan(world: &mut World, ids: &[String], chance: &Chance) {
 pub fn end(world: &mut World) {
     world.failures_of_1000 = 0;
     world.fabric.torn_of_1000 = 0;
+    world.fabric.slow_of_1000 = 0;
     world.verdicts.faulty_of_1000 = 0;
     world.verdicts.blocked_of_1000 = 0;
     world.silences.clear();
