@@ -59,7 +59,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn node_skus(&self) -> Result<Vec<(String, String)>> {
-        let rows = statement("SELECT id, sku FROM nodes").fetch_all(&self.readers).await?;
+        let query = statement("SELECT id, sku FROM nodes").blocking();
+        let rows = query.fetch_all(&self.readers).await?;
         rows.iter()
             .map(|row| Ok((row.try_get("id")?, row.try_get("sku")?)))
             .collect()
