@@ -11,7 +11,6 @@ use rackwright_planner::planner::{NamedPlacement, Planner};
 use rackwright_site::file::{Checked, Source, check};
 use rackwright_site::model::{NodeId, Site};
 use rackwright_store::{ClusterRecord, Scope, SiteFile, Store, StoreError};
-use serde::Deserialize;
 
 /// The site and its units as last read.
 #[derive(Debug, Default)]
@@ -66,19 +65,6 @@ pub struct HallSnapshot {
     pub out: BTreeSet<NodeId>,
     /// Broken cables between switches.
     pub broken: BTreeSet<String>,
-}
-
-/// The part of the fabric's state that plans need.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct KnownFabric {
-    watch: KnownLinks,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct KnownLinks {
-    broken: BTreeSet<String>,
 }
 
 /// The number of a cluster for the planner.
@@ -190,13 +176,8 @@ impl Sites {
     /// There is no site, or the database failed.
     pub async fn picture(&self, store: &Store) -> Result<HallSnapshot, HallError> {
         // The version is read first: a reservation during the rest of the reads makes the picture stale.
-        let hall = store.hall().await?;
-        let hall_version = hall.version;
-        let known: KnownFabric = match hall.fabric.is_empty() {
-            true => KnownFabric::default(),
-            false => serde_json::from_str(&hall.fabric)
-                .map_err(|e| HallError::Broken(format!("the stored state of the fabric cannot be read: {e}")))?,
-        };
+        let hall_version = store.hall().await?.version;
+        let broken = store.broken_links().await?.into_iter().collect();
         let (site_version, site) = self.current(store).await?.ok_or(HallError::NoSite)?;
         let live = live(store).await?;
         let live = live.iter().map(placement_of).collect::<Result<_, _>>()?;
@@ -211,7 +192,7 @@ impl Sites {
             site,
             live,
             out,
-            broken: known.watch.broken,
+            broken,
         })
     }
 }
@@ -250,7 +231,10 @@ impl HallSnapshot {
 }
 
 /// Runs processor work on a blocking thread.
-async fn work<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, HallError> {
+///
+/// # Errors
+/// The work panicked, or this process ends.
+pub(crate) async fn work<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, HallError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|e| HallError::Broken(format!("the planning of a cluster ended early: {e}")))
+    done.map_err(|e| HallError::Broken(format!("a computation ended early: {e}")))
 }

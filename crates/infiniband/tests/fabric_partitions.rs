@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use rackwright_infiniband::partition::{
-    DifferenceKind, HealthItem, HealthState, KeyState, MAX_LINE_BYTES, ManagerOptions, PoolError, ReadingNumber,
-    compare, health, parse,
+    DifferenceKind, HealthItem, HealthState, KeyState, MAX_LINE_BYTES, ManagerOptions, OtherKey, PoolError,
+    ReadingNumber, compare, health, parse,
 };
 use rackwright_infiniband::{Guid, KeyPool, Membership, PKey, Partition, Partitions, Tables};
 
@@ -276,6 +276,32 @@ fn a_key_comes_back_only_after_every_port_was_read_without_it() {
     for (first, last) in [(2, 1), (1, 0x7fff)] {
         assert!(KeyPool::new(key(first), key(last)).is_err());
     }
+}
+
+#[test]
+fn keys_whose_ports_are_not_loaded_are_not_free() {
+    let range = (key(1), key(4));
+    let held = KeyState::Held {
+        owner: "acme".to_owned(),
+        ports: [guid(1)].into(),
+    };
+    let others = BTreeMap::from([(key(3), OtherKey::Held), (key(1), OtherKey::Draining { ports: 2 })]);
+    let restore = |others| KeyPool::restore(range, Some(key(2)), BTreeMap::from([(key(2), held.clone())]), others);
+    let mut pool = restore(others.clone()).expect("a range");
+    assert_eq!(pool.given(), Some(key(2)));
+    assert_eq!(pool.allocate("acme", &[guid(2)].into()), Ok(key(2)), "its own key");
+    assert_eq!(pool.allocate("globex", &[guid(3)].into()), Ok(key(4)), "3 is taken");
+    assert_eq!(
+        pool.allocate("initech", &[guid(4)].into()),
+        Err(PoolError::Exhausted {
+            keys: 4,
+            held: 3,
+            draining: 1,
+            ports: 2,
+        })
+    );
+    assert_eq!(pool.taken().keys().copied().collect::<Vec<_>>(), [key(2), key(4)]);
+    assert!(KeyPool::restore((key(2), key(1)), None, BTreeMap::new(), others).is_err());
 }
 
 #[derive(Debug, Clone)]

@@ -38,14 +38,12 @@ pub struct SiteRow {
 pub struct HallRow {
     /// Grows with every reservation and release.
     pub version: i64,
-    /// Partition keys and the state of the ports, in the caller's encoding; empty at first.
-    pub fabric: String,
 }
 
 /// Versions of the site that are kept.
 const VERSIONS_KEPT: i64 = 20;
 
-const HALL: &str = "SELECT version, fabric FROM hall WHERE id = 1";
+const HALL: &str = "SELECT version FROM hall WHERE id = 1";
 
 fn site(row: &Row) -> Result<SiteRow> {
     let version: i64 = row.try_get("version")?;
@@ -64,7 +62,6 @@ fn site(row: &Row) -> Result<SiteRow> {
 fn hall(row: &Row) -> Result<HallRow> {
     Ok(HallRow {
         version: row.try_get("version")?,
-        fabric: row.try_get("fabric")?,
     })
 }
 
@@ -134,16 +131,6 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Writes the state of the fabric; reserves and frees nothing. The hall must have been read within this change.
-    ///
-    /// # Errors
-    /// The database failed.
-    pub async fn put_fabric(&mut self, fabric: &str) -> Result<()> {
-        let query = statement("UPDATE hall SET fabric = $1 WHERE id = 1").bind(fabric);
-        query.execute(&mut self.tx).await?;
-        Ok(())
-    }
-
     /// The hall within this change, locked: no other change reserves or frees until this one ends. Lock it before any node
     /// or cluster.
     ///
@@ -159,8 +146,7 @@ impl WriteTx {
     /// # Errors
     /// `Conflict`: it was changed since it was read.
     pub async fn save_hall(&mut self, row: &mut HallRow) -> Result<()> {
-        let sql = "UPDATE hall SET version = version + 1, fabric = $1 WHERE id = 1 AND version = $2";
-        let query = statement(sql).bind(&row.fabric).bind(row.version);
+        let query = statement("UPDATE hall SET version = version + 1 WHERE id = 1 AND version = $1").bind(row.version);
         if query.execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Conflict {
                 kind: "hall",

@@ -9,9 +9,8 @@ use rackwright_lifecycle::cluster::{State, Wait};
 use rackwright_store::{NodeRecord, Scope};
 use tonic::Code;
 
-use super::partitions::Fabric;
 use super::tests::{
-    DIGEST, FABRIC, OTHER, build, check, cluster, ended, hall, hand_over, names, prove, put, spec, step,
+    DIGEST, FABRIC, OTHER, build, check, cluster, ended, fabric, hall, hand_over, names, prove, put, spec, step,
 };
 use crate::api_error::ApiError;
 use crate::core::Core;
@@ -175,7 +174,7 @@ async fn nodes_that_leave_are_the_clusters_until_they_are_erased() {
         early.unwrap_err().to_string().contains("about to leave"),
         "its ports may still have the key"
     );
-    let fabric = Fabric::parse(&core.store.hall().await.unwrap().fabric).unwrap();
+    let fabric = fabric(&core).await;
     let (_, site) = core.sites.current(&core.store).await.unwrap().unwrap();
     let ports = &site.node(site.node_named(&named).unwrap()).port_guids;
     let members: BTreeSet<u64> = fabric.partitions().by_port().keys().map(|guid| guid.get()).collect();

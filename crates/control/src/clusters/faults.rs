@@ -1,13 +1,16 @@
-//! Known faults of the fabric: open faults, their start, and the clusters that they affect. Stored with the partitions.
+//! Known faults of the fabric: open faults, their start, and the clusters that they affect. Each is a row, written when it
+//! changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rackwright_infiniband::Guid;
 use rackwright_lifecycle::cluster::Impaired;
 use rackwright_lifecycle::{EventKind, Timestamp};
 use rackwright_planner::watch::{Fault, Faults, Kind, broken, impaired};
-use rackwright_store::EventRow;
+use rackwright_store::{ComparisonRow, EventRow, ImpairedNodeRow, WriteTx};
 use serde::{Deserialize, Serialize};
+
+use super::partitions::{loaded, unreadable};
+use crate::hall::HallError;
 
 /// Most faults kept one by one. A site file of another fabric gives more. Broken links are always kept whole.
 const MAX_OPEN: usize = 1000;
@@ -17,25 +20,16 @@ const MAX_EVENTS: usize = 100;
 const MAX_NAMES: usize = 20;
 
 /// The known state of the fabric.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Watch {
-    /// When the fabric was last compared with the site.
-    pub checked_at: Option<Timestamp>,
-    /// Why the last discovery or comparison failed; empty: it succeeded.
-    pub problem: String,
+    /// The last comparison with the site.
+    pub comparison: ComparisonRow,
     /// Open faults by id.
     pub open: BTreeMap<String, Open>,
-    /// Number of further open faults.
-    pub more: usize,
     /// Cables between switches that plans must not use.
     pub broken: BTreeSet<String>,
-    /// Nodes of clusters without their full connection.
-    pub impaired: BTreeMap<String, ImpairedNode>,
-    /// Ports of members that were missing in the fabric, from the last evaluated reading.
-    pub absent: BTreeSet<Guid>,
-    /// The time of that reading.
-    pub read_at: Option<Timestamp>,
+    /// Nodes of clusters without their full connection, by node.
+    pub impaired: BTreeMap<String, ImpairedNodeRow>,
 }
 
 /// An open fault.
@@ -51,14 +45,6 @@ pub struct Open {
     pub counting: BTreeSet<String>,
 }
 
-/// A node without its full connection.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ImpairedNode {
-    since: Timestamp,
-    seen: Timestamp,
-    why: String,
-}
-
 /// The result of a comparison.
 #[derive(Debug, Clone, Default)]
 pub struct FabricComparison {
@@ -70,8 +56,8 @@ pub struct FabricComparison {
     pub counting: BTreeMap<String, BTreeSet<String>>,
     /// The time that the result describes.
     pub seen: Timestamp,
-    /// Member ports that were missing in the last reading, and the time of that reading.
-    pub absent: (BTreeSet<Guid>, Option<Timestamp>),
+    /// The evaluated reading: the number of changes of the absent ports up to it, and its time.
+    pub reading: (u64, Option<Timestamp>),
 }
 
 /// Changes since the last comparison.
@@ -87,7 +73,69 @@ pub struct FaultChanges {
     pub nodes_changed: bool,
 }
 
+/// Parses a stored fault.
+///
+/// # Errors
+/// The fault does not parse.
+pub fn open_fault(id: &str, body: &str) -> Result<Open, HallError> {
+    serde_json::from_str(body).map_err(|e| unreadable(format!("fault {id}: {e}")))
+}
+
 impl Watch {
+    /// Reads the known state within a change, with the hall locked.
+    ///
+    /// # Errors
+    /// The database failed, or the stored state does not parse.
+    pub async fn load(tx: &mut WriteTx) -> Result<Self, HallError> {
+        let comparison = loaded(tx.fabric_comparison().await)?.unwrap_or_default();
+        let mut open = BTreeMap::new();
+        for (id, body) in tx.fabric_faults().await? {
+            let fault = open_fault(&id, &body)?;
+            open.insert(id, fault);
+        }
+        let broken = tx.broken_links().await?.into_iter().collect();
+        let impaired = tx.impaired_nodes().await?.into_iter();
+        Ok(Self {
+            comparison,
+            open,
+            broken,
+            impaired: impaired.map(|row| (row.node.clone(), row)).collect(),
+        })
+    }
+
+    /// Writes the rows that differ from `before`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn store(&self, tx: &mut WriteTx, before: &Self) -> Result<(), HallError> {
+        for id in before.open.keys() {
+            if !self.open.contains_key(id) {
+                tx.delete_fabric_fault(id).await?;
+            }
+        }
+        for (id, open) in &self.open {
+            if before.open.get(id) != Some(open) {
+                let body = serde_json::to_string(open)
+                    .map_err(|e| HallError::Broken(format!("fault {id} of the fabric cannot be written: {e}")))?;
+                tx.put_fabric_fault(id, &body).await?;
+            }
+        }
+        for cable in self.broken.symmetric_difference(&before.broken) {
+            tx.set_link_broken(cable, self.broken.contains(cable)).await?;
+        }
+        for node in before.impaired.keys() {
+            if !self.impaired.contains_key(node) {
+                tx.delete_impaired_node(node).await?;
+            }
+        }
+        for (node, row) in &self.impaired {
+            if before.impaired.get(node) != Some(row) {
+                tx.put_impaired_node(row).await?;
+            }
+        }
+        Ok(tx.put_fabric_comparison(&self.comparison).await?)
+    }
+
     /// Replaces the known state by the result.
     pub fn settle(&mut self, found: &FabricComparison, now: Timestamp) -> FaultChanges {
         let mut open: Vec<(String, Open)> = found
@@ -97,7 +145,8 @@ impl Watch {
             .collect();
         // Faults that affect clusters are kept first.
         open.sort_by_key(|(_, one)| one.clusters.is_empty() && one.counting.is_empty());
-        self.more = open.len().saturating_sub(MAX_OPEN);
+        let more = open.len().saturating_sub(MAX_OPEN);
+        self.comparison.more_faults = u64::try_from(more).unwrap_or(u64::MAX);
         open.truncate(MAX_OPEN);
         let open: BTreeMap<String, Open> = open.into_iter().collect();
         let not_in = |these: &BTreeMap<String, Open>, those: &BTreeMap<String, Open>| -> Vec<Open> {
@@ -110,8 +159,8 @@ impl Watch {
         let links_changed = links != self.broken;
         self.broken = links;
         let nodes_changed = self.impair(found, now);
-        (self.absent, self.read_at) = found.absent.clone();
-        self.checked_at = Some(now);
+        (self.comparison.compared_changes, self.comparison.compared_reading) = found.reading;
+        self.comparison.checked_at = Some(now);
         FaultChanges {
             opened,
             closed,
@@ -143,27 +192,26 @@ impl Watch {
     fn impair(&mut self, found: &FabricComparison, now: Timestamp) -> bool {
         let nodes = impaired(&found.faults).into_iter();
         let ours = nodes.filter(|(node, _)| found.clusters.contains_key(node));
-        let next: BTreeMap<String, ImpairedNode> = ours
+        let next: BTreeMap<String, ImpairedNodeRow> = ours
             .map(|(node, why)| {
                 let since = self.impaired.get(&node).map_or(now, |known| known.since);
                 let seen = found.seen.max(since);
-                (node, ImpairedNode { since, seen, why })
+                (node.clone(), ImpairedNodeRow { node, since, seen, why })
             })
             .collect();
         let changed = next != self.impaired;
         self.impaired = next;
         changed
     }
+}
 
-    /// The fault of a node's links. It counts from `since` at the earliest, the start of the node's present state.
-    #[must_use]
-    pub fn impaired(&self, node: &str, since: Timestamp) -> Option<Impaired> {
-        let known = self.impaired.get(node)?;
-        Some(Impaired {
-            since: known.since.max(since),
-            seen: known.seen,
-            why: known.why.clone(),
-        })
+/// The fault of a node's links. It counts from `since` at the earliest, the start of the node's present state.
+#[must_use]
+pub fn impaired_in_state(known: &ImpairedNodeRow, since: Timestamp) -> Impaired {
+    Impaired {
+        since: known.since.max(since),
+        seen: known.seen,
+        why: known.why.clone(),
     }
 }
 
@@ -313,11 +361,12 @@ mod tests {
         assert!(again.opened.is_empty() && again.closed.is_empty() && !again.links_changed);
         assert!(again.nodes_changed, "it is so for longer");
         assert_eq!(watch.open["port-absent/n1"].since, Timestamp(5));
-        let known = watch.impaired("n1", Timestamp(1)).unwrap();
+        let known = impaired_in_state(&watch.impaired["n1"], Timestamp(1));
         assert_eq!((known.since, known.seen), (Timestamp(5), Timestamp(9)));
         // The time before the node's present state does not count.
-        assert_eq!(watch.impaired("n1", Timestamp(7)).unwrap().since, Timestamp(7));
-        assert_eq!(watch.impaired("n9", Timestamp(1)), None, "it is in no cluster");
+        let later = impaired_in_state(&watch.impaired["n1"], Timestamp(7));
+        assert_eq!(later.since, Timestamp(7));
+        assert!(!watch.impaired.contains_key("n9"), "it is in no cluster");
 
         let mended = watch.settle(&found(&faults[2..], 12), Timestamp(12));
         let kinds: Vec<_> = mended
@@ -327,6 +376,13 @@ mod tests {
             .collect();
         assert_eq!(kinds, ["fabric.cable-mended", "fabric.port-back"]);
         assert!(watch.broken.is_empty() && watch.impaired.is_empty());
+    }
+
+    #[test]
+    fn a_stored_fault_that_does_not_parse_is_named() {
+        let error = open_fault("cable/missing/up1", "{").unwrap_err().to_string();
+        let why = "the stored state of the fabric cannot be read: fault cable/missing/up1: ";
+        assert!(error.starts_with(why), "{error}");
     }
 
     #[test]
@@ -343,7 +399,7 @@ mod tests {
         faults.push(("z".into(), fault(Kind::PortAbsent, "c1", "n1")));
         let faults: Vec<(&str, Fault)> = faults.iter().map(|(id, fault)| (&**id, fault.clone())).collect();
         let news = watch.settle(&found(&faults, 5), Timestamp(5));
-        assert_eq!((watch.open.len(), watch.more), (MAX_OPEN, 3001 - MAX_OPEN));
+        assert_eq!((watch.open.len(), watch.comparison.more_faults), (MAX_OPEN, 2001));
         assert!(watch.open.contains_key("z"), "it touches somebody");
         assert_eq!(watch.broken.len(), 3000);
         let events = news.events(Timestamp(5));

@@ -7,6 +7,7 @@
 //! | `rollout` | another image on the nodes of a cluster in use, some at a time |
 //! | `step` | leases due clusters, decides, and performs the decision |
 //! | `partitions` | key and ports of each cluster, and the proven state of the fabric |
+//! | `cluster_partitions` | the partition of one cluster as its steps and requests see it |
 //! | `reconcile` | brings the partitions to the fabric manager |
 //! | `watch` | compares the fabric with the site, at the pace of the configuration |
 //! | `faults` | known faults of the fabric, their start, and the affected clusters |
@@ -18,6 +19,7 @@
 pub mod capacity;
 #[cfg(test)]
 mod change_tests;
+pub mod cluster_partitions;
 pub mod faults;
 pub mod manager;
 pub mod network;

@@ -11,11 +11,11 @@ use rackwright_planner::planner::Planner;
 use rackwright_site::model::{NodeId, Site, SkuId};
 use rackwright_store::{ClusterRecord, NodeRecord};
 
+use super::cluster_partitions::ClusterPartitions;
 use super::network;
-use super::partitions::Fabric;
 use super::reserve::ReserveError;
 use crate::core::Core;
-use crate::hall::{self, HallError};
+use crate::hall;
 use crate::stored;
 
 /// Formats that have to be able to write each node's name. A cluster without a partition has no partition sheet.
@@ -56,7 +56,7 @@ fn processors(inventory: &v1::Inventory) -> Option<Processors> {
 }
 
 /// The partition and the place of its key in the tables of the ports: for a cluster, the first place.
-fn sheet(site: &Site, record: &ClusterRecord, fabric: &Fabric, nodes: &[NodeId]) -> Option<PartitionSheet> {
+fn sheet(site: &Site, record: &ClusterRecord, name: String, nodes: &[NodeId]) -> Option<PartitionSheet> {
     let key = PKey::new(record.partition?)?;
     let mut ports = Vec::new();
     for node in nodes {
@@ -72,7 +72,7 @@ fn sheet(site: &Site, record: &ClusterRecord, fabric: &Fabric, nodes: &[NodeId])
         }
     }
     Some(PartitionSheet {
-        name: fabric.name_of(&record.uid).unwrap_or_default().to_owned(),
+        name,
         key,
         index: 0,
         ports,
@@ -101,14 +101,13 @@ pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> 
         }
     }
     reports.extend(network::report(&record.id, record.network.as_ref()));
-    let hall = core.store.hall().await?;
-    let fabric: Option<Fabric> =
-        match hall.fabric.is_empty() {
-            true => None,
-            false => Some(Fabric::parse(&hall.fabric).map_err(|error| {
-                HallError::Broken(format!("the stored state of the fabric cannot be read: {error}"))
-            })?),
-        };
+    let partition_name = match record.partition {
+        None => String::new(),
+        Some(_) => {
+            let partitions = ClusterPartitions::of_cluster(&core.store, &record.uid).await?;
+            partitions.of(&record.uid).name().to_owned()
+        }
+    };
     let members: Vec<(String, String)> = nodes
         .iter()
         .map(|node| (node.id.clone(), node.address.clone()))
@@ -129,7 +128,7 @@ pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> 
             .collect();
         let ids: Vec<NodeId> = members.iter().map(|member| member.node).collect();
         let sku = |name: &String| site.skus.iter().position(|sku| *sku.name == **name).map(SkuId::of);
-        let partition = fabric.as_ref().and_then(|fabric| sheet(site, &record, fabric, &ids));
+        let partition = sheet(site, &record, partition_name, &ids);
         let formats = formats(partition.is_some());
         let cluster = Cluster {
             site,

@@ -1,98 +1,214 @@
-//! Partition keys: the key of each cluster, and whether every port of the fabric was read with its wanted keys.
+//! Partition keys with their ports. A change of one cluster's partition reads and writes the rows of that cluster. Only the
+//! replica that brings the partitions to the fabric reads all rows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
-use rackwright_infiniband::partition::{KeyPool, KeyState, PoolError, ReadingNumber};
+use rackwright_infiniband::partition::{KeyPool, KeyState, OtherKey, PoolError, ReadingNumber};
 use rackwright_infiniband::{Guid, PKey, Partition, Partitions, Tables};
 use rackwright_lifecycle::Timestamp;
-use rackwright_lifecycle::cluster::Partition as Fact;
 use rackwright_site::model::Site;
-use rackwright_store::ClusterRecord;
-use serde::{Deserialize, Serialize};
+use rackwright_store::{FabricKeyRow, FabricRow, Store, StoreError, TakenKeyRow, WriteTx};
 
-use super::faults::Watch;
-use crate::text::counted;
+use crate::hall::{HallError, work};
+use crate::text::{chain, counted};
 
 /// Longest partition name that OpenSM accepts.
 const NAME_MAX: usize = 32;
 
-/// The stored state of the partitions.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The error of stored data that do not parse.
+pub fn unreadable(why: impl Display) -> HallError {
+    HallError::Broken(format!("the stored state of the fabric cannot be read: {why}"))
+}
+
+/// Names the row that does not parse.
+///
+/// # Errors
+/// As the read.
+pub fn loaded<T>(read: Result<T, StoreError>) -> Result<T, HallError> {
+    read.map_err(|error| match error {
+        StoreError::Corrupt { .. } => unreadable(chain(&error)),
+        other => other.into(),
+    })
+}
+
+/// Keys with their ports: of one cluster for a change of its partition, or of all clusters.
+#[derive(Debug, Clone)]
 pub struct Fabric {
+    /// The fabric as a whole.
+    pub state: FabricRow,
     pool: KeyPool,
     /// By the cluster's uid.
     members: BTreeMap<String, Members>,
-    /// Grows with every change of partitions.
-    pub wanted: u64,
-    /// The version that was brought to the fabric and read back from every port.
-    pub applied: u64,
-    /// The time of the last such reading.
-    pub proven_at: Option<Timestamp>,
-    /// Why the last try failed; empty: it succeeded.
-    pub fault: String,
-    /// Ports of members that were missing in that reading.
+    /// Ports of members that were missing in the last reading.
     absent: BTreeSet<Guid>,
     /// Ports that held a returned key and were missing in the last reading: cut off, or switched off. Their keys stay
     /// reserved, and clusters do not wait for them.
-    #[serde(default)]
     cut_off: BTreeSet<Guid>,
-    reading: ReadingNumber,
-    /// Known faults of the fabric.
-    #[serde(default)]
-    pub watch: Watch,
+    /// The rows of the keys as they were read.
+    stored: BTreeMap<PKey, FabricKeyRow>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 struct Members {
     name: String,
     key: PKey,
     ports: BTreeSet<Guid>,
 }
 
-impl Fabric {
-    /// Partitions over a range of keys.
+/// The rows to write for a change.
+#[derive(Debug)]
+pub struct FabricChanges {
+    state: FabricRow,
+    keys: Vec<FabricKeyRow>,
+    freed: Vec<PKey>,
+}
+
+impl FabricChanges {
+    /// Writes the rows. The fabric must have been read within this change, or must not have changed since it was read; the
+    /// hall is locked.
     ///
     /// # Errors
-    /// The range is not valid.
-    pub fn new(first: PKey, last: PKey) -> Result<Self, PoolError> {
+    /// The database failed.
+    pub async fn store(&self, tx: &mut WriteTx) -> Result<(), StoreError> {
+        for key in &self.freed {
+            tx.delete_fabric_key(key.number()).await?;
+        }
+        for row in &self.keys {
+            tx.put_fabric_key(row).await?;
+        }
+        tx.put_fabric(&self.state).await
+    }
+}
+
+impl Fabric {
+    /// All keys, parsed on a blocking thread. `None`: no partition was ever requested.
+    ///
+    /// # Errors
+    /// The database failed, or the stored state does not parse.
+    pub async fn load(store: &Store) -> Result<Option<Self>, HallError> {
+        // The row with the version comes first: a change after it may be in the keys, and no change before it is missing.
+        let Some(state) = loaded(store.fabric().await)? else {
+            return Ok(None);
+        };
+        let keys = loaded(store.fabric_keys().await)?;
+        work(move || Self::of_rows(state, keys, &[])).await?.map(Some)
+    }
+
+    /// The keys of one cluster, for a change of its partition.
+    ///
+    /// # Errors
+    /// The database failed, or the stored state of this partition does not parse.
+    pub async fn of_cluster(tx: &mut WriteTx, state: FabricRow, uid: &str) -> Result<Self, HallError> {
+        let keys = loaded(tx.fabric_keys_of(uid).await)?;
+        // A cluster with a key keeps it. Only the choice of a new key needs to know the others.
+        let has_key = keys.iter().any(|key| key.released_at.is_none());
+        let others = match has_key {
+            true => Vec::new(),
+            false => loaded(tx.taken_keys_of_others(uid).await)?,
+        };
+        Self::of_rows(state, keys, &others)
+    }
+
+    fn of_rows(state: FabricRow, rows: Vec<FabricKeyRow>, others: &[TakenKeyRow]) -> Result<Self, HallError> {
+        let (mut keys, mut stored) = (BTreeMap::new(), BTreeMap::new());
+        let mut members = BTreeMap::new();
+        let (mut absent, mut cut_off) = (BTreeSet::new(), BTreeSet::new());
+        for row in rows {
+            let key = pkey(row.key)?;
+            absent.extend(guids(row.key, &row.absent)?);
+            cut_off.extend(guids(row.key, &row.cut_off)?);
+            let (owner, ports) = (row.owner.clone(), guids(row.key, &row.ports)?);
+            let state = match row.released_at {
+                Some(reading) => KeyState::Draining {
+                    owner,
+                    ports,
+                    released_at: ReadingNumber(reading),
+                },
+                None => {
+                    let partition = Members {
+                        name: row.name.clone(),
+                        key,
+                        ports: guids(row.key, &row.members)?,
+                    };
+                    members.insert(owner.clone(), partition);
+                    KeyState::Held { owner, ports }
+                }
+            };
+            keys.insert(key, state);
+            stored.insert(key, row);
+        }
+        let mut taken = BTreeMap::new();
+        for other in others {
+            let state = match other.draining_ports {
+                Some(ports) => OtherKey::Draining { ports },
+                None => OtherKey::Held,
+            };
+            taken.insert(pkey(other.key)?, state);
+        }
+        let range = (pkey(state.first_key)?, pkey(state.last_key)?);
+        let given = state.given_key.map(pkey).transpose()?;
         Ok(Self {
-            pool: KeyPool::new(first, last)?,
-            members: BTreeMap::new(),
-            wanted: 0,
-            applied: 0,
-            proven_at: None,
-            fault: String::new(),
-            absent: BTreeSet::new(),
-            cut_off: BTreeSet::new(),
-            reading: ReadingNumber::default(),
-            watch: Watch::default(),
+            pool: KeyPool::restore(range, given, keys, taken).map_err(unreadable)?,
+            state,
+            members,
+            absent,
+            cut_off,
+            stored,
         })
     }
 
-    /// Parses the stored form.
-    ///
-    /// # Errors
-    /// The text does not parse.
-    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
+    /// The rows that have changed since they were read.
+    pub fn changes(&self) -> FabricChanges {
+        let (mut keys, mut freed) = (Vec::new(), Vec::new());
+        for (key, state) in self.pool.taken() {
+            let row = self.row(*key, state);
+            if self.stored.get(key) != Some(&row) {
+                keys.push(row);
+            }
+        }
+        for key in self.stored.keys() {
+            if !self.pool.taken().contains_key(key) {
+                freed.push(*key);
+            }
+        }
+        let given_key = self.pool.given().map(PKey::number);
+        FabricChanges {
+            state: FabricRow {
+                given_key,
+                ..self.state.clone()
+            },
+            keys,
+            freed,
+        }
     }
 
-    /// The stored form.
-    ///
-    /// # Errors
-    /// It cannot be serialised, which would be a bug.
-    pub fn text(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string(self)
-    }
-
-    /// Whether no partition was ever requested.
-    pub fn is_unused(&self) -> bool {
-        self.wanted == 0
-    }
-
-    /// Ports of members that were missing in the last reading of the fabric.
-    pub fn absent(&self) -> &BTreeSet<Guid> {
-        &self.absent
+    fn row(&self, key: PKey, state: &KeyState) -> FabricKeyRow {
+        let nothing = BTreeSet::new();
+        let (owner, ports, released_at) = match state {
+            KeyState::Held { owner, ports } => (owner, ports, None),
+            KeyState::Draining {
+                owner,
+                ports,
+                released_at,
+            } => (owner, ports, Some(released_at.0)),
+        };
+        let held = self.members.get(owner).filter(|members| members.key == key);
+        let members = held.map_or(&nothing, |members| &members.ports);
+        let (absent, cut_off) = match released_at {
+            None => (self.absent.intersection(members), self.cut_off.intersection(&nothing)),
+            Some(_) => (self.absent.intersection(ports), self.cut_off.intersection(ports)),
+        };
+        FabricKeyRow {
+            key: key.number(),
+            owner: owner.clone(),
+            name: held.map(|members| members.name.clone()).unwrap_or_default(),
+            released_at,
+            absent: absent.map(ToString::to_string).collect(),
+            cut_off: cut_off.map(ToString::to_string).collect(),
+            members: members.iter().map(ToString::to_string).collect(),
+            ports: ports.iter().map(ToString::to_string).collect(),
+        }
     }
 
     /// Gives a cluster a key for these ports, or replaces the ports of its key. Returns the key and the version that
@@ -102,20 +218,27 @@ impl Fabric {
     /// All keys are taken.
     pub fn hold(&mut self, cluster: &str, uid: &str, ports: BTreeSet<Guid>) -> Result<(PKey, u64), PoolError> {
         let key = self.pool.allocate(uid, &ports)?;
+        if let Some(former) = self.members.get(uid) {
+            // The partition does not miss a port that leaves it.
+            let count = self.absent.len();
+            self.absent
+                .retain(|port| ports.contains(port) || !former.ports.contains(port));
+            self.state.absent_changes += u64::from(self.absent.len() < count);
+        }
         let name = partition_name(cluster, key);
         self.members.insert(uid.to_owned(), Members { name, key, ports });
-        self.wanted += 1;
-        Ok((key, self.wanted))
+        self.state.wanted += 1;
+        Ok((key, self.state.wanted))
     }
 
     /// Removes a cluster's key from its ports. Returns the version without it.
     pub fn drop_cluster(&mut self, uid: &str) -> u64 {
         if let Some(members) = self.members.remove(uid) {
             // Cannot fail: the pool gave the key to this cluster.
-            let _ = self.pool.release(members.key, uid, self.reading);
-            self.wanted += 1;
+            let _ = self.pool.release(members.key, uid, ReadingNumber(self.state.reading));
+            self.state.wanted += 1;
         }
-        self.wanted
+        self.state.wanted
     }
 
     /// The wanted partitions of the fabric.
@@ -136,14 +259,15 @@ impl Fabric {
 
     /// Notes that version `applied` was brought to the fabric and read back.
     pub fn record_proof(&mut self, applied: u64, absent: BTreeSet<Guid>, tables: Option<&Tables>, now: Timestamp) {
-        self.applied = self.applied.max(applied);
-        self.proven_at = Some(now);
-        self.fault.clear();
+        self.state.applied = self.state.applied.max(applied);
+        self.state.proven_at = Some(now);
+        self.state.fault.clear();
+        self.state.absent_changes += u64::from(absent != self.absent);
         self.absent = absent;
-        self.reading.0 += 1;
+        self.state.reading += 1;
         // Only a reading of the ports themselves frees a key.
         if let Some(tables) = tables {
-            self.pool.observe(self.reading, tables);
+            self.pool.observe(ReadingNumber(self.state.reading), tables);
             let seen = |port: &Guid| tables.read.contains_key(port) || tables.unread.contains_key(port);
             let left = self.pool.taken().values().filter_map(left);
             self.cut_off = left.flatten().filter(|port| !seen(port)).copied().collect();
@@ -155,64 +279,35 @@ impl Fabric {
         let mut ports = self.pool.taken().values().filter_map(left).flatten();
         ports.any(|port| !self.cut_off.contains(port))
     }
+}
 
-    /// The state of a cluster's partition.
-    pub fn fact(&self, cluster: &ClusterRecord) -> Fact {
-        self.fact_excusing(cluster, &BTreeSet::new())
-    }
+/// Ports of partitions and of returned keys that the last reading did not find.
+///
+/// # Errors
+/// The database failed, or the stored state does not parse.
+pub async fn absent_ports(store: &Store) -> Result<BTreeSet<Guid>, HallError> {
+    let ports = loaded(store.absent_ports().await)?;
+    work(move || ports.iter().map(|port| guid(port)).collect()).await?
+}
 
-    /// The same without a wait for the ports in `excused`: their nodes are in use, and get the key when they return.
-    pub fn fact_excusing(&self, cluster: &ClusterRecord, excused: &BTreeSet<Guid>) -> Fact {
-        if cluster.partition.is_none() {
-            return Fact::None;
-        }
-        let Some(members) = self.members.get(&cluster.uid) else {
-            return self.draining(&cluster.uid);
-        };
-        if !self.fault.is_empty() {
-            return Fact::Faulty(self.fault.clone());
-        }
-        if self.applied < cluster.partitions_version {
-            return Fact::Pending;
-        }
-        let absent: Vec<String> = members
-            .ports
-            .intersection(&self.absent)
-            .filter(|port| !excused.contains(port))
-            .map(ToString::to_string)
-            .collect();
-        match absent.first() {
-            None => Fact::Proven,
-            Some(first) => Fact::Faulty(format!(
-                "{} of the cluster's {} ports are not in the fabric, {first} is the first",
-                absent.len(),
-                members.ports.len()
-            )),
-        }
-    }
+fn pkey(number: u16) -> Result<PKey, HallError> {
+    PKey::try_from(number).map_err(unreadable)
+}
 
-    fn draining(&self, uid: &str) -> Fact {
-        let of = |state: &KeyState| match state {
-            KeyState::Draining { owner, ports, .. } if owner == uid => Some(ports.difference(&self.cut_off).count()),
-            _ => None,
-        };
-        match self.pool.taken().values().find_map(of) {
-            // The key of cut-off ports stays reserved, so the cluster does not wait for their return.
-            None | Some(0) => Fact::Gone,
-            Some(_) if !self.fault.is_empty() => Fact::Faulty(self.fault.clone()),
-            Some(ports) => Fact::Draining(ports),
-        }
-    }
+fn guid(text: &str) -> Result<Guid, HallError> {
+    text.parse::<Guid>().map_err(unreadable)
+}
 
-    /// The name of a cluster's partition at the fabric manager.
-    pub fn name_of(&self, uid: &str) -> Option<&str> {
-        self.members.get(uid).map(|members| members.name.as_str())
-    }
-
-    /// Number of ports in a cluster's partition.
-    pub fn ports_of(&self, uid: &str) -> usize {
-        self.members.get(uid).map_or(0, |members| members.ports.len())
-    }
+/// The ports in a list of a key's row.
+///
+/// # Errors
+/// The port that does not parse, with the key.
+pub(super) fn guids(key: u16, ports: &[String]) -> Result<BTreeSet<Guid>, HallError> {
+    let port = |port: &String| {
+        port.parse::<Guid>()
+            .map_err(|fault| unreadable(format!("key {key:#06x}: {fault}")))
+    };
+    ports.iter().map(port).collect()
 }
 
 /// Ports that may still hold a returned key.
@@ -260,7 +355,11 @@ pub fn ports<'a>(site: &Site, nodes: impl Iterator<Item = &'a String>) -> Result
 
 #[cfg(test)]
 mod tests {
+    use rackwright_lifecycle::cluster::Partition as Fact;
+    use rackwright_store::{ClusterRecord, PartitionRow, PartitionRows};
+
     use super::*;
+    use crate::clusters::cluster_partitions::ClusterPartitions;
 
     fn guid(n: u64) -> Guid {
         Guid::new(n).unwrap()
@@ -278,6 +377,41 @@ mod tests {
         tables
     }
 
+    fn fabric(first: u16, last: u16) -> Fabric {
+        let state = FabricRow {
+            first_key: first,
+            last_key: last,
+            ..FabricRow::default()
+        };
+        Fabric::of_rows(state, Vec::new(), &[]).unwrap()
+    }
+
+    fn rows(fabric: &Fabric) -> Vec<FabricKeyRow> {
+        let keys = fabric.pool.taken().iter();
+        keys.map(|(key, state)| fabric.row(*key, state)).collect()
+    }
+
+    /// As a step of the cluster reads it.
+    fn fact(fabric: &Fabric, record: &ClusterRecord) -> Fact {
+        let own = rows(fabric).into_iter().filter(|row| row.owner == record.uid);
+        let keys = own.map(|row| PartitionRow {
+            key: row.key,
+            ports: row.ports.len(),
+            members: row.members.len(),
+            cut_off: row.cut_off.len(),
+            owner: row.owner,
+            name: row.name,
+            released_at: row.released_at,
+            absent: row.absent,
+        });
+        let rows = PartitionRows {
+            keys: keys.collect(),
+            fabric: fabric.state.clone(),
+        };
+        let partitions = ClusterPartitions::of_rows(Some(rows)).unwrap();
+        partitions.of(&record.uid).fact(record)
+    }
+
     fn cluster(uid: &str, version: u64) -> ClusterRecord {
         let mut record = crate::testing::cluster(uid);
         record.uid = uid.into();
@@ -288,26 +422,29 @@ mod tests {
 
     #[test]
     fn a_partition_is_proven_by_its_own_version_and_no_former_one() {
-        let mut fabric = Fabric::new(key(1), key(9)).unwrap();
+        let mut fabric = fabric(1, 9);
         let (_, first) = fabric.hold("a", "a", [guid(1)].into()).unwrap();
         let (_, second) = fabric.hold("b", "b", [guid(2)].into()).unwrap();
         fabric.record_proof(first, BTreeSet::new(), None, Timestamp(5));
-        assert_eq!(fabric.fact(&cluster("a", first)), Fact::Proven);
-        assert_eq!(fabric.fact(&cluster("b", second)), Fact::Pending);
+        assert_eq!(fact(&fabric, &cluster("a", first)), Fact::Proven);
+        assert_eq!(fact(&fabric, &cluster("b", second)), Fact::Pending);
         fabric.record_proof(second, [guid(2)].into(), None, Timestamp(6));
-        assert_eq!(fabric.fact(&cluster("a", first)), Fact::Proven);
-        let absent = fabric.fact(&cluster("b", second));
+        assert_eq!(fact(&fabric, &cluster("a", first)), Fact::Proven);
+        let absent = fact(&fabric, &cluster("b", second));
         assert!(
             matches!(&absent, Fact::Faulty(why) if why.contains("1 of the cluster's 1 ports")),
             "{absent:?}"
         );
-        fabric.fault = "OpenSM is gone".into();
-        assert_eq!(fabric.fact(&cluster("a", first)), Fact::Faulty("OpenSM is gone".into()));
+        fabric.state.fault = "OpenSM is gone".into();
+        assert_eq!(
+            fact(&fabric, &cluster("a", first)),
+            Fact::Faulty("OpenSM is gone".into())
+        );
     }
 
     #[test]
     fn a_key_is_gone_when_every_port_that_had_it_was_read_without_it_since() {
-        let mut fabric = Fabric::new(key(1), key(1)).unwrap();
+        let mut fabric = fabric(1, 1);
         let (given, version) = fabric.hold("a", "a", [guid(1), guid(2)].into()).unwrap();
         let entry = given.number() | 0x8000;
         fabric.record_proof(
@@ -319,7 +456,7 @@ mod tests {
         let version = fabric.drop_cluster("a");
         assert!(fabric.partitions().partitions.is_empty());
         let record = cluster("a", version);
-        assert!(matches!(fabric.fact(&record), Fact::Draining(_)));
+        assert!(matches!(fact(&fabric, &record), Fact::Draining(_)));
         assert!(
             fabric.hold("b", "b", [guid(3)].into()).is_err(),
             "the only key is not free yet"
@@ -331,22 +468,22 @@ mod tests {
             Some(&tables(&[(1, &[entry]), (2, &[])])),
             Timestamp(2),
         );
-        assert!(matches!(fabric.fact(&record), Fact::Draining(_)));
+        assert!(matches!(fact(&fabric, &record), Fact::Draining(_)));
         let mut silent = tables(&[(2, &[])]);
         silent.unread.insert(guid(1), "no answer".into());
         fabric.record_proof(version, BTreeSet::new(), Some(&silent), Timestamp(3));
-        assert!(matches!(fabric.fact(&record), Fact::Draining(_)));
+        assert!(matches!(fact(&fabric, &record), Fact::Draining(_)));
         // The manager's belief frees nothing.
         fabric.record_proof(version, BTreeSet::new(), None, Timestamp(4));
         assert!(fabric.is_draining());
         fabric.record_proof(version, BTreeSet::new(), Some(&tables(&[(1, &[0x7fff])])), Timestamp(5));
-        assert_eq!(fabric.fact(&record), Fact::Gone);
+        assert_eq!(fact(&fabric, &record), Fact::Gone);
         assert!(fabric.hold("b", "b", [guid(3)].into()).is_ok());
     }
 
     #[test]
     fn a_port_that_is_cut_off_keeps_the_key_from_others_and_the_cluster_from_nothing() {
-        let mut fabric = Fabric::new(key(1), key(1)).unwrap();
+        let mut fabric = fabric(1, 1);
         let (given, version) = fabric.hold("a", "a", [guid(1), guid(2)].into()).unwrap();
         let entry = given.number() | 0x8000;
         fabric.record_proof(
@@ -358,7 +495,7 @@ mod tests {
         let version = fabric.drop_cluster("a");
         let record = cluster("a", version);
         fabric.record_proof(version, BTreeSet::new(), Some(&tables(&[(2, &[])])), Timestamp(2));
-        assert_eq!(fabric.fact(&record), Fact::Gone);
+        assert_eq!(fact(&fabric, &record), Fact::Gone);
         assert!(!fabric.is_draining(), "nothing is to be read again at once");
         assert!(
             fabric.hold("b", "b", [guid(3)].into()).is_err(),
@@ -372,18 +509,59 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_comes_back() {
-        let mut fabric = Fabric::new(key(1), key(9)).unwrap();
-        fabric.hold("a", "a", [guid(1)].into()).unwrap();
-        fabric.drop_cluster("a");
-        fabric.hold("b", "b", [guid(2)].into()).unwrap();
-        assert_eq!(Fabric::parse(&fabric.text().unwrap()).unwrap(), fabric);
+    fn rows_come_back_as_they_were_and_only_changed_ones_are_written() {
+        let mut first = fabric(1, 9);
+        first.hold("a", "a", [guid(1), guid(2)].into()).unwrap();
+        first.drop_cluster("a");
+        let (_, version) = first.hold("b", "b", [guid(3), guid(4)].into()).unwrap();
+        // Port 1 is cut off. Port 2 still has the returned key.
+        let seen = tables(&[(2, &[0x8001]), (3, &[0x8002]), (4, &[0x8002])]);
+        first.record_proof(version, [guid(3)].into(), Some(&seen), Timestamp(5));
+        let written = first.changes();
+        assert_eq!((written.keys.len(), written.freed.len()), (2, 0));
+        assert_eq!((written.state.given_key, written.state.absent_changes), (Some(2), 1));
+        let mut again = Fabric::of_rows(written.state, written.keys, &[]).unwrap();
+        assert_eq!((&again.pool, &again.members), (&first.pool, &first.members));
+        assert_eq!((&again.absent, &again.cut_off), (&first.absent, &first.cut_off));
+        let unchanged = again.changes();
+        assert_eq!((unchanged.keys.len(), unchanged.freed.len()), (0, 0));
+
+        // Both ports of the returned key are read without it.
+        let clean = tables(&[(1, &[]), (2, &[]), (3, &[0x8002]), (4, &[0x8002])]);
+        again.record_proof(version, [guid(3)].into(), Some(&clean), Timestamp(6));
+        let freed = again.changes();
+        assert_eq!((freed.keys.len(), freed.freed.as_slice()), (0, [key(1)].as_slice()));
+        assert_eq!(freed.state.absent_changes, 1, "the same port is absent");
+        // The absent port leaves the partition.
+        again.hold("b", "b", [guid(4)].into()).unwrap();
+        let left = again.changes();
+        assert_eq!((left.keys.len(), left.state.absent_changes), (1, 2));
+        assert!(left.keys[0].absent.is_empty() && left.keys[0].ports.len() == 2);
+    }
+
+    #[test]
+    fn a_row_that_does_not_parse_is_named() {
+        let mut whole = fabric(1, 9);
+        whole.hold("a", "a", [guid(1)].into()).unwrap();
+        let state = whole.changes().state;
+        let broken = |change: fn(&mut FabricKeyRow)| {
+            let mut keys = rows(&whole);
+            change(&mut keys[0]);
+            Fabric::of_rows(state.clone(), keys, &[]).unwrap_err().to_string()
+        };
+        let why = broken(|row| row.members.push("no port".into()));
+        assert!(
+            why.contains("cannot be read: key 0x0001: \"no port\" is not a GUID"),
+            "{why}"
+        );
+        let why = broken(|row| row.key = 0x8000);
+        assert!(why.contains("\"0x8000\" is not a P_Key"), "{why}");
     }
 
     #[test]
     fn names_are_such_as_opensm_takes() {
         for name in ["a", "0-9", &"x".repeat(63)] {
-            let mut fabric = Fabric::new(key(0x7ffe), key(0x7ffe)).unwrap();
+            let mut fabric = fabric(0x7ffe, 0x7ffe);
             fabric.hold(name, name, [guid(1)].into()).unwrap();
             fabric.partitions().check().unwrap();
         }

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_fabric::{FabricManager, Proof};
+use rackwright_fabric::{Applied, FabricManager, Proof};
 use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_store::{EventRow, StoreError};
 
 use super::manager::Settings;
-use super::partitions::Fabric;
+use super::partitions::{Fabric, loaded};
 use super::watch;
 use crate::clock;
 use crate::core::Core;
+use crate::hall::{HallError, work};
 use crate::text::{chain, counted};
 
 /// Between two checks for changes by other replicas.
@@ -21,6 +22,8 @@ pub(super) const LEASE_S: i64 = 900;
 /// First and longest pause after failures, in seconds.
 const AGAIN_S: i64 = 2;
 const LONGEST_AGAIN_S: i64 = 60;
+/// Tries to store a reading while partitions change.
+const TRIES: usize = 8;
 
 /// The rounds of one process.
 pub(crate) struct Rounds {
@@ -98,24 +101,16 @@ async fn run_round(
     settings: &Settings,
     manager: &Arc<dyn FabricManager>,
     last: &mut Schedule,
-) -> Result<(), StoreError> {
-    let text = core.store.hall().await?.fabric;
-    // No partition was ever requested.
-    if text.is_empty() {
-        return Ok(());
-    }
-    let Ok(fabric) = Fabric::parse(&text) else {
-        tracing::error!("the stored state of the fabric cannot be parsed: no partition is set up");
+) -> Result<(), HallError> {
+    // Without a row no partition was ever requested.
+    let Some(state) = loaded(core.store.fabric().await)?.filter(|state| state.wanted > 0) else {
         return Ok(());
     };
-    // Only faults of links are known: no reason to write partitions.
-    if fabric.is_unused() {
-        return Ok(());
-    }
     let now = clock::now();
     let proof_us = seconds(settings.proof_s.into());
-    let is_old = fabric.proven_at.is_none_or(|at| now.since(at) >= proof_us);
-    if fabric.wanted <= fabric.applied && fabric.fault.is_empty() && !fabric.is_draining() && !is_old {
+    let is_old = state.proven_at.is_none_or(|at| now.since(at) >= proof_us);
+    let is_proven = state.wanted <= state.applied && state.fault.is_empty() && !is_old;
+    if is_proven && !core.store.has_draining_keys().await? {
         return Ok(());
     }
     if now < last.next {
@@ -128,17 +123,23 @@ async fn run_round(
     {
         return Ok(());
     }
-    apply_partitions(core, manager, fabric, last).await
+    apply_partitions(core, manager, last).await
 }
 
-/// Brings a version to the fabric and stores the result.
+/// Brings the wanted partitions to the fabric and stores the result.
 async fn apply_partitions(
     core: &Arc<Core>,
     manager: &Arc<dyn FabricManager>,
-    fabric: Fabric,
     last: &mut Schedule,
-) -> Result<(), StoreError> {
-    let (version, wanted) = (fabric.wanted, fabric.partitions());
+) -> Result<(), HallError> {
+    let Some(fabric) = Fabric::load(&core.store).await? else {
+        return Ok(());
+    };
+    let (fabric, wanted) = work(move || {
+        let wanted = fabric.partitions();
+        (fabric, wanted)
+    })
+    .await?;
     let begun = clock::now();
     let applying = manager.clone();
     // A task of its own, which finishes even if this one is dropped.
@@ -147,52 +148,85 @@ async fn apply_partitions(
         Ok(applied) => applied.map_err(|error| chain(&error)),
         Err(error) => Err(format!("the fabric manager's task ended: {error}")),
     };
-    let now = clock::now();
-    let mut tx = core.store.write().await?;
-    let text = tx.hall().await?.fabric;
-    let Ok(mut fabric) = Fabric::parse(&text) else {
-        return Ok(());
-    };
-    let was = fabric.fault.clone();
     match applied {
         Ok(applied) => {
-            let is_proof = applied.reading.proof == Proof::Ports;
-            fabric.record_proof(
-                version,
-                applied.absent,
-                is_proof.then_some(&applied.reading.tables),
-                now,
-            );
-            if applied.changed || !was.is_empty() {
-                let ports = counted(applied.reading.tables.read.len(), "port");
-                let ms = now.since(begun) / 1000;
-                let message = format!("partitions of version {version} are in place: {ports} read in {ms} ms");
-                tx.add_event(&event(EventKind::FabricProven, &message, now)).await?;
-            }
+            let is_draining = record_proof(core, fabric, applied, begun).await?;
             *last = Schedule::default();
-            if fabric.is_draining() {
-                last.next = now.plus(seconds(AGAIN_S));
+            if is_draining {
+                last.next = clock::now().plus(seconds(AGAIN_S));
             }
         }
         Err(fault) => {
-            if was != fault {
-                tx.add_event(&event(EventKind::FabricFault, &fault, now)).await?;
-            }
             tracing::warn!(fault, "partitions are not in place");
-            fabric.fault = fault;
             last.failures = last.failures.saturating_add(1);
             let pause = AGAIN_S.saturating_mul(1 << last.failures.min(5));
-            last.next = now.plus(seconds(pause.min(LONGEST_AGAIN_S)));
+            last.next = clock::now().plus(seconds(pause.min(LONGEST_AGAIN_S)));
+            record_fault(core, fault).await?;
         }
     }
-    match fabric.text() {
-        Ok(text) => tx.put_fabric(&text).await?,
-        Err(error) => tracing::error!(%error, "the state of the fabric cannot be stored (a bug)"),
-    }
-    core.commit(tx).await?;
     core.store.wake_clusters(clock::now()).await?;
     core.clusters.due.notify_one();
     Ok(())
+}
+
+/// Stores that the partitions of `fabric` were brought to the fabric and read back. Returns whether returned keys may still
+/// be in ports.
+///
+/// The rows to write are computed before the change. The change writes them if no partition has changed since the keys were
+/// read; else the keys are read again.
+async fn record_proof(core: &Core, mut fabric: Fabric, applied: Applied, begun: Timestamp) -> Result<bool, HallError> {
+    let version = fabric.state.wanted;
+    let applied = Arc::new(applied);
+    for _ in 0..TRIES {
+        let now = clock::now();
+        let read = (fabric.state.wanted, fabric.state.reading);
+        let proof = applied.clone();
+        let (changes, is_draining) = work(move || {
+            let is_of_ports = proof.reading.proof == Proof::Ports;
+            let tables = is_of_ports.then_some(&proof.reading.tables);
+            fabric.record_proof(version, proof.absent.clone(), tables, now);
+            (fabric.changes(), fabric.is_draining())
+        })
+        .await?;
+        let mut tx = core.store.write().await?;
+        tx.hall().await?;
+        let state = loaded(tx.fabric().await)?;
+        let Some(state) = state.filter(|state| (state.wanted, state.reading) == read) else {
+            drop(tx);
+            let Some(newer) = Fabric::load(&core.store).await? else {
+                return Ok(false);
+            };
+            fabric = newer;
+            continue;
+        };
+        changes.store(&mut tx).await?;
+        if applied.changed || !state.fault.is_empty() {
+            let ports = counted(applied.reading.tables.read.len(), "port");
+            let ms = now.since(begun) / 1000;
+            let message = format!("partitions of version {version} are in place: {ports} read in {ms} ms");
+            tx.add_event(&event(EventKind::FabricProven, &message, now)).await?;
+        }
+        core.commit(tx).await?;
+        return Ok(is_draining);
+    }
+    let (kind, id) = ("fabric", String::new());
+    Err(StoreError::Conflict { kind, id }.into())
+}
+
+/// Stores why the partitions were not brought to the fabric.
+async fn record_fault(core: &Core, fault: String) -> Result<(), HallError> {
+    let now = clock::now();
+    let mut tx = core.store.write().await?;
+    tx.hall().await?;
+    let Some(mut state) = loaded(tx.fabric().await)? else {
+        return Ok(());
+    };
+    if state.fault != fault {
+        tx.add_event(&event(EventKind::FabricFault, &fault, now)).await?;
+    }
+    state.fault = fault;
+    tx.put_fabric(&state).await?;
+    Ok(core.commit(tx).await?)
 }
 
 fn event(kind: EventKind, message: &str, at: Timestamp) -> EventRow {

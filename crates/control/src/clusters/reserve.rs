@@ -9,9 +9,9 @@ use rackwright_lifecycle::{EventKind, Seat, Timestamp};
 use rackwright_placement::{Bandwidth, CustomerId, Request, SkuId as PlacedSku};
 use rackwright_planner::planner::{NamedPlacement, Planner, Refused};
 use rackwright_site::model::{Site, SkuId};
-use rackwright_store::{ClusterRecord, ClusterSpec, EventRow, Replaced, StoreError, WriteTx};
+use rackwright_store::{ClusterRecord, ClusterSpec, EventRow, FabricRow, Replaced, StoreError, WriteTx};
 
-use super::partitions::{self, Fabric};
+use super::partitions::{self, Fabric, loaded, unreadable};
 use crate::clock;
 use crate::clusters::node_claims;
 use crate::core::Core;
@@ -217,42 +217,35 @@ pub(super) async fn seat(
     Ok(true)
 }
 
-/// The stored state of the fabric. `None`: no fabric manager is configured.
-pub(super) fn fabric(core: &Core, text: &str) -> Result<Option<Fabric>, ReserveError> {
+/// The keys of one cluster before a change of its partition, with the hall locked. `None`: no fabric manager is configured.
+pub(super) async fn fabric_of(core: &Core, tx: &mut WriteTx, uid: &str) -> Result<Option<Fabric>, ReserveError> {
     let Some(settings) = &core.config.fabric else {
         return Ok(None);
     };
-    let broken =
-        |e: &dyn std::fmt::Display| HallError::Broken(format!("the stored state of the fabric cannot be read: {e}"));
-    let fabric = match text.is_empty() {
-        false => Some(Fabric::parse(text).map_err(|e| broken(&e))?),
-        true => None,
+    let state = match loaded(tx.fabric().await)?.filter(|state| state.wanted > 0) {
+        Some(state) => state,
+        // Until the first key is given, the settings determine the range of keys.
+        None => {
+            let (first, last) = settings.keys().map_err(unreadable)?;
+            FabricRow {
+                first_key: first.number(),
+                last_key: last.number(),
+                ..FabricRow::default()
+            }
+        }
     };
-    let watch = match fabric {
-        Some(used) if !used.is_unused() => return Ok(Some(used)),
-        unused => unused.map(|unused| unused.watch).unwrap_or_default(),
-    };
-    // Until the first key is given, the settings determine the range of keys.
-    let (first, last) = settings.keys().map_err(|e| broken(&e))?;
-    let mut fabric = Fabric::new(first, last).map_err(|e| broken(&e))?;
-    fabric.watch = watch;
-    Ok(Some(fabric))
+    Ok(Some(Fabric::of_cluster(tx, state, uid).await?))
 }
 
-pub(super) fn text(fabric: &Fabric) -> Result<String, ReserveError> {
-    let text = fabric.text();
-    text.map_err(|e| HallError::Broken(format!("the state of the fabric cannot be written: {e}")).into())
-}
-
-/// Makes the ports of a placement the ports of the cluster's partition.
-pub(super) fn hold_partition(
+/// Makes the ports of a placement the ports of the cluster's partition, with the hall locked.
+pub(super) async fn hold_partition(
     core: &Core,
-    hall_fabric: &mut String,
+    tx: &mut WriteTx,
     site: &Site,
     record: &mut ClusterRecord,
     placement: &NamedPlacement,
 ) -> Result<(), ReserveError> {
-    let Some(mut fabric) = fabric(core, hall_fabric)? else {
+    let Some(mut fabric) = fabric_of(core, tx, &record.uid).await? else {
         return Ok(());
     };
     let nodes = placement.nodes.iter().chain(&placement.spares);
@@ -261,8 +254,7 @@ pub(super) fn hold_partition(
     let (key, version) = held.map_err(|e| ReserveError::Refused(e.to_string()))?;
     record.partition = Some(key.number());
     record.partitions_version = version;
-    *hall_fabric = text(&fabric)?;
-    Ok(())
+    Ok(fabric.changes().store(tx).await?)
 }
 
 pub(super) fn stored(placement: &NamedPlacement) -> Result<String, ReserveError> {
@@ -284,7 +276,7 @@ async fn reserve(
     if row.version != picture.hall_version {
         return Ok(None);
     }
-    hold_partition(core, &mut row.fabric, &picture.site, &mut record, &planned.placement)?;
+    hold_partition(core, tx, &picture.site, &mut record, &planned.placement).await?;
     record.placement = stored(&planned.placement)?;
     record.reserved_watts = planned.watts;
     tx.insert_cluster(&record).await?;
@@ -465,7 +457,7 @@ async fn exchange(
             return Err(again().into());
         }
     }
-    hold_partition(core, &mut row.fabric, &picture.site, &mut record, placement)?;
+    hold_partition(core, &mut tx, &picture.site, &mut record, placement).await?;
     record.placement = stored(placement)?;
     record.reserved_watts = watts(&picture.site, placement);
     record.swap = None;

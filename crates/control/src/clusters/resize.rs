@@ -188,7 +188,7 @@ async fn reserve(
         }
     }
     if !planned.join.is_empty() {
-        reserve::hold_partition(core, &mut row.fabric, &picture.site, &mut record, &planned.placement)?;
+        reserve::hold_partition(core, tx, &picture.site, &mut record, &planned.placement).await?;
         record.placement = reserve::stored(&planned.placement)?;
         record.reserved_watts = planned.watts;
     }
@@ -219,11 +219,10 @@ pub async fn isolate_nodes(
         names.retain(|name| !nodes.contains(name));
     }
     let mut tx = core.store.write().await?;
-    let mut row = tx.hall().await?;
-    reserve::hold_partition(core, &mut row.fabric, &site, &mut record, &placement)?;
+    tx.hall().await?;
+    reserve::hold_partition(core, &mut tx, &site, &mut record, &placement).await?;
     record.cluster.wanted.is_leave_cut = true;
     tx.save_cluster(&mut record, now).await?;
-    tx.put_fabric(&row.fabric).await?;
     core.commit(tx).await?;
     core.clusters.partitions.notify_one();
     Ok(())
@@ -259,7 +258,7 @@ pub async fn remove_nodes(
         record.cluster.wanted.replace.remove(node);
     }
     record.cluster.wanted.is_leave_cut = false;
-    reserve::hold_partition(core, &mut row.fabric, &picture.site, &mut record, &placement)?;
+    reserve::hold_partition(core, &mut tx, &picture.site, &mut record, &placement).await?;
     record.placement = reserve::stored(&placement)?;
     record.reserved_watts = reserve::watts(&picture.site, &placement);
     tx.save_cluster(&mut record, now).await?;

@@ -1,6 +1,6 @@
 //! The steps of one cluster: decide, perform, decide again, until it is at rest.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,18 +9,19 @@ use rackwright_lifecycle::cluster::{
     Decision, Edge, Effect, Facts, Member, Partition, Standing, State, Wait, decide, member,
 };
 use rackwright_lifecycle::{EventKind, OperationKind, Timestamp, minutes, seconds};
-use rackwright_store::{ClusterHistoryRow, ClusterRecord, NodeRecord, Scope, StoreError, WriteTx};
+use rackwright_store::{ClusterHistoryRow, ClusterRecord, ImpairedNodeRow, NodeRecord, Scope, StoreError, WriteTx};
 use tokio::task::JoinSet;
 use tonic::Code;
 use tracing::Instrument as _;
 
+use super::cluster_partitions::ClusterPartitions;
+use super::faults::impaired_in_state;
 use super::network;
-use super::partitions::Fabric;
 use super::reserve::{self, ReserveError, event};
 use super::{resize, rollout};
 use crate::clock;
 use crate::core::{Core, CrashPoint};
-use crate::hall::Units;
+use crate::hall::{HallError, Units};
 use crate::user_data;
 
 /// Clusters leased with one statement, and worked on at once in this process.
@@ -133,10 +134,12 @@ pub fn members(cluster: &str, nodes: &[NodeRecord], units: &Units) -> Vec<Member
 }
 
 /// Enters the known link faults of the members.
-pub fn impaired(members: &mut [Member], nodes: &[NodeRecord], fabric: &Fabric) {
+pub fn impaired(members: &mut [Member], nodes: &[NodeRecord], known: &[ImpairedNodeRow]) {
+    let known: BTreeMap<&str, &ImpairedNodeRow> = known.iter().map(|row| (row.node.as_str(), row)).collect();
     for (member, node) in members.iter_mut().zip(nodes) {
+        let fault = known.get(node.id.as_str());
         member.impaired = match member.standing {
-            Standing::Checked | Standing::HandedOver => fabric.watch.impaired(&node.id, node.node.since),
+            Standing::Checked | Standing::HandedOver => fault.map(|fault| impaired_in_state(fault, node.node.since)),
             _ => None,
         };
     }
@@ -152,17 +155,15 @@ async fn partition(
     if record.partition.is_none() {
         return Ok(Partition::None);
     }
-    let hall = core.store.hall().await?;
-    let fabric = match Fabric::parse(&hall.fabric) {
-        Ok(fabric) => fabric,
-        Err(error) => {
-            let why = format!("the stored state of the fabric cannot be read: {error}");
-            return Ok(Partition::Faulty(why));
-        }
+    let partitions = match ClusterPartitions::of_cluster(&core.store, &record.uid).await {
+        Ok(partitions) => partitions,
+        Err(HallError::Broken(why)) => return Ok(Partition::Faulty(why)),
+        Err(other) => return Err(other.into()),
     };
-    impaired(members, nodes, &fabric);
+    let partition = partitions.of(&record.uid);
+    impaired(members, nodes, &core.store.impaired_nodes_of(&record.id).await?);
     let mut excused = BTreeSet::new();
-    if !fabric.absent().is_empty()
+    if partition.has_absent_ports()
         && let Some((_, site)) = core.sites.current(&core.store).await?
     {
         let in_use = members.iter().filter(|member| member.standing == Standing::HandedOver);
@@ -170,7 +171,7 @@ async fn partition(
         let guids = ids.flat_map(|id| site.node(id).port_guids.iter().flatten());
         excused.extend(guids.filter_map(|guid| Guid::new(*guid)));
     }
-    Ok(fabric.fact_excusing(record, &excused))
+    Ok(partition.fact_excusing(record, &excused))
 }
 
 async fn step(core: &Arc<Core>, id: &str) -> Result<Next, ReserveError> {
@@ -277,13 +278,12 @@ async fn drop_partition(core: &Core, tx: &mut WriteTx, record: &mut ClusterRecor
     if record.partition.is_none() {
         return Ok(());
     }
-    let row = tx.hall().await?;
-    let Some(mut fabric) = reserve::fabric(core, &row.fabric)? else {
+    tx.hall().await?;
+    let Some(mut fabric) = reserve::fabric_of(core, tx, &record.uid).await? else {
         return Ok(());
     };
     record.partitions_version = fabric.drop_cluster(&record.uid);
-    tx.put_fabric(&reserve::text(&fabric)?).await?;
-    Ok(())
+    Ok(fabric.changes().store(tx).await?)
 }
 
 /// Frees everything that the cluster held.

@@ -18,13 +18,13 @@ use rackwright_planner::cabling;
 use rackwright_planner::planner::{NamedPlacement, Planner};
 use rackwright_planner::watch::{absent, broken, compare, together};
 use rackwright_site::model::{NodeId, Site};
-use rackwright_store::ClusterNode;
+use rackwright_store::{ClusterNode, ComparisonRow, FabricRow};
 
-use super::faults::FabricComparison;
+use super::faults::{FabricComparison, Watch};
 use super::manager::Settings;
-use super::partitions::Fabric;
+use super::partitions::{absent_ports, loaded};
 use super::reconcile::LEASE_S;
-use super::reserve::{self, ReserveError};
+use super::reserve::ReserveError;
 use crate::clock;
 use crate::core::Core;
 use crate::hall::{self, HallError};
@@ -44,9 +44,10 @@ struct FabricReading {
     site: Arc<Site>,
     /// `None`: this fabric cannot be discovered.
     discovered: Option<Discovered>,
-    /// Ports of members that were missing in the last reading of the fabric, and the time of that reading.
+    /// Ports of members that were missing in the last reading of the fabric.
     absent: BTreeSet<Guid>,
-    read_at: Option<Timestamp>,
+    /// As in [`FabricComparison`].
+    reading: (u64, Option<Timestamp>),
     seated: Vec<ClusterNode>,
     /// Clusters by id, with their placements.
     live: Vec<(String, NamedPlacement)>,
@@ -60,10 +61,9 @@ pub(super) async fn run_round(
     last: &mut Schedule,
 ) -> Result<(), ReserveError> {
     let now = clock::now();
-    let Some(fabric) = reserve::fabric(core, &core.store.hall().await?.fabric)? else {
-        return Ok(());
-    };
-    if now < last.next || !is_due(settings, &fabric, now) {
+    let known = loaded(core.store.fabric_comparison().await)?.unwrap_or_default();
+    let fabric = loaded(core.store.fabric().await)?.unwrap_or_default();
+    if now < last.next || !is_due(core, settings, (&fabric, &known), now).await? {
         return Ok(());
     }
     let Some((_, site)) = core.sites.current(&core.store).await? else {
@@ -73,6 +73,7 @@ pub(super) async fn run_round(
     if !core.store.lease_fabric(&core.replica, now, until).await? {
         return Ok(());
     }
+    let absent = absent_ports(&core.store).await?;
     let (discovered, problem) = match discover(settings, manager).await {
         Ok(dump) => (dump.map(|dump| dump.fabric), String::new()),
         Err(error) => (None, chain(&error)),
@@ -89,7 +90,8 @@ pub(super) async fn run_round(
     if !problem.is_empty() {
         return store(core, None, problem).await;
     }
-    let look = look(core, site, discovered, &fabric).await?;
+    let reading = (fabric.absent_changes, fabric.proven_at);
+    let look = look(core, site, discovered, (absent, reading)).await?;
     let found = tokio::task::spawn_blocking(move || find(&look, now)).await;
     let found = found.map_err(|e| HallError::Broken(format!("the fabric could not be compared with the site: {e}")))?;
     match found {
@@ -98,12 +100,18 @@ pub(super) async fn run_round(
     }
 }
 
-fn is_due(settings: &Settings, fabric: &Fabric, now: Timestamp) -> bool {
-    let watch = &fabric.watch;
+async fn is_due(
+    core: &Core,
+    settings: &Settings,
+    (fabric, known): (&FabricRow, &ComparisonRow),
+    now: Timestamp,
+) -> Result<bool, ReserveError> {
     let pace = seconds(settings.check_s.into());
-    let is_old = watch.checked_at.is_none_or(|at| now.since(at) >= pace);
-    let is_read_again = !watch.impaired.is_empty() && fabric.proven_at != watch.read_at;
-    (settings.check_s > 0 && is_old) || fabric.absent() != &watch.absent || is_read_again
+    let is_old = known.checked_at.is_none_or(|at| now.since(at) >= pace);
+    if (settings.check_s > 0 && is_old) || fabric.absent_changes != known.compared_changes {
+        return Ok(true);
+    }
+    Ok(fabric.proven_at != known.compared_reading && core.store.has_impaired_nodes().await?)
 }
 
 /// `None`: the discovery is switched off, or this manager does not support it.
@@ -122,7 +130,7 @@ async fn look(
     core: &Core,
     site: Arc<Site>,
     discovered: Option<Discovered>,
-    fabric: &Fabric,
+    (absent, reading): (BTreeSet<Guid>, (u64, Option<Timestamp>)),
 ) -> Result<FabricReading, ReserveError> {
     let live = hall::live(&core.store).await?;
     let live = live
@@ -133,8 +141,8 @@ async fn look(
         seated: core.store.list_cluster_nodes().await?,
         site,
         discovered,
-        absent: fabric.absent().clone(),
-        read_at: fabric.proven_at,
+        absent,
+        reading,
     })
 }
 
@@ -156,7 +164,7 @@ fn find(look: &FabricReading, now: Timestamp) -> Result<FabricComparison, String
     let up: BTreeSet<NodeId> = seated.iter().filter_map(|node| site.node_named(&node.node)).collect();
     let mut ports = look.absent.clone();
     let mut cables = BTreeMap::new();
-    let mut seen = look.read_at.unwrap_or(now);
+    let mut seen = look.reading.1.unwrap_or(now);
     if let Some(discovered) = &look.discovered {
         let plan = cabling::plan(site).map_err(|faults| {
             let first = faults.first().map(ToString::to_string).unwrap_or_default();
@@ -186,7 +194,7 @@ fn find(look: &FabricReading, now: Timestamp) -> Result<FabricComparison, String
         faults,
         counting,
         seen,
-        absent: (look.absent.clone(), look.read_at),
+        reading: look.reading,
     })
 }
 
@@ -195,24 +203,20 @@ async fn store(core: &Arc<Core>, found: Option<FabricComparison>, problem: Strin
     let now = clock::now();
     let mut tx = core.store.write().await?;
     let mut row = tx.hall().await?;
-    let Some(mut fabric) = reserve::fabric(core, &row.fabric)? else {
-        return Ok(());
-    };
-    let watch = &mut fabric.watch;
-    if watch.problem != problem {
+    let before = Watch::load(&mut tx).await?;
+    let mut watch = before.clone();
+    if watch.comparison.problem != problem {
         tracing::warn!(problem, "the fabric could not be compared with the site");
     }
-    watch.problem = problem;
+    watch.comparison.problem = problem;
     let news = found.map(|found| watch.settle(&found, now)).unwrap_or_default();
     for event in news.events(now) {
         tx.add_event(&event).await?;
     }
-    row.fabric = reserve::text(&fabric)?;
+    watch.store(&mut tx, &before).await?;
     if news.links_changed {
         // A new version of the hall: earlier plans may use a link that is now broken.
         tx.save_hall(&mut row).await?;
-    } else {
-        tx.put_fabric(&row.fabric).await?;
     }
     core.commit(tx).await?;
     if news.nodes_changed || news.links_changed {

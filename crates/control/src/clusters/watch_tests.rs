@@ -17,8 +17,10 @@ use rackwright_planner::cabling;
 use rackwright_site::model::{Cable, Port, Site};
 use rackwright_store::Scope;
 
-use super::partitions::Fabric;
-use super::tests::{FABRIC, build, check, cluster, ended, hall, hand_over, names, put, spec, step};
+use super::faults::Watch;
+use super::tests::{
+    FABRIC, build, check, cluster, ended, fabric, hall, hand_over, names, put, spec, step, store_fabric,
+};
 use super::watch::{Schedule, run_round};
 use crate::clock;
 use crate::core::Core;
@@ -108,32 +110,31 @@ impl Stage {
         *self.played.gone.lock().unwrap() = gone.iter().map(|cable| cable.label.to_string()).collect();
         let manager: Arc<dyn FabricManager> = self.played.clone();
         let settings = self.core.config.fabric.clone().unwrap();
-        self.known(|fabric| fabric.watch.checked_at = None).await;
+        self.known(|watch| watch.comparison.checked_at = None).await;
         run_round(&self.core, &settings, &manager, &mut Schedule::default())
             .await
             .unwrap();
-        let fabric = Fabric::parse(&self.core.store.hall().await.unwrap().fabric).unwrap();
-        assert_eq!(fabric.watch.problem, "");
-        assert!(fabric.watch.checked_at.is_some());
+        let comparison = self.core.store.fabric_comparison().await.unwrap().unwrap();
+        assert_eq!(comparison.problem, "");
+        assert!(comparison.checked_at.is_some());
     }
 
-    /// Changes the stored fabric.
-    async fn known(&self, change: impl FnOnce(&mut Fabric)) {
+    /// Changes the known faults.
+    async fn known(&self, change: impl FnOnce(&mut Watch)) {
         let mut tx = self.core.store.write().await.unwrap();
-        let text = tx.hall().await.unwrap().fabric;
-        if text.is_empty() {
-            return;
-        }
-        let mut fabric = Fabric::parse(&text).unwrap();
-        change(&mut fabric);
-        tx.put_fabric(&fabric.text().unwrap()).await.unwrap();
+        tx.hall().await.unwrap();
+        let before = Watch::load(&mut tx).await.unwrap();
+        let mut watch = before.clone();
+        change(&mut watch);
+        watch.store(&mut tx, &before).await.unwrap();
         tx.commit().await.unwrap();
     }
 
     /// All partitions are in place, except for these ports, which are missing.
     async fn read(&self, absent: BTreeSet<Guid>) {
-        self.known(|fabric| fabric.record_proof(fabric.wanted, absent, None, clock::now()))
-            .await;
+        let mut fabric = fabric(&self.core).await;
+        fabric.record_proof(fabric.state.wanted, absent, None, clock::now());
+        store_fabric(&self.core, &fabric).await;
     }
 
     fn cables_of(&self, node: &str) -> Vec<&Cable> {
@@ -158,7 +159,7 @@ impl Stage {
     }
 
     async fn faults(&self) -> rackwright_api::v1::ListFabricFaultsResponse {
-        crate::grpc::fabric::faults(&self.core.store.hall().await.unwrap().fabric).unwrap()
+        crate::grpc::fabric::faults(&self.core.store).await.unwrap()
     }
 }
 
@@ -274,7 +275,7 @@ async fn a_checked_node_whose_port_stays_absent_is_replaced_before_the_hand_over
     assert!(is_missing, "{wait:?}");
     assert_eq!(names(&stage.core, "alpha").await, nodes, "it may come yet");
 
-    stage.known(|fabric| fabric.watch.age(LINK_GRACE_S)).await;
+    stage.known(|watch| watch.age(LINK_GRACE_S)).await;
     stage.look(&stage.cables_of(bad)[..1]).await;
     step(&stage.core, "alpha").await;
     let now = names(&stage.core, "alpha").await;
@@ -342,12 +343,11 @@ async fn the_first_cluster_counts_on_no_link_that_is_broken() {
         "{refused}"
     );
     // The keys are still those of the settings, and no partition was written.
-    let fabric = Fabric::parse(&stage.core.store.hall().await.unwrap().fabric).unwrap();
-    assert!(fabric.is_unused());
+    assert_eq!(stage.core.store.fabric().await.unwrap(), None);
     stage.look(&[]).await;
     create_cluster(&stage.core, "b", "alpha", spec("bolt", 40))
         .await
         .unwrap();
-    let fabric = Fabric::parse(&stage.core.store.hall().await.unwrap().fabric).unwrap();
-    assert!(fabric.watch.checked_at.is_some(), "what is known of the links is kept");
+    let comparison = stage.core.store.fabric_comparison().await.unwrap().unwrap();
+    assert!(comparison.checked_at.is_some(), "the known links are kept");
 }

@@ -21,10 +21,10 @@ use super::{caller, convert, customer_view, doubts, enrolment, names};
 use crate::api_error::ApiError;
 use crate::clock;
 use crate::clusters;
-use crate::clusters::partitions::Fabric;
+use crate::clusters::cluster_partitions::ClusterPartitions;
 use crate::clusters::reserve::{self, ReserveError};
 use crate::core::Core;
-use crate::hall;
+use crate::hall::{self, HallError};
 use crate::text::counted;
 use crate::user_data;
 
@@ -138,12 +138,11 @@ impl Clusters {
             Err(_) => Vec::new(),
         };
         let mut standings = clusters::members(&record.id, &nodes, &hall::Units::new());
-        let fabric = match record.partition {
-            Some(_) => Some(self.fabric().await?),
-            None => None,
-        };
-        if let Some(fabric) = &fabric {
-            clusters::impaired(&mut standings, &nodes, fabric);
+        let mut own = None;
+        if record.partition.is_some() {
+            let partitions = ClusterPartitions::of_cluster(store, &record.uid).await;
+            own = partition(partitions.map_err(unreadable)?.of(&record.uid), record);
+            clusters::impaired(&mut standings, &nodes, &store.impaired_nodes_of(&record.id).await?);
         }
         let member = |(node, member): (&rackwright_store::NodeRecord, &rackwright_lifecycle::cluster::Member)| {
             let reason = match &member.standing {
@@ -175,7 +174,7 @@ impl Clusters {
             .map(transition)
             .collect();
         status.replaced = record.replaced.iter().map(replacement).collect();
-        status.partition = fabric.as_ref().and_then(|fabric| partition(fabric, record));
+        status.partition = own;
         let in_use = standings.iter().filter(|one| one.standing == Standing::HandedOver);
         status.ready_nodes = u32::try_from(in_use.count()).unwrap_or(u32::MAX);
         Ok(customer_view::cluster(scope, message))
@@ -188,23 +187,22 @@ impl Clusters {
             return Ok(Vec::new());
         };
         let counts = store.count_cluster_nodes(scope, &first.id, &last.id).await?;
-        let fabric = match records.iter().any(|record| record.partition.is_some()) {
-            true => Some(self.fabric().await?),
+        let partitions = match records.iter().any(|record| record.partition.is_some()) {
+            true => {
+                let partitions = ClusterPartitions::of_clusters(store, scope, &first.id, &last.id).await;
+                Some(partitions.map_err(unreadable)?)
+            }
             false => None,
         };
         let row = |record: &ClusterRecord| {
             let mut message = message(record);
             let status = message.status.get_or_insert_default();
             status.ready_nodes = counts.get(&record.id).map_or(0, |count| count.active);
-            status.partition = fabric.as_ref().and_then(|fabric| partition(fabric, record));
+            let stored = partitions.as_ref().map(|partitions| partitions.of(&record.uid));
+            status.partition = stored.and_then(|stored| partition(stored, record));
             customer_view::cluster(scope, message)
         };
         Ok(records.iter().map(row).collect())
-    }
-
-    async fn fabric(&self) -> Result<Fabric, ApiError> {
-        let hall = self.0.store.hall().await?;
-        Fabric::parse(&hall.fabric).map_err(|e| ApiError::Internal(e.to_string()))
     }
 
     pub(super) async fn create(
@@ -288,6 +286,14 @@ impl Clusters {
         let response = call.end(tx, convert::operation(&operation, None)).await?;
         self.wake();
         Ok(response)
+    }
+}
+
+/// The error of a partition that cannot be read.
+fn unreadable(error: HallError) -> ApiError {
+    match error {
+        HallError::Broken(why) => ApiError::Internal(why),
+        other => other.into(),
     }
 }
 

@@ -1,28 +1,28 @@
 //! Faults of the fabric as messages.
 
 use rackwright_api::v1;
+use rackwright_store::Store;
 
 use super::convert;
 use crate::api_error::ApiError;
-use crate::clusters::faults::Open;
-use crate::clusters::partitions::Fabric;
+use crate::clusters::faults::{Open, open_fault};
 
-/// The open faults in the stored state of a fabric; none if no state is stored.
+/// The open faults of the fabric; none if no comparison was made.
 ///
 /// # Errors
-/// The stored state is unreadable.
-pub fn faults(text: &str) -> Result<v1::ListFabricFaultsResponse, ApiError> {
-    if text.is_empty() {
-        return Ok(v1::ListFabricFaultsResponse::default());
+/// The database failed, or a stored fault does not parse.
+pub async fn faults(store: &Store) -> Result<v1::ListFabricFaultsResponse, ApiError> {
+    let last = store.fabric_comparison().await?.unwrap_or_default();
+    let mut faults = Vec::new();
+    for (id, body) in store.fabric_faults().await? {
+        let open = open_fault(&id, &body).map_err(|e| ApiError::Internal(e.to_string()))?;
+        faults.push(fault(&id, &open));
     }
-    let watch = Fabric::parse(text)
-        .map_err(|e| ApiError::Internal(e.to_string()))?
-        .watch;
     Ok(v1::ListFabricFaultsResponse {
-        faults: watch.open.iter().map(|(id, open)| fault(id, open)).collect(),
-        more: u32::try_from(watch.more).unwrap_or(u32::MAX),
-        check_time: watch.checked_at.and_then(convert::time),
-        problem: watch.problem,
+        faults,
+        more: u32::try_from(last.more_faults).unwrap_or(u32::MAX),
+        check_time: last.checked_at.and_then(convert::time),
+        problem: last.problem,
     })
 }
 

@@ -362,8 +362,7 @@ impl SiteService for Sites {
         request: Request<v1::ListFabricFaultsRequest>,
     ) -> Answer<v1::ListFabricFaultsResponse> {
         caller::member(&self.0, &request).await?;
-        let hall = self.0.store.hall().await.map_err(ApiError::from)?;
-        Ok(Response::new(super::fabric::faults(&hall.fabric)?))
+        Ok(Response::new(super::fabric::faults(&self.0.store).await?))
     }
 
     async fn get_site(&self, request: Request<v1::GetSiteRequest>) -> Answer<Self::GetSiteStream> {

@@ -19,7 +19,7 @@ use super::guid::Guid;
 
 pub use conf::{ConfError, MAX_LINE_BYTES, parse};
 pub use health::{HealthCheck, HealthItem, HealthState, ManagerOptions, health};
-pub use pool::{KeyPool, KeyState, PoolError, ReadingNumber};
+pub use pool::{KeyPool, KeyState, OtherKey, PoolError, ReadingNumber};
 pub use table::{Difference, DifferenceKind, PortTable, Tables, compare};
 
 /// The low 15 bits of a P_Key, which identify the partition. Never zero.

@@ -3,18 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
-
 use super::{PKey, Tables};
 use crate::guid::Guid;
 
 /// Numbers the readings of tables. A reading that began before the release of a key proves nothing about the key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct ReadingNumber(pub u64);
 
 /// The state of a key in use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyState {
     /// An owner holds the key.
     Held {
@@ -31,6 +28,18 @@ pub enum KeyState {
         ports: BTreeSet<Guid>,
         /// Only readings with a higher number count.
         released_at: ReadingNumber,
+    },
+}
+
+/// A key in use with ports that are not loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OtherKey {
+    /// An owner holds the key.
+    Held,
+    /// The key is released.
+    Draining {
+        /// Number of ports that may still have the key.
+        ports: usize,
     },
 }
 
@@ -68,13 +77,15 @@ pub enum PoolError {
 }
 
 /// The keys of a range.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPool {
     first: PKey,
     last: PKey,
     /// The key given most recently. The search continues after it, so that a released key rests as long as possible.
     given: Option<PKey>,
     keys: BTreeMap<PKey, KeyState>,
+    /// Keys that are not free either. Nothing here changes them.
+    others: BTreeMap<PKey, OtherKey>,
 }
 
 impl KeyPool {
@@ -91,7 +102,31 @@ impl KeyPool {
             last,
             given: None,
             keys: BTreeMap::new(),
+            others: BTreeMap::new(),
         })
+    }
+
+    /// A pool in a stored state. A change of some keys needs only these as `keys`; `others` are the rest of the keys in use.
+    ///
+    /// # Errors
+    /// The range is empty or includes the default partition.
+    pub fn restore(
+        (first, last): (PKey, PKey),
+        given: Option<PKey>,
+        keys: BTreeMap<PKey, KeyState>,
+        others: BTreeMap<PKey, OtherKey>,
+    ) -> Result<Self, PoolError> {
+        Ok(Self {
+            given,
+            keys,
+            others,
+            ..Self::new(first, last)?
+        })
+    }
+
+    /// The key given most recently.
+    pub fn given(&self) -> Option<PKey> {
+        self.given
     }
 
     /// Whether the key is in the range. The pool never changes other keys.
@@ -99,7 +134,7 @@ impl KeyPool {
         (self.first..=self.last).contains(&key)
     }
 
-    /// Keys that are not free.
+    /// The loaded keys that are not free.
     pub fn taken(&self) -> &BTreeMap<PKey, KeyState> {
         &self.keys
     }
@@ -126,7 +161,7 @@ impl KeyPool {
         let key = (start..=last)
             .chain(first..=last)
             .filter_map(PKey::new)
-            .find(|key| self.covers(*key) && !self.keys.contains_key(key))
+            .find(|key| self.covers(*key) && !self.keys.contains_key(key) && !self.others.contains_key(key))
             .ok_or_else(|| self.exhausted())?;
         let (owner, ports) = (owner.to_owned(), ports.clone());
         self.keys.insert(key, KeyState::Held { owner, ports });
@@ -135,19 +170,25 @@ impl KeyPool {
     }
 
     fn exhausted(&self) -> PoolError {
-        let draining = self
-            .keys
-            .values()
-            .filter(|state| matches!(state, KeyState::Draining { .. }));
-        let ports = draining.clone().map(|state| match state {
-            KeyState::Draining { ports, .. } | KeyState::Held { ports, .. } => ports.len(),
+        let loaded = self.keys.values().map(|state| match state {
+            KeyState::Held { .. } => OtherKey::Held,
+            KeyState::Draining { ports, .. } => OtherKey::Draining { ports: ports.len() },
         });
-        let draining_count = draining.clone().count();
+        let (mut held, mut draining, mut left) = (0, 0, 0);
+        for key in loaded.chain(self.others.values().copied()) {
+            match key {
+                OtherKey::Held => held += 1,
+                OtherKey::Draining { ports } => {
+                    draining += 1;
+                    left += ports;
+                }
+            }
+        }
         PoolError::Exhausted {
             keys: usize::from(self.last.number() - self.first.number()) + 1,
-            held: self.keys.len() - draining_count,
-            draining: draining_count,
-            ports: ports.sum(),
+            held,
+            draining,
+            ports: left,
         }
     }
 

@@ -7,7 +7,7 @@ use rackwright_store::{
     StoreError, Term,
 };
 
-use super::support::{Lab, at, node_in};
+use super::support::{BEFORE_FABRIC_ROWS, Lab, at, node_in};
 
 pub fn cluster(id: &str, customer: &str) -> ClusterRecord {
     let spec = ClusterSpec {
@@ -255,7 +255,7 @@ async fn a_wait_of_an_older_schema_is_decided_anew() {
                 UPDATE clusters SET due_at = 9000, updated_at = 300; \
                 UPDATE clusters SET wait_why = '1 of 2 nodes to be imaged and checked' WHERE id = 'alpha'; \
                 DELETE FROM schema_version WHERE version >= 33;";
-    lab.database.sql(back).await;
+    lab.database.sql(&format!("{BEFORE_FABRIC_ROWS}{back}")).await;
     let store = Store::open(lab.database.database()).await.unwrap();
     for (id, due) in [("alpha", 300), ("beta", 9000)] {
         let record = store.cluster(&Scope::Site, id).await.unwrap();

@@ -16,6 +16,7 @@ mod discoveries;
 mod drives;
 mod effects;
 mod erase_chain;
+mod fabric;
 mod facility;
 mod filters;
 mod firmware;

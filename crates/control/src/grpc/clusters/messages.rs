@@ -5,8 +5,8 @@ use rackwright_lifecycle::cluster::{Partition, State, WaitKind};
 use rackwright_store::{ClusterHistoryRow, ClusterRecord, Replaced};
 
 use super::super::convert;
+use crate::clusters::cluster_partitions::ClusterPartition;
 use crate::clusters::network;
-use crate::clusters::partitions::Fabric;
 
 fn state(state: State) -> v1::ClusterState {
     match state {
@@ -97,15 +97,15 @@ pub(super) fn replacement(replaced: &Replaced) -> v1::ClusterReplacement {
     }
 }
 
-pub(super) fn partition(fabric: &Fabric, record: &ClusterRecord) -> Option<v1::ClusterPartition> {
+pub(super) fn partition(stored: ClusterPartition<'_>, record: &ClusterRecord) -> Option<v1::ClusterPartition> {
     let key = record.partition?;
     let mut partition = v1::ClusterPartition {
         key: format!("{key:#06x}"),
-        ports: u32::try_from(fabric.ports_of(&record.uid)).unwrap_or(u32::MAX),
+        ports: u32::try_from(stored.ports()).unwrap_or(u32::MAX),
         ..v1::ClusterPartition::default()
     };
-    match fabric.fact(record) {
-        Partition::Proven => partition.proven_time = fabric.proven_at.and_then(convert::time),
+    match stored.fact(record) {
+        Partition::Proven => partition.proven_time = stored.proven_at().and_then(convert::time),
         Partition::Faulty(fault) => partition.fault = fault,
         Partition::Pending => "the partition is being set up".clone_into(&mut partition.progress),
         Partition::Draining(1) => {

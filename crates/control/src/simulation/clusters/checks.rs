@@ -13,7 +13,6 @@ use super::super::performer::Fake;
 use super::super::world::World;
 use super::clusters;
 use super::traffic::Verdict;
-use crate::clusters::partitions::Fabric;
 use crate::hall::placement_of;
 
 /// Follows the clusters through a run.
@@ -227,12 +226,11 @@ pub async fn last_checks(store: &Store, fake: &Fake) -> (Vec<String>, u64) {
     if !members.is_empty() {
         wrong.push(format!("no cluster is left, and ports have keys: {members:?}"));
     }
-    let hall = store.hall().await.expect("the hall can be read");
-    if !hall.fabric.is_empty() {
-        let fabric = Fabric::parse(&hall.fabric).expect("the fabric's state can be parsed");
-        if fabric.is_draining() || !fabric.fault.is_empty() {
-            wrong.push(format!("the fabric does not come to rest: {}", hall.fabric));
-        }
+    let fabric = store.fabric().await.expect("the fabric's state can be read");
+    let is_draining = store.has_draining_keys().await.expect("the keys can be read");
+    if is_draining || fabric.as_ref().is_some_and(|fabric| !fabric.fault.is_empty()) {
+        let keys = store.fabric_keys().await;
+        wrong.push(format!("the fabric does not come to rest: {fabric:?}, {keys:?}"));
     }
     let mut replaced = 0;
     for record in clusters(store).await {
