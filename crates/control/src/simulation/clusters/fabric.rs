@@ -20,7 +20,7 @@ pub struct PhysicalFabric {
     tables: BTreeMap<Guid, BTreeSet<PKey>>,
     /// How often, in a thousand, a change is interrupted in the middle.
     pub torn_of_1000: usize,
-    /// How often, in a thousand, the manager takes minutes to begin a change.
+    /// How often, in a thousand, the manager takes minutes to begin a change. A change ends within the lease of 15 minutes.
     pub slow_of_1000: usize,
 }
 
@@ -87,7 +87,7 @@ impl FabricManager for Manager {
         let (fake, fault) = (&self.fake, self.fake.fault());
         let slow_of_1000 = fake.world().fabric.slow_of_1000;
         let is_slow = fake.chance.of_1000(slow_of_1000);
-        fake.pause(50, if is_slow { 1_200_000 } else { 3_000 }).await;
+        fake.pause(50, if is_slow { 600_000 } else { 3_000 }).await;
         if fault == Some(Fault::Before) {
             return Err(FabricError::NoManager(
                 "the subnet manager is away, as simulated".into(),
