@@ -13,7 +13,7 @@ use rackwright_image::StoreError as ChunkStoreError;
 use rackwright_image::{
     Format, ImportError, ImportProgress, ImportRequest, Imported, Sha256, SignaturePolicy, SpaceCheck,
 };
-use rackwright_lifecycle::EventKind;
+use rackwright_lifecycle::{EventKind, OperationId};
 use rackwright_store::{EventRow, ImageVersionBody, ImageVersionRow, Scope, StoreError, UploadRow};
 use tonic::Code;
 
@@ -38,7 +38,7 @@ struct Running {
 pub struct Uploads {
     dir: PathBuf,
     writing: Mutex<HashMap<String, ()>>,
-    imports: Mutex<HashMap<String, Running>>,
+    imports: Mutex<HashMap<OperationId, Running>>,
 }
 
 /// The right to append to one upload, held by one call at a time.
@@ -108,26 +108,22 @@ impl Uploads {
 
     /// Progress of an import, by its operation.
     #[must_use]
-    pub fn progress(&self, operation: &str) -> Option<v1::Progress> {
+    pub fn progress(&self, operation: &OperationId) -> Option<v1::Progress> {
         lock(&self.imports).get(operation).map(|r| r.progress.clone())
     }
 
     /// Asks an import to end: it stops at its next check.
-    pub fn cancel(&self, operation: &str) {
+    pub fn cancel(&self, operation: &OperationId) {
         if let Some(running) = lock(&self.imports).get(operation) {
             running.cancel.store(true, Ordering::Relaxed);
         }
     }
 
-    fn begin_import(&self, operation: &str) -> Arc<AtomicBool> {
-        lock(&self.imports)
-            .entry(operation.to_owned())
-            .or_default()
-            .cancel
-            .clone()
+    fn begin_import(&self, operation: &OperationId) -> Arc<AtomicBool> {
+        lock(&self.imports).entry(operation.clone()).or_default().cancel.clone()
     }
 
-    fn set_progress(&self, operation: &str, p: ImportProgress) {
+    fn set_progress(&self, operation: &OperationId, p: ImportProgress) {
         let percent = p
             .source_bytes
             .saturating_mul(100)
@@ -190,7 +186,7 @@ fn lock_file(path: &Path) -> Option<File> {
 }
 
 /// Waits until the cancellation of an import is stored, by any replica.
-async fn cancelled(core: &Core, operation: &str) {
+async fn cancelled(core: &Core, operation: &OperationId) {
     while !core
         .store
         .operation(&Scope::Site, operation)
@@ -250,7 +246,7 @@ pub fn start_import(core: &Arc<Core>, upload: UploadRow) {
 
 type Ended = Result<Imported, (Code, String)>;
 
-fn import_file(core: &Core, upload: &UploadRow, operation: &str, cancel: &AtomicBool) -> Ended {
+fn import_file(core: &Core, upload: &UploadRow, operation: &OperationId, cancel: &AtomicBool) -> Ended {
     let policy = SignaturePolicy {
         trusted_keys: core.config.images.trusted_keys.clone(),
         required: core.config.images.require_signature,
@@ -296,7 +292,7 @@ pub fn format_of(name: &str) -> Option<Format> {
         .find(|f| f.to_string() == name)
 }
 
-async fn finish(core: &Core, upload: &UploadRow, operation: &str, result: Ended) -> Result<(), StoreError> {
+async fn finish(core: &Core, upload: &UploadRow, operation: &OperationId, result: Ended) -> Result<(), StoreError> {
     let now = clock::now();
     let target = format!("images/{}", upload.image_id);
     let mut tx = core.store.write().await?;
@@ -409,7 +405,7 @@ mod tests {
     async fn an_import_that_was_cancelled_before_it_began_ends() {
         let core = testing::core().await;
         let operation = OperationRow {
-            id: "o1".into(),
+            id: OperationId::stored("o1"),
             kind: rackwright_lifecycle::OperationKind::ImportImage,
             target: "images/i1".into(),
             ..OperationRow::default()
@@ -436,12 +432,15 @@ mod tests {
         tx.commit().await.unwrap();
         let of_another = lock_file(&path).unwrap();
         start_import(&core, upload);
-        assert!(core.uploads.progress("o1").is_none(), "another replica is at it");
+        assert!(
+            core.uploads.progress(&operation.id).is_none(),
+            "another replica is at it"
+        );
         drop(of_another);
         take_up_imports(&core).await.unwrap();
         let ended = async {
             loop {
-                let row = core.store.operation(&Scope::Site, "o1").await.unwrap();
+                let row = core.store.operation(&Scope::Site, &operation.id).await.unwrap();
                 if row.ended_at.is_some() {
                     return row;
                 }

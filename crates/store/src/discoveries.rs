@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{OperationId, Timestamp};
 
 use crate::sql::{Row, statement};
 use crate::{Result, Store, StoreError, WriteTx};
@@ -11,7 +11,7 @@ use crate::{Result, Store, StoreError, WriteTx};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DiscoveryRow {
     /// The same id as its operation.
-    pub id: String,
+    pub id: OperationId,
     /// The member who requested it.
     pub requested_by: String,
     /// When it was requested.
@@ -44,7 +44,7 @@ pub struct DiscoveryRow {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FindingRow {
     /// Id of the search.
-    pub discovery: String,
+    pub discovery: OperationId,
     /// Sort key that orders findings by address.
     pub place: String,
     /// `https://10.0.0.5`
@@ -72,7 +72,7 @@ const FINDING: &str = "SELECT discovery_id, place, address, state, first, node_i
 
 fn discovery(row: &Row) -> Result<DiscoveryRow> {
     Ok(DiscoveryRow {
-        id: row.try_get("id")?,
+        id: row.id("id")?,
         requested_by: row.try_get("requested_by")?,
         created_at: Timestamp(row.try_get("created_at")?),
         ended_at: row.try_get::<Option<i64>>("ended_at")?.map(Timestamp),
@@ -91,7 +91,7 @@ fn discovery(row: &Row) -> Result<DiscoveryRow> {
 
 fn finding(row: &Row) -> Result<FindingRow> {
     Ok(FindingRow {
-        discovery: row.try_get("discovery_id")?,
+        discovery: row.id("discovery_id")?,
         place: row.try_get("place")?,
         address: row.try_get("address")?,
         state: row.try_get("state")?,
@@ -104,10 +104,10 @@ fn finding(row: &Row) -> Result<FindingRow> {
     })
 }
 
-fn not_found(id: &str) -> StoreError {
+fn not_found(id: &OperationId) -> StoreError {
     StoreError::NotFound {
         kind: "discovery",
-        id: id.to_owned(),
+        id: id.to_string(),
     }
 }
 
@@ -116,7 +116,7 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn discovery(&self, id: &str) -> Result<DiscoveryRow> {
+    pub async fn discovery(&self, id: &OperationId) -> Result<DiscoveryRow> {
         let sql = format!("{COLUMNS} WHERE id = $1");
         let row = statement(sql).bind(id).fetch_optional(&self.readers).await?;
         discovery(&row.ok_or_else(|| not_found(id))?)
@@ -136,21 +136,27 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn claimable_discoveries(&self, replica: &str, now: Timestamp) -> Result<Vec<String>> {
+    pub async fn claimable_discoveries(&self, replica: &str, now: Timestamp) -> Result<Vec<OperationId>> {
         let sql = "SELECT id FROM discoveries WHERE ended_at IS NULL AND (owner = $1 OR lease_until < $2) ORDER BY id";
         let rows = statement(sql)
             .bind(replica)
             .bind(now.0)
             .fetch_all(&self.readers)
             .await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+        rows.iter().map(|row| Ok(row.id(0)?)).collect()
     }
 
     /// Leases a search. False: another replica has it.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn lease_discovery(&self, id: &str, replica: &str, now: Timestamp, until: Timestamp) -> Result<bool> {
+    pub async fn lease_discovery(
+        &self,
+        id: &OperationId,
+        replica: &str,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<bool> {
         let sql = "UPDATE discoveries SET owner = $1, lease_until = $2 WHERE id = $3 AND ended_at IS NULL \
                    AND (owner = $1 OR lease_until < $4)";
         let query = statement(sql).bind(replica).bind(until.0).bind(id).bind(now.0);
@@ -161,7 +167,7 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn finding(&self, discovery: &str, address: &str) -> Result<FindingRow> {
+    pub async fn finding(&self, discovery: &OperationId, address: &str) -> Result<FindingRow> {
         let sql = format!("{FINDING} WHERE discovery_id = $1 AND address = $2");
         let row = statement(sql)
             .bind(discovery)
@@ -179,7 +185,13 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn findings(&self, discovery: &str, state: &str, after: &str, limit: i64) -> Result<Vec<FindingRow>> {
+    pub async fn findings(
+        &self,
+        discovery: &OperationId,
+        state: &str,
+        after: &str,
+        limit: i64,
+    ) -> Result<Vec<FindingRow>> {
         let sql = format!(
             "{FINDING} WHERE discovery_id = $1 AND place > $2 AND (state = $3 OR ($3 = '' AND state <> 'asking' AND state <> 'same') OR ($3 = '*' AND state <> 'asking')) \
              ORDER BY place LIMIT $4"
@@ -197,7 +209,12 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn finding_others(&self, discovery: &str, first: &str, last: &str) -> Result<Vec<(String, String)>> {
+    pub async fn finding_others(
+        &self,
+        discovery: &OperationId,
+        first: &str,
+        last: &str,
+    ) -> Result<Vec<(String, String)>> {
         let sql = "SELECT first, address FROM discovery_findings WHERE discovery_id = $1 AND first >= $2 AND first <= $3 \
                    AND first <> '' ORDER BY first, place";
         let rows = statement(sql).bind(discovery).bind(first).bind(last).blocking();
@@ -209,7 +226,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn finding_counts(&self, discovery: &str) -> Result<Vec<(String, i64)>> {
+    pub async fn finding_counts(&self, discovery: &OperationId) -> Result<Vec<(String, i64)>> {
         let sql =
             "SELECT state, COUNT(*) FROM discovery_findings WHERE discovery_id = $1 GROUP BY state ORDER BY state";
         let rows = statement(sql)
@@ -224,7 +241,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn finding_tries(&self, discovery: &str) -> Result<HashMap<String, i64>> {
+    pub async fn finding_tries(&self, discovery: &OperationId) -> Result<HashMap<String, i64>> {
         let sql = "SELECT place, tries FROM discovery_findings WHERE discovery_id = $1 AND state = 'asking'";
         let rows = statement(sql).bind(discovery).fetch_all(&self.readers).await?;
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
@@ -234,7 +251,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn finding_places(&self, discovery: &str) -> Result<HashSet<String>> {
+    pub async fn finding_places(&self, discovery: &OperationId) -> Result<HashSet<String>> {
         let sql = "SELECT place FROM discovery_findings WHERE discovery_id = $1 AND state <> 'asking'";
         let rows = statement(sql)
             .bind(discovery)
@@ -319,7 +336,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn forget_discovery_secrets(&mut self, id: &str) -> Result<()> {
+    pub async fn forget_discovery_secrets(&mut self, id: &OperationId) -> Result<()> {
         let query = statement("UPDATE discoveries SET secrets = $1 WHERE id = $2");
         query.bind(Vec::new().as_slice()).bind(id).execute(&mut self.tx).await?;
         Ok(())

@@ -1,6 +1,6 @@
 //! Images, their versions, and running uploads.
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{ImageId, OperationId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::error::corrupt;
@@ -11,7 +11,7 @@ use crate::{Result, Store, StoreError, WriteTx};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageRow {
     /// Chosen with the first version.
-    pub id: String,
+    pub id: ImageId,
     /// Never reused.
     pub uid: String,
     /// Grows with every change.
@@ -26,7 +26,7 @@ pub struct ImageRow {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageVersionRow {
     /// Id of its image.
-    pub image_id: String,
+    pub image_id: ImageId,
     /// "b3-" and 64 hex digits.
     pub digest: String,
     /// When it was imported.
@@ -69,7 +69,7 @@ pub struct UploadRow {
     /// UUID.
     pub id: String,
     /// Id of the image.
-    pub image_id: String,
+    pub image_id: ImageId,
     /// The member who began it.
     pub owner: String,
     /// Its idempotency key.
@@ -77,7 +77,7 @@ pub struct UploadRow {
     /// The announced properties of the file.
     pub body: UploadBody,
     /// The import's operation, once it was begun.
-    pub operation: Option<String>,
+    pub operation: Option<OperationId>,
     /// When the upload began.
     pub created_at: Timestamp,
 }
@@ -108,7 +108,7 @@ const UPLOAD: &str = "SELECT u.id, u.image_id, u.owner, u.key, u.body, u.operati
 
 fn image(row: &Row) -> Result<ImageRow> {
     Ok(ImageRow {
-        id: row.try_get("id")?,
+        id: row.id("id")?,
         uid: row.try_get("uid")?,
         version: row.try_get("version")?,
         created_at: Timestamp(row.try_get("created_at")?),
@@ -120,7 +120,7 @@ fn version(row: &Row) -> Result<ImageVersionRow> {
     let digest: String = row.try_get("digest")?;
     let body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("image version", &digest, e))?;
     Ok(ImageVersionRow {
-        image_id: row.try_get("image_id")?,
+        image_id: row.id("image_id")?,
         created_at: Timestamp(row.try_get("created_at")?),
         digest,
         body,
@@ -131,10 +131,10 @@ fn upload(row: &Row) -> Result<UploadRow> {
     let id: String = row.try_get("id")?;
     let body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("upload", &id, e))?;
     Ok(UploadRow {
-        image_id: row.try_get("image_id")?,
+        image_id: row.id("image_id")?,
         owner: row.try_get("owner")?,
         key: row.try_get("key")?,
-        operation: row.try_get("operation")?,
+        operation: row.optional_id("operation")?,
         created_at: Timestamp(row.try_get("created_at")?),
         id,
         body,
@@ -146,14 +146,14 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn image(&self, id: &str) -> Result<ImageRow> {
+    pub async fn image(&self, id: &ImageId) -> Result<ImageRow> {
         let row = statement("SELECT id, uid, version, created_at, updated_at FROM images WHERE id = $1")
             .bind(id)
             .fetch_optional(&self.readers)
             .await?;
         image(&row.ok_or_else(|| StoreError::NotFound {
             kind: "image",
-            id: id.to_owned(),
+            id: id.to_string(),
         })?)
     }
 
@@ -171,7 +171,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn image_versions(&self, id: &str) -> Result<Vec<ImageVersionRow>> {
+    pub async fn image_versions(&self, id: &ImageId) -> Result<Vec<ImageVersionRow>> {
         let sql = "SELECT image_id, digest, body, created_at FROM image_versions WHERE image_id = $1 \
                    ORDER BY created_at DESC, digest";
         statement(sql)
@@ -265,7 +265,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// `Conflict`: another operation imports it already, or it was deleted.
-    pub async fn begin_import(&mut self, upload: &str, operation: &str) -> Result<()> {
+    pub async fn begin_import(&mut self, upload: &str, operation: &OperationId) -> Result<()> {
         let query = statement("UPDATE uploads SET operation = $1 WHERE id = $2 AND operation IS NULL")
             .bind(operation)
             .bind(upload);
@@ -305,7 +305,7 @@ impl WriteTx {
             Err(e) if e.is_unique_violation() => {
                 return Err(StoreError::Exists {
                     kind: "image",
-                    id: row.image_id.clone(),
+                    id: row.image_id.to_string(),
                 });
             }
             other => other?,
@@ -326,7 +326,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn delete_image_version(&mut self, image: &str, digest: &str) -> Result<()> {
+    pub async fn delete_image_version(&mut self, image: &ImageId, digest: &str) -> Result<()> {
         // Locks the image first: a version added meanwhile must not be lost with the image below.
         let sql = format!("SELECT id FROM images WHERE id = $1{}", self.kind.for_update());
         let locked = statement(sql).bind(image);

@@ -62,6 +62,7 @@ mod waits;
 
 use std::sync::Arc;
 
+use rackwright_lifecycle::OperationId;
 use tokio::sync::Mutex;
 
 pub use accounts::{BmcAccount, FactoryCredential, Lockout, PendingPassword};
@@ -137,7 +138,7 @@ pub struct WriteTx {
     /// Nodes that have got their turn.
     next_in_line: Vec<String>,
     /// Operations that end.
-    ended: Vec<String>,
+    ended: Vec<OperationId>,
     /// The change alters a member's rights.
     changes_members: bool,
     /// Nodes with an agent session that the change ends, and the number from which on a session is valid again.

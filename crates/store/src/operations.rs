@@ -1,6 +1,6 @@
 //! Operations: requests and their outcomes.
 
-use rackwright_lifecycle::{OperationKind, Timestamp};
+use rackwright_lifecycle::{OperationId, OperationKind, Timestamp};
 
 use crate::error::corrupt;
 use crate::sql::{Row, statement};
@@ -10,7 +10,7 @@ use crate::{Result, Scope, Store, StoreError, WriteTx};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OperationRow {
     /// UUID, ordered by time.
-    pub id: String,
+    pub id: OperationId,
     /// Grows with every change.
     pub version: i64,
     /// The kind of request.
@@ -37,11 +37,12 @@ const COLUMNS: &str = "SELECT id, version, kind, target, requested_by, created_a
                        cancel_requested FROM operations";
 
 fn from_row(row: &Row) -> Result<OperationRow> {
-    let id: String = row.try_get("id")?;
+    let id: OperationId = row.id("id")?;
     let kind: String = row.try_get("kind")?;
     Ok(OperationRow {
         version: row.try_get("version")?,
-        kind: OperationKind::parse(&kind).ok_or_else(|| corrupt("operation", &id, format!("unknown kind {kind:?}")))?,
+        kind: OperationKind::parse(&kind)
+            .ok_or_else(|| corrupt("operation", id.as_str(), format!("unknown kind {kind:?}")))?,
         target: row.try_get("target")?,
         requested_by: row.try_get("requested_by")?,
         created_at: Timestamp(row.try_get("created_at")?),
@@ -54,10 +55,10 @@ fn from_row(row: &Row) -> Result<OperationRow> {
     })
 }
 
-fn not_found(id: &str) -> StoreError {
+fn not_found(id: &OperationId) -> StoreError {
     StoreError::NotFound {
         kind: "operation",
-        id: id.to_owned(),
+        id: id.to_string(),
     }
 }
 
@@ -66,7 +67,7 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`: there is none, or its target is outside the scope.
-    pub async fn operation(&self, scope: &Scope, id: &str) -> Result<OperationRow> {
+    pub async fn operation(&self, scope: &Scope, id: &OperationId) -> Result<OperationRow> {
         let sql = format!("{COLUMNS} WHERE id = $1{}", scope.targets("operations.created_at", 2));
         let query = scope.bind(statement(sql).bind(id));
         let row = query.fetch_optional(&self.readers).await?;
@@ -119,7 +120,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn operation(&mut self, id: &str) -> Result<OperationRow> {
+    pub async fn operation(&mut self, id: &OperationId) -> Result<OperationRow> {
         let sql = format!("{COLUMNS} WHERE id = $1{}", self.kind.for_update());
         let row = statement(sql).bind(id).fetch_optional(&mut self.tx).await?;
         from_row(&row.ok_or_else(|| not_found(id))?)
@@ -164,19 +165,19 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn end_operation(&mut self, id: &str, code: i32, message: &str, now: Timestamp) -> Result<bool> {
+    pub async fn end_operation(&mut self, id: &OperationId, code: i32, message: &str, now: Timestamp) -> Result<bool> {
         let sql = "UPDATE operations SET ended_at = $1, code = $2, message = $3, version = version + 1 \
                    WHERE id = $4 AND ended_at IS NULL";
         let query = statement(sql).bind(now.0).bind(i64::from(code)).bind(message).bind(id);
         let has_ended = query.execute(&mut self.tx).await? > 0;
         if has_ended {
-            self.ended.push(id.to_owned());
+            self.ended.push(id.clone());
         }
         Ok(has_ended)
     }
 
     /// The operations that this change ends, once; the caller notifies their waiters after the commit.
-    pub fn take_ended_operations(&mut self) -> Vec<String> {
+    pub fn take_ended_operations(&mut self) -> Vec<OperationId> {
         std::mem::take(&mut self.ended)
     }
 
@@ -184,7 +185,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn request_cancel(&mut self, id: &str) -> Result<bool> {
+    pub async fn request_cancel(&mut self, id: &OperationId) -> Result<bool> {
         let sql = "UPDATE operations SET cancel_requested = 1, version = version + 1 \
                    WHERE id = $1 AND ended_at IS NULL";
         Ok(statement(sql).bind(id).execute(&mut self.tx).await? > 0)

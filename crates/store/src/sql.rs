@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rackwright_lifecycle::{ImageId, OperationId};
 use rusqlite::Connection;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use sqlx::postgres::{PgArguments, PgRow};
@@ -86,6 +87,35 @@ impl<'a> From<&'a Option<String>> for Value<'a> {
         Self::Text(value.as_ref().map(Into::into))
     }
 }
+
+/// An id that a row holds.
+pub(crate) trait StoredId {
+    fn from_row(text: String) -> Self;
+}
+
+macro_rules! stored_id {
+    ($($id:ty),+) => { $(
+        impl StoredId for $id {
+            fn from_row(text: String) -> Self {
+                Self::stored(text)
+            }
+        }
+
+        impl<'a> From<&'a $id> for Value<'a> {
+            fn from(id: &'a $id) -> Self {
+                id.as_str().into()
+            }
+        }
+
+        impl<'a> From<Option<&'a $id>> for Value<'a> {
+            fn from(id: Option<&'a $id>) -> Self {
+                Self::Text(id.map(|id| id.as_str().into()))
+            }
+        }
+    )+ };
+}
+
+stored_id!(OperationId, ImageId);
 
 impl<'a> From<&'a [u8]> for Value<'a> {
     fn from(value: &'a [u8]) -> Self {
@@ -305,6 +335,18 @@ impl Row {
                     .ok_or_else(|| DatabaseError::Column(at.to_string()))
             }
         }
+    }
+}
+
+impl Row {
+    /// The id in a column.
+    pub(crate) fn id<T: StoredId>(&self, at: impl At) -> SqlResult<T> {
+        self.try_get(at).map(T::from_row)
+    }
+
+    /// The id in a column that may be NULL.
+    pub(crate) fn optional_id<T: StoredId>(&self, at: impl At) -> SqlResult<Option<T>> {
+        Ok(self.try_get::<Option<String>>(at)?.map(T::from_row))
     }
 }
 

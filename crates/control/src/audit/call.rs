@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rackwright_identity::AuditRecord;
+use rackwright_lifecycle::OperationId;
 
 use super::request;
 use crate::clock;
@@ -187,6 +188,6 @@ pub fn note_target(name: &str) {
 }
 
 /// Notes the operation that the current call begins.
-pub fn note_operation(id: &str) {
+pub fn note_operation(id: &OperationId) {
     update_details(|details| details.operation = format!("operations/{id}"));
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_lifecycle::cluster::{Obstacle, State, Wait as ClusterWait};
-use rackwright_lifecycle::{State as NodeState, Timestamp, Wait};
+use rackwright_lifecycle::{OperationId, State as NodeState, Timestamp, Wait};
 use rackwright_site::generate::{ReferenceSku, Request, site_file};
 use rackwright_site::model::Redundancy;
 use rackwright_store::{ClusterRecord, FirmwareUpdateRow, ImageVersionBody, ImageVersionRow, NodeRecord, Scope};
@@ -142,7 +142,11 @@ pub(super) async fn prove(core: &Core) {
 
 pub(super) async fn ended(core: &Core, operation: &v1::Operation) -> Option<i32> {
     let id = operation.name.strip_prefix("operations/").unwrap();
-    let row = core.store.operation(&Scope::Site, id).await.unwrap();
+    let row = core
+        .store
+        .operation(&Scope::Site, &OperationId::stored(id))
+        .await
+        .unwrap();
     row.ended_at.map(|_| row.code)
 }
 

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use rackwright_import::discovery::{Judgement, KnownNode, Seen, judge};
+use rackwright_lifecycle::OperationId;
 use rackwright_redfish::{BmcClient, RetryPolicy, Settings};
 use rackwright_store::{FindingRow, NodeRecord, Scope, StoreError};
 use tokio::task::JoinSet;
@@ -29,7 +30,7 @@ const LOCKED_STATES: [&str; 3] = ["login-needed", "login-refused", "unreadable"]
 ///
 /// # Errors
 /// The database failed.
-pub async fn findings(core: &Core, discovery: &str) -> Result<Vec<FindingRow>, StoreError> {
+pub async fn findings(core: &Core, discovery: &OperationId) -> Result<Vec<FindingRow>, StoreError> {
     let (mut all, mut after) = (Vec::new(), String::new());
     loop {
         let page = core.store.findings(discovery, "*", &after, PAGE).await?;
@@ -125,7 +126,7 @@ fn is_bmc(row: &FindingRow) -> bool {
 ///
 /// # Errors
 /// The database failed.
-pub async fn judge_all(core: &Core, discovery: &str) -> Result<Vec<FindingRow>, StoreError> {
+pub async fn judge_all(core: &Core, discovery: &OperationId) -> Result<Vec<FindingRow>, StoreError> {
     let rows: Vec<FindingRow> = findings(core, discovery).await?.into_iter().filter(is_bmc).collect();
     let bodies: Vec<Body> = rows
         .iter()

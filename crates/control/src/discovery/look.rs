@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rackwright_lifecycle::OperationId;
 use rackwright_redfish::{
     BmcClient, BmcTarget, CertificateFingerprint, Machine, RedfishError, RetryPolicy, ServiceFacts, Settings, Survey,
 };
@@ -81,7 +82,7 @@ pub struct GoodLogin {
 
 /// The purpose to which a sealed login is bound.
 #[must_use]
-pub fn login_purpose(discovery: &str, place: &str) -> String {
+pub fn login_purpose(discovery: &OperationId, place: &str) -> String {
     format!("discovery-login:{discovery}:{place}")
 }
 
@@ -100,7 +101,7 @@ pub struct Looker {
     /// The control plane.
     pub core: Arc<Core>,
     /// Identifier of the discovery.
-    pub discovery: String,
+    pub discovery: OperationId,
     /// Source of logins.
     pub logins: Box<dyn Logins>,
     /// Most logins tried at one BMC.

@@ -21,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rackwright_lifecycle::{EventKind, seconds};
+use rackwright_lifecycle::{EventKind, OperationId, seconds};
 use rackwright_store::{DiscoveryRow, EventRow, FindingRow, StoreError};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -57,7 +57,7 @@ const CHUNK: usize = 500;
 
 /// The purpose to which a discovery's sealed credentials are bound.
 #[must_use]
-pub fn secrets_purpose(id: &str) -> String {
+pub fn secrets_purpose(id: &OperationId) -> String {
     format!("discovery:{id}")
 }
 
@@ -65,7 +65,7 @@ pub fn secrets_purpose(id: &str) -> String {
 #[derive(Debug, Default)]
 pub struct Discoveries {
     wake: Notify,
-    running: Mutex<HashSet<String>>,
+    running: Mutex<HashSet<OperationId>>,
 }
 
 impl Discoveries {
@@ -74,12 +74,12 @@ impl Discoveries {
         self.wake.notify_one();
     }
 
-    fn begin(&self, id: &str) -> bool {
+    fn begin(&self, id: &OperationId) -> bool {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.len() < AT_ONCE && running.insert(id.to_owned())
+        running.len() < AT_ONCE && running.insert(id.clone())
     }
 
-    fn end(&self, id: &str) {
+    fn end(&self, id: &OperationId) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.remove(id);
         self.wake();
@@ -108,7 +108,7 @@ pub async fn run(core: Arc<Core>) {
 #[derive(Default)]
 struct Tasks {
     running: JoinSet<()>,
-    ids: HashMap<Id, String>,
+    ids: HashMap<Id, OperationId>,
 }
 
 impl Tasks {
@@ -121,11 +121,11 @@ impl Tasks {
         };
         let Some(id) = self.ids.remove(&task) else { return };
         if let Some(error) = panicked {
-            tracing::error!(discovery = id, %error, "a discovery panicked");
+            tracing::error!(discovery = id.as_str(), %error, "a discovery panicked");
             let why = "an internal fault of the control plane ended the discovery; its log has the details".to_owned();
             let failed = async { end(core, core.store.discovery(&id).await?, &ScanEnd::Failed(why)).await };
             if let Err(error) = failed.await {
-                tracing::warn!(discovery = id, %error, "the failure of a discovery could not be stored");
+                tracing::warn!(discovery = id.as_str(), %error, "the failure of a discovery could not be stored");
             }
         }
         core.discoveries.end(&id);
@@ -154,7 +154,7 @@ async fn take_up(core: &Arc<Core>, tasks: &mut Tasks) -> Result<(), StoreError> 
         let (core, of) = (core.clone(), id.clone());
         let task = tasks.running.spawn(async move {
             if let Err(error) = work(&core, &id).await {
-                tracing::warn!(discovery = id, %error, "a discovery was interrupted; it is taken up again");
+                tracing::warn!(discovery = id.as_str(), %error, "a discovery was interrupted; it is taken up again");
                 // A pause before the next try: the database is away.
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
@@ -164,7 +164,7 @@ async fn take_up(core: &Arc<Core>, tasks: &mut Tasks) -> Result<(), StoreError> 
     Ok(())
 }
 
-async fn work(core: &Arc<Core>, id: &str) -> Result<(), StoreError> {
+async fn work(core: &Arc<Core>, id: &OperationId) -> Result<(), StoreError> {
     let mut row = core.store.discovery(id).await?;
     let max = core.config.discovery.max_addresses;
     let (spec, secrets) = match opened(core, &row) {
@@ -183,7 +183,7 @@ async fn work(core: &Arc<Core>, id: &str) -> Result<(), StoreError> {
         }
     }
     if row.phase == "looking" {
-        let heard: SourceResults = stored::json("discovery", id, &row.heard)?;
+        let heard: SourceResults = stored::json("discovery", id.as_str(), &row.heard)?;
         let plan = Plan::new(&spec, &heard, max);
         let looker = Looker {
             core: core.clone(),

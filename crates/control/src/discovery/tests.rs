@@ -27,7 +27,11 @@ async fn begun(core: &TestCore, addresses: &[String]) -> DiscoveryRow {
         phase: "looking".into(),
         spec: serde_json::to_string(&spec).unwrap(),
         heard: "{}".into(),
-        secrets: core.keys.sealer.seal(&secrets.into(), &secrets_purpose("d1")).unwrap(),
+        secrets: core
+            .keys
+            .sealer
+            .seal(&secrets.into(), &secrets_purpose(&"d1".into()))
+            .unwrap(),
         total: addresses.len() as i64,
         ..DiscoveryRow::default()
     };
@@ -46,11 +50,11 @@ async fn begun(core: &TestCore, addresses: &[String]) -> DiscoveryRow {
     let (now, until) = (Timestamp(1), Timestamp(2));
     assert!(
         core.store
-            .lease_discovery("d1", &core.replica, now, until)
+            .lease_discovery(&"d1".into(), &core.replica, now, until)
             .await
             .unwrap()
     );
-    core.store.discovery("d1").await.unwrap()
+    core.store.discovery(&"d1".into()).await.unwrap()
 }
 
 #[tokio::test]
@@ -63,7 +67,7 @@ async fn the_lease_is_renewed_while_findings_are_judged_for_long() {
         for _ in 0..2 {
             let before = until;
             while until <= before {
-                until = core.store.discovery("d1").await?.lease_until;
+                until = core.store.discovery(&"d1".into()).await?.lease_until;
                 tokio::time::sleep(EVERY).await;
             }
         }
@@ -79,11 +83,16 @@ async fn a_discovery_lost_to_another_replica_is_not_judged() {
     let core = testing::core().await;
     let mut row = begun(&core, &[]).await;
     let (now, until) = (clock::now(), clock::now().plus(seconds(60)));
-    assert!(core.store.lease_discovery("d1", "another", now, until).await.unwrap());
+    assert!(
+        core.store
+            .lease_discovery(&"d1".into(), "another", now, until)
+            .await
+            .unwrap()
+    );
     let for_ever = std::future::pending::<Result<(), StoreError>>();
     let judged = tokio::time::timeout(LIMIT, with_renewed_lease(&core, &mut row, EVERY, for_ever)).await;
     assert_eq!(judged.expect("it is given up").unwrap(), None);
-    assert_eq!(core.store.discovery("d1").await.unwrap().owner, "another");
+    assert_eq!(core.store.discovery(&"d1".into()).await.unwrap().owner, "another");
 }
 
 /// A server that closes each connection, and counts them.
@@ -125,12 +134,15 @@ async fn places_that_a_former_process_finished_are_not_looked_at_again() {
     tx.put_findings(&[finding]).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(row.reached, 0);
-    tokio::time::timeout(LIMIT, work(&core, "d1")).await.unwrap().unwrap();
+    tokio::time::timeout(LIMIT, work(&core, &"d1".into()))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(*first.1.lock().unwrap(), 0, "its logins were tried already");
     assert!(*second.1.lock().unwrap() > 0);
-    let row = core.store.discovery("d1").await.unwrap();
+    let row = core.store.discovery(&"d1".into()).await.unwrap();
     assert_eq!((row.phase.as_str(), row.reached), ("done", 2));
-    let kept = core.store.findings("d1", "*", "", 10).await.unwrap();
+    let kept = core.store.findings(&"d1".into(), "*", "", 10).await.unwrap();
     let kept = kept.iter().find(|row| row.place == place).expect("it is kept");
     assert_eq!(kept.tries, 2);
 }
@@ -173,7 +185,7 @@ async fn what_was_found_before_a_look_panicked_is_stored() {
     let panicked = others.join_next().await.unwrap();
     let end = scan.take(panicked, 3, &mut looks).await.unwrap();
     assert!(matches!(end, Some(ScanEnd::Failed(_))), "{end:?}");
-    let stored = core.store.findings("d1", "*", "", 10).await.unwrap();
+    let stored = core.store.findings(&"d1".into(), "*", "", 10).await.unwrap();
     let places: Vec<&str> = stored.iter().map(|row| row.place.as_str()).collect();
     assert_eq!(places, ["a", "b"]);
 }
@@ -185,14 +197,14 @@ async fn a_discovery_that_panicked_has_failed_and_keeps_no_other_from_beginning(
     }
     let core = testing::core().await;
     begun(&core, &[]).await;
-    assert!(core.discoveries.begin("d1"));
+    assert!(core.discoveries.begin(&"d1".into()));
     let mut tasks = Tasks::default();
     let task = tasks.running.spawn(panics());
-    tasks.ids.insert(task.id(), "d1".to_owned());
+    tasks.ids.insert(task.id(), "d1".into());
     let ended = tasks.running.join_next_with_id().await.expect("it ends");
     tasks.ended(&core, ended).await;
-    assert!(core.discoveries.begin("d1"), "its place is free again");
-    let row = core.store.discovery("d1").await.unwrap();
+    assert!(core.discoveries.begin(&"d1".into()), "its place is free again");
+    let row = core.store.discovery(&"d1".into()).await.unwrap();
     assert_eq!(row.phase, "done");
     assert!(
         row.message.contains("an internal fault of the control plane"),

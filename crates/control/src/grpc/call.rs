@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use prost::Message;
 use rackwright_api::v1::{Mutation, Operation};
-use rackwright_lifecycle::{EventKind, OperationKind, Timestamp, minutes};
+use rackwright_lifecycle::{EventKind, OperationId, OperationKind, Timestamp, minutes};
 use rackwright_store::{DeploymentKeys, EventRow, NodeRecord, OperationRow, RequestKey, Scope, WriteTx};
 use secrecy::ExposeSecret as _;
 
@@ -175,7 +175,7 @@ impl<'a> MutatingCall<'a> {
     /// A new operation row of this call.
     #[must_use]
     pub fn new_operation(&self, kind: OperationKind, target: &str, deadline_min: i64) -> OperationRow {
-        let id = self.core.new_id();
+        let id = OperationId::stored(self.core.new_id());
         call::note_operation(&id);
         OperationRow {
             id,

@@ -148,7 +148,7 @@ pub fn operation(row: &OperationRow, progress: Option<v1::Progress>) -> v1::Oper
         progress,
         cancel_requested: row.cancel_requested,
         metadata: Some(v1::Metadata {
-            uid: row.id.clone(),
+            uid: row.id.to_string(),
             resource_version: row.version.to_string(),
             create_time: time(row.created_at),
             update_time: row.ended_at.and_then(time),

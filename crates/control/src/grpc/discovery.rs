@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rackwright_api::v1;
 use rackwright_api::v1::discovery_service_server::DiscoveryService;
 use rackwright_import::discovery::{Ranges, TARGETS_MAX};
-use rackwright_lifecycle::{EventKind, OperationKind};
+use rackwright_lifecycle::{EventKind, OperationId, OperationKind};
 use rackwright_store::{DiscoveryRow, FindingRow, StoreError};
 use tonic::{Request, Response, Status};
 
@@ -56,7 +56,7 @@ type Answer<T> = Result<Response<T>, Status>;
 type Faults = enrolment::Faults;
 
 /// Progress of a discovery.
-pub(super) async fn progress(core: &Core, id: &str) -> Result<v1::Progress, StoreError> {
+pub(super) async fn progress(core: &Core, id: &OperationId) -> Result<v1::Progress, StoreError> {
     let row = match core.store.discovery(id).await {
         Err(StoreError::NotFound { .. }) => return Ok(v1::Progress::default()),
         other => other?,
@@ -214,8 +214,8 @@ fn internal(error: &dyn std::fmt::Display) -> ApiError {
 }
 
 fn discovery(row: &DiscoveryRow, counts: Vec<(String, i64)>) -> Result<v1::Discovery, StoreError> {
-    let spec: DiscoverySpec = stored::json("discovery", &row.id, &row.spec)?;
-    let heard: SourceResults = stored::json("discovery", &row.id, &row.heard)?;
+    let spec: DiscoverySpec = stored::json("discovery", row.id.as_str(), &row.spec)?;
+    let heard: SourceResults = stored::json("discovery", row.id.as_str(), &row.heard)?;
     let notes = std::iter::once(row.message.clone()).chain(heard.notes);
     let notes: Vec<String> = notes.filter(|note| !note.is_empty()).collect();
     Ok(v1::Discovery {
@@ -331,7 +331,7 @@ impl DiscoveryService for Discovery {
 
     async fn get_discovery(&self, request: Request<v1::GetDiscoveryRequest>) -> Answer<v1::Discovery> {
         caller::member(&self.0, &request).await?;
-        let id = names::id_of("name", &request.get_ref().name, "discoveries")?;
+        let id = &OperationId::named(names::id_of("name", &request.get_ref().name, "discoveries")?);
         let row = self.0.store.discovery(id).await.map_err(ApiError::from)?;
         let counts = self.0.store.finding_counts(id).await.map_err(ApiError::from)?;
         Ok(Response::new(discovery(&row, counts).map_err(ApiError::from)?))
@@ -351,7 +351,7 @@ impl DiscoveryService for Discovery {
         };
         let before = pages.after(&request.page_token)?;
         let rows = self.0.store.discoveries(before, limit).await.map_err(ApiError::from)?;
-        let next_page_token = pages.token(rows.len(), rows.last().map(|row| row.id.clone()));
+        let next_page_token = pages.token(rows.len(), rows.last().map(|row| row.id.to_string()));
         let mut discoveries = Vec::with_capacity(rows.len());
         for row in &rows {
             let counts = self.0.store.finding_counts(&row.id).await.map_err(ApiError::from)?;
@@ -366,7 +366,7 @@ impl DiscoveryService for Discovery {
     async fn list_findings(&self, request: Request<v1::ListFindingsRequest>) -> Answer<v1::ListFindingsResponse> {
         caller::member(&self.0, &request).await?;
         let request = request.into_inner();
-        let id = names::id_of("parent", &request.parent, "discoveries")?;
+        let id = &OperationId::named(names::id_of("parent", &request.parent, "discoveries")?);
         if !request.state.is_empty() && !STATES.contains(&request.state.as_str()) {
             let fault = format!("{:?} is not one of {}", request.state, STATES.join(", "));
             return Err(ApiError::invalid("state", fault).into());
@@ -416,7 +416,7 @@ impl DiscoveryService for Discovery {
 /// Limits open discoveries, and refuses two that look at the same address.
 fn check_open(open: &[DiscoveryRow], spec: &DiscoverySpec, max: u64) -> Result<(), ApiError> {
     for row in open {
-        let other: DiscoverySpec = stored::json("discovery", &row.id, &row.spec)?;
+        let other: DiscoverySpec = stored::json("discovery", row.id.as_str(), &row.spec)?;
         if let Some(both) = overlap(spec, &other, max) {
             let subject = format!("discoveries/{}", row.id);
             let message = format!("discovery {} of {} scans {both} already", row.id, row.requested_by);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::image_service_server::ImageService;
-use rackwright_lifecycle::{EventKind, OperationKind};
+use rackwright_lifecycle::{EventKind, ImageId, OperationKind};
 use rackwright_store::{StoreError, UploadBody, UploadRow};
 use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt as _;
@@ -63,8 +63,8 @@ impl Images {
     }
 }
 
-fn announced(request: &v1::StartUploadRequest) -> Result<UploadBody, ApiError> {
-    names::check_id("image_id", &request.image_id)?;
+fn announced(request: &v1::StartUploadRequest) -> Result<(ImageId, UploadBody), ApiError> {
+    let image_id = names::chosen("image_id", ImageId::parse(&request.image_id))?;
     let mut faults = Vec::new();
     let sha256 = request.sha256.to_ascii_lowercase();
     if sha256.len() != 64 || !sha256.bytes().all(|b| b.is_ascii_hexdigit()) {
@@ -103,7 +103,7 @@ fn announced(request: &v1::StartUploadRequest) -> Result<UploadBody, ApiError> {
     if !faults.is_empty() {
         return Err(ApiError::Invalid(faults));
     }
-    Ok(UploadBody {
+    let body = UploadBody {
         size_bytes: request.size_bytes,
         sha256,
         format: format.into(),
@@ -111,7 +111,8 @@ fn announced(request: &v1::StartUploadRequest) -> Result<UploadBody, ApiError> {
         os_id: request.os_id.clone(),
         os_version: request.os_version.clone(),
         kernel: request.kernel.clone(),
-    })
+    };
+    Ok((image_id, body))
 }
 
 /// Checks that an upload of this size leaves the disk's reserve free.
@@ -211,7 +212,7 @@ impl ImageService for Images {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "StartUpload", request.mutation.as_ref(), &request)?;
-        let body = announced(&request)?;
+        let (image_id, body) = announced(&request)?;
         let key = request.mutation.clone().unwrap_or_default().idempotency_key;
         let mut tx = match call.begin::<v1::Upload>().await? {
             Ok(tx) => tx,
@@ -219,7 +220,7 @@ impl ImageService for Images {
         };
         if let Some(row) = tx.upload_of_key(&caller.name, &key).await.map_err(ApiError::from)? {
             // The stored answer expired before the upload.
-            if row.body != body || row.image_id != request.image_id {
+            if row.body != body || row.image_id != image_id {
                 let method = "StartUpload".to_owned();
                 return Err(ApiError::from(StoreError::KeyReused { key, method }).into());
             }
@@ -228,7 +229,7 @@ impl ImageService for Images {
         room(&self.0, body.size_bytes)?;
         let row = UploadRow {
             id: self.0.new_id(),
-            image_id: request.image_id,
+            image_id,
             owner: caller.name.clone(),
             key,
             body,
@@ -297,7 +298,7 @@ impl ImageService for Images {
 
     async fn get_image(&self, request: Request<v1::GetImageRequest>) -> Result<Response<v1::Image>, Status> {
         caller::tenant(&self.0, &request).await?;
-        let id = names::id_of("name", &request.get_ref().name, "images")?;
+        let id = &names::image_id("name", &request.get_ref().name)?;
         let image = self.0.store.image(id).await.map_err(ApiError::from)?;
         let versions = self.0.store.image_versions(id).await.map_err(ApiError::from)?;
         Ok(Response::new(convert::image(&image, &versions)))
@@ -317,7 +318,7 @@ impl ImageService for Images {
         };
         let after = pages.after(&request.page_token)?;
         let rows = self.0.store.images(after, limit).await.map_err(ApiError::from)?;
-        let next_page_token = pages.token(rows.len(), rows.last().map(|r| r.id.clone()));
+        let next_page_token = pages.token(rows.len(), rows.last().map(|r| r.id.to_string()));
         let mut images = Vec::with_capacity(rows.len());
         for row in &rows {
             let versions = self.0.store.image_versions(&row.id).await.map_err(ApiError::from)?;
@@ -337,7 +338,7 @@ impl ImageService for Images {
             Some((image, digest)) => (image, Some(digest)),
             None => (request.name.as_str(), None),
         };
-        let id = names::id_of("name", image, "images")?;
+        let id = &names::image_id("name", image)?;
         let mut tx = match call.begin::<()>().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),

@@ -121,8 +121,8 @@ impl Nodes {
             Some((image, digest)) => (image, Some(digest)),
             None => (deployment.image.as_str(), None),
         };
-        let id = names::id_of(field, image, "images")?;
-        let versions = self.0.store.image_versions(id).await?;
+        let id = names::image_id(field, image)?;
+        let versions = self.0.store.image_versions(&id).await?;
         let version = versions.iter().find(|v| digest.is_none_or(|d| v.digest == d));
         let version = version.ok_or_else(|| ApiError::NotFound {
             kind: "image",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rackwright_api::v1;
 use rackwright_api::v1::operation_service_server::OperationService;
-use rackwright_lifecycle::{Effect, OperationKind, Outcome, Timestamp, Wait};
+use rackwright_lifecycle::{Effect, OperationId, OperationKind, Outcome, Timestamp, Wait};
 use rackwright_store::{NodeRecord, OperationRow, Scope, StoreError, WriteTx};
 use tonic::{Code, Request, Response, Status};
 
@@ -48,7 +48,7 @@ impl Operations {
     ///
     /// # Errors
     /// The operation has ended, or its kind cannot be cancelled.
-    pub(super) async fn cancel(&self, call: &MutatingCall<'_>, id: &str) -> Result<v1::Operation, ApiError> {
+    pub(super) async fn cancel(&self, call: &MutatingCall<'_>, id: &OperationId) -> Result<v1::Operation, ApiError> {
         let mut tx = match call.begin().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(former),
@@ -203,8 +203,8 @@ impl OperationService for Operations {
         request: Request<v1::GetOperationRequest>,
     ) -> Result<Response<v1::Operation>, Status> {
         let scope = caller::tenant(&self.0, &request).await?.scope;
-        let id = names::id_of("name", &request.get_ref().name, "operations")?;
-        let row = self.0.store.operation(&scope, id).await.map_err(ApiError::from)?;
+        let id = names::operation_id("name", &request.get_ref().name)?;
+        let row = self.0.store.operation(&scope, &id).await.map_err(ApiError::from)?;
         Ok(Response::new(self.message(&scope, &row).await.map_err(ApiError::from)?))
     }
 
@@ -241,7 +241,7 @@ impl OperationService for Operations {
             .operations(&scope, term("target"), term("kind"), done, before, limit)
             .await;
         let rows = rows.map_err(ApiError::from)?;
-        let next_page_token = pages.token(rows.len(), rows.last().map(|r| r.id.clone()));
+        let next_page_token = pages.token(rows.len(), rows.last().map(|r| r.id.to_string()));
         let mut operations = Vec::with_capacity(rows.len());
         for row in &rows {
             operations.push(self.message(&scope, row).await.map_err(ApiError::from)?);
@@ -258,7 +258,7 @@ impl OperationService for Operations {
     ) -> Result<Response<v1::Operation>, Status> {
         let scope = caller::tenant(&self.0, &request).await?.scope;
         let request = request.into_inner();
-        let id = names::id_of("name", &request.name, "operations")?;
+        let id = names::operation_id("name", &request.name)?;
         let timeout = match request.timeout {
             None => Duration::ZERO,
             Some(t) => Duration::try_from(t).map_err(|_| ApiError::invalid("timeout", "must not be negative"))?,
@@ -270,12 +270,12 @@ impl OperationService for Operations {
         };
         let mut change_ticks = self.0.change_ticks(WAIT_PAUSE);
         let deadline = tokio::time::Instant::now() + timeout;
-        let wait = self.0.waits.of(id);
+        let wait = self.0.waits.of(&id);
         loop {
             let mut ended = pin!(wait.ended.notified());
             // Registered before the look, because the operation may end between the look and the wait.
             ended.as_mut().enable();
-            let row = self.0.store.operation(&scope, id).await.map_err(ApiError::from)?;
+            let row = self.0.store.operation(&scope, &id).await.map_err(ApiError::from)?;
             if row.ended_at.is_some() {
                 return Ok(Response::new(self.message(&scope, &row).await.map_err(ApiError::from)?));
             }
@@ -299,8 +299,8 @@ impl OperationService for Operations {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "CancelOperation", request.mutation.as_ref(), &request)?;
-        let id = names::id_of("name", &request.name, "operations")?;
-        Ok(Response::new(self.cancel(&call, id).await?))
+        let id = names::operation_id("name", &request.name)?;
+        Ok(Response::new(self.cancel(&call, &id).await?))
     }
 }
 

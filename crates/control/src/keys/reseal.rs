@@ -2,6 +2,7 @@
 //! found by their header: a process that is killed in the middle has nothing to remember.
 
 use rackwright_identity::{SealError, Sealer, seal_header};
+use rackwright_lifecycle::OperationId;
 use rackwright_store::{ClusterRecord, NodeRecord, SealedColumn, SealedSecret, StoreError};
 
 use crate::bmc::bmc_password_purpose;
@@ -172,8 +173,8 @@ fn purpose(column: SealedColumn, secret: &SealedSecret) -> String {
             user_data::node_purpose(node, generation, deployment)
         }
         SealedColumn::FactoryPassword => factory_password_purpose(key(0)),
-        SealedColumn::DiscoverySecrets => secrets_purpose(key(0)),
-        SealedColumn::DiscoveryLogin => login_purpose(key(0), key(1)),
+        SealedColumn::DiscoverySecrets => secrets_purpose(&OperationId::stored(key(0))),
+        SealedColumn::DiscoveryLogin => login_purpose(&OperationId::stored(key(0)), key(1)),
         SealedColumn::SiteKey => key(0).to_owned(),
     }
 }

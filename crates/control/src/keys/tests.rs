@@ -50,9 +50,12 @@ async fn sealed(core: &Core) -> Vec<(String, Vec<u8>)> {
     for one in store.factory_credentials().await.unwrap() {
         all.push((factory_password_purpose(&one.id), one.password));
     }
-    all.push((secrets_purpose("d1"), store.discovery("d1").await.unwrap().secrets));
-    for one in store.findings("d1", "*", "", 1000).await.unwrap() {
-        all.push((login_purpose("d1", &one.place), one.login));
+    all.push((
+        secrets_purpose(&"d1".into()),
+        store.discovery(&"d1".into()).await.unwrap().secrets,
+    ));
+    for one in store.findings(&"d1".into(), "*", "", 1000).await.unwrap() {
+        all.push((login_purpose(&"d1".into(), &one.place), one.login));
     }
     all.push((
         "console-host-key".into(),
@@ -128,7 +131,7 @@ async fn fill(core: &Core) {
     let search = DiscoveryRow {
         id: "d1".into(),
         phase: "looking".into(),
-        secrets: seal(secrets_purpose("d1")),
+        secrets: seal(secrets_purpose(&"d1".into())),
         ..DiscoveryRow::default()
     };
     tx.insert_discovery(&search, 10).await.unwrap();
@@ -138,7 +141,7 @@ async fn fill(core: &Core) {
         address: place.into(),
         state: "read".into(),
         body: "{}".into(),
-        login: seal(login_purpose("d1", place)),
+        login: seal(login_purpose(&"d1".into(), place)),
         ..FindingRow::default()
     };
     tx.put_findings(&[finding("a"), finding("b")]).await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_identity::SshKeyPair;
-use rackwright_lifecycle::{Claim, Effect, EventKind, Outcome, is_interrupted};
+use rackwright_lifecycle::{Claim, Effect, EventKind, ImageId, Outcome, is_interrupted};
 use rackwright_store::{EventRow, NodeRecord, Proof, Scope};
 use rackwright_validate::{
     Deployment, Expected, HandOver, HandOverError, ImagePatterns, ProbeError, Profile, SeedScrub, SshError, SshTarget,
@@ -201,8 +201,8 @@ async fn checks(core: &Core, record: &NodeRecord) -> Result<EffectResult, Box<Ef
 
 /// The image's description of the system in it.
 async fn image_patterns(core: &Core, claim: &Claim) -> Result<ImagePatterns, Box<EffectResult>> {
-    let id = claim.image_name.trim_start_matches("images/");
-    let versions = core.store.image_versions(id).await;
+    let id = ImageId::stored(claim.image_name.trim_start_matches("images/"));
+    let versions = core.store.image_versions(&id).await;
     let versions = versions.map_err(|e| Box::new(EffectResult::unread(&e)))?;
     let version = versions.into_iter().find(|v| v.digest == claim.image_digest);
     let body = version.map(|v| v.body).unwrap_or_default();

@@ -156,7 +156,7 @@ async fn check_filled(store: &Store) {
     assert_eq!(reports, [(1, b"report".to_vec())]);
     assert_eq!(store.address_of("m1").await.unwrap().as_deref(), Some("10.0.0.1"));
     assert_eq!(given(store, "ann").await, Some(member("operator")));
-    assert_eq!(store.image_versions("noble").await.unwrap().len(), 1);
+    assert_eq!(store.image_versions(&"noble".into()).await.unwrap().len(), 1);
     assert_eq!(store.boot_stages("m1").await.unwrap().len(), 1);
     let mut tx = store.write().await.unwrap();
     assert_eq!(tx.replay(&request()).await.unwrap(), Some(b"answer".to_vec()));

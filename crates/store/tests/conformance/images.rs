@@ -1,11 +1,11 @@
 //! Images, their versions and uploads.
 
-use rackwright_lifecycle::{Evidence, State};
+use rackwright_lifecycle::{Evidence, ImageId, OperationId, State};
 use rackwright_store::{ImageVersionBody, ImageVersionRow, OperationRow, StoreError, UploadBody, UploadRow};
 
 use super::support::{Lab, at, claim, is_missing, node_in};
 
-fn version(image: &str, digest: &str, us: i64) -> ImageVersionRow {
+fn version(image: &'static str, digest: &str, us: i64) -> ImageVersionRow {
     ImageVersionRow {
         image_id: image.into(),
         digest: digest.into(),
@@ -31,13 +31,13 @@ async fn add(lab: &Lab, rows: &[ImageVersionRow]) {
 }
 
 async fn digests(lab: &Lab, image: &str) -> Vec<String> {
-    let versions = lab.store.image_versions(image).await.unwrap();
+    let versions = lab.store.image_versions(&ImageId::stored(image)).await.unwrap();
     versions.into_iter().map(|v| v.digest).collect()
 }
 
 async fn delete(lab: &Lab, image: &str, digest: &str) -> Result<(), StoreError> {
     let mut tx = lab.store.write().await.unwrap();
-    tx.delete_image_version(image, digest).await?;
+    tx.delete_image_version(&ImageId::stored(image), digest).await?;
     tx.commit().await
 }
 
@@ -46,19 +46,19 @@ async fn the_first_version_makes_the_image_and_the_newest_comes_first() {
     let lab = Lab::new().await;
     let first = version("noble", "b3-1", 100);
     add(&lab, &[first.clone(), version("noble", "b3-2", 200)]).await;
-    let image = lab.store.image("noble").await.unwrap();
+    let image = lab.store.image(&"noble".into()).await.unwrap();
     assert_eq!(
         (image.uid.as_str(), image.version, image.created_at, image.updated_at),
         ("uid-noble-100", 2, at(100), at(200))
     );
     assert_eq!(digests(&lab, "noble").await, ["b3-2", "b3-1"]);
-    assert_eq!(lab.store.image_versions("noble").await.unwrap()[1], first);
+    assert_eq!(lab.store.image_versions(&"noble".into()).await.unwrap()[1], first);
 
     // The same bytes again become the newest version, not another one.
     add(&lab, &[version("noble", "b3-1", 300)]).await;
     assert_eq!(digests(&lab, "noble").await, ["b3-1", "b3-2"]);
-    assert_eq!(lab.store.image("noble").await.unwrap().version, 3);
-    assert!(is_missing(&lab.store.image("other").await));
+    assert_eq!(lab.store.image(&"noble".into()).await.unwrap().version, 3);
+    assert!(is_missing(&lab.store.image(&"other".into()).await));
     assert!(digests(&lab, "other").await.is_empty());
 }
 
@@ -79,9 +79,13 @@ async fn an_image_goes_with_its_last_version() {
     delete(&lab, "noble", "b3-1").await.unwrap();
     assert_eq!(digests(&lab, "noble").await, ["b3-2"]);
     assert_eq!(digests(&lab, "rocky").await, ["b3-1"], "another image's");
-    assert_eq!(lab.store.image("noble").await.unwrap().version, 3, "it was changed");
+    assert_eq!(
+        lab.store.image(&"noble".into()).await.unwrap().version,
+        3,
+        "it was changed"
+    );
     delete(&lab, "noble", "b3-2").await.unwrap();
-    assert!(is_missing(&lab.store.image("noble").await));
+    assert!(is_missing(&lab.store.image(&"noble".into()).await));
     assert!(is_missing(&delete(&lab, "noble", "b3-2").await));
 }
 
@@ -98,7 +102,7 @@ async fn chunks_of_every_version_have_to_be_kept() {
     )
     .await;
     let mut tx = lab.store.write().await.unwrap();
-    tx.delete_image_version("rocky", "b3-1").await.unwrap();
+    tx.delete_image_version(&"rocky".into(), "b3-1").await.unwrap();
     let mut kept = tx.image_digests().await.unwrap();
     kept.sort();
     assert_eq!(kept, ["b3-1", "b3-2"], "as this change sees it");
@@ -191,13 +195,13 @@ async fn imports_that_have_not_ended_are_found_again() {
     }
     for id in ["begun", "ended"] {
         let row = OperationRow {
-            id: format!("o-{id}"),
+            id: OperationId::stored(format!("o-{id}")),
             ..OperationRow::default()
         };
         tx.insert_operation(&row).await.unwrap();
         tx.begin_import(id, &row.id).await.unwrap();
     }
-    tx.end_operation("o-ended", 0, "", at(200)).await.unwrap();
+    tx.end_operation(&"o-ended".into(), 0, "", at(200)).await.unwrap();
     tx.commit().await.unwrap();
     let wanted = UploadRow {
         operation: Some("o-begun".into()),

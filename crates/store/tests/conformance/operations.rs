@@ -1,13 +1,13 @@
 //! Operations: listed newest first, ended once.
 
-use rackwright_lifecycle::OperationKind;
+use rackwright_lifecycle::{OperationId, OperationKind};
 use rackwright_store::{OperationRow, Scope};
 
 use super::support::{Lab, at, is_missing};
 
 pub fn operation(id: &str, kind: &str, target: &str) -> OperationRow {
     OperationRow {
-        id: id.into(),
+        id: OperationId::stored(id),
         version: 1,
         kind: OperationKind::parse(kind).expect("a kind"),
         target: target.into(),
@@ -30,14 +30,17 @@ async fn with(rows: &[OperationRow]) -> Lab {
 
 async fn end(lab: &Lab, id: &str, code: i32, message: &str, us: i64) -> bool {
     let mut tx = lab.store.write().await.unwrap();
-    let is_first = tx.end_operation(id, code, message, at(us)).await.unwrap();
+    let is_first = tx
+        .end_operation(&OperationId::stored(id), code, message, at(us))
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
     is_first
 }
 
 async fn cancel(lab: &Lab, id: &str) -> bool {
     let mut tx = lab.store.write().await.unwrap();
-    let noted = tx.request_cancel(id).await.unwrap();
+    let noted = tx.request_cancel(&OperationId::stored(id)).await.unwrap();
     tx.commit().await.unwrap();
     noted
 }
@@ -46,7 +49,7 @@ async fn cancel(lab: &Lab, id: &str) -> bool {
 async fn an_operation_ends_once_and_every_change_counts_its_version_on() {
     let lab = with(&[operation("o1", "deploy", "nodes/n1")]).await;
     assert_eq!(
-        lab.store.operation(&Scope::Site, "o1").await.unwrap(),
+        lab.store.operation(&Scope::Site, &"o1".into()).await.unwrap(),
         operation("o1", "deploy", "nodes/n1")
     );
     assert!(cancel(&lab, "o1").await);
@@ -63,8 +66,8 @@ async fn an_operation_ends_once_and_every_change_counts_its_version_on() {
         cancel_requested: true,
         ..operation("o1", "deploy", "nodes/n1")
     };
-    assert_eq!(lab.store.operation(&Scope::Site, "o1").await.unwrap(), wanted);
-    assert!(is_missing(&lab.store.operation(&Scope::Site, "o2").await));
+    assert_eq!(lab.store.operation(&Scope::Site, &"o1".into()).await.unwrap(), wanted);
+    assert!(is_missing(&lab.store.operation(&Scope::Site, &"o2".into()).await));
 }
 
 #[tokio::test]

@@ -132,12 +132,12 @@ async fn a_version_that_is_added_while_the_last_one_is_deleted_stays() {
     add(&mut tx, "b3-new").await.unwrap();
     let deleting = tokio::spawn(async move {
         let mut tx = other.write().await?;
-        tx.delete_image_version("noble", "b3-old").await?;
+        tx.delete_image_version(&"noble".into(), "b3-old").await?;
         tx.commit().await
     });
     tokio::time::sleep(std::time::Duration::from_millis(150)).await;
     tx.commit().await.unwrap();
     deleting.await.unwrap().unwrap();
-    let left = lab.store.image_versions("noble").await.unwrap();
+    let left = lab.store.image_versions(&"noble".into()).await.unwrap();
     assert_eq!(left.iter().map(|v| v.digest.as_str()).collect::<Vec<_>>(), ["b3-new"]);
 }

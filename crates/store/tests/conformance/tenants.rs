@@ -149,10 +149,10 @@ async fn history_stays_with_former_customer() {
         (6, 6)
     );
     assert!(events(&scope("")).await.is_empty() && operations(&scope("")).await.is_empty());
-    assert!(lab.store.operation(&acme, "o0").await.is_ok());
+    assert!(lab.store.operation(&acme, &"o0".into()).await.is_ok());
     same_refusal(
-        lab.store.operation(&acme, "o1").await,
-        lab.store.operation(&acme, "o9").await,
+        lab.store.operation(&acme, &"o1".into()).await,
+        lab.store.operation(&acme, &"o9".into()).await,
         ("o1", "o9"),
     );
     assert!(lab.store.events(&acme, 0, "nodes/b1", 9).await.unwrap().is_empty());
@@ -162,7 +162,7 @@ async fn history_stays_with_former_customer() {
     assert_eq!(events(&acme).await, ["clusters/alpha"]);
     give(&lab, "a1", "bolt", 300).await;
     assert_eq!(events(&bolt).await, ["nodes/b1", "clusters/beta"]);
-    assert!(is_missing(&lab.store.operation(&bolt, "o0").await));
+    assert!(is_missing(&lab.store.operation(&bolt, &"o0".into()).await));
     let mut tx = lab.store.write().await.unwrap();
     tx.add_event(&event("imaging", "nodes/a1", 300)).await.unwrap();
     tx.commit().await.unwrap();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rackwright_api::v1;
 use rackwright_import::discovery::{Judgement, KnownNode, NameSource, judge, node_name};
-use rackwright_lifecycle::{EventKind, OperationKind};
+use rackwright_lifecycle::{EventKind, OperationId, OperationKind};
 use rackwright_site::model::Site;
 use rackwright_store::{FindingRow, NodeRecord, StoreError, WriteTx};
 use secrecy::ExposeSecret as _;
@@ -84,7 +84,7 @@ pub(super) async fn enrol(
     let labels = std::mem::take(&mut plain.labels);
     let mutation = request.mutation.as_ref();
     let call = MutatingCall::with_maps(core, caller, "EnrolFindings", mutation, &plain, &[labels])?;
-    let id = names::id_of("parent", &request.parent, "discoveries")?;
+    let id = &OperationId::named(names::id_of("parent", &request.parent, "discoveries")?);
     check(&request)?;
     let places = SiteBmcs::read(core).await?;
     let mut tx = match call.begin().await? {
@@ -148,7 +148,7 @@ fn check(request: &v1::EnrolFindingsRequest) -> Result<(), ApiError> {
 /// The chosen findings, and the number of further ones.
 async fn selected_findings(
     core: &Core,
-    id: &str,
+    id: &OperationId,
     request: &v1::EnrolFindingsRequest,
 ) -> Result<(Vec<FindingRow>, i64), ApiError> {
     if request.all_new {

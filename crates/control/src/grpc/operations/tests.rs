@@ -1,4 +1,4 @@
-use rackwright_lifecycle::{OperationKind, PowerGoal, State};
+use rackwright_lifecycle::{OperationId, OperationKind, PowerGoal, State};
 
 use super::*;
 use crate::grpc::test_calls::{NodeRequest, wish};
@@ -21,7 +21,7 @@ fn in_order(rows: &[OperationRow]) -> Vec<OperationRow> {
     rows
 }
 
-async fn cancel(core: &Arc<Core>, key: &str, id: &str) -> Result<v1::Operation, ApiError> {
+async fn cancel(core: &Arc<Core>, key: &str, id: &OperationId) -> Result<v1::Operation, ApiError> {
     let caller = caller::Caller {
         name: "operator".into(),
         role: v1::Role::Operator,
@@ -89,7 +89,7 @@ async fn cancelling_a_power_request_ends_the_replaced_ones() {
 }
 
 /// An operation that wants firmware of n1, requested at that moment.
-async fn wants_firmware(core: &Core, id: &str, at: Timestamp) {
+async fn wants_firmware(core: &Core, id: &'static str, at: Timestamp) {
     let mut tx = core.store.write().await.unwrap();
     let mut record = tx.node("n1").await.unwrap();
     record.node.wanted.firmware = Some(at);
@@ -117,7 +117,7 @@ async fn an_update_of_firmware_that_has_not_begun_ends_at_once() {
     held(&core).await;
     wants_firmware(&core, "a", Timestamp(10)).await;
     wants_firmware(&core, "b", Timestamp(20)).await;
-    let ended = cancel(&core, "1", "a").await.unwrap();
+    let ended = cancel(&core, "1", &"a".into()).await.unwrap();
     assert!(ended.done && ended.cancel_requested, "{ended:?}");
     assert_eq!(
         firmware_wanted(&core).await,
@@ -125,7 +125,7 @@ async fn an_update_of_firmware_that_has_not_begun_ends_at_once() {
         "the later wish stays"
     );
     wants_firmware(&core, "c", Timestamp(30)).await;
-    cancel(&core, "2", "c").await.unwrap();
+    cancel(&core, "2", &"c".into()).await.unwrap();
     let (cancelled, replaced) = (Code::Cancelled as i32, Code::Aborted as i32);
     assert_eq!(ends(&core).await, [Some(cancelled), Some(replaced), Some(cancelled)]);
     assert_eq!(firmware_wanted(&core).await, None);
@@ -143,7 +143,7 @@ async fn an_update_of_firmware_ends_after_the_piece_that_is_being_put_on() {
         body: "{}".into(),
     };
     core.store.put_firmware_update(&flight).await.unwrap();
-    let operation = cancel(&core, "1", "a").await.unwrap();
+    let operation = cancel(&core, "1", &"a".into()).await.unwrap();
     assert!(!operation.done && operation.cancel_requested, "{operation:?}");
     assert_eq!(ends(&core).await, [None]);
     assert_eq!(
@@ -151,7 +151,7 @@ async fn an_update_of_firmware_ends_after_the_piece_that_is_being_put_on() {
         Some(Timestamp(10)),
         "whoever puts it on looks there"
     );
-    let row = core.store.operation(&Scope::Site, "a").await.unwrap();
+    let row = core.store.operation(&Scope::Site, &"a".into()).await.unwrap();
     let shown = Operations(core.clone()).message(&Scope::Site, &row).await.unwrap();
     let step = shown.progress.expect("it goes on").step;
     assert!(
@@ -179,7 +179,7 @@ async fn a_customer_sees_the_state_and_not_what_the_node_waits_for() {
     let why = "a leak at cdu/cdu-1".to_owned();
     testing::rest(&core, "n1", &Wait::Alarm { why }).await;
     let step = async |scope: Scope| {
-        let row = core.store.operation(&Scope::Site, "o1").await.unwrap();
+        let row = core.store.operation(&Scope::Site, &"o1".into()).await.unwrap();
         let shown = Operations(core.clone()).message(&scope, &row).await.unwrap();
         shown.progress.unwrap().step
     };
