@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rackwright_lifecycle::CustomerId;
 use rackwright_placement::ClusterId;
 use rackwright_planner::planner::{NamedPlacement, Planner};
 use rackwright_site::file::{Checked, Source, check};
@@ -138,14 +139,14 @@ impl Sites {
     ///
     /// # Errors
     /// The database failed, or the stored site does not parse any more.
-    pub async fn check_customer(&self, store: &Store, customer: &str) -> Result<Result<(), String>, HallError> {
+    pub async fn check_customer(&self, store: &Store, customer: &CustomerId) -> Result<Result<(), String>, HallError> {
         if customer.is_empty() {
             return Ok(Ok(()));
         }
         let Some((_, site)) = self.current(store).await? else {
             return Ok(Ok(()));
         };
-        Ok(match site.customer_named(customer) {
+        Ok(match site.customer_named(customer.as_str()) {
             Some(_) => Ok(()),
             None => Err(format!("the site has no customer {customer:?}")),
         })

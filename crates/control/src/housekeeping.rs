@@ -169,7 +169,7 @@ mod tests {
         for (name, days) in [("late", -1), ("soon", 6), ("fresh", 8)] {
             let viewer = MemberRow {
                 role: "viewer".into(),
-                customer: String::new(),
+                customer: "".into(),
             };
             tx.put_member(name, &viewer, 1, now).await.unwrap();
             let ends = now.plus(seconds(days * DAY_S + 60));

@@ -393,7 +393,7 @@ mod tests {
     async fn join(core: &Core, name: &str, epoch: u64) {
         let viewer = MemberRow {
             role: "viewer".into(),
-            customer: String::new(),
+            customer: "".into(),
         };
         let mut tx = core.store.write().await.unwrap();
         tx.put_member(name, &viewer, epoch, clock::now()).await.unwrap();

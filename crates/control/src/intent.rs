@@ -1,7 +1,7 @@
 //! Which calls a node accepts in which state, and how their wishes are written into the node. No I/O.
 
 use rackwright_api::v1::{Deployment, PowerAction};
-use rackwright_lifecycle::{Claim, Edge, PowerGoal, PowerRequest, State, Timestamp};
+use rackwright_lifecycle::{Claim, ClusterId, CustomerId, Edge, PowerGoal, PowerRequest, State, Timestamp};
 use rackwright_store::NodeRecord;
 
 use crate::api_error::ApiError;
@@ -38,9 +38,9 @@ fn unconfirmed(record: &NodeRecord, what: &str) -> ApiError {
 }
 
 /// The cluster that holds the node by its claim. Only the cluster changes its nodes.
-fn cluster_of(record: &NodeRecord) -> Option<&str> {
+fn cluster_of(record: &NodeRecord) -> Option<&ClusterId> {
     let claim = record.node.claim.as_ref().filter(|claim| !claim.release_requested)?;
-    claim.cluster.as_ref().map(|seat| seat.cluster.as_str())
+    claim.cluster.as_ref().map(|seat| &seat.cluster)
 }
 
 /// How an operator frees a claimed node.
@@ -93,7 +93,7 @@ fn claim_of(deployment: &Deployment, image: Image, node: &str, generation: u64, 
         verify_whole_disk: deployment.verify_whole_disk,
         release_requested: false,
         handed_over: None,
-        customer: deployment.customer.clone(),
+        customer: CustomerId::named(&deployment.customer),
         cluster: None,
     }
 }
@@ -156,7 +156,7 @@ pub fn check_no_begun_update(record: &NodeRecord, is_begun: bool) -> Result<(), 
 }
 
 /// The refusal for a node that a cluster still holds.
-pub fn leaves_cluster(record: &NodeRecord, cluster: &str) -> ApiError {
+pub fn leaves_cluster(record: &NodeRecord, cluster: &ClusterId) -> ApiError {
     let hint = format!("`rackwright cluster explain {cluster}` shows its progress");
     refused(
         record,
@@ -181,7 +181,7 @@ pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
         let hint = format!("`rackwright cluster reimage {cluster}` writes another image to its nodes");
         return Err(refused(record, &format!("it is a node of cluster {cluster}"), &hint));
     }
-    if !deployment.customer.is_empty() && deployment.customer != former.customer {
+    if !deployment.customer.is_empty() && former.customer != *deployment.customer {
         let has_it = match former.customer.as_str() {
             "" => "it is claimed for no customer".to_owned(),
             customer => format!("customer {customer} has it"),
@@ -210,7 +210,7 @@ pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
     if whole.root_drive.is_empty() {
         whole.root_drive = former.root_drive;
     }
-    whole.customer = former.customer;
+    whole.customer = former.customer.to_string();
     rewrite(record, &whole, image).ok_or_else(|| refused(record, "work on it is under way", ""))
 }
 

@@ -162,7 +162,7 @@ pub async fn invite_from(
 pub(crate) fn operator() -> MemberRow {
     MemberRow {
         role: "operator".into(),
-        customer: String::new(),
+        customer: "".into(),
     }
 }
 

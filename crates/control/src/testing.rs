@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rackwright_api::v1;
-use rackwright_lifecycle::{Attempt, Claim, Effect, Evidence, Node, Outcome, State, Timestamp, Wait, Wanted};
+use rackwright_lifecycle::{
+    Attempt, Claim, ClusterId, Effect, Evidence, Node, Outcome, State, Timestamp, Wait, Wanted,
+};
 use rackwright_store::{
     AgentBootRow, AgentConnection, AgentSession, ClusterRecord, ClusterSpec, EffectRow, Identity, NodeRecord, Readings,
     Scope, Spec,
@@ -86,7 +88,7 @@ pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
         verify_whole_disk: false,
         release_requested: false,
         handed_over: None,
-        customer: String::new(),
+        customer: "".into(),
         cluster: None,
     });
     let at = Timestamp(1);
@@ -121,8 +123,14 @@ pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
 
 /// A reserved cluster.
 pub fn cluster(id: &str) -> ClusterRecord {
-    let (uid, customer) = (format!("uid-{id}"), "acme".to_owned());
-    ClusterRecord::new(id.to_owned(), uid, customer, ClusterSpec::default(), Timestamp(1))
+    let (uid, customer) = (format!("uid-{id}"), "acme".into());
+    ClusterRecord::new(
+        ClusterId::stored(id.to_owned()),
+        uid,
+        customer,
+        ClusterSpec::default(),
+        Timestamp(1),
+    )
 }
 
 /// Stores a wait of an hour for a node.

@@ -6,7 +6,7 @@
 //!   join, are replaced or get another image need it.
 
 use rackwright_identity::{SealError, Sealer};
-use rackwright_lifecycle::{EventKind, State, cluster};
+use rackwright_lifecycle::{ClusterId, EventKind, State, cluster};
 use rackwright_store::{ClusterRecord, ClusterSpec, EventRow, NodeRecord, SealedUserData, StoreError, WriteTx};
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -25,7 +25,7 @@ pub fn node_purpose(node: &str, generation: u64, deployment: u32) -> String {
 
 /// The purpose to which the sealed user data of a cluster's build are bound.
 #[must_use]
-pub fn cluster_purpose(cluster: &str, uid: &str, build: u32) -> String {
+pub fn cluster_purpose(cluster: &ClusterId, uid: &str, build: u32) -> String {
     format!("user-data:clusters/{cluster}:{uid}:{build}")
 }
 
@@ -51,7 +51,7 @@ pub fn seal_for_node(
 pub fn seal_for_cluster(
     sealer: &Sealer,
     text: &str,
-    (cluster, uid, build): (&str, &str, u32),
+    (cluster, uid, build): (&ClusterId, &str, u32),
 ) -> Result<Option<SealedUserData>, SealError> {
     if text.is_empty() {
         return Ok(None);

@@ -149,8 +149,26 @@ id! {
     ImageId
 }
 
-named!(OperationId, ImageId);
-chosen!(ImageId);
+id! {
+    /// The name of a customer. Empty: no customer in particular.
+    CustomerId
+}
+
+id! {
+    /// The id of a cluster.
+    ClusterId
+}
+
+impl CustomerId {
+    /// True for no customer in particular.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+named!(OperationId, ImageId, CustomerId, ClusterId);
+chosen!(ImageId, ClusterId);
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::ids::CustomerId;
 use crate::time::Timestamp;
 
 /// The first in line of one customer: its node that has waited longest.
@@ -10,7 +11,7 @@ pub struct QueueHead {
     /// The node.
     pub node: String,
     /// The customer that the node works for; empty: no customer, as while it is inspected.
-    pub customer: String,
+    pub customer: CustomerId,
     /// An operator requested the power-on of this very machine.
     pub is_urgent: bool,
     /// The number of this customer's last turn in this line; 0: no turn yet.
@@ -27,7 +28,7 @@ pub struct QueueHead {
 /// its nodes wait, and among customers with no permit each gets a turn before any gets a second. Without the turns, a
 /// resource with one place would always serve the customer with the most requests.
 #[must_use]
-pub fn next<'a>(heads: &'a [QueueHead], taken: &BTreeMap<String, u32>) -> Option<&'a QueueHead> {
+pub fn next<'a>(heads: &'a [QueueHead], taken: &BTreeMap<CustomerId, u32>) -> Option<&'a QueueHead> {
     heads.iter().min_by_key(|head| {
         let has = taken.get(&head.customer).copied().unwrap_or(0);
         (!head.is_urgent, has, head.last_turn, head.asked_at, &head.node)
@@ -45,7 +46,7 @@ mod tests {
     fn head(node: &str, customer: &str, asked_at: i64) -> QueueHead {
         QueueHead {
             node: node.into(),
-            customer: customer.into(),
+            customer: CustomerId::stored(customer),
             is_urgent: false,
             last_turn: 0,
             asked_at: Timestamp(asked_at),
@@ -55,7 +56,7 @@ mod tests {
     #[test]
     fn the_customer_with_fewest_permits_goes_first() {
         let mut heads = vec![head("a1", "a", 1), head("b1", "b", 5), head("c1", "c", 3)];
-        let taken = |a, b| BTreeMap::from([("a".to_owned(), a), ("b".to_owned(), b)]);
+        let taken = |a, b| BTreeMap::from([("a".into(), a), ("b".into(), b)]);
         let first = |heads: &[QueueHead], taken: &BTreeMap<_, _>| next(heads, taken).map(|head| head.node.clone());
         assert_eq!(first(&heads, &taken(0, 0)).as_deref(), Some("a1"));
         heads[0].last_turn = 7;
@@ -72,10 +73,10 @@ mod tests {
     #[derive(Default)]
     struct Line {
         room: usize,
-        waiting: BTreeMap<String, VecDeque<QueueHead>>,
+        waiting: BTreeMap<CustomerId, VecDeque<QueueHead>>,
         /// Customer, and the turn in which it gives the permit back.
-        taken: Vec<(String, i64)>,
-        turns: BTreeMap<String, i64>,
+        taken: Vec<(CustomerId, i64)>,
+        turns: BTreeMap<CustomerId, i64>,
         order: Vec<String>,
     }
 

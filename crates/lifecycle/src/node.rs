@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::chart::State;
+use crate::ids::{ClusterId, CustomerId};
 use crate::names::names;
 use crate::time::Timestamp;
 
@@ -97,7 +98,7 @@ pub struct Claim {
     pub handed_over: Option<u32>,
     /// The customer that the node works for, as the caller gave it; empty: none. Customers take turns in a line.
     #[serde(default)]
-    pub customer: String,
+    pub customer: CustomerId,
     /// The node's place in its cluster; none: the node was deployed alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Seat>,
@@ -106,8 +107,8 @@ pub struct Claim {
 /// A node's place in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seat {
-    /// The cluster's name.
-    pub cluster: String,
+    /// The cluster.
+    pub cluster: ClusterId,
     /// When the cluster let its nodes be handed over. Until then a node that has passed its own checks waits for the
     /// others.
     pub let_go: Option<Timestamp>,

@@ -45,7 +45,7 @@ fn node(state: State, claim: bool, released: bool) -> Node {
             verify_whole_disk: false,
             release_requested: released,
             handed_over: None,
-            customer: String::new(),
+            customer: "".into(),
             cluster: None,
         }),
         wanted: Wanted::default(),

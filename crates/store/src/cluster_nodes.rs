@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rackwright_lifecycle::{Power, Reading, State, Timestamp, Wait};
+use rackwright_lifecycle::{ClusterId, Power, Reading, State, Timestamp, Wait};
 
 use crate::error::corrupt;
 use crate::sql::{Row, statement};
@@ -14,7 +14,7 @@ pub struct ClusterNode {
     /// Id of the node.
     pub node: String,
     /// Id of the cluster.
-    pub cluster: String,
+    pub cluster: ClusterId,
     /// The node's state.
     pub state: State,
     /// When the node entered the state.
@@ -39,7 +39,7 @@ fn cluster_nodes(row: &Row) -> Result<ClusterNode> {
     let state: String = row.try_get("state")?;
     let readings: Readings = serde_json::from_str(row.try_get("readings")?).map_err(|e| corrupt("node", &node, e))?;
     Ok(ClusterNode {
-        cluster: row.try_get("cluster_id")?,
+        cluster: row.id("cluster_id")?,
         state: State::parse(&state).ok_or_else(|| corrupt("node", &node, format!("unknown state {state:?}")))?,
         since: Timestamp(row.try_get("state_since")?),
         wait: waits::from_text(&node, row.try_get("wait")?)?,
@@ -67,9 +67,9 @@ impl Store {
     pub async fn count_cluster_nodes(
         &self,
         scope: &Scope,
-        first: &str,
-        last: &str,
-    ) -> Result<BTreeMap<String, ClusterNodeCount>> {
+        first: &ClusterId,
+        last: &ClusterId,
+    ) -> Result<BTreeMap<ClusterId, ClusterNodeCount>> {
         let sql = format!(
             "SELECT c.cluster_id, COUNT(*), COUNT(CASE WHEN n.state = 'active' THEN 1 END) FROM cluster_nodes c \
              JOIN nodes n ON n.id = c.node_id WHERE c.cluster_id >= $1 AND c.cluster_id <= $2{} GROUP BY c.cluster_id",
@@ -84,7 +84,7 @@ impl Store {
         rows.iter()
             .map(|row| {
                 let (nodes, active) = (number(row, 1)?, number(row, 2)?);
-                Ok((row.try_get(0)?, ClusterNodeCount { nodes, active }))
+                Ok((row.id(0)?, ClusterNodeCount { nodes, active }))
             })
             .collect()
     }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use rackwright_lifecycle::Timestamp;
 use rackwright_lifecycle::cluster::{Cluster, Edge, Rollout, State, Swap, Wait, Wanted};
+use rackwright_lifecycle::{ClusterId, CustomerId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::error::corrupt;
@@ -106,7 +106,7 @@ pub struct Replaced {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClusterRecord {
     /// Chosen by the caller.
-    pub id: String,
+    pub id: ClusterId,
     /// Never reused.
     pub uid: String,
     /// Grows with every change; 0 before the first write.
@@ -114,7 +114,7 @@ pub struct ClusterRecord {
     /// The cluster as the decisions see it.
     pub cluster: Cluster,
     /// The owning customer.
-    pub customer: String,
+    pub customer: CustomerId,
     /// The requested cluster.
     pub spec: ClusterSpec,
     /// Labels.
@@ -195,33 +195,33 @@ const WAKE: &str = "UPDATE clusters SET due_at = CASE WHEN due_at > $1 THEN $1 E
 const COLUMNS: &str = "SELECT id, uid, version, state, state_since, customer, body, due_at, wait, wait_kind, created_at, \
                        updated_at FROM clusters";
 
-fn conflict(id: &str) -> StoreError {
+fn conflict(id: &ClusterId) -> StoreError {
     StoreError::Conflict {
         kind: "cluster",
-        id: id.to_owned(),
+        id: id.to_string(),
     }
 }
 
-fn not_found(id: &str) -> StoreError {
+fn not_found(id: &ClusterId) -> StoreError {
     StoreError::NotFound {
         kind: "cluster",
-        id: id.to_owned(),
+        id: id.to_string(),
     }
 }
 
-fn state_of(row: &Row, column: &str, id: &str) -> Result<State> {
+fn state_of(row: &Row, column: &str, id: &ClusterId) -> Result<State> {
     let text: String = row.try_get(column)?;
-    State::parse(&text).ok_or_else(|| corrupt("cluster", id, format!("unknown state {text:?}")))
+    State::parse(&text).ok_or_else(|| corrupt("cluster", id.as_str(), format!("unknown state {text:?}")))
 }
 
-fn wait_of(row: &Row, id: &str) -> Result<Wait> {
-    waits::cluster_from_columns(id, row.try_get("wait")?, row.try_get("wait_kind")?)
+fn wait_of(row: &Row, id: &ClusterId) -> Result<Wait> {
+    waits::cluster_from_columns(id.as_str(), row.try_get("wait")?, row.try_get("wait_kind")?)
 }
 
 impl ClusterRecord {
     /// A newly requested cluster, without a reservation.
     #[must_use]
-    pub fn new(id: String, uid: String, customer: String, spec: ClusterSpec, now: Timestamp) -> Self {
+    pub fn new(id: ClusterId, uid: String, customer: CustomerId, spec: ClusterSpec, now: Timestamp) -> Self {
         Self {
             id,
             uid,
@@ -281,12 +281,12 @@ impl ClusterRecord {
             former: self.former.clone(),
             network: self.network.clone(),
         };
-        serde_json::to_string(&body).map_err(|e| corrupt("cluster", &self.id, e))
+        serde_json::to_string(&body).map_err(|e| corrupt("cluster", self.id.as_str(), e))
     }
 
     fn from_row(row: &Row) -> Result<Self> {
-        let id: String = row.try_get("id")?;
-        let body: Body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("cluster", &id, e))?;
+        let id: ClusterId = row.id("id")?;
+        let body: Body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("cluster", id.as_str(), e))?;
         Ok(Self {
             uid: row.try_get("uid")?,
             version: row.try_get("version")?,
@@ -299,7 +299,7 @@ impl ClusterRecord {
                 build: body.build,
                 rollout: body.rollout,
             },
-            customer: row.try_get("customer")?,
+            customer: row.id("customer")?,
             spec: body.spec,
             labels: body.labels,
             placement: body.placement,
@@ -325,7 +325,7 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`: there is none, or it is outside the scope.
-    pub async fn cluster(&self, scope: &Scope, id: &str) -> Result<ClusterRecord> {
+    pub async fn cluster(&self, scope: &Scope, id: &ClusterId) -> Result<ClusterRecord> {
         let sql = format!("{COLUMNS} WHERE id = $1{}", scope.rows("customer", 2));
         let query = scope.bind(statement(sql).bind(id));
         let row = query.fetch_optional(&self.readers).await?;
@@ -365,7 +365,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn nodes_of_cluster(&self, scope: &Scope, id: &str) -> Result<Vec<NodeRecord>> {
+    pub async fn nodes_of_cluster(&self, scope: &Scope, id: &ClusterId) -> Result<Vec<NodeRecord>> {
         let sql = format!(
             "{NODE_COLUMNS} WHERE n.id IN (SELECT node_id FROM cluster_nodes WHERE cluster_id = $1){} ORDER BY n.id",
             scope.rows("n.customer", 2)
@@ -379,7 +379,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn cluster_history(&self, id: &str, limit: i64) -> Result<Vec<ClusterHistoryRow>> {
+    pub async fn cluster_history(&self, id: &ClusterId, limit: i64) -> Result<Vec<ClusterHistoryRow>> {
         let sql = "SELECT edge, from_state, to_state, at, spent_us, reason FROM cluster_history WHERE cluster_id = $1 \
                    ORDER BY position DESC LIMIT $2";
         let rows = statement(sql).bind(id).bind(limit).fetch_all(&self.readers).await?;
@@ -401,7 +401,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn lease_due_clusters(&self, now: Timestamp, lease_end: Timestamp, limit: i64) -> Result<Vec<String>> {
+    pub async fn lease_due_clusters(&self, now: Timestamp, lease_end: Timestamp, limit: i64) -> Result<Vec<ClusterId>> {
         let sql = format!(
             "WITH due AS MATERIALIZED (SELECT id FROM clusters WHERE due_at <= $2 ORDER BY due_at LIMIT $3{}) \
              UPDATE clusters SET due_at = $1 FROM due WHERE clusters.id = due.id RETURNING clusters.id",
@@ -409,17 +409,17 @@ impl Store {
         );
         let query = statement(sql).bind(lease_end.0).bind(now.0).bind(limit);
         let rows = self.fetch_changed(query).await?;
-        rows.iter().map(|r| Ok(r.try_get(0)?)).collect()
+        rows.iter().map(|r| Ok(r.id(0)?)).collect()
     }
 
     /// The cluster of a node, also while the node leaves and has no claim.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn cluster_of_node(&self, node: &str) -> Result<Option<String>> {
+    pub async fn cluster_of_node(&self, node: &str) -> Result<Option<ClusterId>> {
         let query = statement("SELECT cluster_id FROM cluster_nodes WHERE node_id = $1").bind(node);
         let row = query.fetch_optional(&self.readers).await?;
-        row.map(|row| Ok(row.try_get(0)?)).transpose()
+        row.map(|row| Ok(row.id(0)?)).transpose()
     }
 
     /// When the next cluster is due; none: there is no cluster.
@@ -435,7 +435,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn wake_cluster(&self, id: &str, now: Timestamp) -> Result<()> {
+    pub async fn wake_cluster(&self, id: &ClusterId, now: Timestamp) -> Result<()> {
         self.execute(statement(WAKE).bind(now.0).bind(id)).await?;
         Ok(())
     }
@@ -456,7 +456,7 @@ impl Store {
     /// # Errors
     /// `Conflict`: the cluster was changed or made due since.
     pub async fn rest_cluster(&self, seen: &ClusterRecord, wait: &Wait, until: Timestamp) -> Result<()> {
-        let (wait, kind) = waits::cluster_columns(&seen.id, wait)?;
+        let (wait, kind) = waits::cluster_columns(seen.id.as_str(), wait)?;
         let sql =
             "UPDATE clusters SET due_at = $1, wait = $2, wait_kind = $3 WHERE id = $4 AND version = $5 AND due_at = $6";
         let query = statement(sql).bind(until.0).bind(wait).bind(kind).bind(&seen.id);
@@ -474,7 +474,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn cluster(&mut self, id: &str) -> Result<ClusterRecord> {
+    pub async fn cluster(&mut self, id: &ClusterId) -> Result<ClusterRecord> {
         self.cluster_of(&Scope::Site, id).await
     }
 
@@ -482,7 +482,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// `NotFound`: there is none, or it is outside the scope.
-    pub async fn cluster_of(&mut self, scope: &Scope, id: &str) -> Result<ClusterRecord> {
+    pub async fn cluster_of(&mut self, scope: &Scope, id: &ClusterId) -> Result<ClusterRecord> {
         let (theirs, lock) = (scope.rows("customer", 2), self.kind.for_update());
         let sql = format!("{COLUMNS} WHERE id = $1{theirs}{lock}");
         let query = scope.bind(statement(sql).bind(id));
@@ -517,7 +517,7 @@ impl WriteTx {
         if query.execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Exists {
                 kind: "cluster",
-                id: record.id.clone(),
+                id: record.id.to_string(),
             });
         }
         Ok(())
@@ -551,7 +551,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// `Conflict`: the node is in a cluster already.
-    pub async fn add_cluster_node(&mut self, cluster: &str, node: &str) -> Result<()> {
+    pub async fn add_cluster_node(&mut self, cluster: &ClusterId, node: &str) -> Result<()> {
         let sql = "INSERT INTO cluster_nodes (node_id, cluster_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
         let query = statement(sql).bind(node).bind(cluster);
         if query.execute(&mut self.tx).await? == 0 {
@@ -577,7 +577,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn wake_cluster(&mut self, id: &str, now: Timestamp) -> Result<()> {
+    pub async fn wake_cluster(&mut self, id: &ClusterId, now: Timestamp) -> Result<()> {
         let query = statement(WAKE).bind(now.0 + SETTLE_US).bind(id);
         query.execute(&mut self.tx).await?;
         Ok(())
@@ -587,7 +587,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn add_cluster_history(&mut self, id: &str, edge: Edge, row: &ClusterHistoryRow) -> Result<()> {
+    pub async fn add_cluster_history(&mut self, id: &ClusterId, edge: Edge, row: &ClusterHistoryRow) -> Result<()> {
         let sql = "INSERT INTO cluster_history (cluster_id, edge, from_state, to_state, at, spent_us, reason) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7)";
         let query = statement(sql).bind(id).bind(edge.as_str());

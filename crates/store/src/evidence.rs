@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use rackwright_lifecycle::{ClusterId, CustomerId};
+
 use crate::sql::{Row, statement};
 use crate::{Result, Scope, Store, StoreError, WriteTx};
 
@@ -31,7 +33,7 @@ pub struct ChainEntry {
     /// SHA-256 of the certificate's payload, 64 hex digits.
     pub payload_hash: String,
     /// The customer that had the machine; empty: none.
-    pub customer: String,
+    pub customer: CustomerId,
     /// The certificate.
     pub body: Vec<u8>,
 }
@@ -73,7 +75,7 @@ impl Store {
             Ok(ChainEntry {
                 number: u64::try_from(row.try_get::<i64>(0)?).unwrap_or(0),
                 payload_hash: row.try_get(1)?,
-                customer: row.try_get(2)?,
+                customer: row.id(2)?,
                 body: row.try_get(3)?,
             })
         };
@@ -126,7 +128,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn newest_reports(&self, cluster: &str) -> Result<BTreeMap<String, Vec<u8>>> {
+    pub async fn newest_reports(&self, cluster: &ClusterId) -> Result<BTreeMap<String, Vec<u8>>> {
         let sql = "SELECT node_id, body FROM reports WHERE position IN (SELECT MAX(r.position) FROM reports r \
                    JOIN cluster_nodes c ON c.node_id = r.node_id WHERE c.cluster_id = $1 GROUP BY r.node_id)";
         let rows = statement(sql).bind(cluster).blocking().fetch_all(&self.readers).await?;

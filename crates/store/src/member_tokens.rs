@@ -1,6 +1,6 @@
 //! One-time tokens for new members, as members see them: without the secret and without its hash.
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{CustomerId, Timestamp};
 
 use crate::sql::{Row, statement};
 use crate::{MemberRow, Result, Scope, Store, TokenRow, WriteTx};
@@ -44,7 +44,7 @@ impl MemberRow {
         let (role, customer) = body.split_once('/').unwrap_or((body, ""));
         Self {
             role: role.to_owned(),
-            customer: customer.to_owned(),
+            customer: CustomerId::stored(customer),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Members, one-time tokens and the keys of deployments.
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{CustomerId, Timestamp};
 
 use crate::sql::{Row, statement};
 use crate::{Result, Scope, Store, StoreError, WriteTx};
@@ -28,7 +28,7 @@ pub struct MemberRow {
     /// "operator", "viewer", "auditor", "customer-admin" or "customer-user".
     pub role: String,
     /// The member's customer; empty: a member of the site.
-    pub customer: String,
+    pub customer: CustomerId,
 }
 
 /// A member as it is stored.
@@ -162,7 +162,7 @@ fn member(row: &Row) -> Result<MemberRecord> {
         name: row.try_get("name")?,
         given: MemberRow {
             role: row.try_get("role")?,
-            customer: row.try_get("customer")?,
+            customer: row.id("customer")?,
         },
         epoch: u64::try_from(row.try_get::<i64>("epoch")?).unwrap_or(0),
         created_at: Timestamp(row.try_get("created_at")?),
@@ -222,7 +222,7 @@ impl WriteTx {
         );
         let rows = scope.bind(statement(sql).bind(name)).fetch_all(&mut self.tx).await?;
         let all = rows.iter().map(member).collect::<Result<Vec<_>>>()?;
-        let is_shown = |one: &MemberRecord| scope.customer().is_none_or(|customer| customer == one.given.customer);
+        let is_shown = |one: &MemberRecord| scope.customer().is_none_or(|customer| *customer == one.given.customer);
         let found = all.iter().find(|one| one.name == name && is_shown(one)).cloned();
         let is_operator = |one: &MemberRecord| one.given.role == "operator" && one.given.customer.is_empty();
         Ok((found, all.into_iter().filter(is_operator).collect()))

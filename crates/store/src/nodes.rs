@@ -186,7 +186,7 @@ impl NodeRecord {
 
     /// The customer of the claim; empty: none.
     fn customer(&self) -> &str {
-        self.node.claim.as_ref().map_or("", |claim| &claim.customer)
+        self.node.claim.as_ref().map_or("", |claim| claim.customer.as_str())
     }
 
     fn body(&self) -> Result<String> {

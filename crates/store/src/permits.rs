@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use rackwright_lifecycle::{Need, QueueHead, Resource, Timestamp, Wait, line, minutes};
+use rackwright_lifecycle::{CustomerId, Need, QueueHead, Resource, Timestamp, Wait, line, minutes};
 
 use crate::database::Kind as Database;
 use crate::error::{DatabaseError, corrupt};
@@ -40,8 +40,8 @@ pub struct Permit {
 pub struct PermitRequest<'a> {
     /// The node.
     pub node: &'a str,
-    /// The customer that it works for.
-    pub customer: &'a str,
+    /// The customer that it works for; none: no customer in particular.
+    pub customer: Option<&'a CustomerId>,
     /// An operator requested this very machine.
     pub is_urgent: bool,
     /// The start of its request.
@@ -313,7 +313,7 @@ impl WriteTx {
             .bind(request.node)
             .bind(need.resource.to_string())
             .bind(need.resource.kind.as_str())
-            .bind(request.customer)
+            .bind(request.customer.map_or("", CustomerId::as_str))
             .bind(i64::from(!request.is_urgent));
         let query = query.bind(request.asked_at.0).bind(need.settle_us).bind(now.0);
         let put_in = query.bind(i64::from(need.room)).fetch_optional(&mut self.tx).await?;
@@ -326,7 +326,9 @@ impl WriteTx {
         let sql = "UPDATE permits SET effect_id = NULL, free_at = NULL, asked_at = $1, customer = $2, rank = $3, \
                    taken_at = CASE WHEN free_at > $4 THEN taken_at END \
                    WHERE node_id = $5 AND resource = $6 AND free_at IS NOT NULL";
-        let query = statement(sql).bind(request.asked_at.0).bind(request.customer);
+        let query = statement(sql)
+            .bind(request.asked_at.0)
+            .bind(request.customer.map_or("", CustomerId::as_str));
         let query = query.bind(i64::from(!request.is_urgent)).bind(now.0);
         query.bind(request.node).bind(resource).execute(&mut self.tx).await?;
         let sql = "SELECT 1 FROM permits WHERE node_id = $1 AND resource = $2 AND taken_at IS NOT NULL";
@@ -403,11 +405,11 @@ impl WriteTx {
     }
 
     /// Number of permits of each customer.
-    async fn taken(&mut self, resource: &str) -> Result<BTreeMap<String, u32>> {
+    async fn taken(&mut self, resource: &str) -> Result<BTreeMap<CustomerId, u32>> {
         let sql =
             "SELECT customer, COUNT(*) FROM permits WHERE resource = $1 AND taken_at IS NOT NULL GROUP BY customer";
         let rows = statement(sql).bind(resource).fetch_all(&mut self.tx).await?;
-        rows.iter().map(|r| Ok((r.try_get(0)?, count(r, 1)?))).collect()
+        rows.iter().map(|r| Ok((r.id(0)?, count(r, 1)?))).collect()
     }
 
     /// The first in line of each customer, within the highest rank in the line. Steps from customer to customer through the
@@ -430,7 +432,7 @@ impl WriteTx {
         let head = |row: &Row| {
             Ok(QueueHead {
                 node: row.try_get("node_id")?,
-                customer: row.try_get("customer")?,
+                customer: row.id("customer")?,
                 is_urgent: row.try_get::<i64>("rank")? == 0,
                 last_turn: row.try_get("last_turn")?,
                 asked_at: Timestamp(row.try_get("asked_at")?),

@@ -1,6 +1,6 @@
 //! Restored or copied databases, and the nodes with records that are therefore doubted.
 
-use rackwright_lifecycle::{Doubt, DoubtCause, Timestamp};
+use rackwright_lifecycle::{ClusterId, Doubt, DoubtCause, Timestamp};
 
 use crate::error::corrupt;
 use crate::sql::{Row, statement};
@@ -61,7 +61,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn doubted_node_of(&self, cluster: &str) -> Result<Option<String>> {
+    pub async fn doubted_node_of(&self, cluster: &ClusterId) -> Result<Option<String>> {
         let sql = "SELECT n.id FROM cluster_nodes c JOIN nodes n ON n.id = c.node_id \
                    WHERE c.cluster_id = $1 AND n.doubt_cause <> '' ORDER BY n.id LIMIT 1";
         let row = statement(sql).bind(cluster).fetch_optional(&self.readers).await?;

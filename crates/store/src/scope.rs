@@ -3,6 +3,8 @@
 //! Each query omits the rows outside the scope, so that they cannot be told from missing ones. Every function that a
 //! customer can reach takes a scope, so that no caller can forget it.
 
+use rackwright_lifecycle::CustomerId;
+
 use crate::sql::Query;
 
 /// The reader of a query.
@@ -12,13 +14,13 @@ pub enum Scope {
     Site,
     /// Members of a customer: the customer's present resources, and actions on them since the customer has them. An empty
     /// name matches no row, although rows without a customer have an empty name.
-    Customer(String),
+    Customer(CustomerId),
 }
 
 impl Scope {
     /// The customer; none: the site.
     #[must_use]
-    pub fn customer(&self) -> Option<&str> {
+    pub fn customer(&self) -> Option<&CustomerId> {
         match self {
             Self::Site => None,
             Self::Customer(name) => Some(name),

@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{ClusterId, Timestamp};
 
-use crate::sql::{Query, Row, statement};
+use crate::sql::{Query, Row, StoredId, statement};
 use crate::{Result, Store, WriteTx};
 
 /// Bytes of the header of a sealed secret, with its format and its key id.
@@ -122,8 +122,8 @@ fn clusters_query<'a>(sql: String, header: &[u8]) -> Query<'a> {
         .blocking()
 }
 
-fn texts(rows: &[Row]) -> Result<Vec<String>> {
-    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+fn texts<T: StoredId>(rows: &[Row]) -> Result<Vec<T>> {
+    rows.iter().map(|row| Ok(row.id(0)?)).collect()
 }
 
 fn secret(row: &Row, keys: &[(&str, bool)]) -> Result<SealedSecret> {
@@ -147,14 +147,15 @@ impl Store {
     /// The database failed.
     pub async fn nodes_with_plain_user_data(&self, limit: i64) -> Result<Vec<String>> {
         let sql = format!("SELECT id FROM nodes WHERE {PLAIN} ORDER BY id LIMIT $1");
-        texts(&statement(sql).bind(limit).blocking().fetch_all(&self.readers).await?)
+        let rows = statement(sql).bind(limit).blocking().fetch_all(&self.readers).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     /// Ids of clusters with a cloud-config in the clear, as older versions stored it, at most `limit`.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn clusters_with_plain_user_data(&self, limit: i64) -> Result<Vec<String>> {
+    pub async fn clusters_with_plain_user_data(&self, limit: i64) -> Result<Vec<ClusterId>> {
         let sql = format!("SELECT id FROM clusters WHERE {PLAIN} ORDER BY id LIMIT $1");
         texts(&statement(sql).bind(limit).blocking().fetch_all(&self.readers).await?)
     }
@@ -166,14 +167,15 @@ impl Store {
     pub async fn nodes_to_reseal(&self, header: &[u8], after: &str, limit: i64) -> Result<Vec<String>> {
         let sql = format!("SELECT id FROM nodes WHERE {NODES} AND id > $3 ORDER BY id LIMIT $4");
         let query = nodes_query(sql, header).bind(after.to_owned()).bind(limit);
-        texts(&query.fetch_all(&self.readers).await?)
+        let rows = query.fetch_all(&self.readers).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     /// Ids of clusters after `after` with a secret that is not under the key of this header.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn clusters_to_reseal(&self, header: &[u8], after: &str, limit: i64) -> Result<Vec<String>> {
+    pub async fn clusters_to_reseal(&self, header: &[u8], after: &str, limit: i64) -> Result<Vec<ClusterId>> {
         let sql = format!("SELECT id FROM clusters WHERE {CLUSTERS} AND id > $2 ORDER BY id LIMIT $3");
         let query = clusters_query(sql, header).bind(after.to_owned()).bind(limit);
         texts(&query.fetch_all(&self.readers).await?)

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rackwright_lifecycle::{ImageId, OperationId};
+use rackwright_lifecycle::{ClusterId, CustomerId, ImageId, OperationId};
 use rusqlite::Connection;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use sqlx::postgres::{PgArguments, PgRow};
@@ -115,7 +115,7 @@ macro_rules! stored_id {
     )+ };
 }
 
-stored_id!(OperationId, ImageId);
+stored_id!(OperationId, ImageId, CustomerId, ClusterId);
 
 impl<'a> From<&'a [u8]> for Value<'a> {
     fn from(value: &'a [u8]) -> Self {

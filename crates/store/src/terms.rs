@@ -1,6 +1,6 @@
 //! Reserved terms: the contracts of customers.
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{CustomerId, Timestamp};
 
 use crate::sql::{Row, statement};
 use crate::{Result, Scope, Store, StoreError, WriteTx};
@@ -15,7 +15,7 @@ pub struct TermRow {
     /// Grows with every change, from 1.
     pub version: i64,
     /// The customer of the contract.
-    pub customer: String,
+    pub customer: CustomerId,
     /// The class of machines.
     pub sku: String,
     /// Number of nodes.
@@ -37,7 +37,7 @@ fn term(row: &Row) -> Result<TermRow> {
         id: row.try_get("id")?,
         uid: row.try_get("uid")?,
         version: row.try_get("version")?,
-        customer: row.try_get("customer")?,
+        customer: row.id("customer")?,
         sku: row.try_get("sku")?,
         nodes: u32::try_from(row.try_get::<i64>("nodes")?).unwrap_or(u32::MAX),
         from_s: row.try_get("from_s")?,
@@ -59,12 +59,23 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn terms(&self, scope: &Scope, customer: &str, after: &str, limit: i64) -> Result<Vec<TermRow>> {
+    pub async fn terms(
+        &self,
+        scope: &Scope,
+        customer: Option<&CustomerId>,
+        after: &str,
+        limit: i64,
+    ) -> Result<Vec<TermRow>> {
         let sql = format!(
             "{COLUMNS} WHERE id > $1 AND ($2 = '' OR customer = $2){} ORDER BY id LIMIT $3",
             scope.rows("customer", 4)
         );
-        let query = scope.bind(statement(sql).bind(after).bind(customer).bind(limit));
+        let query = scope.bind(
+            statement(sql)
+                .bind(after)
+                .bind(customer.map_or("", CustomerId::as_str))
+                .bind(limit),
+        );
         let rows = query.blocking().fetch_all(&self.readers).await?;
         rows.iter().map(term).collect()
     }

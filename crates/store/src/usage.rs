@@ -4,7 +4,7 @@
 //! one, and ends no earlier than its own beginning.
 
 use rackwright_lifecycle::usage::{Effect, Holder, second_of};
-use rackwright_lifecycle::{State, Timestamp};
+use rackwright_lifecycle::{ClusterId, CustomerId, State, Timestamp};
 
 use crate::sql::{Query, Row, statement};
 use crate::{NodeRecord, Result, Scope, Store, StoreError, WriteTx};
@@ -33,10 +33,10 @@ pub struct Period<'a> {
     pub from_s: i64,
     /// The second after the last one.
     pub to_s: i64,
-    /// Empty: all customers.
-    pub customer: &'a str,
-    /// Empty: all uses, with or without a cluster.
-    pub cluster: &'a str,
+    /// None: all customers.
+    pub customer: Option<&'a CustomerId>,
+    /// None: all uses, with or without a cluster.
+    pub cluster: Option<&'a ClusterId>,
 }
 
 const COLUMNS: &str = "SELECT position, node_id, customer, cluster_id, sku, from_s, to_s FROM usage \
@@ -48,7 +48,14 @@ const COLUMNS: &str = "SELECT position, node_id, customer, cluster_id, sku, from
 fn usage_query<'a>(scope: &Scope, place: usize, period: &Period<'a>, further: &str) -> Query<'a> {
     let sql = format!("{COLUMNS}{} {further}", scope.rows("customer", place));
     let query = statement(sql).bind(period.to_s).bind(period.from_s);
-    query.bind(period.customer).bind(period.cluster)
+    query
+        .bind(period.customer.map_or("", CustomerId::as_str))
+        .bind(period.cluster.map_or("", ClusterId::as_str))
+}
+
+/// The stored form of the holder's cluster: empty without one.
+fn cluster_text(holder: &Holder) -> &str {
+    holder.cluster.as_ref().map_or("", ClusterId::as_str)
 }
 
 fn usage(row: &Row) -> Result<UsageRow> {
@@ -56,8 +63,8 @@ fn usage(row: &Row) -> Result<UsageRow> {
         position: row.try_get("position")?,
         node: row.try_get("node_id")?,
         holder: Holder {
-            customer: row.try_get("customer")?,
-            cluster: row.try_get("cluster_id")?,
+            customer: row.id("customer")?,
+            cluster: Some(row.id("cluster_id")?).filter(|id: &ClusterId| *id != ""),
         },
         sku: row.try_get("sku")?,
         from_s: row.try_get("from_s")?,
@@ -141,12 +148,17 @@ impl WriteTx {
             Effect::End => self.end_usage(&record.id, "", at_s, &[]).await,
             Effect::Keep(holder) => {
                 let others = " AND (customer <> $3 OR cluster_id <> $4)";
-                self.end_usage(&record.id, others, at_s, &[&holder.customer, &holder.cluster])
-                    .await
+                self.end_usage(
+                    &record.id,
+                    others,
+                    at_s,
+                    &[holder.customer.as_str(), cluster_text(holder)],
+                )
+                .await
             }
             Effect::Begin(holder) => {
                 let others = " AND (customer <> $3 OR cluster_id <> $4 OR sku <> $5)";
-                let held = [&*holder.customer, &*holder.cluster, &*record.spec.sku];
+                let held = [holder.customer.as_str(), cluster_text(holder), &*record.spec.sku];
                 self.end_usage(&record.id, others, at_s, &held).await?;
                 self.begin_usage(record, holder, at_s).await
             }
@@ -171,7 +183,7 @@ impl WriteTx {
                    FROM (SELECT MAX(to_s) AS to_s FROM usage WHERE node_id = $1) former WHERE true \
                    ON CONFLICT DO NOTHING";
         let query = statement(sql).bind(&record.id).bind(&holder.customer);
-        let query = query.bind(&holder.cluster).bind(&record.spec.sku).bind(at_s);
+        let query = query.bind(cluster_text(holder)).bind(&record.spec.sku).bind(at_s);
         query.execute(&mut self.tx).await?;
         Ok(())
     }

@@ -228,12 +228,12 @@ async fn user_data_of_a_cluster_is_kept_sealed_and_goes_with_the_cluster() {
     assert_eq!(cluster["spec"]["deployment"]["has_user_data"], true, "{cluster}");
     assert!(!cluster.to_string().contains(PLANTED), "{cluster}");
     let store = store(dir.path()).await;
-    let record = store.cluster(&Scope::Site, "alpha").await.expect("the cluster");
+    let record = store.cluster(&Scope::Site, &"alpha".into()).await.expect("the cluster");
     assert!(record.spec.user_data.is_some(), "nodes that join later need it");
     assert_eq!(holders(dir.path(), PLANTED, except), [""; 0]);
     site.cli(["cluster", "release", "alpha", "--yes"]);
     until_cluster(site, "released").await;
-    let record = store.cluster(&Scope::Site, "alpha").await.expect("the cluster");
+    let record = store.cluster(&Scope::Site, &"alpha".into()).await.expect("the cluster");
     assert_eq!(record.spec.user_data, None);
     assert_eq!(holders(dir.path(), PLANTED, except), [""; 0]);
     hall.plane.site.stop().await;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rackwright_identity::AuditRecord;
-use rackwright_lifecycle::OperationId;
+use rackwright_lifecycle::{CustomerId, OperationId};
 
 use super::request;
 use crate::clock;
@@ -168,12 +168,12 @@ fn update_details(change: impl FnOnce(&mut CallDetails)) {
 }
 
 /// Notes the member of the current call, with role and customer.
-pub fn note_member(name: &str, epoch: u64, role: &str, customer: &str) {
+pub fn note_member(name: &str, epoch: u64, role: &str, customer: &CustomerId) {
     update_details(|details| {
         details.caller = format!("members/{name}");
         details.epoch = epoch.to_string();
         details.role = role.to_owned();
-        details.customer = customer.to_owned();
+        details.customer = customer.to_string();
     });
 }
 

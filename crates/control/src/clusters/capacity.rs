@@ -18,11 +18,17 @@ const TRIES: usize = 4;
 ///
 /// # Errors
 /// The site has no such customer, or no cluster can be placed in it.
-pub async fn capacity(picture: HallSnapshot, customer: &str) -> Result<Vec<v1::SkuCapacity>, ReserveError> {
-    let customer = picture.site.customer_named(customer).ok_or(ReserveError::Field {
-        field: "customer",
-        fault: "the site has no such customer".into(),
-    })?;
+pub async fn capacity(
+    picture: HallSnapshot,
+    customer: &rackwright_lifecycle::CustomerId,
+) -> Result<Vec<v1::SkuCapacity>, ReserveError> {
+    let customer = picture
+        .site
+        .customer_named(customer.as_str())
+        .ok_or(ReserveError::Field {
+            field: "customer",
+            fault: "the site has no such customer".into(),
+        })?;
     let out = picture.out.clone();
     let known = picture.plan(move |site: &Site, planner: &mut Planner<'_>| {
         let mut skus: Vec<_> = (0u32..)

@@ -49,7 +49,11 @@ async fn node(core: &Core, id: &str) -> NodeRecord {
 
 /// Nodes with this image in their claim.
 async fn wanting(core: &Core, digest: &str) -> BTreeSet<String> {
-    let nodes = core.store.nodes_of_cluster(&Scope::Site, "alpha").await.unwrap();
+    let nodes = core
+        .store
+        .nodes_of_cluster(&Scope::Site, &"alpha".into())
+        .await
+        .unwrap();
     let of = |record: &NodeRecord| {
         record
             .node
@@ -66,7 +70,11 @@ async fn wanting(core: &Core, digest: &str) -> BTreeSet<String> {
 
 /// Nodes with an image still to be written.
 async fn under_way(core: &Core) -> BTreeSet<String> {
-    let nodes = core.store.nodes_of_cluster(&Scope::Site, "alpha").await.unwrap();
+    let nodes = core
+        .store
+        .nodes_of_cluster(&Scope::Site, &"alpha".into())
+        .await
+        .unwrap();
     let is_one = |record: &&NodeRecord| {
         let claim = record.node.claim.as_ref().unwrap();
         claim.handed_over != Some(claim.deployment)
@@ -330,7 +338,7 @@ async fn a_cluster_that_failed_is_built_once_more() {
     create_cluster(&core, "1", "alpha", spec("acme", 2)).await.unwrap();
     step(&core, "alpha").await;
     let mut tx = core.store.write().await.unwrap();
-    let mut record = tx.cluster("alpha").await.unwrap();
+    let mut record = tx.cluster(&"alpha".into()).await.unwrap();
     record.cluster.state = State::Failed;
     tx.save_cluster(&mut record, crate::clock::now()).await.unwrap();
     tx.commit().await.unwrap();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_lifecycle::cluster::Impaired;
-use rackwright_lifecycle::{EventKind, Timestamp};
+use rackwright_lifecycle::{ClusterId, EventKind, Timestamp};
 use rackwright_planner::watch::{Fault, Faults, Kind, broken, impaired};
 use rackwright_store::{ComparisonRow, EventRow, ImpairedNodeRow, WriteTx};
 use serde::{Deserialize, Serialize};
@@ -40,9 +40,9 @@ pub struct Open {
     /// When it was first seen.
     pub since: Timestamp,
     /// Clusters with nodes on its cables.
-    pub clusters: BTreeSet<String>,
+    pub clusters: BTreeSet<ClusterId>,
     /// Clusters with bandwidth that depends on a link broken by it.
-    pub counting: BTreeSet<String>,
+    pub counting: BTreeSet<ClusterId>,
 }
 
 /// The result of a comparison.
@@ -51,9 +51,9 @@ pub struct FabricComparison {
     /// Faults by id.
     pub faults: Faults,
     /// The cluster of each node with a running system.
-    pub clusters: BTreeMap<String, String>,
+    pub clusters: BTreeMap<String, ClusterId>,
     /// By cable, the clusters that depend on it.
-    pub counting: BTreeMap<String, BTreeSet<String>>,
+    pub counting: BTreeMap<String, BTreeSet<ClusterId>>,
     /// The time that the result describes.
     pub seen: Timestamp,
     /// The evaluated reading: the number of changes of the absent ports up to it, and its time.
@@ -239,9 +239,9 @@ impl FaultChanges {
     }
 }
 
-fn list_some<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
+fn list_some(names: impl ExactSizeIterator<Item: ToString>) -> String {
     let more = names.len().saturating_sub(MAX_NAMES);
-    let mut words: Vec<String> = names.take(MAX_NAMES).cloned().collect();
+    let mut words: Vec<String> = names.take(MAX_NAMES).map(|name| name.to_string()).collect();
     if more > 0 {
         words.push(format!("and {more} more"));
     }
@@ -277,7 +277,7 @@ fn event(open: &Open, is_closed: bool, now: Timestamp) -> EventRow {
         message = format!("{message}; {}", counting_words(open));
     }
     let ends: Vec<String> = fault.ends.iter().map(|[a, b]| format!("{a} - {b}")).collect();
-    let clusters: BTreeSet<String> = open.clusters.union(&open.counting).cloned().collect();
+    let clusters: BTreeSet<ClusterId> = open.clusters.union(&open.counting).cloned().collect();
     let attributes = [
         ("fault", fault.what.clone()),
         ("cables", list_some(fault.cables.iter())),
@@ -323,8 +323,8 @@ mod tests {
                 .iter()
                 .map(|(id, fault)| ((*id).to_owned(), fault.clone()))
                 .collect(),
-            clusters: [("n1".to_owned(), "alpha".to_owned())].into(),
-            counting: [("up1".to_owned(), ["beta".to_owned()].into())].into(),
+            clusters: [("n1".to_owned(), "alpha".into())].into(),
+            counting: [("up1".to_owned(), ["beta".into()].into())].into(),
             seen: Timestamp(seen),
             ..FabricComparison::default()
         }

@@ -132,8 +132,8 @@ pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> 
         let formats = formats(partition.is_some());
         let cluster = Cluster {
             site,
-            name: &record.id,
-            customer: &record.customer,
+            name: record.id.as_str(),
+            customer: record.customer.as_str(),
             members,
             ledger: planner.ledger(),
             processors: counted

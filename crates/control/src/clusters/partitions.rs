@@ -6,7 +6,7 @@ use std::fmt::Display;
 
 use rackwright_infiniband::partition::{KeyPool, KeyState, OtherKey, PoolError, ReadingNumber};
 use rackwright_infiniband::{Guid, PKey, Partition, Partitions, Tables};
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{ClusterId, Timestamp};
 use rackwright_site::model::Site;
 use rackwright_store::{FabricKeyRow, FabricRow, Store, StoreError, TakenKeyRow, WriteTx};
 
@@ -216,7 +216,7 @@ impl Fabric {
     ///
     /// # Errors
     /// All keys are taken.
-    pub fn hold(&mut self, cluster: &str, uid: &str, ports: BTreeSet<Guid>) -> Result<(PKey, u64), PoolError> {
+    pub fn hold(&mut self, cluster: &ClusterId, uid: &str, ports: BTreeSet<Guid>) -> Result<(PKey, u64), PoolError> {
         let key = self.pool.allocate(uid, &ports)?;
         if let Some(former) = self.members.get(uid) {
             // The partition does not miss a port that leaves it.
@@ -319,10 +319,10 @@ fn left(state: &KeyState) -> Option<&BTreeSet<Guid>> {
 }
 
 /// A unique name that OpenSM accepts: letters, digits and dashes, with a letter first.
-fn partition_name(cluster: &str, key: PKey) -> String {
+fn partition_name(cluster: &ClusterId, key: PKey) -> String {
     let suffix = format!("-{:04x}", key.number());
     let mut name = String::from("c-");
-    name.extend(cluster.chars().take(NAME_MAX - 2 - suffix.len()));
+    name.extend(cluster.as_str().chars().take(NAME_MAX - 2 - suffix.len()));
     name + &suffix
 }
 
@@ -423,8 +423,8 @@ mod tests {
     #[test]
     fn a_partition_is_proven_by_its_own_version_and_no_former_one() {
         let mut fabric = fabric(1, 9);
-        let (_, first) = fabric.hold("a", "a", [guid(1)].into()).unwrap();
-        let (_, second) = fabric.hold("b", "b", [guid(2)].into()).unwrap();
+        let (_, first) = fabric.hold(&"a".into(), "a", [guid(1)].into()).unwrap();
+        let (_, second) = fabric.hold(&"b".into(), "b", [guid(2)].into()).unwrap();
         fabric.record_proof(first, BTreeSet::new(), None, Timestamp(5));
         assert_eq!(fact(&fabric, &cluster("a", first)), Fact::Proven);
         assert_eq!(fact(&fabric, &cluster("b", second)), Fact::Pending);
@@ -445,7 +445,7 @@ mod tests {
     #[test]
     fn a_key_is_gone_when_every_port_that_had_it_was_read_without_it_since() {
         let mut fabric = fabric(1, 1);
-        let (given, version) = fabric.hold("a", "a", [guid(1), guid(2)].into()).unwrap();
+        let (given, version) = fabric.hold(&"a".into(), "a", [guid(1), guid(2)].into()).unwrap();
         let entry = given.number() | 0x8000;
         fabric.record_proof(
             version,
@@ -458,7 +458,7 @@ mod tests {
         let record = cluster("a", version);
         assert!(matches!(fact(&fabric, &record), Fact::Draining(_)));
         assert!(
-            fabric.hold("b", "b", [guid(3)].into()).is_err(),
+            fabric.hold(&"b".into(), "b", [guid(3)].into()).is_err(),
             "the only key is not free yet"
         );
         // One port still has the key; then one port gives no answer.
@@ -478,13 +478,13 @@ mod tests {
         assert!(fabric.is_draining());
         fabric.record_proof(version, BTreeSet::new(), Some(&tables(&[(1, &[0x7fff])])), Timestamp(5));
         assert_eq!(fact(&fabric, &record), Fact::Gone);
-        assert!(fabric.hold("b", "b", [guid(3)].into()).is_ok());
+        assert!(fabric.hold(&"b".into(), "b", [guid(3)].into()).is_ok());
     }
 
     #[test]
     fn a_port_that_is_cut_off_keeps_the_key_from_others_and_the_cluster_from_nothing() {
         let mut fabric = fabric(1, 1);
-        let (given, version) = fabric.hold("a", "a", [guid(1), guid(2)].into()).unwrap();
+        let (given, version) = fabric.hold(&"a".into(), "a", [guid(1), guid(2)].into()).unwrap();
         let entry = given.number() | 0x8000;
         fabric.record_proof(
             version,
@@ -498,22 +498,22 @@ mod tests {
         assert_eq!(fact(&fabric, &record), Fact::Gone);
         assert!(!fabric.is_draining(), "nothing is to be read again at once");
         assert!(
-            fabric.hold("b", "b", [guid(3)].into()).is_err(),
+            fabric.hold(&"b".into(), "b", [guid(3)].into()).is_err(),
             "port 1 may have the key"
         );
         // The port is back with its old key, and is read with all others from time to time.
         fabric.record_proof(version, BTreeSet::new(), Some(&tables(&[(1, &[entry])])), Timestamp(3));
         assert!(fabric.is_draining());
         fabric.record_proof(version, BTreeSet::new(), Some(&tables(&[(1, &[])])), Timestamp(4));
-        assert!(fabric.hold("b", "b", [guid(3)].into()).is_ok());
+        assert!(fabric.hold(&"b".into(), "b", [guid(3)].into()).is_ok());
     }
 
     #[test]
     fn rows_come_back_as_they_were_and_only_changed_ones_are_written() {
         let mut first = fabric(1, 9);
-        first.hold("a", "a", [guid(1), guid(2)].into()).unwrap();
+        first.hold(&"a".into(), "a", [guid(1), guid(2)].into()).unwrap();
         first.drop_cluster("a");
-        let (_, version) = first.hold("b", "b", [guid(3), guid(4)].into()).unwrap();
+        let (_, version) = first.hold(&"b".into(), "b", [guid(3), guid(4)].into()).unwrap();
         // Port 1 is cut off. Port 2 still has the returned key.
         let seen = tables(&[(2, &[0x8001]), (3, &[0x8002]), (4, &[0x8002])]);
         first.record_proof(version, [guid(3)].into(), Some(&seen), Timestamp(5));
@@ -533,7 +533,7 @@ mod tests {
         assert_eq!((freed.keys.len(), freed.freed.as_slice()), (0, [key(1)].as_slice()));
         assert_eq!(freed.state.absent_changes, 1, "the same port is absent");
         // The absent port leaves the partition.
-        again.hold("b", "b", [guid(4)].into()).unwrap();
+        again.hold(&"b".into(), "b", [guid(4)].into()).unwrap();
         let left = again.changes();
         assert_eq!((left.keys.len(), left.state.absent_changes), (1, 2));
         assert!(left.keys[0].absent.is_empty() && left.keys[0].ports.len() == 2);
@@ -542,7 +542,7 @@ mod tests {
     #[test]
     fn a_row_that_does_not_parse_is_named() {
         let mut whole = fabric(1, 9);
-        whole.hold("a", "a", [guid(1)].into()).unwrap();
+        whole.hold(&"a".into(), "a", [guid(1)].into()).unwrap();
         let state = whole.changes().state;
         let broken = |change: fn(&mut FabricKeyRow)| {
             let mut keys = rows(&whole);
@@ -562,7 +562,7 @@ mod tests {
     fn names_are_such_as_opensm_takes() {
         for name in ["a", "0-9", &"x".repeat(63)] {
             let mut fabric = fabric(0x7ffe, 0x7ffe);
-            fabric.hold(name, name, [guid(1)].into()).unwrap();
+            fabric.hold(&ClusterId::stored(name), name, [guid(1)].into()).unwrap();
             fabric.partitions().check().unwrap();
         }
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use rackwright_api::v1;
 use rackwright_infiniband::Guid;
 use rackwright_lifecycle::cluster::{Obstacle, Swap, has_failed};
-use rackwright_lifecycle::{EventKind, Seat, Timestamp};
-use rackwright_placement::{Bandwidth, CustomerId, Request, SkuId as PlacedSku};
+use rackwright_lifecycle::{ClusterId, CustomerId, EventKind, Seat, Timestamp};
+use rackwright_placement::{Bandwidth, CustomerId as PlacedCustomer, Request, SkuId as PlacedSku};
 use rackwright_planner::planner::{NamedPlacement, Planner, Refused};
 use rackwright_site::model::{Site, SkuId};
 use rackwright_store::{ClusterRecord, ClusterSpec, EventRow, FabricRow, Replaced, StoreError, WriteTx};
@@ -26,11 +26,11 @@ pub const TRIES: usize = 8;
 #[derive(Debug, Clone)]
 pub struct Asked {
     /// Its id. Another cluster may use it after a deletion.
-    pub id: String,
+    pub id: ClusterId,
     /// Its unique id, which is never reused.
     pub uid: String,
     /// The customer.
-    pub customer: String,
+    pub customer: CustomerId,
     /// Size and image of the cluster.
     pub spec: ClusterSpec,
 }
@@ -75,7 +75,7 @@ pub(super) fn field(field: &'static str, fault: String) -> ReserveError {
 /// The request in the planner's form.
 fn request(site: &Site, asked: &Asked) -> Result<Request, ReserveError> {
     let known = |names: Vec<&str>| names.into_iter().take(20).collect::<Vec<_>>().join(", ");
-    let customer = site.customer_named(&asked.customer).ok_or_else(|| {
+    let customer = site.customer_named(asked.customer.as_str()).ok_or_else(|| {
         let names = known(site.customers.iter().map(|one| &*one.name).collect());
         field(
             "spec.customer",
@@ -104,7 +104,7 @@ fn request(site: &Site, asked: &Asked) -> Result<Request, ReserveError> {
     if asked.spec.nodes == 0 {
         return Err(field("spec.nodes", "must be at least 1".into()));
     }
-    let (number, customer) = (hall::number(&asked.uid), CustomerId(customer.0));
+    let (number, customer) = (hall::number(&asked.uid), PlacedCustomer(customer.0));
     Ok(Request {
         spares: asked.spec.spares,
         bandwidth,
@@ -180,7 +180,7 @@ pub fn deployment(core: &Core, cluster: &ClusterRecord) -> Result<v1::Deployment
         user_data: user_data.map_err(|error| ReserveError::Refused(error.to_string()))?,
         root_drive: spec.root_drive.clone(),
         verify_whole_disk: spec.verify_whole_disk,
-        customer: cluster.customer.clone(),
+        customer: cluster.customer.to_string(),
         has_user_data: false,
     })
 }
@@ -522,7 +522,7 @@ async fn evict(tx: &mut WriteTx, node: &str, why: &str, now: Timestamp) -> Resul
 
 /// An event about a cluster.
 #[must_use]
-pub fn event(cluster: &str, kind: EventKind, message: String, at: Timestamp) -> EventRow {
+pub fn event(cluster: &ClusterId, kind: EventKind, message: String, at: Timestamp) -> EventRow {
     EventRow {
         at,
         kind,

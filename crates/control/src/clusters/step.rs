@@ -8,7 +8,7 @@ use rackwright_infiniband::Guid;
 use rackwright_lifecycle::cluster::{
     Decision, Edge, Effect, Facts, Member, Partition, Standing, State, Wait, decide, member,
 };
-use rackwright_lifecycle::{EventKind, OperationKind, Timestamp, minutes, seconds};
+use rackwright_lifecycle::{ClusterId, EventKind, OperationKind, Timestamp, minutes, seconds};
 use rackwright_store::{ClusterHistoryRow, ClusterRecord, ImpairedNodeRow, NodeRecord, Scope, StoreError, WriteTx};
 use tokio::task::JoinSet;
 use tonic::Code;
@@ -67,7 +67,7 @@ pub(crate) async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -
     let limit = i64::try_from(room).unwrap_or(1);
     let due = core.store.lease_due_clusters(now, core.lease_end(now), limit).await?;
     for cluster in due {
-        let span = tracing::info_span!("cluster", cluster);
+        let span = tracing::info_span!("cluster", cluster = cluster.as_str());
         steps.spawn(steps_of(core.clone(), cluster).instrument(span));
     }
     let next = core.store.next_cluster_due().await?;
@@ -78,8 +78,8 @@ pub(crate) async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -
     Ok(until.clamp(Duration::from_millis(10), IDLE))
 }
 
-pub(super) async fn steps_of(core: Arc<Core>, id: String) {
-    core.point(CrashPoint::Begin, &id).await;
+pub(super) async fn steps_of(core: Arc<Core>, id: ClusterId) {
+    core.point(CrashPoint::Begin, id.as_str()).await;
     let mut conflicts = 0;
     loop {
         match step(&core, &id).await {
@@ -109,7 +109,7 @@ enum Next {
 
 /// Steps until the cluster is at rest, as the runner does.
 #[cfg(test)]
-pub(super) async fn until_rest(core: &Arc<Core>, id: &str) -> Result<(), ReserveError> {
+pub(super) async fn until_rest(core: &Arc<Core>, id: &ClusterId) -> Result<(), ReserveError> {
     for _ in 0..100 {
         match step(core, id).await {
             Ok(Next::Rest) => return Ok(()),
@@ -124,7 +124,7 @@ pub(super) async fn until_rest(core: &Arc<Core>, id: &str) -> Result<(), Reserve
 
 /// The nodes of a cluster in the form for decisions.
 #[must_use]
-pub fn members(cluster: &str, nodes: &[NodeRecord], units: &Units) -> Vec<Member> {
+pub fn members(cluster: &ClusterId, nodes: &[NodeRecord], units: &Units) -> Vec<Member> {
     let of = |record: &NodeRecord| {
         // Nodes that the site does not contain form one more unit.
         let unit = units.get(&record.id).copied().unwrap_or(u32::MAX);
@@ -174,7 +174,7 @@ async fn partition(
     Ok(partition.fact_excusing(record, &excused))
 }
 
-async fn step(core: &Arc<Core>, id: &str) -> Result<Next, ReserveError> {
+async fn step(core: &Arc<Core>, id: &ClusterId) -> Result<Next, ReserveError> {
     let record = core.store.cluster(&Scope::Site, id).await?;
     let nodes = core.store.nodes_of_cluster(&Scope::Site, id).await?;
     let now = clock::now();
@@ -306,7 +306,7 @@ async fn settle_all_but_links(core: &Core, record: &ClusterRecord, now: Timestam
     let mut tx = core.store.write().await?;
     // A later request has not been considered yet.
     if tx.cluster(&record.id).await?.version != record.version {
-        let (kind, id) = ("cluster", record.id.clone());
+        let (kind, id) = ("cluster", record.id.to_string());
         return Err(StoreError::Conflict { kind, id });
     }
     for operation in tx.open_operations(&target).await? {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_lifecycle::cluster::{Obstacle, State, Wait as ClusterWait};
-use rackwright_lifecycle::{OperationId, State as NodeState, Timestamp, Wait};
+use rackwright_lifecycle::{ClusterId, OperationId, State as NodeState, Timestamp, Wait};
 use rackwright_site::generate::{ReferenceSku, Request, site_file};
 use rackwright_site::model::Redundancy;
 use rackwright_store::{ClusterRecord, FirmwareUpdateRow, ImageVersionBody, ImageVersionRow, NodeRecord, Scope};
@@ -72,11 +72,15 @@ pub(crate) fn spec(customer: &str, nodes: u32) -> v1::ClusterSpec {
 }
 
 pub(crate) async fn cluster(core: &Core, id: &str) -> ClusterRecord {
-    core.store.cluster(&Scope::Site, id).await.unwrap()
+    core.store.cluster(&Scope::Site, &ClusterId::stored(id)).await.unwrap()
 }
 
 pub(crate) async fn names(core: &Core, id: &str) -> BTreeSet<String> {
-    let nodes = core.store.nodes_of_cluster(&Scope::Site, id).await.unwrap();
+    let nodes = core
+        .store
+        .nodes_of_cluster(&Scope::Site, &ClusterId::stored(id))
+        .await
+        .unwrap();
     nodes.into_iter().map(|node| node.id).collect()
 }
 
@@ -106,7 +110,7 @@ pub(crate) async fn hand_over(core: &Core, node: &str) {
 }
 
 pub(crate) async fn step(core: &Arc<Core>, id: &str) -> State {
-    step::until_rest(core, id).await.unwrap();
+    step::until_rest(core, &ClusterId::stored(id)).await.unwrap();
     cluster(core, id).await.cluster.state
 }
 
@@ -216,7 +220,11 @@ async fn the_pack_of_a_cluster_names_its_nodes_and_its_partition_and_no_others()
     build(&core, "alpha", "acme", 4).await;
     build(&core, "beta", "bolt", 3).await;
     let record = cluster(&core, "alpha").await;
-    let nodes = core.store.nodes_of_cluster(&Scope::Site, "alpha").await.unwrap();
+    let nodes = core
+        .store
+        .nodes_of_cluster(&Scope::Site, &"alpha".into())
+        .await
+        .unwrap();
     let files = super::pack::make(&core, &record, &nodes).await.unwrap();
     let text: String = files
         .iter()
@@ -289,7 +297,7 @@ async fn a_failed_node_is_replaced_put_out_of_service_and_out_of_the_partition()
     assert_eq!(step(&core, "alpha").await, State::Degraded);
     hand_over(&core, new).await;
     assert_eq!(step(&core, "alpha").await, State::Ready);
-    let history = core.store.cluster_history("alpha", 2).await.unwrap();
+    let history = core.store.cluster_history(&"alpha".into(), 2).await.unwrap();
     assert_eq!(history[0].edge, "restored");
     assert!(history[1].reason.contains("no disk"), "{history:?}");
 }
@@ -374,7 +382,7 @@ async fn an_obstacle_is_reported_once_whatever_its_words_and_again_for_another_n
     // The next search, some time later, meets the same obstacle and has other numbers in its words.
     let search_again = async |words: &str| {
         let mut tx = core.store.write().await.unwrap();
-        let mut record = tx.cluster("alpha").await.unwrap();
+        let mut record = tx.cluster(&"alpha".into()).await.unwrap();
         let swap = record.swap.as_mut().unwrap();
         assert_eq!((&swap.lost, swap.obstacle), (&second, Obstacle::Placement));
         (swap.at, swap.refused) = (Timestamp(1), words.to_owned());
@@ -398,7 +406,7 @@ async fn what_does_not_fit_is_refused_with_what_would_and_nothing_is_taken() {
         .unwrap_err()
         .to_string();
     assert!(refused.contains("what fits: 12 nodes"), "{refused}");
-    assert!(core.store.cluster(&Scope::Site, "beta").await.is_err());
+    assert!(core.store.cluster(&Scope::Site, &"beta".into()).await.is_err());
     let free = core.store.free_nodes().await.unwrap();
     assert_eq!(free.len(), 12);
     create_cluster(&core, "3", "beta", spec("bolt", 12)).await.unwrap();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use rackwright_fabric::{FabricError, FabricManager};
 use rackwright_infiniband::{Dump, Fabric as Discovered, Guid};
-use rackwright_lifecycle::{Power, Reading, State, Timestamp, Wait, seconds};
+use rackwright_lifecycle::{ClusterId, Power, Reading, State, Timestamp, Wait, seconds};
 use rackwright_planner::cabling;
 use rackwright_planner::planner::{NamedPlacement, Planner};
 use rackwright_planner::watch::{absent, broken, compare, together};
@@ -50,7 +50,7 @@ struct FabricReading {
     reading: (u64, Option<Timestamp>),
     seated: Vec<ClusterNode>,
     /// Clusters by id, with their placements.
-    live: Vec<(String, NamedPlacement)>,
+    live: Vec<(ClusterId, NamedPlacement)>,
 }
 
 /// Makes a comparison if it is due.
@@ -178,7 +178,7 @@ fn find(look: &FabricReading, now: Timestamp) -> Result<FabricComparison, String
     }
     let faults = together(&cables, &absent(site, &ports, &up));
     let links = broken(&faults);
-    let mut counting: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut counting: BTreeMap<String, BTreeSet<ClusterId>> = BTreeMap::new();
     if !links.is_empty() && !look.live.is_empty() {
         let placements: Vec<NamedPlacement> = look.live.iter().map(|(_, placement)| placement.clone()).collect();
         // A site without room for clusters has no cluster that depends on a link.

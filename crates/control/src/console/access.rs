@@ -31,7 +31,7 @@ pub fn claimant(record: &NodeRecord) -> Holder {
         .filter(|claim| !is_given_back && !claim.release_requested && claim.handed_over.is_some());
     claim.map_or_else(Holder::default, |claim| Holder {
         held: true,
-        customer: claim.customer.clone(),
+        customer: claim.customer.to_string(),
         generation: claim.generation,
     })
 }

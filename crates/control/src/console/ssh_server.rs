@@ -58,7 +58,7 @@ impl Authorizer for SshMembers {
         let call = Arc::new(login(core, &member, epoch, from));
         let entered = call.clone().run(async {
             let caller = of_member(core, &member, epoch).await?;
-            call::note_member(&member, epoch, word(caller.role), caller.customer());
+            call::note_member(&member, epoch, word(caller.role), &caller.customer());
             // A viewer who requests no mode gets read-only.
             let entry = match (caller.role, entry) {
                 (rackwright_api::v1::Role::Viewer, Entry::Write) => Entry::ReadOnly,

@@ -16,7 +16,7 @@ use crate::core::Core;
 use crate::rights::{Caller, of_member};
 use crate::testing;
 
-fn claimed(state: State, customer: &str, generation: u64) -> NodeRecord {
+fn claimed(state: State, customer: &'static str, generation: u64) -> NodeRecord {
     let mut record = testing::node("n1", state, Some("digest"));
     let claim = record.node.claim.as_mut().unwrap();
     claim.customer = customer.into();
@@ -34,7 +34,7 @@ fn customer_holder(customer: &str, generation: u64) -> Holder {
     }
 }
 
-async fn member(core: &Core, name: &str, role: &str, customer: &str) -> Caller {
+async fn member(core: &Core, name: &str, role: &str, customer: &'static str) -> Caller {
     let row = MemberRow {
         role: role.into(),
         customer: customer.into(),
@@ -163,7 +163,7 @@ async fn recordings_are_read_by_their_holder_and_go_with_the_claim() {
         recorder.boot(boot);
         recorder.write(clock::now().0 + at, b"some words").unwrap();
     }
-    let boots_of = async |name: &str, role: &str, customer: &str| -> Vec<i64> {
+    let boots_of = async |name: &str, role: &str, customer: &'static str| -> Vec<i64> {
         let caller = member(&core, name, role, customer).await;
         let access = ConsoleAccess::new(&core, caller, "n1", false).await.unwrap();
         let boots = log::list(&core, &access).await.unwrap();
@@ -331,7 +331,7 @@ async fn a_token_for_joining_opens_no_console() {
     testing::add(&core, &testing::node("n1", State::Available, None)).await;
     let row = MemberRow {
         role: "operator".into(),
-        customer: String::new(),
+        customer: "".into(),
     };
     let mut tx = core.store.write().await.unwrap();
     let ends = clock::now().plus(seconds(600));

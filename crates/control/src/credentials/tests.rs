@@ -260,7 +260,7 @@ async fn what_an_operator_gives_during_a_change_counts() {
 async fn by_operator<T>(lab: &Lab, request: T) -> Request<T> {
     let row = MemberRow {
         role: "operator".into(),
-        customer: String::new(),
+        customer: "".into(),
     };
     let mut tx = lab.core.store.write().await.unwrap();
     tx.put_member("olga", &row, 0, lab.now).await.unwrap();

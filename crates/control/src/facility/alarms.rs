@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_lifecycle::{EventKind, Timestamp, seconds};
+use rackwright_lifecycle::{ClusterId, EventKind, Timestamp, seconds};
 use rackwright_planner::planner::NamedPlacement;
 use rackwright_site::model::{NodeId, Site};
 use rackwright_site::power::readings::{Below, Finding, FindingKind, Judgement, Readings, judge};
@@ -217,7 +217,7 @@ pub async fn load(core: &Core, site: &Site) -> Result<Readings, StoreError> {
 }
 
 /// The placements of clusters, by cluster id.
-async fn placements(core: &Core) -> Result<BTreeMap<String, NamedPlacement>, HallError> {
+async fn placements(core: &Core) -> Result<BTreeMap<ClusterId, NamedPlacement>, HallError> {
     let released = rackwright_store::Term {
         field: "state".into(),
         value: rackwright_lifecycle::cluster::State::Released.as_str().into(),
@@ -241,7 +241,7 @@ struct AlarmUpdate<'a> {
     core: &'a Core,
     site: &'a Site,
     settings: &'a Settings,
-    live: &'a BTreeMap<String, NamedPlacement>,
+    live: &'a BTreeMap<ClusterId, NamedPlacement>,
     now: Timestamp,
 }
 

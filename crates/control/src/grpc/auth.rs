@@ -6,7 +6,7 @@ use std::time::Duration;
 use rackwright_api::v1;
 use rackwright_api::v1::auth_service_server::AuthService;
 use rackwright_identity::{ClientIdentity, ClientKey, TokenHash, new_epoch};
-use rackwright_lifecycle::{EventKind, seconds};
+use rackwright_lifecycle::{CustomerId, EventKind, seconds};
 use rackwright_store::{EventRow, MemberRecord, MemberRow, Scope, StoreError, WriteTx};
 use tonic::{Request, Response, Status};
 
@@ -36,7 +36,7 @@ type Answer<T> = Result<Response<T>, Status>;
 impl Auth {
     /// Checks a request for a new member's token. Returns the member's role and customer.
     async fn invitation(&self, caller: &Caller, request: &v1::CreateTokenRequest) -> Result<MemberRow, ApiError> {
-        let (role, named) = (request.role(), request.customer.as_str());
+        let (role, named) = (request.role(), CustomerId::named(&request.customer));
         if role == v1::Role::Unspecified {
             let fault = "must be viewer, operator, auditor, customer-admin or customer-user";
             return Err(ApiError::invalid("role", fault));
@@ -48,21 +48,21 @@ impl Auth {
         let customer = match &caller.scope {
             Scope::Customer(own) => {
                 check_own(own, request)?;
-                own
+                own.clone()
             }
             Scope::Site if caller::is_customers(role) => {
-                self.check_customer(named).await?;
+                self.check_customer(&named).await?;
                 named
             }
-            Scope::Site => "",
+            Scope::Site => CustomerId::default(),
         };
         Ok(MemberRow {
             role: caller::word(role).to_owned(),
-            customer: customer.to_owned(),
+            customer,
         })
     }
 
-    async fn check_customer(&self, customer: &str) -> Result<(), ApiError> {
+    async fn check_customer(&self, customer: &CustomerId) -> Result<(), ApiError> {
         if customer.is_empty() {
             return Err(ApiError::invalid("customer", "is required for the roles of customers"));
         }
@@ -102,19 +102,19 @@ impl Auth {
             expire_time: Some(issued.validity.not_after.into()),
             member: member.to_owned(),
             role: role.into(),
-            customer: scope.customer().unwrap_or_default().to_owned(),
+            customer: scope.customer().map(ToString::to_string).unwrap_or_default(),
         })
     }
 }
 
 /// Checks the request of a customer's admin: only members of the own customer are allowed. The names of such members
 /// end with the customer's name, so tries reveal no names of other customers.
-fn check_own(own: &str, request: &v1::CreateTokenRequest) -> Result<(), ApiError> {
+fn check_own(own: &CustomerId, request: &v1::CreateTokenRequest) -> Result<(), ApiError> {
     let mut faults = Vec::new();
     if !caller::is_customers(request.role()) {
         faults.push(("role".to_owned(), "must be customer-admin or customer-user".to_owned()));
     }
-    if !request.customer.is_empty() && request.customer != own {
+    if !request.customer.is_empty() && *own != *request.customer {
         faults.push(("customer".to_owned(), "must be empty or your own customer".to_owned()));
     }
     let ending = format!("@{own}");
@@ -168,7 +168,7 @@ impl Auth {
     async fn renew(&self, caller: &Caller, csr_pem: &str) -> Result<v1::Credential, ApiError> {
         let row = MemberRow {
             role: caller::word(caller.role).to_owned(),
-            customer: caller.customer().to_owned(),
+            customer: caller.customer(),
         };
         let mut tx = self.0.store.write().await?;
         let member = (caller.name.as_str(), caller.epoch);
@@ -274,7 +274,7 @@ impl AuthService for Auth {
             .and_then(|leaf| rackwright_identity::Validity::of(&leaf).ok())
             .map(|v| v.not_after.into());
         Ok(Response::new(v1::WhoAmIResponse {
-            customer: caller.customer().to_owned(),
+            customer: caller.customer().to_string(),
             member: caller.name,
             role: caller.role.into(),
             expire_time,

@@ -92,7 +92,7 @@ pub async fn anyone<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiE
         Some(grant) => rights::admit(core, &identity.common_name, epoch, grant).await?,
         None => of_member(core, &identity.common_name, epoch).await?,
     };
-    call::note_member(&caller.name, epoch, word(caller.role), caller.customer());
+    call::note_member(&caller.name, epoch, word(caller.role), &caller.customer());
     Ok(caller)
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rackwright_api::v1;
 use rackwright_api::v1::cluster_service_server::ClusterService;
 use rackwright_lifecycle::cluster::{Edge, Standing, State};
-use rackwright_lifecycle::{EventKind, OperationKind, Timestamp};
+use rackwright_lifecycle::{ClusterId, CustomerId, EventKind, OperationKind, Timestamp};
 use rackwright_store::{ClusterRecord, ClusterSpec, Scope};
 use tonic::{Code, Request, Response, Status};
 
@@ -89,7 +89,7 @@ impl Clusters {
         spec: &v1::ClusterSpec,
         with_image: bool,
     ) -> Result<reserve::Asked, ApiError> {
-        names::check_id("cluster_id", id)?;
+        let id = names::chosen("cluster_id", ClusterId::parse(id))?;
         enrolment::none(spec_faults(spec))?;
         let deployment = spec.deployment.clone().unwrap_or_default();
         let image = if with_image {
@@ -108,12 +108,12 @@ impl Clusters {
             words => words.to_owned(),
         };
         let uid = self.0.new_id();
-        let user_data = user_data::seal_for_cluster(&self.0.keys.sealer, &deployment.user_data, (id, &uid, 1));
+        let user_data = user_data::seal_for_cluster(&self.0.keys.sealer, &deployment.user_data, (&id, &uid, 1));
         let user_data = user_data.map_err(|error| ApiError::unsealed("spec.deployment.user_data", &error))?;
         Ok(reserve::Asked {
-            id: id.to_owned(),
+            id,
             uid,
-            customer: spec.customer.clone(),
+            customer: CustomerId::named(&spec.customer),
             spec: ClusterSpec {
                 sku: spec.sku.clone(),
                 nodes: spec.nodes,
@@ -246,13 +246,13 @@ impl Clusters {
         call: &MutatingCall<'_>,
         request: &v1::ReplaceClusterNodeRequest,
     ) -> Result<v1::Operation, ApiError> {
-        let id = names::id_of("name", &request.name, "clusters")?;
+        let id = &names::cluster_id("name", &request.name)?;
         let node = names::id_of("node", &request.node, "nodes")?;
         let change = |record: &mut ClusterRecord| replace(record, node, &request.reason);
         self.operation(call, id, OperationKind::ReplaceNode, change).await
     }
 
-    pub(super) async fn release(&self, call: &MutatingCall<'_>, id: &str) -> Result<v1::Operation, ApiError> {
+    pub(super) async fn release(&self, call: &MutatingCall<'_>, id: &ClusterId) -> Result<v1::Operation, ApiError> {
         self.operation(call, id, OperationKind::ReleaseCluster, release).await
     }
 
@@ -265,7 +265,7 @@ impl Clusters {
     async fn operation(
         &self,
         call: &MutatingCall<'_>,
-        id: &str,
+        id: &ClusterId,
         kind: OperationKind,
         change: impl FnOnce(&mut ClusterRecord) -> Result<(), ApiError>,
     ) -> Result<v1::Operation, ApiError> {
@@ -396,7 +396,7 @@ impl ClusterService for Clusters {
 
     async fn get_cluster(&self, request: Request<v1::GetClusterRequest>) -> Answer<v1::Cluster> {
         let scope = caller::tenant(&self.0, &request).await?.scope;
-        let id = names::id_of("name", &request.get_ref().name, "clusters")?;
+        let id = &names::cluster_id("name", &request.get_ref().name)?;
         let record = self.0.store.cluster(&scope, id).await.map_err(ApiError::from)?;
         Ok(Response::new(self.read(&scope, &record).await?))
     }
@@ -433,7 +433,7 @@ impl ClusterService for Clusters {
             .map_err(ApiError::from)?;
         Ok(Response::new(v1::ListClustersResponse {
             clusters: self.rows(&scope, &records).await?,
-            next_page_token: pages.token(records.len(), records.last().map(|r| r.id.clone())),
+            next_page_token: pages.token(records.len(), records.last().map(|r| r.id.to_string())),
         }))
     }
 
@@ -498,7 +498,7 @@ impl ClusterService for Clusters {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "SetClusterLease", request.mutation.as_ref(), &request)?;
-        let id = names::id_of("name", &request.name, "clusters")?;
+        let id = &names::cluster_id("name", &request.name)?;
         let mut tx = match call.begin::<v1::Cluster>().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
@@ -524,7 +524,7 @@ impl ClusterService for Clusters {
         let caller = caller::admin(&self.0, &request).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "ReleaseCluster", request.mutation.as_ref(), &request)?;
-        let id = names::id_of("name", &request.name, "clusters")?;
+        let id = &names::cluster_id("name", &request.name)?;
         Ok(Response::new(self.release(&call, id).await?))
     }
 
@@ -532,7 +532,7 @@ impl ClusterService for Clusters {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "DeleteCluster", request.mutation.as_ref(), &request)?;
-        let id = names::id_of("name", &request.name, "clusters")?;
+        let id = &names::cluster_id("name", &request.name)?;
         let mut tx = match call.begin::<()>().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
@@ -561,7 +561,7 @@ impl ClusterService for Clusters {
 
     async fn get_handover_pack(&self, request: Request<v1::GetHandoverPackRequest>) -> Answer<v1::HandoverPack> {
         let scope = caller::tenant(&self.0, &request).await?.scope;
-        let id = names::id_of("name", &request.get_ref().name, "clusters")?;
+        let id = &names::cluster_id("name", &request.get_ref().name)?;
         let record = self.0.store.cluster(&scope, id).await.map_err(ApiError::from)?;
         if record.cluster.state == State::Released {
             return Err(not_now(&record, "a released cluster has no hand-over pack", "").into());
@@ -583,9 +583,9 @@ impl ClusterService for Clusters {
         let requested = request.into_inner().customer;
         let customer = match (caller.scope.customer(), requested.as_str()) {
             (None, "") => return Err(ApiError::invalid("customer", "is required").into()),
-            (None, named) => named,
-            (Some(own), "") => own,
-            (Some(own), named) if named == own => own,
+            (None, named) => CustomerId::named(named),
+            (Some(own), "") => own.clone(),
+            (Some(own), named) if *own == named => own.clone(),
             // Customers must not learn whether the site has another customer of this name.
             (Some(_), _) => return Err(ApiError::invalid("customer", "must be empty or your own customer").into()),
         };
@@ -595,9 +595,9 @@ impl ClusterService for Clusters {
         let picture = self.0.sites.picture(&self.0.store).await;
         let picture = picture.map_err(|e| shown(e.into()))?;
         let time = convert::time(clock::now());
-        let skus = clusters::capacity::capacity(picture, customer).await;
+        let skus = clusters::capacity::capacity(picture, &customer).await;
         Ok(Response::new(v1::Capacity {
-            customer: customer.to_owned(),
+            customer: customer.to_string(),
             skus: skus.map_err(|e| shown(e.into()))?,
             time,
         }))

@@ -83,7 +83,7 @@ fn status(core: &Core, record: &NodeRecord, inventory: Option<v1::Inventory>, no
             hostname: c.hostname.clone(),
             ssh_authorized_keys: c.ssh_authorized_keys.clone(),
             release_requested: c.release_requested,
-            customer: c.customer.clone(),
+            customer: c.customer.to_string(),
             has_user_data: c.has_user_data || !c.plain_user_data.is_empty(),
         }),
         claim_generation: record.node.generation,

@@ -219,7 +219,7 @@ pub fn event(scope: &Scope, event: v1::Event) -> Option<v1::Event> {
 /// The deployment names another customer than the caller's.
 pub fn check_deployment(scope: &Scope, deployment: &v1::Deployment) -> Result<(), ApiError> {
     match scope.customer() {
-        Some(own) if !deployment.customer.is_empty() && deployment.customer != own => {
+        Some(own) if !deployment.customer.is_empty() && *own != *deployment.customer => {
             let fault = format!("must be empty or {own:?}: the customer of a node does not change");
             Err(ApiError::invalid("deployment.customer", fault))
         }

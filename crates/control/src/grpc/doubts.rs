@@ -1,7 +1,7 @@
 //! Nodes with records that may be older than their machines: refused calls, and the ways to settle a doubt.
 
 use rackwright_api::v1;
-use rackwright_lifecycle::EventKind;
+use rackwright_lifecycle::{ClusterId, EventKind};
 use rackwright_store::{NodeRecord, Scope};
 
 use super::call::MutatingCall;
@@ -55,7 +55,7 @@ pub async fn believe(core: &Core, call: &MutatingCall<'_>, id: &str, reason: &st
 ///
 /// # Errors
 /// The cluster has a doubted node.
-pub async fn cluster(core: &Core, call: &MutatingCall<'_>, id: &str) -> Result<(), ApiError> {
+pub async fn cluster(core: &Core, call: &MutatingCall<'_>, id: &ClusterId) -> Result<(), ApiError> {
     let Some(node) = core.store.doubted_node_of(id).await? else {
         return Ok(());
     };

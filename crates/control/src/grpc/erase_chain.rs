@@ -40,7 +40,7 @@ pub async fn list(core: &Core, request: &v1::ListEraseChainRequest) -> Result<v1
         false => String::new(),
     };
     let entry = |entry: rackwright_store::ChainEntry| {
-        let is_shown = request.customer.is_empty() || request.customer == entry.customer;
+        let is_shown = request.customer.is_empty() || entry.customer == *request.customer;
         let certificate = is_shown.then(|| v1::EraseCertificate::decode(entry.body.as_slice()));
         let certificate = certificate
             .transpose()

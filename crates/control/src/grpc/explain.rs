@@ -517,7 +517,7 @@ fn fact_lines(record: &NodeRecord, agent: &Reading<Agent>) -> Vec<v1::FactLine> 
     ];
     let password = password_line(record);
     lines.extend(password.map(|(description, at)| plain("bmc password", description.into(), at)));
-    lines.extend(customer.map(|name| plain("customer", name, None)));
+    lines.extend(customer.map(|name| plain("customer", name.to_string(), None)));
     lines
 }
 

@@ -1,6 +1,7 @@
 //! Faults of the fabric as messages.
 
 use rackwright_api::v1;
+use rackwright_lifecycle::ClusterId;
 use rackwright_store::Store;
 
 use super::convert;
@@ -32,7 +33,7 @@ fn fault(id: &str, open: &Open) -> v1::FabricFault {
         a: a.clone(),
         b: b.clone(),
     };
-    let cluster = |id: &String| format!("clusters/{id}");
+    let cluster = |id: &ClusterId| format!("clusters/{id}");
     v1::FabricFault {
         id: id.to_owned(),
         kind: fault.kind.as_str().to_owned(),

@@ -19,7 +19,7 @@ fn message(record: MemberRecord) -> v1::Member {
     v1::Member {
         name: format!("members/{}", record.name),
         role: role.into(),
-        customer: record.given.customer,
+        customer: record.given.customer.to_string(),
         create_time: convert::time(record.created_at),
         last_use_time: record.used_at.and_then(convert::time),
         certificate_expire_time: record.certificate_ends_at.and_then(convert::time),
@@ -32,7 +32,7 @@ fn token_message(row: MemberTokenRow) -> v1::MemberToken {
         name: format!("tokens/{}", row.id),
         member: row.member,
         role: role.into(),
-        customer: row.given.customer,
+        customer: row.given.customer.to_string(),
         created_by: row.made_by,
         expire_time: convert::time(row.expires_at),
     }

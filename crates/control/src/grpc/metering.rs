@@ -11,6 +11,7 @@ use prost_types::Timestamp as ProtoTime;
 use rackwright_api::v1;
 use rackwright_api::v1::metering_service_server::MeteringService;
 use rackwright_lifecycle::usage::second_of;
+use rackwright_lifecycle::{ClusterId, CustomerId};
 use rackwright_store::{Period, UsageRow};
 use tonic::{Request, Response, Status};
 
@@ -74,28 +75,26 @@ impl PeriodRequest {
     }
 }
 
-/// The id of the requested cluster; empty for all clusters.
-fn cluster_of(name: &str) -> Result<&str, ApiError> {
+/// The id of the requested cluster; none: all clusters.
+fn cluster_of(name: &str) -> Result<Option<ClusterId>, ApiError> {
     match name {
-        "" => Ok(""),
-        name => names::id_of("cluster", name, "clusters"),
+        "" => Ok(None),
+        name => names::cluster_id("cluster", name).map(Some),
     }
 }
 
 /// `clusters/{id}`; empty without a cluster.
-fn cluster_name(id: &str) -> String {
-    match id {
-        "" => String::new(),
-        id => format!("clusters/{id}"),
-    }
+fn cluster_name(id: Option<&ClusterId>) -> String {
+    id.map(|id| format!("clusters/{id}")).unwrap_or_default()
 }
 
-/// The customer of a request. Members of a customer may only read their own usage.
-fn customer_of<'a>(caller: &'a Caller, requested: &'a str) -> Result<&'a str, ApiError> {
+/// The customer of a request; none: all customers. Members of a customer may only read their own usage.
+fn customer_of(caller: &Caller, requested: &str) -> Result<Option<CustomerId>, ApiError> {
     match (caller.scope.customer(), requested) {
-        (None, requested) => Ok(requested),
-        (Some(own), "") => Ok(own),
-        (Some(own), requested) if requested == own => Ok(own),
+        (None, "") => Ok(None),
+        (None, requested) => Ok(Some(CustomerId::named(requested))),
+        (Some(own), "") => Ok(Some(own.clone())),
+        (Some(own), requested) if *own == requested => Ok(Some(own.clone())),
         // Customers must not learn whether another customer of this name exists.
         (Some(_), _) => Err(ApiError::invalid("customer", "must be empty or your own customer")),
     }
@@ -107,8 +106,8 @@ fn record(row: &UsageRow, period: &Period<'_>) -> v1::UsageRecord {
     let to_s = row.to_s.unwrap_or(period.to_s).min(period.to_s);
     v1::UsageRecord {
         node: format!("nodes/{}", row.node),
-        customer: row.holder.customer.clone(),
-        cluster: cluster_name(&row.holder.cluster),
+        customer: row.holder.customer.to_string(),
+        cluster: cluster_name(row.holder.cluster.as_ref()),
         sku: row.sku.clone(),
         start_time: time(from_s),
         end_time: time(to_s),
@@ -137,7 +136,11 @@ impl Metering {
         let requested = PeriodRequest::new(request.start_time.as_ref(), request.end_time.as_ref())?;
         let cluster = cluster_of(&request.cluster)?;
         let limit = names::page_size(request.page_size)?;
-        let narrowed = format!("{requested:?} {cluster} {customer}");
+        let narrowed = format!(
+            "{requested:?} {} {}",
+            cluster.as_ref().map_or("", ClusterId::as_str),
+            customer.as_ref().map_or("", CustomerId::as_str)
+        );
         let pages = Pages {
             list: "ListUsage",
             narrowed: &narrowed,
@@ -148,8 +151,8 @@ impl Metering {
         let period = Period {
             from_s: requested.from_s,
             to_s,
-            customer,
-            cluster,
+            customer: customer.as_ref(),
+            cluster: cluster.as_ref(),
         };
         let rows = self.0.store.usage(&caller.scope, &period, after, limit).await?;
         let last = rows.last().map(|row| format!("{to_s}.{}", row.position));
@@ -173,11 +176,13 @@ impl MeteringService for Metering {
         let caller = caller::accountant(&self.0, &request).await?;
         let request = request.get_ref();
         let requested = PeriodRequest::new(request.start_time.as_ref(), request.end_time.as_ref())?;
+        let customer = customer_of(&caller, &request.customer)?;
+        let cluster = cluster_of(&request.cluster)?;
         let period = Period {
             from_s: requested.from_s,
             to_s: requested.end_s(second_of(clock::now())),
-            customer: customer_of(&caller, &request.customer)?,
-            cluster: cluster_of(&request.cluster)?,
+            customer: customer.as_ref(),
+            cluster: cluster.as_ref(),
         };
         Ok(Response::new(sums::of(&self.0.store, &caller.scope, &period).await?))
     }

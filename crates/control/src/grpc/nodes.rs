@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::node_service_server::NodeService;
-use rackwright_lifecycle::{EventKind, Evidence, Node, OperationKind, State, Timestamp, Wait, Wanted};
+use rackwright_lifecycle::{CustomerId, EventKind, Evidence, Node, OperationKind, State, Timestamp, Wait, Wanted};
 use rackwright_store::{
     AgentConnection, BmcAccount, Identity, NodeRecord, PendingPassword, Proof, Readings, Scope, Spec, StoreError,
 };
@@ -161,7 +161,8 @@ impl Nodes {
     ) -> Result<v1::Operation, ApiError> {
         // Errors count only after the replay check: image and customer of a repeated request may be gone.
         let image = self.resolve_image(&deployment).await;
-        let customer = self.0.sites.check_customer(&self.0.store, &deployment.customer).await;
+        let customer = CustomerId::named(&deployment.customer);
+        let customer = self.0.sites.check_customer(&self.0.store, &customer).await;
         call.node_operation(id, kind, |record| {
             let image = image?;
             let reason = std::mem::take(&mut record.reason);

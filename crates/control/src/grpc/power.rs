@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::power_service_server::PowerService;
+use rackwright_lifecycle::ClusterId;
 use rackwright_planner::planner::NamedPlacement;
 use rackwright_site::model::{DomainKind, NodeId, Site};
 use rackwright_site::power::readings::{Below, Expected, Measured, Readings, Rules, expected, measured, trace};
@@ -159,7 +160,7 @@ impl Power {
         let mut nodes = match name.split_once('/') {
             Some(("nodes", id)) => vec![site.node_named(id).ok_or_else(|| missing("node", id))?],
             Some(("clusters", id)) => {
-                let record = self.0.store.cluster(&Scope::Site, id).await?;
+                let record = self.0.store.cluster(&Scope::Site, &ClusterId::named(id)).await?;
                 placed(&crate::hall::placement_of(&record)?)
             }
             Some(("customers", id)) => {

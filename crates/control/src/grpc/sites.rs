@@ -8,7 +8,7 @@ use std::time::Duration;
 use rackwright_api::v1;
 use rackwright_api::v1::get_site_response::Message as GetSite;
 use rackwright_api::v1::site_service_server::SiteService;
-use rackwright_lifecycle::EventKind;
+use rackwright_lifecycle::{ClusterId, EventKind};
 use rackwright_planner::planner::{Planner, RestoreError};
 use rackwright_site::file::Checked;
 use rackwright_site::finding::{Finding, Severity};
@@ -164,7 +164,7 @@ impl Sites {
         if live.is_empty() {
             return Ok((version, Vec::new()));
         }
-        let ids: Vec<(_, String)> = self.cluster_names().await?;
+        let ids: Vec<(_, ClusterId)> = self.cluster_names().await?;
         let site = site.clone();
         let restored = tokio::task::spawn_blocking(move || Planner::restore_named(&site, &live).map(drop));
         let restored = restored.await.map_err(|e| ApiError::Internal(e.to_string()))?;
@@ -185,7 +185,7 @@ impl Sites {
         ))
     }
 
-    async fn cluster_names(&self) -> Result<Vec<(rackwright_placement::ClusterId, String)>, ApiError> {
+    async fn cluster_names(&self) -> Result<Vec<(rackwright_placement::ClusterId, ClusterId)>, ApiError> {
         let clusters = self.0.store.clusters(&Scope::Site, &Vec::new(), "", i64::MAX).await?;
         Ok(clusters
             .into_iter()

@@ -125,7 +125,7 @@ fn as_identity(
     })
 }
 
-pub(super) async fn join(core: &Core, name: &str, role: &str, customer: &str) {
+pub(super) async fn join(core: &Core, name: &str, role: &str, customer: &'static str) {
     let row = MemberRow {
         role: role.into(),
         customer: customer.into(),

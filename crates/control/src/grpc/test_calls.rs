@@ -1,6 +1,6 @@
 //! For tests: an operator's calls without a connection, through the same steps as every mutating call.
 
-use rackwright_lifecycle::OperationKind;
+use rackwright_lifecycle::{ClusterId, OperationKind};
 use std::sync::Arc;
 
 use prost::Message;
@@ -194,7 +194,7 @@ pub async fn release_cluster(core: &Arc<Core>, key: &str, id: &str) -> Result<v1
     };
     let caller = operator();
     let call = MutatingCall::new(core, &caller, "ReleaseCluster", request.mutation.as_ref(), &request)?;
-    Clusters(core.clone()).release(&call, id).await
+    Clusters(core.clone()).release(&call, &ClusterId::stored(id)).await
 }
 
 /// Deploys a node.

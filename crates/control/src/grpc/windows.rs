@@ -1,7 +1,7 @@
 //! Maintenance windows: the holder of a machine determines when it may be disturbed.
 
 use rackwright_api::v1;
-use rackwright_lifecycle::{EventKind, MaintenanceWindow, Span, Weekly};
+use rackwright_lifecycle::{ClusterId, EventKind, MaintenanceWindow, Span, Weekly};
 use rackwright_store::{Scope, WindowRow};
 
 use super::call::MutatingCall;
@@ -102,6 +102,7 @@ pub(super) async fn set(
             nodes.push(record.id);
         }
         Some(("clusters", id)) => {
+            let id = &ClusterId::named(id);
             tx.cluster_of(&scope, id).await?;
             nodes = core
                 .store
@@ -142,7 +143,7 @@ pub(super) async fn get(core: &Core, scope: &Scope, target: String) -> Result<v1
             i64::try_from(generation).unwrap_or(i64::MAX)
         }
         Some(("clusters", id)) => {
-            core.store.cluster(scope, id).await?;
+            core.store.cluster(scope, &ClusterId::named(id)).await?;
             0
         }
         _ => return Err(no_target(&target)),
@@ -199,7 +200,7 @@ mod tests {
         let mut alpha = testing::cluster("alpha");
         let row = MemberRow {
             role: "operator".into(),
-            customer: String::new(),
+            customer: "".into(),
         };
         let mut tx = core.store.write().await.unwrap();
         tx.put_member("olga", &row, 0, clock::now()).await.unwrap();

@@ -3,8 +3,8 @@
 
 use rackwright_api::v1::{Deployment, PowerAction};
 use rackwright_lifecycle::{
-    Claim, Decision, Edge, Evidence, Facts, Node, Policy, PowerGoal, PowerRequest, State, Timestamp, Wait, Wanted,
-    decide,
+    Claim, CustomerId, Decision, Edge, Evidence, Facts, Node, Policy, PowerGoal, PowerRequest, State, Timestamp, Wait,
+    Wanted, decide,
 };
 use rackwright_store::{AgentConnection, Identity, NodeRecord, Readings, Spec};
 
@@ -465,7 +465,7 @@ fn a_claim_keeps_its_customer_and_a_cluster_changes_its_own_nodes() {
             refused.contains("old-co") && refused.contains("release the node first"),
             "{refused}"
         );
-        record.node.claim.as_mut().unwrap().customer.clear();
+        record.node.claim.as_mut().unwrap().customer = CustomerId::default();
         let refused = reimage(&mut record, &deployment(), image());
         assert!(refused.is_err(), "from no customer to one");
         record = before;

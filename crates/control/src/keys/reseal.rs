@@ -103,7 +103,7 @@ async fn clusters(core: &Core, header: &[u8], batch: i64, done: &mut ResealCount
     loop {
         let found = core.store.clusters_to_reseal(header, &after, batch).await?;
         let Some(last) = found.last() else { return Ok(()) };
-        after.clone_from(last);
+        last.as_str().clone_into(&mut after);
         let mut tx = core.store.write().await?;
         for id in &found {
             let mut record = match tx.cluster(id).await {

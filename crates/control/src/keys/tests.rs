@@ -41,10 +41,10 @@ async fn sealed(core: &Core) -> Vec<(String, Vec<u8>)> {
         all.push((purpose("provision"), keys.provision_private));
         all.push((user_data::node_purpose(&record.id, 7, 2), keys.user_data));
     }
-    let record = store.cluster(&Scope::Site, "alpha").await.unwrap();
+    let record = store.cluster(&Scope::Site, &"alpha".into()).await.unwrap();
     for spec in [&record.spec, &record.former.as_ref().unwrap().spec] {
         let data = spec.user_data.clone().unwrap();
-        let purpose = user_data::cluster_purpose("alpha", &record.uid, data.build);
+        let purpose = user_data::cluster_purpose(&"alpha".into(), &record.uid, data.build);
         all.push((purpose, data.sealed));
     }
     for one in store.factory_credentials().await.unwrap() {
@@ -106,7 +106,7 @@ async fn fill(core: &Core) {
     let spec = |build: u32| ClusterSpec {
         user_data: Some(rackwright_store::SealedUserData {
             build,
-            sealed: seal(user_data::cluster_purpose("alpha", &record.uid, build)),
+            sealed: seal(user_data::cluster_purpose(&"alpha".into(), &record.uid, build)),
         }),
         ..ClusterSpec::default()
     };

@@ -74,7 +74,7 @@ pub async fn all(
         let entry = ChainEntry {
             number: head.number,
             payload_hash: hash,
-            customer: String::new(),
+            customer: "".into(),
             body: signed(core, record, erase.method, payload).encode_to_vec(),
         };
         tx.add_to_erase_chain(&erase.id, node, &entry, &head.hash).await?;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use rackwright_lifecycle::bmc_state::uefi::Baseline;
 use rackwright_lifecycle::drives::DriveList;
-use rackwright_lifecycle::{Agent, Bmc, Effect, EventKind, Outcome, Power, Reading, Timestamp};
+use rackwright_lifecycle::{Agent, Bmc, ClusterId, Effect, EventKind, Outcome, Power, Reading, Timestamp};
 use rackwright_store::{
     BmcStateRow, EventRow, Identity, NetworkTest, NodeRecord, Proof, Readings, SettingsRead, StoreError, WriteTx,
 };
@@ -251,7 +251,7 @@ pub trait Performer: Send + Sync {
     fn test_network<'a>(
         &'a self,
         core: &'a Arc<Core>,
-        cluster: &'a str,
+        cluster: &'a ClusterId,
         began: &'a NetworkTest,
         nodes: Vec<NodeRecord>,
     ) -> TestFuture<'a>;
@@ -301,7 +301,7 @@ impl Performer for Hardware {
     fn test_network<'a>(
         &'a self,
         core: &'a Arc<Core>,
-        cluster: &'a str,
+        cluster: &'a ClusterId,
         began: &'a NetworkTest,
         nodes: Vec<NodeRecord>,
     ) -> TestFuture<'a> {

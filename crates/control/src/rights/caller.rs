@@ -2,7 +2,7 @@
 
 use rackwright_api::v1::Role;
 use rackwright_identity::{Rng, Token};
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{CustomerId, Timestamp};
 use rackwright_store::{MemberRecord, MemberRow, Scope, WriteTx};
 use secrecy::ExposeSecret as _;
 
@@ -26,8 +26,8 @@ pub struct Caller {
 impl Caller {
     /// The member's customer; empty: a member of the site.
     #[must_use]
-    pub fn customer(&self) -> &str {
-        self.scope.customer().unwrap_or_default()
+    pub fn customer(&self) -> CustomerId {
+        self.scope.customer().cloned().unwrap_or_default()
     }
 
     /// The name under which requests are known: members of two customers never share an answer.

@@ -92,7 +92,7 @@ pub async fn hold(
 fn request<'a>(record: &'a NodeRecord, permits: &[Permit], now: Timestamp) -> PermitRequest<'a> {
     PermitRequest {
         node: &record.id,
-        customer: record.node.claim.as_ref().map_or("", |claim| &claim.customer),
+        customer: record.node.claim.as_ref().map(|claim| &claim.customer),
         is_urgent: record.node.wanted.power.is_some(),
         asked_at: asked_at(permits).unwrap_or(now),
     }

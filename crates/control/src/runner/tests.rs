@@ -49,8 +49,8 @@ async fn spans(core: &Core) -> Vec<bool> {
     let period = Period {
         from_s: 0,
         to_s: i64::MAX,
-        customer: "",
-        cluster: "",
+        customer: None,
+        cluster: None,
     };
     let rows = core.store.usage(&Scope::Site, &period, 0, 100).await.unwrap();
     assert!(rows.iter().all(|row| row.holder.customer == "acme"), "{rows:?}");
@@ -115,8 +115,8 @@ async fn a_node_counts_while_it_is_in_its_customers_hands() {
     let period = Period {
         from_s: 0,
         to_s: i64::MAX,
-        customer: "acme",
-        cluster: "",
+        customer: Some(&"acme".into()),
+        cluster: None,
     };
     let rows = core.store.usage(&Scope::Site, &period, 0, 100).await.unwrap();
     let found: Vec<_> = rows

@@ -38,8 +38,8 @@ pub async fn violations(store: &Store) -> Vec<String> {
     let period = Period {
         from_s: 0,
         to_s: i64::MAX,
-        customer: "",
-        cluster: "",
+        customer: None,
+        cluster: None,
     };
     let rows = store
         .usage(&Scope::Site, &period, 0, i64::MAX)

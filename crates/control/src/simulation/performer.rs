@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rackwright_lifecycle::{
-    Bmc, BootTarget, Effect, Outcome, Power, Reading, SETTINGS_DIFFER, Timestamp, is_interrupted, seconds,
+    Bmc, BootTarget, ClusterId, Effect, Outcome, Power, Reading, SETTINGS_DIFFER, Timestamp, is_interrupted, seconds,
 };
 use rackwright_store::{Identity, NetworkTest, NodeRecord, Scope, SettingsRead};
 use tokio::sync::Notify;
@@ -53,7 +53,7 @@ impl Performer for Fake {
     fn test_network<'a>(
         &'a self,
         _: &'a Arc<Core>,
-        _: &'a str,
+        _: &'a ClusterId,
         began: &'a NetworkTest,
         nodes: Vec<NodeRecord>,
     ) -> TestFuture<'a> {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::chart::State;
 use crate::chart::State as NodeState;
 use crate::decide::Wait as NodeWait;
+use crate::ids::ClusterId;
 use crate::node::Node;
 use crate::time::Timestamp;
 
@@ -140,9 +141,9 @@ impl Standing {
 
 /// The progress of a node in the cluster `cluster`, from its state, its wait, and the reason of its state.
 #[must_use]
-pub fn standing(cluster: &str, node: &Node, wait: &NodeWait, reason: &str) -> Standing {
+pub fn standing(cluster: &ClusterId, node: &Node, wait: &NodeWait, reason: &str) -> Standing {
     let (state, claim) = (node.state, node.claim.as_ref());
-    let ours = claim.filter(|claim| claim.cluster.as_ref().is_some_and(|seat| seat.cluster == cluster));
+    let ours = claim.filter(|claim| claim.cluster.as_ref().is_some_and(|seat| seat.cluster == *cluster));
     let Some(claim) = ours else { return Standing::Freed };
     let is_let_go = claim.cluster.as_ref().is_some_and(|seat| seat.let_go.is_some());
     if claim.release_requested {
@@ -180,9 +181,9 @@ pub fn has_failed(node: &Node) -> bool {
 
 /// A node as a member of the cluster `cluster`. Nodes with the same `leaf` share a leaf.
 #[must_use]
-pub fn member(cluster: &str, id: &str, node: &Node, leaf: u32, wait: &NodeWait, reason: &str) -> Member {
+pub fn member(cluster: &ClusterId, id: &str, node: &Node, leaf: u32, wait: &NodeWait, reason: &str) -> Member {
     let seat = node.claim.as_ref().and_then(|claim| claim.cluster.as_ref());
-    let seat = seat.filter(|seat| seat.cluster == cluster);
+    let seat = seat.filter(|seat| seat.cluster == *cluster);
     let standing = standing(cluster, node, wait, reason);
     Member {
         node: id.to_owned(),

@@ -228,7 +228,7 @@ fn a_lease_that_ends_soon_gives_one_notice() {
     );
 }
 
-fn claim(cluster: &str) -> Claim {
+fn claim(cluster: &'static str) -> Claim {
     Claim {
         generation: 1,
         deployment: 1,
@@ -242,7 +242,7 @@ fn claim(cluster: &str) -> Claim {
         verify_whole_disk: false,
         release_requested: false,
         handed_over: None,
-        customer: String::new(),
+        customer: "".into(),
         cluster: Some(Seat {
             cluster: cluster.into(),
             let_go: None,
@@ -266,7 +266,7 @@ fn node(state: NodeState, claim: Option<&Claim>) -> Node {
 #[test]
 fn nodes_stand_by_state_and_claim() {
     let (ours, theirs) = (claim("a"), claim("b"));
-    let of = |state, claim: Option<&Claim>, wait: &NodeWait| standing("a", &node(state, claim), wait, "");
+    let of = |state, claim: Option<&Claim>, wait: &NodeWait| standing(&"a".into(), &node(state, claim), wait, "");
     let (rests, waits) = (NodeWait::Rest, NodeWait::Cluster);
     assert_eq!(of(NodeState::Imaging, Some(&ours), &rests), Standing::Coming);
     assert_eq!(of(NodeState::Validating, Some(&ours), &rests), Standing::Coming);
@@ -282,11 +282,11 @@ fn nodes_stand_by_state_and_claim() {
     );
     let mut retried = node(NodeState::Failed, Some(&handed_over));
     retried.wanted.retry = true;
-    assert_eq!(standing("a", &retried, &rests, "no disk"), Standing::Coming);
+    assert_eq!(standing(&"a".into(), &retried, &rests, "no disk"), Standing::Coming);
     assert_eq!(of(NodeState::Active, Some(&theirs), &rests), Standing::Freed);
     assert_eq!(of(NodeState::Available, None, &rests), Standing::Freed);
     assert_eq!(
-        standing("a", &node(NodeState::Failed, Some(&ours)), &rests, "no disk"),
+        standing(&"a".into(), &node(NodeState::Failed, Some(&ours)), &rests, "no disk"),
         Standing::Lost("failed: no disk".into())
     );
     let mut let_go = ours.clone();

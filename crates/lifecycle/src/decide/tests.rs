@@ -39,7 +39,7 @@ fn claim() -> Claim {
         verify_whole_disk: false,
         release_requested: false,
         handed_over: None,
-        customer: String::new(),
+        customer: "".into(),
         cluster: None,
     }
 }

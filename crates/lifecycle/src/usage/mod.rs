@@ -9,6 +9,7 @@ mod split;
 mod tests;
 
 use crate::chart::Edge;
+use crate::ids::{ClusterId, CustomerId};
 use crate::node::{Claim, Node};
 use crate::time::{Timestamp, seconds};
 
@@ -18,9 +19,9 @@ pub use split::{InUse, Reserved, Share, split};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Holder {
     /// Empty: no customer in particular.
-    pub customer: String,
-    /// Empty: the node was deployed alone.
-    pub cluster: String,
+    pub customer: CustomerId,
+    /// None: the node was deployed alone.
+    pub cluster: Option<ClusterId>,
 }
 
 impl Holder {
@@ -30,7 +31,7 @@ impl Holder {
         let seat = claim.and_then(|claim| claim.cluster.as_ref());
         Self {
             customer: claim.map(|claim| claim.customer.clone()).unwrap_or_default(),
-            cluster: seat.map(|seat| seat.cluster.clone()).unwrap_or_default(),
+            cluster: seat.map(|seat| seat.cluster.clone()),
         }
     }
 }

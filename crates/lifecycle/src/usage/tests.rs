@@ -6,7 +6,7 @@ use crate::chart::State;
 use crate::node::{Evidence, Seat, Wanted};
 use crate::outcome::apply;
 
-fn claim(customer: &str, cluster: Option<&str>) -> Claim {
+fn claim(customer: &'static str, cluster: Option<&'static str>) -> Claim {
     Claim {
         generation: 1,
         deployment: 1,
@@ -29,7 +29,7 @@ fn claim(customer: &str, cluster: Option<&str>) -> Claim {
     }
 }
 
-fn node(state: State, customer: &str) -> Node {
+fn node(state: State, customer: &'static str) -> Node {
     Node {
         state,
         since: Timestamp(0),
@@ -41,10 +41,10 @@ fn node(state: State, customer: &str) -> Node {
     }
 }
 
-fn holder(customer: &str) -> Holder {
+fn holder(customer: &'static str) -> Holder {
     Holder {
         customer: customer.into(),
-        cluster: "alpha".into(),
+        cluster: Some("alpha".into()),
     }
 }
 

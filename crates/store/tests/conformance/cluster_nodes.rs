@@ -31,7 +31,7 @@ async fn nodes_of_clusters_are_listed_and_counted() {
     let cluster_nodes = lab.store.list_cluster_nodes().await.unwrap();
     let told: Vec<_> = cluster_nodes
         .iter()
-        .map(|one| (&*one.node, &*one.cluster, one.state))
+        .map(|one| (&*one.node, one.cluster.as_str(), one.state))
         .collect();
     assert_eq!(
         told,
@@ -49,18 +49,26 @@ async fn nodes_of_clusters_are_listed_and_counted() {
     let count = |nodes, active| ClusterNodeCount { nodes, active };
     let all = lab
         .store
-        .count_cluster_nodes(&Scope::Site, "alpha", "beta")
+        .count_cluster_nodes(&Scope::Site, &"alpha".into(), &"beta".into())
         .await
         .unwrap();
     assert_eq!(
         all,
-        [("alpha".to_owned(), count(2, 1)), ("beta".to_owned(), count(1, 0))].into()
+        [("alpha".into(), count(2, 1)), ("beta".into(), count(1, 0))].into()
     );
-    let one = lab.store.count_cluster_nodes(&Scope::Site, "b", "beta").await.unwrap();
+    let one = lab
+        .store
+        .count_cluster_nodes(&Scope::Site, &"b".into(), &"beta".into())
+        .await
+        .unwrap();
     assert_eq!(one.keys().collect::<Vec<_>>(), ["beta"]);
     let theirs = Scope::Customer("acme".into());
-    let own = lab.store.count_cluster_nodes(&theirs, "alpha", "beta").await.unwrap();
-    assert_eq!(own, [("alpha".to_owned(), count(2, 1))].into(), "never another's");
+    let own = lab
+        .store
+        .count_cluster_nodes(&theirs, &"alpha".into(), &"beta".into())
+        .await
+        .unwrap();
+    assert_eq!(own, [("alpha".into(), count(2, 1))].into(), "never another's");
 }
 
 #[tokio::test]
@@ -83,8 +91,8 @@ async fn the_newest_report_of_each_node_of_a_cluster_is_one_read() {
         .await
         .unwrap();
     tx.commit().await.unwrap();
-    let found = lab.store.newest_reports("alpha").await.unwrap();
+    let found = lab.store.newest_reports(&"alpha".into()).await.unwrap();
     let found: Vec<(&str, &[u8])> = found.iter().map(|(node, body)| (&**node, &**body)).collect();
     assert_eq!(found, [("n1", &b"new"[..]), ("n2", b"two")]);
-    assert!(lab.store.newest_reports("beta").await.unwrap().is_empty());
+    assert!(lab.store.newest_reports(&"beta".into()).await.unwrap().is_empty());
 }

@@ -1,5 +1,6 @@
 //! Clusters and their nodes.
 
+use rackwright_lifecycle::ClusterId;
 use rackwright_lifecycle::State as NodeState;
 use rackwright_lifecycle::cluster::{Cluster, Edge, Obstacle, Rollout, State, Swap, Wait, Wanted};
 use rackwright_store::{
@@ -9,7 +10,7 @@ use rackwright_store::{
 
 use super::support::{BEFORE_FABRIC_ROWS, Lab, at, node_in};
 
-pub fn cluster(id: &str, customer: &str) -> ClusterRecord {
+pub fn cluster(id: &'static str, customer: &'static str) -> ClusterRecord {
     let spec = ClusterSpec {
         sku: "dgx-h100".into(),
         nodes: 2,
@@ -105,8 +106,8 @@ async fn a_cluster_comes_back_as_it_was_written() {
     let lab = lab().await;
     let mut alpha = cluster("alpha", "acme");
     insert(&lab, &alpha, &["n1", "n2"]).await.unwrap();
-    assert_eq!(lab.store.cluster(&Scope::Site, "alpha").await.unwrap(), alpha);
-    let nodes = lab.store.nodes_of_cluster(&Scope::Site, "alpha").await.unwrap();
+    assert_eq!(lab.store.cluster(&Scope::Site, &"alpha".into()).await.unwrap(), alpha);
+    let nodes = lab.store.nodes_of_cluster(&Scope::Site, &"alpha".into()).await.unwrap();
     assert_eq!(nodes.iter().map(|n| n.id.as_str()).collect::<Vec<_>>(), ["n1", "n2"]);
 
     let stale = alpha.clone();
@@ -116,7 +117,7 @@ async fn a_cluster_comes_back_as_it_was_written() {
     let mut tx = lab.store.write().await.unwrap();
     tx.save_cluster(&mut alpha, at(200)).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(lab.store.cluster(&Scope::Site, "alpha").await.unwrap(), alpha);
+    assert_eq!(lab.store.cluster(&Scope::Site, &"alpha".into()).await.unwrap(), alpha);
     assert_eq!((alpha.version, alpha.due_at), (2, at(200)));
     let mut tx = lab.store.write().await.unwrap();
     let refused = tx.save_cluster(&mut stale.clone(), at(300)).await;
@@ -129,10 +130,10 @@ async fn a_node_is_in_one_cluster_and_a_cluster_without_all_its_nodes_is_not_the
     insert(&lab, &cluster("alpha", "acme"), &["n1", "n2"]).await.unwrap();
     let refused = insert(&lab, &cluster("beta", "acme"), &["n3", "n2"]).await;
     assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
-    assert!(lab.store.cluster(&Scope::Site, "beta").await.is_err());
+    assert!(lab.store.cluster(&Scope::Site, &"beta".into()).await.is_err());
     assert!(
         lab.store
-            .nodes_of_cluster(&Scope::Site, "beta")
+            .nodes_of_cluster(&Scope::Site, &"beta".into())
             .await
             .unwrap()
             .is_empty()
@@ -158,7 +159,7 @@ async fn clusters_are_found_by_customer_and_state() {
     };
     let ids = async |filter: Vec<Term>, after: &str| -> Vec<String> {
         let found = lab.store.clusters(&Scope::Site, &filter, after, 10).await.unwrap();
-        found.into_iter().map(|c| c.id).collect()
+        found.into_iter().map(|c| c.id.to_string()).collect()
     };
     assert_eq!(ids(vec![], "").await, ["a1", "a2", "b1"]);
     assert_eq!(ids(vec![term("customer", "acme", false)], "a1").await, ["a2"]);
@@ -178,10 +179,10 @@ async fn due_clusters_are_taken_once_and_what_changed_meanwhile_does_not_rest() 
     assert!(take(151).await.is_empty(), "leased");
     assert_eq!(lab.store.next_cluster_due().await.unwrap(), Some(at(1150)));
 
-    let seen = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
+    let seen = lab.store.cluster(&Scope::Site, &"alpha".into()).await.unwrap();
     let nodes = Wait::Nodes { coming: 1, of: 2 };
     lab.store.rest_cluster(&seen, &nodes, at(9_000_000)).await.unwrap();
-    let rested = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
+    let rested = lab.store.cluster(&Scope::Site, &"alpha".into()).await.unwrap();
     assert_eq!((&rested.wait, rested.due_at), (&nodes, at(9_000_000)));
     // A change of state ends the wait; another change leaves it.
     for (state, since, waits) in [
@@ -189,23 +190,23 @@ async fn due_clusters_are_taken_once_and_what_changed_meanwhile_does_not_rest() 
         (State::Failed, at(3000), Wait::Rest),
     ] {
         let mut tx = lab.store.write().await.unwrap();
-        let mut record = tx.cluster("alpha").await.unwrap();
+        let mut record = tx.cluster(&"alpha".into()).await.unwrap();
         (record.cluster.state, record.cluster.since) = (state, since);
         tx.save_cluster(&mut record, at(3000)).await.unwrap();
         tx.commit().await.unwrap();
         assert_eq!(record.wait, waits);
-        let stored = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
+        let stored = lab.store.cluster(&Scope::Site, &"alpha".into()).await.unwrap();
         assert_eq!(stored.wait, waits);
     }
-    let seen = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
+    let seen = lab.store.cluster(&Scope::Site, &"alpha".into()).await.unwrap();
     lab.store.rest_cluster(&seen, &nodes, at(9_000_000)).await.unwrap();
-    let rested = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
+    let rested = lab.store.cluster(&Scope::Site, &"alpha".into()).await.unwrap();
 
     // A node's edge wakes the cluster a moment later; a decision on older data is refused.
     let mut tx = lab.store.write().await.unwrap();
-    tx.wake_cluster("alpha", at(2000)).await.unwrap();
+    tx.wake_cluster(&"alpha".into(), at(2000)).await.unwrap();
     tx.commit().await.unwrap();
-    let woken = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
+    let woken = lab.store.cluster(&Scope::Site, &"alpha".into()).await.unwrap();
     assert!(woken.due_at < at(1_000_000));
     let refused = lab.store.rest_cluster(&rested, &Wait::Rest, at(9_500_000)).await;
     assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
@@ -227,9 +228,9 @@ async fn a_wait_is_read_as_it_was_stored_and_an_unknown_one_is_named() {
         Wait::ReimageStopped { reason: text() },
     ];
     for wait in waits {
-        let seen = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
+        let seen = lab.store.cluster(&Scope::Site, &"alpha".into()).await.unwrap();
         lab.store.rest_cluster(&seen, &wait, at(9_000)).await.unwrap();
-        let rested = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
+        let rested = lab.store.cluster(&Scope::Site, &"alpha".into()).await.unwrap();
         assert_eq!(rested.wait, wait);
     }
     for (columns, named) in [
@@ -237,7 +238,7 @@ async fn a_wait_is_read_as_it_was_stored_and_an_unknown_one_is_named() {
         (r#"wait = '"network-test"', wait_kind = 'moon'"#, r#""moon""#),
     ] {
         lab.database.sql(&format!("UPDATE clusters SET {columns}")).await;
-        let refused = lab.store.cluster(&Scope::Site, "alpha").await;
+        let refused = lab.store.cluster(&Scope::Site, &"alpha".into()).await;
         let is_named = matches!(&refused, Err(StoreError::Corrupt { what: "cluster", id, source })
             if id == "alpha" && source.to_string().contains(named));
         assert!(is_named, "{refused:?}");
@@ -258,7 +259,7 @@ async fn a_wait_of_an_older_schema_is_decided_anew() {
     lab.database.sql(&format!("{BEFORE_FABRIC_ROWS}{back}")).await;
     let store = Store::open(lab.database.database()).await.unwrap();
     for (id, due) in [("alpha", 300), ("beta", 9000)] {
-        let record = store.cluster(&Scope::Site, id).await.unwrap();
+        let record = store.cluster(&Scope::Site, &ClusterId::stored(id)).await.unwrap();
         assert_eq!((record.wait, record.due_at), (Wait::Rest, at(due)), "{id}");
     }
 }
@@ -267,13 +268,13 @@ async fn a_wait_of_an_older_schema_is_decided_anew() {
 async fn who_is_about_to_rest_notices_that_a_due_cluster_is_woken_once_more() {
     let lab = lab().await;
     insert(&lab, &cluster("alpha", "acme"), &[]).await.unwrap();
-    lab.store.wake_cluster("alpha", at(50)).await.unwrap();
-    let seen = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
+    lab.store.wake_cluster(&"alpha".into(), at(50)).await.unwrap();
+    let seen = lab.store.cluster(&Scope::Site, &"alpha".into()).await.unwrap();
     // A node's edge after the read.
-    lab.store.wake_cluster("alpha", at(60)).await.unwrap();
+    lab.store.wake_cluster(&"alpha".into(), at(60)).await.unwrap();
     let refused = lab.store.rest_cluster(&seen, &Wait::Rest, at(9_000)).await;
     assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
-    let seen = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
+    let seen = lab.store.cluster(&Scope::Site, &"alpha".into()).await.unwrap();
     lab.store.wake_clusters(at(70)).await.unwrap();
     let refused = lab.store.rest_cluster(&seen, &Wait::Rest, at(9_000)).await;
     assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
@@ -293,9 +294,11 @@ async fn the_history_and_the_nodes_go_with_a_forgotten_cluster() {
         reason: "why".into(),
     };
     let mut tx = lab.store.write().await.unwrap();
-    tx.add_cluster_history("alpha", Edge::Started, &row).await.unwrap();
+    tx.add_cluster_history(&"alpha".into(), Edge::Started, &row)
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(lab.store.cluster_history("alpha", 10).await.unwrap(), [row]);
+    assert_eq!(lab.store.cluster_history(&"alpha".into(), 10).await.unwrap(), [row]);
 
     let mut tx = lab.store.write().await.unwrap();
     assert!(tx.delete_cluster(&alpha).await.is_err(), "it has a node");
@@ -304,6 +307,6 @@ async fn the_history_and_the_nodes_go_with_a_forgotten_cluster() {
     tx.remove_cluster_node("n1").await.unwrap();
     tx.delete_cluster(&alpha).await.unwrap();
     tx.commit().await.unwrap();
-    assert!(lab.store.cluster(&Scope::Site, "alpha").await.is_err());
-    assert!(lab.store.cluster_history("alpha", 10).await.unwrap().is_empty());
+    assert!(lab.store.cluster(&Scope::Site, &"alpha".into()).await.is_err());
+    assert!(lab.store.cluster_history(&"alpha".into(), 10).await.unwrap().is_empty());
 }

@@ -12,7 +12,7 @@ async fn add(store: &Store, name: &str, count: u64) {
         let entry = ChainEntry {
             number: head.number + 1,
             payload_hash: format!("after {}", head.hash),
-            customer: String::new(),
+            customer: "".into(),
             body: b"proof".to_vec(),
         };
         let id = format!("{name}-{place}");

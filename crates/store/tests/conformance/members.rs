@@ -1,10 +1,11 @@
 //! Members: epochs, lists, revocation, and tokens as members see them.
 
+use rackwright_lifecycle::CustomerId;
 use rackwright_store::{MemberRow, Scope, SshKeyRow, Store, TokenRow};
 
 use super::support::{Lab, at, given, member};
 
-fn of_customer(role: &str, customer: &str) -> MemberRow {
+fn of_customer(role: &str, customer: &'static str) -> MemberRow {
     MemberRow {
         role: role.into(),
         customer: customer.into(),
@@ -101,7 +102,11 @@ async fn members_are_listed_by_name_and_a_customers_by_its_scope() {
     assert_eq!(names(store, &Scope::Site, "bea@bolt", 2).await, ["olga"]);
     let acme = Scope::Customer("acme".into());
     assert_eq!(names(store, &acme, "", 9).await, ["ann@acme"]);
-    assert!(names(store, &Scope::Customer(String::new()), "", 9).await.is_empty());
+    assert!(
+        names(store, &Scope::Customer(CustomerId::stored(String::new())), "", 9)
+            .await
+            .is_empty()
+    );
 
     let mut tx = store.write().await.unwrap();
     let (found, operators) = tx.member_and_operators(&Scope::Site, "bea@bolt").await.unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rackwright_lifecycle::limits::{ImageLimits, PowerOnLimits};
-use rackwright_lifecycle::{Effect, Kind, Limits, Need, Outcome, Resource, Scope, Timestamp, Wait};
+use rackwright_lifecycle::{CustomerId, Effect, Kind, Limits, Need, Outcome, Resource, Scope, Timestamp, Wait};
 use rackwright_store::{NodeRecord, PermitRequest, Queue, Queued, Store, StoreError, WriteTx};
 
 use super::support::{Lab, at, node, rest, try_of};
@@ -47,11 +47,11 @@ async fn resting(names: &[&str]) -> Lab {
 
 /// Requests permits for `node` of `customer` at `now`, and begins the power-on if it has them.
 async fn begin(tx: &mut WriteTx, who: (&str, &str), needs: &[Need], now: i64) -> Result<Option<Queued>, StoreError> {
-    let (node, customer) = who;
+    let (node, customer) = (who.0, CustomerId::stored(who.1));
     tx.node(node).await?;
     let request = PermitRequest {
         node,
-        customer,
+        customer: Some(&customer),
         is_urgent: customer == "operator",
         asked_at: at(now),
     };
@@ -160,7 +160,7 @@ async fn a_try_again_keeps_the_place_that_settles_and_a_settled_one_is_asked_for
         tx.node(node).await.unwrap();
         let request = PermitRequest {
             node,
-            customer: "",
+            customer: None,
             is_urgent: false,
             asked_at: at(now),
         };

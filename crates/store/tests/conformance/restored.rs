@@ -78,9 +78,9 @@ async fn a_doubt_is_kept_with_what_the_machine_has_shown_and_found_by_the_cluste
                 .await
                 .unwrap();
         }
-        tx.add_cluster_node("c1", node).await.unwrap();
+        tx.add_cluster_node(&"c1".into(), node).await.unwrap();
         tx.commit().await.unwrap();
-        let found = lab.store.doubted_node_of("c1").await.unwrap();
+        let found = lab.store.doubted_node_of(&"c1".into()).await.unwrap();
         assert_eq!(found, (node == "n1").then(|| "n1".to_owned()));
     }
 }

@@ -28,7 +28,7 @@ fn keys(key: u8) -> DeploymentKeys {
     }
 }
 
-fn cluster(id: &str, key: u8) -> ClusterRecord {
+fn cluster(id: &'static str, key: u8) -> ClusterRecord {
     let spec = ClusterSpec {
         user_data: Some(SealedUserData {
             build: 1,
@@ -90,7 +90,10 @@ async fn secrets_under_another_key_are_found_wherever_they_are() {
         store.clusters_to_reseal(&header(3), "alpha", 9).await.unwrap(),
         ["beta"]
     );
-    let read = store.cluster(&rackwright_store::Scope::Site, "alpha").await.unwrap();
+    let read = store
+        .cluster(&rackwright_store::Scope::Site, &"alpha".into())
+        .await
+        .unwrap();
     assert_eq!(read.spec, cluster("alpha", 1).spec);
 
     let mut tx = store.write().await.unwrap();

@@ -158,7 +158,7 @@ pub fn event(kind: &str, target: &str, us: i64) -> EventRow {
 pub fn member(role: &str) -> MemberRow {
     MemberRow {
         role: role.to_owned(),
-        customer: String::new(),
+        customer: "".into(),
     }
 }
 

@@ -7,11 +7,11 @@ use super::clusters::{cluster, insert};
 use super::operations::operation;
 use super::support::{Lab, at, claim, event, given, is_missing, node, node_in};
 
-fn scope(customer: &str) -> Scope {
+fn scope(customer: &'static str) -> Scope {
     Scope::Customer(customer.into())
 }
 
-fn of(id: &str, customer: &str) -> NodeRecord {
+fn of(id: &str, customer: &'static str) -> NodeRecord {
     let mut record = node_in(id, State::Active);
     record.node.claim = Some(claim("b3-1"));
     record.node.claim.as_mut().unwrap().customer = customer.into();
@@ -39,7 +39,7 @@ async fn nodes(lab: &Lab, scope: &Scope, filter: &[Term], after: &str) -> Vec<St
 }
 
 /// Gives a node to a customer at a time; an empty name frees it.
-async fn give(lab: &Lab, id: &str, customer: &str, us: i64) {
+async fn give(lab: &Lab, id: &str, customer: &'static str, us: i64) {
     let mut tx = lab.store.write().await.unwrap();
     let mut record = tx.node(id).await.unwrap();
     record.node.claim = (!customer.is_empty()).then(|| of(id, customer).node.claim.unwrap());
@@ -92,10 +92,10 @@ async fn a_customer_finds_their_nodes_and_no_others() {
 async fn a_customer_finds_their_clusters_and_no_others() {
     let lab = lab().await;
     let (acme, store) = (scope("acme"), &lab.store);
-    assert_eq!(store.cluster(&acme, "alpha").await.unwrap().id, "alpha");
+    assert_eq!(store.cluster(&acme, &"alpha".into()).await.unwrap().id, "alpha");
     same_refusal(
-        store.cluster(&acme, "beta").await,
-        store.cluster(&acme, "zz").await,
+        store.cluster(&acme, &"beta".into()).await,
+        store.cluster(&acme, &"zz".into()).await,
         ("beta", "zz"),
     );
     let theirs = Term {
@@ -106,11 +106,11 @@ async fn a_customer_finds_their_clusters_and_no_others() {
     assert!(store.clusters(&acme, &vec![theirs], "", 10).await.unwrap().is_empty());
     let found = store.clusters(&acme, &Vec::new(), "", 10).await.unwrap();
     assert_eq!(found.iter().map(|c| c.id.as_str()).collect::<Vec<_>>(), ["alpha"]);
-    assert_eq!(store.nodes_of_cluster(&acme, "alpha").await.unwrap().len(), 1);
-    assert!(store.nodes_of_cluster(&acme, "beta").await.unwrap().is_empty());
+    assert_eq!(store.nodes_of_cluster(&acme, &"alpha".into()).await.unwrap().len(), 1);
+    assert!(store.nodes_of_cluster(&acme, &"beta".into()).await.unwrap().is_empty());
     let mut tx = store.write().await.unwrap();
-    assert!(tx.cluster_of(&acme, "alpha").await.is_ok());
-    assert!(is_missing(&tx.cluster_of(&acme, "beta").await));
+    assert!(tx.cluster_of(&acme, &"alpha".into()).await.is_ok());
+    assert!(is_missing(&tx.cluster_of(&acme, &"beta".into()).await));
 }
 
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn proofs_stay_with_former_customer() {
 #[tokio::test]
 async fn a_member_never_comes_from_one_customer_to_another() {
     let lab = Lab::new().await;
-    let row = |role: &str, customer: &str| MemberRow {
+    let row = |role: &str, customer: &'static str| MemberRow {
         role: role.into(),
         customer: customer.into(),
     };

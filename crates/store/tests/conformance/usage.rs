@@ -1,7 +1,7 @@
 //! The recorded use of nodes.
 
 use rackwright_lifecycle::usage::{Effect, Holder};
-use rackwright_lifecycle::{Seat, State};
+use rackwright_lifecycle::{ClusterId, CustomerId, Seat, State};
 use rackwright_store::{NodeRecord, Period, Scope, UsageRow};
 
 use super::support::{Lab, at, claim, node_in};
@@ -9,18 +9,23 @@ use super::support::{Lab, at, claim, node_in};
 const ALL: Period<'_> = Period {
     from_s: 0,
     to_s: 1000,
-    customer: "",
-    cluster: "",
+    customer: None,
+    cluster: None,
 };
 
-fn holder(customer: &str, cluster: &str) -> Holder {
+/// None for an empty text.
+fn some<T: From<&'static str>>(id: &'static str) -> Option<T> {
+    Some(id).filter(|id| !id.is_empty()).map(T::from)
+}
+
+fn holder(customer: &'static str, cluster: &'static str) -> Holder {
     Holder {
         customer: customer.into(),
-        cluster: cluster.into(),
+        cluster: some(cluster),
     }
 }
 
-fn begin(customer: &str, cluster: &str) -> Effect {
+fn begin(customer: &'static str, cluster: &'static str) -> Effect {
     Effect::Begin(holder(customer, cluster))
 }
 
@@ -36,7 +41,8 @@ type Short = (String, String, String, String, i64, Option<i64>);
 
 fn short(rows: Vec<UsageRow>) -> Vec<Short> {
     let short = |row: UsageRow| {
-        let Holder { customer, cluster } = row.holder;
+        let (customer, cluster) = (row.holder.customer.to_string(), row.holder.cluster);
+        let cluster = cluster.map(|id| id.to_string()).unwrap_or_default();
         (row.node, customer, cluster, row.sku, row.from_s, row.to_s)
     };
     rows.into_iter().map(short).collect()
@@ -134,12 +140,13 @@ async fn a_period_is_half_open_and_narrowed_by_customer_and_cluster() {
     put(&lab, &n1, &begin("acme", "alpha"), 10).await;
     put(&lab, &n1, &Effect::End, 20).await;
     put(&lab, &n2, &begin("bolt", "beta"), 20).await;
-    let nodes = async |from_s, to_s, customer, cluster| -> Vec<String> {
+    let nodes = async |from_s, to_s, customer: &'static str, cluster: &'static str| -> Vec<String> {
+        let (customer, cluster) = (some::<CustomerId>(customer), some::<ClusterId>(cluster));
         let period = Period {
             from_s,
             to_s,
-            customer,
-            cluster,
+            customer: customer.as_ref(),
+            cluster: cluster.as_ref(),
         };
         let rows = lab.store.usage(&Scope::Site, &period, 0, 100).await.unwrap();
         let grouped = lab

@@ -22,7 +22,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rackwright_lifecycle::cluster::{Member, Network, Standing, State};
-use rackwright_lifecycle::{EventKind, Timestamp, seconds};
+use rackwright_lifecycle::{ClusterId, EventKind, Timestamp, seconds};
 use rackwright_store::{ClusterRecord, NetworkTest, NodeRecord, Scope, StoreError};
 use tracing::Instrument as _;
 
@@ -249,7 +249,7 @@ pub async fn ended(core: &Core) {
 }
 
 /// The whole run, from the first login to the stored result.
-async fn run_test(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<NodeRecord>) {
+async fn run_test(core: &Arc<Core>, id: &ClusterId, began: &NetworkTest, nodes: Vec<NodeRecord>) {
     let Some(found) = core.performer.test_network(core, id, began, nodes).await else {
         return;
     };
@@ -267,7 +267,7 @@ async fn run_test(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<No
 }
 
 /// Whether the row still names this run and the cluster still waits for it.
-async fn is_wanted(core: &Core, id: &str, run: &str) -> bool {
+async fn is_wanted(core: &Core, id: &ClusterId, run: &str) -> bool {
     match core.store.cluster(&Scope::Site, id).await {
         Ok(record) => {
             let waits = matches!(
@@ -282,6 +282,6 @@ async fn is_wanted(core: &Core, id: &str, run: &str) -> bool {
 }
 
 /// An event about a cluster's network.
-fn network_event(id: &str, kind: EventKind, message: String) -> rackwright_store::EventRow {
+fn network_event(id: &ClusterId, kind: EventKind, message: String) -> rackwright_store::EventRow {
     event(id, kind, message, clock::now())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rackwright_lifecycle::{EventKind, seconds};
+use rackwright_lifecycle::{ClusterId, EventKind, seconds};
 use rackwright_planner::handover::{ReportRow, Verdict};
 use rackwright_planner::network::rows;
 use rackwright_store::{NetworkRow, NetworkTest, StoreError};
@@ -23,7 +23,7 @@ const MOST_FAULTS: usize = 4;
 ///
 /// # Errors
 /// The database failed.
-pub async fn store(core: &Core, id: &str, began: &NetworkTest, found: &Found) -> Result<(), StoreError> {
+pub async fn store(core: &Core, id: &ClusterId, began: &NetworkTest, found: &Found) -> Result<(), StoreError> {
     let now = clock::now();
     let mut tx = core.store.write().await?;
     let mut record = match tx.cluster(id).await {
@@ -78,7 +78,7 @@ fn passed_words(test: &NetworkTest) -> String {
 
 /// The state of the test after a run.
 #[must_use]
-pub fn conclude(id: &str, began: &NetworkTest, found: &Found) -> NetworkTest {
+pub fn conclude(id: &ClusterId, began: &NetworkTest, found: &Found) -> NetworkTest {
     let mut test = NetworkTest {
         until: None,
         ..began.clone()
@@ -166,10 +166,10 @@ fn blame(found: &Found) -> (BTreeMap<usize, String>, Vec<String>) {
     (faulty, elsewhere)
 }
 
-fn subject(id: &str, found: &Found) -> String {
+fn subject(id: &ClusterId, found: &Found) -> String {
     let fresh: BTreeSet<&str> = found.fresh.iter().map(|node| found.topology.name(*node)).collect();
     if fresh.len() == found.topology.len() {
-        return id.to_owned();
+        return id.to_string();
     }
     let names: Vec<&str> = fresh.into_iter().take(MOST_FAULTS).collect();
     format!("{id}: {} with the others", names.join(", "))
@@ -205,9 +205,9 @@ fn few(text: &str) -> String {
 
 /// The lines of the test in the report of the hand-over pack.
 #[must_use]
-pub fn report(id: &str, test: Option<&NetworkTest>) -> Vec<ReportRow> {
+pub fn report(id: &ClusterId, test: Option<&NetworkTest>) -> Vec<ReportRow> {
     let skipped = |why: &str| ReportRow {
-        subject: id.to_owned(),
+        subject: id.to_string(),
         check: "network-pairs".into(),
         verdict: Verdict::Skipped,
         measured: format!("the network test was skipped: {why}"),

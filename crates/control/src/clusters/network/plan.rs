@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rackwright_lifecycle::ClusterId;
 use rackwright_planner::network::{
     Judgement, Kind, Lane, Round, Rule, Summary, Test, Topology, Transport, Usual, follow_up, judge, schedule, shifts,
 };
@@ -56,7 +57,7 @@ pub fn longest_s(settings: &Settings, nodes: usize) -> i64 {
 }
 
 /// Makes a run. `None`: the process stops. The machines are cleaned in either case.
-pub async fn run(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<NodeRecord>) -> Option<Found> {
+pub async fn run(core: &Arc<Core>, id: &ClusterId, began: &NetworkTest, nodes: Vec<NodeRecord>) -> Option<Found> {
     let names: Vec<String> = nodes.iter().map(|node| node.id.clone()).collect();
     let (topology, site) = match core.sites.current(&core.store).await {
         Ok(Some((_, site))) => (Topology::of_site(&site, &names), Some(site)),
@@ -257,7 +258,7 @@ fn place(site: &Site, node: &str, lane: &ServedLane) -> Option<Lane> {
 
 struct Run<'a> {
     core: &'a Core,
-    id: &'a str,
+    id: &'a ClusterId,
     began: &'a NetworkTest,
     bench: &'a Bench,
     lanes: Lanes,

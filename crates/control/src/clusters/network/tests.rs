@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use rackwright_lifecycle::Effect;
 use rackwright_lifecycle::cluster::Wait;
+use rackwright_lifecycle::{ClusterId, Effect};
 use rackwright_planner::handover::Verdict;
 use rackwright_planner::network::{Lane, Rule, Test, Topology, Transport, Usual, judge};
 use tokio::sync::Notify;
@@ -28,7 +28,7 @@ impl Performer for Play {
     fn test_network<'a>(
         &'a self,
         _: &'a Arc<Core>,
-        _: &'a str,
+        _: &'a ClusterId,
         _: &'a NetworkTest,
         nodes: Vec<NodeRecord>,
     ) -> TestFuture<'a> {
@@ -93,7 +93,10 @@ async fn a_run_is_a_task_of_its_process_and_ends_with_it() {
 }
 
 async fn nodes(core: &Core, id: &str) -> Vec<NodeRecord> {
-    core.store.nodes_of_cluster(&Scope::Site, id).await.unwrap()
+    core.store
+        .nodes_of_cluster(&Scope::Site, &ClusterId::stored(id))
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -215,7 +218,7 @@ async fn a_result_of_a_run_that_the_row_does_not_name_changes_nothing() {
         ..NetworkTest::default()
     };
     let mut tx = core.store.write().await.unwrap();
-    let mut record = tx.cluster("alpha").await.unwrap();
+    let mut record = tx.cluster(&"alpha".into()).await.unwrap();
     record.network = Some(NetworkTest {
         run: "new".into(),
         ..old.clone()
@@ -223,7 +226,9 @@ async fn a_result_of_a_run_that_the_row_does_not_name_changes_nothing() {
     tx.save_cluster(&mut record, clock::now()).await.unwrap();
     core.commit(tx).await.unwrap();
     let before = cluster(&core, "alpha").await;
-    outcome::store(&core, "alpha", &old, &Found::default()).await.unwrap();
+    outcome::store(&core, &"alpha".into(), &old, &Found::default())
+        .await
+        .unwrap();
     assert_eq!(cluster(&core, "alpha").await, before);
 }
 
@@ -294,7 +299,7 @@ fn began() -> NetworkTest {
 
 #[test]
 fn the_others_have_passed_where_one_is_at_fault() {
-    let test = outcome::conclude("alpha", &began(), &found(Some(3)));
+    let test = outcome::conclude(&"alpha".into(), &began(), &found(Some(3)));
     assert_eq!(test.faults.keys().collect::<Vec<_>>(), ["n3"]);
     assert!(
         test.faults["n3"].1.contains("2.00 Gbit/s, but at least 5.00 Gbit/s"),
@@ -320,7 +325,7 @@ fn the_others_have_passed_where_one_is_at_fault() {
             ("network-fault", "failed")
         ]
     );
-    let report = report("alpha", Some(&test));
+    let report = report(&"alpha".into(), Some(&test));
     assert_eq!(report.iter().filter(|row| row.verdict == Verdict::Failed).count(), 1);
 }
 
@@ -333,7 +338,7 @@ fn too_many_faulty_nodes_blame_the_network() {
         (2, "no login".to_owned()),
     ]
     .into();
-    let test = outcome::conclude("alpha", &began(), &found);
+    let test = outcome::conclude(&"alpha".into(), &began(), &found);
     assert!(test.faults.is_empty() && test.passed.is_empty());
     assert!(
         test.blocked.starts_with("3 of 5 nodes are at fault"),
@@ -341,7 +346,7 @@ fn too_many_faulty_nodes_blame_the_network() {
         test.blocked
     );
     found.excluded = [(4, "no login".to_owned())].into();
-    let test = outcome::conclude("alpha", &began(), &found);
+    let test = outcome::conclude(&"alpha".into(), &began(), &found);
     assert_eq!((test.faults.len(), test.blocked.as_str()), (1, ""));
 }
 
@@ -349,7 +354,7 @@ fn too_many_faulty_nodes_blame_the_network() {
 fn a_node_that_could_not_be_cleaned_is_not_given_to_anybody() {
     let mut found = found(None);
     plan::note_unclean(&mut found, [(2, "it hangs".to_owned())].into());
-    let test = outcome::conclude("alpha", &began(), &found);
+    let test = outcome::conclude(&"alpha".into(), &began(), &found);
     assert_eq!(test.faults["n2"].1, "after the network test: it hangs");
     assert!(test.passed.len() == 4 && !test.passed.contains_key("n2"));
 }
@@ -364,9 +369,9 @@ fn a_node_without_peers_passes_with_a_note() {
     };
     let mut began = began();
     began.members.retain(|node, _| node == "n0");
-    let test = outcome::conclude("alpha", &began, &found);
+    let test = outcome::conclude(&"alpha".into(), &began, &found);
     assert_eq!(test.passed.len(), 1);
-    let report = report("alpha", Some(&test));
+    let report = report(&"alpha".into(), Some(&test));
     assert_eq!((report.len(), report[0].verdict), (1, Verdict::Skipped));
     assert!(report[0].measured.starts_with("no peer is available"));
 }

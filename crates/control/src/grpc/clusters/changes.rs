@@ -2,7 +2,7 @@
 
 use rackwright_api::v1;
 use rackwright_lifecycle::cluster::{Member, Rollout, State};
-use rackwright_lifecycle::{EventKind, OperationKind};
+use rackwright_lifecycle::{ClusterId, EventKind, OperationKind};
 use rackwright_store::{ClusterRecord, ClusterSpec, NodeRecord, Scope, WriteTx};
 
 use super::super::call::MutatingCall;
@@ -132,7 +132,7 @@ impl Clusters {
         &self,
         request: &v1::PlanClusterResizeRequest,
     ) -> Result<v1::ClusterResizePlan, ApiError> {
-        let id = names::id_of("name", &request.name, "clusters")?;
+        let id = &names::cluster_id("name", &request.name)?;
         let size_request = size_request(request.size.as_ref())?;
         let record = self.0.store.cluster(&Scope::Site, id).await?;
         can_resize(&record)?;
@@ -163,7 +163,7 @@ impl Clusters {
             Ok(tx) => drop(tx),
             Err(former) => return Ok(former),
         }
-        let id = names::id_of("name", &request.name, "clusters")?;
+        let id = &names::cluster_id("name", &request.name)?;
         let size_request = size_request(request.size.as_ref())?;
         let (mut tx, record, planned) = self.reserve_resize(call, id, &size_request).await?;
         let operation = call.new_operation(OperationKind::ResizeCluster, &request.name, OPERATION_MIN);
@@ -185,7 +185,7 @@ impl Clusters {
     async fn reserve_resize(
         &self,
         call: &MutatingCall<'_>,
-        id: &str,
+        id: &ClusterId,
         size_request: &SizeRequest,
     ) -> Result<(WriteTx, ClusterRecord, resize::ResizePlan), ApiError> {
         for _ in 0..reserve::TRIES {
@@ -205,7 +205,7 @@ impl Clusters {
         call: &MutatingCall<'_>,
         request: &v1::ReimageClusterRequest,
     ) -> Result<v1::Operation, ApiError> {
-        let id = names::id_of("name", &request.name, "clusters")?;
+        let id = &names::cluster_id("name", &request.name)?;
         let deployment = request.deployment.clone().unwrap_or_default();
         super::enrolment::none(deployment_faults(&deployment))?;
         // The error counts only after the replay check, because the image of a repeated request may be gone.
@@ -235,7 +235,7 @@ impl Clusters {
         call: &MutatingCall<'_>,
         request: &v1::ResumeClusterReimageRequest,
     ) -> Result<v1::Operation, ApiError> {
-        let id = names::id_of("name", &request.name, "clusters")?;
+        let id = &names::cluster_id("name", &request.name)?;
         let nodes = self.0.store.nodes_of_cluster(&call.caller().scope, id).await?;
         let members = clusters::members(id, &nodes, &crate::hall::Units::new());
         let change = |record: &mut ClusterRecord| {
@@ -260,7 +260,7 @@ impl Clusters {
         call: &MutatingCall<'_>,
         request: &v1::RollBackClusterRequest,
     ) -> Result<v1::Operation, ApiError> {
-        let id = names::id_of("name", &request.name, "clusters")?;
+        let id = &names::cluster_id("name", &request.name)?;
         let scope = &call.caller().scope;
         let image = match self.0.store.cluster(scope, id).await?.former {
             Some(former) => self.has_image(&former.spec).await,
@@ -290,7 +290,7 @@ impl Clusters {
     }
 
     pub(crate) async fn retry(&self, call: &MutatingCall<'_>, name: &str) -> Result<v1::Operation, ApiError> {
-        let id = names::id_of("name", name, "clusters")?;
+        let id = &names::cluster_id("name", name)?;
         let change = |record: &mut ClusterRecord| {
             if record.cluster.state != State::Failed {
                 let hint = format!(
@@ -310,7 +310,7 @@ impl Clusters {
     }
 
     /// Any node of a cluster.
-    async fn a_member(&self, scope: &Scope, id: &str) -> Result<Option<NodeRecord>, ApiError> {
+    async fn a_member(&self, scope: &Scope, id: &ClusterId) -> Result<Option<NodeRecord>, ApiError> {
         Ok(self.0.store.nodes_of_cluster(scope, id).await?.into_iter().next())
     }
 
@@ -326,7 +326,7 @@ impl Clusters {
 
     /// Seals user data for the new build. Without new user data, the former build's data stays.
     fn put_user_data(&self, record: &mut ClusterRecord, text: &str) -> Result<(), ApiError> {
-        let place = (record.id.as_str(), record.uid.as_str(), record.cluster.build);
+        let place = (&record.id, record.uid.as_str(), record.cluster.build);
         let sealed = user_data::seal_for_cluster(&self.0.keys.sealer, text, place);
         if let Some(sealed) = sealed.map_err(|error| ApiError::unsealed("deployment.user_data", &error))? {
             record.spec.user_data = Some(sealed);

@@ -26,7 +26,7 @@ fn state(state: State) -> v1::ClusterState {
 fn spec(record: &ClusterRecord) -> v1::ClusterSpec {
     let spec = &record.spec;
     v1::ClusterSpec {
-        customer: record.customer.clone(),
+        customer: record.customer.to_string(),
         sku: spec.sku.clone(),
         nodes: spec.nodes,
         spares: spec.spares,
@@ -38,7 +38,7 @@ fn spec(record: &ClusterRecord) -> v1::ClusterSpec {
             user_data: String::new(),
             root_drive: spec.root_drive.clone(),
             verify_whole_disk: spec.verify_whole_disk,
-            customer: record.customer.clone(),
+            customer: record.customer.to_string(),
             has_user_data: spec.user_data.is_some() || !spec.plain_user_data.is_empty(),
         }),
         lease_end: record.cluster.lease_end.and_then(convert::time),

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use rackwright_api::v1;
 use rackwright_lifecycle::usage::{InUse, Reserved, Share, split};
+use rackwright_lifecycle::{ClusterId, CustomerId};
 use rackwright_store::{Period, Scope, Store, UsageRow};
 
 use super::{cluster_name, time};
@@ -16,7 +17,7 @@ use crate::api_error::ApiError;
 const PAGE: i64 = 5000;
 
 /// Customer and SKU.
-type Key = (String, String);
+type Key = (CustomerId, String);
 
 /// All usage of a SKU by a customer in the period.
 #[derive(Debug, Default)]
@@ -24,8 +25,8 @@ struct Group {
     uses: Vec<InUse>,
     /// For each use: the index of its cluster, and whether it is still open.
     of: Vec<(usize, bool)>,
-    clusters: Vec<String>,
-    known: HashMap<String, usize>,
+    clusters: Vec<Option<ClusterId>>,
+    known: HashMap<Option<ClusterId>, usize>,
 }
 
 impl Group {
@@ -44,11 +45,11 @@ impl Group {
     }
 
     /// The share of each cluster, and whether a part of it is still open.
-    fn shares(&self, terms: &[Reserved], from_s: i64, to_s: i64) -> BTreeMap<&str, (Share, bool)> {
+    fn shares(&self, terms: &[Reserved], from_s: i64, to_s: i64) -> BTreeMap<Option<&ClusterId>, (Share, bool)> {
         let shares = split(&self.uses, terms, from_s, to_s);
-        let mut sums: BTreeMap<&str, (Share, bool)> = BTreeMap::new();
+        let mut sums: BTreeMap<Option<&ClusterId>, (Share, bool)> = BTreeMap::new();
         for (share, (cluster, open)) in shares.into_iter().zip(&self.of) {
-            let sum = sums.entry(&self.clusters[*cluster]).or_default();
+            let sum = sums.entry(self.clusters[*cluster].as_ref()).or_default();
             sum.0 += share;
             sum.1 |= open;
         }
@@ -56,9 +57,9 @@ impl Group {
     }
 }
 
-fn message(key: &Key, cluster: &str, share: Share, open: bool) -> v1::UsageSum {
+fn message(key: &Key, cluster: Option<&ClusterId>, share: Share, open: bool) -> v1::UsageSum {
     v1::UsageSum {
-        customer: key.0.clone(),
+        customer: key.0.to_string(),
         cluster: cluster_name(cluster),
         sku: key.1.clone(),
         reserved_node_seconds: share.reserved_s,
@@ -68,7 +69,11 @@ fn message(key: &Key, cluster: &str, share: Share, open: bool) -> v1::UsageSum {
     }
 }
 
-async fn terms_of(store: &Store, scope: &Scope, customer: &str) -> Result<HashMap<Key, Vec<Reserved>>, ApiError> {
+async fn terms_of(
+    store: &Store,
+    scope: &Scope,
+    customer: Option<&CustomerId>,
+) -> Result<HashMap<Key, Vec<Reserved>>, ApiError> {
     let mut terms: HashMap<Key, Vec<Reserved>> = HashMap::new();
     let mut after = String::new();
     loop {
@@ -100,14 +105,14 @@ impl Sums<'_> {
     async fn add(&mut self, key: Key, group: Group) -> Result<(), ApiError> {
         let terms = self.terms.remove(&key).unwrap_or_default();
         let (from_s, to_s) = (self.period.from_s, self.period.to_s);
-        let wanted = self.period.cluster.to_owned();
+        let wanted = self.period.cluster.cloned();
         let counted = tokio::task::spawn_blocking(move || {
             let sums = group.shares(&terms, from_s, to_s).into_iter();
-            let sums = sums.filter(|(cluster, _)| wanted.is_empty() || *cluster == wanted);
-            sums.map(|(cluster, sum)| (cluster.to_owned(), sum)).collect::<Vec<_>>()
+            let sums = sums.filter(|(cluster, _)| wanted.is_none() || *cluster == wanted.as_ref());
+            sums.map(|(cluster, sum)| (cluster.cloned(), sum)).collect::<Vec<_>>()
         });
         for (cluster, (share, open)) in counted.await.map_err(|e| ApiError::Internal(e.to_string()))? {
-            self.sums.push(message(&key, &cluster, share, open));
+            self.sums.push(message(&key, cluster.as_ref(), share, open));
             self.total.0 += share;
             self.total.1 |= open;
         }
@@ -126,7 +131,10 @@ pub async fn of(store: &Store, scope: &Scope, period: &Period<'_>) -> Result<v1:
         sums: Vec::new(),
         total: (Share::default(), false),
     };
-    let read = Period { cluster: "", ..*period };
+    let read = Period {
+        cluster: None,
+        ..*period
+    };
     let (mut current, mut after): (Option<(Key, Group)>, Option<UsageRow>) = (None, None);
     loop {
         let page = store.usage_in_groups(scope, &read, after.as_ref(), PAGE).await?;
@@ -151,7 +159,7 @@ pub async fn of(store: &Store, scope: &Scope, period: &Period<'_>) -> Result<v1:
     }
     let (share, open) = sums.total;
     Ok(v1::SumUsageResponse {
-        total: Some(message(&Key::default(), "", share, open)),
+        total: Some(message(&Key::default(), None, share, open)),
         sums: sums.sums,
         start_time: time(period.from_s),
         end_time: time(period.to_s),

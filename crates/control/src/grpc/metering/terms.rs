@@ -1,7 +1,7 @@
 //! Reserved terms, which operators set.
 
 use rackwright_api::v1;
-use rackwright_lifecycle::EventKind;
+use rackwright_lifecycle::{CustomerId, EventKind};
 use rackwright_store::{Scope, Store, StoreError, TermRow};
 
 use super::{second, time};
@@ -21,7 +21,7 @@ const NAME_MAX: usize = 255;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     id: String,
-    customer: String,
+    customer: CustomerId,
     sku: String,
     nodes: u32,
     from_s: i64,
@@ -71,7 +71,7 @@ pub fn checked(term: &v1::Term) -> Result<Wanted, ApiError> {
     }
     Ok(Wanted {
         id: id.to_owned(),
-        customer: term.customer.clone(),
+        customer: CustomerId::named(&term.customer),
         sku: term.sku.clone(),
         nodes: term.nodes,
         from_s,
@@ -82,7 +82,7 @@ pub fn checked(term: &v1::Term) -> Result<Wanted, ApiError> {
 fn message(row: &TermRow) -> v1::Term {
     v1::Term {
         name: format!("terms/{}", row.id),
-        customer: row.customer.clone(),
+        customer: row.customer.to_string(),
         sku: row.sku.clone(),
         nodes: row.nodes,
         start_time: time(row.from_s),
@@ -187,8 +187,9 @@ pub async fn list(
         narrowed: &request.customer,
         limit,
     };
+    let customer = Some(CustomerId::named(&request.customer)).filter(|customer| !customer.is_empty());
     let rows = store
-        .terms(scope, &request.customer, pages.after(&request.page_token)?, limit)
+        .terms(scope, customer.as_ref(), pages.after(&request.page_token)?, limit)
         .await?;
     Ok(v1::ListTermsResponse {
         terms: rows.iter().map(message).collect(),

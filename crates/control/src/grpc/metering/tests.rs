@@ -41,12 +41,12 @@ async fn set(core: &Core, key: &str, version: &str, term: v1::Term) -> Result<v1
 }
 
 /// A node in use for a span of seconds.
-async fn used(core: &Core, id: &str, customer: &str, cluster: &str, span: (i64, Option<i64>)) {
+async fn used(core: &Core, id: &str, customer: &'static str, cluster: &'static str, span: (i64, Option<i64>)) {
     let mut record = testing::node(id, rackwright_lifecycle::State::Available, None);
     record.spec.sku = "h100".into();
     let holder = Holder {
         customer: customer.into(),
-        cluster: cluster.into(),
+        cluster: Some(cluster).filter(|id| !id.is_empty()).map(Into::into),
     };
     let mut tx = core.store.write().await.unwrap();
     let moment = |second: i64| Timestamp(second * 1_000_000 + 7);
@@ -76,8 +76,8 @@ fn period(from_s: i64, to_s: i64) -> Period<'static> {
     Period {
         from_s,
         to_s,
-        customer: "",
-        cluster: "",
+        customer: None,
+        cluster: None,
     }
 }
 
@@ -116,9 +116,10 @@ async fn sums_are_by_customer_and_cluster_and_the_longest_in_use_are_reserved() 
     );
     assert_eq!(short(&answer.total.unwrap()), row("", "", 120, 150, true));
     // The sum of one cluster does not depend on whether the others are shown.
+    let (acme, beta) = ("acme".into(), "beta".into());
     let only = Period {
-        customer: "acme",
-        cluster: "beta",
+        customer: Some(&acme),
+        cluster: Some(&beta),
         ..period(1000, 1100)
     };
     let answer = sums::of(&core.store, &Scope::Site, &only).await.unwrap();
@@ -334,8 +335,9 @@ async fn a_customers_admin_sees_what_is_theirs_and_never_others() {
     used(&core, "n6", "bolt", "gamma", (1000, Some(1030))).await;
     let others = metering.list(&adam, &request("", "clusters/gamma")).await.unwrap();
     assert_eq!(others.records, []);
+    let customer = customer_of(&adam, "").unwrap();
     let own = Period {
-        customer: customer_of(&adam, "").unwrap(),
+        customer: customer.as_ref(),
         ..period(1000, 1100)
     };
     let sums = sums::of(&core.store, &adam.scope, &own).await.unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rackwright_api::v1;
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{ClusterId, Timestamp};
 use rackwright_store::Scope;
 
 use super::super::Run;
@@ -93,7 +93,10 @@ impl Run {
 
     /// A node of a cluster, by chance.
     async fn node_of(&self, cluster: &str) -> Option<String> {
-        let nodes = self.store.nodes_of_cluster(&Scope::Site, cluster).await;
+        let nodes = self
+            .store
+            .nodes_of_cluster(&Scope::Site, &ClusterId::stored(cluster))
+            .await;
         let mut nodes = nodes.expect("nodes can be read");
         if nodes.is_empty() {
             return None;

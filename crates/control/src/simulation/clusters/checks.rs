@@ -150,7 +150,7 @@ fn one_cluster_each(live: &[Members], nodes: &[NodeRecord]) -> Vec<String> {
     for Members { record, .. } in live {
         let placement = placement_of(record).expect("placements can be read");
         for node in placement.nodes.into_iter().chain(placement.spares) {
-            if let Some(other) = owners.insert(node.clone(), &record.id) {
+            if let Some(other) = owners.insert(node.clone(), record.id.as_str()) {
                 wrong.push(format!("{node} is reserved for {other} and for {}", record.id));
             }
         }
@@ -188,7 +188,7 @@ fn own_keys(live: &[Members]) -> Vec<String> {
             wrong.push(format!("{} has no partition key", record.id));
             continue;
         };
-        if let Some(other) = owners.insert(key, &record.id) {
+        if let Some(other) = owners.insert(key, record.id.as_str()) {
             wrong.push(format!("{other} and {} have the key {key}", record.id));
         }
     }
@@ -200,8 +200,8 @@ async fn overlaps(store: &Store) -> Vec<String> {
     let period = Period {
         from_s: 0,
         to_s: i64::MAX,
-        customer: "",
-        cluster: "",
+        customer: None,
+        cluster: None,
     };
     let rows = store.usage(&Scope::Site, &period, 0, i64::MAX).await;
     let mut ends: BTreeMap<String, i64> = BTreeMap::new();

@@ -296,7 +296,7 @@ impl Run {
             for record in held {
                 let ask = Ask {
                     key: format!("{}-out-{round}", record.id),
-                    cluster: record.id,
+                    cluster: record.id.to_string(),
                     what: What::Release,
                 };
                 self.play().at(clock::now(), ask);
